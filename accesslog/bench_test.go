@@ -21,10 +21,11 @@ import (
 // benchLines is what a sender writes at once: 512 lines of 300 bytes.
 var benchLines = bytes.Repeat([]byte(strings.Repeat("x", 299)+"\n"), 512)
 
-// BenchmarkReceive brings lines of 300 bytes from 8 connections into a file that is rotated at 100 MB. The CPU time is that of
-// the senders too, which is the same in both.
+// BenchmarkReceive brings lines of 300 bytes from 8 connections into a file that is rotated at 100
+// MB. The CPU time is that of the senders too, which is the same in both.
 func BenchmarkReceive(b *testing.B) {
-	f := openFile(b, rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"), Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
+	f := openFile(b, rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"),
+		Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
 	r := receive(b, ReceiverOptions{To: f})
 	load(b, r.addr, func() uint64 { return r.Stats().Written })
 }
@@ -112,8 +113,8 @@ func usedCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkQuietBesideFlood measures how long a line of a connection with 10 lines a second takes into the file while 63 others send
-// as much as they can.
+// BenchmarkQuietBesideFlood measures how long a line of a connection with 10 lines a second takes
+// into the file while 63 others send as much as they can.
 func BenchmarkQuietBesideFlood(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "logs", "access.log")
 	f := openFile(b, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})

@@ -20,7 +20,8 @@ func AppendRecords(opts SpoolOptions, batch []byte, n int) error {
 		return err
 	}
 	b := &backlog{opts: s.opts, spool: s, next: 1, log: slog.New(slog.DiscardHandler)}
-	b.unsynced, b.work, b.ready, b.room = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	b.unsynced, b.work, b.ready, b.room = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1),
+		make(chan struct{})
 	r := newRecord(len(batch), time.Now())
 	r.buf = append(r.buf, batch...)
 	r.lines = countLines(batch)

@@ -24,18 +24,19 @@ type ForwarderOptions struct {
 	Name    string // for messages; "" is the address
 	Address string // of the collector, host:port; the host is resolved anew for each connection
 	Spool   SpoolOptions
-	// Dial makes a connection; nil is that of net.Dialer, by TCP. What is no TCP connection acknowledges nothing, so lines count as
-	// acknowledged once they are written.
+	// Dial makes a connection; nil is that of net.Dialer, by TCP. What is no TCP connection
+	// acknowledges nothing, so lines count as acknowledged once they are written.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	Log  *slog.Logger // nil discards
 }
 
-// Forwarder is a [Destination] that sends lines to a collector over TCP, in their order: from memory while the collector takes
-// them, and else from a spool on disk.
+// Forwarder is a [Destination] that sends lines to a collector over TCP, in their order: from
+// memory while the collector takes them, and else from a spool on disk.
 //
-// A line counts as written once the collector's kernel has acknowledged it. What a collector has acknowledged and not read when it
-// ends is lost, which nobody can see in plain TCP; what it has not acknowledged is sent again. Outside of Linux lines count as
-// acknowledged when this kernel has taken them.
+// A line counts as written once the collector's kernel has acknowledged it. What a collector has
+// acknowledged and not read when it ends is lost, which nobody can see in plain TCP; what it has
+// not acknowledged is sent again. Outside of Linux lines count as acknowledged when this kernel has
+// taken them.
 type Forwarder struct {
 	opts    ForwarderOptions
 	backlog *backlog
@@ -85,8 +86,8 @@ func checkAddress(field, address string) error {
 // ErrForwarding is for a second Run.
 var ErrForwarding = errors.New("the forwarder is run by another call, or has ended; run it once")
 
-// Run sends lines until ctx ends. It then waits up to a second for what is on its way, puts what is left in memory on the disk,
-// and closes the spool. Sources are to be stopped before.
+// Run sends lines until ctx ends. It then waits up to a second for what is on its way, puts what is
+// left in memory on the disk, and closes the spool. Sources are to be stopped before.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if f.running.Swap(true) {
 		return ErrForwarding
@@ -109,11 +110,13 @@ func (f *Forwarder) Close() error {
 	return err
 }
 
-// Discard lets Run or Close drop what waits when they end, for [CauseRemoved], and remove the spool's directory.
+// Discard lets Run or Close drop what waits when they end, for [CauseRemoved], and remove the
+// spool's directory.
 func (f *Forwarder) Discard() { f.backlog.discard() }
 
-// Write implements [Destination]. It never waits for the collector: only for room with [SpoolBlock], and up to a second for a disk
-// that has stopped taking lines, once until it takes some.
+// Write implements [Destination]. It never waits for the collector: only for room with
+// [SpoolBlock], and up to a second for a disk that has stopped taking lines, once until it takes
+// some.
 func (f *Forwarder) Write(ctx context.Context, batch []byte) (int, error) {
 	if len(batch) == 0 {
 		return 0, nil
@@ -143,7 +146,8 @@ func (f *Forwarder) Write(ctx context.Context, batch []byte) (int, error) {
 
 var errUnterminated = errors.New("the batch does not end in LF; add one or keep the last line back")
 
-// nextPiece returns the lines that go into one record, or the begin of a line that is too long for one.
+// nextPiece returns the lines that go into one record, or the begin of a line that is too long for
+// one.
 func nextPiece(batch []byte) (piece []byte, cut bool) {
 	if len(batch) <= forwardRecord {
 		return batch, false
@@ -157,10 +161,12 @@ func nextPiece(batch []byte) (piece []byte, cut bool) {
 	return batch[:forwardLine], true
 }
 
-// wholeLines is the length of the lines of a batch up to a place; a line that was taken in part is to be given again.
+// wholeLines is the length of the lines of a batch up to a place; a line that was taken in part is
+// to be given again.
 func wholeLines(batch []byte, done int) int { return bytes.LastIndexByte(batch[:done], '\n') + 1 }
 
-// Flush waits until what has come before is acknowledged, on the disk or dropped, so that none of it is in memory alone.
+// Flush waits until what has come before is acknowledged, on the disk or dropped, so that none of
+// it is in memory alone.
 func (f *Forwarder) Flush(ctx context.Context) error { return f.backlog.flush(ctx) }
 
 // Stats returns exact counts. It never waits.
@@ -180,7 +186,8 @@ func (f *Forwarder) setFault(err error) {
 		}
 		return
 	}
-	text := "the collector " + f.opts.Address + " does not take lines: " + err.Error() + "; they wait, look after the collector"
+	text := "the collector " + f.opts.Address + " does not take lines: " + err.Error() +
+		"; they wait, look after the collector"
 	if f.fault.Swap(&text) == nil {
 		f.log.Warn("forwarder: the collector does not take lines; they wait", "address", f.opts.Address, "error", err)
 	}

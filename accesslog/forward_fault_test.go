@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// TestForwardNeverRead: a collector that accepts and reads nothing holds up neither writing nor another forwarder, nor stopping.
+// TestForwardNeverRead: a collector that accepts and reads nothing holds up neither writing nor
+// another forwarder, nor stopping.
 func TestForwardNeverRead(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -21,9 +22,11 @@ func TestForwardNeverRead(t *testing.T) {
 	good := newCollector(t)
 	good.start()
 	memory := accesslog.NewMemory(1 << 20)
-	deaf := newForwarder(t, accesslog.ForwarderOptions{Address: l.Addr().String(), Spool: accesslog.SpoolOptions{Dir: spoolDir(t), Memory: memory}})
+	deaf := newForwarder(t, accesslog.ForwarderOptions{Address: l.Addr().String(),
+		Spool: accesslog.SpoolOptions{Dir: spoolDir(t), Memory: memory}})
 	stop := run(t, deaf)
-	f := newForwarder(t, accesslog.ForwarderOptions{Address: good.addr, Spool: accesslog.SpoolOptions{Dir: spoolDir(t), Memory: memory}})
+	f := newForwarder(t,
+		accesslog.ForwarderOptions{Address: good.addr, Spool: accesslog.SpoolOptions{Dir: spoolDir(t), Memory: memory}})
 	run(t, f)
 	const n = 100_000 // 30 MB, more than the buffers of the kernel
 	for i := 0; i < n; i += 100 {
@@ -44,8 +47,9 @@ func TestForwardNeverRead(t *testing.T) {
 	}
 }
 
-// TestForwardReset: a connection is reset in the middle. What the collector's kernel had acknowledged may be lost with its buffer, nothing
-// else: later lines come in order, and what comes again is counted.
+// TestForwardReset: a connection is reset in the middle. What the collector's kernel had
+// acknowledged may be lost with its buffer, nothing else: later lines come in order, and what comes
+// again is counted.
 func TestForwardReset(t *testing.T) {
 	c := newCollector(t)
 	l, err := net.Listen("tcp", c.addr)
@@ -102,8 +106,10 @@ func TestForwardReset(t *testing.T) {
 func TestForwardOptions(t *testing.T) {
 	for _, opts := range []accesslog.ForwarderOptions{
 		{}, {Address: "host"}, {Address: ":1"}, {Address: "host:0"}, {Address: "host:99999"},
-		{Address: away, Spool: accesslog.SpoolOptions{MaxBytes: -1}}, {Address: away, Spool: accesslog.SpoolOptions{MaxAge: -1}},
-		{Address: away, Spool: accesslog.SpoolOptions{OnFull: "drop"}}, {Address: away, Spool: accesslog.SpoolOptions{MaxMemory: 1}},
+		{Address: away, Spool: accesslog.SpoolOptions{MaxBytes: -1}},
+		{Address: away, Spool: accesslog.SpoolOptions{MaxAge: -1}},
+		{Address: away, Spool: accesslog.SpoolOptions{OnFull: "drop"}},
+		{Address: away, Spool: accesslog.SpoolOptions{MaxMemory: 1}},
 	} {
 		if _, err := accesslog.NewForwarder(opts); err == nil {
 			t.Errorf("%+v is taken", opts)
@@ -111,7 +117,8 @@ func TestForwardOptions(t *testing.T) {
 	}
 }
 
-// TestForwardMemoryAlone: without a directory lines wait in memory, the oldest are dropped, and what is left at the end too.
+// TestForwardMemoryAlone: without a directory lines wait in memory, the oldest are dropped, and
+// what is left at the end too.
 func TestForwardMemoryAlone(t *testing.T) {
 	f := newForwarder(t, accesslog.ForwarderOptions{Address: away, Dial: noDial})
 	stop := run(t, f)
@@ -166,7 +173,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSpoolAppend measures the CPU of appending to a spool, as a ratio to that of plain files of the same size, in turns.
+// BenchmarkSpoolAppend measures the CPU of appending to a spool, as a ratio to that of plain files
+// of the same size, in turns.
 func BenchmarkSpoolAppend(b *testing.B) {
 	dir := b.TempDir()
 	var plain, spool time.Duration

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout lets a connection break whose peer acknowledges nothing, or takes nothing, for takeTimeout.
+// setUserTimeout lets a connection break whose peer acknowledges nothing, or takes nothing, for
+// takeTimeout.
 func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -19,7 +20,8 @@ func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// unacknowledged returns how many of the bytes that were written the peer's kernel has not acknowledged.
+// unacknowledged returns how many of the bytes that were written the peer's kernel has not
+// acknowledged.
 func unacknowledged(conn net.Conn) (int64, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -20,7 +20,8 @@ const (
 	takeTimeout = 15 * time.Second
 	// writeStep is how long a write may hang until the sender looks at what else there is.
 	writeStep = 250 * time.Millisecond
-	// farewell is how long acknowledgements are waited for when the connection ends, by the collector or by us.
+	// farewell is how long acknowledgements are waited for when the connection ends, by the collector
+	// or by us.
 	farewell = time.Second
 	// ackFirst and ackMost are between looks at acknowledgements.
 	ackFirst = time.Millisecond
@@ -153,7 +154,8 @@ func (s *stream) watch() {
 	close(s.gone)
 }
 
-// sendAll returns nil when ctx has ended and what was in memory is on its way, or a second has passed.
+// sendAll returns nil when ctx has ended and what was in memory is on its way, or a second has
+// passed.
 func (s *stream) sendAll(ctx context.Context) error {
 	b := s.f.backlog
 	wait := ackFirst

@@ -86,7 +86,8 @@ func (c *collector) start() {
 	})
 }
 
-// leave ends it as a server does that is stopped: it ends its side, and reads on until the other side is ended too.
+// leave ends it as a server does that is stopped: it ends its side, and reads on until the other
+// side is ended too.
 func (c *collector) leave() {
 	c.mu.Lock()
 	if c.l != nil {
@@ -167,7 +168,8 @@ const repeatedMost = 100_000
 // runner is what runs until a context ends.
 type runner interface{ Run(context.Context) error }
 
-// run runs something until the function that it returns is called, at the latest at the end of the test.
+// run runs something until the function that it returns is called, at the latest at the end of the
+// test.
 func run(t testing.TB, r runner) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -211,7 +213,8 @@ func balance(t testing.TB, s accesslog.Stats) {
 }
 
 // until waits for a state of the counts.
-func until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string, ok func(accesslog.Stats) bool) accesslog.Stats {
+func until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
+	ok func(accesslog.Stats) bool) accesslog.Stats {
 	t.Helper()
 	timeout, look := time.After(2*time.Minute), time.NewTicker(2*time.Millisecond)
 	defer look.Stop()
@@ -251,8 +254,8 @@ func TestForwardInOrder(t *testing.T) {
 	}
 }
 
-// TestForwardCollectorAwayAndBack: while the collector is away lines wait on the disk and writing goes on; then they come in order,
-// those that came in memory meanwhile behind them.
+// TestForwardCollectorAwayAndBack: while the collector is away lines wait on the disk and writing
+// goes on; then they come in order, those that came in memory meanwhile behind them.
 func TestForwardCollectorAwayAndBack(t *testing.T) {
 	c := newCollector(t)
 	c.start()

@@ -19,11 +19,13 @@ const (
 // errHeld is for a read while lines wait that were read before.
 var errHeld = errors.New("the lines that were read before are not handed on yet")
 
-// lines cuts what one source sends into lines and hands the whole ones on; the begun one stays until its rest has come. A
-// line that is longer than max is handed on in pieces, each with an LF. The source is read by whoever calls fill, so it may be
-// anything. One goroutine at a time may use it.
+// lines cuts what one source sends into lines and hands the whole ones on; the begun one stays
+// until its rest has come. A line that is longer than max is handed on in pieces, each with an LF.
+// The source is read by whoever calls fill, so it may be anything. One goroutine at a time may use
+// it.
 //
-// A caller alternates fill and flush, calls idle when nothing is there to be read, and finish at the end of the source.
+// A caller alternates fill and flush, calls idle when nothing is there to be read, and finish at
+// the end of the source.
 type lines struct {
 	to     Destination // may be replaced between calls
 	count  *counters
@@ -40,7 +42,8 @@ type lines struct {
 	piece bool    // a piece of the begun line is counted, but could not be handed on
 }
 
-// fill calls read once, with room for what it finds, and returns what it has returned. It fails where whole lines are held.
+// fill calls read once, with room for what it finds, and returns what it has returned. It fails
+// where whole lines are held.
 func (l *lines) fill(read func([]byte) (int, error)) (int, error) {
 	if l.cut > 0 || l.piece {
 		return 0, errHeld
@@ -78,7 +81,8 @@ func countLines(batch []byte) uint64 { return uint64(bytes.Count(batch, newline)
 // flows reports whether the next fill takes a large buffer.
 func (l *lines) flows() bool { return l.fast && l.size() < min(flowBuffer, l.longest()+1) }
 
-// makeRoom takes a buffer, or a larger one for a source that fills it. At least one byte is free after it.
+// makeRoom takes a buffer, or a larger one for a source that fills it. At least one byte is free
+// after it.
 func (l *lines) makeRoom() {
 	want := baseBuffer
 	if l.fast {
@@ -105,7 +109,8 @@ func (l *lines) size() int {
 	return len(l.buf.bytes)
 }
 
-// resize moves what is held to a buffer of another size, and reports whether there was memory for it.
+// resize moves what is held to a buffer of another size, and reports whether there was memory for
+// it.
 func (l *lines) resize(size int) bool {
 	next := l.memory.take(size)
 	if next == nil {
@@ -119,8 +124,8 @@ func (l *lines) resize(size int) bool {
 	return true
 }
 
-// flush hands on what can be: the whole lines, and a piece of a line for which there is no room. After an error the rest is
-// held, and a later call goes on.
+// flush hands on what can be: the whole lines, and a piece of a line for which there is no room.
+// After an error the rest is held, and a later call goes on.
 func (l *lines) flush(ctx context.Context) error {
 	for l.from < l.cut {
 		if err := l.handOn(ctx, l.from+turn(l.buf.bytes[l.from:l.cut])); err != nil {

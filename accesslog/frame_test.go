@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// naive is what is stored of a source: its lines, each with an LF, longer ones in pieces of max bytes.
+// naive is what is stored of a source: its lines, each with an LF, longer ones in pieces of max
+// bytes.
 func naive(input []byte, max int) (stored []byte, oversize, unterminated uint64) {
 	for len(input) > 0 {
 		line, rest, ended := bytes.Cut(input, newline)
@@ -29,7 +30,8 @@ func naive(input []byte, max int) (stored []byte, oversize, unterminated uint64)
 	return stored, oversize, unterminated
 }
 
-// source gives what it holds in reads of the sizes that steps say, with idle times where they are 0.
+// source gives what it holds in reads of the sizes that steps say, with idle times where they
+// are 0.
 type source struct {
 	rest  []byte
 	steps []byte
@@ -130,10 +132,12 @@ func checkFramed(t testing.TB, input, steps, turns []byte, max int) {
 		for i < min(len(got), len(want)) && got[i] == want[i] {
 			i++
 		}
-		t.Fatalf("max %d: %d bytes are stored and not %d; they differ from byte %d on: %.60q, want %.60q", max, len(got), len(want), i, got[i:], want[i:])
+		t.Fatalf("max %d: %d bytes are stored and not %d; they differ from byte %d on: %.60q, want %.60q",
+			max, len(got), len(want), i, got[i:], want[i:])
 	}
 	n := uint64(bytes.Count(want, newline))
-	if s := count.stats(); s.In != n || s.Written != n || s.InFlight != 0 || s.BytesIn != uint64(len(input)) || s.Oversize != oversize || s.Unterminated != unterminated {
+	if s := count.stats(); s.In != n || s.Written != n || s.InFlight != 0 || s.BytesIn != uint64(len(input)) ||
+		s.Oversize != oversize || s.Unterminated != unterminated {
 		t.Fatalf("stats %+v; want %d lines, %d oversize, %d unterminated", s, n, oversize, unterminated)
 	}
 }
@@ -161,7 +165,9 @@ func TestLines(t *testing.T) {
 		fmt.Fprintf(&mixed, "%d %s\n", i, strings.Repeat("x", i*i%9000))
 	}
 	mixed.WriteString("the end")
-	for _, in := range []string{"", "\n", "\n\n", "a", "a\n", "a\nb", strings.Repeat("y", 5000), strings.Repeat("y", long) + "\nz\n", mixed.String()} {
+	for _, in := range []string{
+		"", "\n", "\n\n", "a", "a\n", "a\nb", strings.Repeat("y", 5000), strings.Repeat("y", long) + "\nz\n", mixed.String(),
+	} {
 		for _, steps := range [][]byte{nil, {255}, {1, 0}, {37, 0, 11, 255}} {
 			if len(steps) > 0 && steps[0] == 1 && len(in) > 1<<16 {
 				continue
@@ -185,8 +191,8 @@ func TestLongestLine(t *testing.T) {
 	}
 }
 
-// TestLinesWithoutMemory: where memory is used up, lines longer than a base buffer are stored in pieces, and nothing is
-// lost. All of it is given back.
+// TestLinesWithoutMemory: where memory is used up, lines longer than a base buffer are stored in
+// pieces, and nothing is lost. All of it is given back.
 func TestLinesWithoutMemory(t *testing.T) {
 	const size = 100 << 10
 	memory := newMemory(size)
@@ -201,7 +207,8 @@ func TestLinesWithoutMemory(t *testing.T) {
 			t.Errorf("a line has %d bytes: more than there was memory for", len(line))
 		}
 	}
-	if s := count.stats(); s.Oversize != 1 || s.Unterminated != 0 || s.In != uint64(bytes.Count(to.Bytes(), newline)) || s.Written != s.In {
+	if s := count.stats(); s.Oversize != 1 || s.Unterminated != 0 || s.In != uint64(bytes.Count(to.Bytes(), newline)) ||
+		s.Written != s.In {
 		t.Errorf("stats %+v", s)
 	}
 	if left := memory.left.Load(); left != size {
@@ -217,10 +224,12 @@ func TestLinesInTurns(t *testing.T) {
 		}
 		return len(b), nil
 	}}
-	frame(t, &lines{to: to, count: &counters{}}, &source{rest: []byte(strings.Repeat("x", 900<<10) + "\n" + strings.Repeat("short\n", 400<<10))})
+	frame(t, &lines{to: to, count: &counters{}},
+		&source{rest: []byte(strings.Repeat("x", 900<<10) + "\n" + strings.Repeat("short\n", 400<<10))})
 }
 
-// TestLinesIdle: a source that has sent half a line keeps little memory, one that has sent whole lines none.
+// TestLinesIdle: a source that has sent half a line keeps little memory, one that has sent whole
+// lines none.
 func TestLinesIdle(t *testing.T) {
 	to := &collector{}
 	l := &lines{to: to, count: &counters{}}

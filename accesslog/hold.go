@@ -2,8 +2,8 @@ package accesslog
 
 import "os"
 
-// NoHolder is a [Holder] that holds nothing: while this process is away, nobody reads. It is for tests and for programs
-// that live as long as their writers.
+// NoHolder is a [Holder] that holds nothing: while this process is away, nobody reads. It is for
+// tests and for programs that live as long as their writers.
 func NoHolder() Holder { return none }
 
 var none Holder = noHolder{}

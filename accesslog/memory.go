@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// memory has the buffers of several sources. It bounds what they take together beyond one baseBuffer each, so that memory does
-// not grow with what they send, and uses buffers of the two usual sizes again. Its methods may be called at the same time; a nil
-// one makes each buffer anew and has no bound.
+// memory has the buffers of several sources. It bounds what they take together beyond one
+// baseBuffer each, so that memory does not grow with what they send, and uses buffers of the two
+// usual sizes again. Its methods may be called at the same time; a nil one makes each buffer anew
+// and has no bound.
 type memory struct {
 	left       atomic.Int64 // bytes beyond a baseBuffer each
 	base, flow sync.Pool    // of *buffer
@@ -29,7 +30,8 @@ type buffer struct {
 	of     *memory
 }
 
-// take returns a buffer of a size, or nil where the bound is reached. One of up to baseBuffer is always there.
+// take returns a buffer of a size, or nil where the bound is reached. One of up to baseBuffer is
+// always there.
 func (m *memory) take(size int) *buffer {
 	if m == nil {
 		return &buffer{bytes: make([]byte, size)}

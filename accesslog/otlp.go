@@ -35,15 +35,17 @@ type OTLPRoute struct {
 	Name      string // for messages; "" is the authority
 	Authority string // of the calls
 	Endpoint  string // host:port of a collector, reached by gRPC without TLS
-	// Allow says who may send; it is asked for each call and must not wait. An error is for the log, the caller only hears that it may not.
+	// Allow says who may send; it is asked for each call and must not wait. An error is for the log,
+	// the caller only hears that it may not.
 	Allow func(OTLPPeer) error
 	// Spool is for requests. Up to MaxMemory of them wait in memory.
 	Spool SpoolOptions
 }
 
-// OTLPRelay takes log records of Envoys by OTLP over gRPC and brings them to endpoints, in the order of each route. A call is
-// answered once its records are in memory or in the spool of the route. Records that were dropped are named in the answer as
-// rejected, so that nobody sends them again.
+// OTLPRelay takes log records of Envoys by OTLP over gRPC and brings them to endpoints, in the
+// order of each route. A call is answered once its records are in memory or in the spool of the
+// route. Records that were dropped are named in the answer as rejected, so that nobody sends them
+// again.
 type OTLPRelay struct {
 	log *slog.Logger
 
@@ -67,8 +69,9 @@ func NewOTLPRelay(opts OTLPRelayOptions) *OTLPRelay {
 	return &OTLPRelay{log: opts.Log, routes: map[string]*exporter{}}
 }
 
-// SetRoute adds a route, or replaces the one of the same authority, which is ended before with what waits on the disk. It may
-// take a second then. Calls for one relay must not overlap with others of SetRoute and RemoveRoute.
+// SetRoute adds a route, or replaces the one of the same authority, which is ended before with what
+// waits on the disk. It may take a second then. Calls for one relay must not overlap with others of
+// SetRoute and RemoveRoute.
 func (o *OTLPRelay) SetRoute(route OTLPRoute) error {
 	if route.Authority == "" {
 		return errors.New("authority: is missing; set what calls have as :authority")
@@ -115,8 +118,8 @@ func (o *OTLPRelay) start(e *exporter) {
 	})
 }
 
-// RemoveRoute ends a route. What waits stays on the disk for a route with the same directory, or is dropped for [CauseRemoved],
-// with the directory.
+// RemoveRoute ends a route. What waits stays on the disk for a route with the same directory, or is
+// dropped for [CauseRemoved], with the directory.
 func (o *OTLPRelay) RemoveRoute(authority string, discard bool) error {
 	o.mu.Lock()
 	e := o.routes[authority]
@@ -136,7 +139,8 @@ func (o *OTLPRelay) RemoveRoute(authority string, discard bool) error {
 	return e.err
 }
 
-// Stats returns the counts of each route by its authority. Lines are log records, bytes those of requests.
+// Stats returns the counts of each route by its authority. Lines are log records, bytes those of
+// requests.
 func (o *OTLPRelay) Stats() map[string]Stats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,7 +151,8 @@ func (o *OTLPRelay) Stats() map[string]Stats {
 	return out
 }
 
-// Run serves a listener, which it closes, and sends what waits, until ctx ends. What is left then is on the disk. It runs once.
+// Run serves a listener, which it closes, and sends what waits, until ctx ends. What is left then
+// is on the disk. It runs once.
 func (o *OTLPRelay) Run(ctx context.Context, l net.Listener) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -161,8 +166,9 @@ func (o *OTLPRelay) Run(ctx context.Context, l net.Listener) error {
 		o.start(e)
 	}
 	o.mu.Unlock()
-	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.Creds(unixCredentials{}), grpc.MaxRecvMsgSize(maxRequest),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(handshakeTime), grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.Creds(unixCredentials{}),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
+		grpc.ConnectionTimeout(handshakeTime), grpc.WaitForHandlers(true))
 	// A stream, so that who calls is known before a message is read.
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: logsService,

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The service by which log records are exported. Its generated code needs a gateway to HTTP, and its messages are not looked into
-// here, so names and fields are written out.
+// The service by which log records are exported. Its generated code needs a gateway to HTTP, and
+// its messages are not looked into here, so names and fields are written out.
 const (
 	logsService  = "opentelemetry.proto.collector.logs.v1.LogsService"
 	exportMethod = "Export"
@@ -86,7 +86,8 @@ func eachMessage(b []byte, field protowire.Number, fn func([]byte) error) error 
 	return nil
 }
 
-// appendAnswer appends an ExportLogsServiceResponse: partial_success = 1 {rejected_log_records = 1, error_message = 2}.
+// appendAnswer appends an ExportLogsServiceResponse: partial_success = 1 {rejected_log_records = 1,
+// error_message = 2}.
 func appendAnswer(b []byte, rejected uint64, message string) []byte {
 	var partial []byte
 	partial = protowire.AppendVarint(protowire.AppendTag(partial, 1, protowire.VarintType), rejected)

@@ -51,9 +51,11 @@ func newExporter(route OTLPRoute, log *slog.Logger) (*exporter, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.5, MaxDelay: mostBackoff}, MinConnectTimeout: dialTimeout,
+			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.5, MaxDelay: mostBackoff},
+			MinConnectTimeout: dialTimeout,
 		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(2*maxRequest), grpc.MaxCallRecvMsgSize(exportAnswer)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(2*maxRequest),
+			grpc.MaxCallRecvMsgSize(exportAnswer)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0))
 	if err != nil {
 		return nil, err
@@ -144,7 +146,8 @@ func (e *exporter) send(ctx context.Context) {
 	}
 }
 
-// await waits for something to take, and reports whether ctx has not ended. A spool that could not be read is tried again.
+// await waits for something to take, and reports whether ctx has not ended. A spool that could not
+// be read is tried again.
 func (e *exporter) await(ctx context.Context) bool {
 	var again <-chan time.Time
 	if e.backlog.readFailed() {
@@ -190,7 +193,8 @@ func (e *exporter) batch(held **record, alone bool) (out []*record) {
 	}
 }
 
-// export sends a batch. An error is with the time after which to try again: 0 for the usual, negative for never.
+// export sends a batch. An error is with the time after which to try again: 0 for the usual,
+// negative for never.
 func (e *exporter) export(ctx context.Context, batch []*record) (rejected uint64, after time.Duration, err error) {
 	request := batch[0].payload()
 	if len(batch) > 1 {
@@ -223,7 +227,8 @@ func (e *exporter) export(ctx context.Context, batch []*record) (rejected uint64
 	return rejected, 0, nil
 }
 
-// retryAfter says when to try again by the rules of OTLP: 0 for the usual backoff, negative for never.
+// retryAfter says when to try again by the rules of OTLP: 0 for the usual backoff, negative for
+// never.
 func retryAfter(err error) time.Duration {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -252,7 +257,8 @@ func (e *exporter) setFault(err error) {
 		e.fault.Store(nil)
 		return
 	}
-	text := "the endpoint " + e.route.Endpoint + " does not take records: " + status.Convert(err).Message() + "; they wait, look after the collector"
+	text := "the endpoint " + e.route.Endpoint + " does not take records: " + status.Convert(err).Message() +
+		"; they wait, look after the collector"
 	if e.fault.Swap(&text) == nil {
 		e.log.Warn("otlp: the endpoint does not take records; they wait", "endpoint", e.route.Endpoint, "error", err)
 	}

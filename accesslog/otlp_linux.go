@@ -14,7 +14,9 @@ func unixPeer(conn *net.UnixConn) OTLPPeer {
 	}
 	var cred *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || failed != nil {
+	if err := raw.Control(
+		func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil ||
+		failed != nil {
 		return OTLPPeer{}
 	}
 	return OTLPPeer{Known: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}

@@ -51,8 +51,10 @@ func (e *endpoint) start() {
 		e.t.Fatal(err)
 	}
 	e.server = grpc.NewServer()
-	e.server.RegisterService(&grpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.logs.v1.LogsService", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Export", Handler: func(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	e.server.RegisterService(&grpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.logs.v1.LogsService",
+		HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Export", Handler: func(_ any, _ context.Context, dec func(any) error,
+			_ grpc.UnaryServerInterceptor) (any, error) {
 			var request logspb.LogsData
 			if err := dec(&request); err != nil {
 				return nil, err
@@ -99,7 +101,9 @@ func (e *endpoint) export(request *logspb.LogsData) (any, error) {
 func logs(from, to int) *logspb.LogsData {
 	scope := &logspb.ScopeLogs{}
 	for i := from; i < to; i++ {
-		scope.LogRecords = append(scope.LogRecords, &logspb.LogRecord{Body: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: fmt.Sprint("record ", i)}}})
+		scope.LogRecords = append(scope.LogRecords, &logspb.LogRecord{
+			Body: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: fmt.Sprint("record ", i)}},
+		})
 	}
 	return &logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{ScopeLogs: []*logspb.ScopeLogs{scope}}}}
 }
@@ -112,7 +116,8 @@ func records(from, to int) (out []string) {
 }
 
 // relay runs a relay on a unix socket, and returns a function that calls it.
-func relay(t testing.TB, routes ...accesslog.OTLPRoute) (o *accesslog.OTLPRelay, stop func(), call func(authority string, request *logspb.LogsData) (*emptypb.Empty, error)) {
+func relay(t testing.TB, routes ...accesslog.OTLPRoute) (o *accesslog.OTLPRelay, stop func(),
+	call func(authority string, request *logspb.LogsData) (*emptypb.Empty, error)) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "otlp") // a path of t.TempDir may be too long for a socket
 	if err != nil {
@@ -147,7 +152,8 @@ func relay(t testing.TB, routes ...accesslog.OTLPRoute) (o *accesslog.OTLPRelay,
 	return o, stop, func(authority string, request *logspb.LogsData) (*emptypb.Empty, error) {
 		conn := conns[authority]
 		if conn == nil {
-			if conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(authority)); err != nil {
+			if conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithAuthority(authority)); err != nil {
 				t.Fatal(err)
 			}
 			conns[authority] = conn
@@ -174,7 +180,8 @@ func onlyMe(p accesslog.OTLPPeer) error {
 	return nil
 }
 
-func sendLogs(t testing.TB, call func(string, *logspb.LogsData) (*emptypb.Empty, error), authority string, from, to int) {
+func sendLogs(t testing.TB, call func(string, *logspb.LogsData) (*emptypb.Empty, error), authority string,
+	from, to int) {
 	t.Helper()
 	for i := from; i < to; i += 10 {
 		if out, err := call(authority, logs(i, i+10)); err != nil || len(out.ProtoReflect().GetUnknown()) > 0 {
@@ -183,12 +190,16 @@ func sendLogs(t testing.TB, call func(string, *logspb.LogsData) (*emptypb.Empty,
 	}
 }
 
-// TestOTLPInOrder: records come to the endpoint of their authority, in order, also those that came while it was away.
+// TestOTLPInOrder: records come to the endpoint of their authority, in order, also those that came
+// while it was away.
 func TestOTLPInOrder(t *testing.T) {
 	e := newEndpoint(t)
-	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe, Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}})
+	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
+		Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}})
 	sendLogs(t, call, "web", 0, 1000)
-	s := until(t, routeStats{o, "web"}, "on the disk", func(s accesslog.Stats) bool { return s.Spooled == 1000 && s.Health != "" })
+	s := until(t, routeStats{o, "web"}, "on the disk", func(s accesslog.Stats) bool {
+		return s.Spooled == 1000 && s.Health != ""
+	})
 	if !strings.Contains(s.Health, e.addr) {
 		t.Errorf("%+v", s)
 	}
@@ -207,11 +218,13 @@ func TestOTLPInOrder(t *testing.T) {
 	}
 }
 
-// TestOTLPRefusals: who calls without a route, or may not use it, hears the same; what is no request is refused.
+// TestOTLPRefusals: who calls without a route, or may not use it, hears the same; what is no
+// request is refused.
 func TestOTLPRefusals(t *testing.T) {
 	e := newEndpoint(t)
 	nobody := func(accesslog.OTLPPeer) error { return errors.New("nobody may") }
-	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: nobody}, accesslog.OTLPRoute{Authority: "mine", Endpoint: e.addr, Allow: onlyMe})
+	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: nobody},
+		accesslog.OTLPRoute{Authority: "mine", Endpoint: e.addr, Allow: onlyMe})
 	_, unknown := call("other", logs(0, 1))
 	_, refused := call("web", logs(0, 1))
 	if status.Code(unknown) != codes.PermissionDenied || refused.Error() != unknown.Error() {
@@ -230,17 +243,22 @@ func TestOTLPRefusals(t *testing.T) {
 	if s := o.Stats(); s["web"].In != 0 || s["mine"].In != 0 {
 		t.Errorf("%+v", s)
 	}
-	for _, r := range []accesslog.OTLPRoute{{Endpoint: e.addr, Allow: onlyMe}, {Authority: "a", Endpoint: e.addr}, {Authority: "a", Endpoint: "nowhere", Allow: onlyMe}} {
+	for _, r := range []accesslog.OTLPRoute{
+		{Endpoint: e.addr, Allow: onlyMe}, {Authority: "a", Endpoint: e.addr},
+		{Authority: "a", Endpoint: "nowhere", Allow: onlyMe},
+	} {
 		if err := o.SetRoute(r); err == nil {
 			t.Errorf("%+v is taken", r)
 		}
 	}
 }
 
-// TestOTLPAnswers: what an endpoint says is followed: retried in order, dropped one request at a time, or counted as rejected.
+// TestOTLPAnswers: what an endpoint says is followed: retried in order, dropped one request at a
+// time, or counted as rejected.
 func TestOTLPAnswers(t *testing.T) {
 	e := newEndpoint(t)
-	wait, err := status.New(codes.ResourceExhausted, "slowly").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Millisecond)})
+	wait, err := status.New(codes.ResourceExhausted, "slowly").
+		WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +276,8 @@ func TestOTLPAnswers(t *testing.T) {
 		}
 		return nil, nil
 	}
-	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe, Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}})
+	o, _, call := relay(t, accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
+		Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}})
 	sendLogs(t, call, "web", 0, 100) // 10 at a time
 	until(t, routeStats{o, "web"}, "on the disk", func(s accesslog.Stats) bool { return s.Spooled == 100 })
 	e.start()
@@ -273,10 +292,12 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 }
 
-// TestOTLPRestart: what waits when a relay ends is exported by the next one, and dropped where a route is removed for good.
+// TestOTLPRestart: what waits when a relay ends is exported by the next one, and dropped where a
+// route is removed for good.
 func TestOTLPRestart(t *testing.T) {
 	e := newEndpoint(t)
-	route := accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe, Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}}
+	route := accesslog.OTLPRoute{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
+		Spool: accesslog.SpoolOptions{Dir: spoolDir(t)}}
 	_, stop, call := relay(t, route)
 	sendLogs(t, call, "web", 0, 500)
 	stop()

@@ -23,12 +23,14 @@ const benchWriterVariable = "ACCESSLOG_BENCH_WRITER"
 // benchSeconds is how long one measurement takes.
 const benchSeconds = 5
 
-// BenchmarkFIFO is the CPU time of reading a FIFO into a file that is rotated at 100 MB and synced each second, while a process
-// writes lines of 300 bytes as an Envoy does: 64 KiB at a time, in writes of 4 KiB. A name is the lines in a second.
+// BenchmarkFIFO is the CPU time of reading a FIFO into a file that is rotated at 100 MB and synced
+// each second, while a process writes lines of 300 bytes as an Envoy does: 64 KiB at a time, in
+// writes of 4 KiB. A name is the lines in a second.
 func BenchmarkFIFO(b *testing.B) {
 	for _, rate := range []int{500, 4000, 50000} {
 		b.Run(fmt.Sprint(rate), func(b *testing.B) {
-			f, err := rotation.Open(rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"), Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
+			f, err := rotation.Open(rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"),
+				Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -47,8 +49,9 @@ func BenchmarkFIFO(b *testing.B) {
 	}
 }
 
-// BenchmarkFIFOFloor is what BenchmarkFIFO is compared with: what is there is read every 100 ms, or when the FIFO may be half full, its
-// lines are counted, and it is written, without rotation or sync. A kill loses what is read.
+// BenchmarkFIFOFloor is what BenchmarkFIFO is compared with: what is there is read every 100 ms, or
+// when the FIFO may be half full, its lines are counted, and it is written, without rotation or
+// sync. A kill loses what is read.
 func BenchmarkFIFOFloor(b *testing.B) {
 	for _, rate := range []int{500, 4000, 50000} {
 		b.Run(fmt.Sprint(rate), func(b *testing.B) {

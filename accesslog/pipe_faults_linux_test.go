@@ -17,7 +17,8 @@ import (
 )
 
 // pipeToFile runs a FIFO into a rotated file below a directory, and returns what writes into it.
-func pipeToFile(t *testing.T, dir string, o PipesOptions, r rotation.Options) (ps *Pipes, f *rotation.File, path string, w *os.File) {
+func pipeToFile(t *testing.T, dir string, o PipesOptions,
+	r rotation.Options) (ps *Pipes, f *rotation.File, path string, w *os.File) {
 	t.Helper()
 	r.Path = filepath.Join(dir, "logs", "access.log")
 	f = openFile(t, r)
@@ -48,13 +49,16 @@ func balanced(t *testing.T, ps *Pipes, path string, lines uint64) (s PipeStats) 
 	return s
 }
 
-// TestPipeFullDisk: the writer goes on while the disk is full. What memory takes comes once, in order, when there is space again; what it
-// does not take is dropped and counted.
+// TestPipeFullDisk: the writer goes on while the disk is full. What memory takes comes once, in
+// order, when there is space again; what it does not take is dropped and counted.
 func TestPipeFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
 	}
-	for name, c := range map[string]struct{ megabytes, memory int }{"for a while": {4, 8 << 20}, "for good": {8, 1 << 20}} {
+	for name, c := range map[string]struct{ megabytes, memory int }{
+		"for a while": {4, 8 << 20},
+		"for good":    {8, 1 << 20},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := syscall.Mount("accesslog-test", dir, "tmpfs", 0, "size=2m,mode=755"); err != nil {
@@ -105,13 +109,14 @@ func TestPipeFullDisk(t *testing.T) {
 	}
 }
 
-// TestPipeIOError: a file system that answers with EIO from one moment on, as a broken disk does, neither stops the writer nor is
-// passed over in silence.
+// TestPipeIOError: a file system that answers with EIO from one moment on, as a broken disk does,
+// neither stops the writer nor is passed over in silence.
 func TestPipeIOError(t *testing.T) {
 	for name, onFull := range map[string]rotation.OnFull{"block": rotation.Block, "drop": rotation.DropNewest} {
 		t.Run(name, func(t *testing.T) {
 			dir := brokenDisk(t)
-			ps, f, path, w := pipeToFile(t, dir.path, PipesOptions{MaxMemory: 1 << 20, Slow: time.Millisecond, StopTimeout: 10 * time.Millisecond}, rotation.Options{OnFull: onFull})
+			ps, f, path, w := pipeToFile(t, dir.path, PipesOptions{MaxMemory: 1 << 20, Slow: time.Millisecond,
+				StopTimeout: 10 * time.Millisecond}, rotation.Options{OnFull: onFull})
 			put(t, w, "good\n")
 			until(t, "the first line", func() bool { return ps.Stats()[path].Written == 1 })
 			dir.breakIt(t)
@@ -125,7 +130,8 @@ func TestPipeIOError(t *testing.T) {
 				put(t, w, line)
 				s, health := ps.Stats()[path], f.Stats().Health
 				told := onFull != rotation.Block || strings.Contains(s.Health, "input/output error")
-				return told && s.Dropped[CauseDiskFull] > 0 && health != nil && strings.Contains(health.Error(), "input/output error")
+				return told && s.Dropped[CauseDiskFull] > 0 && health != nil &&
+					strings.Contains(health.Error(), "input/output error")
 			})
 			if s := ps.Stats()[path]; s.Written != 1 {
 				t.Errorf("%+v", s)
@@ -143,7 +149,9 @@ func brokenDisk(t *testing.T) disk {
 		t.Skip("only root can mount a file system")
 	}
 	image, at := filepath.Join(t.TempDir(), "image"), t.TempDir()
-	for _, command := range [][]string{{"truncate", "-s", "32M", image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, at}} {
+	for _, command := range [][]string{
+		{"truncate", "-s", "32M", image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, at},
+	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Skipf("%v cannot be run here: %v %s", command, err, out)
 		}
@@ -170,10 +178,12 @@ func (d disk) breakIt(t *testing.T) {
 	}
 }
 
-// TestPipeHostileBytes: whatever a writer puts into a FIFO is stored as it is, in lines of 1 MiB at most.
+// TestPipeHostileBytes: whatever a writer puts into a FIFO is stored as it is, in lines of 1 MiB at
+// most.
 func TestPipeHostileBytes(t *testing.T) {
 	for name, in := range map[string]string{
-		"16 MiB without LF": strings.Repeat("x", 16<<20), "NUL": "a\x00b\n\x00\n", "not UTF-8": "\xff\xfe\xc3\x28\n", "CR": "with\r\nand\rwithout\n", "empty lines": "\n\n\n",
+		"16 MiB without LF": strings.Repeat("x", 16<<20), "NUL": "a\x00b\n\x00\n", "not UTF-8": "\xff\xfe\xc3\x28\n",
+		"CR": "with\r\nand\rwithout\n", "empty lines": "\n\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, to := pipeDir(t), &sink{}
@@ -192,8 +202,8 @@ func TestPipeHostileBytes(t *testing.T) {
 	}
 }
 
-// TestPipeRemovedFromOutside: a FIFO that somebody removes, or replaces by a file, is there again without a call of Set, its process is
-// asked to open its logs anew, and no line is lost.
+// TestPipeRemovedFromOutside: a FIFO that somebody removes, or replaces by a file, is there again
+// without a call of Set, its process is asked to open its logs anew, and no line is lost.
 func TestPipeRemovedFromOutside(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"removed": os.Remove,
@@ -228,7 +238,8 @@ func TestPipeRemovedFromOutside(t *testing.T) {
 				want = 4
 			}
 			until(t, "all lines", func() bool { return strings.Count(to.String(), "\n") == want })
-			if got := to.String(); !strings.Contains(got, "1\n") || !strings.Contains(got, "2\n") || !strings.Contains(got, "3\n") {
+			if got := to.String(); !strings.Contains(got, "1\n") || !strings.Contains(got, "2\n") ||
+				!strings.Contains(got, "3\n") {
 				t.Errorf("got %q", got)
 			}
 			w.Close()
@@ -236,18 +247,21 @@ func TestPipeRemovedFromOutside(t *testing.T) {
 	}
 }
 
-// TestPipeDirectoryIsALink: the directory of FIFOs is not reached by a link that somebody could change.
+// TestPipeDirectoryIsALink: the directory of FIFOs is not reached by a link that somebody could
+// change.
 func TestPipeDirectoryIsALink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(t.TempDir(), dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenPipes(PipesOptions{Dir: dir + "/link"}); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+	if _, err := OpenPipes(PipesOptions{Dir: dir + "/link"}); err == nil ||
+		!strings.Contains(err.Error(), "is a symbolic link") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestPipeLockOfADeadProcess: the lock on the directory ends with the process that had it, however that ended.
+// TestPipeLockOfADeadProcess: the lock on the directory ends with the process that had it, however
+// that ended.
 func TestPipeLockOfADeadProcess(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -264,7 +278,8 @@ func TestPipeLockOfADeadProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Only then may this process try: who tries holds the lock for a moment, in which the other one would fail.
+	// Only then may this process try: who tries holds the lock for a moment, in which the other one
+	// would fail.
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "open\n" {
 		t.Errorf("the other process has not opened the directory: %q, %v", line, err)

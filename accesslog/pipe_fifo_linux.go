@@ -16,8 +16,9 @@ import (
 // pipeSize is what a FIFO is made to hold, where the kernel lets it.
 const pipeSize = 1 << 20
 
-// fifo is the reading end of a FIFO. Whole lines are taken out of it only after they have been handed on, and a begun one
-// stays in it: what this process has not finished when it is killed, the next one finds.
+// fifo is the reading end of a FIFO. Whole lines are taken out of it only after they have been
+// handed on, and a begun one stays in it: what this process has not finished when it is killed, the
+// next one finds.
 //
 // It has no writing end of its own, so poll(2) says whether any process has one.
 type fifo struct {
@@ -53,9 +54,11 @@ func openFIFO(dir int, name string) (*fifo, error) {
 		return nil, fmt.Errorf("%s is not a FIFO", name)
 	}
 	f := &fifo{fd: fd, dev: uint64(st.Dev), ino: st.Ino}
-	// An unprivileged user has a limit for all of his pipes together. One that is smaller works too, with more reads.
+	// An unprivileged user has a limit for all of his pipes together. One that is smaller works too,
+	// with more reads.
 	for size := pipeSize; size >= 64<<10; size /= 4 {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size); !errors.Is(err, unix.EPERM) &&
+			!errors.Is(err, unix.EBUSY) {
 			break
 		}
 	}
@@ -63,8 +66,10 @@ func openFIFO(dir int, name string) (*fifo, error) {
 	if err != nil || f.capacity <= 0 {
 		f.capacity = 4096
 	}
-	// poll(2) shows no POLLHUP to a reader that has opened while nobody wrote, until a writer has come and gone.
-	if w, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+	// poll(2) shows no POLLHUP to a reader that has opened while nobody wrote, until a writer has come
+	// and gone.
+	if w, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC,
+		0); err == nil {
 		unix.Close(w)
 	}
 	return f, nil
@@ -109,8 +114,8 @@ func (f *fifo) written() bool {
 	}
 }
 
-// drain hands on what is in it, about limit bytes at most, and returns how many bytes it has taken out. A half line whose
-// writer is gone gets its LF.
+// drain hands on what is in it, about limit bytes at most, and returns how many bytes it has taken
+// out. A half line whose writer is gone gets its LF.
 func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 	moved := 0
 	for {
@@ -132,7 +137,8 @@ func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 	}
 }
 
-// step reads once, hands on, and takes out what was handed on. It notes whether it has seen all that there was.
+// step reads once, hands on, and takes out what was handed on. It notes whether it has seen all
+// that there was.
 func (f *fifo) step(ctx context.Context) (int, error) {
 	f.pending = 0
 	size := f.size()
@@ -160,8 +166,8 @@ func (f *fifo) step(ctx context.Context) (int, error) {
 	return f.pending, f.take(f.pending)
 }
 
-// peek copies what is at the front, without taking it out: whole lines, or where there is none and the line is long, the part
-// of it that is there.
+// peek copies what is at the front, without taking it out: whole lines, or where there is none and
+// the line is long, the part of it that is there.
 func (f *fifo) peek(room []byte) (int, error) {
 	if f.exact > 0 && len(room) > f.exact {
 		room = room[:f.exact]
@@ -189,7 +195,8 @@ func (f *fifo) endHalfLine(ctx context.Context) (int, error) {
 		return 0, nil // one who writes, or wrote meanwhile
 	}
 	f.left = 0
-	// Nobody else reads, so nothing was written since the first look: at the second nobody was there to go on with these bytes.
+	// Nobody else reads, so nothing was written since the first look: at the second nobody was there
+	// to go on with these bytes.
 	moved := 0
 	defer func() { f.exact = 0 }()
 	for moved < n {

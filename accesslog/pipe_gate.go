@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// gate stands between the reader of a FIFO and its destination. It always takes what it is given: while the destination
-// waits, lines go to memory, then they are dropped and counted, so that the FIFO is read on.
+// gate stands between the reader of a FIFO and its destination. It always takes what it is given:
+// while the destination waits, lines go to memory, then they are dropped and counted, so that the
+// FIFO is read on.
 type gate struct {
 	count   counters // written and dropped; what came in is counted by the reader
 	slow    time.Duration
@@ -52,7 +53,8 @@ func (g *gate) destination() Destination {
 	return g.to
 }
 
-// Write takes all of the lines. It waits for the destination no longer than slow, and not at all while others wait.
+// Write takes all of the lines. It waits for the destination no longer than slow, and not at all
+// while others wait.
 func (g *gate) Write(from context.Context, batch []byte) (int, error) {
 	g.mu.Lock()
 	to, waiting := g.to, g.waiting
@@ -114,7 +116,8 @@ func (g *gate) keep(batch []byte) {
 		return
 	}
 	g.count.drop(CauseDiskFull, countLines(batch))
-	g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there", CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
+	g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there",
+		CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
 }
 
 // startDraining starts what hands on the lines that wait. g.mu is held.
@@ -214,7 +217,8 @@ func (g *gate) idle() bool {
 	return !g.waiting
 }
 
-// stop ends the gate once nothing writes and nothing drains: what is in memory is dropped and counted.
+// stop ends the gate once nothing writes and nothing drains: what is in memory is dropped and
+// counted.
 func (g *gate) stop(why Cause) (dropped uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,7 +251,8 @@ func (g *gate) state(s Stats) Stats {
 	case g.health != "":
 		s.Health = g.health
 	case g.waiting && time.Since(g.since) > g.slow:
-		s.Health = fmt.Sprintf("the destination has taken no lines since %s (%v); %d bytes wait in memory", g.since.UTC().Format(time.RFC3339), g.cause, g.bytes)
+		s.Health = fmt.Sprintf("the destination has taken no lines since %s (%v); %d bytes wait in memory",
+			g.since.UTC().Format(time.RFC3339), g.cause, g.bytes)
 	}
 	return s
 }

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leftover is a regular file that was in the place of a FIFO. What is in it is handed on until no process writes it any
-// more; then it is removed. How far that has come stands in a file beside it, for the next process.
+// leftover is a regular file that was in the place of a FIFO. What is in it is handed on until no
+// process writes it any more; then it is removed. How far that has come stands in a file beside it,
+// for the next process.
 type leftover struct {
 	dir    int
 	name   string
@@ -22,7 +23,8 @@ type leftover struct {
 	at     int64 // handed on up to here
 	cursor *os.File
 	l      lines
-	// quiet is when nothing new was found first. Where a lease cannot tell whether a process writes, time does.
+	// quiet is when nothing new was found first. Where a lease cannot tell whether a process writes,
+	// time does.
 	quiet time.Time
 	now   func() time.Time
 	// reopened reports whether a process writes into the FIFO.
@@ -34,7 +36,8 @@ const leftoverQuiet = 30 * time.Second
 
 const cursorSuffix = ".at"
 
-func openLeftover(dir int, name string, to Destination, count *counters, maxLine int, reopened func() bool) (*leftover, error) {
+func openLeftover(dir int, name string, to Destination, count *counters, maxLine int,
+	reopened func() bool) (*leftover, error) {
 	fd, err := openNoFollow(dir, name)
 	if err != nil {
 		return nil, err
@@ -45,7 +48,8 @@ func openLeftover(dir int, name string, to Destination, count *counters, maxLine
 		r.f.Close()
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	cfd, err := unix.Openat(dir, name+cursorSuffix, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	cfd, err := unix.Openat(dir, name+cursorSuffix,
+		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		r.f.Close()
 		return nil, fmt.Errorf("open %s: %w", name+cursorSuffix, err)

@@ -60,21 +60,24 @@ func checkPipeDir(fd int, path string) error {
 	}
 	switch mode := uint32(st.Mode); {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, who could exchange its FIFOs; use a directory of this user (%d) or of root", path, st.Uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, who could exchange its FIFOs; use a directory of this user (%d) or of root",
+			path, st.Uid, os.Geteuid())
 	case mode&unix.S_ISVTX != 0:
-		return fmt.Errorf("%s has mode %04o: in a sticky directory the kernel may refuse FIFOs of others; run chmod -t %s", path, mode&0o7777, path)
+		return fmt.Errorf("%s has mode %04o: in a sticky directory the kernel may refuse FIFOs of others; run chmod -t %s",
+			path, mode&0o7777, path)
 	case mode&0o022 != 0:
 		return fmt.Errorf("%s has mode %04o, so others can exchange its FIFOs; run chmod go-w %s", path, mode&0o7777, path)
 	case mode&0o011 != 0o011: // also of a directory made just now, under a umask
 		if err := unix.Fchmod(fd, mode&0o777|0o711); err != nil {
-			return fmt.Errorf("%s has mode %04o, so writers cannot reach its FIFOs: %w; run chmod go+x %s", path, mode&0o7777, err, path)
+			return fmt.Errorf("%s has mode %04o, so writers cannot reach its FIFOs: %w; run chmod go+x %s",
+				path, mode&0o7777, err, path)
 		}
 	}
 	return nil
 }
 
-// own gives a FIFO to its writer, with no more rights than it takes: to its user where this process may, who can then
-// write only; else to the group, with this process as the owner.
+// own gives a FIFO to its writer, with no more rights than it takes: to its user where this process
+// may, who can then write only; else to the group, with this process as the owner.
 func (ps *Pipes) own(fd int, want Pipe) error {
 	euid := os.Geteuid()
 	group := ps.opts.Group
@@ -89,7 +92,8 @@ func (ps *Pipes) own(fd int, want Pipe) error {
 	case group >= 0:
 		gid, mode = group, 0o620
 	default:
-		return fmt.Errorf("its writer's user (%d) is not this one (%d) and no group is known; run as root, or set a group that both are in", want.UID, euid)
+		return fmt.Errorf("its writer's user (%d) is not this one (%d) and no group is known; run as root, "+
+			"or set a group that both are in", want.UID, euid)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -106,8 +110,8 @@ func (ps *Pipes) own(fd int, want Pipe) error {
 	return nil
 }
 
-// make makes a FIFO under a temporary name, holds it, and puts it in its place, where a regular file may be: that is kept
-// under the name that is returned.
+// make makes a FIFO under a temporary name, holds it, and puts it in its place, where a regular
+// file may be: that is kept under the name that is returned.
 func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	temp := hidden(p.name, tempSuffix)
 	if err := unix.Unlinkat(ps.dir, temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -144,7 +148,8 @@ func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	return leftoverName, nil
 }
 
-// place renames a FIFO to its name. A regular file that is there is exchanged with it, so that the name always exists.
+// place renames a FIFO to its name. A regular file that is there is exchanged with it, so that the
+// name always exists.
 func (ps *Pipes) place(name, temp string) (string, error) {
 	err := unix.Renameat2(ps.dir, temp, ps.dir, name, unix.RENAME_NOREPLACE)
 	if err == nil || !errors.Is(err, unix.EEXIST) {
@@ -191,7 +196,8 @@ func (ps *Pipes) open(p *pipe, name string) (*fifo, error) {
 	return f, nil
 }
 
-// openHold opens a FIFO for a holder. It never waits, since the pipe's own descriptor is there or O_NONBLOCK is.
+// openHold opens a FIFO for a holder. It never waits, since the pipe's own descriptor is there or
+// O_NONBLOCK is.
 func (ps *Pipes) openHold(name string) (*os.File, error) {
 	fd, err := openNoFollow(ps.dir, name)
 	if err != nil {

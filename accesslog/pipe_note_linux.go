@@ -10,8 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// note says, in a file beside a FIFO, where what is at the front of the FIFO is being written. Who follows a process that was
-// killed learns by it what is in the file already. It is not synced: with the power the FIFO is gone too.
+// note says, in a file beside a FIFO, where what is at the front of the FIFO is being written. Who
+// follows a process that was killed learns by it what is in the file already. It is not synced:
+// with the power the FIFO is gone too.
 type note struct {
 	f     *os.File
 	fifo  [2]uint64 // device and inode of the FIFO
@@ -27,14 +28,16 @@ const (
 
 // openNote opens or makes the note of the FIFO of a name.
 func openNote(dir int, name string, f *fifo) (*note, error) {
-	fd, err := unix.Openat(dir, hidden(name, noteSuffix), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(dir, hidden(name, noteSuffix),
+		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", hidden(name, noteSuffix), err)
 	}
 	return &note{f: os.NewFile(uintptr(fd), name+noteSuffix), fifo: [2]uint64{f.dev, f.ino}}, nil
 }
 
-// set is for [rotation.WithNote]. Without a note lines may be there twice after a kill, which is no reason to stop.
+// set is for [rotation.WithNote]. Without a note lines may be there twice after a kill, which is no
+// reason to stop.
 func (n *note) set(p rotation.Place) {
 	before := n.last
 	if !n.dirty || before.Before+before.Length != p.Before {
@@ -53,7 +56,8 @@ func (n *note) clear() {
 	}
 }
 
-// read returns what an earlier process has noted of this FIFO: the last place, and that of the bytes before, if the batch has several.
+// read returns what an earlier process has noted of this FIFO: the last place, and that of the
+// bytes before, if the batch has several.
 func (n *note) read() []rotation.Place {
 	b := make([]byte, noteSize)
 	if _, err := n.f.ReadAt(b, 0); err != nil {
@@ -68,7 +72,8 @@ func encodeNote(fifo [2]uint64, places ...rotation.Place) (b [noteSize]byte) {
 	out := binary.NativeEndian.AppendUint64(b[:0], noteMagic)
 	values := fifo[:]
 	for _, p := range places {
-		values = append(values, p.Dev, p.Ino, uint64(p.Offset), uint64(p.Length), uint64(p.Before)) // #nosec G115 -- none is negative
+		// #nosec G115 -- none is negative
+		values = append(values, p.Dev, p.Ino, uint64(p.Offset), uint64(p.Length), uint64(p.Before))
 	}
 	for _, v := range values {
 		out = binary.NativeEndian.AppendUint64(out, v)
@@ -88,7 +93,9 @@ func decodeNote(fifo [2]uint64, b []byte) (out []rotation.Place) {
 		if v(i+2) > 1<<62 || v(i+3) > flowBuffer || v(i+4) > flowBuffer {
 			return nil
 		}
-		out = append(out, rotation.Place{Dev: v(i), Ino: v(i + 1), Offset: int64(v(i + 2)), Length: int(v(i + 3)), Before: int(v(i + 4))}) // #nosec G115 -- bounded above
+		// #nosec G115 -- bounded above
+		out = append(out,
+			rotation.Place{Dev: v(i), Ino: v(i + 1), Offset: int64(v(i + 2)), Length: int(v(i + 3)), Before: int(v(i + 4))})
 	}
 	return out
 }
@@ -99,8 +106,8 @@ func (n *note) close() {
 	}
 }
 
-// recover takes out of the FIFO what is in its destination already, since a process was killed between the write and this. Later calls do
-// nothing.
+// recover takes out of the FIFO what is in its destination already, since a process was killed
+// between the write and this. Later calls do nothing.
 func (f *fifo) recover(to Destination) error {
 	if f.note == nil || f.recovered || to == nil {
 		return nil

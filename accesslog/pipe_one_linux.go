@@ -18,8 +18,8 @@ type pipe struct {
 	path  string
 	gate  *gate
 	count counters // what comes in
-	// left is how much was in the FIFO when it was last read to the end, and ended whether it had no writer then. They tell
-	// news from what epoll says of an old state.
+	// left is how much was in the FIFO when it was last read to the end, and ended whether it had no
+	// writer then. They tell news from what epoll says of an old state.
 	left  atomic.Int64
 	ended atomic.Bool
 	busy  atomic.Bool // a goroutine attends to it
@@ -39,7 +39,8 @@ type pipe struct {
 	removed bool
 }
 
-// turn reads what is there, about limit bytes of each source at most, and returns how much that was.
+// turn reads what is there, about limit bytes of each source at most, and returns how much that
+// was.
 func (p *pipe) turn(ctx context.Context, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,8 +99,8 @@ func (p *pipe) news() bool {
 	return int64(p.cur.size()) != p.left.Load() || !p.cur.written() != p.ended.Load()
 }
 
-// attend reads the FIFO until nothing comes any more, with rests, so that few lines do not cost a wake-up each. It then waits
-// for epoll to say that there is more.
+// attend reads the FIFO until nothing comes any more, with rests, so that few lines do not cost a
+// wake-up each. It then waits for epoll to say that there is more.
 func (p *pipe) attend(ctx context.Context) {
 	wait := p.ps.opts.Rest
 	p.mu.Lock()
@@ -153,7 +154,8 @@ func (p *pipe) nextRest(moved int, last, took time.Duration) time.Duration {
 	return max(min(fill, p.ps.opts.Rest), time.Millisecond)
 }
 
-// pause waits, to the next multiple of the rest where it is a whole one, so that many FIFOs share a wake-up.
+// pause waits, to the next multiple of the rest where it is a whole one, so that many FIFOs share a
+// wake-up.
 func (p *pipe) pause(ctx context.Context, d time.Duration) bool {
 	if d == p.ps.opts.Rest {
 		now := time.Now()
@@ -227,8 +229,8 @@ func (p *pipe) stats(s PipeStats) PipeStats {
 	return s
 }
 
-// poller says which FIFOs have news, by an epoll of its own. A FIFO that is not armed costs neither this process nor the
-// writer anything.
+// poller says which FIFOs have news, by an epoll of its own. A FIFO that is not armed costs neither
+// this process nor the writer anything.
 type poller struct {
 	fd   int
 	file *os.File // the epoll, as something that Go's poller waits for
@@ -247,12 +249,14 @@ func newPoller() (*poller, error) {
 }
 
 func (l *poller) add(fd int) error {
-	return unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
+	return unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd,
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
 }
 
 func (l *poller) remove(fd int) { _ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// arm makes wait return a FIFO that gets news, at once where it is not empty or has no writer; or not.
+// arm makes wait return a FIFO that gets news, at once where it is not empty or has no writer; or
+// not.
 func (l *poller) arm(fd int, on bool) {
 	events := uint32(unix.EPOLLET)
 	if on {

@@ -98,7 +98,8 @@ func pipeDir(t testing.TB) string { return filepath.Join(t.TempDir(), "pipes") }
 
 func setOne(t testing.TB, ps *Pipes, path string, to Destination) {
 	t.Helper()
-	if errs := ps.Set("web", []Pipe{{Path: path, UID: os.Geteuid(), GID: -1, To: to, Labels: map[string]string{"backend": "b"}}}); errs[0] != nil {
+	if errs := ps.Set("web", []Pipe{{Path: path, UID: os.Geteuid(), GID: -1, To: to,
+		Labels: map[string]string{"backend": "b"}}}); errs[0] != nil {
 		t.Fatal(errs[0])
 	}
 }
@@ -170,14 +171,16 @@ func TestPipeLinesAreHandedOn(t *testing.T) {
 	w.Close()
 	until(t, "the half line of a writer that is gone", func() bool { return to.String() == "one\ntwo\nthree\nhalf\n" })
 	s := ps.Stats()[path]
-	if s.In != 4 || s.Written != 4 || s.InFlight != 0 || s.Unterminated != 1 || s.Health != "" || s.Owner != "web" || s.Writer {
+	if s.In != 4 || s.Written != 4 || s.InFlight != 0 || s.Unterminated != 1 || s.Health != "" ||
+		s.Owner != "web" || s.Writer {
 		t.Errorf("stats: %+v", s)
 	}
 	ps.Gone("web")
 	until(t, "the FIFO is removed", func() bool { names, _ := os.ReadDir(dir); return len(names) == 0 })
 }
 
-// TestPipeStaysWhileItIsWritten: one that is no longer wanted is read on, and removed only after its last writer.
+// TestPipeStaysWhileItIsWritten: one that is no longer wanted is read on, and removed only after
+// its last writer.
 func TestPipeStaysWhileItIsWritten(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	ps, _ := startPipes(t, PipesOptions{Dir: dir, Group: -1})
@@ -197,7 +200,8 @@ func TestPipeStaysWhileItIsWritten(t *testing.T) {
 	until(t, "removal", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) && len(ps.Stats()) == 0 })
 }
 
-// TestPipeNewWriter: what a dead writer has left does not reach the first line of the next, and a hot restart gets no LF.
+// TestPipeNewWriter: what a dead writer has left does not reach the first line of the next, and a
+// hot restart gets no LF.
 func TestPipeNewWriter(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	ps, err := OpenPipes(PipesOptions{Dir: dir, Group: -1})
@@ -228,7 +232,8 @@ func TestPipeNewWriter(t *testing.T) {
 	}
 }
 
-// TestPipeRestart: what is in the FIFO while nobody reads is found by the next reader, a begun line too.
+// TestPipeRestart: what is in the FIFO while nobody reads is found by the next reader, a begun line
+// too.
 func TestPipeRestart(t *testing.T) {
 	dir, to, h := pipeDir(t), &sink{}, newHolding(t)
 	o := PipesOptions{Dir: dir, Group: -1, Holder: h}
@@ -252,7 +257,8 @@ func TestPipeRestart(t *testing.T) {
 	until(t, "the lines of before", func() bool { return to.String() == "1\n22\n33\n" })
 }
 
-// TestPipeSlowDestination: the FIFO is read on while its destination waits, and what does not fit is dropped and counted.
+// TestPipeSlowDestination: the FIFO is read on while its destination waits, and what does not fit
+// is dropped and counted.
 func TestPipeSlowDestination(t *testing.T) {
 	dir, to := pipeDir(t), &sink{shut: true}
 	ps, _ := startPipes(t, PipesOptions{Dir: dir, Group: -1, MaxMemory: 1 << 20, Slow: time.Millisecond})
@@ -275,7 +281,8 @@ func TestPipeSlowDestination(t *testing.T) {
 	}
 }
 
-// TestPipeFileInItsPlace: a file that Envoy has made is exchanged under load; its lines and those after come once.
+// TestPipeFileInItsPlace: a file that Envoy has made is exchanged under load; its lines and those
+// after come once.
 func TestPipeFileInItsPlace(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	reopen := make(chan string, 1)
@@ -293,25 +300,37 @@ func TestPipeFileInItsPlace(t *testing.T) {
 	w := openWriter(t, path)
 	defer w.Close()
 	put(t, w, "4\n")
-	until(t, "all lines", func() bool { return strings.Contains(to.String(), "3\n") && strings.Contains(to.String(), "4\n") })
+	until(t, "all lines", func() bool {
+		return strings.Contains(to.String(), "3\n") && strings.Contains(to.String(), "4\n")
+	})
 	until(t, "the file is removed", func() bool { n, _ := filepath.Glob(dir + "/.a.left*"); return len(n) == 0 })
 }
 
 func TestPipeRefused(t *testing.T) {
 	dir := pipeDir(t)
 	ps, _ := startPipes(t, PipesOptions{Dir: dir, Group: -1, MaxPerOwner: 1})
-	for _, err := range []error{os.Mkdir(dir+"/dir", 0o700), os.Symlink("/dev/null", dir+"/link"), unix.Mknod(dir+"/sock", unix.S_IFSOCK|0o600, 0)} {
+	for _, err := range []error{
+		os.Mkdir(dir+"/dir", 0o700), os.Symlink("/dev/null", dir+"/link"), unix.Mknod(dir+"/sock", unix.S_IFSOCK|0o600, 0),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{"dir": "a directory is in the place", "link": "a symbolic link", "sock": "a socket", "../x": "does not lie in", ".x": "may have letters", "a b": "may have letters"} {
+	for name, want := range map[string]string{
+		"dir":  "a directory is in the place",
+		"link": "a symbolic link",
+		"sock": "a socket",
+		"../x": "does not lie in",
+		".x":   "may have letters",
+		"a b":  "may have letters",
+	} {
 		errs := ps.Set("web", []Pipe{{Path: dir + "/" + name, UID: os.Geteuid(), To: &sink{}}})
 		if errs[0] == nil || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%s: %v, want %q", name, errs[0], want)
 		}
 	}
-	errs := ps.Set("web", []Pipe{{Path: dir + "/1", UID: os.Geteuid(), To: &sink{}}, {Path: dir + "/2", UID: os.Geteuid(), To: &sink{}}})
+	errs := ps.Set("web",
+		[]Pipe{{Path: dir + "/1", UID: os.Geteuid(), To: &sink{}}, {Path: dir + "/2", UID: os.Geteuid(), To: &sink{}}})
 	if errs[0] != nil || errs[1] == nil {
 		t.Errorf("limit: %v", errs)
 	}
@@ -337,8 +356,9 @@ func TestPipeRefused(t *testing.T) {
 
 const readerVariable = "ACCESSLOG_TEST_READER"
 
-// TestPipeKilledReader: a process that reads into a rotated file is killed again and again while lines are written, in pieces that are no
-// lines. Each line is in the files once, whole, and in order.
+// TestPipeKilledReader: a process that reads into a rotated file is killed again and again while
+// lines are written, in pieces that are no lines. Each line is in the files once, whole, and in
+// order.
 func TestPipeKilledReader(t *testing.T) {
 	dir, h := pipeDir(t), newHolding(t)
 	path, logs := filepath.Join(dir, "a"), filepath.Join(t.TempDir(), "logs")
@@ -405,13 +425,14 @@ func TestPipeKilledReader(t *testing.T) {
 		for same < min(len(got), want.Len()) && got[same] == want.Bytes()[same] {
 			same++
 		}
-		t.Errorf("%d bytes are there, %d were written, and differ from line %d: %.200q", len(got), want.Len(), line(got[:same]), got[same:])
+		t.Errorf("%d bytes are there, %d were written, and differ from line %d: %.200q",
+			len(got), want.Len(), line(got[:same]), got[same:])
 	}
 	t.Logf("%d kills", kills)
 }
 
-// readUntilKilled is the process of TestPipeKilledReader and TestPipeLockOfADeadProcess. It writes a line to its standard output when it has
-// the directory.
+// readUntilKilled is the process of TestPipeKilledReader and TestPipeLockOfADeadProcess. It writes
+// a line to its standard output when it has the directory.
 func readUntilKilled(arg string) int {
 	dir, out, _ := strings.Cut(arg, ":")
 	f, err := rotation.Open(rotation.Options{Path: out, Limits: rotation.Limits{MaxFileSize: 1}})
@@ -419,7 +440,8 @@ func readUntilKilled(arg string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	ps, err := OpenPipes(PipesOptions{Dir: dir, Group: -1, Rest: 3 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Found: func(string, map[string]string) Destination { return f }})
+	ps, err := OpenPipes(PipesOptions{Dir: dir, Group: -1, Rest: 3 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		Found: func(string, map[string]string) Destination { return f }})
 	if err == nil {
 		fmt.Println("open")
 		err = ps.Run(context.Background())

@@ -30,8 +30,8 @@ type Pipes struct {
 	ran   bool
 }
 
-// OpenPipes makes or opens the directory, and opens and holds the FIFOs that an earlier process has left. Run reads them. An
-// error names the path and what to do.
+// OpenPipes makes or opens the directory, and opens and holds the FIFOs that an earlier process has
+// left. Run reads them. An error names the path and what to do.
 func OpenPipes(opts PipesOptions) (*Pipes, error) {
 	opts, err := opts.normalized()
 	if err != nil {
@@ -65,11 +65,13 @@ func (ps *Pipes) find() error {
 			continue
 		}
 		if len(ps.pipes) >= ps.opts.MaxPipes {
-			return fmt.Errorf("%s has more than %d FIFOs; remove those that nobody uses, or raise the limit", ps.opts.Dir, ps.opts.MaxPipes)
+			return fmt.Errorf("%s has more than %d FIFOs; remove those that nobody uses, or raise the limit",
+				ps.opts.Dir, ps.opts.MaxPipes)
 		}
 		r, err := ps.readRecord(name)
 		if err != nil {
-			ps.opts.Log.Warn("a FIFO has no record that can be read; its lines wait until its proxy is known", "path", ps.path(name), "error", err)
+			ps.opts.Log.Warn("a FIFO has no record that can be read; its lines wait until its proxy is known",
+				"path", ps.path(name), "error", err)
 		}
 		var to Destination
 		if ps.opts.Found != nil {
@@ -103,7 +105,8 @@ func (ps *Pipes) names() ([]string, error) {
 }
 
 func (ps *Pipes) newPipe(name, owner string, labels map[string]string, to Destination) *pipe {
-	p := &pipe{ps: ps, name: name, path: ps.path(name), owner: owner, labels: labels, wanted: true, gate: newGate(to, &ps.opts)}
+	p := &pipe{ps: ps, name: name, path: ps.path(name), owner: owner, labels: labels, wanted: true,
+		gate: newGate(to, &ps.opts)}
 	p.gate.run, p.gate.drained = ps.run, func() { ps.start(p) }
 	return p
 }
@@ -127,7 +130,8 @@ func (ps *Pipes) adopt(p *pipe) error {
 func (ps *Pipes) openNote(p *pipe, f *fifo) {
 	n, err := openNote(ps.dir, p.name, f)
 	if err != nil {
-		ps.opts.Log.Warn("lines that are being written when the agent is killed will be there twice", "path", p.path, "error", err)
+		ps.opts.Log.Warn("lines that are being written when the agent is killed will be there twice",
+			"path", p.path, "error", err)
 		return
 	}
 	f.note = n
@@ -168,8 +172,9 @@ func (ps *Pipes) register(p *pipe) error {
 	return nil
 }
 
-// NewWriter says that a new process of the owner is about to open its FIFOs. What a dead one has left is handed on, and a half
-// line gets its LF. Where a process has the FIFO open, as in a hot restart, nothing changes.
+// NewWriter says that a new process of the owner is about to open its FIFOs. What a dead one has
+// left is handed on, and a half line gets its LF. Where a process has the FIFO open, as in a hot
+// restart, nothing changes.
 func (ps *Pipes) NewWriter(owner string) {
 	for _, p := range ps.of(owner) {
 		p.mu.Lock()
@@ -264,7 +269,8 @@ func (ps *Pipes) Stats() map[string]PipeStats {
 	var all []one
 	ps.mu.Lock()
 	for _, p := range ps.pipes {
-		all = append(all, one{p, PipeStats{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.By(p.path)}})
+		all = append(all, one{p,
+			PipeStats{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.By(p.path)}})
 	}
 	ps.mu.Unlock()
 	out := map[string]PipeStats{}

@@ -34,8 +34,9 @@ func (ps *Pipes) start(p *pipe) {
 	ps.tasks.Go(func() { p.attend(ctx) })
 }
 
-// Run reads the FIFOs until the context ends. It then hands on what was read for StopTimeout at most, and closes all. What is
-// not read stays in the FIFOs, which the holder keeps. It is called once.
+// Run reads the FIFOs until the context ends. It then hands on what was read for StopTimeout at
+// most, and closes all. What is not read stays in the FIFOs, which the holder keeps. It is called
+// once.
 func (ps *Pipes) Run(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -48,7 +49,8 @@ func (ps *Pipes) Run(ctx context.Context) error {
 	pipes := slices.Collect(maps.Values(ps.pipes))
 	ps.mu.Unlock()
 	if ps.opts.Holder == NoHolder() {
-		ps.opts.Log.Warn("nobody holds the FIFOs of access logs while the agent is away: lines are lost when it stops, and an Envoy that starts then hangs")
+		ps.opts.Log.Warn("nobody holds the FIFOs of access logs while the agent is away: lines are lost when it stops, " +
+			"and an Envoy that starts then hangs")
 	}
 	for _, p := range pipes {
 		p.gate.resume()
@@ -70,7 +72,8 @@ func (ps *Pipes) Run(ctx context.Context) error {
 	return err
 }
 
-// placesEach is how often it is looked whether FIFOs are in their places, which takes one system call for each.
+// placesEach is how often it is looked whether FIFOs are in their places, which takes one system
+// call for each.
 const placesEach = time.Second
 
 // watchPlaces repairs FIFOs until the context ends.
@@ -108,7 +111,8 @@ func (ps *Pipes) finish() {
 	for _, p := range pipes {
 		p.close()
 		if n := p.gate.stop(CauseStopped); n > 0 {
-			ps.opts.Log.Error("lines were dropped: their destination has not taken them until the time to stop was over", "path", p.path, "lines", n)
+			ps.opts.Log.Error("lines were dropped: their destination has not taken them until the time to stop was over",
+				"path", p.path, "lines", n)
 		}
 	}
 	ps.close()

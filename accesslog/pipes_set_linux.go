@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set makes, opens and holds the FIFOs that an owner's process is about to open, and says for each why it could not be. One
-// that is no longer named is read on, and removed once no process has written it for a while.
+// Set makes, opens and holds the FIFOs that an owner's process is about to open, and says for each
+// why it could not be. One that is no longer named is read on, and removed once no process has
+// written it for a while.
 func (ps *Pipes) Set(owner string, want []Pipe) []error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -102,7 +103,8 @@ func (ps *Pipes) put(p *pipe, kind uint32, w Pipe) (reopen bool, err error) {
 			}
 			return false, errors.Join(p.holdErr, ps.own(p.cur.fd, w))
 		}
-		// Another FIFO than the one that is read: nobody else makes any here, so what is in it came to no reader.
+		// Another FIFO than the one that is read: nobody else makes any here, so what is in it came to no
+		// reader.
 		if err := unix.Unlinkat(ps.dir, p.name, 0); err != nil {
 			return false, err
 		}
@@ -133,8 +135,8 @@ func (ps *Pipes) inPlace(p *pipe) bool {
 	return err == nil && uint64(st.Dev) == p.cur.dev && st.Ino == p.cur.ino
 }
 
-// repair puts FIFOs back that are not in their places any more, or that others have put something in the place of. What cannot be
-// repaired is told by the next Set.
+// repair puts FIFOs back that are not in their places any more, or that others have put something
+// in the place of. What cannot be repaired is told by the next Set.
 func (ps *Pipes) repair() {
 	ps.change.Lock()
 	defer ps.change.Unlock()

@@ -40,18 +40,21 @@ type ReceiverOptions struct {
 	Log      *slog.Logger  // nil: nothing is logged
 }
 
-// ReceiverStats are the counts of a receiver. In, Written and the others count lines since it was made.
+// ReceiverStats are the counts of a receiver. In, Written and the others count lines since it was
+// made.
 type ReceiverStats struct {
 	Stats
 	Connections int64  `json:"connections"` // that are open
 	Accepted    uint64 `json:"accepted"`
-	Refused     uint64 `json:"refused,omitempty"`   // closed at once, since MaxConns were open
-	Failed      uint64 `json:"failed,omitempty"`    // handshakes of TLS
-	Abandoned   uint64 `json:"abandoned,omitempty"` // bytes that were in the kernel and not read when the time to stop was over
+	Refused     uint64 `json:"refused,omitempty"` // closed at once, since MaxConns were open
+	Failed      uint64 `json:"failed,omitempty"`  // handshakes of TLS
+	// bytes that were in the kernel and not read when the time to stop was over
+	Abandoned uint64 `json:"abandoned,omitempty"`
 }
 
-// Receiver takes lines from many connections and hands them to one [Destination]. There is nothing between a connection and
-// the destination but a buffer: where the destination waits, the senders do.
+// Receiver takes lines from many connections and hands them to one [Destination]. There is nothing
+// between a connection and the destination but a buffer: where the destination waits, the senders
+// do.
 type Receiver struct {
 	opts   ReceiverOptions
 	log    *slog.Logger
@@ -96,12 +99,13 @@ func NewReceiver(o ReceiverOptions) (*Receiver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), turns: make(turns, mostTurns), conns: map[*conn]struct{}{}}, nil
+	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), turns: make(turns, mostTurns),
+		conns: map[*conn]struct{}{}}, nil
 }
 
-// Run takes connections until ctx ends. Then it takes no more, tells those that are open to end by closing its side of them,
-// reads on until they have or the drain time is over, and returns nil. The destination must work until then. An error says
-// that nothing can be accepted any more.
+// Run takes connections until ctx ends. Then it takes no more, tells those that are open to end by
+// closing its side of them, reads on until they have or the drain time is over, and returns nil.
+// The destination must work until then. An error says that nothing can be accepted any more.
 func (r *Receiver) Run(ctx context.Context) error {
 	// Writes may go on after ctx, for the drain time.
 	writes, cut := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -115,7 +119,8 @@ func (r *Receiver) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-ctx.Done():
-		if l, ok := r.opts.Listener.(interface{ SetDeadline(time.Time) error }); !ok || l.SetDeadline(time.Unix(1, 0)) != nil {
+		if l, ok := r.opts.Listener.(interface{ SetDeadline(time.Time) error }); !ok ||
+			l.SetDeadline(time.Unix(1, 0)) != nil {
 			r.opts.Listener.Close()
 		}
 	case <-accepting:
@@ -147,7 +152,8 @@ func (r *Receiver) accept(ctx, writes context.Context, conns *sync.WaitGroup) er
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("the listener of access logs was closed: %w", err)
 		default:
-			// Descriptors are used up, or a peer was gone at once: connections wait in the backlog meanwhile.
+			// Descriptors are used up, or a peer was gone at once: connections wait in the backlog
+			// meanwhile.
 			r.log.Warn("a connection cannot be accepted; it is tried again", "error", err)
 			select {
 			case <-time.After(acceptPause):
@@ -157,7 +163,8 @@ func (r *Receiver) accept(ctx, writes context.Context, conns *sync.WaitGroup) er
 	}
 }
 
-// acceptWaiting takes the connections that are in the backlog: their senders believe that they are heard.
+// acceptWaiting takes the connections that are in the backlog: their senders believe that they are
+// heard.
 func (r *Receiver) acceptWaiting(writes context.Context, conns *sync.WaitGroup) {
 	l, ok := r.opts.Listener.(syscall.Conn)
 	if !ok {
@@ -176,7 +183,8 @@ func (r *Receiver) acceptWaiting(writes context.Context, conns *sync.WaitGroup) 
 	}
 }
 
-// listenBacklog is the most that is taken at the end. It is that of the kernel by default (net.core.somaxconn).
+// listenBacklog is the most that is taken at the end. It is that of the kernel by default
+// (net.core.somaxconn).
 const listenBacklog = 4096
 
 // begin serves a connection, or closes it where too many are open.
@@ -185,8 +193,8 @@ func (r *Receiver) begin(writes context.Context, c net.Conn, conns *sync.WaitGro
 		c.Close()
 		r.refused.Add(1)
 		if r.untold++; time.Since(r.told) >= reportEach {
-			r.log.Warn("connections are refused: as many are open as may be; raise maxConnections, or let senders share connections",
-				"refused", r.untold, "maxConnections", r.opts.MaxConns)
+			r.log.Warn("connections are refused: as many are open as may be; raise maxConnections, "+
+				"or let senders share connections", "refused", r.untold, "maxConnections", r.opts.MaxConns)
 			r.told, r.untold = time.Now(), 0
 		}
 		return

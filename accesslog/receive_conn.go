@@ -88,9 +88,10 @@ func (s *conn) giveUp() {
 // errTimeUp says that the peer did not end in time.
 var errTimeUp = errors.New("the time to end is over")
 
-// turns lets few connections at a time read into a large buffer and hand on what they have read, in the order of their arrival. So
-// those that flood take neither memory each, nor the place of the line of a quiet one: it would wait at the destination until each
-// of them has written as much as it may.
+// turns lets few connections at a time read into a large buffer and hand on what they have read, in
+// the order of their arrival. So those that flood take neither memory each, nor the place of the
+// line of a quiet one: it would wait at the destination until each of them has written as much as
+// it may.
 type turns chan struct{}
 
 // mostTurns is one for what is written, and others for what is read meanwhile.
@@ -193,8 +194,8 @@ func timeUp(err error) error {
 	return err
 }
 
-// end tells the peer that nothing is read after what is under way, and gives it a time to end. What is left of the drain time
-// after it is for the last writes.
+// end tells the peer that nothing is read after what is under way, and gives it a time to end. What
+// is left of the drain time after it is for the last writes.
 func (s *conn) end(within time.Duration) {
 	s.ending.Do(func() {
 		// A deadline for writes too: the alert of TLS must not wait for a peer that reads nothing.

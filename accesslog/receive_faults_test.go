@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Test16FullDisk (case 16): while the disk is full senders wait and the file says so; once there is space everything is there
-// once.
+// Test16FullDisk (case 16): while the disk is full senders wait and the file says so; once there is
+// space everything is there once.
 func Test16FullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -61,7 +61,8 @@ func Test16FullDisk(t *testing.T) {
 	exactlyOnce(t, stored(t, path), conns, each)
 }
 
-// TestFullDiskDropsNewest: with DropNewest senders go on, and what is dropped is counted at the receiver too.
+// TestFullDiskDropsNewest: with DropNewest senders go on, and what is dropped is counted at the
+// receiver too.
 func TestFullDiskDropsNewest(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -84,7 +85,8 @@ func TestFullDiskDropsNewest(t *testing.T) {
 	s, file := r.Stats(), f.Stats()
 	got := stored(t, path)
 	notes := strings.Count(got, "# ") // what the file says of the loss
-	if s.In != 20_000 || s.Dropped[CauseDiskFull] == 0 || s.Dropped[CauseDiskFull] != file.LinesDropped || uint64(strings.Count(got, "\n")-notes) != s.Written {
+	if s.In != 20_000 || s.Dropped[CauseDiskFull] == 0 || s.Dropped[CauseDiskFull] != file.LinesDropped ||
+		uint64(strings.Count(got, "\n")-notes) != s.Written {
 		t.Errorf("stats %+v, of the file %+v", s, file)
 	}
 }
@@ -114,8 +116,8 @@ func receiveUntilKilled(path string) int {
 	return 1
 }
 
-// Test18Killed (case 18): a receiver that is killed under load leaves whole lines, but for the last one, which gets its LF from
-// the next process; the lock of the dead one does not hold that up.
+// Test18Killed (case 18): a receiver that is killed under load leaves whole lines, but for the last
+// one, which gets its LF from the next process; the lock of the dead one does not hold that up.
 func Test18Killed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -193,7 +195,8 @@ func Test18Killed(t *testing.T) {
 	}
 }
 
-// TestManyConnections: thousands of connections beyond the limit cost the others nothing, and neither memory.
+// TestManyConnections: thousands of connections beyond the limit cost the others nothing, and
+// neither memory.
 func TestManyConnections(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -217,7 +220,10 @@ func TestManyConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "some are neither accepted nor refused", func() bool { s := r.Stats(); return int(s.Accepted+s.Refused) == conns+1 })
+	eventually(t, "some are neither accepted nor refused", func() bool {
+		s := r.Stats()
+		return int(s.Accepted+s.Refused) == conns+1
+	})
 	send(t, first, "more\n")
 	eventually(t, "the first connection is held up", func() bool { return r.Stats().Written == 2 })
 	if s := r.Stats(); s.Connections != most || int(s.Refused) != conns+1-most {
@@ -226,7 +232,10 @@ func TestManyConnections(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 	}
-	eventually(t, "the half lines are not stored", func() bool { s := r.Stats(); return s.Unterminated == most-1 && s.Written == most+1 })
+	eventually(t, "the half lines are not stored", func() bool {
+		s := r.Stats()
+		return s.Unterminated == most-1 && s.Written == most+1
+	})
 	if got := to.to.(*collector).Bytes(); bytes.Count(got, []byte("half\n")) != most-1 {
 		t.Errorf("stored %.100q", got)
 	}

@@ -50,7 +50,8 @@ func receive(t testing.TB, o ReceiverOptions) *receiver {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	out := &receiver{Receiver: r, t: t, net: o.Listener.Addr().Network(), addr: o.Listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	out := &receiver{Receiver: r, t: t, net: o.Listener.Addr().Network(), addr: o.Listener.Addr().String(), stop: stop,
+		ended: make(chan error, 1)}
 	go func() { out.ended <- r.Run(ctx) }()
 	t.Cleanup(out.end)
 	return out
@@ -139,7 +140,8 @@ func stored(t testing.TB, path string) string {
 	return all.String() + active
 }
 
-// exactlyOnce checks that lines "conn number filler" of some connections are there once each, in order, and nothing else.
+// exactlyOnce checks that lines "conn number filler" of some connections are there once each, in
+// order, and nothing else.
 func exactlyOnce(t testing.TB, got string, conns, each int) {
 	t.Helper()
 	next := make([]int, conns)
@@ -195,7 +197,8 @@ func (r *receiver) balance() {
 	}
 }
 
-// Test1ManyConnections (case 1): 64 connections at once, files of 1 MB: every line once, no line cut, no file too large.
+// Test1ManyConnections (case 1): 64 connections at once, files of 1 MB: every line once, no line
+// cut, no file too large.
 func Test1ManyConnections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
 	f := openFile(t, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}, Sync: rotation.SyncNever})
@@ -212,7 +215,8 @@ func Test1ManyConnections(t *testing.T) {
 	wg.Wait()
 	r.end()
 	r.balance()
-	if s := r.Stats(); s.In != uint64(conns*each) || s.Written != s.In || s.Accepted != uint64(conns) || s.Connections != 0 {
+	if s := r.Stats(); s.In != uint64(conns*each) || s.Written != s.In || s.Accepted != uint64(conns) ||
+		s.Connections != 0 {
 		t.Errorf("stats %+v", s)
 	}
 	exactlyOnce(t, stored(t, path), conns, each)
@@ -230,7 +234,8 @@ func Test1ManyConnections(t *testing.T) {
 	}
 }
 
-// Test13HalfLine (case 13): a sender that stops in the middle of a line holds nobody up, and nothing gets into its line.
+// Test13HalfLine (case 13): a sender that stops in the middle of a line holds nobody up, and
+// nothing gets into its line.
 func Test13HalfLine(t *testing.T) {
 	to := &collector{}
 	r := receive(t, ReceiverOptions{To: &locked{to: to}})
@@ -248,7 +253,8 @@ func Test13HalfLine(t *testing.T) {
 	}
 }
 
-// Test14Unterminated (case 14): half a line before FIN or RST is stored with an LF, and the next line of another is its own.
+// Test14Unterminated (case 14): half a line before FIN or RST is stored with an LF, and the next
+// line of another is its own.
 func Test14Unterminated(t *testing.T) {
 	for _, how := range []string{"FIN", "RST"} {
 		t.Run(how, func(t *testing.T) {
@@ -303,7 +309,10 @@ func TestHostileBytes(t *testing.T) {
 			c := r.dial()
 			send(t, c, in)
 			c.Close()
-			eventually(t, "the connection is not at its end", func() bool { s := r.Stats(); return s.Accepted == 1 && s.Connections == 0 })
+			eventually(t, "the connection is not at its end", func() bool {
+				s := r.Stats()
+				return s.Accepted == 1 && s.Connections == 0
+			})
 			r.end()
 			r.balance()
 			want, oversize, unterminated := naive([]byte(in), DefaultMaxLine)
@@ -314,8 +323,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestMaxConns: those beyond the limit are closed at once and counted; the others are not touched, and room that becomes free
-// is used.
+// TestMaxConns: those beyond the limit are closed at once and counted; the others are not touched,
+// and room that becomes free is used.
 func TestMaxConns(t *testing.T) {
 	to := &collector{}
 	r := receive(t, ReceiverOptions{To: &locked{to: to}, MaxConns: 3})
@@ -384,7 +393,8 @@ func Test24Polite(t *testing.T) {
 	}
 }
 
-// Test24Impolite (case 24): senders that go on are cut when the time is over, and all that was read is written or counted.
+// Test24Impolite (case 24): senders that go on are cut when the time is over, and all that was read
+// is written or counted.
 func Test24Impolite(t *testing.T) {
 	to := &collector{}
 	r := receive(t, ReceiverOptions{To: &locked{to: to}, Drain: 100 * time.Millisecond})
@@ -403,13 +413,14 @@ func Test24Impolite(t *testing.T) {
 	r.end()
 	wg.Wait()
 	r.balance()
-	if s := r.Stats(); uint64(strings.Count(to.String(), "\n")) != s.Written || s.BytesIn < uint64(to.Len())-s.Unterminated {
+	if s := r.Stats(); uint64(strings.Count(to.String(), "\n")) != s.Written ||
+		s.BytesIn < uint64(to.Len())-s.Unterminated {
 		t.Errorf("stats %+v", s)
 	}
 }
 
-// TestStopWhileTheDestinationWaits: a file that cannot be written does not keep the receiver from its end; what was read is
-// counted as dropped.
+// TestStopWhileTheDestinationWaits: a file that cannot be written does not keep the receiver from
+// its end; what was read is counted as dropped.
 func TestStopWhileTheDestinationWaits(t *testing.T) {
 	r := receive(t, ReceiverOptions{To: stuck{}, Drain: 50 * time.Millisecond})
 	send(t, r.dial(), "one\ntwo\nhal")
@@ -450,7 +461,8 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// TestListenerCloses: somebody else closes the listener; that is an error, and open connections are served to their end.
+// TestListenerCloses: somebody else closes the listener; that is an error, and open connections are
+// served to their end.
 func TestListenerCloses(t *testing.T) {
 	l := listenTCP(t)
 	r, err := NewReceiver(ReceiverOptions{Listener: l, To: &locked{to: &collector{}}})

@@ -20,8 +20,9 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	from := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, from, from, &key.PublicKey, key)
 	if err != nil {
@@ -43,7 +44,8 @@ func TestTLS(t *testing.T) {
 	stranger, _ := selfSigned(t, "stranger")
 	to := &collector{}
 	r := receive(t, ReceiverOptions{To: &locked{to: to}, Drain: patience,
-		TLS: &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}})
+		TLS: &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: clients,
+			ClientAuth: tls.RequireAndVerifyClientCert}})
 	dial := func(certs ...tls.Certificate) *tls.Conn {
 		return tls.Client(r.dial(), &tls.Config{RootCAs: roots, ServerName: "receiver", Certificates: certs})
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// watched is a destination that looks at the memory of its receiver with each batch, and waits while it is shut.
+// watched is a destination that looks at the memory of its receiver with each batch, and waits
+// while it is shut.
 type watched struct {
 	of    atomic.Pointer[Receiver]
 	least atomic.Int64  // of the memory that was left
@@ -70,8 +71,9 @@ func TestFloodsShareBuffers(t *testing.T) {
 	}
 }
 
-// TestStopWhileOthersHaveTheTurns: the destination waits, so that some connections wait for their turn to read when the receiver
-// stops. It ends in its drain time, and what was not stored is counted, as lines or as bytes that nobody has read.
+// TestStopWhileOthersHaveTheTurns: the destination waits, so that some connections wait for their
+// turn to read when the receiver stops. It ends in its drain time, and what was not stored is
+// counted, as lines or as bytes that nobody has read.
 func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 	to := &watched{shut: make(chan struct{})}
 	r := receive(t, ReceiverOptions{To: to, Drain: 100 * time.Millisecond})
@@ -97,7 +99,8 @@ func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 	r.end()
 	wg.Wait()
 	s := r.Stats()
-	if r.balance(); s.Dropped[CauseStopped] == 0 || s.Abandoned == 0 || s.BytesIn+s.Abandoned > sent.Load() || s.Connections != 0 {
+	if r.balance(); s.Dropped[CauseStopped] == 0 || s.Abandoned == 0 || s.BytesIn+s.Abandoned > sent.Load() ||
+		s.Connections != 0 {
 		t.Errorf("%d bytes were sent: %+v", sent.Load(), s)
 	}
 	if len(r.turns) != 0 {
@@ -108,7 +111,8 @@ func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 // TestQuietBesideFlood: the line of a quiet connection waits for a few batches,
 // and not for one of each that floods. How long that takes is BenchmarkQuietBesideFlood.
 func TestQuietBesideFlood(t *testing.T) {
-	f := openFile(t, rotation.Options{Path: t.TempDir() + "/logs/access.log", Limits: rotation.Limits{MaxFileSize: 1, MaxFiles: 1}})
+	f := openFile(t,
+		rotation.Options{Path: t.TempDir() + "/logs/access.log", Limits: rotation.Limits{MaxFileSize: 1, MaxFiles: 1}})
 	to := &overtaken{File: f}
 	r := receive(t, ReceiverOptions{To: to})
 	stop := r.flood(63)
@@ -129,7 +133,8 @@ func TestQuietBesideFlood(t *testing.T) {
 	r.balance()
 }
 
-// overtaken counts the large batches that are stored between the beginning and the end of each write of the quiet line.
+// overtaken counts the large batches that are stored between the beginning and the end of each
+// write of the quiet line.
 type overtaken struct {
 	*rotation.File
 	batches, quiet, large atomic.Int64

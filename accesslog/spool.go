@@ -21,8 +21,8 @@ type segment struct {
 	bad          bool // damaged: the file is kept once the lines before the damage are done with
 }
 
-// spool is the segments of a directory. The list is guarded by the lock of the backlog. What is marked as the writer's or the
-// reader's is theirs alone and used without it.
+// spool is the segments of a directory. The list is guarded by the lock of the backlog. What is
+// marked as the writer's or the reader's is theirs alone and used without it.
 type spool struct {
 	opts  SpoolOptions
 	dir   *spoolDir
@@ -111,7 +111,8 @@ func openSpool(opts SpoolOptions) (_ *spool, was found, err error) {
 	return s, was, dir.remove(cursorTempName)
 }
 
-// inspect looks at a segment that was left behind. The last line is known from the next segment, and else from the headers.
+// inspect looks at a segment that was left behind. The last line is known from the next segment,
+// and else from the headers.
 func (s *spool) inspect(first, next uint64) (*segment, error) {
 	name := segmentName(first, segmentSuffix)
 	f, err := s.dir.open(name, unix.O_RDWR)
@@ -153,11 +154,13 @@ func (s *spool) inspect(first, next uint64) (*segment, error) {
 		switch seg.size = off; {
 		case !torn:
 			seg.bad = true
-			err = fmt.Errorf("%s is damaged at byte %d: %d bytes are not sent, the file is kept as %s", f.Name(), off, left, badSuffix)
+			err = fmt.Errorf("%s is damaged at byte %d: %d bytes are not sent, the file is kept as %s",
+				f.Name(), off, left, badSuffix)
 		case left == 0:
 			err = nil
 		default:
-			err = errors.Join(fmt.Errorf("%s ends in the middle of a record: its last %d bytes are not sent", f.Name(), left), f.Truncate(off))
+			err = errors.Join(fmt.Errorf("%s ends in the middle of a record: its last %d bytes are not sent", f.Name(), left),
+				f.Truncate(off))
 		}
 		if off == 0 { // no record at all
 			s.dispose(seg)
@@ -173,7 +176,8 @@ func (s *spool) dispose(seg *segment) error {
 	if !seg.bad {
 		return s.dir.remove(name)
 	}
-	if err := unix.Renameat(s.dir.fd(), name, s.dir.fd(), segmentName(seg.first, badSuffix)); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Renameat(s.dir.fd(), name, s.dir.fd(), segmentName(seg.first, badSuffix)); err != nil &&
+		!errors.Is(err, unix.ENOENT) {
 		return s.dir.failed("rename", name, err)
 	}
 	names, err := s.dir.names()
@@ -190,7 +194,8 @@ func (s *spool) dispose(seg *segment) error {
 	return err
 }
 
-// read returns the first record of a segment that has lines behind after. It is the reader's. size is that of the segment.
+// read returns the first record of a segment that has lines behind after. It is the reader's. size
+// is that of the segment.
 func (s *spool) read(seg *segment, size int64, after uint64) (*record, error) {
 	if s.inSeg != seg || s.inLast > after {
 		s.endRead()
@@ -246,7 +251,8 @@ func (s *spool) accepts(seg *segment, r *record) bool {
 		(s.opts.MaxAge == 0 || r.at.Sub(seg.since) < s.opts.MaxAge/8)
 }
 
-// create makes the file of a new segment, and returns the one that was written to. It is the writer's.
+// create makes the file of a new segment, and returns the one that was written to. It is the
+// writer's.
 func (s *spool) create(r *record) (seg *segment, before *os.File, err error) {
 	name := segmentName(r.first, segmentSuffix)
 	f, err := s.dir.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
@@ -263,8 +269,8 @@ func (s *spool) create(r *record) (seg *segment, before *os.File, err error) {
 	return seg, before, nil
 }
 
-// append writes a record behind what the segment that is written to has. What is written in part is cut off; where that
-// fails too, the segment must not be appended to any more. It is the writer's.
+// append writes a record behind what the segment that is written to has. What is written in part is
+// cut off; where that fails too, the segment must not be appended to any more. It is the writer's.
 func (s *spool) append(r *record, at int64) (usable bool, err error) {
 	r.seal()
 	if _, err = s.out.WriteAt(r.buf, at); err == nil {
@@ -280,5 +286,6 @@ func isDiskFull(err error) bool {
 
 // isPassing reports whether an error says nothing about the file.
 func isPassing(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR)
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) ||
+		errors.Is(err, unix.EINTR)
 }

@@ -16,7 +16,8 @@ var ErrClosed = errors.New("the destination is closed")
 const (
 	// diskPatience is how long a writer waits for a disk that takes nothing.
 	diskPatience = time.Second
-	// spillDown and spillSlow are how long lines stay in memory alone, while the collector is away and while it is there.
+	// spillDown and spillSlow are how long lines stay in memory alone, while the collector is away and
+	// while it is there.
 	spillDown = 100 * time.Millisecond
 	spillSlow = time.Second
 )
@@ -24,13 +25,14 @@ const (
 // recordCost is what a record takes in memory beside its bytes.
 const recordCost = 128
 
-// backlog is what waits for one collector: lines in the order in which they came, numbered, the older ones in the spool and the
-// newer ones in memory.
+// backlog is what waits for one collector: lines in the order in which they came, numbered, the
+// older ones in the spool and the newer ones in memory.
 //
 //	done < lines that were taken and not yet acknowledged <= taken < lines that wait
 //
-// The spool ends where the memory begins, so lines that come while something is in the spool are behind it. Lines stay where they
-// are until they are done with; what goes from memory to the spool goes in order, whether it was taken or not.
+// The spool ends where the memory begins, so lines that come while something is in the spool are
+// behind it. Lines stay where they are until they are done with; what goes from memory to the spool
+// goes in order, whether it was taken or not.
 //
 // One goroutine, the sender, takes; one, the writer of the spool, spills; one syncs. Any may put.
 type backlog struct {
@@ -106,8 +108,9 @@ func notify(c chan struct{}) {
 	}
 }
 
-// put takes lines, as one record or as a part of one, or drops them by the policy. It waits for room only with SpoolBlock, or
-// while the disk takes lines. It reports whether these lines wait now.
+// put takes lines, as one record or as a part of one, or drops them by the policy. It waits for
+// room only with SpoolBlock, or while the disk takes lines. It reports whether these lines wait
+// now.
 func (b *backlog) put(ctx context.Context, payload []byte, lines uint64) (taken bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,11 +142,13 @@ func (b *backlog) received(payload []byte, lines uint64) {
 	b.count.bytesIn.Add(uint64(len(payload)))
 }
 
-// insert puts lines into memory, if there is room. What the sender or the writer of the spool has is not grown.
+// insert puts lines into memory, if there is room. What the sender or the writer of the spool has
+// is not grown.
 func (b *backlog) insert(payload []byte, lines uint64, now time.Time) bool {
 	if n := len(b.mem); n > 0 {
 		tail := b.mem[n-1]
-		if grown := len(tail.buf) + len(payload); grown-recordHeader <= b.coalesce && tail.last() > b.taken && tail != b.spilling {
+		if grown := len(tail.buf) + len(payload); grown-recordHeader <= b.coalesce && tail.last() > b.taken &&
+			tail != b.spilling {
 			size := cap(tail.buf)
 			if grown > size {
 				size = min(max(2*size, grown), b.coalesce+recordHeader)
@@ -248,7 +253,8 @@ func (b *backlog) awaitRoom(ctx context.Context) error {
 	return err
 }
 
-// awaitChange waits, with the lock released, until something has left the memory or cannot leave it.
+// awaitChange waits, with the lock released, until something has left the memory or cannot leave
+// it.
 func (b *backlog) awaitChange(ctx context.Context, patience <-chan time.Time) (late bool, err error) {
 	b.waiting++
 	room := b.room

@@ -27,14 +27,16 @@ const (
 	numberDigits   = 20
 )
 
-// spoolDir is the open directory of a spool. Everything in it is done relative to it, without following links.
+// spoolDir is the open directory of a spool. Everything in it is done relative to it, without
+// following links.
 type spoolDir struct {
 	path string
 	f    *os.File
 	lock *os.File
 }
 
-// openSpoolDir opens a directory of this user, makes it if only it is missing, and locks it for this process.
+// openSpoolDir opens a directory of this user, makes it if only it is missing, and locks it for
+// this process.
 func openSpoolDir(path string) (_ *spoolDir, err error) {
 	path = filepath.Clean(path)
 	if err := os.Mkdir(path, spoolDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -58,7 +60,8 @@ func openSpoolDir(path string) (_ *spoolDir, err error) {
 		return nil, d.failed("stat", ".", err)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d)", path, st.Uid, os.Geteuid())
+		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d)",
+			path, st.Uid, os.Geteuid())
 	}
 	if uint32(st.Mode)&0o7777 != spoolDirMode {
 		if err := unix.Fchmod(fd, spoolDirMode); err != nil {
@@ -70,7 +73,8 @@ func openSpoolDir(path string) (_ *spoolDir, err error) {
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path", path)
+			return nil, fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path",
+				path)
 		}
 		return nil, d.failed("lock", lockName, err)
 	}

@@ -7,24 +7,27 @@ import (
 	"time"
 )
 
-// SpoolPolicy says what happens to lines when a spool has reached its limit of bytes, or its disk is full.
+// SpoolPolicy says what happens to lines when a spool has reached its limit of bytes, or its disk
+// is full.
 type SpoolPolicy string
 
 // Policies of spools.
 const (
-	SpoolDropOldest SpoolPolicy = "dropOldest" // the oldest lines make room for new ones, a whole segment at a time; the default
+	// the oldest lines make room for new ones, a whole segment at a time; the default
+	SpoolDropOldest SpoolPolicy = "dropOldest"
 	SpoolDropNewest SpoolPolicy = "dropNewest" // new lines are dropped
 	SpoolBlock      SpoolPolicy = "block"      // writers wait: not for what reads a FIFO
 )
 
 // SpoolOptions are those of the lines that wait for a collector.
 type SpoolOptions struct {
-	// Dir is a directory of the spool's own, mode 0700. It is made when only it is missing. With "" lines wait in memory alone, and
-	// what does not fit is dropped by OnFull.
+	// Dir is a directory of the spool's own, mode 0700. It is made when only it is missing. With ""
+	// lines wait in memory alone, and what does not fit is dropped by OnFull.
 	Dir string
 	// MaxBytes bounds the files, 0 is 1 GiB. Up to two damaged segments are kept beside.
 	MaxBytes int64
-	// MaxAge is how long lines wait at most, 0 for as long as it takes. They go by segments, up to an eighth later.
+	// MaxAge is how long lines wait at most, 0 for as long as it takes. They go by segments, up to an
+	// eighth later.
 	MaxAge time.Duration
 	OnFull SpoolPolicy // "" is SpoolDropOldest
 	// MaxMemory bounds the bytes that wait in memory before they go to the disk, 0 is 4 MiB.
@@ -45,22 +48,26 @@ const (
 	segmentBytes       = 8 << 20
 )
 
-// Validate reports each option that is out of its bounds. The field's name follows prefix, like "spool.".
+// Validate reports each option that is out of its bounds. The field's name follows prefix, like
+// "spool.".
 func (o SpoolOptions) Validate(prefix string) error {
 	var errs []error
 	if o.MaxBytes != 0 && (o.MaxBytes < minSpoolBytes || o.MaxBytes > maxSpoolBytes) {
-		errs = append(errs, fmt.Errorf("%smaxBytes: %d is not between %d and %d; set a value between these, or 0 for %d", prefix, o.MaxBytes, minSpoolBytes, maxSpoolBytes, defaultSpoolBytes))
+		errs = append(errs, fmt.Errorf("%smaxBytes: %d is not between %d and %d; set a value between these, or 0 for %d",
+			prefix, o.MaxBytes, minSpoolBytes, maxSpoolBytes, defaultSpoolBytes))
 	}
 	if o.MaxAge < 0 {
 		errs = append(errs, fmt.Errorf("%smaxAge: %v is negative; set a value >= 0", prefix, o.MaxAge))
 	}
 	if o.MaxMemory != 0 && (o.MaxMemory < minSpoolMemory || o.MaxMemory > maxSpoolMemory) {
-		errs = append(errs, fmt.Errorf("%smaxMemory: %d is not between %d and %d; set a value between these, or 0 for %d", prefix, o.MaxMemory, minSpoolMemory, maxSpoolMemory, defaultSpoolMemory))
+		errs = append(errs, fmt.Errorf("%smaxMemory: %d is not between %d and %d; set a value between these, or 0 for %d",
+			prefix, o.MaxMemory, minSpoolMemory, maxSpoolMemory, defaultSpoolMemory))
 	}
 	switch o.OnFull {
 	case "", SpoolDropOldest, SpoolDropNewest, SpoolBlock:
 	default:
-		errs = append(errs, fmt.Errorf("%sonFull: %q is not one of dropOldest, dropNewest and block; set one of these", prefix, o.OnFull))
+		errs = append(errs,
+			fmt.Errorf("%sonFull: %q is not one of dropOldest, dropNewest and block; set one of these", prefix, o.OnFull))
 	}
 	return errors.Join(errs...)
 }
@@ -78,12 +85,12 @@ func (o SpoolOptions) normalized() SpoolOptions {
 	return o
 }
 
-// segmentSize is the size from which on a segment is not appended to. A small spool has small segments, so that dropping one
-// does not empty it.
+// segmentSize is the size from which on a segment is not appended to. A small spool has small
+// segments, so that dropping one does not empty it.
 func (o SpoolOptions) segmentSize() int64 { return min(segmentBytes, o.MaxBytes/8) }
 
-// Memory bounds what several spools hold in memory together. Each may have ownMemory beside, so that none of them stands
-// still because of the others.
+// Memory bounds what several spools hold in memory together. Each may have ownMemory beside, so
+// that none of them stands still because of the others.
 type Memory struct {
 	most int64
 	used atomic.Int64
@@ -95,7 +102,8 @@ const ownMemory = 256 << 10
 // NewMemory bounds memory to some bytes.
 func NewMemory(bytes int64) *Memory { return &Memory{most: bytes} }
 
-// resize asks for more, or gives back, and reports whether it has. What is given back is always taken.
+// resize asks for more, or gives back, and reports whether it has. What is given back is always
+// taken.
 func (m *Memory) resize(from, to int) bool {
 	if m == nil {
 		return true

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A segment of a spool is a file of records, one after the other. A record is a header and the lines as they came:
+// A segment of a spool is a file of records, one after the other. A record is a header and the
+// lines as they came:
 //
 //	length of the lines   4 bytes, little-endian as all numbers here
 //	CRC-32C               4 bytes, of all that follows it and of the length
@@ -67,7 +68,8 @@ type header struct {
 	at          time.Time
 }
 
-// parseHeader reads a header, and refuses what no record has. Whether the rest is whole is known from open alone.
+// parseHeader reads a header, and refuses what no record has. Whether the rest is whole is known
+// from open alone.
 func parseHeader(b []byte) (header, error) {
 	if len(b) < recordHeader {
 		return header{}, errDamaged
@@ -78,7 +80,8 @@ func parseHeader(b []byte) (header, error) {
 		at: time.Unix(0, int64(binary.LittleEndian.Uint64(b[24:]))), // #nosec G115 -- any value is a time
 	}
 	// Each line has a byte at least, so that counts are bounded by what is on the disk.
-	if length == 0 || length > maxPayload || h.first == 0 || h.last < h.first || h.last > maxNumber || h.last-h.first >= uint64(length) {
+	if length == 0 || length > maxPayload || h.first == 0 || h.last < h.first || h.last > maxNumber ||
+		h.last-h.first >= uint64(length) {
 		return header{}, errDamaged
 	}
 	return h, nil
@@ -92,7 +95,8 @@ func (h header) open(b []byte) (*record, error) {
 	return &record{buf: b, first: h.first, lines: h.last - h.first + 1, at: h.at}, nil
 }
 
-// The cursor is a file with the number of the last line that is done with: a mark, the number, and a CRC-32C of both.
+// The cursor is a file with the number of the last line that is done with: a mark, the number, and
+// a CRC-32C of both.
 const (
 	cursorMark = "nspool1\n"
 	cursorSize = len(cursorMark) + 8 + 4
@@ -106,7 +110,8 @@ func appendCursor(b []byte, done uint64) []byte {
 
 func parseCursor(b []byte) (done uint64, err error) {
 	const n = cursorSize - 4
-	if len(b) != cursorSize || string(b[:len(cursorMark)]) != cursorMark || binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli) {
+	if len(b) != cursorSize || string(b[:len(cursorMark)]) != cursorMark ||
+		binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli) {
 		return 0, errors.New("the cursor is damaged")
 	}
 	if done = binary.LittleEndian.Uint64(b[len(cursorMark):]); done > maxNumber {

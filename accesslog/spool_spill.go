@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// How long the writer of the spool waits before it tries again, the first time and at most, and up to half of it less.
+// How long the writer of the spool waits before it tries again, the first time and at most, and up
+// to half of it less.
 const (
 	firstDiskWait = 50 * time.Millisecond
 	mostDiskWait  = 2 * time.Second
 )
 
-// spill is the writer of the spool: it moves lines from memory to the disk when that is due, removes what is done with, and
-// what is too old, until ctx ends.
+// spill is the writer of the spool: it moves lines from memory to the disk when that is due,
+// removes what is done with, and what is too old, until ctx ends.
 func (b *backlog) spill(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -170,7 +171,8 @@ func (b *backlog) spillOne() {
 	notify(b.unsynced)
 }
 
-// beginSpill chooses the record and where it goes: behind at, or into a new segment with a negative one.
+// beginSpill chooses the record and where it goes: behind at, or into a new segment with a negative
+// one.
 func (b *backlog) beginSpill() (r *record, at int64, ok bool) {
 	if len(b.mem) == 0 {
 		return nil, 0, false

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Times of syncing. The cursor may be behind by cursorEach when the process is killed, so that lines of that time are sent again.
+// Times of syncing. The cursor may be behind by cursorEach when the process is killed, so that
+// lines of that time are sent again.
 const (
 	cursorEach = 200 * time.Millisecond
 	syncEach   = time.Second
 )
 
-// run lets lines go to the disk while send sends, and then puts on the disk what is left. It returns when all has ended.
+// run lets lines go to the disk while send sends, and then puts on the disk what is left. It
+// returns when all has ended.
 func (b *backlog) run(ctx context.Context, send func(context.Context)) error {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -139,7 +141,8 @@ func (b *backlog) flush(ctx context.Context) error {
 	return b.syncFiles()
 }
 
-// finish puts what is in memory on the disk, or drops it, and closes everything. Nothing else runs any more.
+// finish puts what is in memory on the disk, or drops it, and closes everything. Nothing else runs
+// any more.
 func (b *backlog) finish() error {
 	b.mu.Lock()
 	cause := CauseStopped

@@ -57,11 +57,13 @@ func (b *backlog) damaged(seg *segment, err error) {
 	b.count.spooled.Add(-lost)
 	b.count.drop(CauseSpoolBad, lost)
 	seg.last, seg.sealed, seg.bad = last, true, true
-	b.log.Error("spool: segment is damaged; lines are lost, the file is kept", "file", segmentName(seg.first, badSuffix), "lines", lost, "error", err)
+	b.log.Error("spool: segment is damaged; lines are lost, the file is kept", "file", segmentName(seg.first, badSuffix),
+		"lines", lost, "error", err)
 	b.sweep()
 }
 
-// ack notes that the collector has all lines up to one, which had come at a time, and has rejected some. It is the sender's.
+// ack notes that the collector has all lines up to one, which had come at a time, and has rejected
+// some. It is the sender's.
 func (b *backlog) ack(through uint64, at time.Time, rejected uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,7 +54,8 @@ func fill(t testing.TB, dir string, n int) {
 	}
 }
 
-// TestSpoolRestart: what waits when a forwarder ends with a full queue is sent by the next one; modes are narrow.
+// TestSpoolRestart: what waits when a forwarder ends with a full queue is sent by the next one;
+// modes are narrow.
 func TestSpoolRestart(t *testing.T) {
 	dir := spoolDir(t)
 	const n = 50_000 // two segments
@@ -67,7 +68,8 @@ func TestSpoolRestart(t *testing.T) {
 	c := newCollector(t)
 	c.start()
 	f := newForwarder(t, accesslog.ForwarderOptions{Address: c.addr, Spool: accesslog.SpoolOptions{Dir: dir}})
-	if _, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: c.addr, Spool: accesslog.SpoolOptions{Dir: dir}}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: c.addr,
+		Spool: accesslog.SpoolOptions{Dir: dir}}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Error(err)
 	}
 	stop := run(t, f)
@@ -83,7 +85,8 @@ func TestSpoolRestart(t *testing.T) {
 	}
 }
 
-// TestSpoolFlippedByte: the lines behind a damaged byte are lost up to the next segment, and counted; the file is kept.
+// TestSpoolFlippedByte: the lines behind a damaged byte are lost up to the next segment, and
+// counted; the file is kept.
 func TestSpoolFlippedByte(t *testing.T) {
 	dir := spoolDir(t)
 	const n = 60_000
@@ -137,7 +140,8 @@ func TestSpoolTornTail(t *testing.T) {
 	}
 }
 
-// TestSpoolLimit: a spool that is full drops by its policy, counted by line, and stays within its limit.
+// TestSpoolLimit: a spool that is full drops by its policy, counted by line, and stays within its
+// limit.
 func TestSpoolLimit(t *testing.T) {
 	const n, limit = 40_000, 4 << 20 // 12 MB
 	for _, policy := range []accesslog.SpoolPolicy{accesslog.SpoolDropOldest, accesslog.SpoolDropNewest} {
@@ -164,7 +168,8 @@ func TestSpoolLimit(t *testing.T) {
 		until(t, f, "empty", func(got accesslog.Stats) bool { return got.Written == s.Spooled })
 		c.leave()
 		first, last := c.got[0], c.got[len(c.got)-1]
-		if oldest := first == string(numbered(0, 1)); oldest != (policy == accesslog.SpoolDropNewest) || (last == string(numbered(n-1, n))) == oldest {
+		if oldest := first == string(numbered(0, 1)); oldest != (policy == accesslog.SpoolDropNewest) ||
+			(last == string(numbered(n-1, n))) == oldest {
 			t.Errorf("%s: from %.12q to %.12q", policy, first, last)
 		}
 	}
@@ -173,7 +178,8 @@ func TestSpoolLimit(t *testing.T) {
 // TestSpoolBlock: with block a writer waits until the collector has made room, and nothing is lost.
 func TestSpoolBlock(t *testing.T) {
 	c := newCollector(t)
-	f := newForwarder(t, accesslog.ForwarderOptions{Address: c.addr, Spool: accesslog.SpoolOptions{Dir: spoolDir(t), MaxBytes: 2 << 20, OnFull: accesslog.SpoolBlock, MaxMemory: 1 << 20}})
+	f := newForwarder(t, accesslog.ForwarderOptions{Address: c.addr, Spool: accesslog.SpoolOptions{Dir: spoolDir(t),
+		MaxBytes: 2 << 20, OnFull: accesslog.SpoolBlock, MaxMemory: 1 << 20}})
 	run(t, f)
 	const n = 20_000
 	ended := make(chan error, 1)
@@ -205,7 +211,8 @@ func TestSpoolBlock(t *testing.T) {
 func TestSpoolAge(t *testing.T) {
 	dir := spoolDir(t)
 	synctest.Test(t, func(t *testing.T) {
-		f := newForwarder(t, accesslog.ForwarderOptions{Address: away, Dial: noDial, Spool: accesslog.SpoolOptions{Dir: dir, MaxAge: time.Hour}})
+		f := newForwarder(t,
+			accesslog.ForwarderOptions{Address: away, Dial: noDial, Spool: accesslog.SpoolOptions{Dir: dir, MaxAge: time.Hour}})
 		stop := run(t, f)
 		write(t, f, numbered(0, 10))
 		time.Sleep(40 * time.Minute)
@@ -226,7 +233,8 @@ func TestSpoolAge(t *testing.T) {
 	})
 }
 
-// TestSpoolFullDisk: on a full disk the policy decides what is dropped; nothing waits and lines come again once there is room.
+// TestSpoolFullDisk: on a full disk the policy decides what is dropped; nothing waits and lines
+// come again once there is room.
 func TestSpoolFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -237,7 +245,9 @@ func TestSpoolFullDisk(t *testing.T) {
 			t.Skipf("no file system can be mounted here: %v", err)
 		}
 		t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-		f := newForwarder(t, accesslog.ForwarderOptions{Address: away, Dial: noDial, Spool: accesslog.SpoolOptions{Dir: filepath.Join(dir, "s"), MaxBytes: 64 << 20, OnFull: policy, MaxMemory: 256 << 10}})
+		f := newForwarder(t,
+			accesslog.ForwarderOptions{Address: away, Dial: noDial, Spool: accesslog.SpoolOptions{Dir: filepath.Join(dir, "s"),
+				MaxBytes: 64 << 20, OnFull: policy, MaxMemory: 256 << 10}})
 		stop := run(t, f)
 		const n = 20_000
 		for i := 0; i < n; i += 100 {
@@ -267,7 +277,8 @@ func TestSpoolLinks(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: away, Spool: accesslog.SpoolOptions{Dir: link}}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+	if _, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: away,
+		Spool: accesslog.SpoolOptions{Dir: link}}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Error(err)
 	}
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -309,7 +320,8 @@ func TestSpoolChild(t *testing.T) {
 	}
 }
 
-// TestSpoolKilled: a process is killed, and the lines that were on the disk are sent by the next one, in order and whole.
+// TestSpoolKilled: a process is killed, and the lines that were on the disk are sent by the next
+// one, in order and whole.
 func TestSpoolKilled(t *testing.T) {
 	dir := spoolDir(t)
 	self, err := os.Executable()
@@ -346,7 +358,8 @@ func TestSpoolKilled(t *testing.T) {
 	c.check(int(s.Spooled))
 }
 
-// FuzzSegment: whatever is in a segment, opening and sending ends without a panic, and counts add up.
+// FuzzSegment: whatever is in a segment, opening and sending ends without a panic, and counts add
+// up.
 func FuzzSegment(f *testing.F) {
 	dir := filepath.Join(f.TempDir(), "s")
 	fill(f, dir, 20)
@@ -363,18 +376,19 @@ func FuzzSegment(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "00000000000000000001.spool"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fw, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: away, Spool: accesslog.SpoolOptions{Dir: dir}, Dial: func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			go func() { // reads until the end
-				buf := make([]byte, 4096)
-				for {
-					if _, err := there.Read(buf); err != nil {
-						return
+		fw, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: away, Spool: accesslog.SpoolOptions{Dir: dir},
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() { // reads until the end
+					buf := make([]byte, 4096)
+					for {
+						if _, err := there.Read(buf); err != nil {
+							return
+						}
 					}
-				}
-			}()
-			return here, nil
-		}})
+				}()
+				return here, nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

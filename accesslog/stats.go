@@ -17,10 +17,12 @@ const (
 )
 
 // causes in the order of counters.dropped.
-var causes = [...]Cause{CauseSpoolFull, CauseSpoolAge, CauseSpoolBad, CauseDiskFull, CauseRejected, CauseStopped, CauseRemoved}
+var causes = [...]Cause{CauseSpoolFull, CauseSpoolAge, CauseSpoolBad, CauseDiskFull, CauseRejected, CauseStopped,
+	CauseRemoved}
 
-// Stats are counts of one stream since it was made. They are read without waiting, so they may belong to moments that are a
-// little apart; once nothing is under way In = Written + Spooled + InFlight + the sum of Dropped.
+// Stats are counts of one stream since it was made. They are read without waiting, so they may
+// belong to moments that are a little apart; once nothing is under way In = Written + Spooled +
+// InFlight + the sum of Dropped.
 type Stats struct {
 	In       uint64           `json:"in"`                // lines that were read
 	BytesIn  uint64           `json:"bytesIn"`           //
@@ -57,11 +59,12 @@ func (c *counters) drop(why Cause, lines uint64) {
 	}
 }
 
-// stats reads the counters. What has come in is read last, so that InFlight is never less than nothing.
+// stats reads the counters. What has come in is read last, so that InFlight is never less than
+// nothing.
 func (c *counters) stats() Stats {
 	s := Stats{
-		Written: c.written.Load(), Spooled: c.spooled.Load(), Unterminated: c.unterminated.Load(), Oversize: c.oversize.Load(),
-		Repeated: c.repeated.Load(),
+		Written: c.written.Load(), Spooled: c.spooled.Load(), Unterminated: c.unterminated.Load(),
+		Oversize: c.oversize.Load(), Repeated: c.repeated.Load(),
 	}
 	done := s.Written + s.Spooled
 	for i, why := range causes {

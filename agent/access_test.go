@@ -32,8 +32,9 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// TestWhoMayWhat tries what users may do with the sockets of an agent, with processes of their own: the node ids and
-// keys that they are served, the Dataplanes that they bring, what they read and write over the API, and the locks.
+// TestWhoMayWhat tries what users may do with the sockets of an agent, with processes of their own:
+// the node ids and keys that they are served, the Dataplanes that they bring, what they read and
+// write over the API, and the locks.
 func TestWhoMayWhat(t *testing.T) {
 	person := agenttest.People(t)
 	people := []*agenttest.Person{person(0), person(member, sockets), person(ruled), person(stranger)}
@@ -80,19 +81,25 @@ func TestWhoMayWhat(t *testing.T) {
 		{"own mode: lock of the run directory", nil, agenttest.Act{Do: "lock", Socket: "run/nearside.pid"}, "held -- -- --"},
 
 		{"sockets open to all: node from a file", []string{"open"}, xds("default.web", ""), "key key denied denied"},
-		{"sockets open to all: bring", []string{"open"}, xds("default.own-", broughtBy("own-", "payments", "")), "key denied denied denied"},
+		{"sockets open to all: bring", []string{"open"}, xds("default.own-", broughtBy("own-", "payments", "")),
+			"key denied denied denied"},
 		{"sockets open to all: read", []string{"open"}, api("GET", "/meshes", ""), "200 200 200 200"},
 		{"sockets open to all: write", []string{"open"}, put("meshtimeouts", timeout), "201 201 403 403"},
 		{"sockets open to all: apply", []string{"open"}, api("POST", "/v1/apply", timeout), "200 200 403 403"},
-		{"sockets open to all: delete", []string{"open"}, api("DELETE", "/meshes/default/meshtimeouts/none", ""), "404 404 403 403"},
+		{"sockets open to all: delete", []string{"open"}, api("DELETE", "/meshes/default/meshtimeouts/none", ""),
+			"404 404 403 403"},
 
 		{"rules: node of the ruled one", []string{"open", rules}, xds("default.web", ""), "key denied key denied"},
 		{"rules: node of the group", []string{"open", rules}, xds("default.other", ""), "key key denied denied"},
 		{"rules: node of nobody", []string{"open", rules}, xds("default.payments", ""), "key denied denied denied"},
-		{"rules: bring own service", []string{"open", rules}, xds("default.own-", broughtBy("own-", "web", "")), "key denied key denied"},
-		{"rules: bring another's service", []string{"open", rules}, xds("default.own-", broughtBy("own-", "payments", "")), "key denied denied denied"},
-		{"rules: bring another's tag", []string{"open", rules}, xds("default.own-", broughtBy("own-", "web", `,"labels":{"team":"b"}`)), "key denied denied denied"},
-		{"rules: bring own tag", []string{"open", rules}, xds("default.own-", broughtBy("own-", "web", `,"labels":{"team":"a"}`)), "key denied key denied"},
+		{"rules: bring own service", []string{"open", rules}, xds("default.own-", broughtBy("own-", "web", "")),
+			"key denied key denied"},
+		{"rules: bring another's service", []string{"open", rules}, xds("default.own-", broughtBy("own-", "payments", "")),
+			"key denied denied denied"},
+		{"rules: bring another's tag", []string{"open", rules},
+			xds("default.own-", broughtBy("own-", "web", `,"labels":{"team":"b"}`)), "key denied denied denied"},
+		{"rules: bring own tag", []string{"open", rules},
+			xds("default.own-", broughtBy("own-", "web", `,"labels":{"team":"a"}`)), "key denied key denied"},
 		{"rules: pinned to another", []string{"open", rules}, xds("default.pinned", ""), "key denied denied denied"},
 
 		{"roles: read", []string{"open", roles}, api("GET", "/meshes/default/meshtimeouts", ""), "200 200 200 403"},
@@ -115,7 +122,8 @@ func TestWhoMayWhat(t *testing.T) {
 				act := cases[n].act
 				written := fmt.Sprintf("t%d-%d", n, i) // each writes something of his own
 				act.Path, act.Body = strings.Replace(act.Path, "NAME", written, 1), strings.Replace(act.Body, "%s", written, 1)
-				act.NodeID, act.Dataplane = strings.Replace(act.NodeID, "own-", fmt.Sprintf("own-%d", n), 1), strings.Replace(act.Dataplane, "own-", fmt.Sprintf("own-%d", n), 1)
+				act.NodeID, act.Dataplane = strings.Replace(act.NodeID, "own-", fmt.Sprintf("own-%d", n), 1),
+					strings.Replace(act.Dataplane, "own-", fmt.Sprintf("own-%d", n), 1)
 				switch act.Do {
 				case "xds":
 					act.Socket = r.Addrs().XDS
@@ -135,7 +143,8 @@ func TestWhoMayWhat(t *testing.T) {
 				if got.Got != want {
 					t.Errorf("%s: uid %s: %s (%s), want %s", c.name, p.Account, got.Got, got.Detail, want)
 				}
-				if got.Got == "PermissionDenied" && (!strings.Contains(got.Detail, p.Account) || !strings.Contains(got.Detail, "xds.access")) {
+				if got.Got == "PermissionDenied" &&
+					(!strings.Contains(got.Detail, p.Account) || !strings.Contains(got.Detail, "xds.access")) {
 					t.Errorf("%s: uid %s is not told who was refused and what to set: %s", c.name, p.Account, got.Detail)
 				}
 				if c.act.Do == "xds" {

@@ -28,7 +28,8 @@ const (
 	otlpSocketName = "otlp.sock" // as the configs of Envoys name it
 )
 
-// spoolMemory bounds what all collectors together keep in memory before they use their spools, in bytes.
+// spoolMemory bounds what all collectors together keep in memory before they use their spools, in
+// bytes.
 const spoolMemory = 64 << 20
 
 // openLogs reads on from the FIFOs of Envoys, before anything is published.
@@ -44,8 +45,8 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	}
 	a.logs = logs.New(logs.Options{
 		Relay: relay,
-		Dir:   dir, Spool: filepath.Join(cfg.Paths.State, spoolDirName), Logs: cfg.Paths.Logs, Directories: cfg.AccessLog.Directories,
-		Peer: peer, Changed: func() { a.reconciler.Trigger() }, Log: a.log,
+		Dir:   dir, Spool: filepath.Join(cfg.Paths.State, spoolDirName), Logs: cfg.Paths.Logs,
+		Directories: cfg.AccessLog.Directories, Peer: peer, Changed: func() { a.reconciler.Trigger() }, Log: a.log,
 		Reopen: func(ctx context.Context, id string) error {
 			p, _ := peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
@@ -81,7 +82,8 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	})
 }
 
-// openRelay opens the socket for records. An agent without it goes on: they then go to their collectors directly.
+// openRelay opens the socket for records. An agent without it goes on: they then go to their
+// collectors directly.
 func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	s := config.Socket(cfg.XDS.Socket)
 	s.Path = filepath.Join(cfg.Paths.Run, otlpSocketName)
@@ -93,11 +95,13 @@ func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	a.otlp, a.relay = l, accesslog.NewOTLPRelay(accesslog.OTLPRelayOptions{Log: a.log})
 }
 
-// spoolOptions returns the options of the spool in a directory. All spools share what they keep in memory.
+// spoolOptions returns the options of the spool in a directory. All spools share what they keep in
+// memory.
 func spoolOptions(c *config.Spool) func(dir string) accesslog.SpoolOptions {
 	memory := accesslog.NewMemory(spoolMemory)
 	return func(dir string) accesslog.SpoolOptions {
-		o := accesslog.SpoolOptions{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour, OnFull: accesslog.SpoolPolicy(c.OnFull), Memory: memory}
+		o := accesslog.SpoolOptions{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour,
+			OnFull: accesslog.SpoolPolicy(c.OnFull), Memory: memory}
 		if c.MaxSize == 0 {
 			o.Dir = ""
 		}
@@ -113,11 +117,13 @@ type records struct {
 
 // SetRoute implements [logs.Relay].
 func (r records) SetRoute(x logs.Route) error {
-	return r.OTLPRelay.SetRoute(accesslog.OTLPRoute{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint, Spool: r.spool(x.Spool),
+	return r.OTLPRelay.SetRoute(accesslog.OTLPRoute{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint,
+		Spool: r.spool(x.Spool),
 		Allow: func(p accesslog.OTLPPeer) error { return x.Allow(p.Known, p.UID) }})
 }
 
-// runLogs brings lines to their destinations until ctx ends; files are kept until nobody writes into them.
+// runLogs brings lines to their destinations until ctx ends; files are kept until nobody writes
+// into them.
 func (a *Agent) runLogs(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
@@ -177,9 +183,10 @@ func (a *Agent) logStreams() []httpapi.LogStream {
 	for i := range list {
 		s := &list[i]
 		out[i] = httpapi.LogStream{
-			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend, Destination: s.Destination, Holder: s.Holder, Open: s.Open,
-			In: s.In, Written: s.Written, Spooled: s.Spooled, InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn,
-			Unterminated: s.Unterminated, Oversize: s.Oversize, Repeated: s.Repeated, SpoolBytes: s.SpoolBytes, SpoolOldest: s.SpoolOldest, Health: s.Health,
+			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend,
+			Destination: s.Destination, Holder: s.Holder, Open: s.Open, In: s.In, Written: s.Written, Spooled: s.Spooled,
+			InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn, Unterminated: s.Unterminated,
+			Oversize: s.Oversize, Repeated: s.Repeated, SpoolBytes: s.SpoolBytes, SpoolOldest: s.SpoolOldest, Health: s.Health,
 		}
 		for cause, n := range s.Stats.Dropped {
 			out[i].Dropped[string(cause)] = n
@@ -188,7 +195,8 @@ func (a *Agent) logStreams() []httpapi.LogStream {
 	return out
 }
 
-// logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes on.
+// logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes
+// on.
 func (a *Agent) logsCheck() httpapi.Check {
 	trouble := a.logs.Trouble()
 	if why := a.receivers.Health(); why != "" {

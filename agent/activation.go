@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// activated are the listening sockets that systemd has opened for the agent. Which key a socket is for says the address that it listens
-// at, so that the config alone decides what the agent serves, and a unit cannot make it serve something else.
+// activated are the listening sockets that systemd has opened for the agent. Which key a socket is
+// for says the address that it listens at, so that the config alone decides what the agent serves,
+// and a unit cannot make it serve something else.
 type activated struct {
 	log *slog.Logger
 	at  map[string]*os.File // by what [address] makes of where they listen
@@ -50,7 +51,8 @@ func newActivated(files []*os.File, log *slog.Logger) *activated {
 	return a
 }
 
-// take returns a listener on the socket at an address; nil where systemd has opened none. It may be taken again.
+// take returns a listener on the socket at an address; nil where systemd has opened none. It may be
+// taken again.
 func (a *activated) take(network, addr string) net.Listener {
 	at := address(network, addr)
 	f := a.at[at]
@@ -74,7 +76,8 @@ func (a *activated) warn() {
 	defer a.mu.Unlock()
 	for at, f := range a.at {
 		if !slices.Contains(a.used, at) && f.Name() != "log" { // receivers are opened later
-			a.log.Warn("systemd listens for the agent where the config names nothing; give the socket unit and the config the same address", "name", f.Name(), "address", at)
+			a.log.Warn("systemd listens for the agent where the config names nothing; give the socket unit and the config the "+
+				"same address", "name", f.Name(), "address", at)
 		}
 	}
 }
@@ -90,7 +93,8 @@ func (a *Agent) listenUnix(ctx context.Context, s config.Socket, gid int) (net.L
 		return u, nil
 	}
 	if err := share(s.Path, s.Mode, gid); err != nil {
-		a.log.Warn("a socket of systemd keeps the group and mode of its unit; set SocketUser= there to the agent's user", "socket", s.Path, "error", err)
+		a.log.Warn("a socket of systemd keeps the group and mode of its unit; set SocketUser= there to the agent's user",
+			"socket", s.Path, "error", err)
 	}
 	return l, nil
 }

@@ -40,8 +40,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 )
 
-// Deps is what an agent takes from its surroundings. The zero value is an agent that logs nothing, measures into a
-// registry of its own and cannot be told to reload.
+// Deps is what an agent takes from its surroundings. The zero value is an agent that logs nothing,
+// measures into a registry of its own and cannot be told to reload.
 type Deps struct {
 	Log     *slog.Logger
 	Level   *slog.LevelVar // of Log; set to log.level at the start and on reload; nil: left alone
@@ -52,31 +52,39 @@ type Deps struct {
 	Hangup <-chan os.Signal
 	// Reload says where the config is read again from.
 	Reload config.LoadOptions
-	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
+	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where
+	// NOTIFY_SOCKET is set.
 	Notify func(state string)
-	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent is away, up to its --dir, as
-	// [hold.Serve] does. Nil: none is started, and where Systemd is nil too lines that Envoys write meanwhile are lost.
+	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent
+	// is away, up to its --dir, as [hold.Serve] does. Nil: none is started, and where Systemd is nil
+	// too lines that Envoys write meanwhile are lost.
 	Hold []string
-	// Systemd is the descriptor store of the systemd that has started the agent, with what an earlier agent has left in it.
+	// Systemd is the descriptor store of the systemd that has started the agent, with what an earlier
+	// agent has left in it.
 	Systemd *hold.Systemd
-	// Sockets are listening sockets that systemd has opened for the agent. Where one listens at an address of the config, it is served and no
-	// other is opened. They stay open, but for
-	// those named [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.
+	// Sockets are listening sockets that systemd has opened for the agent. Where one listens at an
+	// address of the config, it is served and no other is opened. They stay open, but for those named
+	// [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.
 	Sockets []*os.File
-	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
+	// Stopping is called once when the agent begins to stop, before it waits for what is under way.
+	// Nil: nothing.
 	Stopping func()
-	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
+	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make.
+	// "": none.
 	EnvoyBin string
 	// Generate replaces the making of configs in tests of faults. Nil: [generate.Generate].
 	Generate reconcile.GenerateFunc
-	// Check replaces the check of configs in tests of what it does not know. Nil: that of [generate.Proxy].
+	// Check replaces the check of configs in tests of what it does not know. Nil: that of
+	// [generate.Proxy].
 	Check reconcile.CheckFunc
-	// Memory reads how much memory the process takes, in tests of what happens when it is short. Nil: [memory.Read].
+	// Memory reads how much memory the process takes, in tests of what happens when it is short. Nil:
+	// [memory.Read].
 	Memory func() memory.Use
-	// GCPercent is how much garbage there may be, in percent of what is in use, where that is much; see [memory.Pace]. 0: as the process has it.
+	// GCPercent is how much garbage there may be, in percent of what is in use, where that is much;
+	// see [memory.Pace]. 0: as the process has it.
 	GCPercent int
-	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
-	// Nil: not called.
+	// Sync is called at the end of each transaction of the state file, which fails with its error, in
+	// tests of slow disks. Nil: not called.
 	Sync func() error
 }
 
@@ -123,7 +131,8 @@ type Agent struct {
 	sockets    *activated
 }
 
-// Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty without a resolver.
+// Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty
+// without a resolver.
 type Addrs struct {
 	DNS     []string
 	Gossip  netip.AddrPort // zero without a pool
@@ -134,13 +143,15 @@ type Addrs struct {
 	Metrics net.Addr
 }
 
-// CheckConfig reports what is wrong with a config as a whole, with the kinds of resources that it names.
+// CheckConfig reports what is wrong with a config as a whole, with the kinds of resources that it
+// names.
 func CheckConfig(cfg *config.Config) resource.Faults {
 	var known []string
 	for _, d := range kinds.Registry().All() {
 		known = append(known, d.Kind)
 	}
-	return append(append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...), resolver.CheckConfig(cfg)...)
+	return append(append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...),
+		resolver.CheckConfig(cfg)...)
 }
 
 // New returns an agent for the config. It checks, and touches nothing outside.
@@ -165,7 +176,8 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 		}
 	}
 	tags := &sharedTags{}
-	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, tags: tags, registry: kinds.Registry().Sharing(tags), instance: rand.Text(), ready: make(chan struct{})}
+	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, tags: tags,
+		registry: kinds.Registry().Sharing(tags), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil
@@ -232,7 +244,8 @@ func (a *Agent) setLevel(name string) {
 
 // measure registers the metrics of the agent as a whole.
 func (a *Agent) measure() error {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nearside_build_info", Help: "Always 1; the version is in the label.",
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nearside_build_info",
+		Help:        "Always 1; the version is in the label.",
 		ConstLabels: prometheus.Labels{"version": a.deps.Version}})
 	info.Set(1)
 	for _, c := range []prometheus.Collector{
@@ -260,7 +273,8 @@ func (a *Agent) measure() error {
 // minToken is the least length of a token in a file, in bytes.
 const minToken = 16
 
-// readToken reads the token file that a key of the config names, if any. One that others than its owner may open is refused: they may have the token.
+// readToken reads the token file that a key of the config names, if any. One that others than its
+// owner may open is refused: they may have the token.
 func readToken(key, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -273,7 +287,8 @@ func readToken(key, path string) (string, error) {
 	if st, err := f.Stat(); err != nil {
 		return "", fmt.Errorf("%s: %w", key, err)
 	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return "", fmt.Errorf("%s: %s has the mode %#o, so that others than the agent's user may use the token; make a new token, and run chmod 0600 %s", key, path, mode, path)
+		return "", fmt.Errorf("%s: %s has the mode %#o, so that others than the agent's user may use the token; "+
+			"make a new token, and run chmod 0600 %s", key, path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {

@@ -13,7 +13,9 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 	return httpapi.Options{
 		Info: httpapi.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Offer: a.reconciler.Offer, Proxies: a.xds.Status, Connected: a.xds.Connected, Refused: a.xds.Refused, Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.xds.StatusOf,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh,
+		Offer: a.reconciler.Offer, Proxies: a.xds.Status, Connected: a.xds.Connected, Refused: a.xds.Refused,
+		Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.xds.StatusOf,
 		InUse: a.xds.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(),

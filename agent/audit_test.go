@@ -28,7 +28,8 @@ type auditEvent struct {
 }
 
 func (e *auditEvent) String() string {
-	out := fmt.Sprintf("%s %s %s/%s/%s %d %s", e.User.Username, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name, e.ResponseStatus.Code, e.Level)
+	out := fmt.Sprintf("%s %s %s/%s/%s %d %s", e.User.Username, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Namespace,
+		e.ObjectRef.Name, e.ResponseStatus.Code, e.Level)
 	if len(e.ResponseObject) > 0 {
 		out += " +bodies"
 	}
@@ -43,7 +44,8 @@ func auditFiles(t *testing.T, dir string) []string {
 	return append(backups, filepath.Join(dir, "logs", "audit", "audit.log"))
 }
 
-// audited waits until the audit log has n events and returns them: those of reads are written behind.
+// audited waits until the audit log has n events and returns them: those of reads are written
+// behind.
 func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -73,7 +75,8 @@ func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 	return out
 }
 
-// withFile runs an agent with a config file, and returns a function that changes it and waits for what the log then says.
+// withFile runs an agent with a config file, and returns a function that changes it and waits for
+// what the log then says.
 func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running, func(text string, says ...string)) {
 	t.Helper()
 	file := filepath.Join(dir, "agent.yaml")
@@ -96,8 +99,9 @@ func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running
 
 const auditedPolicy = `{"type":"MeshTimeout","mesh":"default","name":"%s","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}}`
 
-// TestAuditOfUsers: three users make requests over the socket, under each profile, which SIGHUP changes. The file has who did what and at
-// which level, nothing of a key or of a token, and may be read by who may read the API.
+// TestAuditOfUsers: three users make requests over the socket, under each profile, which SIGHUP
+// changes. The file has who did what and at which level, nothing of a key or of a token, and may be
+// read by who may read the API.
 func TestAuditOfUsers(t *testing.T) {
 	person := agenttest.People(t)
 	root, mate, other := person(0), person(member, sockets), person(stranger)
@@ -138,14 +142,16 @@ func TestAuditOfUsers(t *testing.T) {
 		}{
 			{root, act("PUT", "/meshes/default", mesh), was + " Metadata"},
 			{root, act("GET", "/meshes/default", ""), "get meshes//default 200 Metadata"},
-			{root, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)), "create meshtimeouts/default/" + name + " 201 " + profile.write},
+			{root, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)),
+				"create meshtimeouts/default/" + name + " 201 " + profile.write},
 			{mate, act("GET", policy(name), ""), "get meshtimeouts/default/" + name + " 200 " + profile.read},
 			{mate, act("GET", "/meshes/default/meshtimeouts", ""), "list meshtimeouts/default/ 200 " + profile.read},
 			{mate, act("DELETE", policy(name), ""), "delete meshtimeouts/default/" + name + " 200 " + profile.write},
 			{mate, act("GET", "/meshes/default/dataplanes/none/_config", ""), "get dataplanes/default/none 404 Metadata"},
 			{mate, act("GET", "/meshes?token="+token, ""), "list meshes// 200 Metadata"},
 			{other, act("GET", "/meshes/default/meshtimeouts", ""), "list meshtimeouts/default/ 200 " + profile.read},
-			{other, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)), "create meshtimeouts/default/" + name + " 403 Metadata"},
+			{other, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)),
+				"create meshtimeouts/default/" + name + " 403 Metadata"},
 			{other, act("GET", "/v1/status", ""), "get // 200 Metadata"},
 			{other, act("GET", "/livez", ""), ""},
 		} {
@@ -181,7 +187,8 @@ func TestAuditOfUsers(t *testing.T) {
 	// None leaves no trace but the warning, and is said for as long as it holds.
 	reload("auditLog: {profile: None}\n", "level=WARN msg=\"the audit log is off: requests to the API leave no trace")
 	root.Try(act("PUT", policy("none"), fmt.Sprintf(auditedPolicy, "none")))
-	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "auditLog.profile is None") {
+	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 ||
+		!strings.Contains(body, "auditLog.profile is None") {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	reload("auditLog: {profile: Default}\n", "from=None to=Default")
@@ -191,15 +198,18 @@ func TestAuditOfUsers(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsForRoles: with roles not every member of the socket's group may read everything, so the files are for the agent's own group.
+// TestAuditLogIsForRoles: with roles not every member of the socket's group may read everything, so
+// the files are for the agent's own group.
 func TestAuditLogIsForRoles(t *testing.T) {
 	person := agenttest.People(t)
 	dir := openDir(t)
-	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.group=61000", "xds.socket.group=", `api.roles=[{name: logs, template: observability, subjects: [{group: "61000"}]}]`)
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.group=61000", "xds.socket.group=",
+		`api.roles=[{name: logs, template: observability, subjects: [{group: "61000"}]}]`)
 	mate := person(member, sockets)
 	mate.Try(agenttest.Act{Do: "api", Socket: r.Addrs().API, Method: "GET", Path: "/v1/access/whoami"})
 	audited(t, dir, 1)
-	if got := mate.Try(agenttest.Act{Do: "read", Socket: filepath.Join(dir, "logs", "audit", "audit.log")})[0]; got.Got != "no access" {
+	if got := mate.Try(agenttest.Act{Do: "read", Socket: filepath.Join(dir, "logs", "audit", "audit.log")})[0]; got.Got !=
+		"no access" {
 		t.Errorf("a member of the group reads the audit log: %s", got.Got)
 	}
 }
@@ -213,14 +223,16 @@ func TestAuditOfFiles(t *testing.T) {
 	agenttest.Write(t, file, "type: Mesh\nname: default\n---\n"+fmt.Sprintf(auditedPolicy, "slow")+"\n")
 	r := agenttest.Up(t, dir, agent.Deps{}, "auditLog.profile=WriteRequestBodies")
 	user := "system:file:" + file + " "
-	want := []string{user + "create meshes//default 201 Metadata", user + "create meshtimeouts/default/slow 201 RequestResponse"}
+	want := []string{user + "create meshes//default 201 Metadata",
+		user + "create meshtimeouts/default/slow 201 RequestResponse"}
 	check := func(more ...string) {
 		t.Helper()
 		want = append(want, more...)
 		var got []string
 		for _, e := range audited(t, dir, len(want)) {
 			got = append(got, e.String())
-			if e.Annotations["nearside.io/source"] != "file:"+file || e.Annotations["nearside.io/changes"] == "" || e.ObjectRef.ResourceVersion == "" ||
+			if e.Annotations["nearside.io/source"] != "file:"+file || e.Annotations["nearside.io/changes"] == "" ||
+				e.ObjectRef.ResourceVersion == "" ||
 				(len(e.RequestObject) > 0) != (e.Level == "RequestResponse" && e.Verb != "delete") {
 				t.Errorf("%+v", e)
 			}
@@ -230,17 +242,20 @@ func TestAuditOfFiles(t *testing.T) {
 		}
 	}
 	check()
-	agenttest.Write(t, file, "type: Mesh\nname: default\n---\n"+strings.Replace(fmt.Sprintf(auditedPolicy, "slow"), "20s", "30s", 1)+"\n")
+	agenttest.Write(t, file,
+		"type: Mesh\nname: default\n---\n"+strings.Replace(fmt.Sprintf(auditedPolicy, "slow"), "20s", "30s", 1)+"\n")
 	check(user + "update meshtimeouts/default/slow 200 RequestResponse")
 	agenttest.Write(t, file, "type: Mesh\nname: default\n")
 	check(user + "delete meshtimeouts/default/slow 200 RequestResponse")
 	agenttest.Write(t, file, "type: [") // nothing changes
-	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool { return strings.Contains(r.Logs.String(), "resource file has faults") })
+	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool {
+		return strings.Contains(r.Logs.String(), "resource file has faults")
+	})
 	check()
 }
 
-// TestAuditLimitsChange: SIGHUP changes the limits of the audit log while it is written. No event is lost, and limits that are out of bounds
-// are refused with the field, the value and what to set.
+// TestAuditLimitsChange: SIGHUP changes the limits of the audit log while it is written. No event
+// is lost, and limits that are out of bounds are refused with the field, the value and what to set.
 func TestAuditLimitsChange(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -266,7 +281,8 @@ func TestAuditLimitsChange(t *testing.T) {
 	if files := auditFiles(t, dir); len(files) != 1 {
 		t.Fatalf("with the defaults: %v", files)
 	}
-	reload("auditLog: {maxFileSize: 1, maxFiles: 0}\n", "key=auditLog.maxFileSize from=200 to=1", "key=auditLog.maxFiles from=10 to=0")
+	reload("auditLog: {maxFileSize: 1, maxFiles: 0}\n", "key=auditLog.maxFileSize from=200 to=1",
+		"key=auditLog.maxFiles from=10 to=0")
 	ask(80)
 	files := auditFiles(t, dir)
 	if len(files) < 4 {

@@ -23,16 +23,16 @@ func checkAudit(cfg *config.Config) (out resource.Faults) {
 	return out
 }
 
-// startAudit opens the audit log and writes it until stop is called, which returns when all events are written. A log that cannot be
-// opened keeps nothing from the proxies; see [auditlog.New].
+// startAudit opens the audit log and writes it until stop is called, which returns when all events
+// are written. A log that cannot be opened keeps nothing from the proxies; see [auditlog.New].
 func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err error) {
 	group := ""
 	if cfg.API.Roles == nil && g.api >= 0 {
 		group = strconv.Itoa(g.api) // who may read everything over the API; with roles, not every member of the group may
 	}
 	a.audit, err = auditlog.New(auditlog.Options{
-		Path: cfg.AuditLogPath(), Limits: rotation.Limits(cfg.AuditLog.Rotation), Group: group, Profile: audit.Profile(cfg.AuditLog.Profile),
-		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
+		Path: cfg.AuditLogPath(), Limits: rotation.Limits(cfg.AuditLog.Rotation), Group: group,
+		Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)

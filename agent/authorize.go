@@ -24,10 +24,12 @@ type groups struct{ api, xds int }
 // openAccess makes what decides who may do what, and reads the keys of tokens.
 func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	uid := uint32(os.Geteuid()) // #nosec G115 -- user ids are not negative
-	if a.proxies, err = access.NewProxies(access.ProxyOptions{Rules: cfg.XDS.Access, AgentUID: uid, GID: g.xds, Insecure: cfg.XDS.Insecure}); err != nil {
+	if a.proxies, err = access.NewProxies(access.ProxyOptions{Rules: cfg.XDS.Access, AgentUID: uid, GID: g.xds,
+		Insecure: cfg.XDS.Insecure}); err != nil {
 		return err
 	}
-	if a.roles, err = access.NewRoles(access.RoleOptions{Roles: cfg.API.Roles, AgentUID: uid, GID: g.api, Group: cfg.API.Socket.Group}); err != nil {
+	if a.roles, err = access.NewRoles(access.RoleOptions{Roles: cfg.API.Roles, AgentUID: uid, GID: g.api,
+		Group: cfg.API.Socket.Group}); err != nil {
 		return err
 	}
 	a.tokens = token.Open(filepath.Join(cfg.Paths.State, token.Dir), a.log, a.deps.Now)
@@ -37,8 +39,9 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	return nil
 }
 
-// authorize says whether a peer may be a proxy, by the Dataplane that is stored now. It is asked for each stream, and
-// again with each pass and every few seconds, since tokens end and are revoked.
+// authorize says whether a peer may be a proxy, by the Dataplane that is stored now. It is asked
+// for each stream, and again with each pass and every few seconds, since tokens end and are
+// revoked.
 func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	if p.Token != nil {
 		if err := a.tokens.Recheck(p.Token); err != nil {
@@ -48,7 +51,8 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	t := access.Target{ID: ref.NodeID()}
 	if rec, ok := a.store.Snapshot().Get(ref.Key()); ok {
 		if rec.Source.Kind == store.SourcePeer {
-			return access.Grant{}, status.Errorf(codes.PermissionDenied, "%s belongs to the node %s: its Envoy asks the agent there", rec.Key, rec.Source.Detail)
+			return access.Grant{}, status.Errorf(codes.PermissionDenied,
+				"%s belongs to the node %s: its Envoy asks the agent there", rec.Key, rec.Source.Detail)
 		}
 		t.Brought = rec.Source.Kind == store.SourceEnvoy
 		t.Pinned = rec.Resource.Labels[access.LabelUser]
@@ -59,7 +63,8 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 // verifyProxy returns what a token says that an Envoy has sent.
 func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) {
 	if !a.attempts.Allow(p.Owner(), text) {
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v", p.Owner(), access.RetryAfter)
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v",
+			p.Owner(), access.RetryAfter)
 	}
 	c, err := a.tokens.Verify(text, token.AudienceXDS)
 	if err != nil {
@@ -70,15 +75,16 @@ func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) 
 	return &c, nil
 }
 
-// serverTLS returns what xds.tcp speaks, nil for plain text. Clients may show a certificate, and who shows one that is not
-// of xds.tls.clientCA is refused.
+// serverTLS returns what xds.tcp speaks, nil for plain text. Clients may show a certificate, and
+// who shows one that is not of xds.tls.clientCA is refused.
 func serverTLS(cfg *config.Config) (*tls.Config, error) {
 	c := cfg.XDS.TLS
 	if c.Cert == "" {
 		return nil, nil
 	}
 	if st, err := os.Stat(c.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("xds.tls.key: %s is open to others (mode %#o): make a new key with the mode 0600", c.Key, st.Mode().Perm())
+		return nil, fmt.Errorf("xds.tls.key: %s is open to others (mode %#o): make a new key with the mode 0600",
+			c.Key, st.Mode().Perm())
 	}
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err != nil {

@@ -42,15 +42,16 @@ const (
 
 // secureMesh is a mesh with mTLS whose first backend is enabled.
 func secureMesh(backends ...string) string {
-	return "---\ntype: Mesh\nname: default\nmtls:\n  enabledBackend: " + backends[0] + "\n  backends:\n  - {type: builtin, name: " +
-		strings.Join(backends, "}\n  - {type: builtin, name: ") + "}\n"
+	return "---\ntype: Mesh\nname: default\nmtls:\n  enabledBackend: " + backends[0] +
+		"\n  backends:\n  - {type: builtin, name: " + strings.Join(backends, "}\n  - {type: builtin, name: ") + "}\n"
 }
 
 // securePair is web, which dials backend, and backend.
 func securePair(tags string) string {
-	return "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web" + tags +
-		"}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}\n" +
-		"---\n{type: Dataplane, mesh: default, name: backend, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: backend}}]}}\n"
+	return "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: web" + tags + "}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}\n" +
+		"---\n{type: Dataplane, mesh: default, name: backend, networking: {address: 10.0.0.2, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: backend}}]}}\n"
 }
 
 // hand is a clock that is set by hand.
@@ -98,14 +99,16 @@ func (c *secureClient) Connect(conn *grpc.ClientConn) {
 	c.t.Helper()
 	c.proxyClient.Connect(conn, true)
 	agenttest.Do(c.t, c.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeSecret,
-		ResourceNamesSubscribe: []string{ownSecret, authoritySecret}, InitialResourceVersions: maps.Clone(c.has[draft.TypeSecret])}))
+		ResourceNamesSubscribe:  []string{ownSecret, authoritySecret},
+		InitialResourceVersions: maps.Clone(c.has[draft.TypeSecret])}))
 }
 
 // ready takes the first config.
 func (c *secureClient) ready() {
 	c.t.Helper()
 	c.until("its config and secrets", func() bool {
-		return len(c.secrets) == 2 && len(c.has[draft.TypeListener]) > 0 && len(c.has[draft.TypeEndpoint]) == len(c.names(draft.TypeEndpoint))
+		return len(c.secrets) == 2 && len(c.has[draft.TypeListener]) > 0 &&
+			len(c.has[draft.TypeEndpoint]) == len(c.names(draft.TypeEndpoint))
 	})
 }
 
@@ -136,14 +139,18 @@ func (c *secureClient) config(now time.Time, peers string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes())
 	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, // names are SPIFFE IDs
+		// names are SPIFFE IDs
+		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			between := x509.NewCertPool()
 			for _, c := range s.PeerCertificates[1:] {
 				between.AddCert(c)
 			}
-			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-			if err == nil && !slices.ContainsFunc(s.PeerCertificates[0].URIs, func(u *url.URL) bool { return strings.HasPrefix(u.String(), peers) }) {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: now,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+			if err == nil && !slices.ContainsFunc(s.PeerCertificates[0].URIs, func(u *url.URL) bool {
+				return strings.HasPrefix(u.String(), peers)
+			}) {
 				err = errors.New("the peer is not " + peers)
 			}
 			return err
@@ -173,8 +180,9 @@ func talk(t *testing.T, now time.Time, web, backend *secureClient) error {
 	return errors.Join(err, <-served)
 }
 
-// TestMutualTLS walks through the life of certificates: two Envoys get theirs and talk, one is renewed, tags change, the
-// backend is changed, the agent is restarted. Each time an Envoy is sent what has changed and nothing else.
+// TestMutualTLS walks through the life of certificates: two Envoys get theirs and talk, one is
+// renewed, tags change, the backend is changed, the agent is restarted. Each time an Envoy is sent
+// what has changed and nothing else.
 func TestMutualTLS(t *testing.T) {
 	clock := &hand{now: time.Now()}
 	dir := agenttest.ShortDir(t)
@@ -230,7 +238,8 @@ func TestMutualTLS(t *testing.T) {
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca-2", "ca-1"))
 	for _, c := range both {
 		c.until("the authorities", func() bool {
-			return bytes.Count(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes(), []byte("BEGIN")) == 2
+			return bytes.Count(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes(),
+				[]byte("BEGIN")) == 2
 		})
 		old[c] = c.cert()
 	}
@@ -277,7 +286,8 @@ func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 	defer hc.CloseIdleConnections()
 	shown := map[string]string{"the log": r.Logs.String()}
 	for _, path := range []string{
-		"/v1/status", "/v1/dataplanes", "/v1/dataplanes/default/web/status", "/meshes/default/dataplanes/web/_config", "/meshes/default/dataplanes/web/_rules",
+		"/v1/status", "/v1/dataplanes", "/v1/dataplanes/default/web/status", "/meshes/default/dataplanes/web/_config",
+		"/meshes/default/dataplanes/web/_rules",
 		"/meshes/default", "/metrics", "/readyz?verbose", "/v1/history/meshes/default",
 	} {
 		resp, err := hc.Get("http://localhost" + path)
@@ -315,13 +325,14 @@ func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 	}
 	// On disk they are, for the agent alone.
 	n := 0
-	agenttest.Do(t, filepath.Walk(filepath.Join(r.Dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
-		if err == nil && st.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s has mode %v", path, st.Mode())
-		}
-		n++
-		return err
-	}))
+	agenttest.Do(t,
+		filepath.Walk(filepath.Join(r.Dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
+			if err == nil && st.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, st.Mode())
+			}
+			n++
+			return err
+		}))
 	if n != 6 { // two directories, two authorities, two proxies
 		t.Errorf("%d files and directories", n)
 	}
@@ -338,7 +349,9 @@ func TestSecretsStayOnTheNode(t *testing.T) {
 	}
 	defer conn.Close()
 	c.Connect(conn)
-	c.until("all but the secrets", func() bool { return len(c.has[draft.TypeListener]) == 2 && len(c.has[draft.TypeEndpoint]) == 1 })
+	c.until("all but the secrets", func() bool {
+		return len(c.has[draft.TypeListener]) == 2 && len(c.has[draft.TypeEndpoint]) == 1
+	})
 	agenttest.InSync(t, r.Agent, c.node.Id)
 	agenttest.ByAPI(t, r.Store(), strings.Replace(securePair(""), "10.0.0.2", "10.0.0.3", 1))
 	if got := c.next(); got != "ClusterLoadAssignment backend" || len(c.secrets) > 0 {
@@ -349,11 +362,13 @@ func TestSecretsStayOnTheNode(t *testing.T) {
 	}
 }
 
-// TestRenewalWakesTheLoop: certificates are renewed in time although nothing else happens, and the loop sleeps between.
+// TestRenewalWakesTheLoop: certificates are renewed in time although nothing else happens, and the
+// loop sleeps between.
 func TestRenewalWakesTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
-		agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, dpCert: {rotation: {expiration: 10h}}}]}\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+		agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, "+
+			"dpCert: {rotation: {expiration: 10h}}}]}\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
 		r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 		go r.Run(t.Context())
 		synctest.Wait()
@@ -379,7 +394,8 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 			}
 		}
 		var was, is tlsv3.Secret
-		agenttest.Do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body(), &was), proto.Unmarshal(second.Resources[rank][1].Body(), &is)))
+		agenttest.Do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body(), &was),
+			proto.Unmarshal(second.Resources[rank][1].Body(), &is)))
 		if !proto.Equal(&was, &is) {
 			t.Error("the authority has changed")
 		}
@@ -391,7 +407,8 @@ func TestCertificatesCannotBeMade(t *testing.T) {
 	s, p, dir := agenttest.Memory(t), agenttest.NewPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
 	agenttest.ByAPI(t, s, secureMesh("ca")+"---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	start := func() *reconcile.Reconciler {
-		return reconcile.New(reconcile.Options{Store: s, Publisher: p, Certificates: identity.Open(identity.Options{Dir: dir})})
+		return reconcile.New(reconcile.Options{Store: s, Publisher: p,
+			Certificates: identity.Open(identity.Options{Dir: dir})})
 	}
 	if got := agenttest.Pass(start()); got != nil {
 		t.Fatalf("%q", got)
@@ -400,8 +417,10 @@ func TestCertificatesCannotBeMade(t *testing.T) {
 	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o644))
 	r := start()
 	got := agenttest.Pass(r)
-	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config could be made, the proxy keeps what it has: mtls.backends[0] (ca): ") ||
-		!strings.HasPrefix(got[1], "error Mesh/default: no certificates can be made, proxies keep those that they have: mtls.backends[0] (ca): ") || !strings.Contains(got[1], "is open to others") {
+	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config could be made, "+
+		"the proxy keeps what it has: mtls.backends[0] (ca): ") || !strings.HasPrefix(got[1],
+		"error Mesh/default: no certificates can be made, proxies keep those that they have: mtls.backends[0] (ca): ") ||
+		!strings.Contains(got[1], "is open to others") {
 		t.Errorf("%q", got)
 	}
 	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o600))

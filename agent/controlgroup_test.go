@@ -14,7 +14,8 @@ import (
 // controlGroup bounds what processes take.
 type controlGroup struct{ dir string }
 
-// newCPUGroup makes one with a share of one core in percent. It skips the test where that cannot be done.
+// newCPUGroup makes one with a share of one core in percent. It skips the test where that cannot be
+// done.
 func newCPUGroup(t testing.TB, percent int) *controlGroup {
 	const period = 100_000
 	quota := strconv.Itoa(period * percent / 100)
@@ -27,7 +28,8 @@ func newCPUGroup(t testing.TB, percent int) *controlGroup {
 // newMemoryGroup is the same with some memory, in bytes.
 func newMemoryGroup(t testing.TB, bytes int) *controlGroup {
 	return newControlGroup(t, "a limit of memory", []bound{
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", strconv.Itoa(bytes)}, {"/sys/fs/cgroup", "memory.max", strconv.Itoa(bytes)},
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", strconv.Itoa(bytes)},
+		{"/sys/fs/cgroup", "memory.max", strconv.Itoa(bytes)},
 	})
 }
 

@@ -29,8 +29,8 @@ const (
 	benchProxies  = 50
 )
 
-// bigMesh is the documents of a mesh of n services with two endpoints each, and of local proxies with an HTTP outbound
-// to every service.
+// bigMesh is the documents of a mesh of n services with two endpoints each, and of local proxies
+// with an HTTP outbound to every service.
 func bigMesh(n, local int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
@@ -42,25 +42,32 @@ func bigMesh(n, local int) string {
 		outbound = append(outbound, fmt.Sprintf(`{"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`, 20000+i, i))
 	}
 	for k := range local {
-		fmt.Fprintf(&b, `---`+"\n"+`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.0.%d",`+
-			`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k, k+1, strings.Join(outbound, ","))
+		fmt.Fprintf(&b, `---`+"\n"+
+			`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.0.%d",`+
+			`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k,
+			k+1, strings.Join(outbound, ","))
 	}
 	return b.String()
 }
 
 func endpoint(service, n int, address string) string {
-	return fmt.Sprintf(`---`+"\n"+`{"type":"Dataplane","mesh":"default","name":"svc-%d-%d","networking":{"address":"%s","inbound":`+
-		`[{"port":8080,"servicePort":18080,"tags":{"kuma.io/service":"svc-%d","kuma.io/protocol":"http","version":"v%d"}}]}}`+"\n", service, n, address, service, n)
+	return fmt.Sprintf(`---`+"\n"+
+		`{"type":"Dataplane","mesh":"default","name":"svc-%d-%d","networking":{"address":"%s","inbound":`+
+		`[{"port":8080,"servicePort":18080,"tags":{"kuma.io/service":"svc-%d","kuma.io/protocol":"http","version":"v%d"}}]}}`+
+		"\n",
+		service, n, address, service, n)
 }
 
-// deltaClient subscribes to everything as Envoy does, acknowledges everything, and reports load assignments.
+// deltaClient subscribes to everything as Envoy does, acknowledges everything, and reports load
+// assignments.
 type deltaClient struct {
 	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	got    func(r *discoveryv3.Resource)
 	sent   atomic.Int64 // responses received
 }
 
-func newDeltaClient(ctx context.Context, b testing.TB, socket, id string, got func(*discoveryv3.Resource)) *deltaClient {
+func newDeltaClient(ctx context.Context, b testing.TB, socket, id string,
+	got func(*discoveryv3.Resource)) *deltaClient {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
@@ -73,14 +80,16 @@ func newDeltaClient(ctx context.Context, b testing.TB, socket, id string, got fu
 	}
 	node := &corev3.Node{Id: id, UserAgentName: "envoy"}
 	for _, t := range []string{draft.TypeCluster, draft.TypeListener} {
-		if err := c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+		if err := c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t,
+			ResourceNamesSubscribe: []string{"*"}}); err != nil {
 			b.Fatal(err)
 		}
 	}
 	return c
 }
 
-// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, each once, as Envoy does.
+// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, each
+// once, as Envoy does.
 func (c *deltaClient) run() {
 	subscribed := map[string]bool{}
 	for {
@@ -101,14 +110,16 @@ func (c *deltaClient) run() {
 			}
 			c.got(x)
 		}
-		if len(names) > 0 && c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: names}) != nil {
+		if len(names) > 0 && c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint,
+			ResourceNamesSubscribe: names}) != nil {
 			return
 		}
 	}
 }
 
 // connectAll connects the proxies and waits until each has all its listeners and endpoints.
-func connectAll(ctx context.Context, b testing.TB, a *agent.Agent, got func(proxy int, r *discoveryv3.Resource)) []*deltaClient {
+func connectAll(ctx context.Context, b testing.TB, a *agent.Agent,
+	got func(proxy int, r *discoveryv3.Resource)) []*deltaClient {
 	full := make(chan struct{}, benchProxies)
 	clients := make([]*deltaClient, benchProxies)
 	done := make(chan struct{}, benchProxies)
@@ -139,9 +150,10 @@ func connectAll(ctx context.Context, b testing.TB, a *agent.Agent, got func(prox
 	return clients
 }
 
-// BenchmarkDelivery changes one endpoint in a mesh of 1000 services and waits until the last of 50 delta clients has
-// it. It reports the median and the 99th percentile of that time, from the start of the write, and how many responses
-// each change caused: of a write over the API, and of a saved file while each transaction of the disk takes 50 ms.
+// BenchmarkDelivery changes one endpoint in a mesh of 1000 services and waits until the last of 50
+// delta clients has it. It reports the median and the 99th percentile of that time, from the start
+// of the write, and how many responses each change caused: of a write over the API, and of a saved
+// file while each transaction of the disk takes 50 ms.
 func BenchmarkDelivery(b *testing.B) {
 	b.Run("api", func(b *testing.B) {
 		a := agenttest.RunAgent(b)
@@ -169,12 +181,14 @@ func BenchmarkDelivery(b *testing.B) {
 	})
 }
 
-// flood opens up to 10,000 streams a second with wrong tokens, which look right until their signature is verified, from thirty
-// connections. It returns what gives the number of those that were refused in a second.
+// flood opens up to 10,000 streams a second with wrong tokens, which look right until their
+// signature is verified, from thirty connections. It returns what gives the number of those that
+// were refused in a second.
 func flood(b *testing.B, a *agent.Agent) (rate func() float64) {
 	b.Helper()
 	keys := token.Open(filepath.Join(a.Config().Paths.State, token.Dir), nil, nil)
-	good, err := keys.Create(token.Claims{Audience: token.AudienceXDS, Subject: "x", Mesh: "default", Name: "*"}, time.Hour)
+	good, err := keys.Create(token.Claims{Audience: token.AudienceXDS, Subject: "x", Mesh: "default", Name: "*"},
+		time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestDirectoriesWithRoles has an agent with two directories: of a file in the one with a role, what the role may write is in
-// force, and the API names the rest.
+// TestDirectoriesWithRoles has an agent with two directories: of a file in the one with a role,
+// what the role may write is in force, and the API names the rest.
 func TestDirectoriesWithRoles(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	for _, d := range []string{"all", "logs"} {
@@ -29,8 +29,10 @@ spec: {name: file, type: file, conf: {path: /tmp/access.log}}
 `)
 	const roles = `api.roles=[{name: meshes, allow: [{kinds: [Mesh], verbs: [create, update]}]}]`
 	for role, want := range map[string]struct{ meshes, backends, fault string }{
-		"observability": {"default@mesh.yaml", "1", "Mesh/other is refused: the role observability may not create Mesh other/other; the roles that allow it: meshes, mesh-operator."},
-		"meshes":        {"default@mesh.yaml other@logs.yaml", "0", "MeshAccessLogBackend/default/file is refused: the role meshes may not create MeshAccessLogBackend default/file; the roles that allow it: mesh-operator, observability."},
+		"observability": {"default@mesh.yaml", "1", "Mesh/other is refused: the role observability may not create Mesh " +
+			"other/other; the roles that allow it: meshes, mesh-operator."},
+		"meshes": {"default@mesh.yaml other@logs.yaml", "0", "MeshAccessLogBackend/default/file is refused: the role " +
+			"meshes may not create MeshAccessLogBackend default/file; the roles that allow it: mesh-operator, observability."},
 	} {
 		r := agenttest.Up(t, dir, agent.Deps{}, roles, "resources.dir=[{path: all}, {path: logs, role: "+role+"}]")
 		if got := agenttest.Held(r.Store()); got != want.meshes {

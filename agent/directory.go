@@ -15,8 +15,8 @@ import (
 // forAll reports whether a socket lets every user of the node in.
 func forAll(c config.Socket) bool { return c.Mode&0o006 == 0o006 }
 
-// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
-// through; to list what else is there takes the group.
+// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must
+// be able to pass through; to list what else is there takes the group.
 func socketDirMode(c config.Socket) fs.FileMode {
 	if forAll(c) {
 		return 0o751
@@ -24,8 +24,8 @@ func socketDirMode(c config.Socket) fs.FileMode {
 	return 0o750
 }
 
-// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets the group, when gid
-// is not negative, so that its members reach what lies in it.
+// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets
+// the group, when gid is not negative, so that its members reach what lies in it.
 func makeDir(dir string, mode fs.FileMode, gid int) error {
 	if st, err := os.Stat(dir); err == nil && st.IsDir() {
 		return nil
@@ -71,9 +71,10 @@ func checkDirs(cfg *config.Config) error {
 // maxLinks is how many symbolic links a path may lead through, as in path_resolution(7).
 const maxLinks = 40
 
-// checkDir refuses a directory that somebody besides root and the agent's user could exchange or fill: each directory
-// on the way, and each symbolic link, must be one of theirs, and other users may write to it only where the sticky bit
-// protects what is theirs. What does not exist yet is fine below such directories. Members of a directory's group are trusted.
+// checkDir refuses a directory that somebody besides root and the agent's user could exchange or
+// fill: each directory on the way, and each symbolic link, must be one of theirs, and other users
+// may write to it only where the sticky bit protects what is theirs. What does not exist yet is
+// fine below such directories. Members of a directory's group are trusted.
 func checkDir(dir string) error {
 	todo := strings.Split(strings.TrimPrefix(filepath.Clean(dir), "/"), "/")
 	at := "/"
@@ -86,7 +87,8 @@ func checkDir(dir string) error {
 			return err
 		}
 		if uid := st.Sys().(*syscall.Stat_t).Uid; !trusted(uid) && !unmapped(uid) {
-			return &unsafeDirError{at, fmt.Sprintf("belongs to uid %d, who could take what the agent has below it; give it to root or to the agent's user (uid %d)", uid, os.Geteuid())}
+			return &unsafeDirError{at, fmt.Sprintf("belongs to uid %d, who could take what the agent has below it; "+
+				"give it to root or to the agent's user (uid %d)", uid, os.Geteuid())}
 		}
 		if st.Mode()&fs.ModeSymlink != 0 {
 			to, err := os.Readlink(at)
@@ -101,7 +103,8 @@ func checkDir(dir string) error {
 			}
 			todo = append(strings.Split(to, "/"), todo...)
 		} else if st.Mode()&(fs.ModeSticky|0o002) == 0o002 {
-			return &unsafeDirError{at, "may be written to by every user, who could take what the agent has below it; run chmod o-w " + at}
+			return &unsafeDirError{at,
+				"may be written to by every user, who could take what the agent has below it; run chmod o-w " + at}
 		}
 		for len(todo) > 0 && (todo[0] == "" || todo[0] == ".") {
 			todo = todo[1:]
@@ -120,8 +123,8 @@ func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 // overflowUID is the user that the kernel shows for one without a number in the user namespace.
 const overflowUID = 65534
 
-// unmapped reports whether a user is one outside of the agent's user namespace. Who it is cannot be seen; in a
-// container, the root of the host is one of them.
+// unmapped reports whether a user is one outside of the agent's user namespace. Who it is cannot be
+// seen; in a container, the root of the host is one of them.
 func unmapped(uid uint32) bool {
 	if uid != overflowUID {
 		return false

@@ -35,7 +35,8 @@ func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
 		held.Holder = a.holder
 	}
 	a.dnsSockets = sockets.New(held)
-	a.resolver, err = resolver.New(resolver.Options{Config: cfg, Last: a.reconciler.Last, Sockets: a.dnsSockets, Mark: intercept.Mark, Group: group, Log: a.log, Now: a.deps.Now})
+	a.resolver, err = resolver.New(resolver.Options{Config: cfg, Last: a.reconciler.Last, Sockets: a.dnsSockets,
+		Mark: intercept.Mark, Group: group, Log: a.log, Now: a.deps.Now})
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,8 @@ func forDNS(f *os.File) bool { return f.Name() == sockets.UnitUDP || f.Name() ==
 
 // openKeeper makes what keeps redirections alive: those of DNS only where the resolver listens.
 func (a *Agent) openKeeper(cfg *config.Config) error {
-	o := intercept.KeeperOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets, Stay: a.resolver.Held, Log: a.log}
+	o := intercept.KeeperOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets,
+		Stay: a.resolver.Held, Log: a.log}
 	if len(a.resolver.State().Listen) > 0 {
 		o.Resolver = a.resolver
 	}
@@ -76,8 +78,8 @@ func (a *Agent) runHeld(ctx context.Context) error {
 	return errors.Join(err, holder.Wait())
 }
 
-// runNames answers DNS until ctx ends. What is redirected to the resolver is no more before it ends, unless somebody holds its sockets for
-// the next agent.
+// runNames answers DNS until ctx ends. What is redirected to the resolver is no more before it
+// ends, unless somebody holds its sockets for the next agent.
 func (a *Agent) runNames(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -93,13 +95,15 @@ func (a *Agent) runNames(ctx context.Context) error {
 	return g.Wait()
 }
 
-// interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it makes the node unready.
+// interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it
+// makes the node unready.
 func (a *Agent) interceptionCheck() []httpapi.Check {
 	list, faults := a.keeper.Status()
 	if len(list)+len(faults) == 0 {
 		return nil
 	}
-	c := httpapi.Check{Name: "interception", OK: true, Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
+	c := httpapi.Check{Name: "interception", OK: true,
+		Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
 	var trouble []string
 	for _, s := range list {
 		if s.Reason != "" {
@@ -125,7 +129,8 @@ func (a *Agent) interceptionCheck() []httpapi.Check {
 }
 
 var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",
-	"Network namespaces whose DNS is to be redirected to the resolver, by state: active, partly (one family of addresses), waiting (names go to the real servers), or tcp-only.", []string{"state"}, nil)
+	"Network namespaces whose DNS is to be redirected to the resolver, by state: active, "+
+		"partly (one family of addresses), waiting (names go to the real servers), or tcp-only.", []string{"state"}, nil)
 
 // interceptions counts the redirections whenever metrics are read.
 type interceptions struct{ *intercept.Keeper }
@@ -138,7 +143,9 @@ func (i interceptions) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range list {
 		counts[s.State]++
 	}
-	for _, state := range []string{intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateTCPOnly} {
+	for _, state := range []string{
+		intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateTCPOnly,
+	} {
 		ch <- prometheus.MustNewConstMetric(interceptionsDesc, prometheus.GaugeValue, float64(counts[state]), state)
 	}
 }

@@ -30,8 +30,8 @@ func lookup(t *testing.T, at, name string) string {
 	return addrs[0].Unmap().String()
 }
 
-// TestNames: when an agent is ready its resolver has the names of what it has read. They follow the resources, and the live keys its
-// config.
+// TestNames: when an agent is ready its resolver has the names of what it has read. They follow the
+// resources, and the live keys its config.
 func TestNames(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	config := filepath.Join(dir, "agent.yaml")
@@ -55,7 +55,8 @@ func TestNames(t *testing.T) {
 		return err == nil && netip.MustParsePrefix("240.0.0.0/8").Contains(a)
 	}
 	none := func(s string) bool { return s == "none" }
-	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "192.0.2.1"))
+	agenttest.ByAPI(t, r.Store(),
+		"type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "192.0.2.1"))
 	until("web.mesh.", virtual)
 	until("nothing.mesh.", none)
 

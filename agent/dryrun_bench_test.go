@@ -21,7 +21,8 @@ func manyDataplanes(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
-		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: dp-%05d\nnetworking:\n  address: 10.%d.%d.%d\n  inbound:\n  - port: 8080\n    tags:\n      kuma.io/service: many-%d\n      kuma.io/protocol: http\n",
+		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: dp-%05d\nnetworking:\n  address: 10.%d.%d.%d\n"+
+			"  inbound:\n  - port: 8080\n    tags:\n      kuma.io/service: many-%d\n      kuma.io/protocol: http\n",
 			i, 100+i/62500, i/250%250, i%250+1, i/10)
 	}
 	return b.String()
@@ -57,7 +58,8 @@ func BenchmarkDryRun(b *testing.B) {
 	}
 }
 
-// besideDryRuns repeats a dry run until stop is called, which returns how many have ended meanwhile.
+// besideDryRuns repeats a dry run until stop is called, which returns how many have ended
+// meanwhile.
 func besideDryRuns(tb testing.TB, a *agent.Agent, n int) (stop func() int) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -80,7 +82,8 @@ func besideDryRuns(tb testing.TB, a *agent.Agent, n int) (stop func() int) {
 	}
 }
 
-// BenchmarkDeliveryBesideDryRun is BenchmarkDelivery/api while one dry run of 20,000 Dataplanes follows the other.
+// BenchmarkDeliveryBesideDryRun is BenchmarkDelivery/api while one dry run of 20,000 Dataplanes
+// follows the other.
 func BenchmarkDeliveryBesideDryRun(b *testing.B) {
 	a := agenttest.RunAgent(b)
 	stop := besideDryRuns(b, a, 20_000)

@@ -19,7 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it does not have.
+// active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it
+// does not have.
 func active(t *testing.T, e *envoytest.Process) map[string]string {
 	t.Helper()
 	var dump struct {
@@ -65,9 +66,9 @@ func envoyBelow(t *testing.T, path string, major, minor uint32) bool {
 	return finding.ParseVersion(parts[1]).Below(major, minor)
 }
 
-// TestWholeUpdateRejected: a real Envoy rejects an update as a whole and names no resource. What is good of it arrives, also
-// with changes and services that come later, the one that is bad stays as it was accepted, its policy alone is blamed, and so
-// it is after a restart of agent and Envoy.
+// TestWholeUpdateRejected: a real Envoy rejects an update as a whole and names no resource. What is
+// good of it arrives, also with changes and services that come later, the one that is bad stays as
+// it was accepted, its policy alone is blamed, and so it is after a restart of agent and Envoy.
 func TestWholeUpdateRejected(t *testing.T) {
 	path := envoytest.Find(t)
 	for name, x := range map[string]struct {
@@ -76,8 +77,10 @@ func TestWholeUpdateRejected(t *testing.T) {
 		noCheck bool
 		known   [2]uint32 // from this version on Envoy takes it; zero: none does
 	}{
-		"a cluster, of which the check says nothing": {patch: "{cluster: {operation: Patch, match: {name: redis}, value: 'connectTimeout: 9223372037s'}}", bad: "redis", noCheck: true},
-		"a listener with a field of a newer Envoy": {patch: "{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'connectionBalanceConfig: {cpuLocalityBalance: {}}'}}",
+		"a cluster, of which the check says nothing": {patch: "{cluster: {operation: Patch, match: {name: redis}, " +
+			"value: 'connectTimeout: 9223372037s'}}", bad: "redis", noCheck: true},
+		"a listener with a field of a newer Envoy": {patch: "{listener: {operation: Patch, " +
+			"match: {name: 'outbound:127.0.0.1:%d'}, value: 'connectionBalanceConfig: {cpuLocalityBalance: {}}'}}",
 			bad: "outbound", known: [2]uint32{1, 39}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,12 +106,14 @@ func TestWholeUpdateRejected(t *testing.T) {
 				for _, s := range services {
 					outbounds = append(outbounds, fmt.Sprintf("{port: %d, tags: {kuma.io/service: %s}}", ports[s], s))
 				}
-				return fmt.Sprintf("{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [%s]}}\n---\n",
+				return fmt.Sprintf("{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, "+
+					"inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [%s]}}\n---\n",
 					ports["web"], strings.Join(outbounds, ", "))
 			}
 			docs := "{type: Mesh, name: default}\n---\n" + web("backend", "redis")
 			for _, service := range []string{"backend", "redis", "new"} {
-				docs += fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: 127.0.0.3, inbound: [{port: 1, tags: {kuma.io/service: %[1]s}}]}}\n---\n", service)
+				docs += fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: 127.0.0.3, "+
+					"inbound: [{port: 1, tags: {kuma.io/service: %[1]s}}]}}\n---\n", service)
 			}
 			agenttest.Apply(t, r.Agent, docs)
 			envoy := startEnvoy(t, r.Agent, "web")
@@ -124,23 +129,30 @@ func TestWholeUpdateRejected(t *testing.T) {
 			if bad == "outbound" {
 				bad = listener("redis")
 			}
-			until("Envoy has the services", func() bool { return now["backend"] != "" && now[listener("backend")] != "" && now[bad] != "" })
+			until("Envoy has the services", func() bool {
+				return now["backend"] != "" && now[listener("backend")] != "" && now[bad] != ""
+			})
 			accepted := now[bad]
 
 			// One update has the bad form of redis and other forms of all.
 			limits := func(n int) string {
-				return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n---\n"+
-					"{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /dev/null, format: {type: Plain, plain: 'at %[1]d'}}}]}}]}}\n---\n", n)
+				return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, "+
+					"to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n---\n"+
+					"{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, "+
+					"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /dev/null, "+
+					"format: {type: Plain, plain: 'at %[1]d'}}}]}}]}}\n---\n", n)
 			}
 			patch := x.patch
 			if strings.Contains(patch, "%d") {
 				patch = fmt.Sprintf(patch, ports["redis"])
 			}
-			agenttest.Apply(t, r.Agent, limits(71)+fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: bad, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [%s]}}}\n", patch))
+			agenttest.Apply(t, r.Agent, limits(71)+fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: bad, "+
+				"spec: {targetRef: {kind: Mesh}, default: {appendModifications: [%s]}}}\n", patch))
 			arrived := func(n int, services ...string) func() bool {
 				return func() bool {
 					for _, s := range services {
-						if s != bad && !strings.Contains(now[s], fmt.Sprintf(`"max_connections": %d`, n)) || listener(s) != bad && !strings.Contains(now[listener(s)], fmt.Sprintf("at %d", n)) {
+						if s != bad && !strings.Contains(now[s], fmt.Sprintf(`"max_connections": %d`, n)) ||
+							listener(s) != bad && !strings.Contains(now[listener(s)], fmt.Sprintf("at %d", n)) {
 							return false
 						}
 					}
@@ -150,7 +162,8 @@ func TestWholeUpdateRejected(t *testing.T) {
 			blamed := func() {
 				t.Helper()
 				got := waitFor(t, r, "meshproxypatch", "bad")
-				if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != bad || len(got.Rejected[0].Policies) == 0 || got.Rejected[0].Policies[0].Name != "bad" {
+				if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != bad ||
+					len(got.Rejected[0].Policies) == 0 || got.Rejected[0].Policies[0].Name != "bad" {
 					t.Errorf("the bad policy: %+v", got)
 				}
 				if good := waitFor(t, r, "meshaccesslog", "log"); bad == "redis" && good.State != client.StateApplied {

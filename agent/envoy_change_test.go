@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// pair is two real Envoys of one agent: requests go through the outbound of web and the inbound of backend.
+// pair is two real Envoys of one agent: requests go through the outbound of web and the inbound of
+// backend.
 type pair struct {
 	a                  *agent.Agent
 	in, workload, port int
@@ -23,10 +24,12 @@ func startPair(t *testing.T, mtls bool) *pair {
 	p := &pair{a: agenttest.RunAgent(t), in: freePort(t), workload: serveText(t, nil, "ok"), port: freePort(t)}
 	m := "{type: Mesh, name: default, skipCreatingInitialPolicies: ['*']}"
 	if mtls {
-		m = "{type: Mesh, name: default, skipCreatingInitialPolicies: ['*'], mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}"
+		m = "{type: Mesh, name: default, skipCreatingInitialPolicies: ['*'], mtls: {enabledBackend: ca, " +
+			"backends: [{name: ca, type: builtin}]}}"
 	}
-	agenttest.Apply(t, p.a, m+fmt.Sprintf("\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: backend}}]}}\n",
-		freePort(t), p.port))
+	agenttest.Apply(t, p.a, m+fmt.Sprintf("\n---\n{type: Dataplane, mesh: default, name: web, "+
+		"networking: {address: 127.0.0.2, inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, "+
+		"tags: {kuma.io/service: backend}}]}}\n", freePort(t), p.port))
 	p.permit(t, "Allow")
 	p.speak(t, "http", "")
 	startEnvoy(t, p.a, "web")
@@ -37,28 +40,32 @@ func startPair(t *testing.T, mtls bool) *pair {
 // speak says which protocol the workload speaks, and adds a tag to its inbound.
 func (p *pair) speak(t *testing.T, protocol, version string) {
 	t.Helper()
-	agenttest.Apply(t, p.a, fmt.Sprintf("{type: Dataplane, mesh: default, name: backend, networking: {address: 127.0.0.3, inbound: [{port: %d, servicePort: %d, serviceAddress: 127.0.0.1, tags: {kuma.io/service: backend, kuma.io/protocol: %s, version: '%s'}}]}}",
-		p.in, p.workload, protocol, version+"v"))
+	agenttest.Apply(t, p.a, fmt.Sprintf("{type: Dataplane, mesh: default, name: backend, networking: {address: "+
+		"127.0.0.3, inbound: [{port: %d, servicePort: %d, serviceAddress: 127.0.0.1, tags: {kuma.io/service: backend, "+
+		"kuma.io/protocol: %s, version: '%s'}}]}}", p.in, p.workload, protocol, version+"v"))
 }
 
 // permit says whether clients of the mesh are admitted.
 func (p *pair) permit(t *testing.T, action string) {
 	t.Helper()
-	agenttest.Apply(t, p.a, "{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: "+action+"}}]}}")
+	agenttest.Apply(t, p.a, "{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, "+
+		"from: [{targetRef: {kind: Mesh}, default: {action: "+action+"}}]}}")
 }
 
 // applied waits until both Envoys have answered the last change of a resource.
 func (p *pair) applied(t *testing.T, kind, name string) *client.Applied {
 	t.Helper()
-	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(), client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
+	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(),
+		client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
 	if err != nil || x.State != client.StateApplied || x.Acknowledged != 2 {
 		t.Fatalf("%s %s: %+v, %v", kind, name, x, err)
 	}
 	return x
 }
 
-// TestProtocolChangesUnderLoad changes the protocol of a service from http to tcp and back while requests go through two real
-// Envoys on connections that are kept: none fails, though old filter chains go on for 600 s.
+// TestProtocolChangesUnderLoad changes the protocol of a service from http to tcp and back while
+// requests go through two real Envoys on connections that are kept: none fails, though old filter
+// chains go on for 600 s.
 func TestProtocolChangesUnderLoad(t *testing.T) {
 	for name, mtls := range map[string]bool{"plain": false, "mTLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +83,8 @@ func TestProtocolChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPermissionHoldsOnOpenConnections: a permission that is taken away holds for the next request of every connection, once the
-// Envoy has answered, and so does one that is given.
+// TestPermissionHoldsOnOpenConnections: a permission that is taken away holds for the next request
+// of every connection, once the Envoy has answered, and so does one that is given.
 func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 	p := startPair(t, true)
 	l := startFlow(t, p.port, 5)
@@ -101,7 +108,8 @@ func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 	}
 }
 
-// TestTagChangeDrainsNothing: another tag of an inbound leaves its listener, and the connections on it, as they are.
+// TestTagChangeDrainsNothing: another tag of an inbound leaves its listener, and the connections on
+// it, as they are.
 func TestTagChangeDrainsNothing(t *testing.T) {
 	p := startPair(t, true)
 	l := startFlow(t, p.port, 5)

@@ -13,8 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestRoutesChangeUnderLoad adds, changes and removes a MeshHTTPRoute while requests go through a real Envoy on connections
-// that are kept: none fails, though Envoy drains its listeners for 600 s and clusters come and go.
+// TestRoutesChangeUnderLoad adds, changes and removes a MeshHTTPRoute while requests go through a
+// real Envoy on connections that are kept: none fails, though Envoy drains its listeners for 600 s
+// and clusters come and go.
 func TestRoutesChangeUnderLoad(t *testing.T) {
 	envoytest.Find(t)
 	a := agenttest.RunAgent(t)
@@ -23,11 +24,14 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		protocols := &http.Protocols{}
 		protocols.SetUnencryptedHTTP2(true) // as between the proxies of a mesh
-		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: backend-%s, networking: {address: 127.0.0.1, inbound: [{port: %d, tags: {kuma.io/service: backend, kuma.io/protocol: http, version: %[1]s}}]}}\n",
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: backend-%s, networking: {address: 127.0.0.1, "+
+			"inbound: [{port: %d, tags: {kuma.io/service: backend, kuma.io/protocol: http, version: %[1]s}}]}}\n",
 			version, serveText(t, protocols, version))
 	}
 	port := freePort(t)
-	fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: backend}}]}}\n", freePort(t), port)
+	fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, "+
+		"inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: backend}}]}}\n",
+		freePort(t), port)
 	agenttest.Apply(t, a, docs.String())
 	startEnvoy(t, a, "web")
 

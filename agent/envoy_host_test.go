@@ -14,13 +14,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestLogDirectoryIsMissing has a policy with a log that a real Envoy cannot open: its listener is withheld with what to do,
-// Envoy rejects nothing, and once the directory is there the policy is applied by itself.
+// TestLogDirectoryIsMissing has a policy with a log that a real Envoy cannot open: its listener is
+// withheld with what to do, Envoy rejects nothing, and once the directory is there the policy is
+// applied by itself.
 func TestLogDirectoryIsMissing(t *testing.T) {
 	envoytest.Find(t)
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	agenttest.ByAPI(t, r.Store(), fmt.Sprintf("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.1, "+
-		"inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: svc-2}}]}}\n", freePort(t), freePort(t)))
+	agenttest.ByAPI(t, r.Store(), fmt.Sprintf(
+		"{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.1, "+
+			"inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: svc-2}}]}}\n",
+		freePort(t), freePort(t)))
 	startEnvoy(t, r.Agent, "web")
 	dir := filepath.Join(t.TempDir(), "logs")
 	agenttest.ByAPI(t, r.Store(), accessLog(filepath.Join(dir, "a.log")))

@@ -20,12 +20,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns when it is live.
+// startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns
+// when it is live.
 func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	t.Helper()
-	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock") // as nearside bootstrap has it
+	// as nearside bootstrap has it
+	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock")
 	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
-		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS, AdminSocket: admin})
+		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS,
+			AdminSocket: admin})
 	})
 }
 
@@ -47,7 +50,9 @@ func serveText(t *testing.T, protocols *http.Protocols, text string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })}
+	s := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, text)
+	})}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().(*net.TCPAddr).Port

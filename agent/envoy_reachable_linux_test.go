@@ -14,8 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// TestReachableByTraffic has a workload, whose connections are redirected to a real Envoy, call one service of two, and lists what is
-// proposed by the log: then the other one is not reachable, and that it is called is told.
+// TestReachableByTraffic has a workload, whose connections are redirected to a real Envoy, call one
+// service of two, and lists what is proposed by the log: then the other one is not reachable, and
+// that it is called is told.
 func TestReachableByTraffic(t *testing.T) {
 	real := envoytest.Find(t)
 	if !inNetwork(t) {
@@ -29,8 +30,9 @@ func TestReachableByTraffic(t *testing.T) {
 	api := client.New(a.Addrs().API, agenttest.Patience)
 	log := dir + "/access.log"
 	dataplane := func(lists string) string {
-		return "{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: 8080, tags: {kuma.io/service: web}}], " +
-			"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: IPv4" + lists + "}}}\n"
+		return "{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: 8080, " +
+			"tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, " +
+			"redirectPortOutbound: 15001, ipFamilyMode: IPv4" + lists + "}}}\n"
 	}
 	agenttest.Apply(t, a, `{type: Mesh, name: default, meshServices: {mode: Exclusive}}
 ---
@@ -98,12 +100,15 @@ func TestReachableByTraffic(t *testing.T) {
 	}
 	for _, path := range []string{log, log + ".json"} {
 		p := suggest(path, "MeshService/db:7000 used false")
-		if !strings.Contains(p.Fragment, "refs:\n      # ") || !strings.Contains(p.Fragment, "- {kind: MeshService, name: db, port: 7000}\n") || strings.Contains(p.Fragment, "cart") {
+		if !strings.Contains(p.Fragment, "refs:\n      # ") || !strings.Contains(p.Fragment,
+			"- {kind: MeshService, name: db, port: 7000}\n") || strings.Contains(p.Fragment, "cart") {
 			t.Error(p.Fragment)
 		}
 	}
 	agenttest.Apply(t, a, dataplane(", reachableBackends: {refs: [{kind: MeshService, name: db, port: 7000}]}"))
-	agenttest.Await(t, "the other service is out of reach", tick.C, func() bool { return !visit(t, virtual["cart"], "", false) })
+	agenttest.Await(t, "the other service is out of reach", tick.C, func() bool {
+		return !visit(t, virtual["cart"], "", false)
+	})
 	if !visit(t, virtual["db"], "", false) {
 		t.Error("what is listed is out of reach")
 	}

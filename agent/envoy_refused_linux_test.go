@@ -23,8 +23,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// inNetwork runs the test again, in a network namespace of its own, and returns false where that has been done. The
-// namespace is gone with the process.
+// inNetwork runs the test again, in a network namespace of its own, and returns false where that
+// has been done. The namespace is gone with the process.
 func inNetwork(t *testing.T) bool {
 	t.Helper()
 	const inside = "NEARSIDE_TEST_NETWORK"
@@ -53,7 +53,8 @@ func inNetwork(t *testing.T) bool {
 	return false
 }
 
-// redirectedMark is what the workload marks its connections with, so that they are redirected and those of Envoy are not.
+// redirectedMark is what the workload marks its connections with, so that they are redirected and
+// those of Envoy are not.
 const redirectedMark = 0x6e73
 
 // outside is a server outside of the mesh that ends every connection with a line.
@@ -85,7 +86,9 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 	t.Helper()
 	dialer := net.Dialer{Timeout: agenttest.Patience, Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, redirectedMark) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, redirectedMark)
+		}), err)
 	}}
 	c, err := dialer.Dial("tcp", to)
 	if err != nil {
@@ -108,8 +111,8 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 	return err == nil && string(b) == "reached"
 }
 
-// redirected sets up the network namespace of the test, with more for ip(8), and has the agent's Envoys write their logs at once. It
-// returns a directory.
+// redirected sets up the network namespace of the test, with more for ip(8), and has the agent's
+// Envoys write their logs at once. It returns a directory.
 func redirected(t *testing.T, real, network string) string {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
@@ -129,12 +132,14 @@ func redirected(t *testing.T, real, network string) string {
 		}
 	}
 	setUp("link set lo up\n"+network, "ip", "-batch", "-")
-	setUp(fmt.Sprintf("table ip redirection {\n\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tmeta mark %#x meta l4proto tcp redirect to :15001\n\t}\n}\n", redirectedMark), "nft", "-f", "-")
+	setUp(fmt.Sprintf("table ip redirection {\n\tchain output {\n\t\ttype nat hook output priority -100; "+
+		"policy accept;\n\t\tmeta mark %#x meta l4proto tcp redirect to :15001\n\t}\n}\n", redirectedMark), "nft", "-f", "-")
 	return dir
 }
 
-// TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
-// its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
+// TestRefusedConnections refuses connections of a workload whose connections are redirected to a
+// real Envoy, finds them in its access log, and applies what is proposed: then they pass, and
+// nothing is proposed any more.
 func TestRefusedConnections(t *testing.T) {
 	real := envoytest.Find(t)
 	if !inNetwork(t) {
@@ -183,8 +188,8 @@ func TestRefusedConnections(t *testing.T) {
 	// visits opens one connection of each kind; the result says which were reached.
 	visits := func() string {
 		t.Helper()
-		return fmt.Sprintf("TLS %t, without a name %t, a line %t, permitted %t", visit(t, overTLS, "localhost", true), visit(t, noName, "", true),
-			visit(t, plain, "", false), visit(t, other, "", false))
+		return fmt.Sprintf("TLS %t, without a name %t, a line %t, permitted %t", visit(t, overTLS, "localhost", true),
+			visit(t, noName, "", true), visit(t, plain, "", false), visit(t, other, "", false))
 	}
 	// propose waits until so many connections are logged in the formats in force, and proposes.
 	propose := func(refused int) (*refusals.Collector, *refusals.Proposal) {
@@ -202,9 +207,10 @@ func TestRefusedConnections(t *testing.T) {
 			agenttest.Do(t, c.Read(f, formats))
 			return c.Refused >= refused
 		})
-		p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 10}, func(q client.ConnectionQuestion) (*client.Flow, error) {
-			return api.ExplainConnection(t.Context(), q)
-		})
+		p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 10},
+			func(q client.ConnectionQuestion) (*client.Flow, error) {
+				return api.ExplainConnection(t.Context(), q)
+			})
 		agenttest.Do(t, err)
 		return c, p
 	}
@@ -227,9 +233,12 @@ func TestRefusedConnections(t *testing.T) {
 	if c.Refused != 3 { // each is logged once
 		t.Errorf("%d refused connections are logged, want 3", c.Refused)
 	}
-	proposed(p, "{type: Domain, value: localhost, port: 443, protocol: tls}", "{type: IP, value: 203.0.113.7, port: 9000, protocol: tcp}",
-		// Nothing has looked at connections to a port that no match names, since its servers may speak first.
-		"{type: IP, value: 203.0.113.7, port: 444, protocol: tls}", "{type: IP, value: 203.0.113.7, port: 444, protocol: tcp}")
+	proposed(p, "{type: Domain, value: localhost, port: 443, protocol: tls}",
+		"{type: IP, value: 203.0.113.7, port: 9000, protocol: tcp}",
+		// Nothing has looked at connections to a port that no match names, since its servers may speak
+		// first.
+		"{type: IP, value: 203.0.113.7, port: 444, protocol: tls}",
+		"{type: IP, value: 203.0.113.7, port: 444, protocol: tcp}")
 
 	// counted is what the Envoy itself counts.
 	counted := func() uint64 {
@@ -267,6 +276,7 @@ func TestRefusedConnections(t *testing.T) {
 		return err == nil && strings.Count(string(text), "refused: closed") >= 4
 	})
 	_, p = propose(4)
-	proposed(p, "port: 443, protocol: tls}", "port: 443, protocol: tcp}", "port: 444, protocol: tls}", "port: 444, protocol: tcp}",
-		"port: 9000, protocol: tls}", "port: 9000, protocol: tcp}", "port: 9001, protocol: tls}", "port: 9001, protocol: tcp}")
+	proposed(p, "port: 443, protocol: tls}", "port: 443, protocol: tcp}", "port: 444, protocol: tls}",
+		"port: 444, protocol: tcp}", "port: 9000, protocol: tls}", "port: 9000, protocol: tcp}",
+		"port: 9001, protocol: tls}", "port: 9001, protocol: tcp}")
 }

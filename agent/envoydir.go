@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// envoyDirName is the directory beside the xDS socket with a directory for each user that runs Envoys.
+// envoyDirName is the directory beside the xDS socket with a directory for each user that runs
+// Envoys.
 const envoyDirName = "envoy"
 
 func envoyDir(cfg *config.Config) string {
@@ -23,9 +24,10 @@ func envoyDir(cfg *config.Config) string {
 // envoyDirMode lets everybody pass to a directory of his own, and nobody but the agent make one.
 const envoyDirMode fs.FileMode = 0o711
 
-// makeEnvoyDirs makes a directory for the admin sockets of each user's Envoys: DIR/UID, which that user alone can
-// enter. Who could make names there could keep an Envoy from starting, or answer in its place. An agent that does not run
-// as root makes only that of its own user, since it cannot give a directory away.
+// makeEnvoyDirs makes a directory for the admin sockets of each user's Envoys: DIR/UID, which that
+// user alone can enter. Who could make names there could keep an Envoy from starting, or answer in
+// its place. An agent that does not run as root makes only that of its own user, since it cannot
+// give a directory away.
 func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	uids = slices.Clone(uids)
 	slices.Sort(uids)
@@ -36,7 +38,8 @@ func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	for _, uid := range slices.Compact(uids) {
 		own := filepath.Join(dir, strconv.FormatUint(uint64(uid), 10))
 		if int(uid) != os.Geteuid() && os.Geteuid() != 0 {
-			log.Debug("only root can make a directory for the admin sockets of another user; its Envoys need --admin-socket", "dir", own)
+			log.Debug("only root can make a directory for the admin sockets of another user; its Envoys need --admin-socket",
+				"dir", own)
 			continue
 		}
 		if err := ownDir(own, uid, 0o700, log); err != nil {
@@ -45,7 +48,8 @@ func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
 	}
 }
 
-// ownDir makes a directory of a user, or makes one that is there his. What somebody else put in its place is removed.
+// ownDir makes a directory of a user, or makes one that is there his. What somebody else put in its
+// place is removed.
 func ownDir(dir string, uid uint32, mode fs.FileMode, log *slog.Logger) error {
 	st, err := os.Lstat(dir)
 	if err == nil && (!st.IsDir() || st.Sys().(*syscall.Stat_t).Uid != uid) {

@@ -13,20 +13,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestExplainGoesByTheEnvoy: where an Envoy has another form of a listener than the one that was made, or none, that decides and is told;
-// and so is until when connections from before a change live on.
+// TestExplainGoesByTheEnvoy: where an Envoy has another form of a listener than the one that was
+// made, or none, that decides and is told; and so is until when connections from before a change
+// live on.
 func TestExplainGoesByTheEnvoy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2", "svc-3"))
 	ask := func(to string) *client.Flow {
 		t.Helper()
-		flow, err := r.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: to}})
+		flow, err := r.Api().ExplainConnection(t.Context(),
+			client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: to}})
 		agenttest.Do(t, err)
 		return flow
 	}
 	held := func(f *client.Flow) explain.FlowHeld {
 		t.Helper()
-		if len(f.Held) != 1 || f.Held[0].Type != "listener" || !strings.Contains(f.Reason, f.Held[0].Name+" is "+map[string]string{"envoy": "rejected by Envoy", "check": "withheld from Envoy"}[f.Held[0].By]) {
+		if len(f.Held) != 1 || f.Held[0].Type != "listener" || !strings.Contains(f.Reason, f.Held[0].Name+" is "+
+			map[string]string{"envoy": "rejected by Envoy", "check": "withheld from Envoy"}[f.Held[0].By]) {
 			t.Fatalf("%s: %s; what the Envoy does not have is %+v", f.Verdict, f.Reason, f.Held)
 		}
 		return f.Held[0]
@@ -37,17 +40,20 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001 outbound:127.0.0.1:20002!")
 	waitFor(t, r, "dataplane", "web")
 	f := ask("127.0.0.1:20002")
-	if h := held(f); f.Verdict != explain.VerdictClosed || f.Listener != "" || !f.Accepted || h.By != explain.HeldByEnvoy || h.Has != explain.HasNothing || h.Name != "outbound:127.0.0.1:20002" {
+	if h := held(f); f.Verdict != explain.VerdictClosed || f.Listener != "" || !f.Accepted ||
+		h.By != explain.HeldByEnvoy || h.Has != explain.HasNothing || h.Name != "outbound:127.0.0.1:20002" {
 		t.Errorf("a listener that was rejected: %s: %s; %+v", f.Verdict, f.Reason, h)
 	}
-	if f := ask("127.0.0.1:20001"); f.Listener != "outbound:127.0.0.1:20001" || !f.Accepted || f.Held != nil || f.OldUntil != nil {
+	if f := ask("127.0.0.1:20001"); f.Listener != "outbound:127.0.0.1:20001" || !f.Accepted || f.Held != nil ||
+		f.OldUntil != nil {
 		t.Errorf("another listener: %+v", f)
 	}
 
 	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
-	if h := held(f); f.Listener != "outbound:127.0.0.1:20000" || h.By != explain.HeldByCheck || h.Has != explain.HasAccepted {
+	if h := held(f); f.Listener != "outbound:127.0.0.1:20000" || h.By != explain.HeldByCheck ||
+		h.Has != explain.HasAccepted {
 		t.Errorf("a listener that is withheld: %s: %s; %+v", f.Verdict, f.Reason, h)
 	}
 
@@ -56,21 +62,24 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // what it never had is sent again
 	waitFor(t, r, "meshproxypatch", "bad")
 	f = ask("127.0.0.1:20000")
-	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil || !strings.Contains(f.Reason, "connections from before may use its old filter chains until ") {
+	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil ||
+		!strings.Contains(f.Reason, "connections from before may use its old filter chains until ") {
 		t.Errorf("a listener that was changed: %s; %v, %+v", f.Reason, f.OldUntil, f.Held)
 	}
 }
 
-// TestExplainAfterOvertakenAck: a client has acknowledged a listener, comes back and rejects it. What it has now decides, and the answer says
-// that the other form was rejected.
+// TestExplainAfterOvertakenAck: a client has acknowledged a listener, comes back and rejects it.
+// What it has now decides, and the answer says that the other form was rejected.
 func TestExplainAfterOvertakenAck(t *testing.T) {
 	for name, c := range map[string]struct {
 		resumes bool   // with what it had before the change, else it starts anew
 		has     string // in the place of what it rejects
 		says    string
 	}{
-		"started anew":      {false, explain.HasNothing, "it accepted that form before and came back without it; it has nothing in its place"},
-		"with the old form": {true, explain.HasOlder, "an older form that it came with decides (version OLD), which is not known here: nearside proxy config web shows it"},
+		"started anew": {false, explain.HasNothing,
+			"it accepted that form before and came back without it; it has nothing in its place"},
+		"with the old form": {true, explain.HasOlder, "an older form that it came with decides (version OLD), " +
+			"which is not known here: nearside proxy config web shows it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
@@ -89,7 +98,8 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 
 			var second *pickyProxy
 			if c.resumes {
-				second = &pickyProxy{t: t, id: "default.web", delta: true, word: "teapot", nonce: map[string]string{}, had: map[string]string{}, vers: old}
+				second = &pickyProxy{t: t, id: "default.web", delta: true, word: "teapot", nonce: map[string]string{},
+					had: map[string]string{}, vers: old}
 				second.resume(r.Addrs().XDS)
 				second.Want("Listener outbound:127.0.0.1:20000!")
 			} else {
@@ -103,11 +113,15 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 					t.Fatalf("%s: %s", f.Verdict, f.Reason)
 				}
 				var err error
-				f, err = r.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: "127.0.0.1:20000"}})
+				f, err = r.Api().ExplainConnection(t.Context(),
+					client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: "127.0.0.1:20000"}})
 				agenttest.Do(t, err)
 			}
 			h := f.Held[0]
-			if !f.Accepted || h.Name != "outbound:127.0.0.1:20000" || h.By != explain.HeldByEnvoy || h.Has != c.has || !strings.Contains(h.Reason, "it holds the word") || !strings.Contains(f.Reason, "is rejected by Envoy (") || !strings.Contains(f.Reason, strings.ReplaceAll(c.says, "OLD", old[envoy.KindListener.URL()]["outbound:127.0.0.1:20000"])) {
+			if !f.Accepted || h.Name != "outbound:127.0.0.1:20000" || h.By != explain.HeldByEnvoy || h.Has != c.has ||
+				!strings.Contains(h.Reason, "it holds the word") || !strings.Contains(f.Reason, "is rejected by Envoy (") ||
+				!strings.Contains(f.Reason,
+					strings.ReplaceAll(c.says, "OLD", old[envoy.KindListener.URL()]["outbound:127.0.0.1:20000"])) {
 				t.Errorf("%s: %s; %+v", f.Verdict, f.Reason, f.Held)
 			}
 		})

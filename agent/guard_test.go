@@ -26,19 +26,24 @@ import (
 
 // unfit is a policy that gives a listener the address of another one, which Envoy rejects.
 func unfit(name string, port, address int) string {
-	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
+	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
+		"name: web}, default: {appendModifications: ["+
 		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'statPrefix: %s'}}, "+
-		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}]}}}\n", name, port, name, port, address)
+		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, "+
+		"value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}]}}}\n", name, port, name, port, address)
 }
 
 // mended is the same policy without it.
 func mended(name string, port int) string {
-	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
-		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'statPrefix: %s'}}]}}}\n", name, port, name)
+	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
+		"name: web}, default: {appendModifications: ["+
+		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'statPrefix: %s'}}]}}}\n",
+		name, port, name)
 }
 
-// TestUnfitPolicy has a policy that makes a listener which Envoy would reject: it is not sent, the listener stays as it
-// was, everything else goes on, and the policy, its field, the rule and the place are named everywhere.
+// TestUnfitPolicy has a policy that makes a listener which Envoy would reject: it is not sent, the
+// listener stays as it was, everything else goes on, and the policy, its field, the rule and the
+// place are named everywhere.
 func TestUnfitPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
@@ -54,10 +59,12 @@ func TestUnfitPolicy(t *testing.T) {
 				t.Fatalf("the bad policy: %+v", got)
 			}
 			x := got.Rejected[0]
-			if x.Resource != "outbound:127.0.0.1:20000" || x.By != client.HeldByCheck || !strings.HasPrefix(x.Reason, "not sent: Envoy would reject it at /address: ") || !strings.Contains(x.Reason, "(rule 10: ") {
+			if x.Resource != "outbound:127.0.0.1:20000" || x.By != client.HeldByCheck || !strings.HasPrefix(x.Reason,
+				"not sent: Envoy would reject it at /address: ") || !strings.Contains(x.Reason, "(rule 10: ") {
 				t.Errorf("rejected: %+v", x)
 			}
-			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", Field: "spec.default.appendModifications[1].listener",
+			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
+				Field:    "spec.default.appendModifications[1].listener",
 				Evidence: client.BlameAlone, Paths: []string{"address.socketAddress.portValue", "statPrefix"}}
 			if len(x.Policies) != 1 || fmt.Sprint(x.Policies[0]) != fmt.Sprint(blame) {
 				t.Errorf("policies: %+v, want %+v", x.Policies, blame)
@@ -72,16 +79,24 @@ func TestUnfitPolicy(t *testing.T) {
 					}
 				}
 			}
-			if held != 1 || status.State != client.StateRejected || !strings.Contains(status.Reason, "not sent: ") || !strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
+			if held != 1 || status.State != client.StateRejected || !strings.Contains(status.Reason, "not sent: ") ||
+				!strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
 				t.Errorf("%d held; %s: %s", held, status.State, status.Reason)
 			}
 			whole, err := r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || whole.Problems[0].Severity != "error" ||
-				!strings.HasPrefix(whole.Problems[0].Reason, "withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
+			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" ||
+				whole.Problems[0].Severity != "error" || !strings.HasPrefix(whole.Problems[0].Reason,
+				"withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") ||
+				!strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
-			for labels, want := range map[string]float64{"nearside_xds_refused_total listener": 1, "nearside_xds_held_resources check listener": 1, "nearside_xds_nacks_total listener": 0, "nearside_policies MeshProxyPatch rejected": 1} {
+			for labels, want := range map[string]float64{
+				"nearside_xds_refused_total listener":        1,
+				"nearside_xds_held_resources check listener": 1,
+				"nearside_xds_nacks_total listener":          0,
+				"nearside_policies MeshProxyPatch rejected":  1,
+			} {
 				words := strings.Fields(labels)
 				if n := metric(t, r.Agent, words[0], words[1:]...); n != want {
 					t.Errorf("%s: %v, want %v", labels, n, want)
@@ -103,18 +118,21 @@ func TestUnfitPolicy(t *testing.T) {
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
+			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) ||
+				whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
 		})
 	}
 }
 
-// TestConfigIsWhatWasPublished: _config shows what was published, which has the last fit form of a withheld listener, or what
-// would be published for a proxy that is not connected, which has none of it; and what was computed on request.
+// TestConfigIsWhatWasPublished: _config shows what was published, which has the last fit form of a
+// withheld listener, or what would be published for a proxy that is not connected, which has none
+// of it; and what was computed on request.
 func TestConfigIsWhatWasPublished(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1", "svc-2"), "---\n", 3)[2], "name: web", "name: new"))
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(
+		strings.SplitAfterN(agenttest.WebFile("svc-1", "svc-2"), "---\n", 3)[2], "name: web", "name: new"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
 	p.Want("Cluster localhost:80 svc-1 svc-2")
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
@@ -151,11 +169,12 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 	}
 }
 
-// TestAddressMoves has two listeners of which the second leaves its address, which the first then gets: only once the client has
-// taken the second, and without another change.
+// TestAddressMoves has two listeners of which the second leaves its address, which the first then
+// gets: only once the client has taken the second, and without another change.
 func TestAddressMoves(t *testing.T) {
 	move := func(port, to int) string {
-		return fmt.Sprintf("{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}", port, to)
+		return fmt.Sprintf("{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, "+
+			"value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}", port, to)
 	}
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
@@ -164,8 +183,8 @@ func TestAddressMoves(t *testing.T) {
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
 			p.Want("Cluster localhost:80 svc-1 svc-2")
 			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
-			agenttest.ByAPI(t, r.Store(), "{type: MeshProxyPatch, mesh: default, name: move, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
-				move(20000, 20001)+", "+move(20001, 20002)+"]}}}\n")
+			agenttest.ByAPI(t, r.Store(), "{type: MeshProxyPatch, mesh: default, name: move, spec: {targetRef: {kind: "+
+				"MeshService, name: web}, default: {appendModifications: ["+move(20000, 20001)+", "+move(20001, 20002)+"]}}}\n")
 			p.Want("Listener outbound:127.0.0.1:20001")
 			p.Want("Listener outbound:127.0.0.1:20000")
 			tick := time.NewTicker(5 * time.Millisecond)
@@ -182,7 +201,8 @@ func TestAddressMoves(t *testing.T) {
 // TestUnfitShadow: a shadow policy holds nothing back.
 func TestUnfitShadow(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.Replace(unfit("bad", 20000, 20001), "name: bad,", "name: bad, labels: {kuma.io/effect: shadow},", 1))
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
+		strings.Replace(unfit("bad", 20000, 20001), "name: bad,", "name: bad, labels: {kuma.io/effect: shadow},", 1))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
 	p.Want("Cluster localhost:80 svc-1")
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
@@ -196,13 +216,15 @@ func serviceBeyond(ca string) string {
 	if ca != "" {
 		ca = ", tls: {enabled: true, caCert: {inlineString: " + ca + "}}"
 	}
-	return "{type: ExternalService, mesh: default, name: api, tags: {kuma.io/service: api, kuma.io/protocol: tcp}, networking: {address: '10.9.9.9:443'" + ca + "}}\n"
+	return "{type: ExternalService, mesh: default, name: api, tags: {kuma.io/service: api, kuma.io/protocol: tcp}, " +
+		"networking: {address: '10.9.9.9:443'" + ca + "}}\n"
 }
 
-// TestUnfitCluster: a cluster that Envoy would reject stays as it was, and what refers to it goes on; one that it never
-// had is not sent, nor is what refers to it, and both come once it is mended.
+// TestUnfitCluster: a cluster that Envoy would reject stays as it was, and what refers to it goes
+// on; one that it never had is not sent, nor is what refers to it, and both come once it is mended.
 func TestUnfitCluster(t *testing.T) {
-	logs := "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
+	logs := "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: " +
+		"MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
 			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
@@ -213,12 +235,14 @@ func TestUnfitCluster(t *testing.T) {
 			agenttest.ByAPI(t, r.Store(), serviceBeyond("garbage")+"---\n"+logs)
 			p.Want("Listener outbound:127.0.0.1:20000")
 			got := waitFor(t, r, "ExternalService", "api")
-			if got.State != client.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" || !strings.Contains(got.Rejected[0].Reason, "rule 92") {
+			if got.State != client.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" ||
+				!strings.Contains(got.Rejected[0].Reason, "rule 92") {
 				t.Errorf("the service: %+v", got)
 			}
 
 			// A proxy that comes anew, to an agent that does not know what it had.
-			agenttest.ByAPI(t, r.Store(), strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("api"), "---\n", 3)[2], "web", "new"))
+			agenttest.ByAPI(t, r.Store(),
+				strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("api"), "---\n", 3)[2], "web", "new"))
 			n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", delta)
 			n.Want("Cluster localhost:80")
 			n.Want("Listener inbound:10.0.0.1:80")
@@ -230,7 +254,8 @@ func TestUnfitCluster(t *testing.T) {
 					about = append(about, x.Reason)
 				}
 			}
-			if len(about) != 1 || !strings.HasPrefix(about[0], "withheld from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
+			if len(about) != 1 || !strings.HasPrefix(about[0], "withheld from default.new: Cluster api: not sent: ") ||
+				!strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
 				t.Errorf("problems: %q", about)
 			}
 
@@ -244,16 +269,20 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestUnfitStep: what only the step from the form that the client has makes unfit is withheld from that client alone.
+// TestUnfitStep: what only the step from the form that the client has makes unfit is withheld from
+// that client alone.
 func TestUnfitStep(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+
+		strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
 	p.Want("Cluster localhost:80 svc-1")
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
-	agenttest.ByAPI(t, r.Store(), strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
+	agenttest.ByAPI(t, r.Store(),
+		strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
 	got := waitFor(t, r, "mpp", "step")
-	if got.State != client.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") || got.Rejected[0].Policies[0].Evidence != client.BlameAlone {
+	if got.State != client.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") ||
+		got.Rejected[0].Policies[0].Evidence != client.BlameAlone {
 		t.Errorf("the policy: %+v", got)
 	}
 	n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", true)
@@ -268,7 +297,8 @@ func TestUnfitStep(t *testing.T) {
 	})
 }
 
-// TestUnfitAfterRestart: an agent that starts anew with a bad policy leaves a proxy the listener that it has.
+// TestUnfitAfterRestart: an agent that starts anew with a bad policy leaves a proxy the listener
+// that it has.
 func TestUnfitAfterRestart(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -292,18 +322,21 @@ func TestUnfitAfterRestart(t *testing.T) {
 }
 
 // checked returns a reconciler for some proxies, and counts their checks.
-func checked(t *testing.T, n int, verify func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
+func checked(t *testing.T, n int,
+	verify func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
 	var docs strings.Builder
 	var ids []string
 	docs.WriteString("{type: Mesh, name: default}\n")
 	for i := range n {
-		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n", i, i+1)
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n", i, i+1)
 		ids = append(ids, fmt.Sprintf("default.web-%d", i))
 	}
 	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)
 	agenttest.ByAPI(t, s, docs.String())
 	count, fit := 0, map[string]bool{}
-	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding {
+	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *check.Checker,
+		had *draft.Sealed) []finding.Finding {
 		count++
 		last := p.Of("default." + x.Name)
 		if last == nil || !fit[x.Name] {
@@ -318,19 +351,23 @@ func checked(t *testing.T, n int, verify func(*generate.Proxy) []finding.Finding
 	}}), p, &count
 }
 
-// TestCheckedOnce: a config is checked when it is another one, or when something is withheld and the client has accepted other
-// listeners. What is to be said of many proxies is said once, and never too much.
+// TestCheckedOnce: a config is checked when it is another one, or when something is withheld and
+// the client has accepted other listeners. What is to be said of many proxies is said once, and
+// never too much.
 func TestCheckedOnce(t *testing.T) {
 	const n = 50
 	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
 		address := "10.0.0." + fmt.Sprint(atoi(t, strings.TrimPrefix(x.Name, "web-"))+1)
-		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd at " + address, Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
+		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd at " + address,
+			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
 		lint := f
 		lint.Severity = finding.Lint
 		return []finding.Finding{f, lint}
 	})
 	first := agenttest.Pass(r)
-	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; the same on 49 more proxies") {
+	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0],
+		"warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") ||
+		!strings.HasSuffix(first[0], "; the same on 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
 	}
 	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
@@ -343,7 +380,8 @@ func TestCheckedOnce(t *testing.T) {
 
 	block := true
 	r, p, count = checked(t, n, func(x *generate.Proxy) []finding.Finding {
-		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
+		f := finding.Finding{Rule: 29, Severity: finding.Warning, Message: "odd",
+			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
 		if x.Name == "web-0" && block && x.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: f.Resource}) != nil {
 			f.Severity = finding.Reject
 		}
@@ -360,22 +398,25 @@ func TestCheckedOnce(t *testing.T) {
 	block = false
 	p.Taken["default.web-0"] = p.Of("default.web-1").Resources[draft.RankListener]
 	if agenttest.Pass(r); *count != before+1 || len(p.Withheld["default.web-0"]) != 0 {
-		t.Errorf("%d checks after the client has accepted other listeners, want %d; withheld: %+v", *count, before+1, p.Withheld)
+		t.Errorf("%d checks after the client has accepted other listeners, want %d; withheld: %+v",
+			*count, before+1, p.Withheld)
 	}
 
 	r, _, _ = checked(t, n, func(x *generate.Proxy) (out []finding.Finding) {
 		for i := range 1000 {
-			out = append(out, finding.Finding{Rule: 29, Severity: finding.Warning, Message: x.Name + fmt.Sprint(i), Place: finding.Place{Type: draft.TypeListener, Resource: "l"}})
+			out = append(out, finding.Finding{Rule: 29, Severity: finding.Warning, Message: x.Name + fmt.Sprint(i),
+				Place: finding.Place{Type: draft.TypeListener, Resource: "l"}})
 		}
 		return out
 	})
-	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more warnings") }) {
+	if all := agenttest.Pass(r); len(all) > 200 ||
+		!slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more warnings") }) {
 		t.Errorf("%d problems, as %q", len(all), all[0])
 	}
 }
 
-// TestEndpointsAreCheckedAlone: a change of endpoints alone costs no check of the whole config, unless one of the lists has
-// something wrong with it, and until it has not.
+// TestEndpointsAreCheckedAlone: a change of endpoints alone costs no check of the whole config,
+// unless one of the lists has something wrong with it, and until it has not.
 func TestEndpointsAreCheckedAlone(t *testing.T) {
 	s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc", "other")+"---\n"+agenttest.DataplaneText("default", "svc", "10.0.0.2"))
@@ -390,13 +431,19 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			if err != nil || heavy == 0 {
 				return made, err
 			}
-			one := &endpointv3.LbEndpoint{LoadBalancingWeight: wrapperspb.UInt32(heavy), HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "10.0.0.9", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}}}
-			body, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "svc", Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{one, one}}}})
+			one := &endpointv3.LbEndpoint{LoadBalancingWeight: wrapperspb.UInt32(heavy),
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+						Address:       "10.0.0.9",
+						PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+					}}}}}}
+			body, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "svc",
+				Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{one, one}}}})
 			agenttest.Do(t, err)
 			next, sealed, rank := *made, *made.Sealed, draft.Rank(draft.TypeEndpoint)
 			list := slices.Clone(sealed.Resources[rank])
-			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource("svc", body)
+			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource("svc",
+				body)
 			sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
 			next.Sealed = &sealed
 			return &next, nil
@@ -404,8 +451,10 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 	want := func(what string, checks, withheld int) {
 		t.Helper()
 		before := p.Of("default.web")
-		if agenttest.Pass(r); count != checks || len(p.Withheld["default.web"]) != withheld || (p.Of("default.web") == before) != (withheld > 0) {
-			t.Fatalf("%s: %d checks and %+v withheld, want %d and %d; a new config: %t", what, count, p.Withheld["default.web"], checks, withheld, p.Of("default.web") != before)
+		if agenttest.Pass(r); count != checks || len(p.Withheld["default.web"]) != withheld ||
+			(p.Of("default.web") == before) != (withheld > 0) {
+			t.Fatalf("%s: %d checks and %+v withheld, want %d and %d; a new config: %t", what, count, p.Withheld["default.web"],
+				checks, withheld, p.Of("default.web") != before)
 		}
 	}
 	want("the first config", 1, 0)
@@ -437,16 +486,19 @@ func TestCheckPanics(t *testing.T) {
 		if x.Name == "web-0" && bad {
 			panic("oh")
 		}
-		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
+		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no",
+			Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
 	})
 	got := agenttest.Pass(r)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: internal error: oh") {
+	if len(got) != 1 || !strings.HasPrefix(got[0],
+		"error Dataplane/default/web-0: its config could not be checked and is sent unchecked: internal error: oh") {
 		t.Errorf("problems: %q", got)
 	}
 	if p.Of("default.web-0") == nil || len(p.Withheld["default.web-0"]) != 0 {
 		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Withheld["default.web-0"])
 	}
-	want := draft.Withheld{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	want := draft.Withheld{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5,
+		Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
 	list := p.Withheld["default.web-1"]
 	if len(list) == 1 && list[0].Resource != nil {
 		want.Resource = list[0].Resource
@@ -461,16 +513,19 @@ func TestCheckPanics(t *testing.T) {
 	}
 }
 
-// TestUnfitZoneProxy: what an egress cannot take is withheld from it like from any other, and waited for by nobody.
+// TestUnfitZoneProxy: what an egress cannot take is withheld from it like from any other, and
+// waited for by nobody.
 func TestUnfitZoneProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
-	mesh := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, routing: {zoneEgress: true}}\n"
+	mesh := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, " +
+		"routing: {zoneEgress: true}}\n"
 	agenttest.ByAPI(t, r.Store(), mesh+egress+"---\n"+serviceBeyond("garbage"))
 	p := startPicky(t, r.Addrs().XDS, ".egress.out", "WORD", true)
 	p.Want("Cluster")
 	p.Want("Listener") // what leads nowhere else is not sent either
-	if got := waitFor(t, r, "ExternalService", "api"); got.State != client.StateRejected || got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != client.HeldByCheck {
+	if got := waitFor(t, r, "ExternalService", "api"); got.State != client.StateRejected ||
+		got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != client.HeldByCheck {
 		t.Errorf("the service: %+v", got)
 	}
 	tick := time.NewTicker(5 * time.Millisecond)

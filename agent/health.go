@@ -18,10 +18,11 @@ func (a *Agent) live() []httpapi.Check {
 	return []httpapi.Check{{Name: "reconcile", OK: reason == "", Reason: reason}}
 }
 
-// readiness says whether proxies get their config. What is worse than it should be without stopping that, a full disk or a
-// file with faults, is told as a reason and does not make the node unready.
+// readiness says whether proxies get their config. What is worse than it should be without stopping
+// that, a full disk or a file with faults, is told as a reason and does not make the node unready.
 func (a *Agent) readiness() []httpapi.Check {
-	out := append([]httpapi.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(), a.logsCheck(), a.resolver.Check()}, a.notes...)
+	out := append([]httpapi.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(),
+		a.logsCheck(), a.resolver.Check()}, a.notes...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Check())
@@ -40,19 +41,22 @@ func (a *Agent) stateCheck() httpapi.Check {
 	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
 	case h.Err != nil:
-		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
+		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart "+
+			"would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"
 	case len(damaged) > 0:
 		first := damaged[0]
-		c.Reason = fmt.Sprintf("%s not in force, the first is %s: %s; apply it again, or see nearside history and roll it back, or delete it",
-			plural(len(damaged), "1 resource cannot be read from the state file and is", "%d resources cannot be read from the state file and are"), first.Key, first.Reason)
+		c.Reason = fmt.Sprintf("%s not in force, the first is %s: %s; apply it again, or see nearside history and roll it "+
+			"back, or delete it", plural(len(damaged), "1 resource cannot be read from the state file and is",
+			"%d resources cannot be read from the state file and are"), first.Key, first.Reason)
 	case len(h.Quarantined) > 0:
-		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined), "1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
+		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined),
+			"1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
 			h.Quarantined[0].Key, h.Quarantined[0].Reason)
 	case h.Pending > 0 && a.deps.Now().Sub(h.PendingSince) > stalledAfter:
-		c.Reason = fmt.Sprintf("the state disk stalls: %s on the way to it since %s; writes over the API wait; look at the disk",
-			plural(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
+		c.Reason = fmt.Sprintf("the state disk stalls: %s on the way to it since %s; writes over the API wait; "+
+			"look at the disk", plural(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
 		if h.Pending > 0 {
@@ -114,8 +118,9 @@ func (a *Agent) reconcileCheck() httpapi.Check {
 	if n, since := a.xds.Unserved(); n > 0 {
 		if took := a.deps.Now().Sub(since); took > slowAfter {
 			c.Degraded = true
-			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), or see nearside debug pprof",
-				plural(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
+			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so "+
+				"many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), "+
+				"or see nearside debug pprof", plural(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
 		}
 	}
 	return c
@@ -135,14 +140,16 @@ func (a *Agent) spaceCheck() httpapi.Check {
 			continue // a directory that is not there is told by what needs it
 		case free < minSpace:
 			c.Degraded = true
-			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space", d.path, free>>20, minSpace>>20, d.key)
+			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space",
+				d.path, free>>20, minSpace>>20, d.key)
 			return c
 		}
 	}
 	return c
 }
 
-// freeSpace is how many bytes those who are not root may still write to the file system of a directory.
+// freeSpace is how many bytes those who are not root may still write to the file system of a
+// directory.
 func freeSpace(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

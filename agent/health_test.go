@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestLoopThatHangs has a generation that does not come back: the agent says that it is not alive, and why, until it does.
+// TestLoopThatHangs has a generation that does not come back: the agent says that it is not alive,
+// and why, until it does.
 func TestLoopThatHangs(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -102,7 +103,8 @@ func TestReadinessCounts(t *testing.T) {
 	ready(`"2 files have faults; nearside status`)
 }
 
-// TestWritesOverTCP has a token file, whose token allows everything; without it nothing is answered.
+// TestWritesOverTCP has a token file, whose token allows everything; without it nothing is
+// answered.
 func TestWritesOverTCP(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"
@@ -145,7 +147,8 @@ func TestWritesOverTCP(t *testing.T) {
 	}
 }
 
-// TestMetricsOverTCP: metrics.listen serves the metrics to who has the token, and nothing else to anybody.
+// TestMetricsOverTCP: metrics.listen serves the metrics to who has the token, and nothing else to
+// anybody.
 func TestMetricsOverTCP(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"
@@ -167,7 +170,8 @@ func TestMetricsOverTCP(t *testing.T) {
 		{"GET", "/v1/status", token, 404, "nothing but /metrics"},
 		{"GET", "/v1/status", "", 401, "metrics.tokenFile"},
 	} {
-		status, body := r.Request(c.method, fmt.Sprintf("http://%s%s", r.Addrs().Metrics, c.path), "", "Authorization: Bearer "+c.token)
+		status, body := r.Request(c.method, fmt.Sprintf("http://%s%s", r.Addrs().Metrics, c.path), "",
+			"Authorization: Bearer "+c.token)
 		if status != c.want || !strings.Contains(body, c.says) {
 			t.Errorf("%s %s with the token %q: status %d, want %d: %.200s", c.method, c.path, c.token, status, c.want, body)
 		}

@@ -56,7 +56,8 @@ func recorded(t *testing.T) (out []exchange) {
 	return out
 }
 
-// otherwise are the requests that nearside answers with another status than Kuma, on purpose, by the beginning of "METHOD PATH".
+// otherwise are the requests that nearside answers with another status than Kuma, on purpose, by
+// the beginning of "METHOD PATH".
 var otherwise = []struct {
 	request string
 	status  int
@@ -67,9 +68,11 @@ var otherwise = []struct {
 	{"POST /tokens/", 400, "nearside token create makes tokens"},
 }
 
-// absent are words of paths that are about what nearside has not: lists are empty, and all else is not found.
+// absent are words of paths that are about what nearside has not: lists are empty, and all else is
+// not found.
 var absent = []string{"/zones", "/secrets", "/global-secrets", "/globalsecrets", "/meshgateways", "/meshgatewayroutes",
-	"/meshidentities", "/meshtrusts", "/workloads", "-insights", "insights", "/hostnamegenerators/local-", "/meshservices/other"}
+	"/meshidentities", "/meshtrusts", "/workloads", "-insights", "insights", "/hostnamegenerators/local-",
+	"/meshservices/other"}
 
 // later are lists that only a later Kuma than the recorded one has; nearside answers both.
 var later = []string{"/zoneingresses", "/globalsecrets", "/meshidentities", "/meshtrusts", "/workloads"}
@@ -97,7 +100,8 @@ func wanted(x exchange) (status int, why string) {
 	for _, a := range absent {
 		switch {
 		case !strings.Contains(path, a):
-		case strings.HasSuffix(path, "/mesh-insights"), strings.HasSuffix(path, "/service-insights"), strings.HasSuffix(path, "_overview"), path == "/hostnamegenerators",
+		case strings.HasSuffix(path, "/mesh-insights"), strings.HasSuffix(path, "/service-insights"),
+			strings.HasSuffix(path, "_overview"), path == "/hostnamegenerators",
 			strings.HasSuffix(path, "/dataplanes"):
 		case x.Method == "GET" && isList && !strings.Contains(path, "insights"):
 			return 200, "an empty list"
@@ -111,20 +115,23 @@ func wanted(x exchange) (status int, why string) {
 // ofEnvoy says whether a request is about what an Envoy of this node says of itself.
 func ofEnvoy(x exchange) bool {
 	path, _, _ := strings.Cut(x.Path, "?")
-	return strings.HasPrefix(path, "/meshes/default/dataplanes/web/") && slices.Contains([]string{"xds", "stats", "clusters"}, path[strings.LastIndexByte(path, '/')+1:])
+	return strings.HasPrefix(path, "/meshes/default/dataplanes/web/") &&
+		slices.Contains([]string{"xds", "stats", "clusters"}, path[strings.LastIndexByte(path, '/')+1:])
 }
 
-// envoyFor lets this process be the Envoy of default/web: it takes a config, and answers at the place of the admin socket with what Envoy
-// answers at each path, until it is stopped.
+// envoyFor lets this process be the Envoy of default/web: it takes a config, and answers at the
+// place of the admin socket with what Envoy answers at each path, until it is stopped.
 func envoyFor(t *testing.T, r *agenttest.Running) (stop func()) {
 	stream := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
 	agenttest.Next(t, stream, map[string]string{})
-	l, err := net.Listen("unix", filepath.Join(filepath.Dir(r.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default.web.sock"))
+	l, err := net.Listen("unix",
+		filepath.Join(filepath.Dir(r.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default.web.sock"))
 	agenttest.Do(t, err)
 	const dump = `{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "default.web"}, "dynamic_resources": {"ads_config": {
 		"grpc_services": [{"initial_metadata": [{"key": "authorization", "value": "Bearer is-a-secret"}]}]}}}}]}`
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		text, known := map[string]string{"/config_dump": dump, "/stats": "cluster_manager.active_clusters: 1\n", "/clusters": "backend::default_priority::max_connections::1024\n"}[q.URL.Path]
+		text, known := map[string]string{"/config_dump": dump, "/stats": "cluster_manager.active_clusters: 1\n",
+			"/clusters": "backend::default_priority::max_connections::1024\n"}[q.URL.Path]
 		if !known {
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -139,7 +146,8 @@ func envoyFor(t *testing.T, r *agenttest.Running) (stop func()) {
 func TestKumactl(t *testing.T) {
 	list := recorded(t)
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	// What was asked of a connected Envoy was so in another session, and comes here while its Dataplane is there.
+	// What was asked of a connected Envoy was so in another session, and comes here while its
+	// Dataplane is there.
 	var connected []exchange
 	list = slices.DeleteFunc(list, func(x exchange) bool {
 		if is := ofEnvoy(x) && x.Status == 200; is {
@@ -148,7 +156,9 @@ func TestKumactl(t *testing.T) {
 		}
 		return false
 	})
-	gone := slices.IndexFunc(list, func(x exchange) bool { return x.Method == "DELETE" && x.Path == "/meshes/default/dataplanes/web" })
+	gone := slices.IndexFunc(list, func(x exchange) bool {
+		return x.Method == "DELETE" && x.Path == "/meshes/default/dataplanes/web"
+	})
 	list = slices.Insert(list, gone, connected...)
 	stop := func() {}
 	same := 0
@@ -190,10 +200,13 @@ func TestKumactlProgram(t *testing.T) {
 	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600))
 	r := agenttest.Up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+filepath.Join(dir, "token"))
 	file := filepath.Join(dir, "web.yaml")
-	agenttest.Do(t, os.WriteFile(file, []byte("type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
-		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 5s}\n"), 0o600))
+	agenttest.Do(t,
+		os.WriteFile(file, []byte("type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
+			"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  to:\n"+
+			"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 5s}\n"), 0o600))
 	for _, c := range []struct{ args, says string }{
-		{"config control-planes add --name here --address http://" + r.Addrs().APITCP.String() + " --auth-type tokens --auth-conf token=" + token, "here"},
+		{"config control-planes add --name here --address http://" + r.Addrs().APITCP.String() +
+			" --auth-type tokens --auth-conf token=" + token, "here"},
 		{"apply -f " + file, ""},
 		{"get meshes", "default"},
 		{"get dataplanes", "web"},
@@ -206,24 +219,31 @@ func TestKumactlProgram(t *testing.T) {
 		{"export --profile all --format universal", "MeshTimeout"},
 		{"delete meshtimeout slow", ""},
 	} {
-		out, err := exec.CommandContext(t.Context(), bin, append([]string{"--config-file", filepath.Join(dir, "kumactl")}, strings.Fields(c.args)...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), bin,
+			append([]string{"--config-file", filepath.Join(dir, "kumactl")}, strings.Fields(c.args)...)...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), c.says) {
 			t.Errorf("kumactl %s: %v: %s", c.args, err, out)
 		}
 	}
 }
 
-// reads are the fields that kumactl's printers read, by the end of the path: each is there with its type, in one item at least.
+// reads are the fields that kumactl's printers read, by the end of the path: each is there with its
+// type, in one item at least.
 var reads = map[string]map[string]string{
-	"/":                 {"product": "string", "version": "string", "hostname": "string", "clusterId": "string", "instanceId": "string"},
-	"/meshes":           {"items[].name": "string", "items[].modificationTime": "string", "total": "float64"},
-	"/dataplanes":       {"items": "[]interface {}", "total": "float64"},
-	"/mesh-insights":    {"items[].name": "string", "items[].dataplanes": "map[string]interface {}", "items[].dataplanes.total": "float64", "items[].policies": "map[string]interface {}"},
+	"/": {"product": "string", "version": "string", "hostname": "string", "clusterId": "string",
+		"instanceId": "string"},
+	"/meshes":     {"items[].name": "string", "items[].modificationTime": "string", "total": "float64"},
+	"/dataplanes": {"items": "[]interface {}", "total": "float64"},
+	"/mesh-insights": {"items[].name": "string", "items[].dataplanes": "map[string]interface {}",
+		"items[].dataplanes.total": "float64", "items[].policies": "map[string]interface {}"},
 	"/service-insights": {"items": "[]interface {}", "total": "float64"},
 	"/_resources":       {"resources[].name": "string", "resources[].includeInFederation": "bool"},
-	"web/policies":      {"kind": "string", "items[].type": "string", "items[].matchedPolicies": "map[string]interface {}"},
-	"mt-1/dataplanes":   {"total": "float64", "items[].kind": "string", "items[].dataplane.name": "string", "items[].attachments[].type": "string"},
-	"default/dataplanes/_overview": {"items[].type": "string", "items[].name": "string", "items[].mesh": "string", "items[].modificationTime": "string",
+	"web/policies": {"kind": "string", "items[].type": "string",
+		"items[].matchedPolicies": "map[string]interface {}"},
+	"mt-1/dataplanes": {"total": "float64", "items[].kind": "string", "items[].dataplane.name": "string",
+		"items[].attachments[].type": "string"},
+	"default/dataplanes/_overview": {"items[].type": "string", "items[].name": "string", "items[].mesh": "string",
+		"items[].modificationTime":             "string",
 		"items[].dataplane.networking.address": "string"},
 	"web/xds":                  {"configs[].bootstrap.node.id": "string", "configs[].@type": "string"},
 	"zoneegresses/_overview":   {"items[].zoneEgress.networking.address": "string"},
@@ -269,7 +289,8 @@ func printed(t *testing.T, x exchange, answer string) {
 // TestOverviewOfConnectedProxy: who is connected is online, with the version of its Envoy.
 func TestOverviewOfConnectedProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
-	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+"---\n"+agenttest.DataplaneText("default", "away", "127.0.0.2"))
+	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
+		"---\n"+agenttest.DataplaneText("default", "away", "127.0.0.2"))
 	stream := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
 	agenttest.Next(t, stream, map[string]string{})
 	_, answer := r.Request("GET", "http://nearside/meshes/default/dataplanes/_overview", "")
@@ -288,11 +309,13 @@ func TestOverviewOfConnectedProxy(t *testing.T) {
 	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list.Items) != 2 {
 		t.Fatalf("%v %s", err, answer)
 	}
-	if away, web := list.Items[0], list.Items[1]; away.DataplaneInsight != nil || web.DataplaneInsight == nil || len(web.DataplaneInsight.Subscriptions) != 1 ||
-		web.DataplaneInsight.Subscriptions[0].DisconnectTime != nil || web.DataplaneInsight.Subscriptions[0].Status.Total["responsesSent"] == "0" {
+	if away, web := list.Items[0], list.Items[1]; away.DataplaneInsight != nil || web.DataplaneInsight == nil ||
+		len(web.DataplaneInsight.Subscriptions) != 1 || web.DataplaneInsight.Subscriptions[0].DisconnectTime != nil ||
+		web.DataplaneInsight.Subscriptions[0].Status.Total["responsesSent"] == "0" {
 		t.Errorf("%s", answer)
 	}
-	if _, insights := r.Request("GET", "http://nearside/mesh-insights", ""); !strings.Contains(insights, `"dataplanes":{"total":2,"online":1,"offline":1}`) {
+	if _, insights := r.Request("GET", "http://nearside/mesh-insights",
+		""); !strings.Contains(insights, `"dataplanes":{"total":2,"online":1,"offline":1}`) {
 		t.Errorf("%s", insights)
 	}
 }

@@ -20,11 +20,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// listenUnix opens a unix socket with the permissions and the group given. A socket file that nobody answers on is
-// replaced; one that somebody answers on is an error that names the process.
+// listenUnix opens a unix socket with the permissions and the group given. A socket file that
+// nobody answers on is replaced; one that somebody answers on is an error that names the process.
 func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListener, error) {
 	if len(c.Path) > config.MaxSocketBytes {
-		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one", c.Path, len(c.Path), config.MaxSocketBytes)
+		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one",
+			c.Path, len(c.Path), config.MaxSocketBytes)
 	}
 	if err := makeDir(filepath.Dir(c.Path), socketDirMode(c), gid); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", c.Path, err)
@@ -34,8 +35,8 @@ func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListene
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		// The file that bind makes takes the permissions of the descriptor, so nobody else gets in before the final
-		// ones are set (unix(7)).
+		// The file that bind makes takes the permissions of the descriptor, so nobody else gets in before
+		// the final ones are set (unix(7)).
 		if cerr := raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); cerr != nil {
 			return cerr
 		}
@@ -53,8 +54,9 @@ func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListene
 	return ul, nil
 }
 
-// share gives a socket that the agent made its group and mode. It works on what the path leads to now, so that nobody
-// who may write to the directory gets the mode onto another file by a symbolic link.
+// share gives a socket that the agent made its group and mode. It works on what the path leads to
+// now, so that nobody who may write to the directory gets the mode onto another file by a symbolic
+// link.
 func share(path string, mode fs.FileMode, gid int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,7 +88,8 @@ func clearStale(ctx context.Context, path string) error {
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if st.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("socket %s: there is something there that is not a socket (%s); remove it or set another path", path, st.Mode().Type())
+		return fmt.Errorf("socket %s: there is something there that is not a socket (%s); remove it or set another path",
+			path, st.Mode().Type())
 	}
 	d := net.Dialer{Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -94,14 +97,15 @@ func clearStale(ctx context.Context, path string) error {
 		defer conn.Close()
 		peer := peerOf(conn)
 		if peer != nil && !trusted(peer.Uid) {
-			return fmt.Errorf("socket %s: a process of uid %d (pid %d) serves it; stop it, and let nobody but root and the agent's user write to %s",
-				path, peer.Uid, peer.Pid, filepath.Dir(path))
+			return fmt.Errorf("socket %s: a process of uid %d (pid %d) serves it; stop it, "+
+				"and let nobody but root and the agent's user write to %s", path, peer.Uid, peer.Pid, filepath.Dir(path))
 		}
 		if peer == nil {
 			peer = &unix.Ucred{}
 		}
 		if peer.Pid == 1 {
-			return fmt.Errorf("socket %s: systemd listens on it for a socket unit; let that unit start the agent (systemctl start nearside), or stop it (systemctl stop nearside.socket nearside-xds.socket)", path)
+			return fmt.Errorf("socket %s: systemd listens on it for a socket unit; let that unit start the agent (systemctl "+
+				"start nearside), or stop it (systemctl stop nearside.socket nearside-xds.socket)", path)
 		}
 		return &lockedError{path, int(peer.Pid)}
 	}
@@ -132,8 +136,9 @@ func peerOf(c net.Conn) (cred *unix.Ucred) {
 	return cred
 }
 
-// groupID resolves the group of a socket. A group that does not exist, or that the agent's user may not give
-// files to, is a warning: then the agent's own group holds, which lets nobody in whom the operator did not mean.
+// groupID resolves the group of a socket. A group that does not exist, or that the agent's user may
+// not give files to, is a warning: then the agent's own group holds, which lets nobody in whom the
+// operator did not mean.
 func groupID(key, name string, log *slog.Logger) int {
 	if name == "" {
 		return -1
@@ -142,7 +147,8 @@ func groupID(key, name string, log *slog.Logger) int {
 	if err != nil {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)", "key", key, "group", name)
+			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)",
+				"key", key, "group", name)
 			return -1
 		}
 		if gid, err = strconv.Atoi(g.Gid); err != nil {
@@ -157,7 +163,8 @@ func groupID(key, name string, log *slog.Logger) int {
 		if slices.Contains(mine, gid) {
 			return gid
 		}
-		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it", "key", key, "group", name)
+		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it",
+			"key", key, "group", name)
 		return -1
 	}
 	return gid

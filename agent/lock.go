@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees it when the process
-// ends, however it ends; the file itself stays.
+// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees
+// it when the process ends, however it ends; the file itself stays.
 type lockFile struct{ f *os.File }
 
 // lockedError says that another agent holds a lock.
@@ -30,11 +30,13 @@ func (e *lockedError) Error() string {
 	if e.pid != 0 {
 		who = fmt.Sprintf("another agent (pid %d)", e.pid)
 	}
-	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, paths.state)", who, e.path)
+	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, "+
+		"paths.state)", who, e.path)
 }
 
-// lock takes the lock or says who has it. Only the agent's user and root can open the file, so that nobody else can hold
-// it. One that another user owns or holds, from a time when he could open it, is replaced.
+// lock takes the lock or says who has it. Only the agent's user and root can open the file, so that
+// nobody else can hold it. One that another user owns or holds, from a time when he could open it,
+// is replaced.
 func lock(path string, log *slog.Logger) (*lockFile, error) {
 	const attempts = 20 // each is lost to another agent that replaces the file at the same time
 	for range attempts {
@@ -66,7 +68,8 @@ func lock(path string, log *slog.Logger) (*lockFile, error) {
 	return nil, fmt.Errorf("lock %s: it changes all the time; remove it once no agent uses it", path)
 }
 
-// lockMode is for the agent's user alone: who can open a file can lock it, even one that he may only read.
+// lockMode is for the agent's user alone: who can open a file can lock it, even one that he may
+// only read.
 const lockMode = 0o600
 
 func openLock(path string) (*os.File, error) {
@@ -81,7 +84,8 @@ func openLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// acquire takes the lock of an open file. It returns why the file has to be replaced, "" when it has the lock.
+// acquire takes the lock of an open file. It returns why the file has to be replaced, "" when it
+// has the lock.
 func acquire(f *os.File, path string) (foreign string, err error) {
 	st, err := stat(f)
 	if err != nil {
@@ -115,8 +119,9 @@ func acquire(f *os.File, path string) (foreign string, err error) {
 	return "", &lockedError{path, pid}
 }
 
-// replaceLock puts a new file in the place of one that another user holds, or leaves that to another agent. Agents that
-// do so at once take turns: the new file is made under one name, and locked, before it is moved.
+// replaceLock puts a new file in the place of one that another user holds, or leaves that to
+// another agent. Agents that do so at once take turns: the new file is made under one name, and
+// locked, before it is moved.
 func replaceLock(old *os.File, path string) error {
 	name := path + ".new"
 	fresh, err := openLock(name)
@@ -135,7 +140,8 @@ func replaceLock(old *os.File, path string) error {
 		}
 		// Its holder may have let go of it, and another agent may have taken it before it was moved.
 		st, err := stat(old)
-		if err == nil && trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil && untrustedHolder(lockHolder(st), st) == "" {
+		if err == nil && trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil &&
+			untrustedHolder(lockHolder(st), st) == "" {
 			_ = exchange(name, path)
 		}
 	}
@@ -162,8 +168,8 @@ func isAt(f *os.File, path string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(here, there)
 }
 
-// lockHolder returns the process that took the lock of a file (flock(2)), 0 when /proc/locks does not tell: that is so
-// for one in another pid namespace.
+// lockHolder returns the process that took the lock of a file (flock(2)), 0 when /proc/locks does
+// not tell: that is so for one in another pid namespace.
 func lockHolder(st unix.Stat_t) int {
 	f, err := os.Open("/proc/locks")
 	if err != nil {
@@ -172,7 +178,7 @@ func lockHolder(st unix.Stat_t) int {
 	defer f.Close()
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for s := bufio.NewScanner(f); s.Scan(); {
-		// 1: FLOCK  ADVISORY  WRITE 708 00:1a:9234 0 EOF; who waits for a lock has "->" behind the number.
+		// 1: FLOCK ADVISORY WRITE 708 00:1a:9234 0 EOF; who waits for a lock has "->" behind the number.
 		p := strings.Fields(s.Text())
 		if len(p) < 6 || p[1] != "FLOCK" || p[5] != file {
 			continue
@@ -184,8 +190,9 @@ func lockHolder(st unix.Stat_t) int {
 	return 0
 }
 
-// untrustedHolder says why the process that took a lock is no agent: it runs for another user, or it has ended and left
-// the lock to a child, which an agent never does. It returns "" where that is not known.
+// untrustedHolder says why the process that took a lock is no agent: it runs for another user, or
+// it has ended and left the lock to a child, which an agent never does. It returns "" where that is
+// not known.
 func untrustedHolder(pid int, st unix.Stat_t) string {
 	if pid == 0 {
 		return ""
@@ -200,7 +207,8 @@ func untrustedHolder(pid int, st unix.Stat_t) string {
 		if !ok {
 			continue
 		}
-		// The real user counts too: a program that runs with the rights of its owner may be handed an open file.
+		// The real user counts too: a program that runs with the rights of its owner may be handed an
+		// open file.
 		for _, s := range strings.Fields(ids) {
 			if uid, err := strconv.ParseUint(s, 10, 32); err == nil && !trusted(uint32(uid)) {
 				return fmt.Sprintf("a process of uid %d (pid %d) holds it", uid, pid)

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// Of many agents that start at once while another user holds the old file, at most one gets the lock.
+// Of many agents that start at once while another user holds the old file, at most one gets the
+// lock.
 func TestLockIsReplacedOnce(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a process under another user id")

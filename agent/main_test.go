@@ -12,6 +12,7 @@ func TestMain(m *testing.M) {
 	if agenttest.PersonMain() || stormMain() {
 		return
 	}
-	// A probe of memberlist that is under way when it is shut down ends with its time-out, a second later.
+	// A probe of memberlist that is under way when it is shut down ends with its time-out, a second
+	// later.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }

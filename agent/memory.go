@@ -20,7 +20,8 @@ func (a *Agent) shed() {
 
 func (a *Agent) memoryStatus() httpapi.MemoryStatus {
 	m := a.memory.State()
-	out := httpapi.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds, Refused: a.reconciler.Refused()}
+	out := httpapi.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds,
+		Refused: a.reconciler.Refused()}
 	if m.Short != nil {
 		out.ShortSince = m.Short.Since
 	}
@@ -46,10 +47,14 @@ func (a *Agent) memoryCheck() httpapi.Check {
 }
 
 var (
-	memoryLimitDesc = prometheus.NewDesc("nearside_memory_limit_bytes", "Memory that the agent keeps to; 0 without a limit.", nil, nil)
-	memoryUseDesc   = prometheus.NewDesc("nearside_memory_in_use_bytes", "Memory in use as of the last collection of garbage.", nil, nil)
-	memoryShedDesc  = prometheus.NewDesc("nearside_memory_sheds_total", "How often the agent has given up its caches for want of memory.", nil, nil)
-	memoryShortDesc = prometheus.NewDesc("nearside_memory_refused_proxies", "Proxies that are not served for want of memory, as long as they go on to ask.", nil, nil)
+	memoryLimitDesc = prometheus.NewDesc("nearside_memory_limit_bytes",
+		"Memory that the agent keeps to; 0 without a limit.", nil, nil)
+	memoryUseDesc = prometheus.NewDesc("nearside_memory_in_use_bytes",
+		"Memory in use as of the last collection of garbage.", nil, nil)
+	memoryShedDesc = prometheus.NewDesc("nearside_memory_sheds_total",
+		"How often the agent has given up its caches for want of memory.", nil, nil)
+	memoryShortDesc = prometheus.NewDesc("nearside_memory_refused_proxies",
+		"Proxies that are not served for want of memory, as long as they go on to ask.", nil, nil)
 )
 
 // memoryUse says how the memory stands, whenever metrics are read.

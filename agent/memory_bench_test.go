@@ -22,9 +22,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkMemory reports what an agent in a process of its own has resident when it is idle, with proxies that reach 1,000 services of
-// two endpoints and have subscribed to all as Envoys do. "own" are proxies of as many services, whose tags are in what they send; the
-// others are all of one service. BENCH_BINARY measures another build of the agent.
+// BenchmarkMemory reports what an agent in a process of its own has resident when it is idle, with
+// proxies that reach 1,000 services of two endpoints and have subscribed to all as Envoys do. "own"
+// are proxies of as many services, whose tags are in what they send; the others are all of one
+// service. BENCH_BINARY measures another build of the agent.
 func BenchmarkMemory(b *testing.B) {
 	binary := os.Getenv("BENCH_BINARY")
 	if binary == "" {
@@ -61,7 +62,8 @@ func BenchmarkMemory(b *testing.B) {
 			b.ReportMetric(a.status(b, "VmRSS")/1024, "resident-MiB")
 			b.ReportMetric(a.status(b, "VmHWM")/1024, "peak-MiB")
 			if dir := os.Getenv("BENCH_PROFILES"); dir != "" {
-				out, err := exec.Command(binary, "debug", "pprof", "heap", "--socket", filepath.Join(a.dir, "run", "nearside.sock")).Output()
+				out, err := exec.Command(binary,
+					"debug", "pprof", "heap", "--socket", filepath.Join(a.dir, "run", "nearside.sock")).Output()
 				if err != nil {
 					b.Error(err)
 				}
@@ -76,7 +78,8 @@ func memoryMesh(proxies int, own, mtls bool) string {
 	var b strings.Builder
 	text := bigMesh(benchServices, 0)
 	if mtls {
-		text = strings.Replace(text, "name: default\n", "name: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n", 1)
+		text = strings.Replace(text, "name: default\n",
+			"name: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n", 1)
 	}
 	b.WriteString(text)
 	var outbound []string
@@ -88,8 +91,10 @@ func memoryMesh(proxies int, own, mtls bool) string {
 		if own {
 			service = fmt.Sprintf("web-%d", k)
 		}
-		fmt.Fprintf(&b, `---`+"\n"+`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.%d.%d",`+
-			`"inbound":[{"port":8080,"tags":{"kuma.io/service":%q,"kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k, k/250, k%250+1, service, strings.Join(outbound, ","))
+		fmt.Fprintf(&b, `---`+"\n"+
+			`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.%d.%d",`+
+			`"inbound":[{"port":8080,"tags":{"kuma.io/service":%q,"kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k,
+			k/250, k%250+1, service, strings.Join(outbound, ","))
 	}
 	return b.String()
 }
@@ -123,8 +128,10 @@ func startProcess(b testing.TB, binary string, env ...string) *process {
 	if err := os.MkdirAll(filepath.Join(p.dir, "resources"), 0o755); err != nil {
 		b.Fatal(err)
 	}
-	p.cmd = exec.Command(binary, "run", "--set", "paths.run="+filepath.Join(p.dir, "run"), "--set", "paths.state="+filepath.Join(p.dir, "state"),
-		"--set", "paths.logs="+filepath.Join(p.dir, "logs"), "--set", "resources.dir="+filepath.Join(p.dir, "resources"), "--set", "dns.listen=",
+	p.cmd = exec.Command(binary, "run", "--set", "paths.run="+filepath.Join(p.dir, "run"),
+		"--set", "paths.state="+filepath.Join(p.dir, "state"),
+		"--set", "paths.logs="+filepath.Join(p.dir, "logs"), "--set", "resources.dir="+filepath.Join(p.dir, "resources"),
+		"--set", "dns.listen=",
 		"--set", "api.socket.group=", "--set", "xds.socket.group=", "--set", "api.socket.mode=0600")
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Dir = p.dir
@@ -192,7 +199,8 @@ func (p *process) idle(b testing.TB) {
 	}
 }
 
-// subscribeAll connects proxies that subscribe to all as Envoys do, and waits until each has everything.
+// subscribeAll connects proxies that subscribe to all as Envoys do, and waits until each has
+// everything.
 func subscribeAll(b testing.TB, socket string, proxies int) {
 	b.Helper()
 	var reading sync.WaitGroup
@@ -213,10 +221,12 @@ func subscribeAll(b testing.TB, socket string, proxies int) {
 	}
 }
 
-// fullClient subscribes to all as Envoy does: to clusters and the endpoints that they need, then to listeners and their routes.
+// fullClient subscribes to all as Envoy does: to clusters and the endpoints that they need, then to
+// listeners and their routes.
 type fullClient struct{ id string }
 
-// run reads until the context ends, and calls full once when there is everything. A stream that the agent ends is opened again.
+// run reads until the context ends, and calls full once when there is everything. A stream that the
+// agent ends is opened again.
 func (c fullClient) run(ctx context.Context, socket string, full func()) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.WaitForReady(true)))
@@ -241,7 +251,8 @@ func (c fullClient) session(ctx context.Context, conn *grpc.ClientConn, full fun
 	if err != nil {
 		return err
 	}
-	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: c.id, UserAgentName: "envoy"}, TypeUrl: draft.TypeCluster}); err != nil {
+	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: c.id, UserAgentName: "envoy"},
+		TypeUrl: draft.TypeCluster}); err != nil {
 		return err
 	}
 	// What clusters and listeners lead to, and whether that is there.
@@ -274,7 +285,8 @@ func (c fullClient) session(ctx context.Context, conn *grpc.ClientConn, full fun
 			}
 		}
 		if len(names) > 0 {
-			if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: leads[r.TypeUrl], ResourceNamesSubscribe: names}); err != nil {
+			if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: leads[r.TypeUrl],
+				ResourceNamesSubscribe: names}); err != nil {
 				return err
 			}
 		}

@@ -16,8 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestMemoryIsShort has an agent whose memory is what the test says. While it is short, a proxy that comes is refused with the limit and the
-// remedy, which status and metrics tell too, and one that is served goes on to be changed.
+// TestMemoryIsShort has an agent whose memory is what the test says. While it is short, a proxy
+// that comes is refused with the limit and the remedy, which status and metrics tell too, and one
+// that is served goes on to be changed.
 func TestMemoryIsShort(t *testing.T) {
 	var percent atomic.Uint64
 	percent.Store(50)
@@ -29,7 +30,8 @@ func TestMemoryIsShort(t *testing.T) {
 		_, err := r.Api().Apply(t.Context(), []byte(text), false)
 		agenttest.Do(t, err)
 	}
-	apply(agenttest.Meshes("default") + "\n---\n" + agenttest.DataplaneText("default", "web", "10.0.0.1") + "\n---\n" + agenttest.DataplaneText("default", "other", "10.0.0.2"))
+	apply(agenttest.Meshes("default") + "\n---\n" + agenttest.DataplaneText("default", "web", "10.0.0.1") + "\n---\n" +
+		agenttest.DataplaneText("default", "other", "10.0.0.2"))
 	s, versions := r.Ask(&core.Node{Id: "default.web"}, nil), map[string]string{}
 	agenttest.Next(t, s, versions)
 
@@ -41,11 +43,13 @@ func TestMemoryIsShort(t *testing.T) {
 		}
 	}
 	var st *client.Status
-	for late := time.Now().Add(2 * time.Minute); st == nil || len(st.Problems) == 0 && time.Now().Before(late); { // the pass that refused it is at its end soon
+	// the pass that refused it is at its end soon
+	for late := time.Now().Add(2 * time.Minute); st == nil || len(st.Problems) == 0 && time.Now().Before(late); {
 		st, err = r.Api().Status(t.Context())
 		agenttest.Do(t, err)
 	}
-	if m := st.Memory; m == nil || m.Limit != 200<<20 || m.InUse != 170<<20 || m.ShortSince.IsZero() || m.Refused != 1 || m.Sheds == 0 || !st.Ready {
+	if m := st.Memory; m == nil || m.Limit != 200<<20 || m.InUse != 170<<20 || m.ShortSince.IsZero() || m.Refused != 1 ||
+		m.Sheds == 0 || !st.Ready {
 		t.Errorf("status: %+v, ready %t", m, st.Ready)
 	}
 	said := false
@@ -71,7 +75,12 @@ func TestMemoryIsShort(t *testing.T) {
 			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	for name, want := range map[string]float64{"nearside_memory_refused_proxies": 1, "nearside_memory_limit_bytes": 200 << 20, "nearside_memory_in_use_bytes": 170 << 20, "nearside_xds_streams_refused_total memory": 1} {
+	for name, want := range map[string]float64{
+		"nearside_memory_refused_proxies":           1,
+		"nearside_memory_limit_bytes":               200 << 20,
+		"nearside_memory_in_use_bytes":              170 << 20,
+		"nearside_xds_streams_refused_total memory": 1,
+	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}

@@ -9,7 +9,8 @@ import (
 )
 
 var policiesDesc = prometheus.NewDesc("nearside_policies",
-	"Stored policies; state is active, rejected when a connected proxy refuses what the policy makes, shadow, or inert for kinds that this version does not act on.", []string{"kind", "state"}, nil)
+	"Stored policies; state is active, rejected when a connected proxy refuses what the policy makes, shadow, "+
+		"or inert for kinds that this version does not act on.", []string{"kind", "state"}, nil)
 
 // policies counts the stored policies whenever metrics are read.
 type policies struct{ a *Agent }
@@ -43,9 +44,12 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 }
 
 var (
-	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults", "Faults and conflicts in the resource files as they are now.", nil, nil)
-	problemsDesc   = prometheus.NewDesc("nearside_problems", "Resources of which the last pass could make less than they ask for, by severity: error or warning.", []string{"severity"}, nil)
-	lastPassDesc   = prometheus.NewDesc("nearside_reconcile_last_timestamp_seconds", "Time at which the last pass over all meshes ended; 0 when there was none.", nil, nil)
+	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults",
+		"Faults and conflicts in the resource files as they are now.", nil, nil)
+	problemsDesc = prometheus.NewDesc("nearside_problems", "Resources of which the last pass could make less than "+
+		"they ask for, by severity: error or warning.", []string{"severity"}, nil)
+	lastPassDesc = prometheus.NewDesc("nearside_reconcile_last_timestamp_seconds",
+		"Time at which the last pass over all meshes ended; 0 when there was none.", nil, nil)
 )
 
 // conditions say how files and the last pass are, whenever metrics are read.

@@ -60,7 +60,8 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	if got["nearside_resource_file_faults"] != 1 || got["nearside_reconcile_last_timestamp_seconds"] == 0 {
-		t.Errorf("%v faults, last pass at %v", got["nearside_resource_file_faults"], got["nearside_reconcile_last_timestamp_seconds"])
+		t.Errorf("%v faults, last pass at %v", got["nearside_resource_file_faults"],
+			got["nearside_reconcile_last_timestamp_seconds"])
 	}
 	for _, severity := range []string{"error", "warning"} {
 		if n, ok := got["nearside_problems/"+severity]; !ok || n != 0 {

@@ -38,7 +38,8 @@ type pickyProxy struct {
 
 func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
 	t.Helper()
-	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{}, vers: map[string]map[string]string{}}
+	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{},
+		vers: map[string]map[string]string{}}
 	p.Connect(socket)
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
 		p.answer(url, "", "")
@@ -65,7 +66,8 @@ func (p *pickyProxy) resume(socket string) {
 	p.t.Helper()
 	p.Connect(socket)
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
-		agenttest.Do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: p.id, UserAgentName: "envoy"}, TypeUrl: url, InitialResourceVersions: p.vers[url]}))
+		agenttest.Do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: p.id, UserAgentName: "envoy"},
+			TypeUrl: url, InitialResourceVersions: p.vers[url]}))
 	}
 }
 
@@ -78,13 +80,16 @@ func (p *pickyProxy) answer(url, nonce, reason string) {
 		fault = &rpcstatus.Status{Code: int32(codes.Internal), Message: reason}
 	}
 	if p.delta {
-		agenttest.Do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResponseNonce: nonce, ErrorDetail: fault}))
+		agenttest.Do(p.t,
+			p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResponseNonce: nonce, ErrorDetail: fault}))
 		return
 	}
-	agenttest.Do(p.t, p.s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, VersionInfo: p.nonce[url], ResponseNonce: nonce, ErrorDetail: fault}))
+	agenttest.Do(p.t, p.s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, VersionInfo: p.nonce[url],
+		ResponseNonce: nonce, ErrorDetail: fault}))
 }
 
-// next takes one response and returns what is new in it: "Listener a b! -c", with a mark where it rejected something.
+// next takes one response and returns what is new in it: "Listener a b! -c", with a mark where it
+// rejected something.
 func (p *pickyProxy) next() string {
 	p.t.Helper()
 	type item struct {
@@ -149,14 +154,18 @@ func (p *pickyProxy) Want(line string) {
 
 // listenerPatch is a policy that writes a word into the listener of svc-1.
 func listenerPatch(name, word string) string {
-	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
+	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, "+
+		"name: web}, default: {appendModifications: ["+
 		"{cluster: {operation: Patch, match: {name: nothing}, value: 'altStatName: x'}}, "+
-		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: 'statPrefix: %s'}}]}}}\n", name, word)
+		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: 'statPrefix: %s'}}]}}}\n", name,
+		word)
 }
 
 // accessLog is a policy about the listener of svc-2.
 func accessLog(path string) string {
-	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, file: {path: %s}}]}}]}}\n", path)
+	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, "+
+		"name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, "+
+		"file: {path: %s}}]}}]}}\n", path)
 }
 
 func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *client.Applied {
@@ -185,9 +194,9 @@ func metric(t *testing.T, a *agent.Agent, name string, labels ...string) float64
 	return 0
 }
 
-// TestRejectedPolicy has a policy that makes a listener which the proxy rejects: the listener stays as it was and is not
-// sent again, everything else goes on, the policy, its field and the reason are named everywhere, and a better policy
-// arrives.
+// TestRejectedPolicy has a policy that makes a listener which the proxy rejects: the listener stays
+// as it was and is not sent again, everything else goes on, the policy, its field and the reason
+// are named everywhere, and a better policy arrives.
 func TestRejectedPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
@@ -198,17 +207,20 @@ func TestRejectedPolicy(t *testing.T) {
 			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
 			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(1))
 			p.Want("Cluster svc-1 svc-2")
-			if got := waitFor(t, r, "mcb", "limits"); got.State != client.StateApplied || got.Proxies != 1 || got.Acknowledged != 1 {
+			if got := waitFor(t, r, "mcb", "limits"); got.State != client.StateApplied || got.Proxies != 1 ||
+				got.Acknowledged != 1 {
 				t.Errorf("a good policy: %+v", got)
 			}
 
 			agenttest.ByAPI(t, r.Store(), listenerPatch("bad", "WORD"))
 			p.Want("Listener outbound:127.0.0.1:20000!")
 			got := waitFor(t, r, "meshproxypatch", "bad")
-			if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != "outbound:127.0.0.1:20000" || !strings.Contains(got.Rejected[0].Reason, "it holds the word") {
+			if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource !=
+				"outbound:127.0.0.1:20000" || !strings.Contains(got.Rejected[0].Reason, "it holds the word") {
 				t.Fatalf("the bad policy: %+v", got)
 			}
-			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", Field: "spec.default.appendModifications[1].listener",
+			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
+				Field:    "spec.default.appendModifications[1].listener",
 				Evidence: client.BlameAlone, Paths: []string{"statPrefix"}}
 			same := func(where string, list []client.Blame) {
 				t.Helper()
@@ -225,12 +237,14 @@ func TestRejectedPolicy(t *testing.T) {
 					same("what is held", ts.Held[0].Policies)
 				}
 			}
-			if !strings.Contains(status.Reason, "it holds the word") || !strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
+			if !strings.Contains(status.Reason, "it holds the word") ||
+				!strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
 				t.Errorf("reason of the proxy: %s", status.Reason)
 			}
 			whole, err := r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || !strings.Contains(whole.Problems[0].Reason, "it holds the word") {
+			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" ||
+				!strings.Contains(whole.Problems[0].Reason, "it holds the word") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
 			list, err := r.Api().Applied(t.Context(), "meshproxypatches", "", "")
@@ -259,7 +273,11 @@ func TestRejectedPolicy(t *testing.T) {
 			p.Want(want)
 			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stderr"))
 			p.Want("Listener outbound:127.0.0.1:20001")
-			for kind, name := range map[string]string{"MeshCircuitBreaker": "limits", "MeshAccessLog": "logs", "Dataplane": "web"} {
+			for kind, name := range map[string]string{
+				"MeshCircuitBreaker": "limits",
+				"MeshAccessLog":      "logs",
+				"Dataplane":          "web",
+			} {
 				if got := waitFor(t, r, kind, name); got.State != client.StateApplied || got.Acknowledged != 1 {
 					t.Errorf("%s beside the bad policy: %+v", kind, got)
 				}
@@ -270,7 +288,8 @@ func TestRejectedPolicy(t *testing.T) {
 
 			// A name is not part of any bytes.
 			key := resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"}
-			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}, {Put: agenttest.Decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
+			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI},
+				Ops: []store.Op{{Delete: key}, {Put: agenttest.Decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
 			_, err = r.Store().Apply(batch)
 			agenttest.Do(t, err)
 			got = waitFor(t, r, "meshproxypatch", "renamed")
@@ -283,14 +302,16 @@ func TestRejectedPolicy(t *testing.T) {
 			if got := waitFor(t, r, "meshproxypatch", "renamed"); got.State != client.StateApplied {
 				t.Errorf("the good one: %+v", got)
 			}
-			gone, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
+			gone, err := r.Api().Wait(t.Context(),
+				client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
 			agenttest.Do(t, err)
 			if gone.State != client.StateGone {
 				t.Errorf("the one that was deleted: %+v", gone)
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
+			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) ||
+				whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
 			if n := metric(t, r.Agent, "nearside_policies", "MeshProxyPatch", "rejected"); n != 0 {
@@ -323,13 +344,15 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 	}
 	whole, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
-	if len(whole.Problems) != 1 || whole.Problems[0].Resource != "Dataplane/default/web" || !strings.Contains(whole.Problems[0].Reason, "no policy shapes it") {
+	if len(whole.Problems) != 1 || whole.Problems[0].Resource != "Dataplane/default/web" ||
+		!strings.Contains(whole.Problems[0].Reason, "no policy shapes it") {
 		t.Errorf("problems: %+v", whole.Problems)
 	}
 }
 
-// TestRejectedFromTheStart connects a proxy when the bad policy is there already, beside another one that shapes the same
-// listener, and once more after the agent was restarted: raw patches, which act last, are the likely cause.
+// TestRejectedFromTheStart connects a proxy when the bad policy is there already, beside another
+// one that shapes the same listener, and once more after the agent was restarted: raw patches,
+// which act last, are the likely cause.
 func TestRejectedFromTheStart(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -370,7 +393,8 @@ func TestManyReject(t *testing.T) {
 	var docs strings.Builder
 	docs.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
-		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-1}}]}}\n", i, i+1)
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: "+
+			"[{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-1}}]}}\n", i, i+1)
 	}
 	agenttest.ByAPI(t, r.Store(), docs.String())
 	var all []*pickyProxy

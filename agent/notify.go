@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 )
 
-// statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may ask systemd may not read all of them.
+// statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may
+// ask systemd may not read all of them.
 func (a *Agent) statusLine() string {
 	connected, late, rejecting := 0, 0, 0
 	for _, p := range a.xds.Progress() {

@@ -15,10 +15,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the same bytes. The policy is not in force
-// then, whoever has acknowledged it before, and a policy that does not shape what was rejected is.
+// TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the
+// same bytes. The policy is not in force then, whoever has acknowledged it before, and a policy
+// that does not shape what was rejected is.
 func TestNackOvertakesAck(t *testing.T) {
-	for name, reason := range map[string]string{"of the config": "it is no good", "of the host": "cannot bind '127.0.0.1:80': Address already in use"} {
+	for name, reason := range map[string]string{
+		"of the config": "it is no good",
+		"of the host":   "cannot bind '127.0.0.1:80': Address already in use",
+	} {
 		t.Run(name, func(t *testing.T) { nackOvertakes(t, reason) })
 	}
 }
@@ -26,7 +30,8 @@ func TestNackOvertakesAck(t *testing.T) {
 func nackOvertakes(t *testing.T, reason string) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
-		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
+		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n"+
+		"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
 	wait := func() string {
 		t.Helper()
 		a, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "20s"})
@@ -69,7 +74,8 @@ func nackOvertakes(t *testing.T, reason string) {
 		if p.Severity != client.SeverityError {
 			continue
 		}
-		if found = true; p.Resource != want || strings.Contains(p.Reason, "no policy is its cause") != (want == "Dataplane/default/web") {
+		if found = true; p.Resource != want ||
+			strings.Contains(p.Reason, "no policy is its cause") != (want == "Dataplane/default/web") {
 			t.Errorf("%s: %s; want it of %s", p.Resource, p.Reason, want)
 		}
 	}
@@ -78,16 +84,18 @@ func nackOvertakes(t *testing.T, reason string) {
 	}
 }
 
-// TestNeverAnsweredType: who has taken clusters and endpoints, and neither asked for listeners nor answered them, has nothing of a policy in
-// force.
+// TestNeverAnsweredType: who has taken clusters and endpoints, and neither asked for listeners nor
+// answered them, has nothing of a policy in force.
 func TestNeverAnsweredType(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, agenttest.WebFile("web")+
-		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
+		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n"+
+		"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
 	s := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
 	want := func(when, state, timeout string) {
 		t.Helper()
-		waited, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: timeout})
+		waited, err := r.Api().Wait(t.Context(),
+			client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: timeout})
 		agenttest.Do(t, err)
 		list, err := r.Api().Applied(t.Context(), "meshtimeouts", "default", "slow")
 		agenttest.Do(t, err)

@@ -30,12 +30,15 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		}
 	}
 	convergence := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "nearside_gossip_convergence_seconds",
-		Help:    "Time from the writing of a resource on another node, by that node's clock, to its being in force in the store of this one.",
+		Help: "Time from the writing of a resource on another node, by that node's clock, " +
+			"to its being in force in the store of this one.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
-		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
+		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
+		Version: a.deps.Version[:min(len(a.deps.Version), 64)], Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
-		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer, Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
+		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer,
+		Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
 	})
 	if err != nil {
 		return err
@@ -110,7 +113,8 @@ func (a *Agent) answer(ctx context.Context, question []byte) []byte {
 var (
 	membersDesc = prometheus.NewDesc("nearside_gossip_members", "Members of the pool, by state.", []string{"state"}, nil)
 	droppedDesc = prometheus.NewDesc("nearside_gossip_messages_dropped_total",
-		"Messages of the pool that were lost here: busy ones came faster than they were worked on, unsent ones were too many to wait, refused ones break the rules.", []string{"reason"}, nil)
+		"Messages of the pool that were lost here: busy ones came faster than they were worked on, "+
+			"unsent ones were too many to wait, refused ones break the rules.", []string{"reason"}, nil)
 )
 
 // poolMetrics counts whenever metrics are read.

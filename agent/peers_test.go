@@ -21,7 +21,8 @@ import (
 // pooled is an agent of a pool, with a directory that outlives it.
 func pooled(t testing.TB, dir, name, join string, set ...string) *agenttest.Running {
 	t.Helper()
-	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyringOf(t, dir, "A")}, set...)
+	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyringOf(t, dir, "A")},
+		set...)
 	if join != "" {
 		set = append(set, "gossip.join="+join)
 	}
@@ -53,7 +54,8 @@ func has(t *testing.T, r *agenttest.Running, k resource.Key, from string) {
 }
 
 func timeoutText(name, idle string) string {
-	return "type: MeshTimeout\nmesh: default\nname: " + name + "\nspec:\n  targetRef: {kind: Mesh}\n  to: [{targetRef: {kind: Mesh}, default: {idleTimeout: " + idle + "}}]\n"
+	return "type: MeshTimeout\nmesh: default\nname: " + name +
+		"\nspec:\n  targetRef: {kind: Mesh}\n  to: [{targetRef: {kind: Mesh}, default: {idleTimeout: " + idle + "}}]\n"
 }
 
 var (
@@ -75,7 +77,8 @@ func checkOf(t *testing.T, r *agenttest.Running) string {
 	return ""
 }
 
-// TestPool: what operators write on one node is on all, what a node owns is there as its own, and both are after a restart without peers.
+// TestPool: what operators write on one node is on all, what a node owns is there as its own, and
+// both are after a restart without peers.
 func TestPool(t *testing.T) {
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
 	dir := agenttest.ShortDir(t)
@@ -92,15 +95,18 @@ func TestPool(t *testing.T) {
 
 	agenttest.Apply(t, a.Agent, agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	has(t, b, poolWeb, "peer:a")
-	if code, body := b.Request("DELETE", "http://nearside/meshes/default/dataplanes/web", ""); code != 409 || !strings.Contains(body, "change it on the node a") {
+	if code, body := b.Request("DELETE", "http://nearside/meshes/default/dataplanes/web", ""); code != 409 ||
+		!strings.Contains(body, "change it on the node a") {
 		t.Errorf("somebody else's dataplane: %d %s", code, body)
 	}
-	if _, err := b.Ask(&core.Node{Id: "default.web"}, nil).Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "belongs to the node a") {
+	if _, err := b.Ask(&core.Node{Id: "default.web"}, nil).Recv(); status.Code(err) != codes.PermissionDenied ||
+		!strings.Contains(err.Error(), "belongs to the node a") {
 		t.Errorf("the proxy of another node: %v", err)
 	}
 	members, err := b.Api().Members(t.Context())
 	agenttest.Do(t, err)
-	if len(members.Items) != 2 || members.Items[0].Name != "a" || members.Items[0].State != "alive" || !members.Items[1].Self {
+	if len(members.Items) != 2 || members.Items[0].Name != "a" || members.Items[0].State != "alive" ||
+		!members.Items[1].Self {
 		t.Errorf("members %+v", members.Items)
 	}
 
@@ -120,7 +126,8 @@ func TestPool(t *testing.T) {
 	has(t, c, poolTimeout, "")
 }
 
-// TestPoolIsClosed: an agent with another key, or of another cluster, neither learns nor changes anything.
+// TestPoolIsClosed: an agent with another key, or of another cluster, neither learns nor changes
+// anything.
 func TestPoolIsClosed(t *testing.T) {
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
 	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
@@ -138,7 +145,9 @@ func TestPoolIsClosed(t *testing.T) {
 			agenttest.Apply(t, x.Agent, "type: Mesh\nname: x\n")
 			tick := time.NewTicker(10 * time.Millisecond) // no event tells that it has tried
 			defer tick.Stop()
-			agenttest.Await(t, "it is alone", tick.C, func() bool { return strings.Contains(checkOf(t, x), "none of gossip.join answers") })
+			agenttest.Await(t, "it is alone", tick.C, func() bool {
+				return strings.Contains(checkOf(t, x), "none of gossip.join answers")
+			})
 			if _, ok := x.Store().Snapshot().Get(poolMesh); ok {
 				t.Error("it has the mesh")
 			}
@@ -149,7 +158,8 @@ func TestPoolIsClosed(t *testing.T) {
 	}
 }
 
-// TestPoolAndFiles: what files of a node say stays on the node and takes precedence there; when it is gone, what the pool has comes into force.
+// TestPoolAndFiles: what files of a node say stays on the node and takes precedence there; when it
+// is gone, what the pool has comes into force.
 func TestPoolAndFiles(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "slow.yaml")
@@ -160,7 +170,8 @@ func TestPoolAndFiles(t *testing.T) {
 	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, poolMesh, "gossip:a")
 	has(t, b, poolTimeout, "file:"+file)
-	if got := checkOf(t, b); !strings.Contains(got, "resources of the pool that are not in force here: 1, the first is MeshTimeout/default/slow: this node has it from file:") {
+	if got := checkOf(t, b); !strings.Contains(got, "resources of the pool that are not in force here: 1, "+
+		"the first is MeshTimeout/default/slow: this node has it from file:") {
 		t.Errorf("the check says %s", got)
 	}
 	if rec, _ := a.Store().Snapshot().Get(poolTimeout); rec.Source.Kind != store.SourceAPI {
@@ -181,19 +192,22 @@ func TestPoolOfBefore(t *testing.T) {
 	has(t, b, poolMesh, "gossip:a")
 }
 
-// TestLostPool: a node whose file of the pool is damaged goes on with what it has, and learns from its peers what is in force by then.
+// TestLostPool: a node whose file of the pool is damaged goes on with what it has, and learns from
+// its peers what is in force by then.
 func TestLostPool(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
 	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
-	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s")+"---\n"+timeoutText("gone", "20s"))
+	agenttest.Apply(t, a.Agent,
+		"type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s")+"---\n"+timeoutText("gone", "20s"))
 	has(t, b, poolTimeout, "gossip:a")
 	gone := poolTimeout
 	gone.Name = "gone"
 	has(t, b, gone, "gossip:a")
 	agenttest.Do(t, b.Stop())
 	agenttest.Remove(t, a.Agent, gone)
-	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "state", "gossip.db"), []byte(strings.Repeat("damaged", 10000)), 0o600))
+	agenttest.Do(t,
+		os.WriteFile(filepath.Join(dir, "state", "gossip.db"), []byte(strings.Repeat("damaged", 10000)), 0o600))
 	b = pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, gone, "")
 	has(t, b, poolTimeout, "gossip:a")

@@ -13,13 +13,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkPool applies a policy on one of two agents and waits until a client of the other one has the listener that it changes. It reports the
-// median and the 99th percentile of that time, and of the acknowledgement of the write.
+// BenchmarkPool applies a policy on one of two agents and waits until a client of the other one has
+// the listener that it changes. It reports the median and the 99th percentile of that time, and of
+// the acknowledgement of the write.
 func BenchmarkPool(b *testing.B) {
 	one := pooled(b, agenttest.ShortDir(b), "a", "")
 	two := pooled(b, agenttest.ShortDir(b), "b", one.Addrs().Gossip.String())
 	agenttest.Apply(b, one.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "api", "10.0.0.2"))
-	agenttest.Apply(b, two.Agent, "type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - port: 80\n    tags: {kuma.io/service: web}\n"+
+	agenttest.Apply(b, two.Agent, "type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n"+
+		"  inbound:\n  - port: 80\n    tags: {kuma.io/service: web}\n"+
 		"  outbound:\n  - port: 10000\n    tags: {kuma.io/service: api}\n")
 	listener := make(chan string, 16)
 	c := newDeltaClient(b.Context(), b, two.Addrs().XDS, "default.web", func(r *discoveryv3.Resource) {

@@ -30,7 +30,8 @@ func storeChanges(t *testing.T, r *agenttest.Running) <-chan struct{} {
 	return changed
 }
 
-// TestAgentLost: the dataplanes of a node whose agent is dead stay in use while they answer, and are marked when they do not.
+// TestAgentLost: the dataplanes of a node whose agent is dead stay in use while they answer, and
+// are marked when they do not.
 func TestAgentLost(t *testing.T) {
 	t.Parallel()
 	dir := agenttest.ShortDir(t)
@@ -53,8 +54,9 @@ func TestAgentLost(t *testing.T) {
 		}
 	}()
 	port := workload.Addr().(*net.TCPAddr).Port
-	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n  - port: "+
-		fmt.Sprint(port)+"\n    tags: {kuma.io/service: web}\n---\n"+agenttest.DataplaneText("default", "silent", "127.0.0.2"))
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\n"+
+		"networking:\n  address: 127.0.0.1\n  inbound:\n  - port: "+fmt.Sprint(port)+
+		"\n    tags: {kuma.io/service: web}\n---\n"+agenttest.DataplaneText("default", "silent", "127.0.0.2"))
 	silent := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "silent"}
 	for _, r := range []*agenttest.Running{b, c} {
 		has(t, r, poolWeb, "peer:a")
@@ -75,7 +77,8 @@ func TestAgentLost(t *testing.T) {
 		t.Errorf("member %+v", m)
 	}
 
-	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != httpapi.StateElsewhere || p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
+	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != httpapi.StateElsewhere ||
+		p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
 		t.Errorf("proxy %+v, %v", p, err)
 	}
 

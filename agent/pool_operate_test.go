@@ -37,8 +37,8 @@ func stateOf(t *testing.T, r *agenttest.Running, name string) string {
 	return ""
 }
 
-// TestJoinAndLeave: an agent is brought into a pool by an address or a file with addresses, waits for what is in force on all nodes, leaves for
-// good, and is forgotten when it dies.
+// TestJoinAndLeave: an agent is brought into a pool by an address or a file with addresses, waits
+// for what is in force on all nodes, leaves for good, and is forgotten when it dies.
 func TestJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	a := pooled(t, agenttest.ShortDir(t), "a", "")
@@ -100,7 +100,8 @@ func TestJoinAndLeave(t *testing.T) {
 	has(t, a, api, "")
 }
 
-// TestConflicts: of two changes that did not know of each other the one that lost is listed where it was known, and comes back when somebody wants it.
+// TestConflicts: of two changes that did not know of each other the one that lost is listed where
+// it was known, and comes back when somebody wants it.
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	dir := agenttest.ShortDir(t)
@@ -121,7 +122,8 @@ func TestConflicts(t *testing.T) {
 		t.Fatalf("conflicts %+v", got.Items)
 	}
 	c := got.Items[0]
-	if c.State != httpapi.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" || !strings.Contains(string(c.Resource), "30s") || c.Deleted {
+	if c.State != httpapi.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" ||
+		!strings.Contains(string(c.Resource), "30s") || c.Deleted {
 		t.Errorf("conflict %+v %s", c, c.Resource)
 	}
 	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: "nothing"}); err == nil {
@@ -138,11 +140,15 @@ func TestConflicts(t *testing.T) {
 		if doc, err := resource.Marshal(rec.Resource); err != nil || !strings.Contains(string(doc), "30s") {
 			t.Errorf("restored: %s %v", doc, err)
 		}
-		until(t, "no conflict is left", func() bool { x, err := r.Api().Conflicts(t.Context()); return err == nil && len(x.Items) == 0 })
+		until(t, "no conflict is left", func() bool {
+			x, err := r.Api().Conflicts(t.Context())
+			return err == nil && len(x.Items) == 0
+		})
 	}
 }
 
-// TestKeyChange: a pool changes its key without losing a change, and says when a keyring cannot be used.
+// TestKeyChange: a pool changes its key without losing a change, and says when a keyring cannot be
+// used.
 func TestKeyChange(t *testing.T) {
 	t.Parallel()
 	var agents []*agenttest.Running
@@ -156,7 +162,8 @@ func TestKeyChange(t *testing.T) {
 			join = r.Addrs().Gossip.String()
 			agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n")
 		}
-		agents, rings, paths = append(agents, r), append(rings, keyring.Open(filepath.Join(dir, "keyring-A"))), append(paths, filepath.Join(dir, "keyring-A"))
+		agents, rings, paths = append(agents, r), append(rings, keyring.Open(filepath.Join(dir, "keyring-A"))),
+			append(paths, filepath.Join(dir, "keyring-A"))
 	}
 	old, err := rings[0].List()
 	agenttest.Do(t, err)
@@ -193,7 +200,8 @@ func TestKeyChange(t *testing.T) {
 		t.Errorf("the comment is gone: %v", err)
 	}
 	for what, err := range map[string]error{
-		"the key that encrypts": rings[0].Remove(id), "no key": rings[0].Use("0000000000000000"), "twice": func() error { _, err := rings[0].Add(fresh); return err }(),
+		"the key that encrypts": rings[0].Remove(id), "no key": rings[0].Use("0000000000000000"),
+		"twice":    func() error { _, err := rings[0].Add(fresh); return err }(),
 		"nonsense": func() error { _, err := rings[0].Add("x"); return err }(),
 	} {
 		if err == nil {

@@ -16,7 +16,8 @@ func TestPortTaken(t *testing.T) {
 	at := l.Addr().String()
 	_, err = net.Listen("tcp", at)
 	_, port, _ := net.SplitHostPort(at)
-	if got := portTaken(at, err).Error(); got != "another process listens on "+at+"; find it with \"ss -lntup 'sport = :"+port+"'\" and stop it, or give another address" {
+	if got := portTaken(at, err).Error(); got != "another process listens on "+at+"; find it with \"ss -lntup 'sport = :"+
+		port+"'\" and stop it, or give another address" {
 		t.Error(got)
 	}
 	other := errors.New("no such interface")

@@ -35,8 +35,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// served is the types that a proxy asks for, in the order in which Envoy does when it comes back. Routes stand in the
-// listeners.
+// served is the types that a proxy asks for, in the order in which Envoy does when it comes back.
+// Routes stand in the listeners.
 var served = []string{draft.TypeCluster, draft.TypeEndpoint, draft.TypeListener}
 
 // short is the last word of a type URL.
@@ -64,7 +64,8 @@ func newProxyClient(t *testing.T, n *core.Node) *proxyClient {
 	return p
 }
 
-// names is what the proxy asks for by name: the endpoints of its clusters, which have their names here.
+// names is what the proxy asks for by name: the endpoints of its clusters, which have their names
+// here.
 func (p *proxyClient) names(url string) []string {
 	if url != draft.TypeEndpoint {
 		return nil
@@ -99,9 +100,11 @@ func (p *proxyClient) Connect(conn *grpc.ClientConn, delta bool) {
 			continue
 		}
 		if delta {
-			agenttest.Do(p.t, p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(p.has[url])}))
+			agenttest.Do(p.t, p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: p.node, TypeUrl: url,
+				ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(p.has[url])}))
 		} else {
-			agenttest.Do(p.t, p.sotw.Send(&discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNames: names, VersionInfo: p.version[url]}))
+			agenttest.Do(p.t, p.sotw.Send(&discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNames: names,
+				VersionInfo: p.version[url]}))
 		}
 	}
 }
@@ -132,12 +135,16 @@ func (p *proxyClient) recvDelta() (string, error) {
 		words = append(words, "-"+name)
 		delete(p.has[resp.TypeUrl], name)
 	}
-	if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}); err != nil {
+	if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}); err !=
+		nil {
 		return "", err
 	}
-	added := slices.DeleteFunc(p.names(draft.TypeEndpoint), func(name string) bool { return slices.Contains(before, name) })
+	added := slices.DeleteFunc(p.names(draft.TypeEndpoint), func(name string) bool {
+		return slices.Contains(before, name)
+	})
 	if len(added) > 0 {
-		if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: added}); err != nil {
+		if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint,
+			ResourceNamesSubscribe: added}); err != nil {
 			return "", err
 		}
 	}
@@ -164,7 +171,8 @@ func (p *proxyClient) recvSotw() (string, error) {
 		ask = append(ask, draft.TypeEndpoint)
 	}
 	for _, url := range ask {
-		if err := p.sotw.Send(&discoveryv3.DiscoveryRequest{TypeUrl: url, ResourceNames: p.names(url), VersionInfo: p.version[url], ResponseNonce: p.nonce[url]}); err != nil {
+		if err := p.sotw.Send(&discoveryv3.DiscoveryRequest{TypeUrl: url, ResourceNames: p.names(url),
+			VersionInfo: p.version[url], ResponseNonce: p.nonce[url]}); err != nil {
 			return "", err
 		}
 	}
@@ -211,22 +219,26 @@ func (p *proxyClient) next() string {
 	return line
 }
 
-// TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a state-of-the-world
-// client that come back with what they had are sent nothing but the next change.
+// TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a
+// state-of-the-world client that come back with what they had are sent nothing but the next change.
 func TestRestartSendsNothing(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("svc-1", "svc-2")) // from a file, and the rest over the API
+	// from a file, and the rest over the API
+	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("svc-1", "svc-2"))
 	r := agenttest.Up(t, dir, agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2"))
-	other := strings.NewReplacer("name: web\n", "name: other\n", "10.0.0.1", "10.0.0.9").Replace(agenttest.WebFile("svc-1", "svc-2"))
+	other := strings.NewReplacer("name: web\n", "name: other\n", "10.0.0.1", "10.0.0.9").
+		Replace(agenttest.WebFile("svc-1", "svc-2"))
 	agenttest.ByAPI(t, r.Store(), other[strings.Index(other, "---\ntype: Dataplane"):])
 
-	clients := map[bool]*proxyClient{true: newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"}), false: newProxyClient(t, &core.Node{Id: "default.other", UserAgentName: "envoy"})}
+	clients := map[bool]*proxyClient{true: newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"}),
+		false: newProxyClient(t, &core.Node{Id: "default.other", UserAgentName: "envoy"})}
 	for delta, p := range clients {
 		p.Connect(agenttest.Dial(t, r.Addrs().XDS), delta)
 		p.until("all of the first config", func() bool {
-			return len(p.has[draft.TypeCluster]) == 3 && len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3
+			return len(p.has[draft.TypeCluster]) == 3 && len(p.has[draft.TypeEndpoint]) == 2 &&
+				len(p.has[draft.TypeListener]) == 3
 		})
 		agenttest.InSync(t, r.Agent, p.node.Id)
 	}
@@ -264,7 +276,9 @@ func TestFiftyProxies(t *testing.T) {
 	docs.WriteString("type: Mesh\nname: default\n" + endpoint(0, 0, "10.0.0.1"))
 	for k := 1; k <= n; k++ {
 		docs.WriteString(endpoint(k, 0, fmt.Sprintf("10.0.1.%d", k)))
-		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.9.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-0}}, {port: %d, tags: {kuma.io/service: svc-%d}}]}}\n", k, k, 20000+k, k)
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.9.0.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-0}}, "+
+			"{port: %d, tags: {kuma.io/service: svc-%d}}]}}\n", k, k, 20000+k, k)
 	}
 	agenttest.Apply(t, a, docs.String())
 
@@ -274,12 +288,15 @@ func TestFiftyProxies(t *testing.T) {
 		p := newProxyClient(t, &core.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"})
 		clients[k] = p
 		p.Connect(conn, k%2 == 0)
-		p.until("its config", func() bool { return len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3 })
+		p.until("its config", func() bool {
+			return len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3
+		})
 		own := fmt.Sprintf("svc-%d", k)
 		for url, want := range map[string][]string{
 			draft.TypeCluster:  {"localhost:80", own, "svc-0"},
 			draft.TypeEndpoint: {own, "svc-0"},
-			draft.TypeListener: {fmt.Sprintf("inbound:10.9.0.%d:80", k), "outbound:127.0.0.1:20000", fmt.Sprintf("outbound:127.0.0.1:%d", 20000+k)},
+			draft.TypeListener: {fmt.Sprintf("inbound:10.9.0.%d:80", k), "outbound:127.0.0.1:20000",
+				fmt.Sprintf("outbound:127.0.0.1:%d", 20000+k)},
 		} {
 			slices.Sort(want)
 			if got := slices.Sorted(maps.Keys(p.has[url])); !slices.Equal(got, want) {
@@ -288,7 +305,8 @@ func TestFiftyProxies(t *testing.T) {
 		}
 		agenttest.InSync(t, a, p.node.Id)
 	}
-	// A change for one, then one for all: each proxy hears of those that concern it, in order, and of nothing else.
+	// A change for one, then one for all: each proxy hears of those that concern it, in order, and of
+	// nothing else.
 	agenttest.Apply(t, a, endpoint(7, 0, "10.0.2.7"))
 	if got := clients[7].next(); got != "ClusterLoadAssignment svc-7" {
 		t.Fatalf("web-7 got %q", got)
@@ -319,11 +337,12 @@ func TestLateNodeIsServed(t *testing.T) {
 	}
 }
 
-// TestIgnoredInboundIsServed has a certificate and a config, in a mesh with mTLS, though nothing else is in use.
+// TestIgnoredInboundIsServed has a certificate and a config, in a mesh with mTLS, though nothing
+// else is in use.
 func TestIgnoredInboundIsServed(t *testing.T) {
 	a := agenttest.RunAgent(t)
-	agenttest.Apply(t, a, secureMesh("ca")+"---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, "+
-		"inbound: [{port: 80, state: Ignored, tags: {kuma.io/service: web}}]}}\n")
+	agenttest.Apply(t, a, secureMesh("ca")+"---\n{type: Dataplane, mesh: default, name: web, "+
+		"networking: {address: 10.0.0.1, inbound: [{port: 80, state: Ignored, tags: {kuma.io/service: web}}]}}\n")
 	p := newProxyClient(t, &core.Node{Id: "default.web"})
 	p.Connect(agenttest.Dial(t, a.Addrs().XDS), true)
 	if got := p.next(); got != "Cluster localhost:80 nearside:nobody" {
@@ -331,8 +350,8 @@ func TestIgnoredInboundIsServed(t *testing.T) {
 	}
 }
 
-// nodeParts is the parts of an agent that serve proxies, put together as it does, on a network in memory, so that time can
-// be that of synctest.
+// nodeParts is the parts of an agent that serve proxies, put together as it does, on a network in
+// memory, so that time can be that of synctest.
 type nodeParts struct {
 	store *store.Store
 	conn  *grpc.ClientConn
@@ -342,8 +361,10 @@ func startParts(t *testing.T) *nodeParts {
 	s := agenttest.Memory(t)
 	var r *reconcile.Reconciler
 	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s, Changed: func() { r.Trigger() }})
-	server := ads.NewServer(ads.ServerOptions{Handler: envoys, Metadata: metadata.Fields(), Changed: func() { r.Trigger() }})
-	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems, Sidecars: envoys.Sidecars, Awaited: envoys.Awaited})
+	server := ads.NewServer(ads.ServerOptions{Handler: envoys, Metadata: metadata.Fields(),
+		Changed: func() { r.Trigger() }})
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems, Sidecars: envoys.Sidecars,
+		Awaited: envoys.Awaited})
 	r.Pass()
 	server.Ready()
 
@@ -366,8 +387,8 @@ func startParts(t *testing.T) *nodeParts {
 	return &nodeParts{store: s, conn: conn}
 }
 
-// TestUnknownNodeIsTold: a node that stays unknown is told so, with the remedy, and is served at once when it comes
-// back after that was applied.
+// TestUnknownNodeIsTold: a node that stays unknown is told so, with the remedy, and is served at
+// once when it comes back after that was applied.
 func TestUnknownNodeIsTold(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -402,8 +423,9 @@ func TestUnknownNodeIsTold(t *testing.T) {
 	}
 }
 
-// TestEnvoyIsAnEndpoint: the Dataplane that an Envoy brings is an endpoint of its service for others, until its stream
-// has been gone for the grace time; the proxy whose Dataplane is deleted while it is connected becomes unknown.
+// TestEnvoyIsAnEndpoint: the Dataplane that an Envoy brings is an endpoint of its service for
+// others, until its stream has been gone for the grace time; the proxy whose Dataplane is deleted
+// while it is connected becomes unknown.
 func TestEnvoyIsAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
@@ -416,7 +438,8 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 			for {
 				resp, err := watcher.delta.Recv()
 				agenttest.Do(t, err)
-				agenttest.Do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
+				agenttest.Do(t,
+					watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
 				if resp.TypeUrl != draft.TypeEndpoint {
 					continue
 				}
@@ -442,10 +465,12 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		var err error
 		watcher.delta, err = discoveryv3.NewAggregatedDiscoveryServiceClient(n.conn).DeltaAggregatedResources(ctx)
 		agenttest.Do(t, err)
-		agenttest.Do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: watcher.node, TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: []string{"brought"}}))
+		agenttest.Do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: watcher.node, TypeUrl: draft.TypeEndpoint,
+			ResourceNamesSubscribe: []string{"brought"}}))
 		changed()
 
-		guest := newProxyClient(t, &core.Node{Id: "default.brought", Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.1"))})
+		guest := newProxyClient(t, &core.Node{Id: "default.brought",
+			Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.1"))})
 		guest.Connect(n.conn, true)
 		if got := guest.next(); got != "Cluster localhost:80" {
 			t.Errorf("the guest got %q", got)
@@ -470,7 +495,8 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		guest.end()
 
 		// And the proxy that watched is deleted.
-		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
+		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+			Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
 		agenttest.Do(t, err)
 		for err == nil {
 			_, err = watcher.delta.Recv()
@@ -481,8 +507,9 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestConnectDuringPass: a proxy that comes while a pass is under way is served by the next one, without any change of
-// the store; and one that a defect keeps without a config does not make the loop spin.
+// TestConnectDuringPass: a proxy that comes while a pass is under way is served by the next one,
+// without any change of the store; and one that a defect keeps without a config does not make the
+// loop spin.
 func TestConnectDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")

@@ -25,7 +25,8 @@ import (
 
 func remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
-	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: k}}}); err != nil {
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: k}}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,15 +48,16 @@ func healthServer(t *testing.T) string {
 
 func instance(name, address string) string {
 	host, port, _ := net.SplitHostPort(address)
-	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n  - port: %s\n"+
-		"    tags: {kuma.io/service: greeter, kuma.io/protocol: grpc}\n", name, host, port)
+	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n"+
+		"  - port: %s\n    tags: {kuma.io/service: greeter, kuma.io/protocol: grpc}\n", name, host, port)
 }
 
 const caller = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n" +
 	"  - {port: 80, tags: {kuma.io/service: web}}\n  outbound:\n  - {port: 20001, tags: {kuma.io/service: greeter}}\n"
 
-// TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the agent's socket,
-// calls it, sees an endpoint added and removed, refuses an update that it cannot use and takes the good one after it.
+// TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the
+// agent's socket, calls it, sees an endpoint added and removed, refuses an update that it cannot
+// use and takes the good one after it.
 func TestGRPCClient(t *testing.T) {
 	a := agenttest.RunAgent(t)
 	one, two := healthServer(t), healthServer(t)
@@ -76,7 +78,8 @@ func TestGRPCClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("xds:///greeter", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///greeter", grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,8 @@ func TestGRPCClient(t *testing.T) {
 			got := map[string]bool{}
 			for range 4 * len(want) {
 				var p peer.Peer
-				_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true))
+				_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&p),
+					grpc.WaitForReady(true))
 				if ctx.Err() != nil {
 					t.Fatalf("waiting for %v: %v; the last round was answered by %v", want, ctx.Err(), got)
 				}

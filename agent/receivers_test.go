@@ -40,11 +40,13 @@ func received(t *testing.T, r *agenttest.Running, want ...uint64) {
 	})
 }
 
-// TestReceivers: lines over TCP and over a unix socket are in their files, counted, and there after the end.
+// TestReceivers: lines over TCP and over a unix socket are in their files, counted, and there after
+// the end.
 func TestReceivers(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	r := agenttest.Up(t, dir, agent.Deps{}, `accessLog.receivers=[{name: tcp, address: "127.0.0.1:0", file: tcp/a.log}, {name: local, address: "unix:in.sock", file: local.log, mode: "0600", group: ""}]`)
+	r := agenttest.Up(t, dir, agent.Deps{},
+		`accessLog.receivers=[{name: tcp, address: "127.0.0.1:0", file: tcp/a.log}, {name: local, address: "unix:in.sock", file: local.log, mode: "0600", group: ""}]`)
 	sendLines(t, "tcp", r.Receivers()[0].Address, "one\ntwo\r\nhalf")
 	sendLines(t, "unix", filepath.Join(dir, "run", "in.sock"), "three\n")
 	received(t, r, 3, 1)
@@ -52,13 +54,16 @@ func TestReceivers(t *testing.T) {
 		t.Errorf("the socket: %v, %v", st, err)
 	}
 	_, metrics := r.Request("GET", "http://nearside/metrics", "")
-	for _, want := range []string{`nearside_log_records_total{kind="receiver",receiver="tcp"} 3`, `nearside_log_records_total{kind="receiver",receiver="local"} 1`, `nearside_log_bytes_total{kind="receiver",receiver="tcp"} 13`,
+	for _, want := range []string{`nearside_log_records_total{kind="receiver",receiver="tcp"} 3`,
+		`nearside_log_records_total{kind="receiver",receiver="local"} 1`,
+		`nearside_log_bytes_total{kind="receiver",receiver="tcp"} 13`,
 		"nearside_log_file_bytes 20", `nearside_log_rotations_total{cause="size"} 0`} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("%s is not in /metrics", want)
 		}
 	}
-	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "all lines go where they are to go") {
+	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 ||
+		!strings.Contains(body, "all lines go where they are to go") {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	open, err := net.Dial("tcp", r.Receivers()[0].Address)
@@ -84,18 +89,23 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// TestReceiverThatCannotBeOpened: a directory that is a symbolic link, and a port in use, degrade the agent and do not stop it. Once
-// they are as they should be, lines are received.
+// TestReceiverThatCannotBeOpened: a directory that is a symbolic link, and a port in use, degrade
+// the agent and do not stop it. Once they are as they should be, lines are received.
 func TestReceiverThatCannotBeOpened(t *testing.T) {
 	dir := agenttest.ShortDir(t)
-	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o750), os.Symlink(t.TempDir(), filepath.Join(dir, "logs", "link")))
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o750),
+		os.Symlink(t.TempDir(), filepath.Join(dir, "logs", "link")))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
 	defer taken.Close()
-	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: link/a.log}, {name: b, address: "%s", file: b.log},
+	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(
+		`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: link/a.log}, {name: b, address: "%s", file: b.log},
 		{name: c, address: "127.0.0.2:0", file: c.log, tls: {cert: no, key: no}}]`, taken.Addr()))
 	status, body := r.Request("GET", "http://nearside/readyz?verbose", "")
-	for _, want := range []string{"receiver a: file: ", "link is a symbolic link", "receiver b: address: another process listens on ", "receiver c: tls.cert and tls.key: "} {
+	for _, want := range []string{
+		"receiver a: file: ", "link is a symbolic link", "receiver b: address: another process listens on ",
+		"receiver c: tls.cert and tls.key: ",
+	} {
 		if status != 200 || !strings.Contains(body, want) {
 			t.Errorf("/readyz: %d, %q is not in %s", status, want, body)
 		}
@@ -103,7 +113,9 @@ func TestReceiverThatCannotBeOpened(t *testing.T) {
 	agenttest.Do(t, os.Remove(filepath.Join(dir, "logs", "link")), taken.Close())
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	agenttest.Await(t, "both are received", tick.C, func() bool { return r.Receivers()[0].Health == "" && r.Receivers()[1].Health == "" })
+	agenttest.Await(t, "both are received", tick.C, func() bool {
+		return r.Receivers()[0].Health == "" && r.Receivers()[1].Health == ""
+	})
 	for _, s := range r.Receivers()[:2] {
 		sendLines(t, "tcp", s.Address, "line\n")
 	}

@@ -25,18 +25,20 @@ func certificateOf(t *testing.T, serial int64) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	agenttest.Do(t, err)
-	from := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"logs"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	from := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"logs"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, from, from, &k.PublicKey, k)
 	agenttest.Do(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(k)
 	agenttest.Do(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
-// TestReceiverCertificatesAreReplaced: other files hold for the next connections, those that cannot be used change nothing and are told, and
-// connections that are open go on.
+// TestReceiverCertificatesAreReplaced: other files hold for the next connections, those that cannot
+// be used change nothing and are told, and connections that are open go on.
 func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -50,11 +52,14 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	place("cert", cert)
 	place("key", key)
 	place("ca", firstCA)
-	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: a.log, tls: {cert: %[1]s/cert, key: %[1]s/key, clientCA: %[1]s/ca}}]`, dir))
+	r := agenttest.Up(t, dir, agent.Deps{},
+		fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: a.log, tls: {cert: %[1]s/cert, key: %[1]s/key, clientCA: %[1]s/ca}}]`, dir))
 	dial := func(cert, key []byte) (*tls.Conn, int64, error) {
 		pair, err := tls.X509KeyPair(cert, key)
 		agenttest.Do(t, err)
-		c, err := tls.Dial("tcp", r.Receivers()[0].Address, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}) // #nosec G402 -- the serial is looked at
+		// #nosec G402 -- the serial is looked at
+		c, err := tls.Dial("tcp", r.Receivers()[0].Address,
+			&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
 		if err != nil {
 			return nil, 0, err
 		}
@@ -88,7 +93,8 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	agenttest.Await(t, "it is told", tick.C, func() bool {
-		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") && strings.Contains(r.Receivers()[0].Health, "the certificates before are served on")
+		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") &&
+			strings.Contains(r.Receivers()[0].Health, "the certificates before are served on")
 	})
 	c, serial, err := dial(firstCA, firstKey)
 	agenttest.Do(t, err)

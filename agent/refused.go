@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// How Envoys are asked which connections they have refused, and which lines of their logs they have lost.
+// How Envoys are asked which connections they have refused, and which lines of their logs they have
+// lost.
 const (
 	refusedFor      = 5 * time.Second // what was read is good for so long
 	refusedPatience = time.Second     // Envoys that have not been asked by then are asked the next time
@@ -23,8 +24,8 @@ const (
 	refusedRetry    = time.Minute // after an Envoy did not answer
 )
 
-// refused counts the connections that the Envoys of this node have refused and the writes to logs that have failed there. They
-// are asked when somebody wants to know.
+// refused counts the connections that the Envoys of this node have refused and the writes to logs
+// that have failed there. They are asked when somebody wants to know.
 type refused struct {
 	proxies func() []ads.ProxyStatus
 	ask     func(context.Context, *ads.ProxyStatus) (envoyadmin.Counts, error)
@@ -45,12 +46,14 @@ type refusedBy struct {
 }
 
 func newRefused(proxies func() []ads.ProxyStatus, dir string, log *slog.Logger) *refused {
-	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context, p *ads.ProxyStatus) (envoyadmin.Counts, error) {
+	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context,
+		p *ads.ProxyStatus) (envoyadmin.Counts, error) {
 		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Counts(ctx)
 	}}
 }
 
-// read returns what each connected Envoy has counted, by node id, and the sum of all there have been.
+// read returns what each connected Envoy has counted, by node id, and the sum of all there have
+// been.
 func (r *refused) read() (map[string]envoyadmin.Counts, envoyadmin.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +88,8 @@ func (r *refused) refresh() {
 			due = append(due, p)
 		}
 	}
-	// Those that have answered go first, then those that were asked the longest ago, so that nobody keeps others from being asked.
+	// Those that have answered go first, then those that were asked the longest ago, so that nobody
+	// keeps others from being asked.
 	slices.SortStableFunc(due, func(a, b ads.ProxyStatus) int {
 		x, y := r.of[a.NodeID], r.of[b.NodeID]
 		if x.known != y.known {
@@ -113,7 +117,8 @@ func (r *refused) refresh() {
 		by := r.of[p.NodeID]
 		if errs[i] != nil {
 			if by.retry.IsZero() {
-				r.log.Info("an Envoy does not tell which connections it refuses and which log lines it loses", "node", p.NodeID, "error", errs[i])
+				r.log.Info("an Envoy does not tell which connections it refuses and which log lines it loses",
+					"node", p.NodeID, "error", errs[i])
 			}
 			by.retry = time.Now().Add(refusedRetry)
 		} else {
@@ -135,13 +140,16 @@ func grown(before, now uint64) uint64 {
 }
 
 var refusedDesc = prometheus.NewDesc("nearside_proxy_refused_connections_total",
-	"Connections to destinations outside of the mesh that the Envoys of this node have refused, as far as these tell.", nil, nil)
+	"Connections to destinations outside of the mesh that the Envoys of this node have refused, as far as these tell.",
+	nil, nil)
 
 var (
 	writesFailedDesc = prometheus.NewDesc("nearside_proxy_log_writes_failed_total",
-		"Writes to access logs that have failed in the Envoys of this node, each with the loss of some lines, as far as these tell.", nil, nil)
+		"Writes to access logs that have failed in the Envoys of this node, each with the loss of some lines, "+
+			"as far as these tell.", nil, nil)
 	reopensFailedDesc = prometheus.NewDesc("nearside_proxy_log_reopens_failed_total",
-		"Attempts of the Envoys of this node to open an access log anew in vain, until which its lines are lost, as far as these tell.", nil, nil)
+		"Attempts of the Envoys of this node to open an access log anew in vain, until which its lines are lost, "+
+			"as far as these tell.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -82,7 +82,8 @@ func TestRefusedByMany(t *testing.T) {
 		}
 		good := proxyOf("default.z", 1000)
 		var logs bytes.Buffer
-		r := newRefused(func() []ads.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "", slog.New(slog.NewTextHandler(&logs, nil)))
+		r := newRefused(func() []ads.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "",
+			slog.New(slog.NewTextHandler(&logs, nil)))
 		r.ask = func(_ context.Context, p *ads.ProxyStatus) (envoyadmin.Counts, error) {
 			if p.NodeID == good.NodeID {
 				return envoyadmin.Counts{Refused: 1}, nil

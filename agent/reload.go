@@ -6,8 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Reload reads the config again, says what has changed, lets the live keys take effect and scans the resource
-// directory. A config with faults changes nothing.
+// Reload reads the config again, says what has changed, lets the live keys take effect and scans
+// the resource directory. A config with faults changes nothing.
 func (a *Agent) Reload(o config.LoadOptions) {
 	select {
 	case <-a.ready:

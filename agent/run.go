@@ -28,16 +28,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 )
 
-// Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens a socket, and
-// returns when all of its goroutines have ended, its sockets are gone and the store is closed: nil after ctx ended.
-// Call it once.
+// Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens
+// a socket, and returns when all of its goroutines have ended, its sockets are gone and the store
+// is closed: nil after ctx ended. Call it once.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
 	if a.deps.GCPercent > 0 {
 		memory.Pace(a.deps.GCPercent)
 	}
 	cfg := a.cfg.Load()
-	gids := groups{api: groupID("api.socket.group", cfg.API.Socket.Group, a.log), xds: groupID("xds.socket.group", cfg.XDS.Socket.Group, a.log)}
+	gids := groups{api: groupID("api.socket.group", cfg.API.Socket.Group, a.log),
+		xds: groupID("xds.socket.group", cfg.XDS.Socket.Group, a.log)}
 	if err := checkDirs(cfg); err != nil {
 		return err
 	}
@@ -83,7 +84,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		if h.Salvaged {
 			what = "what could be read of it is in use"
 		}
-		a.notes = append(a.notes, httpapi.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
+		a.notes = append(a.notes, httpapi.Check{Name: "state-file", OK: true, Degraded: true,
+			Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
 	}
 
 	if err := a.openAccess(cfg, gids); err != nil {
@@ -130,7 +132,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	a.addrs.DNS = a.resolver.State().Listen
-	api, err := httpapi.New(a.inspectOptions(cfg, httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
+	api, err := httpapi.New(a.inspectOptions(cfg,
+		httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
 		err = a.openKeeper(cfg)
@@ -142,8 +145,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	a.receivers.Listen(ctx)
 	close(a.ready)
-	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path, "xds", cfg.XDS.Socket.Path,
-		"resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
+	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path,
+		"xds", cfg.XDS.Socket.Path, "resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
 	a.sockets.warn()
 	a.deps.Notify(daemon.SdNotifyReady + "\n" + a.statusLine())
 
@@ -181,8 +184,8 @@ const (
 	pidName   = "nearside.pid"
 )
 
-// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without the others the
-// agent does less and says so.
+// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without
+// the others the agent does less and says so.
 func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 	run := max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket)))
 	if g.api != g.xds {
@@ -204,8 +207,8 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 	}
 }
 
-// locks takes the locks on the state and run directories. On a state directory that takes no file the agent goes on
-// in memory, so that the lock of the run directory must do.
+// locks takes the locks on the state and run directories. On a state directory that takes no file
+// the agent goes on in memory, so that the lock of the run directory must do.
 func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 	for _, l := range []struct {
 		path   string
@@ -219,7 +222,8 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 		case errors.As(err, &taken):
 			return held, err
 		case l.needed:
-			return held, fmt.Errorf("paths.run cannot be used: %w; make %s writable for the agent's user or set paths.run", err, filepath.Dir(l.path))
+			return held, fmt.Errorf("paths.run cannot be used: %w; make %s writable for the agent's user or set paths.run",
+				err, filepath.Dir(l.path))
 		default:
 			a.log.Error("paths.state cannot be written; the agent goes on in memory", "error", err)
 		}
@@ -239,8 +243,9 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 	return rs[0], nil
 }
 
-// handoverTime is how long proxies of this node wait for those of others when the protocol of a service changes: as long as it may
-// take until all agents have the change and their Envoys have answered it.
+// handoverTime is how long proxies of this node wait for those of others when the protocol of a
+// service changes: as long as it may take until all agents have the change and their Envoys have
+// answered it.
 const handoverTime = 5 * time.Second
 
 // build makes the parts that work on the store.
@@ -252,19 +257,23 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err != nil {
 		return err
 	}
-	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed, Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
-	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
+	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed,
+		Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
+	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log,
+		Changed: func() { a.reconciler.Trigger() }})
 	a.xds = ads.NewServer(ads.ServerOptions{
-		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Stored: func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
-		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
-		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
-		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
+		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() },
+		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
+		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed, Registry: a.deps.Metrics,
+		Metadata: metadata.Fields(), Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(),
+		TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
 	a.refused = newRefused(a.xds.Status, envoyDir(cfg), a.log)
 	if err := a.deps.Metrics.Register(a.refused); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	a.host = probe.NewProber(probe.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
+	a.host = probe.NewProber(probe.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run,
+		Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
@@ -275,12 +284,15 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
-		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
-		Room: a.memory.Room, Forgot: a.memory.Freed,
-		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
-		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log, Pool: authorities{a}}),
-		SystemCA:     identity.SystemCA(),
+		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone,
+		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
+		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
+		Now: a.deps.Now, Room: a.memory.Room, Forgot: a.memory.Freed, Problems: a.envoys.Problems,
+		Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() },
+		Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
+		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir),
+			Now: a.deps.Now, Log: a.log, Pool: authorities{a}}),
+		SystemCA: identity.SystemCA(),
 	})
 	if err := a.openResolver(cfg, g); err != nil {
 		return err
@@ -289,13 +301,15 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err != nil {
 		a.log.Warn("the service manager's watchdog is not served: WATCHDOG_USEC or WATCHDOG_PID is no number", "error", err)
 	}
-	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify, timeout: timeout, log: a.log}
+	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify,
+		timeout: timeout, log: a.log}
 	a.nacks = reconcile.NewNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
 	var dirs []directory.Dir
 	for _, d := range cfg.Resources.Dir {
 		dirs = append(dirs, directory.Dir{Path: d.Path, Role: d.Role})
 	}
-	a.dir = directory.New(directory.Options{Dirs: dirs, May: a.roles.CheckRole, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
+	a.dir = directory.New(directory.Options{Dirs: dirs, May: a.roles.CheckRole, Registry: a.registry, Store: a.store,
+		Log: a.log, Now: a.deps.Now})
 	return nil
 }
 
@@ -350,7 +364,8 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 // trimEvery is how often memory is looked after, and who may still have his stream.
 const trimEvery = 5 * time.Second
 
-// maintain gives back memory, ends streams whose tokens have ended, and answers hangups, until ctx ends.
+// maintain gives back memory, ends streams whose tokens have ended, and answers hangups, until ctx
+// ends.
 func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
@@ -369,7 +384,8 @@ func (a *Agent) maintain(ctx context.Context) {
 				a.deps.Notify(status)
 			}
 		case <-a.deps.Hangup:
-			a.deps.Notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=reading the config and the resources again")
+			a.deps.Notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() +
+				"STATUS=reading the config and the resources again")
 			a.Reload(a.deps.Reload)
 			status = a.statusLine()
 			a.deps.Notify(daemon.SdNotifyReady + "\n" + status)

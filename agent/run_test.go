@@ -25,8 +25,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestFileToEnvoy walks the whole way: a file, a proxy that takes its config, a change of the file, a bad file, a
-// restart that sends nothing.
+// TestFileToEnvoy walks the whole way: a file, a proxy that takes its config, a change of the file,
+// a bad file, a restart that sends nothing.
 func TestFileToEnvoy(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")
@@ -43,7 +43,9 @@ func TestFileToEnvoy(t *testing.T) {
 		t.Fatalf("after an outbound was added: %q", got)
 	}
 	agenttest.Write(t, file, "type: [")
-	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool { return strings.Contains(r.Logs.String(), "resource file has faults") })
+	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool {
+		return strings.Contains(r.Logs.String(), "resource file has faults")
+	})
 	st, err := r.Api().Status(t.Context())
 	if err != nil || len(st.Files) != 1 || !st.Files[0].Stale || len(st.Files[0].Faults) == 0 {
 		t.Fatalf("status: %+v %v", st, err)
@@ -66,7 +68,8 @@ func TestFileToEnvoy(t *testing.T) {
 func TestEnvoyBringsItsDataplane(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("default"))
-	node := &core.Node{Id: "default.web", Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "web", "10.0.0.1"))}
+	node := &core.Node{Id: "default.web",
+		Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "web", "10.0.0.1"))}
 	if got := agenttest.Next(t, r.Ask(node, nil), map[string]string{}); got != "localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
@@ -78,13 +81,15 @@ func TestEnvoyBringsItsDataplane(t *testing.T) {
 		t.Errorf("a node with the Dataplane of another: %v", err)
 	}
 	// Over the API it is read-only.
-	if _, err := r.Api().Apply(t.Context(), []byte(agenttest.DataplaneText("default", "web", "10.0.0.9")), false); err == nil || !strings.Contains(err.Error(), "envoy:default.web") {
+	if _, err := r.Api().Apply(t.Context(), []byte(agenttest.DataplaneText("default", "web", "10.0.0.9")),
+		false); err == nil || !strings.Contains(err.Error(), "envoy:default.web") {
 		t.Errorf("the API changes the Dataplane of an Envoy: %v", err)
 	}
 }
 
 func TestTwoAgentsInOneProcess(t *testing.T) {
-	a, b := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0", "xds.tcp=127.0.0.1:0"), agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	a, b := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0", "xds.tcp=127.0.0.1:0"),
+		agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, a.Store(), agenttest.Meshes("a"))
 	agenttest.ByAPI(t, b.Store(), agenttest.Meshes("b"))
 	if agenttest.Held(a.Store()) != "a@api" || agenttest.Held(b.Store()) != "b@api" {
@@ -117,7 +122,8 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		}
 	}
 	// The first is unharmed.
-	if _, err := client.New(filepath.Join(dir, "run", "nearside.sock"), agenttest.Patience).Status(t.Context()); err != nil {
+	if _, err := client.New(filepath.Join(dir, "run", "nearside.sock"), agenttest.Patience).
+		Status(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -133,12 +139,15 @@ func TestSockets(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	agenttest.Do(t, l.Close())
 
-	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", "xds.socket.mode=0666", fmt.Sprintf("api.socket.group=%d", os.Getegid()))
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", "xds.socket.mode=0666",
+		fmt.Sprintf("api.socket.group=%d", os.Getegid()))
 	if _, err := r.Api().Status(t.Context()); err != nil {
 		t.Errorf("through the socket that replaced a stale one: %v", err)
 	}
-	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666, filepath.Join(dir, "run/sub"): 0o751,
-		filepath.Join(dir, "run/sub/envoy"): 0o711, filepath.Join(dir, "run/sub/envoy", fmt.Sprint(os.Geteuid())): 0o700, filepath.Join(dir, "state"): 0o700} {
+	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666,
+		filepath.Join(dir, "run/sub"):       0o751,
+		filepath.Join(dir, "run/sub/envoy"): 0o711, filepath.Join(dir, "run/sub/envoy", fmt.Sprint(os.Geteuid())): 0o700,
+		filepath.Join(dir, "state"): 0o700} {
 		st, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +179,8 @@ func TestNewRefusesLongSocketPath(t *testing.T) {
 	}
 }
 
-// TestStopDuringWrites ends the agent while clients write; what was acknowledged is there after a restart.
+// TestStopDuringWrites ends the agent while clients write; what was acknowledged is there after a
+// restart.
 func TestStopDuringWrites(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -292,7 +302,8 @@ func TestStateCannotBeWritten(t *testing.T) {
 func TestDamagedState(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "state"), 0o700), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "state", "nearside.db"), []byte(strings.Repeat("garbage ", 10_000)), 0o600))
+	agenttest.Do(t,
+		os.WriteFile(filepath.Join(dir, "state", "nearside.db"), []byte(strings.Repeat("garbage ", 10_000)), 0o600))
 	agenttest.Write(t, filepath.Join(dir, "resources", "a.yaml"), agenttest.Meshes("a"))
 	r := agenttest.Up(t, dir, agent.Deps{})
 	if got := agenttest.Held(r.Store()); got != "a@a.yaml" {
@@ -318,7 +329,8 @@ func TestToken(t *testing.T) {
 	agenttest.WriteSecret(t, token, "0123456789abcdef\n")
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
 		agenttest.Do(t, os.Chmod(token, mode))
-		if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, fmt.Sprintf("%s has the mode %#o", token, mode)) || !strings.Contains(got, "chmod 0600") {
+		if got := agenttest.Refused(t, dir, set...); !strings.Contains(got,
+			fmt.Sprintf("%s has the mode %#o", token, mode)) || !strings.Contains(got, "chmod 0600") {
 			t.Errorf("with the mode %#o: %s", mode, got)
 		}
 	}
@@ -326,7 +338,8 @@ func TestToken(t *testing.T) {
 	agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
-// TestNotifyReload: a reload is told with the time of its begin, and that it is over, as systemd wants it of Type=notify-reload.
+// TestNotifyReload: a reload is told with the time of its begin, and that it is over, as systemd
+// wants it of Type=notify-reload.
 func TestNotifyReload(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	hup, said := make(chan os.Signal), make(chan string, 16)
@@ -344,13 +357,16 @@ func TestNotifyReload(t *testing.T) {
 func TestNotify(t *testing.T) {
 	var mu sync.Mutex
 	var said []string
-	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
+	r := agenttest.Up(t, agenttest.ShortDir(t),
+		agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
 	// READY is said once the sockets are open and before anything else goes on.
 	agenttest.Do(t, r.Stop())
-	if len(said) != 2 || !strings.HasPrefix(said[0], "READY=1\nSTATUS=no proxy is connected; ") || !strings.HasPrefix(said[1], "STOPPING=1\nSTATUS=") {
+	if len(said) != 2 || !strings.HasPrefix(said[0], "READY=1\nSTATUS=no proxy is connected; ") ||
+		!strings.HasPrefix(said[1], "STOPPING=1\nSTATUS=") {
 		t.Errorf("said %q", said)
 	}
-	if _, err := r.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}}); !errors.Is(err, store.ErrClosed) {
+	if _, err := r.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}}); !errors.Is(err,
+		store.ErrClosed) {
 		t.Errorf("the store after the end: %v", err)
 	}
 }

@@ -14,14 +14,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestShadowGoesLive stores shadow policies while a proxy is connected: it hears nothing. Then their label goes, in one
-// write: the proxy is sent what the diff had announced, byte by byte, in one response for each type, and nothing more.
+// TestShadowGoesLive stores shadow policies while a proxy is connected: it hears nothing. Then
+// their label goes, in one write: the proxy is sent what the diff had announced, byte by byte, in
+// one response for each type, and nothing more.
 func TestShadowGoesLive(t *testing.T) {
 	a := agenttest.RunAgent(t)
-	const web = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.9.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}\n" +
+	const web = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.9.0.1\n  inbound:\n" +
+		"  - {port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}\n" +
 		"  outbound:\n  - {port: 20001, tags: {kuma.io/service: svc-1}}\n  - {port: 20002, tags: {kuma.io/service: svc-2}}\n"
 	agenttest.Apply(t, a, "type: Mesh\nname: default\n"+endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2")+web+
-		"---\n{type: Timeout, mesh: default, name: old, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 7s}}\n")
+		"---\n{type: Timeout, mesh: default, name: old, sources: [{match: {kuma.io/service: '*'}}], "+
+		"destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 7s}}\n")
 
 	names := make(chan string, 100)
 	c := newDeltaClient(t.Context(), t, a.Addrs().XDS, "default.web", func(r *discoveryv3.Resource) {
@@ -42,8 +45,9 @@ func TestShadowGoesLive(t *testing.T) {
 	take(8) // three clusters, two load assignments, three listeners
 
 	policies := func(label string) string {
-		return fmt.Sprintf("{type: MeshTimeout, mesh: default, name: new, %[1]sspec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 9s}}]}}\n---\n"+
-			"{type: MeshCircuitBreaker, mesh: default, name: new, %[1]sspec: {to: [{targetRef: {kind: MeshService, name: svc-2}, default: {connectionLimits: {maxConnections: 7}}}]}}", label)
+		return fmt.Sprintf("{type: MeshTimeout, mesh: default, name: new, %[1]sspec: {to: [{targetRef: {kind: Mesh}, "+
+			"default: {connectionTimeout: 9s}}]}}\n---\n{type: MeshCircuitBreaker, mesh: default, name: new, %[1]sspec: "+
+			"{to: [{targetRef: {kind: MeshService, name: svc-2}, default: {connectionLimits: {maxConnections: 7}}}]}}", label)
 	}
 	before := c.sent.Load()
 	agenttest.Apply(t, a, policies("labels: {kuma.io/effect: shadow}, "))
@@ -81,9 +85,11 @@ func TestShadowGoesLive(t *testing.T) {
 
 	before = c.sent.Load()
 	agenttest.Apply(t, a, policies(""))
-	// A cluster that changes waits for its endpoints (Envoy: cluster warming), which are sent with it; they are the same.
-	// This client asks for no routes.
-	announced = slices.DeleteFunc(announced, func(name string) bool { return strings.HasPrefix(name, "RouteConfiguration ") })
+	// A cluster that changes waits for its endpoints (Envoy: cluster warming), which are sent with it;
+	// they are the same. This client asks for no routes.
+	announced = slices.DeleteFunc(announced, func(name string) bool {
+		return strings.HasPrefix(name, "RouteConfiguration ")
+	})
 	want := slices.Concat(announced, []string{"ClusterLoadAssignment svc-1", "ClusterLoadAssignment svc-2"})
 	slices.Sort(want)
 	if diff := cmp.Diff(want, take(len(want))); diff != "" {

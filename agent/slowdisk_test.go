@@ -17,8 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestDeliveryWhileDiskStalls has the disk stall altogether, with a write over the API that waits for it: a saved file and
-// the Dataplane of an Envoy are delivered all the same, and the write is seen when it is on disk.
+// TestDeliveryWhileDiskStalls has the disk stall altogether, with a write over the API that waits
+// for it: a saved file and the Dataplane of an Envoy are delivered all the same, and the write is
+// seen when it is on disk.
 func TestDeliveryWhileDiskStalls(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")
@@ -53,8 +54,10 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 		t.Errorf("after the file was saved: %q", got)
 	}
 	// Of a service that there is: the address of a new one is on disk before a proxy hears of it.
-	own := agenttest.Metadata(t, strings.Replace(agenttest.DataplaneText("default", "own", "10.0.0.7"), `"kuma.io/service": "own"`, `"kuma.io/service": "web"`, 1))
-	if got := agenttest.Next(t, r.Ask(&core.Node{Id: "default.own", Metadata: own}, nil), map[string]string{}); got != "localhost:80" {
+	own := agenttest.Metadata(t, strings.Replace(agenttest.DataplaneText("default", "own", "10.0.0.7"),
+		`"kuma.io/service": "own"`, `"kuma.io/service": "web"`, 1))
+	if got := agenttest.Next(t, r.Ask(&core.Node{Id: "default.own", Metadata: own}, nil),
+		map[string]string{}); got != "localhost:80" {
 		t.Errorf("clusters of an Envoy that brings its Dataplane: %q", got)
 	}
 	st, err := r.Api().Status(t.Context())
@@ -76,8 +79,9 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	agenttest.Do(t, r.Stop())
 }
 
-// TestNewServiceWhileDiskStalls has the disk stall while a service comes that has no virtual address yet. Everything else is delivered meanwhile,
-// nobody hears of an address that is not on disk, and it is given when it is.
+// TestNewServiceWhileDiskStalls has the disk stall while a service comes that has no virtual
+// address yet. Everything else is delivered meanwhile, nobody hears of an address that is not on
+// disk, and it is given when it is.
 func TestNewServiceWhileDiskStalls(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")

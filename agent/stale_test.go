@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestReturnsToEditedDataplane: an Envoy that comes back with another Dataplane in its metadata is first served by that one,
-// also while the one of before is still in the store.
+// TestReturnsToEditedDataplane: an Envoy that comes back with another Dataplane in its metadata is
+// first served by that one, also while the one of before is still in the store.
 func TestReturnsToEditedDataplane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
@@ -34,7 +34,8 @@ func TestReturnsToEditedDataplane(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		// While a stream is open, a second one brings another: as an Envoy that restarts beside the old one.
+		// While a stream is open, a second one brings another: as an Envoy that restarts beside the old
+		// one.
 		first := newProxyClient(t, &core.Node{Id: "default.web", Metadata: agenttest.Metadata(t, web("82"))})
 		first.Connect(n.conn, true)
 		first.next()
@@ -48,11 +49,13 @@ func TestReturnsToEditedDataplane(t *testing.T) {
 	})
 }
 
-// TestReturnsAfterDelete: an Envoy whose Dataplane was deleted while it was away is sent nothing when it comes back at once.
+// TestReturnsAfterDelete: an Envoy whose Dataplane was deleted while it was away is sent nothing
+// when it comes back at once.
 func TestReturnsAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
-		agenttest.ByAPI(t, n.store, agenttest.Meshes("default")+"\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+		agenttest.ByAPI(t, n.store,
+			agenttest.Meshes("default")+"\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
 		p := newProxyClient(t, &core.Node{Id: "default.web"})
 		p.Connect(n.conn, true)
 		if got := p.next(); got != "Cluster localhost:80" {
@@ -60,7 +63,8 @@ func TestReturnsAfterDelete(t *testing.T) {
 		}
 		p.end()
 		synctest.Wait()
-		_, err := n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.WebKey}}})
+		_, err := n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+			Ops: []store.Op{{Delete: agenttest.WebKey}}})
 		agenttest.Do(t, err)
 		back := newProxyClient(t, &core.Node{Id: "default.web"})
 		back.Connect(n.conn, true)

@@ -49,8 +49,9 @@ func (s *bystander) report(b *testing.B, what string) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkStorm has 300 proxies with 1,000 services each come to an agent at once: to one that has just started (cold), and to one to
-// which one of them is connected, whose changes are measured meanwhile. tenth is cold on a tenth of a core, with 50 proxies.
+// BenchmarkStorm has 300 proxies with 1,000 services each come to an agent at once: to one that has
+// just started (cold), and to one to which one of them is connected, whose changes are measured
+// meanwhile. tenth is cold on a tenth of a core, with 50 proxies.
 func BenchmarkStorm(b *testing.B) {
 	const services, proxies = benchServices, 300
 	b.Run("cold", func(b *testing.B) { cold(b, services, proxies, nil) })
@@ -107,8 +108,9 @@ func cold(b *testing.B, services, proxies int, group *controlGroup) {
 	}
 }
 
-// BenchmarkPolicyEdit edits a policy about all outbounds of 20 proxies with 1,000 services each, over the API and in a file, and reports
-// the processor time of the agent and the time until the last proxy has all that changes. "one" is about a single service.
+// BenchmarkPolicyEdit edits a policy about all outbounds of 20 proxies with 1,000 services each,
+// over the API and in a file, and reports the processor time of the agent and the time until the
+// last proxy has all that changes. "one" is about a single service.
 func BenchmarkPolicyEdit(b *testing.B) {
 	const services, proxies = benchServices, 20
 	for _, to := range []string{"all", "one"} {
@@ -165,8 +167,9 @@ func BenchmarkPolicyEdit(b *testing.B) {
 	}
 }
 
-// BenchmarkLast changes one endpoint in a mesh of 1,000 services over the API, and reports how long it takes until the last of 50 and
-// of 300 connected proxies has it. The agent is a process of its own; it and the clients share the machine.
+// BenchmarkLast changes one endpoint in a mesh of 1,000 services over the API, and reports how long
+// it takes until the last of 50 and of 300 connected proxies has it. The agent is a process of its
+// own; it and the clients share the machine.
 func BenchmarkLast(b *testing.B) {
 	const services = benchServices
 	for _, proxies := range []int{50, 300} {

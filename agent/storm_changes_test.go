@@ -30,7 +30,8 @@ type lastWord struct {
 }
 
 func newLastWord(things int) *lastWord {
-	return &lastWord{wants: make([][]byte, things), has: map[int][]bool{}, updates: map[int]int{}, met: make(chan struct{}, 1)}
+	return &lastWord{wants: make([][]byte, things), has: map[int][]bool{}, updates: map[int]int{},
+		met: make(chan struct{}, 1)}
 }
 
 // expect has all clients be without the text that is the last word about a thing from now on.
@@ -61,7 +62,8 @@ func (l *lastWord) note(k int, response []byte) {
 	}
 }
 
-// await waits until n clients have the last word about everything, and returns how many responses the least and the most of them took.
+// await waits until n clients have the last word about everything, and returns how many responses
+// the least and the most of them took.
 func (l *lastWord) await(t *testing.T, n int) (least, most int) {
 	t.Helper()
 	late := time.After(stormPatience)
@@ -113,13 +115,15 @@ func deaf(t *testing.T, a *stormAgent, from, to int) {
 		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 		agenttest.Do(t, err)
 		for _, typeURL := range []string{draft.TypeCluster, draft.TypeListener} {
-			agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"*"}}))
+			agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprintf("default.web-%d", k),
+				UserAgentName: "envoy"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"*"}}))
 		}
 	}
 }
 
-// TestStormOfChanges saves many files in a second, changes endpoints without an end, and has a policy flap, while some clients do not read.
-// The work is bounded: several changes come together where they come faster than they are made. No proxy starves, and all end with the last state.
+// TestStormOfChanges saves many files in a second, changes endpoints without an end, and has a
+// policy flap, while some clients do not read. The work is bounded: several changes come together
+// where they come faster than they are made. No proxy starves, and all end with the last state.
 func TestStormOfChanges(t *testing.T) {
 	services, proxies, files, changes, flaps := 20, 8, 20, 100, 4
 	if os.Getenv("STORM") == "full" {
@@ -159,10 +163,12 @@ func TestStormOfChanges(t *testing.T) {
 		changed := time.Since(began)
 		least, most := l.await(t, proxies)
 		all := time.Since(began)
-		t.Logf("%s in %s: all have the last state %s later, after %d passes, %.1f s of processor time; each has got %d to %d responses",
-			what, changed.Round(time.Millisecond), (all - changed).Round(time.Millisecond), a.passes()-passes, (a.cpu() - spent).Seconds(), least, most)
+		t.Logf("%s in %s: all have the last state %s later, after %d passes, %.1f s of processor time; "+
+			"each has got %d to %d responses", what, changed.Round(time.Millisecond), (all - changed).Round(time.Millisecond),
+			a.passes()-passes, (a.cpu() - spent).Seconds(), least, most)
 		// Those that do not read are ended after a while, and nobody else.
-		if n, lines := a.refused(); c.refusals.Load() > 0 || n > a.metric(`nearside_xds_streams_refused_total{reason="stuck"}`) || n > 5 {
+		if n, lines := a.refused(); c.refusals.Load() > 0 ||
+			n > a.metric(`nearside_xds_streams_refused_total{reason="stuck"}`) || n > 5 {
 			t.Errorf("%d streams were ended by the agent, the last since %s\n%s", n, c.reason(), lines)
 		}
 	}
@@ -170,7 +176,8 @@ func TestStormOfChanges(t *testing.T) {
 	mark()
 	l := begin(draft.TypeEndpoint, files)
 	save := func(name, text string) {
-		agenttest.Do(t, os.WriteFile(filepath.Join(a.dir, "new"), []byte(text), 0o644), os.Rename(filepath.Join(a.dir, "new"), filepath.Join(a.dir, "resources", name)))
+		agenttest.Do(t, os.WriteFile(filepath.Join(a.dir, "new"), []byte(text), 0o644),
+			os.Rename(filepath.Join(a.dir, "new"), filepath.Join(a.dir, "resources", name)))
 	}
 	tick := time.NewTicker(time.Second / time.Duration(files))
 	defer tick.Stop()
@@ -190,7 +197,8 @@ func TestStormOfChanges(t *testing.T) {
 	for n := range changes {
 		address := fmt.Sprintf("10.102.%d.%d", n/250, n%250+1)
 		if n >= changes-moved {
-			l.expect(n%moved, append([]byte(address), 0x18)) // and the field behind it, since one address begins as another one does
+			// and the field behind it, since one address begins as another one does
+			l.expect(n%moved, append([]byte(address), 0x18))
 		}
 		if n%100 == 99 && n < changes-moved { // some over the API, where each waits for the check
 			a.ask(http.MethodPost, "/v1/apply", endpoint(n%moved, 4, address))
@@ -211,7 +219,8 @@ func TestStormOfChanges(t *testing.T) {
 			seconds = 104
 			l.expect(0, []byte{0x22, 0x02, 0x08, 104}) // connect_timeout
 		}
-		a.ask(http.MethodPost, "/v1/apply", fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"flaps","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, seconds))
+		a.ask(http.MethodPost, "/v1/apply",
+			fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"flaps","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, seconds))
 		<-flap.C
 	}
 	say(fmt.Sprintf("%d forms of a policy", flaps), l)

@@ -36,7 +36,8 @@ import (
 // stormEnv names the directory of the agent that a test binary is.
 const stormEnv = "NEARSIDE_TEST_STORM_AGENT"
 
-// stormMain runs an agent in the process that [startStormAgent] starts, and returns whether this is one.
+// stormMain runs an agent in the process that [startStormAgent] starts, and returns whether this is
+// one.
 func stormMain() bool {
 	dir := os.Getenv(stormEnv)
 	if dir == "" {
@@ -48,7 +49,8 @@ func stormMain() bool {
 		os.Exit(1)
 	}
 	deps := agent.Deps{Notify: func(string) {}, GCPercent: 40} // as the program has it, which see
-	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil && os.Getenv(stormEnv+"_LIMITED") != "" {
+	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil &&
+		os.Getenv(stormEnv+"_LIMITED") != "" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -65,8 +67,8 @@ func stormMain() bool {
 	return true
 }
 
-// stormAgent is an agent in a process of its own, so that its processor time can be told from that of its clients, bounded, and
-// the process be killed.
+// stormAgent is an agent in a process of its own, so that its processor time can be told from that
+// of its clients, bounded, and the process be killed.
 type stormAgent struct {
 	t   testing.TB
 	dir string
@@ -74,7 +76,8 @@ type stormAgent struct {
 	log *agenttest.Logs
 }
 
-// newStormAgent prepares one with a mesh of services and proxies that reach all of them. STORM_BINARY is another build to take.
+// newStormAgent prepares one with a mesh of services and proxies that reach all of them.
+// STORM_BINARY is another build to take.
 func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 	t.Helper()
 	a := newEmptyStormAgent(t)
@@ -84,8 +87,10 @@ func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 		outbound = append(outbound, fmt.Sprintf(`{"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`, 20000+i, i))
 	}
 	for k := range proxies {
-		a.write(fmt.Sprintf("web-%d.yaml", k), fmt.Sprintf(`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.%d.%d",`+
-			`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k, k/250, k%250+1, strings.Join(outbound, ",")))
+		a.write(fmt.Sprintf("web-%d.yaml", k),
+			fmt.Sprintf(`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.%d.%d",`+
+				`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k,
+				k/250, k%250+1, strings.Join(outbound, ",")))
 	}
 	return a
 }
@@ -109,7 +114,8 @@ func (a *stormAgent) start(group *controlGroup, env ...string) {
 	a.t.Helper()
 	if binary := os.Getenv("STORM_BINARY"); binary != "" {
 		a.cmd = exec.Command(binary, "run")
-		for _, set := range []string{"paths.run=" + filepath.Join(a.dir, "run"), "paths.state=" + filepath.Join(a.dir, "state"), "paths.logs=" + filepath.Join(a.dir, "logs"),
+		for _, set := range []string{"paths.run=" + filepath.Join(a.dir, "run"),
+			"paths.state=" + filepath.Join(a.dir, "state"), "paths.logs=" + filepath.Join(a.dir, "logs"),
 			"resources.dir=" + filepath.Join(a.dir, "resources"), "dns.listen=", "api.socket.group=", "xds.socket.group="} {
 			a.cmd.Args = append(a.cmd.Args, "--set", set)
 		}
@@ -120,7 +126,8 @@ func (a *stormAgent) start(group *controlGroup, env ...string) {
 		a.cmd.Env = append(os.Environ(), append(env, stormEnv+"="+a.dir)...)
 	}
 	if group != nil { // from its first instruction on
-		a.cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(group.dir, "cgroup.procs")}, a.cmd.Args...)
+		a.cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(group.dir, "cgroup.procs")},
+			a.cmd.Args...)
 		a.cmd.Path = "/bin/sh"
 	}
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
@@ -150,7 +157,8 @@ func (a *stormAgent) cpu() time.Duration {
 // ask makes a request of the API until the agent answers.
 func (a *stormAgent) ask(method, path, body string) string {
 	a.t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", a.socket("nearside.sock"))
 	}}, Timeout: 2 * time.Minute}
@@ -176,8 +184,8 @@ func (a *stormAgent) ask(method, path, body string) string {
 	}
 }
 
-// profile writes what the agent does with its processor time for some seconds to the file that STORM_PROFILE names, if any. It does not wait;
-// the benchmark does, when it ends.
+// profile writes what the agent does with its processor time for some seconds to the file that
+// STORM_PROFILE names, if any. It does not wait; the benchmark does, when it ends.
 func (a *stormAgent) profile(seconds int) {
 	file := os.Getenv("STORM_PROFILE")
 	if file == "" {
@@ -206,7 +214,8 @@ func (a *stormAgent) refused() (total int, lines string) {
 	return total, lines
 }
 
-// stormCodec decodes of responses what a [stormClient] looks at, since hundreds of clients share the machine with the agent.
+// stormCodec decodes of responses what a [stormClient] looks at, since hundreds of clients share
+// the machine with the agent.
 type stormCodec struct{}
 
 func (stormCodec) Name() string { return "proto" }
@@ -273,8 +282,8 @@ type stormResponse struct {
 // keepsResponses has responses be kept as they are, for tests that look at what stands in them.
 var keepsResponses atomic.Bool
 
-// crowdOfClients are delta clients that subscribe to everything as Envoy does, acknowledge everything, and come back when
-// their stream ends.
+// crowdOfClients are delta clients that subscribe to everything as Envoy does, acknowledge
+// everything, and come back when their stream ends.
 type crowdOfClients struct {
 	t        testing.TB
 	socket   string
@@ -293,7 +302,8 @@ type crowdOfClients struct {
 
 func newCrowdOfClients(t testing.TB, a *stormAgent, services, most int) *crowdOfClients {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowdOfClients{t: t, cancel: cancel, socket: a.socket("xds.sock"), want: 2*services + 1, full: make(chan int64, 100*most), ctx: ctx, got: func(int, string, []string) {}}
+	c := &crowdOfClients{t: t, cancel: cancel, socket: a.socket("xds.sock"), want: 2*services + 1,
+		full: make(chan int64, 100*most), ctx: ctx, got: func(int, string, []string) {}}
 	t.Cleanup(func() { cancel(); c.wg.Wait() })
 	return c
 }
@@ -329,7 +339,8 @@ func (c *crowdOfClients) run(k int) error {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	str, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName)
+	str, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName)
 	if err != nil {
 		return err
 	}
@@ -341,7 +352,8 @@ func (c *crowdOfClients) run(k int) error {
 		return nil
 	}
 	for _, t := range []string{draft.TypeCluster, draft.TypeListener} {
-		if err := send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+		if err := send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t,
+			ResourceNamesSubscribe: []string{"*"}}); err != nil {
 			return err
 		}
 	}
@@ -371,7 +383,8 @@ func (c *crowdOfClients) run(k int) error {
 					names = append(names, name)
 				}
 			}
-			if err := send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: names}); err != nil {
+			if err := send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint,
+				ResourceNamesSubscribe: names}); err != nil {
 				return err
 			}
 		default:
@@ -395,7 +408,8 @@ func (c *crowdOfClients) await(n int, patience time.Duration) {
 				n--
 			}
 		case <-late:
-			c.t.Fatalf("after %s only %d clients have everything; %d were refused, the last since %s", patience, c.served.Load(), c.refusals.Load(), c.reason())
+			c.t.Fatalf("after %s only %d clients have everything; %d were refused, the last since %s",
+				patience, c.served.Load(), c.refusals.Load(), c.reason())
 		}
 	}
 }

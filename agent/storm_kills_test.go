@@ -22,8 +22,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// dieAt has this process kill itself at the nth time that it comes to a step, given as STEP:N; "" is never. Steps are those of a pass and of what comes
-// before it: a config is made or checked, before and after, and a transaction of the state file ends.
+// dieAt has this process kill itself at the nth time that it comes to a step, given as STEP:N; ""
+// is never. Steps are those of a pass and of what comes before it: a config is made or checked,
+// before and after, and a transaction of the state file ends.
 func dieAt(where string, deps *agent.Deps) {
 	at, count, _ := strings.Cut(where, ":")
 	n, _ := strconv.ParseInt(count, 10, 64)
@@ -56,7 +57,8 @@ func dieAt(where string, deps *agent.Deps) {
 // try makes a write and reports whether it was acknowledged: the agent may die meanwhile.
 func (a *stormAgent) try(method, path, body string) bool {
 	a.t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", a.socket("nearside.sock"))
 	}}, Timeout: stormPatience}
@@ -88,9 +90,10 @@ func (a *stormAgent) alive(died <-chan struct{}) bool {
 	}
 }
 
-// TestStormOfDeaths has the agent killed at each step of its passes and of its writes, in turn at its first and at later ones, and at moments of no
-// kind. Meanwhile a policy is written and the one before it deleted. In the end all proxies have everything, and in force is what was
-// acknowledged: the policy that was written last, or the one whose write was cut off, and none that was deleted.
+// TestStormOfDeaths has the agent killed at each step of its passes and of its writes, in turn at
+// its first and at later ones, and at moments of no kind. Meanwhile a policy is written and the one
+// before it deleted. In the end all proxies have everything, and in force is what was acknowledged:
+// the policy that was written last, or the one whose write was cut off, and none that was deleted.
 func TestStormOfDeaths(t *testing.T) {
 	services, proxies, counts, moments := 5, 5, []int{1, 4}, 2
 	if os.Getenv("STORM") == "full" {

@@ -16,16 +16,18 @@ import (
 
 // metric is the value of a metric without labels, or the sum over them.
 func (a *stormAgent) metric(name string) (sum int) {
-	for _, m := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:{.*})? (.*)$`).FindAllStringSubmatch(a.ask(http.MethodGet, "/metrics", ""), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:{.*})? (.*)$`).
+		FindAllStringSubmatch(a.ask(http.MethodGet, "/metrics", ""), -1) {
 		v, _ := strconv.ParseFloat(m[1], 64)
 		sum += int(v)
 	}
 	return sum
 }
 
-// TestStormOfMemory gives an agent 256 MiB in all, for 280 proxies that reach 1,000 services by 20 policies and need more. As many as fit are
-// served and stay so through changes of all they have; the others are refused with what to do, and served when there is memory again. The
-// kernel ends nobody.
+// TestStormOfMemory gives an agent 256 MiB in all, for 280 proxies that reach 1,000 services by 20
+// policies and need more. As many as fit are served and stay so through changes of all they have;
+// the others are refused with what to do, and served when there is memory again. The kernel ends
+// nobody.
 func TestStormOfMemory(t *testing.T) {
 	if os.Getenv("STORM") != "full" {
 		t.Skip("this takes a minute or two: STORM=full runs it. TestMemoryIsShort is the same with figures that are made up")
@@ -33,7 +35,8 @@ func TestStormOfMemory(t *testing.T) {
 	const proxies = 280
 	group := newMemoryGroup(t, 256<<20)
 	a := newEmptyStormAgent(t)
-	agenttest.Do(t, os.WriteFile(a.dir+"/resources/all.yaml", []byte(memoryMesh(proxies, true, true)+benchPolicies(20)), 0o644))
+	agenttest.Do(t,
+		os.WriteFile(a.dir+"/resources/all.yaml", []byte(memoryMesh(proxies, true, true)+benchPolicies(20)), 0o644))
 	a.start(group, stormEnv+"_LIMITED=1")
 	a.ask(http.MethodGet, "/readyz", "")
 	first, second := newCrowdOfClients(t, a, 1000, proxies), newCrowdOfClients(t, a, 1000, proxies)
@@ -49,8 +52,9 @@ func TestStormOfMemory(t *testing.T) {
 	second.connect(proxies/2, proxies)
 	say := func(when string) (served, refused int) {
 		served, refused = int(first.served.Load()+second.served.Load()), a.metric("nearside_memory_refused_proxies")
-		t.Logf("%s: %d served, %d refused, %d MiB in use of %d, %d at most in the group with the cache of files, caches given up %d times", when, served, refused,
-			a.metric("nearside_memory_in_use_bytes")>>20, a.metric("nearside_memory_limit_bytes")>>20, peak(group)>>20, a.metric("nearside_memory_sheds_total"))
+		t.Logf("%s: %d served, %d refused, %d MiB in use of %d, %d at most in the group with the cache of files, "+
+			"caches given up %d times", when, served, refused, a.metric("nearside_memory_in_use_bytes")>>20,
+			a.metric("nearside_memory_limit_bytes")>>20, peak(group)>>20, a.metric("nearside_memory_sheds_total"))
 		return served, refused
 	}
 	// until says when something has come true and stays so for a while.
@@ -80,7 +84,8 @@ func TestStormOfMemory(t *testing.T) {
 			t.Errorf("who is refused is not told %q: %s", part, second.reason())
 		}
 	}
-	if text := a.ask(http.MethodGet, "/v1/status", ""); !strings.Contains(text, "it is not served: the agent has no memory for more proxies") {
+	if text := a.ask(http.MethodGet, "/v1/status", ""); !strings.Contains(text,
+		"it is not served: the agent has no memory for more proxies") {
 		t.Errorf("the status does not say so: %s", text)
 	}
 

@@ -35,12 +35,14 @@ func (c *crowdOfClients) nobodyRefused(a *stormAgent) {
 	c.t.Helper()
 	n, lines := a.refused()
 	if n > 0 || c.refusals.Load() > 0 {
-		c.t.Errorf("%d streams were ended by the agent, and %d clients refused, the last since: %s\n%s", n, c.refusals.Load(), c.reason(), lines)
+		c.t.Errorf("%d streams were ended by the agent, and %d clients refused, the last since: %s\n%s",
+			n, c.refusals.Load(), c.reason(), lines)
 	}
 }
 
-// TestStorm has many clients connect at once. Meanwhile changes reach one that is connected already, in the end all have everything, and no
-// stream is refused. Streams that come and go at once leave nothing behind.
+// TestStorm has many clients connect at once. Meanwhile changes reach one that is connected
+// already, in the end all have everything, and no stream is refused. Streams that come and go at
+// once leave nothing behind.
 func TestStorm(t *testing.T) {
 	services, proxies, hasty, _ := stormSize()
 	a := newStormAgent(t, services, proxies)
@@ -87,13 +89,15 @@ func TestStorm(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err == nil {
-				_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprintf("default.web-%d", i%proxies), UserAgentName: "envoy"}, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}})
+				_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprintf("default.web-%d", i%proxies),
+					UserAgentName: "envoy"}, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}})
 			}
 		})
 	}
 	wg.Wait()
 	change()
-	if !strings.Contains(a.ask(http.MethodGet, "/metrics", ""), fmt.Sprintf("nearside_xds_connected_proxies %d\n", proxies)) {
+	if !strings.Contains(a.ask(http.MethodGet, "/metrics", ""),
+		fmt.Sprintf("nearside_xds_connected_proxies %d\n", proxies)) {
 		t.Errorf("not all %d proxies are connected any more", proxies)
 	}
 }
@@ -114,7 +118,8 @@ func TestStormUnderQuota(t *testing.T) {
 	c.nobodyRefused(a)
 }
 
-// TestStormOnStalledDisk has each transaction of the disk stall. What files say is served and changed meanwhile.
+// TestStormOnStalledDisk has each transaction of the disk stall. What files say is served and
+// changed meanwhile.
 func TestStormOnStalledDisk(t *testing.T) {
 	services, proxies, _, stall := stormSize()
 	proxies = min(proxies, 50)
@@ -140,8 +145,8 @@ func TestStormOnStalledDisk(t *testing.T) {
 	c.nobodyRefused(a)
 }
 
-// TestStormOfKills kills the agent at different places of its start and of the storm that follows. In the end all have everything, and what
-// was acknowledged over the API is there.
+// TestStormOfKills kills the agent at different places of its start and of the storm that follows.
+// In the end all have everything, and what was acknowledged over the API is there.
 func TestStormOfKills(t *testing.T) {
 	services, proxies, _, _ := stormSize()
 	a := newStormAgent(t, services, proxies)
@@ -153,7 +158,8 @@ func TestStormOfKills(t *testing.T) {
 			c.connect(0, proxies)
 		}
 		a.ask(http.MethodGet, "/readyz", "")
-		a.ask(http.MethodPost, "/v1/apply", fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"kept-%d","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, i, 1+i))
+		a.ask(http.MethodPost, "/v1/apply",
+			fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"kept-%d","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, i, 1+i))
 		kept++
 		<-time.After(after * time.Millisecond)
 		a.kill()

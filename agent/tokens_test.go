@@ -42,11 +42,13 @@ func newToken(t *testing.T, dir string, c token.Claims) string {
 	return text
 }
 
-// TestTokens has Envoys come over TCP, and as a user of the node whom no rule names, with tokens of all kinds.
+// TestTokens has Envoys come over TCP, and as a user of the node whom no rule names, with tokens of
+// all kinds.
 func TestTokens(t *testing.T) {
 	person := agenttest.People(t)
 	dir := openDir(t)
-	mine := newToken(t, dir, token.Claims{Mesh: "default", Name: "we*", Services: []string{"web"}}) // before the agent starts, which then knows the key
+	// before the agent starts, which then knows the key
+	mine := newToken(t, dir, token.Claims{Mesh: "default", Name: "we*", Services: []string{"web"}})
 	r := agenttest.Up(t, dir, agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.socket.group=61000", "xds.socket.mode=0666")
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair(""))
 	tcp, unix := r.Addrs().XDSTCP.String(), r.Addrs().XDS
@@ -58,15 +60,18 @@ func TestTokens(t *testing.T) {
 		{"tcp", tcp, "default.web", "", mine, "served", ""}, // in plain text no key leaves
 		{"socket", unix, "default.web", "", mine, "served key", ""},
 		{"another node", unix, "default.backend", "", mine, "PermissionDenied", `the token is for "default.we*"`},
-		{"another mesh", unix, "default.web", "", newToken(t, dir, token.Claims{Mesh: "other", Name: "*"}), "PermissionDenied", `for "other.*"`},
+		{"another mesh", unix, "default.web", "", newToken(t, dir, token.Claims{Mesh: "other", Name: "*"}),
+			"PermissionDenied", `for "other.*"`},
 		{"own service", unix, "default.we2", broughtBy("we2", "web", ""), mine, "served key", ""},
 		{"another's service", unix, "default.we3", broughtBy("we3", "payments", ""), mine, "PermissionDenied", "payments"},
-		{"of the API", unix, "default.web", "", newToken(t, dir, token.Claims{Subject: "x", Audience: token.AudienceAPI}), "Unauthenticated", ""},
+		{"of the API", unix, "default.web", "", newToken(t, dir, token.Claims{Subject: "x", Audience: token.AudienceAPI}),
+			"Unauthenticated", ""},
 		{"garbled", unix, "default.web", "", mine[:len(mine)-4] + "AAAA", "Unauthenticated", ""},
 		{"nonsense", unix, "default.web", "", "no-token-at-all", "Unauthenticated", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := person(stranger).Try(agenttest.Act{Do: "xds", Socket: c.socket, NodeID: c.id, Secret: map[bool]string{true: ownSecret}[c.socket == unix],
+			got := person(stranger).Try(agenttest.Act{Do: "xds", Socket: c.socket, NodeID: c.id,
+				Secret:    map[bool]string{true: ownSecret}[c.socket == unix],
 				Dataplane: c.dataplane, Token: c.token})[0]
 			if got.Got != c.want || !strings.Contains(got.Detail, c.detail) {
 				t.Errorf("got %s (%s), want %s (%s)", got.Got, got.Detail, c.want, c.detail)
@@ -82,7 +87,8 @@ func TestTokens(t *testing.T) {
 	for i := range wrong {
 		wrong[i] = agenttest.Act{Do: "xds", Socket: unix, NodeID: "default.web", Token: mine[:len(mine)-4] + "BBBB"}
 	}
-	outcomes := person(stranger).Try(append(wrong, agenttest.Act{Do: "xds", Socket: unix, NodeID: "default.web", Token: mine})...)
+	outcomes := person(stranger).Try(append(wrong,
+		agenttest.Act{Do: "xds", Socket: unix, NodeID: "default.web", Token: mine})...)
 	if got := outcomes[14]; got.Got != "ResourceExhausted" {
 		t.Errorf("the 15th wrong token: %+v", got)
 	}
@@ -101,8 +107,10 @@ func issue(t *testing.T, dir, name string, parent *tls.Certificate, dns ...strin
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	agenttest.Do(t, err)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: dns,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: parent == nil,
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		DNSNames:  dns,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		IsCA:     parent == nil,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	by, byKey := tmpl, any(key)
 	if parent != nil {
@@ -122,13 +130,15 @@ func issue(t *testing.T, dir, name string, parent *tls.Certificate, dns ...strin
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestClientCertificates has Envoys come over TLS with certificates, which are named by their node ids.
+// TestClientCertificates has Envoys come over TLS with certificates, which are named by their node
+// ids.
 func TestClientCertificates(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	ca := issue(t, dir, "ca", nil)
 	issue(t, dir, "server", ca)
 	agenttest.Do(t, os.Chmod(filepath.Join(dir, "server.key"), 0o600))
-	r := agenttest.Up(t, dir, agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.tls.cert="+dir+"/server.pem", "xds.tls.key="+dir+"/server.key", "xds.tls.clientCA="+dir+"/ca.pem")
+	r := agenttest.Up(t, dir, agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.tls.cert="+dir+"/server.pem",
+		"xds.tls.key="+dir+"/server.key", "xds.tls.clientCA="+dir+"/ca.pem")
 	agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair(""))
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
@@ -141,7 +151,8 @@ func TestClientCertificates(t *testing.T) {
 		{"own node", issue(t, dir, "web", ca, "default.web"), "default.web", ""},
 		{"another node", issue(t, dir, "web", ca, "default.web"), "default.backend", "PermissionDenied"},
 		{"none", nil, "default.web", "PermissionDenied"},
-		{"of another authority", issue(t, dir, "alien", issue(t, dir, "other", nil), "default.web"), "default.web", "Unavailable"},
+		{"of another authority", issue(t, dir, "alien", issue(t, dir, "other", nil), "default.web"),
+			"default.web", "Unavailable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
@@ -155,9 +166,11 @@ func TestClientCertificates(t *testing.T) {
 			defer cancel()
 			s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 			if err == nil {
-				_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: c.id}, TypeUrl: draft.TypeSecret, ResourceNamesSubscribe: []string{ownSecret}})
+				_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: c.id}, TypeUrl: draft.TypeSecret,
+					ResourceNamesSubscribe: []string{ownSecret}})
 				var got *discoveryv3.DeltaDiscoveryResponse
-				if got, err = s.Recv(); err == nil && (len(got.Resources) != 1 || !strings.Contains(string(got.Resources[0].Resource.Value), "PRIVATE KEY")) {
+				if got, err = s.Recv(); err == nil &&
+					(len(got.Resources) != 1 || !strings.Contains(string(got.Resources[0].Resource.Value), "PRIVATE KEY")) {
 					t.Errorf("got %v", got)
 				}
 			}

@@ -6,9 +6,9 @@ import (
 	"runtime/metrics"
 )
 
-// trimmer gives memory back to the system after a burst of work, such as a mesh that is loaded or many proxies that
-// connect. Go's collector runs as memory is allocated: an agent that is idle after a burst would keep its garbage for
-// minutes, and it is idle nearly always.
+// trimmer gives memory back to the system after a burst of work, such as a mesh that is loaded or
+// many proxies that connect. Go's collector runs as memory is allocated: an agent that is idle
+// after a burst would keep its garbage for minutes, and it is idle nearly always.
 type trimmer struct {
 	last uint64 // bytes allocated up to the last look
 	done uint64 // bytes allocated up to the last trim

@@ -23,9 +23,11 @@ func (a *Agent) newTry() func() change.Try {
 	}
 	path, err := exec.LookPath(a.deps.EnvoyBin)
 	if err != nil {
-		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
+		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it",
+			"path", a.deps.EnvoyBin, "error", err)
 		a.notes = append(a.notes, httpapi.Check{Name: "envoy", OK: true, Degraded: true,
-			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", envoybin.EnvoyVariable, err)})
+			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v",
+				envoybin.EnvoyVariable, err)})
 		return nil
 	}
 	return func() change.Try { return (&envoybin.Binary{Path: path, Timeout: tryTime, Most: mostTries}).Try }

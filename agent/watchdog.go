@@ -14,8 +14,8 @@ import (
 // stuckAfter is how long a reconciliation may take before the agent counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// watchdog tells the service manager that the agent works, for as long as no reconciliation is stuck, and logs where one
-// that is stuck hangs.
+// watchdog tells the service manager that the agent works, for as long as no reconciliation is
+// stuck, and logs where one that is stuck hangs.
 type watchdog struct {
 	busySince func() time.Time // start of the reconciliation under way, the zero time between two
 	now       func() time.Time
@@ -53,7 +53,8 @@ func (w *watchdog) look() {
 		}
 	case !since.Equal(w.logged):
 		w.logged = since
-		w.log.Error("a reconciliation is stuck; the service manager is not told any more that the agent works", "since", since, "took", took, "stack", passStack())
+		w.log.Error("a reconciliation is stuck; the service manager is not told any more that the agent works",
+			"since", since, "took", took, "stack", passStack())
 	}
 }
 
@@ -80,7 +81,8 @@ func (w *watchdog) reason() string {
 // maxStacks bounds the stacks that are searched for the one of the reconciliation, in bytes.
 const maxStacks = 16 << 20
 
-// passStack returns the stack of the goroutine that makes reconciliations, "" when it cannot be told.
+// passStack returns the stack of the goroutine that makes reconciliations, "" when it cannot be
+// told.
 func passStack() string {
 	for size := 1 << 20; size <= maxStacks; size *= 2 {
 		all := make([]byte, size)

@@ -33,8 +33,9 @@ func (oneProxy) Recheck()                             {}
 
 func (oneProxy) Publish(map[node.Key]ads.Config) {}
 
-// TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told nothing more, liveness says
-// why, and the log has the place, once; all is as before when the pass has ended.
+// TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told
+// nothing more, liveness says why, and the log has the place, once; all is as before when the pass
+// has ended.
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := store.Open(store.Options{})
@@ -42,7 +43,8 @@ func TestWatchdog(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		list, faults := kinds.Registry().Decode("", []byte("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n"))
+		list, faults := kinds.Registry().Decode("", []byte("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: "+
+			"default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n"))
 		if err := faults.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -54,17 +56,19 @@ func TestWatchdog(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := make(chan struct{})
-		r := reconcile.New(reconcile.Options{Store: s, Publisher: oneProxy{}, Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: oneProxy{}, Generate: func(in generate.Input,
+			prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 			<-release
 			return generate.Generate(in, prev, memo)
 		}})
 		var log bytes.Buffer
 		var told atomic.Int64
-		w := &watchdog{busySince: r.BusySince, now: time.Now, timeout: 3 * time.Second, log: slog.New(slog.NewTextHandler(&log, nil)), notify: func(state string) {
-			if told.Add(1); state != "WATCHDOG=1" {
-				t.Errorf("it is told %q", state)
-			}
-		}}
+		w := &watchdog{busySince: r.BusySince, now: time.Now, timeout: 3 * time.Second,
+			log: slog.New(slog.NewTextHandler(&log, nil)), notify: func(state string) {
+				if told.Add(1); state != "WATCHDOG=1" {
+					t.Errorf("it is told %q", state)
+				}
+			}}
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.run(ctx)
 		after := func(d time.Duration, wantTold int64, wantStuck bool) {
@@ -82,7 +86,8 @@ func TestWatchdog(t *testing.T) {
 		if !strings.Contains(w.reason(), "one reconciliation takes 29s already") {
 			t.Errorf("liveness says %q", w.reason())
 		}
-		if n := strings.Count(log.String(), "a reconciliation is stuck"); n != 1 || !strings.Contains(log.String(), "TestWatchdog.func1.1") {
+		if n := strings.Count(log.String(), "a reconciliation is stuck"); n != 1 ||
+			!strings.Contains(log.String(), "TestWatchdog.func1.1") {
 			t.Errorf("logged %d times: %s", n, log.String())
 		}
 		close(release)

@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestWeakenedDefaults: what gives more than the defaults do is written in the config, and told by status.
+// TestWeakenedDefaults: what gives more than the defaults do is written in the config, and told by
+// status.
 func TestWeakenedDefaults(t *testing.T) {
 	for set, want := range map[string]string{
 		"api.socket.mode=0666":                       "api.socket.mode 0666 lets every user of the node in",
@@ -16,10 +17,12 @@ func TestWeakenedDefaults(t *testing.T) {
 		"xds.access=[]":                              "xds.access is []",
 		"api.roles=[]":                               "api.roles is []",
 		`xds.access=[{user: "61002", nodes: ["*"]}]`: "xds.access[0] lets the peers with user 61002 be every proxy",
-		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets the peers with cgroup /a.slice bring a Dataplane of any service",
+		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets the peers with " +
+			"cgroup /a.slice bring a Dataplane of any service",
 		`xds.access=[{user: no-such-user, nodes: [a.b]}]`:                             `the user "no-such-user" does not exist`,
 		`api.roles=[{name: a, template: viewer, subjects: [{group: no-such-group}]}]`: `the group "no-such-group" does not exist`,
-		"gossip.bind=127.0.0.1:0&gossip.insecure=true":                                "gossip.insecure is true: whoever reaches 127.0.0.1:0 may change every resource",
+		"gossip.bind=127.0.0.1:0&gossip.insecure=true": "gossip.insecure is true: whoever reaches 127.0.0.1:0 may change " +
+			"every resource",
 		"xds.tcp=127.0.0.1:0": "xds.tcp takes tokens in plain text",
 		"xds.access=[{user: root, nodes: ['*'], bring: true, services: ['*']}]":           "",
 		"xds.access=[{user: \"61002\", nodes: [a.b], bring: true, services: [web]}]":      "",

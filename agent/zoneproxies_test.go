@@ -20,17 +20,19 @@ import (
 // zoneDocs is a mesh with mTLS that leaves through an egress, with services outside it.
 func zoneDocs(services ...string) string {
 	var b strings.Builder
-	b.WriteString("---\ntype: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\nrouting: {zoneEgress: true}\n" +
+	b.WriteString("---\ntype: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
+		"routing: {zoneEgress: true}\n" +
 		"---\ntype: ZoneEgress\nname: out\nnetworking: {address: 10.0.0.9, port: 10002}\n")
 	for _, s := range services {
 		name, address, _ := strings.Cut(s, "=")
-		b.WriteString("---\ntype: ExternalService\nmesh: default\nname: " + name + "\ntags: {kuma.io/service: " + name + "}\nnetworking: {address: '" + address + "'}\n")
+		b.WriteString("---\ntype: ExternalService\nmesh: default\nname: " + name + "\ntags: {kuma.io/service: " + name +
+			"}\nnetworking: {address: '" + address + "'}\n")
 	}
 	return b.String()
 }
 
-// TestEgressEnvoy: the Envoy of an egress takes its config from a running agent, is sent what changes and nothing else,
-// also over a restart, and can be looked at.
+// TestEgressEnvoy: the Envoy of an egress takes its config from a running agent, is sent what
+// changes and nothing else, also over a restart, and can be looked at.
 func TestEgressEnvoy(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
@@ -54,21 +56,27 @@ func TestEgressEnvoy(t *testing.T) {
 	}
 
 	p, err := r.Api().ZoneProxy(t.Context(), "zoneegresses", "out")
-	if err != nil || p.Type != node.ProxyEgress || p.Mesh != "" || len(p.Clients) != 1 || p.Clients[0].NodeID != ".egress.out" {
+	if err != nil || p.Type != node.ProxyEgress || p.Mesh != "" || len(p.Clients) != 1 ||
+		p.Clients[0].NodeID != ".egress.out" {
 		t.Errorf("status of the egress: %+v, %v", p, err)
 	}
 	c, err := r.Api().ZoneConfig(t.Context(), "zoneegresses", "out")
-	if err != nil || len(c.XDS[draft.TypeCluster]) != 1 || len(c.XDS[draft.TypeListener]) != 1 || len(c.XDS[draft.TypeSecret]) != 2 {
+	if err != nil || len(c.XDS[draft.TypeCluster]) != 1 || len(c.XDS[draft.TypeListener]) != 1 ||
+		len(c.XDS[draft.TypeSecret]) != 2 {
 		t.Errorf("config of the egress: %+v, %v", c, err)
 	}
-	if _, err := r.Api().ZoneConfig(t.Context(), "zoneegresses", "missing"); err == nil || !strings.Contains(err.Error(), "ZoneEgress/missing does not exist") {
+	if _, err := r.Api().ZoneConfig(t.Context(), "zoneegresses", "missing"); err == nil ||
+		!strings.Contains(err.Error(), "ZoneEgress/missing does not exist") {
 		t.Errorf("config of an egress that does not exist: %v", err)
 	}
 	all, err := r.Api().Proxies(t.Context())
-	if err != nil || !slices.ContainsFunc(all.Items, func(p httpapi.Proxy) bool { return p.Type == node.ProxyEgress && p.Name == "out" }) {
+	if err != nil || !slices.ContainsFunc(all.Items, func(p httpapi.Proxy) bool {
+		return p.Type == node.ProxyEgress && p.Name == "out"
+	}) {
 		t.Errorf("it is not among the proxies: %+v, %v", all, err)
 	}
-	if w, err := r.Api().Wait(t.Context(), httpapi.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err != nil || w.State != httpapi.StateApplied || w.Proxies != 1 {
+	if w, err := r.Api().Wait(t.Context(), httpapi.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err !=
+		nil || w.State != httpapi.StateApplied || w.Proxies != 1 {
 		t.Errorf("waiting for a service that the egress leads to: %+v, %v", w, err)
 	}
 	agenttest.Do(t, r.Stop())
@@ -81,24 +89,32 @@ func TestEgressEnvoy(t *testing.T) {
 	}
 }
 
-// TestEgressProblems: what is wrong with an egress is told of it, costs no other proxy anything, and an egress that nobody
-// has applied is unknown.
+// TestEgressProblems: what is wrong with an egress is told of it, costs no other proxy anything,
+// and an egress that nobody has applied is unknown.
 func TestEgressProblems(t *testing.T) {
 	s := agenttest.Memory(t)
 	agenttest.ByAPI(t, s, zoneDocs("a=192.0.2.1:80")+
-		"---\ntype: ZoneEgress\nname: named\nnetworking: {address: egress.example.com, port: 10002}\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+		"---\ntype: ZoneEgress\nname: named\nnetworking: {address: egress.example.com, port: 10002}\n---\n"+
+		agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	p := agenttest.NewPublisher(".egress.out", ".egress.named", ".egress.missing", ".ingress.out", "default.web", ".out")
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 	got := strings.Join(agenttest.Pass(r), "\n")
 	for _, want := range []string{
-		"error ZoneEgress/named: no new config could be made, the proxy keeps what it has: ZoneEgress/named: networking.address: an egress cannot listen at",
+		"error ZoneEgress/named: no new config could be made, " +
+			"the proxy keeps what it has: ZoneEgress/named: networking.address: an egress cannot listen at",
 		"warning ZoneEgress/named: networking.address: \"egress.example.com\" is not an IP address",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("problems: %s\nwant %s", got, want)
 		}
 	}
-	for id, known := range map[string]bool{".egress.out": true, "default.web": true, ".egress.missing": false, ".ingress.out": false, ".out": false} {
+	for id, known := range map[string]bool{
+		".egress.out":     true,
+		"default.web":     true,
+		".egress.missing": false,
+		".ingress.out":    false,
+		".out":            false,
+	} {
 		if sealed, ok := p.Has[id]; !ok || (sealed != nil) != known {
 			t.Errorf("%s: published %v, config %v", id, ok, sealed != nil)
 		}

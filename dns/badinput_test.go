@@ -78,11 +78,13 @@ func badLongNames(t *testing.T) {
 	label := strings.Repeat("a", 63)
 	longest := strings.Join([]string{label, label, label, strings.Repeat("b", 56), "mesh"}, ".") // 255 bytes on the wire
 	short := strings.Repeat("a.", 125) + "mesh"                                                  // 256 bytes with the root
-	c := newMesh(t, nil, host(longest, "240.0.0.1"), Host{Name: "*.mesh", Addrs: addrs("240.0.0.2"), Ports: []Port{{"http", 80}}})
+	c := newMesh(t, nil, host(longest, "240.0.0.1"),
+		Host{Name: "*.mesh", Addrs: addrs("240.0.0.2"), Ports: []Port{{"http", 80}}})
 	c.want(longest, "A", 0, longest+". 30 IN A 240.0.0.1")
 	wild := strings.NewReplacer("a", "c", "b", "d").Replace(longest)
 	c.want(wild, "A", 0, wild+". 30 IN A 240.0.0.2")
-	if _, errs := NewTable(meshOptions, []Host{host(short+"x", "240.0.0.1")}); len(errs) != 1 || !strings.Contains(errs[0].Error(), "at most 255 are allowed") {
+	if _, errs := NewTable(meshOptions, []Host{host(short+"x", "240.0.0.1")}); len(errs) != 1 ||
+		!strings.Contains(errs[0].Error(), "at most 255 are allowed") {
 		t.Errorf("a longer name: %v", errs)
 	}
 	long := packed(t, new(mdns.Msg).SetQuestion(longest+".", mdns.TypeA))
@@ -99,7 +101,8 @@ func badLongNames(t *testing.T) {
 	}
 }
 
-// Ten thousand clients wait at the same time, for 2,500 names; each gets its own answer to its own address, however its letters were written.
+// Ten thousand clients wait at the same time, for 2,500 names; each gets its own answer to its own
+// address, however its letters were written.
 func badManyClients(t *testing.T) {
 	if appendSource(nil, netip.MustParseAddr("127.0.0.1")) == nil {
 		t.Skip("packets cannot be sent from many addresses here")
@@ -189,7 +192,8 @@ func badSlowReaders(t *testing.T) {
 		})
 	}
 	for range 50 {
-		if got := r.exchange(t, "tcp", "127.0.0.1", new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeA)); len(got.Answer) != 64 {
+		if got := r.exchange(t, "tcp", "127.0.0.1",
+			new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeA)); len(got.Answer) != 64 {
 			t.Errorf("%v", got)
 		}
 	}
@@ -207,9 +211,11 @@ func badSlowReaders(t *testing.T) {
 	}
 }
 
-// Under a flood of names that nobody answers, memory is that of the slots and of the cache's bytes, and what is refused is counted.
+// Under a flood of names that nobody answers, memory is that of the slots and of the cache's bytes,
+// and what is refused is counted.
 func badFloodMemory(t *testing.T) {
-	c := newTester(t, ForwarderOptions{InFlight: 1000, CacheBytes: 1 << 20}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
+	c := newTester(t, ForwarderOptions{InFlight: 1000, CacheBytes: 1 << 20},
+		newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -218,7 +224,8 @@ func badFloodMemory(t *testing.T) {
 	}
 	round := func(from int) (refused uint64) {
 		for i := range 5000 {
-			if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.%s.example.org", from+i, strings.Repeat("x", 60)), mdns.TypeA); !ok {
+			if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.%s.example.org", from+i, strings.Repeat("x", 60)),
+				mdns.TypeA); !ok {
 				refused++
 			}
 		}
@@ -253,7 +260,8 @@ func randomMessages(n int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		r := rand.New(rand.NewPCG(5, 6))
 		for range n {
-			m := new(mdns.Msg).SetQuestion([]string{"web.mesh.", "x.w.mesh.", "nope.mesh.", "www.example.org.", "_http._tcp.web.mesh."}[r.IntN(5)], []uint16{1, 28, 33, 65, 255, 252}[r.IntN(6)])
+			m := new(mdns.Msg).SetQuestion([]string{"web.mesh.", "x.w.mesh.", "nope.mesh.", "www.example.org.",
+				"_http._tcp.web.mesh."}[r.IntN(5)], []uint16{1, 28, 33, 65, 255, 252}[r.IntN(6)])
 			if r.IntN(2) == 0 {
 				m.SetEdns0(uint16(r.Uint32()), r.IntN(2) == 0)
 			}
@@ -277,7 +285,8 @@ func randomMessages(n int) iter.Seq[[]byte] {
 	}
 }
 
-// packetJudge sends messages to a server over UDP, and compares what comes back with what the parts of the server say and what miekg/dns reads.
+// packetJudge sends messages to a server over UDP, and compares what comes back with what the parts
+// of the server say and what miekg/dns reads.
 type packetJudge struct {
 	a    *Answers
 	conn net.Conn
@@ -285,8 +294,8 @@ type packetJudge struct {
 }
 
 func newPacketJudge(t testing.TB) *packetJudge {
-	j := &packetJudge{a: NewAnswers(mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"), Ports: []Port{{"http", 80}}},
-		host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")), nil)}
+	j := &packetJudge{a: NewAnswers(mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"),
+		Ports: []Port{{"http", 80}}}, host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")), nil)}
 	s := NewServer(ServerOptions{})
 	s.Swap(j.a)
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)

@@ -15,7 +15,8 @@ import (
 // benchHosts are names like those of a mesh, each with an address.
 func benchHosts(n int) (hosts []Host) {
 	for i := range n {
-		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
+		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),
+			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
 	}
 	return hosts
 }
@@ -54,7 +55,10 @@ func BenchmarkAnswer(b *testing.B) {
 	a := NewAnswers(mustTable(b, benchOptions, benchHosts(10000)...), nil)
 	out, c := make([]byte, 0, maxUDP), new(counters)
 	var q query
-	for _, of := range [][2]string{{"name", "svc-04711.ns-11.svc.mesh.local."}, {"no-name", "nope.ns-11.svc.mesh.local."}, {"elsewhere", "www.example.com."}} {
+	for _, of := range [][2]string{
+		{"name", "svc-04711.ns-11.svc.mesh.local."}, {"no-name", "nope.ns-11.svc.mesh.local."},
+		{"elsewhere", "www.example.com."},
+	} {
 		m := packed(b, new(mdns.Msg).SetQuestion(of[1], mdns.TypeA))
 		b.Run(of[0], func(b *testing.B) {
 			b.ReportAllocs()
@@ -70,7 +74,8 @@ func BenchmarkAnswer(b *testing.B) {
 	})
 }
 
-// BenchmarkSwap answers 20,000 queries a second while 10,000 names are swapped 100 times a run, and reports what is lost.
+// BenchmarkSwap answers 20,000 queries a second while 10,000 names are swapped 100 times a run, and
+// reports what is lost.
 func BenchmarkSwap(b *testing.B) {
 	hosts := benchHosts(10000)
 	server := NewServer(ServerOptions{})

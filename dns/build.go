@@ -47,8 +47,8 @@ const (
 	maxDelta = 256
 )
 
-// NewTable makes a table. Hosts with faults and those whose name another host has are left out; the errors say which and why. The first host
-// with a name has it.
+// NewTable makes a table. Hosts with faults and those whose name another host has are left out; the
+// errors say which and why. The first host with a name has it.
 func NewTable(o TableOptions, hosts []Host) (*Table, []error) {
 	b := newBuilder(cmp.Or(o.TTL, defaultTTL), nil, len(hosts)+len(hosts)/4)
 	for _, s := range o.Suffixes {
@@ -62,8 +62,8 @@ func NewTable(o TableOptions, hosts []Host) (*Table, []error) {
 	return &Table{ttl: b.ttl, base: x}, b.errs
 }
 
-// With returns a table with some hosts replaced or added, and those of some names removed. It costs as much as what changes, but for one
-// of 256 changes or so.
+// With returns a table with some hosts replaced or added, and those of some names removed. It costs
+// as much as what changes, but for one of 256 changes or so.
 func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 	b := newBuilder(t.ttl, t, 2*(len(put)+len(remove)))
 	for _, name := range remove {
@@ -84,7 +84,8 @@ func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 	if next.delta.len() <= maxDelta {
 		return next, b.errs
 	}
-	x := newIndex(b.seed, next.delta.len()+t.base.len(), next.delta.records()+t.base.records(), next.delta.size()+t.base.size())
+	x := newIndex(b.seed, next.delta.len()+t.base.len(), next.delta.records()+t.base.records(),
+		next.delta.size()+t.base.size())
 	next.each(x.add)
 	return &Table{ttl: t.ttl, base: x}, b.errs
 }
@@ -231,7 +232,8 @@ func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ptr: %w", err)
 		}
-		out = append(out, rrset{qtype: typePTR, count: 1, body: b.keep(append(b.record(nil, headerLen, typePTR, len(to)), to...))})
+		out = append(out,
+			rrset{qtype: typePTR, count: 1, body: b.keep(append(b.record(nil, headerLen, typePTR, len(to)), to...))})
 	}
 	if len(h.Ports) > 0 && !isWildcard(name) {
 		named := b.portSets(name, h, out)
@@ -245,8 +247,8 @@ func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
 	return out, nil
 }
 
-// srv makes the SRV records of ports, with the addresses of the host behind them. skip is how many bytes stand before the
-// name of the host in the name asked for.
+// srv makes the SRV records of ports, with the addresses of the host behind them. skip is how many
+// bytes stand before the name of the host in the name asked for.
 func (b *builder) srv(host []byte, skip int, ports []Port, addrs []rrset) rrset {
 	s := rrset{qtype: typeSRV}
 	for _, p := range ports {

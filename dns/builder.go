@@ -25,7 +25,8 @@ type builder struct {
 }
 
 func newBuilder(ttl uint32, under *Table, nodes int) *builder {
-	b := &builder{ttl: ttl, under: under, grain: min(max(nodes, 4), 256), slots: make([]uint64, slotsFor(nodes)), nodes: make([]*node, 0, nodes)}
+	b := &builder{ttl: ttl, under: under, grain: min(max(nodes, 4), 256), slots: make([]uint64, slotsFor(nodes)),
+		nodes: make([]*node, 0, nodes)}
 	if under != nil && under.base != nil {
 		b.seed = under.base.seed
 	} else {

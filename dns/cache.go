@@ -29,8 +29,9 @@ type question struct {
 	do, cd bool
 }
 
-// cache keeps answers as they go out, by question, and those that have ended for a day more (RFC 8767). Which answer makes room is
-// decided by SIEVE (Zhang et al., NSDI 2024): names that are asked for once do not displace those that are asked for often.
+// cache keeps answers as they go out, by question, and those that have ended for a day more (RFC
+// 8767). Which answer makes room is decided by SIEVE (Zhang et al., NSDI 2024): names that are
+// asked for once do not displace those that are asked for often.
 type cache struct {
 	seed   maphash.Seed
 	era    atomic.Uint32 // counts changes of the servers: failures from before say nothing
@@ -73,7 +74,8 @@ type cacheEntry struct {
 func newCache(limit int) *cache {
 	c := &cache{seed: maphash.MakeSeed()}
 	for i := range c.shards {
-		c.shards[i] = cacheShard{limit: max(limit, 0) / cacheShards, index: make([]int32, 16), newest: -1, oldest: -1, hand: -1}
+		c.shards[i] = cacheShard{limit: max(limit, 0) / cacheShards, index: make([]int32, 16), newest: -1,
+			oldest: -1, hand: -1}
 	}
 	return c
 }
@@ -102,8 +104,10 @@ const (
 	cachePrefetch             // and should be asked for anew
 )
 
-// appendReply appends the reply to a client, if there is an answer that is fresh, or stale and not to be asked for anew yet.
-func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, room int, now int64) ([]byte, cacheResult) {
+// appendReply appends the reply to a client, if there is an answer that is fresh, or stale and not
+// to be asked for anew yet.
+func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, room int,
+	now int64) ([]byte, cacheResult) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +159,8 @@ func (c *cache) appendStale(out []byte, q *question, hash uint64, by *asker, roo
 	return a.appendReply(out, by, e.age(now), room, stale), true
 }
 
-// failed notes that no server has answered a question. An answer that was good stays and is given while it is not time to ask anew;
-// without one, the failure is kept for a second.
+// failed notes that no server has answered a question. An answer that was good stays and is given
+// while it is not time to ask anew; without one, the failure is kept for a second.
 func (c *cache) failed(q *question, hash uint64, a answer, now int64) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -175,10 +179,12 @@ func (c *cache) failed(q *question, hash uint64, a answer, now int64) {
 	s.mu.Unlock()
 }
 
-// age returns how old an entry is, in seconds. A batch of queries may have been read before it was kept.
+// age returns how old an entry is, in seconds. A batch of queries may have been read before it was
+// kept.
 func (e *cacheEntry) age(now int64) uint32 { return uint32(max(now-e.born, 0) / int64(time.Second)) }
 
-// recheckLater says that a stale answer is given at once for a while: the servers do not answer in time. False: there is none.
+// recheckLater says that a stale answer is given at once for a while: the servers do not answer in
+// time. False: there is none.
 func (c *cache) recheckLater(q *question, hash uint64, now int64) bool {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -199,7 +205,8 @@ func (c *cache) put(q *question, hash uint64, a answer, now int64, ttl uint32) {
 	s.mu.Unlock()
 }
 
-// forget ends the time of what must not be kept any longer: the servers now give an answer that is good for no time.
+// forget ends the time of what must not be kept any longer: the servers now give an answer that is
+// good for no time.
 func (c *cache) forget(q *question, hash uint64) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -216,7 +223,8 @@ func (s *cacheShard) find(hash uint64, q *question) int32 {
 			continue
 		}
 		end := headerLen + len(q.name)
-		if len(e.data) >= end+4 && bytes.Equal(e.data[headerLen:end], q.name) && binary.BigEndian.Uint16(e.data[end:]) == q.qtype {
+		if len(e.data) >= end+4 && bytes.Equal(e.data[headerLen:end], q.name) &&
+			binary.BigEndian.Uint16(e.data[end:]) == q.qtype {
 			return i
 		}
 	}
@@ -248,7 +256,8 @@ func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, fa
 		s.entries = append(s.entries, cacheEntry{})
 	}
 	e := &s.entries[i]
-	*e = cacheEntry{hash: hash, data: data, size: uint16(a.size), ede: a.ede, born: now, ends: ends, do: q.do, cd: q.cd, failure: failure, newer: -1, older: s.newest}
+	*e = cacheEntry{hash: hash, data: data, size: uint16(a.size), ede: a.ede, born: now, ends: ends, do: q.do, cd: q.cd,
+		failure: failure, newer: -1, older: s.newest}
 	b := &s.index[hash&uint64(len(s.index)-1)]
 	e.next, *b = *b, i+1
 	if s.newest >= 0 {
@@ -263,7 +272,8 @@ func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, fa
 	return i
 }
 
-// evict removes the first entry, from the hand on towards newer ones, that was not asked for since the hand last passed.
+// evict removes the first entry, from the hand on towards newer ones, that was not asked for since
+// the hand last passed.
 func (s *cacheShard) evict() {
 	i := s.hand
 	if i < 0 {

@@ -19,8 +19,9 @@ const (
 	edeNetwork  = 23
 )
 
-// answer is what is passed on of a response: header, question in lower case and records, without OPT, and behind these the places of
-// the TTLs, two bytes each. It has no pointers of its own but data.
+// answer is what is passed on of a response: header, question in lower case and records, without
+// OPT, and behind these the places of the TTLs, two bytes each. It has no pointers of its own but
+// data.
 type answer struct {
 	data []byte
 	size int    // of the message in data
@@ -35,7 +36,8 @@ type asker struct {
 	trusted   bool // the servers' AD bit is passed on
 }
 
-// answer packs a whole response into b. It returns for how many seconds the answer is good: 0 for one that must not be kept.
+// answer packs a whole response into b. It returns for how many seconds the answer is good: 0 for
+// one that must not be kept.
 func (r *response) answer(b, m, name []byte) (answer, uint32) {
 	b = append(b[:0], m[:r.end]...)
 	copy(b[headerLen:], name)
@@ -99,7 +101,8 @@ func (a answer) fit(qend, bytes int) (n, end int) {
 	return n, end
 }
 
-// appendReply appends the reply to a client, of at most room bytes. TTLs are those of age seconds later, or short if the answer is stale.
+// appendReply appends the reply to a client, of at most room bytes. TTLs are those of age seconds
+// later, or short if the answer is stale.
 func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bool) []byte {
 	ede := a.ede
 	if stale {

@@ -31,7 +31,8 @@ func cachedQuestion(t testing.TB, name string) (question, answer) {
 	return question{name: wire, qtype: mdns.TypeA}, a
 }
 
-// The cache keeps to its bytes whatever comes, and what is asked for often stays through a flood of names that are asked for once.
+// The cache keeps to its bytes whatever comes, and what is asked for often stays through a flood of
+// names that are asked for once.
 func testCacheIsBounded(t *testing.T) {
 	c := newCache(1 << 20)
 	by := asker{question: make([]byte, 4)}
@@ -149,7 +150,8 @@ func TestForwardAllocations(t *testing.T) {
 	}
 }
 
-// benchForwarder is a forwarder with a server that answers with little work: the query with one record.
+// benchForwarder is a forwarder with a server that answers with little work: the query with one
+// record.
 func benchForwarder(t testing.TB) (*Forwarder, func()) {
 	s := echoServer(t)
 	f, err := NewForwarder(ForwarderOptions{Servers: s})

@@ -7,7 +7,8 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// A reply that is longer than 512 bytes is cut for a client without EDNS, with TC, and is whole over TCP: neither is a failure.
+// A reply that is longer than 512 bytes is cut for a client without EDNS, with TC, and is whole
+// over TCP: neither is a failure.
 func complaintLongReply(t *testing.T) {
 	var forwarded []string
 	for i := range 64 {
@@ -26,7 +27,8 @@ func complaintLongReply(t *testing.T) {
 	}
 }
 
-// A server whose answer is cut is asked over TCP; if that is cut too, the client over TCP is not told to come over TCP.
+// A server whose answer is cut is asked over TCP; if that is cut too, the client over TCP is not
+// told to come over TCP.
 func complaintTCOverTCP(t *testing.T) {
 	c := newMesh(t, func(q *upstreamQuery) {
 		b := q.pack(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
@@ -49,9 +51,11 @@ func complaintTCOverTCP(t *testing.T) {
 	}
 }
 
-// Clients that ask for both families take the name to be gone where one of the answers says NXDOMAIN.
+// Clients that ask for both families take the name to be gone where one of the answers says
+// NXDOMAIN.
 func complaintAAAA(t *testing.T) {
-	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"), host("*.w.mesh", "240.0.0.2"), host("api.example.com", "240.0.0.3"))
+	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"), host("*.w.mesh", "240.0.0.2"),
+		host("api.example.com", "240.0.0.3"))
 	for _, name := range []string{"web.mesh", "x.w.mesh", "api.example.com"} {
 		for _, k := range kinds {
 			if m := c.query(k, name, mdns.TypeAAAA); m.Rcode != 0 || len(m.Answer) != 0 {
@@ -61,7 +65,8 @@ func complaintAAAA(t *testing.T) {
 	}
 }
 
-// Two queries that leave one socket at the same time, as those of glibc do, both get their answers, whatever their order.
+// Two queries that leave one socket at the same time, as those of glibc do, both get their answers,
+// whatever their order.
 func complaintPairs(t *testing.T) {
 	c := newMesh(t, func(q *upstreamQuery) {
 		if q.Question[0].Qtype == mdns.TypeAAAA {

@@ -46,7 +46,8 @@ func countType(qtype uint16) int {
 // rcodes is how many codes are counted: those of the header, and BADVERS.
 const rcodes = rcodeBadVers + 1
 
-// counters are those of one socket, or of all TCP connections. Most often one goroutine adds to them, which costs little.
+// counters are those of one socket, or of all TCP connections. Most often one goroutine adds to
+// them, which costs little.
 type counters struct {
 	n    [sources][countTypes][rcodes]atomic.Uint64
 	seen atomic.Uint32 // of those that may be sampled

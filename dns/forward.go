@@ -20,9 +20,11 @@ const (
 	maxInFlightLimit  = 1 << 20
 )
 
-// ForwarderOptions says whom a Forwarder asks, and how. The zero value asks the name servers of /etc/resolv.conf.
+// ForwarderOptions says whom a Forwarder asks, and how. The zero value asks the name servers of
+// /etc/resolv.conf.
 type ForwarderOptions struct {
-	// Servers are asked in this order. Where there are none, those of ResolvConf are, and that file is watched.
+	// Servers are asked in this order. Where there are none, those of ResolvConf are, and that file is
+	// watched.
 	Servers []netip.AddrPort
 	// ResolvConf is the path of the file; "" means /etc/resolv.conf.
 	ResolvConf string
@@ -30,9 +32,11 @@ type ForwarderOptions struct {
 	CacheBytes int
 	// InFlight bounds the questions that are asked at the same time; 0 means 10,000.
 	InFlight int
-	// Mark is set on all sockets (SO_MARK), so that a redirection of port 53 exempts them; 0 sets none.
+	// Mark is set on all sockets (SO_MARK), so that a redirection of port 53 exempts them; 0 sets
+	// none.
 	Mark uint32
-	// Own reports whether an address is one that this process listens on: such a server is refused. nil knows of none.
+	// Own reports whether an address is one that this process listens on: such a server is refused.
+	// nil knows of none.
 	Own func(netip.AddrPort) bool
 	// Logger is told about servers that change, fail and answer again; nil is silent.
 	Logger *slog.Logger
@@ -44,11 +48,13 @@ type ForwarderOptions struct {
 
 // timing is how long things may take. Tests shorten it.
 type timing struct {
-	tick      time.Duration // between two looks at what is due
-	wait      time.Duration // the shortest time until the next server is asked
-	waitTCP   time.Duration
-	allTried  time.Duration // in which each server is asked once
-	client    time.Duration // until a stale answer is given (RFC 8767 section 5), or a failure if no server has answered lately
+	tick     time.Duration // between two looks at what is due
+	wait     time.Duration // the shortest time until the next server is asked
+	waitTCP  time.Duration
+	allTried time.Duration // in which each server is asked once
+	// until a stale answer is given (RFC 8767 section 5), or a failure if no server has answered
+	// lately
+	client    time.Duration
 	total     time.Duration // until a failure is
 	debounce  time.Duration // after a change of resolv.conf
 	poll      time.Duration // of resolv.conf, where its changes are not noticed otherwise
@@ -61,7 +67,8 @@ func defaultTiming() timing {
 	return timing{
 		tick: 50 * time.Millisecond, wait: 150 * time.Millisecond, waitTCP: 500 * time.Millisecond, allTried: 2 * time.Second,
 		client: 1700 * time.Millisecond, total: 4 * time.Second, // with a tick, 1.8 s at the most
-		debounce: 200 * time.Millisecond, poll: 5 * time.Second, dial: 2 * time.Second, idle: 10 * time.Second, socketAge: 10 * time.Second,
+		debounce: 200 * time.Millisecond, poll: 5 * time.Second, dial: 2 * time.Second, idle: 10 * time.Second,
+		socketAge: 10 * time.Second,
 	}
 }
 
@@ -69,24 +76,28 @@ func defaultTiming() timing {
 func (o *ForwarderOptions) Validate() error {
 	var errs []error
 	if len(o.Servers) > maxServers {
-		errs = append(errs, fmt.Errorf("servers: %d are given, at most %d are allowed; remove some", len(o.Servers), maxServers))
+		errs = append(errs,
+			fmt.Errorf("servers: %d are given, at most %d are allowed; remove some", len(o.Servers), maxServers))
 	}
 	for i, s := range o.Servers {
 		switch {
 		case !s.IsValid() || s.Port() == 0 || s.Addr().IsUnspecified() || s.Addr().IsMulticast():
 			errs = append(errs, fmt.Errorf("servers[%d]: %s is not the address and port of a server", i, s))
 		case o.Own != nil && o.Own(s):
-			errs = append(errs, fmt.Errorf("servers[%d]: %s is an address that this process itself listens on; name the server that it should ask", i, s))
+			errs = append(errs,
+				fmt.Errorf("servers[%d]: %s is an address that this process itself listens on; name the server that it should ask",
+					i, s))
 		}
 	}
 	if o.InFlight < 0 || o.InFlight > maxInFlightLimit {
-		errs = append(errs, fmt.Errorf("inFlight: %d; 0 to %d are allowed, 0 being %d", o.InFlight, maxInFlightLimit, defaultInFlight))
+		errs = append(errs,
+			fmt.Errorf("inFlight: %d; 0 to %d are allowed, 0 being %d", o.InFlight, maxInFlightLimit, defaultInFlight))
 	}
 	return errors.Join(errs...)
 }
 
-// Forwarder asks name servers what no table answers, and keeps their answers. It is safe for concurrent use, and one serves all
-// listeners.
+// Forwarder asks name servers what no table answers, and keeps their answers. It is safe for
+// concurrent use, and one serves all listeners.
 type Forwarder struct {
 	opts    ForwarderOptions
 	timing  timing
@@ -123,13 +134,14 @@ const (
 	paceFast      // questions are in flight
 )
 
-// replier sends a reply to a client. It is called once for each accepted query, from a goroutine of the forwarder, and must not block.
-// The wire is only valid during the call.
+// replier sends a reply to a client. It is called once for each accepted query, from a goroutine of
+// the forwarder, and must not block. The wire is only valid during the call.
 type replier interface {
 	reply(to replyTo, wire []byte)
 }
 
-// replyTo is where a reply goes. The forwarder reads addr and max; the rest is for the listener alone.
+// replyTo is where a reply goes. The forwarder reads addr and max; the rest is for the listener
+// alone.
 type replyTo struct {
 	via     replier
 	addr    netip.AddrPort // of the client
@@ -140,8 +152,8 @@ type replyTo struct {
 	max     int  // bytes that the reply may have: by the client's EDNS for UDP, 65535 for TCP
 }
 
-// NewForwarder makes a forwarder. It answers from its cache, and asks others while Run runs. A resolv.conf that names no server is no
-// error: one may come.
+// NewForwarder makes a forwarder. It answers from its cache, and asks others while Run runs. A
+// resolv.conf that names no server is no error: one may come.
 func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -205,8 +217,8 @@ func (f *Forwarder) probeMark() error {
 // Started is closed once Run asks: until then queries fail.
 func (f *Forwarder) Started() <-chan struct{} { return f.started }
 
-// Run asks until the context ends, and returns when all of its goroutines and sockets have gone. Queries in flight then get no answer. Call
-// it once.
+// Run asks until the context ends, and returns when all of its goroutines and sockets have gone.
+// Queries in flight then get no answer. Call it once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -313,7 +325,8 @@ func (f *Forwarder) dismiss(sv *server) {
 	}
 }
 
-// now is the clock of the cache, in nanoseconds of no particular beginning. A listener reads it once for a batch.
+// now is the clock of the cache, in nanoseconds of no particular beginning. A listener reads it
+// once for a batch.
 func (f *Forwarder) now() int64 { return f.clock() }
 
 func (f *Forwarder) random() uint64 { return f.rand.Uint64() }

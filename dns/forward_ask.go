@@ -11,9 +11,9 @@ var (
 	errNoServers = errors.New("all servers were tried")
 )
 
-// cached appends the whole reply to a query to out, if there is an answer that is fresh enough: ID, flags and question as the client
-// has them, an OPT record if the query had one, at most room bytes, which are not cut within a record. It allocates nothing where out
-// has the room.
+// cached appends the whole reply to a query to out, if there is an answer that is fresh enough: ID,
+// flags and question as the client has them, an OPT record if the query had one, at most room
+// bytes, which are not cut within a record. It allocates nothing where out has the room.
 func (f *Forwarder) cached(q *query, msg, out []byte, room int, now int64) ([]byte, bool) {
 	if f.opts.CacheBytes < 0 {
 		return out, false
@@ -43,8 +43,9 @@ func (f *Forwarder) prefetch(hash uint64, q *question) {
 	}
 }
 
-// ask asks the servers; the reply goes to to.via once, later. It never blocks and keeps neither q nor msg. False means that there will be no
-// reply: too many questions are in flight, or too many clients wait for this one. The caller answers SERVFAIL; the reason is counted here.
+// ask asks the servers; the reply goes to to.via once, later. It never blocks and keeps neither q
+// nor msg. False means that there will be no reply: too many questions are in flight, or too many
+// clients wait for this one. The caller answers SERVFAIL; the reason is counted here.
 func (f *Forwarder) ask(q *query, msg []byte, to replyTo) bool {
 	asked := question{name: q.key(), qtype: q.qtype, do: q.edns.do, cd: q.flags&flagCD != 0}
 	hash := f.cache.hash(&asked)
@@ -160,8 +161,8 @@ func (s *slot) pick() *server {
 	return nil
 }
 
-// proceed sends a question to the next server, and to further ones where that fails at once. The caller holds the lock, which is given up while
-// sending.
+// proceed sends a question to the next server, and to further ones where that fails at once. The
+// caller holds the lock, which is given up while sending.
 func (f *Forwarder) proceed(s *slot, now int64) {
 	use := s.use
 	for {
@@ -242,7 +243,8 @@ func (f *Forwarder) patience(s *slot, sv *server, least time.Duration) int64 {
 // sendOptions say how a query is sent otherwise than usual.
 type sendOptions struct{ lowered, plain, probe, tcp bool }
 
-// send sends the question of a slot to one server. The caller holds the lock, which is given up while a datagram is sent.
+// send sends the question of a slot to one server. The caller holds the lock, which is given up
+// while a datagram is sent.
 func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	t := s.freeTry()
 	if t == nil || s.sends >= maxSends {

@@ -85,7 +85,8 @@ func (f *Forwarder) expire(s *slot, now int64) {
 	f.slots.schedule(s, now)
 }
 
-// serveStale answers the waiters of a slot with what was an answer, if there is one. The question goes on.
+// serveStale answers the waiters of a slot with what was an answer, if there is one. The question
+// goes on.
 func (f *Forwarder) serveStale(s *slot, now int64) {
 	if f.opts.CacheBytes < 0 || s.waiters == nil {
 		return
@@ -97,8 +98,8 @@ func (f *Forwarder) serveStale(s *slot, now int64) {
 	f.passOn(s, nil, now)
 }
 
-// passOn answers the waiters of a slot with a stale answer, and without one with another answer, if that is given. The caller holds the lock,
-// which is given up meanwhile.
+// passOn answers the waiters of a slot with a stale answer, and without one with another answer, if
+// that is given. The caller holds the lock, which is given up meanwhile.
 func (f *Forwarder) passOn(s *slot, other *answer, now int64) {
 	q := s.question()
 	hash, trusted := s.hash, s.set.trusted

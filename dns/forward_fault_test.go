@@ -100,7 +100,8 @@ func testNoise(t *testing.T) {
 	}
 }
 
-// 64 kB over TCP reach a client over TCP; a client over UDP gets TC. What is as long is kept as far as the cache has room for such.
+// 64 kB over TCP reach a client over TCP; a client over UDP gets TC. What is as long is kept as far
+// as the cache has room for such.
 func testLongestAnswers(t *testing.T) {
 	text := strings.Repeat("x", 250)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -113,7 +114,8 @@ func testLongestAnswers(t *testing.T) {
 			return
 		}
 		for m.Len() < 65535-263 {
-			m.Answer = append(m.Answer, &mdns.TXT{Hdr: mdns.RR_Header{Name: q.Question[0].Name, Rrtype: mdns.TypeTXT, Class: 1, Ttl: 60}, Txt: []string{text}})
+			m.Answer = append(m.Answer, &mdns.TXT{Hdr: mdns.RR_Header{Name: q.Question[0].Name, Rrtype: mdns.TypeTXT, Class: 1,
+				Ttl: 60}, Txt: []string{text}})
 		}
 		b := packed(t, m)
 		for len(b) < 65535 { // to the last byte: records of nothing
@@ -231,7 +233,8 @@ func TestUpstreamTCPIsPipelined(t *testing.T) {
 	}
 }
 
-// A server that closes a connection after one answer is asked over many; none of the questions is lost.
+// A server that closes a connection after one answer is asked over many; none of the questions is
+// lost.
 func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		answerA(t, "60")(q)
@@ -255,7 +258,8 @@ func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	}
 }
 
-// A server whose TCP connections break, or are refused, or say nothing, costs a question no more than its time; another one answers.
+// A server whose TCP connections break, or are refused, or say nothing, costs a question no more
+// than its time; another one answers.
 func testBrokenTCPUpstream(t *testing.T) {
 	for name, do := range map[string]func(q *upstreamQuery){
 		"closes":   func(q *upstreamQuery) { q.hang() },
@@ -295,10 +299,12 @@ func testBrokenTCPUpstream(t *testing.T) {
 	}
 }
 
-// Load: with thousands of questions at a time, answered in any order and over used ports, each client gets its own answer.
+// Load: with thousands of questions at a time, answered in any order and over used ports, each
+// client gets its own answer.
 func testEachClientGetsItsOwnAnswer(t *testing.T) {
 	h := newHeld()
-	c := newTester(t, ForwarderOptions{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do), newScripted(t, "127.0.0.1:0", h.do))
+	c := newTester(t, ForwarderOptions{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do),
+		newScripted(t, "127.0.0.1:0", h.do))
 	c.f.apply(c.f.opts.Servers, resolvConf{rotate: true}, "")
 	const n = 4000
 	sent, answered := 0, 0
@@ -317,7 +323,8 @@ func testEachClientGetsItsOwnAnswer(t *testing.T) {
 		_, _ = fmt.Sscanf(q.name(), "n%d.", &id)
 		q.reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 10.0.%d.%d", id/256, id%256)})
 		m := c.answer()
-		if want := fmt.Sprintf("10.0.%d.%d", m.Id/256, m.Id%256); firstA(m) != want || m.Question[0].Name != fmt.Sprintf("n%d.example.org.", m.Id) {
+		if want := fmt.Sprintf("10.0.%d.%d", m.Id/256, m.Id%256); firstA(m) != want ||
+			m.Question[0].Name != fmt.Sprintf("n%d.example.org.", m.Id) {
 			t.Fatalf("client %d gets %v", m.Id, m)
 		}
 		answered++
@@ -339,7 +346,9 @@ func TestForwarderOptions(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"servers: 9 are given, at most 8 are allowed; remove some", "servers[8]: ", "inFlight: -1; 0 to 1048576 are allowed"} {
+	for _, want := range []string{
+		"servers: 9 are given, at most 8 are allowed; remove some", "servers[8]: ", "inFlight: -1; 0 to 1048576 are allowed",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

@@ -149,7 +149,8 @@ func (s *scripted) serveUDP() {
 			continue
 		}
 		raw := slices.Clone(buf[:n])
-		s.handle(&upstreamQuery{raw: raw, from: net.UDPAddrFromAddrPort(from), send: func(b []byte) { _, _ = s.udp.WriteToUDPAddrPort(b, from) }, hang: func() {}})
+		s.handle(&upstreamQuery{raw: raw, from: net.UDPAddrFromAddrPort(from),
+			send: func(b []byte) { _, _ = s.udp.WriteToUDPAddrPort(b, from) }, hang: func() {}})
 	}
 }
 
@@ -184,11 +185,12 @@ func (s *scripted) serveConn(c net.Conn) {
 		if _, err := io.ReadFull(c, raw); err != nil {
 			return
 		}
-		s.handle(&upstreamQuery{raw: raw, from: c.RemoteAddr(), tcp: true, hang: func() { _ = c.Close() }, send: func(b []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			_, _ = c.Write(framedForTest(b))
-		}})
+		s.handle(&upstreamQuery{raw: raw, from: c.RemoteAddr(), tcp: true, hang: func() { _ = c.Close() },
+			send: func(b []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				_, _ = c.Write(framedForTest(b))
+			}})
 	}
 }
 
@@ -375,7 +377,8 @@ func (c *tester) write(tcp bool, m []byte) {
 	}
 }
 
-// bySource returns how many queries there were, by where their answers come from: of one type, which is much less to look at, or of all.
+// bySource returns how many queries there were, by where their answers come from: of one type,
+// which is much less to look at, or of all.
 func (s *Server) bySource(of ...uint16) (n [sources]uint64) {
 	types := []int{countA, countAAAA, countSRV, countPTR, countHTTPS, countOther}
 	if len(of) > 0 {
@@ -395,7 +398,8 @@ func (s *Server) bySource(of ...uint16) (n [sources]uint64) {
 	return n
 }
 
-// source waits for the server to have one query more than before, of a type or of any, and returns where its answer is from.
+// source waits for the server to have one query more than before, of a type or of any, and returns
+// where its answer is from.
 func (c *tester) source(before [sources]uint64, of ...uint16) int {
 	c.t.Helper()
 	late := time.Now().Add(patience)
@@ -483,7 +487,8 @@ func (k clientKind) room() int {
 	return 512
 }
 
-// send sends a query. It returns the reply if there is one at once, and whether the query was accepted.
+// send sends a query. It returns the reply if there is one at once, and whether the query was
+// accepted.
 func (c *tester) send(k clientKind, name string, qtype uint16) ([]byte, bool) {
 	c.t.Helper()
 	m := k.message(c.t, name, qtype)

@@ -89,7 +89,8 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	}
 }
 
-// refusesEDNS reports whether a reply looks like one of a server that does not know EDNS (RFC 6891 section 7).
+// refusesEDNS reports whether a reply looks like one of a server that does not know EDNS (RFC 6891
+// section 7).
 func (r *response) refusesEDNS() bool {
 	return (r.rcode == rcodeFormat || r.rcode == rcodeNotImp) && !r.edns || r.rcode == rcodeBadVers
 }
@@ -136,7 +137,8 @@ func (s *slot) try(ch *channel, id uint16) *try {
 	return nil
 }
 
-// mismatched ignores a reply with another question. Where there are many, the question is asked over TCP.
+// mismatched ignores a reply with another question. Where there are many, the question is asked
+// over TCP.
 func (f *Forwarder) mismatched(s *slot, t *try, now int64) {
 	sv := t.ch.server
 	sv.stats.Mismatched++
@@ -157,7 +159,8 @@ func (f *Forwarder) distrust(ch *channel, now int64) {
 		f.retireStream(ch.tcp)
 		return
 	}
-	f.log.Warn("Forged replies arrive on a socket to a name server: its questions are asked over TCP.", "server", ch.server.addr, "local", ch.udp.local)
+	f.log.Warn("Forged replies arrive on a socket to a name server: its questions are asked over TCP.",
+		"server", ch.server.addr, "local", ch.udp.local)
 	f.retire(ch.udp)
 	for i := range ch.ids {
 		if ch.ids[i].state != idInFlight {
@@ -222,7 +225,8 @@ func (f *Forwarder) refusedBy(s *slot, t *try, rcode, ede int, now int64) {
 	f.proceed(s, now)
 }
 
-// refused notes that the network says that a server cannot be reached. False when the socket has been closed.
+// refused notes that the network says that a server cannot be reached. False when the socket has
+// been closed.
 func (f *Forwarder) refused(ch *channel, err error) bool {
 	now := f.clock()
 	f.mu.Lock()

@@ -19,7 +19,8 @@ const soa60 = "example.org. 900 IN SOA ns.example.org. host.example.org. 1 7200 
 func testAnswersStayCompressed(t *testing.T) {
 	wires := make(chan []byte, 10)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-		sent := q.pack(t, 0, []string{"www.example.org. 60 IN CNAME a.example.org.", "a.example.org. 60 IN A 192.0.2.1", "a.example.org. 60 IN A 192.0.2.2"})
+		sent := q.pack(t, 0, []string{"www.example.org. 60 IN CNAME a.example.org.", "a.example.org. 60 IN A 192.0.2.1",
+			"a.example.org. 60 IN A 192.0.2.2"})
 		wires <- sent
 		q.send(sent)
 	})
@@ -35,7 +36,8 @@ func testAnswersStayCompressed(t *testing.T) {
 	}
 }
 
-// Row 44: a server that sends more than fits is no fault; the client gets what fits, and TC. Row 42.
+// Row 44: a server that sends more than fits is no fault; the client gets what fits, and TC.
+// Row 42.
 func testServerThatIgnoresSizes(t *testing.T) {
 	for _, n := range []int{55, 180} { // 900 and 3,000 bytes
 		var answer []string
@@ -71,7 +73,8 @@ func testServerThatIgnoresSizes(t *testing.T) {
 
 func must(b []byte, _ bool) []byte { return b }
 
-// Rows 45 and 46: our own queries have EDNS with 1232 bytes; a cut answer is asked for over TCP, and its result kept.
+// Rows 45 and 46: our own queries have EDNS with 1232 bytes; a cut answer is asked for over TCP,
+// and its result kept.
 func testTruncatedAnswersAreAskedForOverTCP(t *testing.T) {
 	var answer []string
 	for i := range 300 {
@@ -254,7 +257,8 @@ func testFloodOfForgedReplies(t *testing.T) {
 	}
 }
 
-// Row 51: the case of letters is random, has to come back, and is given up for a server that does not keep it.
+// Row 51: the case of letters is random, has to come back, and is given up for a server that does
+// not keep it.
 func testMixedCaseUpstream(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -304,7 +308,8 @@ func testMixedCaseUpstream(t *testing.T) {
 	}
 }
 
-// The client's own case comes back, whatever the server was asked with: from the server and from the cache.
+// The client's own case comes back, whatever the server was asked with: from the server and from
+// the cache.
 func testCaseOfTheClientComesBack(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, ForwarderOptions{}, s)
@@ -339,7 +344,8 @@ func testTTLsCountDown(t *testing.T) {
 	c.answer()
 }
 
-// A TTL of 0 is passed on and not kept; one with the highest bit set is 0 (RFC 2181); a long one has a limit.
+// A TTL of 0 is passed on and not kept; one with the highest bit set is 0 (RFC 2181); a long one
+// has a limit.
 func testOddTTLs(t *testing.T) {
 	ttls := map[string]uint32{"zero": 0, "high": 1<<31 + 5, "long": 1 << 30}
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -382,7 +388,15 @@ func testNegativeAnswersAreKept(t *testing.T) {
 		"barenx":   {3, nil, nil},
 		"alias":    {0, []string{"alias.example.org. 30 IN CNAME nowhere.example.org."}, []string{soa60}},
 	}
-	for label, seconds := range map[string]uint32{"nodata": 60, "nxdomain": 60, "long": 300, "ttl": 20, "bare": 5, "barenx": 5, "alias": 30} {
+	for label, seconds := range map[string]uint32{
+		"nodata":   60,
+		"nxdomain": 60,
+		"long":     300,
+		"ttl":      20,
+		"bare":     5,
+		"barenx":   5,
+		"alias":    30,
+	} {
 		s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 			a := answers[label]
 			q.reply(t, a.rcode, a.answer, a.authority...)
@@ -415,13 +429,15 @@ func testFailuresAreKeptForASecond(t *testing.T) {
 	m := new(mdns.Msg)
 	m.SetRcode(q.Msg, mdns.RcodeServerFailure)
 	m.SetEdns0(1232, false)
-	m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_EDE{InfoCode: mdns.ExtendedErrorCodeDNSBogus, ExtraText: "signature expired"})
+	m.IsEdns0().Option = append(m.IsEdns0().Option,
+		&mdns.EDNS0_EDE{InfoCode: mdns.ExtendedErrorCodeDNSBogus, ExtraText: "signature expired"})
 	q.send(packed(t, m))
 	if got := c.answer(); got.Rcode != mdns.RcodeServerFailure || ede(got) != int(mdns.ExtendedErrorCodeDNSBogus) {
 		t.Errorf("the client gets %v", got)
 	}
 	c.clock.advance(999 * time.Millisecond)
-	if got := c.hit(clientKind{size: 1232}, "bogus.example.org", mdns.TypeA); got.Rcode != mdns.RcodeServerFailure || ede(got) != int(mdns.ExtendedErrorCodeDNSBogus) {
+	if got := c.hit(clientKind{size: 1232}, "bogus.example.org", mdns.TypeA); got.Rcode != mdns.RcodeServerFailure ||
+		ede(got) != int(mdns.ExtendedErrorCodeDNSBogus) {
 		t.Errorf("the cache has %v", got)
 	}
 	h.none(t)
@@ -523,15 +539,17 @@ func testPrefetch(t *testing.T) {
 		t.Errorf("%s is asked for", q.name())
 	}
 	q.reply(t, 0, []string{"hot.example.org. 100 IN A 192.0.2.2"})
-	c.until("the new answer is there", func() bool { return firstA(c.hit(k, "hot.example.org", mdns.TypeA)) == "192.0.2.2" })
+	c.until("the new answer is there", func() bool {
+		return firstA(c.hit(k, "hot.example.org", mdns.TypeA)) == "192.0.2.2"
+	})
 	h.none(t)
 	if st := c.f.Stats(); st.Prefetches != 1 || len(c.replies) != 0 {
 		t.Errorf("%d prefetches, %d replies to nobody", st.Prefetches, len(c.replies))
 	}
 }
 
-// Rows 56 and 57, and coalescing keys that are too coarse: what differs in name, type, DO or CD is another question; what does not is asked once, and
-// each client gets its own ID and case.
+// Rows 56 and 57, and coalescing keys that are too coarse: what differs in name, type, DO or CD is
+// another question; what does not is asked once, and each client gets its own ID and case.
 func testCoalescing(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
@@ -551,7 +569,8 @@ func testCoalescing(t *testing.T) {
 	for range 5 {
 		queries = append(queries, h.next(t))
 	}
-	want := map[[3]any]string{{false, false, mdns.TypeA}: "192.0.2.1", {true, false, mdns.TypeA}: "192.0.2.2", {false, true, mdns.TypeA}: "192.0.2.3", {true, true, mdns.TypeA}: "192.0.2.4"}
+	want := map[[3]any]string{{false, false, mdns.TypeA}: "192.0.2.1", {true, false, mdns.TypeA}: "192.0.2.2",
+		{false, true, mdns.TypeA}: "192.0.2.3", {true, true, mdns.TypeA}: "192.0.2.4"}
 	for _, q := range queries {
 		key := [3]any{q.IsEdns0().Do(), q.CheckingDisabled, q.Question[0].Qtype}
 		if q.Question[0].Qtype == mdns.TypeAAAA {
@@ -591,7 +610,8 @@ func testCoalescing(t *testing.T) {
 	}
 }
 
-// Row 57: AD only from servers that are trusted, and only for who wants to know; OPT is between two hops.
+// Row 57: AD only from servers that are trusted, and only for who wants to know; OPT is between two
+// hops.
 func testADAndOPT(t *testing.T) {
 	for _, trust := range []bool{false, true} {
 		var asked atomic.Bool
@@ -602,7 +622,8 @@ func testADAndOPT(t *testing.T) {
 			m.AuthenticatedData, m.Authoritative = true, true
 			m.Answer = records(t, "a.example.org. 60 IN A 192.0.2.1")
 			m.SetEdns0(4096, true)
-			m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")}, &mdns.EDNS0_COOKIE{Code: mdns.EDNS0COOKIE, Cookie: "0123456789abcdef"})
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")},
+				&mdns.EDNS0_COOKIE{Code: mdns.EDNS0COOKIE, Cookie: "0123456789abcdef"})
 			q.send(packed(t, m))
 		})
 		c := newTester(t, ForwarderOptions{}, s)
@@ -614,7 +635,8 @@ func testADAndOPT(t *testing.T) {
 					t.Errorf("trust %v, %+v: AD %v, want %v; AA %v", trust, k, m.AuthenticatedData, want, m.Authoritative)
 				}
 				o := m.IsEdns0()
-				if (o != nil) != (k.do || k.size > 0) || o != nil && (len(o.Option) > 0 || o.UDPSize() != ednsSize || o.Do() != k.do) {
+				if (o != nil) != (k.do || k.size > 0) ||
+					o != nil && (len(o.Option) > 0 || o.UDPSize() != ednsSize || o.Do() != k.do) {
 					t.Errorf("%+v: the OPT record is %v", k, o)
 				}
 			}

@@ -52,7 +52,8 @@ func testAllServersAreAskedInOrder(t *testing.T) {
 	}
 }
 
-// nextHit returns the next query that comes to a server, and lets no more time pass than that takes.
+// nextHit returns the next query that comes to a server, and lets no more time pass than that
+// takes.
 func (c *tester) nextHit(hits chan hit) hit {
 	c.t.Helper()
 	sent := func() (n uint64) {
@@ -158,7 +159,8 @@ func testServerOptions(t *testing.T) {
 	})
 }
 
-// Row 59: what no server answers fails in time, with the reason; when servers were known to be dead, as soon as a stale answer would come.
+// Row 59: what no server answers fails in time, with the reason; when servers were known to be
+// dead, as soon as a stale answer would come.
 func testDeadServersFailInTime(t *testing.T) {
 	hits := make(chan hit, 1000)
 	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
@@ -198,7 +200,8 @@ func testDeadServersFailInTime(t *testing.T) {
 	}
 }
 
-// Row 60: a sole server is asked with every question, however long it was silent, and again while there is time.
+// Row 60: a sole server is asked with every question, however long it was silent, and again while
+// there is time.
 func testSoleServerIsNeverBlackedOut(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
@@ -229,8 +232,9 @@ func testSoleServerIsNeverBlackedOut(t *testing.T) {
 	}
 }
 
-// Row 60, and one dead server that makes each look-up slow: after the first questions the one that answers comes first; the other is tried with
-// few questions, one at a time, and is first again when it is back.
+// Row 60, and one dead server that makes each look-up slow: after the first questions the one that
+// answers comes first; the other is tried with few questions, one at a time, and is first again
+// when it is back.
 func testDeadServerIsProbed(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
@@ -302,7 +306,9 @@ func testFailingServerIsPassedOver(t *testing.T) {
 		c.stop()
 	}
 	// Where all fail, their code comes back.
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(_ int, q *upstreamQuery) { q.reply(t, mdns.RcodeRefused, nil) })...)
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(_ int, q *upstreamQuery) {
+		q.reply(t, mdns.RcodeRefused, nil)
+	})...)
 	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeRefused {
 		t.Errorf("the client gets %v", m)
 	}
@@ -360,7 +366,8 @@ func testServerDiesAndComesBack(t *testing.T) {
 	}
 }
 
-// Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no servers.
+// Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no
+// servers.
 func testLoopsAreSeen(t *testing.T) {
 	var at atomic.Pointer[tester]
 	looped := make(chan bool, 10)
@@ -384,8 +391,10 @@ func testLoopsAreSeen(t *testing.T) {
 		t.Error("the loop is not seen")
 	}
 	own := netip.MustParseAddrPort("127.0.0.1:53")
-	_, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{own}, Own: func(a netip.AddrPort) bool { return a == own }})
-	if err == nil || !strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address that this process itself listens on") {
+	_, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{own},
+		Own: func(a netip.AddrPort) bool { return a == own }})
+	if err == nil ||
+		!strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address that this process itself listens on") {
 		t.Errorf("an own address as a server: %v", err)
 	}
 }
@@ -395,7 +404,8 @@ func testWithoutServers(t *testing.T) {
 	file := t.TempDir() + "/resolv.conf"
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, ForwarderOptions{ResolvConf: file, port: s.addr.Port()})
-	if m := c.query(clientKind{size: 1232}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
+	if m := c.query(clientKind{size: 1232}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure ||
+		ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
 		t.Errorf("the client gets %v", m)
 	}
 	if p := c.f.Stats().Problem; !strings.Contains(p, file) || !strings.Contains(p, "nameserver") {
@@ -410,8 +420,9 @@ func testWithoutServers(t *testing.T) {
 	}
 }
 
-// Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number of questions is in flight, each over one of
-// few sockets; what is too much is refused and counted; then all is as it was.
+// Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number
+// of questions is in flight, each over one of few sockets; what is too much is refused and counted;
+// then all is as it was.
 func testFloodWithADeadServer(t *testing.T) {
 	c := newTester(t, ForwarderOptions{InFlight: 5000}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	before := runtime.NumGoroutine()
@@ -475,7 +486,8 @@ func testStats(t *testing.T) {
 	if sv.Addr != s.addr || sv.Queries != 1 || sv.Answers != 1 || sv.Latency[12] != 1 || sv.RTT != 3*time.Millisecond {
 		t.Errorf("the server has %+v", sv)
 	}
-	if st.Cache.Hits != 1 || st.Cache.Misses != 1 || st.Cache.Entries != 1 || st.Cache.Inserted != 1 || st.Cache.Bytes == 0 || st.InFlight != 0 {
+	if st.Cache.Hits != 1 || st.Cache.Misses != 1 || st.Cache.Entries != 1 || st.Cache.Inserted != 1 ||
+		st.Cache.Bytes == 0 || st.InFlight != 0 {
 		t.Errorf("counted: %+v", st)
 	}
 }

@@ -11,8 +11,9 @@ const (
 	never      = math.MaxInt64
 )
 
-// slot is a question that is asked, and who waits for the answer. Slots are used again and again; all fields are guarded by the forwarder's
-// lock, but a slot that has ended belongs to the goroutine that answers its waiters.
+// slot is a question that is asked, and who waits for the answer. Slots are used again and again;
+// all fields are guarded by the forwarder's lock, but a slot that has ended belongs to the
+// goroutine that answers its waiters.
 type slot struct {
 	number int32
 	use    uint32 // counts, so that a slot that is used anew is not taken for the old one
@@ -141,7 +142,8 @@ func (t *slots) start(hash uint64, q *question) *slot {
 	t.used++
 	s := t.slot(i)
 	use := s.use
-	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1, before: -1, then: -1, sendAt: never}
+	*s = slot{number: i, use: use, asking: true, hash: hash, qtype: q.qtype, do: q.do, cd: q.cd, bucket: -1, before: -1,
+		then: -1, sendAt: never}
 	s.len = copy(s.name[:], q.name)
 	b := &t.index[hash&uint64(len(t.index)-1)]
 	s.next, *b = *b, i+1

@@ -73,7 +73,8 @@ func (f *Forwarder) Stats() ForwarderStats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := &f.counts
-	out.Asked, out.Coalesced, out.Prefetches, out.Probes, out.Failed = c.Asked, c.Coalesced, c.Prefetches, c.Probes, c.Failed
+	out.Asked, out.Coalesced, out.Prefetches, out.Probes, out.Failed = c.Asked, c.Coalesced, c.Prefetches,
+		c.Probes, c.Failed
 	out.Distrusted, out.Loops, out.NoRoom, out.Refused = c.Distrusted, c.Loops, c.NoRoom, c.Refused
 	out.InFlight, out.Waiting, out.Problem = f.slots.used, f.slots.waiting, f.problem
 	for _, sv := range f.set.servers {
@@ -84,7 +85,8 @@ func (f *Forwarder) Stats() ForwarderStats {
 	return out
 }
 
-// leastShed is how many bytes of the cache are worth being given up: without it each name is asked for anew.
+// leastShed is how many bytes of the cache are worth being given up: without it each name is asked
+// for anew.
 const leastShed = 4 << 20
 
 // Shed gives up the answers that are remembered, where they take much memory.
@@ -123,11 +125,12 @@ func (c *cache) stats() (out CacheStats) {
 	return out
 }
 
-// looped notes that a query of ours has come back to us: the server, or something on the way to it, sends it here. The caller holds the lock.
+// looped notes that a query of ours has come back to us: the server, or something on the way to it,
+// sends it here. The caller holds the lock.
 func (f *Forwarder) looped(sv *server) {
 	f.counts.Loops++
 	if f.counts.Loops&(f.counts.Loops-1) == 0 { // not for each
-		f.log.Error("A query to a name server has come back to this process; exempt its queries from the redirection of port 53 (a mark, or its user), or ask another server.",
-			"server", sv.addr, "times", f.counts.Loops)
+		f.log.Error("A query to a name server has come back to this process; exempt its queries from the redirection of "+
+			"port 53 (a mark, or its user), or ask another server.", "server", sv.addr, "times", f.counts.Loops)
 	}
 }

@@ -13,8 +13,11 @@ func FuzzResolve(f *testing.F) {
 	for i := range maxAddrs {
 		many.Addrs = append(many.Addrs, netip.AddrFrom4([4]byte{240, 0, 1, byte(i)}))
 	}
-	a := NewAnswers(mustTable(f, TableOptions{Suffixes: []string{"mesh"}}, many, Host{Name: "*.w.mesh", Addrs: addrs("fd00::1")}), nil)
-	for _, name := range []string{"many.mesh.", "x.w.mesh.", "_http._tcp.many.mesh.", "nope.mesh.", "www.example.com.", "."} {
+	a := NewAnswers(mustTable(f, TableOptions{Suffixes: []string{"mesh"}}, many,
+		Host{Name: "*.w.mesh", Addrs: addrs("fd00::1")}), nil)
+	for _, name := range []string{
+		"many.mesh.", "x.w.mesh.", "_http._tcp.many.mesh.", "nope.mesh.", "www.example.com.", ".",
+	} {
 		for _, qtype := range []uint16{mdns.TypeA, mdns.TypeSRV, mdns.TypeANY, mdns.TypeAXFR} {
 			m := new(mdns.Msg).SetQuestion(name, qtype)
 			wire, _ := m.Pack()

@@ -19,8 +19,9 @@ const (
 	TypeSRV  = typeSRV
 )
 
-// Lookup says what a table answers for a name and a type of records, for a view; nil is one that sees everything. Below is the owned
-// suffix that the name is below, "" for none. An error says that there can be no such name.
+// Lookup says what a table answers for a name and a type of records, for a view; nil is one that
+// sees everything. Below is the owned suffix that the name is below, "" for none. An error says
+// that there can be no such name.
 func (t *Table) Lookup(name string, qtype uint16, v *View) (out Outcome, below string, err error) {
 	var q query
 	wire, err := appendName(q.name[:0], name)

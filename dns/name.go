@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// maxName is the length of a name on the wire, with the lengths of its labels and the root (RFC 1035 section 2.3.4).
+// maxName is the length of a name on the wire, with the lengths of its labels and the root (RFC
+// 1035 section 2.3.4).
 const maxName = 255
 
-// appendName appends the wire form of a name, in lower case. Labels hold letters, digits, '-' and '_'; the first may be "*". A dot at
-// the end is optional.
+// appendName appends the wire form of a name, in lower case. Labels hold letters, digits, '-' and
+// '_'; the first may be "*". A dot at the end is optional.
 func appendName(b []byte, name string) ([]byte, error) {
 	s := strings.TrimSuffix(name, ".")
 	start := len(b)
@@ -49,7 +50,8 @@ func checkLabel(label string, first bool) error {
 	}
 	for i := range len(label) {
 		if c := lower(label[i]); (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return fmt.Errorf("the label %q has %q; letters, digits, '-' and '_' are allowed, and * as the whole first label", label, c)
+			return fmt.Errorf("the label %q has %q; letters, digits, '-' and '_' are allowed, and * as the whole first label",
+				label, c)
 		}
 	}
 	return nil
@@ -69,8 +71,8 @@ func clip(s string) string {
 	return s
 }
 
-// appendText appends the text of a name on the wire, without the dot at its end. Bytes that are no printing ASCII, dots and backslashes
-// are escaped (RFC 1035 section 5.1).
+// appendText appends the text of a name on the wire, without the dot at its end. Bytes that are no
+// printing ASCII, dots and backslashes are escaped (RFC 1035 section 5.1).
 func appendText(b, wire []byte) []byte {
 	for i := 0; i < len(wire) && wire[i] != 0; {
 		n := int(wire[i])
@@ -92,7 +94,8 @@ func appendText(b, wire []byte) []byte {
 	return b
 }
 
-// ReverseName returns the name that has the PTR record of an address (RFC 1035 section 3.5, RFC 3596 section 2.5).
+// ReverseName returns the name that has the PTR record of an address (RFC 1035 section 3.5, RFC
+// 3596 section 2.5).
 func ReverseName(a netip.Addr) string {
 	a = a.Unmap()
 	if a.Is4() {
@@ -108,8 +111,8 @@ func ReverseName(a netip.Addr) string {
 	return string(append(out, "ip6.arpa"...))
 }
 
-// ReverseSuffixes returns the suffixes of reverse names that hold all addresses of a prefix and no others: one where the prefix ends
-// between two labels, else up to 128 (IPv4) or 8 (IPv6) of them.
+// ReverseSuffixes returns the suffixes of reverse names that hold all addresses of a prefix and no
+// others: one where the prefix ends between two labels, else up to 128 (IPv4) or 8 (IPv6) of them.
 func ReverseSuffixes(p netip.Prefix) []string {
 	p = p.Masked()
 	step := 8

@@ -9,8 +9,10 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// PastLabel begins names that are asked of other servers, whatever the table has: _nearside-past.db.example.com is an alias (CNAME) of what
-// they know as db.example.com. So who dials the address that a table has for a name can find out where to go from there. Below owned suffixes there are no such names.
+// PastLabel begins names that are asked of other servers, whatever the table has:
+// _nearside-past.db.example.com is an alias (CNAME) of what they know as db.example.com. So who
+// dials the address that a table has for a name can find out where to go from there. Below owned
+// suffixes there are no such names.
 const PastLabel = "_nearside-past"
 
 // Past returns the name that is asked past the table. It may be too long for a name.
@@ -52,7 +54,8 @@ func (r *pastReplier) reply(to replyTo, wire []byte) {
 	r.via.reply(to, r.renamed(wire, to.max))
 }
 
-// renamed returns a reply as one to the name with the label, of which the name that was asked for is an alias. It has no more than some bytes.
+// renamed returns a reply as one to the name with the label, of which the name that was asked for
+// is an alias. It has no more than some bytes.
 func (r *pastReplier) renamed(wire []byte, most int) []byte {
 	var m mdns.Msg
 	if err := m.Unpack(wire); err != nil || len(m.Question) != 1 {
@@ -67,7 +70,8 @@ func (r *pastReplier) renamed(wire []byte, most int) []byte {
 		return ok && slices.ContainsFunc(r.not, func(p netip.Prefix) bool { return p.Contains(a) })
 	})
 	if len(m.Answer) > 0 {
-		alias := &mdns.CNAME{Hdr: mdns.RR_Header{Name: q.Name, Rrtype: mdns.TypeCNAME, Class: mdns.ClassINET, Ttl: m.Answer[0].Header().Ttl}, Target: behind}
+		alias := &mdns.CNAME{Hdr: mdns.RR_Header{Name: q.Name, Rrtype: mdns.TypeCNAME, Class: mdns.ClassINET,
+			Ttl: m.Answer[0].Header().Ttl}, Target: behind}
 		for _, rr := range m.Answer {
 			alias.Hdr.Ttl = min(alias.Hdr.Ttl, rr.Header().Ttl)
 			if strings.EqualFold(rr.Header().Name, behind) {

@@ -9,7 +9,8 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// TestPast: a name with the label is asked of the servers although the table has it; what comes back is an alias of what they know.
+// TestPast: a name with the label is asked of the servers although the table has it; what comes
+// back is an alias of what they know.
 func TestPast(t *testing.T) {
 	const name = "db.example.com"
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -17,7 +18,8 @@ func TestPast(t *testing.T) {
 		case "in.mesh.":
 			t.Error("a name of the mesh was asked of others")
 		case "db.example.com.":
-			q.reply(t, 0, []string{q.name() + " 60 IN CNAME real.example.net.", "real.example.net. 30 IN A 192.0.2.7", "real.example.net. 30 IN A 240.0.0.9"})
+			q.reply(t, 0, []string{q.name() + " 60 IN CNAME real.example.net.", "real.example.net. 30 IN A 192.0.2.7",
+				"real.example.net. 30 IN A 240.0.0.9"})
 		case "inside.example.com.":
 			q.reply(t, 0, []string{q.name() + " 60 IN A 240.0.0.9", q.name() + " 60 IN AAAA fd00:fd00::9"})
 		case "many.example.com.":
@@ -36,7 +38,8 @@ func TestPast(t *testing.T) {
 	for _, times := range []string{"asked", "cached"} {
 		for _, k := range kinds {
 			m := c.query(k, "_NearSide-past.dB.example.com", mdns.TypeA)
-			if got := listed(m.Answer); got != "_NearSide-past.dB.example.com. 30 IN CNAME dB.example.com.; dB.example.com. 60 IN CNAME real.example.net.; real.example.net. 30 IN A 192.0.2.7" {
+			if got := listed(m.Answer); got != "_NearSide-past.dB.example.com. 30 IN CNAME dB.example.com.; dB.example.com. "+
+				"60 IN CNAME real.example.net.; real.example.net. 30 IN A 192.0.2.7" {
 				t.Errorf("%s %+v: %d %s", times, k, m.Rcode, got)
 			}
 		}
@@ -45,7 +48,8 @@ func TestPast(t *testing.T) {
 	if m := c.query(clientKind{}, Past("inside.example.com"), mdns.TypeA); m.Rcode != 0 || len(m.Answer) != 0 {
 		t.Errorf("addresses that it must not lead to: %v", m)
 	}
-	if m := c.query(clientKind{}, Past("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError || len(m.Ns) != 1 || m.Question[0].Name != Past("none.example.com.") {
+	if m := c.query(clientKind{}, Past("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError ||
+		len(m.Ns) != 1 || m.Question[0].Name != Past("none.example.com.") {
 		t.Errorf("a name that does not exist: %v", m)
 	}
 	if m := c.query(clientKind{}, Past("many.example.com"), mdns.TypeA); !m.Truncated {
@@ -70,7 +74,8 @@ func listed(list []mdns.RR) string {
 // TestApart: hosts of a group that is apart are in the table for those alone whose view names it.
 func TestApart(t *testing.T) {
 	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
-	table := mustTable(t, meshOptions, Host{Name: "db.example.com", Addrs: addrs("240.0.0.1"), Group: Apart + 1}, host("web.mesh", "240.0.0.2"))
+	table := mustTable(t, meshOptions, Host{Name: "db.example.com", Addrs: addrs("240.0.0.1"), Group: Apart + 1},
+		host("web.mesh", "240.0.0.2"))
 	local := netip.MustParseAddr("127.0.0.1")
 	for _, x := range []struct {
 		a    *Answers
@@ -89,7 +94,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// FuzzPast: whatever a reply holds, the renamed one is a message of at most the given size with the same id, or fails.
+// FuzzPast: whatever a reply holds, the renamed one is a message of at most the given size with the
+// same id, or fails.
 func FuzzPast(f *testing.F) {
 	f.Add(packed(f, new(mdns.Msg).SetQuestion("db.example.com.", mdns.TypeA)), 512)
 	r := &pastReplier{label: PastLabel}

@@ -42,12 +42,14 @@ const (
 	opcodes   = 15 << 11
 )
 
-// query is a message that was read as one. It is used again and again, and has no pointers of its own.
+// query is a message that was read as one. It is used again and again, and has no pointers of its
+// own.
 type query struct {
 	flags uint16
 	end   int // header and question are the first bytes of the message up to here
 	qtype uint16
-	// name is the name asked for, in lower case on the wire, with the places at which its labels begin.
+	// name is the name asked for, in lower case on the wire, with the places at which its labels
+	// begin.
 	name   [maxName]byte
 	len    int
 	labels [128]uint8
@@ -75,8 +77,9 @@ const (
 // key is the name asked for.
 func (q *query) key() []byte { return q.name[:q.len] }
 
-// read reads a message. With failed it returns the code of the answer; end is 0 where the question could not be read, so that
-// nothing of it is repeated. The message must not change while the query is in use.
+// read reads a message. With failed it returns the code of the answer; end is 0 where the question
+// could not be read, so that nothing of it is repeated. The message must not change while the query
+// is in use.
 func (q *query) read(m []byte) (verdict, int) {
 	q.end, q.qtype, q.len, q.depth, q.edns = 0, 0, 0, 0, edns{}
 	if len(m) < headerLen {
@@ -110,8 +113,8 @@ func (q *query) read(m []byte) (verdict, int) {
 	return accepted, rcodeSuccess
 }
 
-// readName reads the name of the question, and returns where it ends; 0 where it is none. A question is the first name of a message, so there
-// is nothing that it could point to.
+// readName reads the name of the question, and returns where it ends; 0 where it is none. A
+// question is the first name of a message, so there is nothing that it could point to.
 func (q *query) readName(m []byte) int {
 	at := headerLen
 	for {
@@ -137,7 +140,8 @@ func (q *query) readName(m []byte) int {
 	}
 }
 
-// readRecords reads the records behind the question, of which only OPT counts. False for a message that ends too early, or has two of it.
+// readRecords reads the records behind the question, of which only OPT counts. False for a message
+// that ends too early, or has two of it.
 func (q *query) readRecords(m []byte) bool {
 	others := int(binary.BigEndian.Uint16(m[6:])) + int(binary.BigEndian.Uint16(m[8:]))
 	all := others + int(binary.BigEndian.Uint16(m[10:]))

@@ -2,7 +2,8 @@ package dns
 
 import "encoding/binary"
 
-// Sizes of messages over UDP, in bytes: what every client takes, and what goes through every network in one packet (RFC 9715).
+// Sizes of messages over UDP, in bytes: what every client takes, and what goes through every
+// network in one packet (RFC 9715).
 const (
 	minUDP = 512
 	maxUDP = 1232
@@ -81,8 +82,8 @@ func (q *query) appendOPT(out []byte, start, rcode int) []byte {
 	return out
 }
 
-// records appends as many records as there is room for. Without room for all that were asked for TC is set; further ones are left out in
-// silence (RFC 2181 section 9).
+// records appends as many records as there is room for. Without room for all that were asked for TC
+// is set; further ones are left out in silence (RFC 2181 section 9).
 func (q *query) records(out []byte, start int, r *rrset, turn uint32, room int) []byte {
 	body := r.body
 	answers := len(body)
@@ -132,7 +133,8 @@ func fitting(body []byte, room int) (count, n int) {
 	return count, n
 }
 
-// appendSOA appends the authority of a negative answer (RFC 2308): of the suffix that begins at a place of the message.
+// appendSOA appends the authority of a negative answer (RFC 2308): of the suffix that begins at a
+// place of the message.
 func (t *Table) appendSOA(out []byte, start, at int) []byte {
 	p := pointer(at)
 	out = binary.BigEndian.AppendUint16(out, p)

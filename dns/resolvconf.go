@@ -119,8 +119,9 @@ func (c *resolvConf) option(line int, o string) {
 	}
 }
 
-// Search returns the domains that the resolv.conf has clients append to names, and from how many dots on a name is tried as it is first.
-// What is asked of a forwarder is a whole name already. Without a resolv.conf there is nothing to append.
+// Search returns the domains that the resolv.conf has clients append to names, and from how many
+// dots on a name is tried as it is first. What is asked of a forwarder is a whole name already.
+// Without a resolv.conf there is nothing to append.
 func (f *Forwarder) Search() (domains []string, ndots int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

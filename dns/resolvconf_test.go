@@ -15,8 +15,10 @@ import (
 
 // Rows 58 and 62: all that resolv.conf(5) has is read; what is no use is named.
 func testParseResolvConf(t *testing.T) {
-	c := parseResolvConf([]byte("# a comment\n; another\nnameserver 192.0.2.1\nnameserver\t192.0.2.2 # local\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver 0.0.0.0\nnameserver ::\n" +
-		"nameserver nobody\nnameserver\ndomain example.org\nsearch a.example.org b.example.org\r\noptions ndots:5 timeout:3 attempts:4 rotate use-vc edns0 trust-ad unknown timeout:x\n"))
+	c := parseResolvConf([]byte("# a comment\n; another\nnameserver 192.0.2.1\nnameserver\t192.0.2.2 # local\n" +
+		"nameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver 0.0.0.0\nnameserver ::\n" +
+		"nameserver nobody\nnameserver\ndomain example.org\nsearch a.example.org b.example.org\r\n" +
+		"options ndots:5 timeout:3 attempts:4 rotate use-vc edns0 trust-ad unknown timeout:x\n"))
 	want := []netip.AddrPort{}
 	for _, s := range []string{"192.0.2.1:53", "192.0.2.2:53", "[fe80::1%eth0]:53", "127.0.0.1:53", "[::1]:53"} {
 		want = append(want, netip.MustParseAddrPort(s))
@@ -24,7 +26,8 @@ func testParseResolvConf(t *testing.T) {
 	if !slices.Equal(c.servers, want) {
 		t.Errorf("the servers are %v", c.servers)
 	}
-	if c.ndots != 5 || c.attempts != 4 || !c.rotate || !c.useTCP || !c.edns0 || !c.trustAD || !slices.Equal(c.search, []string{"a.example.org", "b.example.org"}) {
+	if c.ndots != 5 || c.attempts != 4 || !c.rotate || !c.useTCP || !c.edns0 || !c.trustAD ||
+		!slices.Equal(c.search, []string{"a.example.org", "b.example.org"}) {
 		t.Errorf("read: %+v", c)
 	}
 	if len(c.faults) != 3 || !strings.HasPrefix(c.faults[0], `line 9: nameserver "nobody"`) {
@@ -46,7 +49,8 @@ func FuzzParseResolvConf(f *testing.F) {
 	f.Add([]byte("nameserver 192.0.2.1\noptions timeout:99999999999999999999 attempts:-1\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := parseResolvConf(b)
-		if len(c.servers) > maxServers || len(c.faults) > 16 || c.timeout < 0 || c.timeout > 30*time.Second || c.attempts < 0 || c.attempts > 5 {
+		if len(c.servers) > maxServers || len(c.faults) > 16 || c.timeout < 0 || c.timeout > 30*time.Second ||
+			c.attempts < 0 || c.attempts > 5 {
 			t.Errorf("read: %+v", c)
 		}
 		for _, s := range c.servers {
@@ -57,7 +61,8 @@ func FuzzParseResolvConf(f *testing.F) {
 	})
 }
 
-// Row 61: each way in which the file changes is seen; a file without a server leaves the old ones in force, and so does one that is gone.
+// Row 61: each way in which the file changes is seen; a file without a server leaves the old ones
+// in force, and so does one that is gone.
 func testResolvConfIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -86,7 +91,8 @@ func testResolvConfIsWatched(t *testing.T) {
 	link("v1", "..data")
 	link("..data/resolv.conf", "resolv.conf")
 	own := netip.MustParseAddr("127.0.0.66")
-	c := newTester(t, ForwarderOptions{ResolvConf: filepath.Join(dir, "resolv.conf"), Own: func(a netip.AddrPort) bool { return a.Addr() == own }})
+	c := newTester(t, ForwarderOptions{ResolvConf: filepath.Join(dir, "resolv.conf"),
+		Own: func(a netip.AddrPort) bool { return a.Addr() == own }})
 	servers := func() (out []string) {
 		for _, s := range c.f.Stats().Servers {
 			out = append(out, s.Addr.Addr().String())
@@ -130,7 +136,8 @@ func testResolvConfIsWatched(t *testing.T) {
 	problem("127.0.0.66 is this process itself")
 }
 
-// The cache survives a change of the servers, what is known of those that stay too, and questions in flight go to others.
+// The cache survives a change of the servers, what is known of those that stay too, and questions
+// in flight go to others.
 func TestChangeOfServers(t *testing.T) {
 	h := newHeld()
 	old := newScripted(t, "127.0.0.1:0", h.do)

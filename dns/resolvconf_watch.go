@@ -18,13 +18,14 @@ import (
 // maxLinks is how many links lead to a resolv.conf at the most.
 const maxLinks = 8
 
-// apply makes servers those that are asked from now on. What is kept of a server that stays is what was learnt about it; questions in flight to
-// one that goes are sent to others.
+// apply makes servers those that are asked from now on. What is kept of a server that stays is what
+// was learnt about it; questions in flight to one that goes are sent to others.
 func (f *Forwarder) apply(servers []netip.AddrPort, c resolvConf, problem string) {
 	now := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	set := &serverSet{rotate: c.rotate, tcp: c.useTCP, trusted: c.trustAD, patience: int64(c.timeout), attempts: c.attempts}
+	set := &serverSet{rotate: c.rotate, tcp: c.useTCP, trusted: c.trustAD, patience: int64(c.timeout),
+		attempts: c.attempts}
 	for _, a := range servers {
 		i := slices.IndexFunc(f.set.servers, func(s *server) bool { return s.addr == a })
 		if i >= 0 {
@@ -49,7 +50,8 @@ func (f *Forwarder) apply(servers []netip.AddrPort, c resolvConf, problem string
 	}
 }
 
-// move gives a question in flight the present servers. It is sent to one of them soon where it is with none.
+// move gives a question in flight the present servers. It is sent to one of them soon where it is
+// with none.
 func (f *Forwarder) move(s *slot, now int64) {
 	f.choose(s)
 	for i := range s.tries {
@@ -97,14 +99,16 @@ func (f *Forwarder) reload() {
 		f.problem = problem
 		f.mu.Unlock()
 		if problem != before {
-			f.log.Warn("There is no new list of name servers: the old one is kept.", "problem", problem, "servers", len(had.servers))
+			f.log.Warn("There is no new list of name servers: the old one is kept.",
+				"problem", problem, "servers", len(had.servers))
 		}
 		return
 	}
 	if problem != "" && problem != before {
 		f.log.Warn("Lines of the list of name servers are not used.", "problem", problem)
 	}
-	same := had.rotate == c.rotate && had.tcp == c.useTCP && had.trusted == c.trustAD && had.patience == int64(c.timeout) && had.attempts == c.attempts &&
+	same := had.rotate == c.rotate && had.tcp == c.useTCP && had.trusted == c.trustAD &&
+		had.patience == int64(c.timeout) && had.attempts == c.attempts &&
 		slices.EqualFunc(had.servers, servers, func(s *server, a netip.AddrPort) bool { return s.addr == a })
 	if same {
 		f.mu.Lock()
@@ -137,7 +141,8 @@ func (f *Forwarder) watch(ctx context.Context) {
 	defer f.wg.Done()
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		f.log.Warn("Changes of the list of name servers are not noticed at once: it is read again and again.", "file", f.opts.ResolvConf, "error", err, "every", f.timing.poll)
+		f.log.Warn("Changes of the list of name servers are not noticed at once: it is read again and again.",
+			"file", f.opts.ResolvConf, "error", err, "every", f.timing.poll)
 		f.poll(ctx)
 		return
 	}
@@ -172,7 +177,8 @@ func (f *Forwarder) watch(ctx context.Context) {
 			if !ok {
 				return
 			}
-			f.log.Warn("Changes of the list of name servers may have been missed: it is read again.", "file", f.opts.ResolvConf, "error", err)
+			f.log.Warn("Changes of the list of name servers may have been missed: it is read again.",
+				"file", f.opts.ResolvConf, "error", err)
 			quiet.Reset(f.timing.debounce)
 		}
 	}
@@ -192,8 +198,8 @@ func (f *Forwarder) poll(ctx context.Context) {
 	}
 }
 
-// rewatch watches the directories through which a path leads, and the file itself, which a container engine changes in place. False when the
-// path leads nowhere yet.
+// rewatch watches the directories through which a path leads, and the file itself, which a
+// container engine changes in place. False when the path leads nowhere yet.
 func (f *Forwarder) rewatch(w *fsnotify.Watcher, watched map[string]bool) bool {
 	want := linkPath(f.opts.ResolvConf)
 	for name := range watched {

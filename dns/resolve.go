@@ -8,8 +8,8 @@ const (
 	pastTable         // forward, for the name behind a label
 )
 
-// resolve answers a message as far as it can be without asking others: the reply is appended to out. With forward the question is for
-// others, with dropped nobody gets an answer.
+// resolve answers a message as far as it can be without asking others: the reply is appended to
+// out. With forward the question is for others, with dropped nobody gets an answer.
 func (a *Answers) resolve(q *query, m []byte, client netip.Addr, turn uint32, tcp bool, out []byte) ([]byte, verdict) {
 	v, rcode := q.read(m)
 	switch v {

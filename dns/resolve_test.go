@@ -108,8 +108,10 @@ func TestAnswers(t *testing.T) {
 		{"a name elsewhere", "api.example.com.", "A", 0, "api.example.com. 30 IN A 240.0.0.7"},
 		{"a name elsewhere, other family", "api.example.com.", "AAAA", 0, soa("api.example.com.")},
 		{"below a name elsewhere, a wildcard", "x.api.example.com.", "A", 0, "x.api.example.com. 30 IN A 240.0.0.6"},
-		{"SRV of a host", "web.mesh.", "SRV", 0, "web.mesh. 30 IN SRV 0 0 80 web.mesh.; web.mesh. 30 IN SRV 0 0 9000 web.mesh.; web.mesh. 30 IN A 240.0.0.1"},
-		{"SRV of a named port", "_HTTP._tcp.web.mesh.", "SRV", 0, "_HTTP._tcp.web.mesh. 30 IN SRV 0 0 80 web.mesh.; web.mesh. 30 IN A 240.0.0.1"},
+		{"SRV of a host", "web.mesh.", "SRV", 0,
+			"web.mesh. 30 IN SRV 0 0 80 web.mesh.; web.mesh. 30 IN SRV 0 0 9000 web.mesh.; web.mesh. 30 IN A 240.0.0.1"},
+		{"SRV of a named port", "_HTTP._tcp.web.mesh.", "SRV", 0,
+			"_HTTP._tcp.web.mesh. 30 IN SRV 0 0 80 web.mesh.; web.mesh. 30 IN A 240.0.0.1"},
 		{"a named port has no address", "_http._tcp.web.mesh.", "A", 0, soa("mesh.")},
 		{"between a port and its host", "_tcp.web.mesh.", "A", 0, soa("mesh.")},
 		{"a port that is not there", "_grpc._tcp.web.mesh.", "SRV", 3, soa("mesh.")},
@@ -127,7 +129,8 @@ func TestAnswers(t *testing.T) {
 			}
 			got := strings.Join(append(append(texts(r.Answer), texts(r.Ns)...), texts(r.Extra)...), "; ")
 			if r.Rcode != tc.rcode || got != tc.want || !r.Authoritative || !r.RecursionAvailable || r.Truncated {
-				t.Errorf("%s %s: rcode %d (%v)\n%s\nwant rcode %d\n%s", tc.name, tc.qtype, r.Rcode, r.MsgHdr, got, tc.rcode, tc.want)
+				t.Errorf("%s %s: rcode %d (%v)\n%s\nwant rcode %d\n%s", tc.name, tc.qtype, r.Rcode, r.MsgHdr, got,
+					tc.rcode, tc.want)
 			}
 		})
 	}
@@ -139,7 +142,8 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	a := NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil)
+	a := NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}},
+		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil)
 	for _, tc := range []struct {
 		what   string
 		change func(*mdns.Msg)
@@ -153,7 +157,8 @@ func TestRefused(t *testing.T) {
 		{"UPDATE", func(m *mdns.Msg) { m.Opcode = mdns.OpcodeUpdate }, mdns.RcodeNotImplemented},
 		{"no question", func(m *mdns.Msg) { m.Question = nil }, mdns.RcodeFormatError},
 		{"two questions", func(m *mdns.Msg) { m.Question = append(m.Question, m.Question[0]) }, mdns.RcodeFormatError},
-		{"two OPT records", func(m *mdns.Msg) { m.SetEdns0(1232, false); m.Extra = append(m.Extra, m.Extra[0]) }, mdns.RcodeFormatError},
+		{"two OPT records", func(m *mdns.Msg) { m.SetEdns0(1232, false); m.Extra = append(m.Extra, m.Extra[0]) },
+			mdns.RcodeFormatError},
 		{"a later EDNS", func(m *mdns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }, mdns.RcodeBadVers},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
@@ -185,8 +190,8 @@ func TestEDNS(t *testing.T) {
 		truncated bool
 		most      int
 	}{
-		{0, false, true, 512}, {300, false, true, 512}, {512, false, true, 512}, {700, false, true, 700}, {1232, false, false, 1232},
-		{4096, false, false, 1232}, {0, true, false, 65535}, {512, true, false, 65535},
+		{0, false, true, 512}, {300, false, true, 512}, {512, false, true, 512}, {700, false, true, 700},
+		{1232, false, false, 1232}, {4096, false, false, 1232}, {0, true, false, 65535}, {512, true, false, 65535},
 	} {
 		r, _ := ask(t, a, tc.tcp, func(m *mdns.Msg) {
 			if tc.size > 0 {
@@ -197,7 +202,8 @@ func TestEDNS(t *testing.T) {
 		if r.Truncated != tc.truncated || !tc.truncated && len(r.Answer) != maxAddrs {
 			t.Errorf("size %d, tcp %v: truncated %v with %d records", tc.size, tc.tcp, r.Truncated, len(r.Answer))
 		}
-		if o := r.IsEdns0(); (o != nil) != (tc.size > 0) || o != nil && (!o.Do() || len(o.Option) > 0 || o.UDPSize() != 1232) {
+		if o := r.IsEdns0(); (o != nil) != (tc.size > 0) ||
+			o != nil && (!o.Do() || len(o.Option) > 0 || o.UDPSize() != 1232) {
 			t.Errorf("size %d: OPT %v", tc.size, o)
 		}
 		r.Compress = true
@@ -208,7 +214,8 @@ func TestEDNS(t *testing.T) {
 }
 
 func TestRotation(t *testing.T) {
-	a := NewAnswers(mustTable(t, TableOptions{}, Host{Name: "x.mesh", Addrs: addrs("240.0.0.1", "240.0.0.2", "240.0.0.3")}), nil)
+	a := NewAnswers(mustTable(t, TableOptions{},
+		Host{Name: "x.mesh", Addrs: addrs("240.0.0.1", "240.0.0.2", "240.0.0.3")}), nil)
 	m, _ := new(mdns.Msg).SetQuestion("x.mesh.", mdns.TypeA).Pack()
 	seen := map[string]int{}
 	for turn := range uint32(6) {
@@ -232,7 +239,13 @@ func TestViews(t *testing.T) {
 		Host{Name: "all.mesh", Addrs: addrs("240.0.0.3")},
 		Host{Name: "api.example.com", Addrs: addrs("240.0.0.4"), Group: 2})
 	a := NewAnswers(table, map[netip.Addr]*View{netip.MustParseAddr("10.0.0.1"): NewView([]uint32{1})})
-	for name, want := range map[string]string{"web.mesh.": "240.0.0.1", "all.mesh.": "240.0.0.3", "db.mesh.": "", "_sql._tcp.db.mesh.": "", "api.example.com.": "forward"} {
+	for name, want := range map[string]string{
+		"web.mesh.":          "240.0.0.1",
+		"all.mesh.":          "240.0.0.3",
+		"db.mesh.":           "",
+		"_sql._tcp.db.mesh.": "",
+		"api.example.com.":   "forward",
+	} {
 		r, v := ask(t, a, false, nil, name, mdns.TypeA)
 		got := "forward"
 		if v != forward {
@@ -339,34 +352,40 @@ func TestHostFaults(t *testing.T) {
 		long = append(long, netip.AddrFrom4([4]byte{1, 1, 1, byte(i)}))
 	}
 	table, errs := NewTable(TableOptions{Suffixes: []string{"mesh", "*.mesh", "a..b"}}, []Host{
-		{Name: "web.mesh", Addrs: addrs("240.0.0.1")}, {Name: "WEB.mesh.", Addrs: addrs("240.0.0.2")}, {Name: ""}, {Name: "a b.mesh"},
+		{Name: "web.mesh", Addrs: addrs("240.0.0.1")}, {Name: "WEB.mesh.", Addrs: addrs("240.0.0.2")}, {Name: ""},
+		{Name: "a b.mesh"},
 		{Name: strings.Repeat("a", 64) + ".mesh"}, {Name: strings.Repeat("abcdefgh.", 30) + "mesh"}, {Name: "x.*.mesh"},
-		{Name: "y.mesh", Addrs: long}, {Name: "z.mesh", Addrs: addrs("fe80::1%eth0")}, {Name: "p.mesh", PTR: "a..b"}, {Name: "q.mesh", PTR: "a.b", Addrs: addrs("240.0.0.1")},
+		{Name: "y.mesh", Addrs: long}, {Name: "z.mesh", Addrs: addrs("fe80::1%eth0")}, {Name: "p.mesh", PTR: "a..b"},
+		{Name: "q.mesh", PTR: "a.b", Addrs: addrs("240.0.0.1")},
 	})
 	if len(errs) != 12 || table.Len() != 1 {
 		t.Errorf("%d names and %d errors, want 1 and 12:\n%v", table.Len(), len(errs), errs)
 	}
-	if r, _ := ask(t, NewAnswers(table, nil), false, nil, "web.mesh.", mdns.TypeA); len(r.Answer) != 1 || r.Answer[0].(*mdns.A).A.String() != "240.0.0.1" {
+	if r, _ := ask(t, NewAnswers(table, nil), false, nil, "web.mesh.", mdns.TypeA); len(r.Answer) != 1 ||
+		r.Answer[0].(*mdns.A).A.String() != "240.0.0.1" {
 		t.Errorf("%v: the first host with a name has it", r)
 	}
 }
 
 func TestReverse(t *testing.T) {
 	for in, want := range map[string]string{
-		"240.0.0.0/8": "240.in-addr.arpa", "10.1.0.0/16": "1.10.in-addr.arpa", "fd00:fd00::/64": "0.0.0.0.0.0.0.0.0.0.d.f.0.0.d.f.ip6.arpa",
-		"10.0.0.0/15": "0.10.in-addr.arpa 1.10.in-addr.arpa", "10.255.254.0/23": "254.255.10.in-addr.arpa 255.255.10.in-addr.arpa",
+		"240.0.0.0/8": "240.in-addr.arpa", "10.1.0.0/16": "1.10.in-addr.arpa",
+		"fd00:fd00::/64": "0.0.0.0.0.0.0.0.0.0.d.f.0.0.d.f.ip6.arpa", "10.0.0.0/15": "0.10.in-addr.arpa 1.10.in-addr.arpa",
+		"10.255.254.0/23": "254.255.10.in-addr.arpa 255.255.10.in-addr.arpa",
 	} {
 		if got := strings.Join(ReverseSuffixes(netip.MustParsePrefix(in)), " "); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
-	if got := ReverseName(netip.MustParseAddr("fd00::1")); got != "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa" {
+	if got := ReverseName(netip.MustParseAddr("fd00::1")); got !=
+		"1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa" {
 		t.Error(got)
 	}
 }
 
 func TestNoAllocations(t *testing.T) {
-	a := NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}, Host{Name: "*.w.mesh", Addrs: addrs("240.0.0.1")}), nil)
+	a := NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}},
+		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}, Host{Name: "*.w.mesh", Addrs: addrs("240.0.0.1")}), nil)
 	out := make([]byte, 0, maxUDP)
 	var q query
 	for _, name := range []string{"web.mesh.", "nope.mesh.", "x.y.w.mesh.", "www.example.com."} {

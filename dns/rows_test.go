@@ -61,7 +61,8 @@ func rowCase(t *testing.T) {
 }
 
 func rowOtherTypes(t *testing.T) {
-	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"), host("*.w.mesh", "240.0.0.2"), host("api.example.com", "240.0.0.3"))
+	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"), host("*.w.mesh", "240.0.0.2"),
+		host("api.example.com", "240.0.0.3"))
 	for _, qtype := range []string{"HTTPS", "SVCB", "MX", "TXT", "NS", "SOA", "CNAME", "NAPTR", "CAA", "DS", "SRV"} {
 		c.want("web.mesh", qtype, 0, soaOf("mesh."))
 		c.want("x.w.mesh", qtype, 0, soaOf("mesh."))
@@ -71,7 +72,9 @@ func rowOtherTypes(t *testing.T) {
 
 func rowUnknownName(t *testing.T) {
 	c := newMesh(t, nil, host("web.mesh", "240.0.0.1"))
-	for _, name := range []string{"nope.mesh", "a.b.c.nope.mesh", "x.web.mesh", "_sip._udp.nope.mesh", "1.2.3.240.in-addr.arpa"} {
+	for _, name := range []string{
+		"nope.mesh", "a.b.c.nope.mesh", "x.web.mesh", "_sip._udp.nope.mesh", "1.2.3.240.in-addr.arpa",
+	} {
 		zone := "mesh."
 		if strings.HasSuffix(name, ".arpa") {
 			zone = "240.in-addr.arpa."
@@ -83,11 +86,15 @@ func rowUnknownName(t *testing.T) {
 }
 
 func rowSRV(t *testing.T) {
-	c := newMesh(t, nil, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1", "fd00::1"), Ports: []Port{{"http", 80}, {"", 9000}}},
-		Host{Name: "other.mesh", Addrs: addrs("240.0.0.1"), Ports: []Port{{"http", 81}}}) // the same address with another port
+	c := newMesh(t, nil,
+		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1", "fd00::1"), Ports: []Port{{"http", 80}, {"", 9000}}},
+		// the same address with another port
+		Host{Name: "other.mesh", Addrs: addrs("240.0.0.1"), Ports: []Port{{"http", 81}}})
 	extra := []string{"web.mesh. 30 IN A 240.0.0.1", "web.mesh. 30 IN AAAA fd00::1"}
-	c.want("web.mesh", "SRV", 0, append([]string{"web.mesh. 30 IN SRV 0 0 80 web.mesh.", "web.mesh. 30 IN SRV 0 0 9000 web.mesh."}, extra...)...)
-	c.want("_http._tcp.web.mesh", "SRV", 0, append([]string{"_http._tcp.web.mesh. 30 IN SRV 0 0 80 web.mesh."}, extra...)...)
+	c.want("web.mesh", "SRV", 0,
+		append([]string{"web.mesh. 30 IN SRV 0 0 80 web.mesh.", "web.mesh. 30 IN SRV 0 0 9000 web.mesh."}, extra...)...)
+	c.want("_http._tcp.web.mesh", "SRV", 0,
+		append([]string{"_http._tcp.web.mesh. 30 IN SRV 0 0 80 web.mesh."}, extra...)...)
 	c.want("other.mesh", "SRV", 0, "other.mesh. 30 IN SRV 0 0 81 other.mesh.", "other.mesh. 30 IN A 240.0.0.1")
 	c.want("_grpc._tcp.web.mesh", "SRV", 3, soaOf("mesh."))
 	c.want("web.mesh", "ANY", 0, "web.mesh. 30 IN A 240.0.0.1") // one set (RFC 8482)
@@ -100,7 +107,8 @@ func rowPTR(t *testing.T) {
 }
 
 func rowWildcards(t *testing.T) {
-	c := newMesh(t, nil, host("*.svc.mesh", "240.0.0.1"), host("api.svc.mesh", "240.0.0.2"), host("*.deep.svc.mesh", "240.0.0.3"))
+	c := newMesh(t, nil, host("*.svc.mesh", "240.0.0.1"), host("api.svc.mesh", "240.0.0.2"),
+		host("*.deep.svc.mesh", "240.0.0.3"))
 	c.want("x.svc.mesh", "A", 0, "x.svc.mesh. 30 IN A 240.0.0.1")
 	c.want("x.y.svc.mesh", "A", 0, "x.y.svc.mesh. 30 IN A 240.0.0.1")
 	c.want("api.svc.mesh", "A", 0, "api.svc.mesh. 30 IN A 240.0.0.2")
@@ -147,7 +155,8 @@ func rowClassOpcodeCount(t *testing.T) {
 		for _, tcp := range []bool{false, true} {
 			m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
 			tc.change(m)
-			if got := c.raw(tcp, packed(t, m)); got.Rcode != tc.rcode || !got.Response || got.Opcode != m.Opcode || len(got.Answer) > 0 {
+			if got := c.raw(tcp, packed(t, m)); got.Rcode != tc.rcode || !got.Response || got.Opcode != m.Opcode ||
+				len(got.Answer) > 0 {
 				t.Errorf("%s, TCP %v: %v", what, tcp, got)
 			}
 		}
@@ -174,7 +183,8 @@ func rowOPT(t *testing.T) {
 				t.Errorf("%s: an OPT record without one in the query: %v", name, got)
 			}
 			m.SetEdns0(4096, true)
-			m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")}, &mdns.EDNS0_COOKIE{Code: mdns.EDNS0COOKIE, Cookie: "0123456789abcdef"})
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")},
+				&mdns.EDNS0_COOKIE{Code: mdns.EDNS0COOKIE, Cookie: "0123456789abcdef"})
 			got := c.raw(tcp, packed(t, m))
 			if o := got.IsEdns0(); o == nil || len(o.Option) > 0 || !o.Do() || o.UDPSize() != 1232 || o.Version() != 0 {
 				t.Errorf("%s: the OPT record is %v", name, o)
@@ -209,7 +219,8 @@ func rowSize(t *testing.T) {
 	}
 }
 
-// A reply that can be given at once does not wait for one that was asked for before it on the same connection.
+// A reply that can be given at once does not wait for one that was asked for before it on the same
+// connection.
 func rowOutOfOrder(t *testing.T) {
 	h := newHeld()
 	c := newMesh(t, h.do, host("web.mesh", "240.0.0.1"))
@@ -253,7 +264,8 @@ func rowConnsOfOneSource(t *testing.T) {
 	}
 }
 
-// A client that follows a search list learns from NXDOMAIN at once that a name is not below the mesh, and is given no alias.
+// A client that follows a search list learns from NXDOMAIN at once that a name is not below the
+// mesh, and is given no alias.
 func rowSearch(t *testing.T) {
 	h := newHeld()
 	c := newMesh(t, h.do, host("web.mesh", "240.0.0.1"))
@@ -305,7 +317,8 @@ func rowLocalDuringFlood(t *testing.T) {
 
 func rowViews(t *testing.T) {
 	c := newMesh(t, nil)
-	table := mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"), Group: 1}, Host{Name: "db.mesh", Addrs: addrs("240.0.0.2"), Group: 2}, host("all.mesh", "240.0.0.3"))
+	table := mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"), Group: 1},
+		Host{Name: "db.mesh", Addrs: addrs("240.0.0.2"), Group: 2}, host("all.mesh", "240.0.0.3"))
 	c.srv.Swap(NewAnswers(table, map[netip.Addr]*View{netip.MustParseAddr("127.0.0.2"): NewView([]uint32{1})}))
 	all := c.udp
 	limited := c.client("127.0.0.2")
@@ -329,7 +342,8 @@ func rowViews(t *testing.T) {
 // One client cannot take all the room for questions that wait.
 func rowShare(t *testing.T) {
 	own := ownAddress(t)
-	f, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}).addr}})
+	f, err := NewForwarder(
+		ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}).addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +359,8 @@ func rowShare(t *testing.T) {
 	}
 	send := func(conn net.Conn, i int) int {
 		before := r.bySource(mdns.TypeA)
-		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", i), mdns.TypeA))); err != nil {
+		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", i), mdns.TypeA))); err !=
+			nil {
 			t.Fatal(err)
 		}
 		c := tester{t: t, srv: r.Server}
@@ -384,14 +399,15 @@ func rowCounts(t *testing.T) {
 	m.SetQuestion("web.mesh.", mdns.TypeA).SetEdns0(1232, false)
 	m.IsEdns0().SetVersion(7)
 	c.raw(false, packed(t, m))
-	want := []Count{{"local", "A", 0, 1}, {"local", "AAAA", 3, 1}, {"local", "HTTPS", 0, 1}, {"cache", "A", 0, 1}, {"forwarded", "A", 0, 1},
-		{"refused", "A", 5, 1}, {"refused", "A", 16, 1}, {"refused", "other", 1, 1}}
+	want := []Count{{"local", "A", 0, 1}, {"local", "AAAA", 3, 1}, {"local", "HTTPS", 0, 1}, {"cache", "A", 0, 1},
+		{"forwarded", "A", 0, 1}, {"refused", "A", 5, 1}, {"refused", "A", 16, 1}, {"refused", "other", 1, 1}}
 	if got := c.srv.Counts(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("counts %v, want %v", got, want)
 	}
 }
 
-// Queries that are told of are spread over all of them: with pairs of A and AAAA, one in two is not one type alone.
+// Queries that are told of are spread over all of them: with pairs of A and AAAA, one in two is not
+// one type alone.
 func rowSampled(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -411,7 +427,8 @@ func rowSampled(t *testing.T) {
 	ask := func(n int) {
 		for range n {
 			for _, qtype := range []uint16{mdns.TypeA, mdns.TypeAAAA} {
-				if _, _, err := client.Exchange(new(mdns.Msg).SetQuestion("wEb.mesh.", qtype), udp[0].LocalAddr().String()); err != nil {
+				if _, _, err := client.Exchange(new(mdns.Msg).SetQuestion("wEb.mesh.", qtype),
+					udp[0].LocalAddr().String()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -429,7 +446,12 @@ func rowSampled(t *testing.T) {
 
 func rowLookup(t *testing.T) {
 	table := mustTable(t, meshOptions, host("web.mesh", "240.0.0.1"))
-	for name, want := range map[string]string{"web.mesh": "records mesh", "nope.mesh": "nxdomain mesh", "mesh": "nodata mesh", "example.org": "elsewhere "} {
+	for name, want := range map[string]string{
+		"web.mesh":    "records mesh",
+		"nope.mesh":   "nxdomain mesh",
+		"mesh":        "nodata mesh",
+		"example.org": "elsewhere ",
+	} {
 		outcome, below, err := table.Lookup(name, TypeA, nil)
 		if got := fmt.Sprintf("%s %s", outcome, below); err != nil || got != want {
 			t.Errorf("%s: %q %v, want %q", name, got, err, want)
@@ -473,11 +495,13 @@ func newMarked(t *testing.T, mark uint32) *tester {
 	return newTester(t, ForwarderOptions{Mark: mark}, s)
 }
 
-// One client cannot have more than its part of what the name servers are asked in a second; others, and what is known here, do not suffer.
+// One client cannot have more than its part of what the name servers are asked in a second; others,
+// and what is known here, do not suffer.
 func rowRate(t *testing.T) {
 	own := ownAddress(t)
 	clock := &fakeClock{}
-	f, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", answerA(t, "60")).addr}, clock: clock.now})
+	f, err := NewForwarder(
+		ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", answerA(t, "60")).addr}, clock: clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}

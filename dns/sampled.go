@@ -27,7 +27,8 @@ func (s *Server) Sample(n uint32) {
 	s.sample.Store(n)
 }
 
-// scatter makes of a count a number that looks random. Clients ask for A and AAAA in turn: every second query would be of one type.
+// scatter makes of a count a number that looks random. Clients ask for A and AAAA in turn: every
+// second query would be of one type.
 func scatter(n uint32) uint32 {
 	n = (n ^ n>>16) * 0x7feb352d
 	n = (n ^ n>>15) * 0x846ca68b

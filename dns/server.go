@@ -16,18 +16,20 @@ import (
 type ServerOptions struct {
 	// Forwarder answers what is not in the answers; nil: it is refused.
 	Forwarder *Forwarder
-	// PastNot are addresses that answers past the table ([PastLabel]) do not have: whoever gives a name out cannot lead there by it.
+	// PastNot are addresses that answers past the table ([PastLabel]) do not have: whoever gives a
+	// name out cannot lead there by it.
 	PastNot []netip.Prefix
 	// MaxConns bounds the TCP connections, MaxPeerConns those of one address. 0 means 1024 and 256.
 	MaxConns, MaxPeerConns int
-	// PeerRate bounds the queries of one address that are sent on in a second; what is more gets SERVFAIL. 0 means no bound. Clients on this
-	// host, of which many have one address, have none.
+	// PeerRate bounds the queries of one address that are sent on in a second; what is more gets
+	// SERVFAIL. 0 means no bound. Clients on this host, of which many have one address, have none.
 	PeerRate int
-	// Idle is how long a TCP connection may be silent, or take for a query or to read a reply. 0 means 10 s.
+	// Idle is how long a TCP connection may be silent, or take for a query or to read a reply. 0 means
+	// 10 s.
 	Idle   time.Duration
 	Logger *slog.Logger // nil is silent
-	// Sampled is told of some queries once their reply is known; see [Server.Sample]. It is called on the way of the reply, and must
-	// not block. Nil: none is told of.
+	// Sampled is told of some queries once their reply is known; see [Server.Sample]. It is called on
+	// the way of the reply, and must not block. Nil: none is told of.
 	Sampled func(Sampled)
 }
 
@@ -38,7 +40,8 @@ type Server struct {
 	sample  atomic.Uint32 // see Sample
 	turn    atomic.Uint32
 	tcp     *counters
-	// When the server ends: how long queries that wait for others may take, and how long a connection may be silent.
+	// When the server ends: how long queries that wait for others may take, and how long a connection
+	// may be silent.
 	drain, grace time.Duration
 
 	mu       sync.Mutex
@@ -69,7 +72,8 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Swap puts other answers in the place of those that are there. Queries under way are answered by the one or the other.
+// Swap puts other answers in the place of those that are there. Queries under way are answered by
+// the one or the other.
 func (s *Server) Swap(a *Answers) { s.answers.Store(a) }
 
 // fate is what becomes of a query.
@@ -98,7 +102,8 @@ func (s *Server) handle(q *query, m []byte, to replyTo, tcp bool, turn uint32, c
 }
 
 // decide is handle, and returns where the reply is from.
-func (s *Server) decide(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters, out []byte) ([]byte, fate, int) {
+func (s *Server) decide(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters,
+	out []byte) ([]byte, fate, int) {
 	start := len(out)
 	out, v := s.answers.Load().resolve(q, m, to.addr.Addr(), turn, tcp, out)
 	switch v {
@@ -155,15 +160,16 @@ func (s *Server) now() int64 {
 	return s.o.Forwarder.now()
 }
 
-// When a server ends, queries that other servers are asked for may take so long, and what is on its way over a connection: clients ask again
-// for what comes later.
+// When a server ends, queries that other servers are asked for may take so long, and what is on its
+// way over a connection: clients ask again for what comes later.
 const (
 	drainTime = 500 * time.Millisecond
 	graceTime = 100 * time.Millisecond
 )
 
-// ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that wait for other servers then get their reply
-// if it comes within half a second and the forwarder runs as long.
+// ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that
+// wait for other servers then get their reply if it comes within half a second and the forwarder
+// runs as long.
 func (s *Server) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 	defer c.Close()
 	var ended atomic.Bool

@@ -80,7 +80,8 @@ func testUDPAndTCP(t *testing.T) {
 				if m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); len(m.Answer) != 1 {
 					t.Errorf("%s: %v", network, m)
 				}
-				if m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("example.org.", mdns.TypeA)); m.Rcode != mdns.RcodeRefused {
+				if m := r.exchange(t, network, at,
+					new(mdns.Msg).SetQuestion("example.org.", mdns.TypeA)); m.Rcode != mdns.RcodeRefused {
 					t.Errorf("%s: %v, nobody is there to be asked", network, m)
 				}
 				m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeAAAA))
@@ -108,7 +109,8 @@ func testSwapLosesNothing(t *testing.T) {
 	buf := make([]byte, 600)
 	for i := range 2000 {
 		if i%20 == 0 {
-			r.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, webHost, Host{Name: fmt.Sprintf("n%d.mesh", i)}), nil))
+			r.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, webHost,
+				Host{Name: fmt.Sprintf("n%d.mesh", i)}), nil))
 		}
 		m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
 		m.Id = uint16(i)
@@ -130,7 +132,8 @@ func testSwapLosesNothing(t *testing.T) {
 func TestPending(t *testing.T) {
 	r := serve(t, ServerOptions{}, "127.0.0.1:0")
 	r.Swap(PendingAnswers([]string{"mesh"}))
-	if m := r.exchange(t, "udp", "127.0.0.1", new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); m.Rcode != mdns.RcodeServerFailure {
+	if m := r.exchange(t, "udp", "127.0.0.1",
+		new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); m.Rcode != mdns.RcodeServerFailure {
 		t.Errorf("%v: there is no table yet", m)
 	}
 }
@@ -179,7 +182,8 @@ func testPipelining(t *testing.T) {
 	}
 }
 
-// testTCPLimits: silent clients, those that send no queries and those that do not read are closed; too many are not let in.
+// testTCPLimits: silent clients, those that send no queries and those that do not read are closed;
+// too many are not let in.
 func testTCPLimits(t *testing.T) {
 	r := serve(t, ServerOptions{Idle: 50 * time.Millisecond, MaxConns: 3}, "127.0.0.1:0", webHost)
 	closed := func(send []byte) {

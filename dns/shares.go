@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// shares bounds how many queries of one client wait for other servers, so that none takes all the room. Clients are told apart by a hash of
-// their addresses, so two may share one.
+// shares bounds how many queries of one client wait for other servers, so that none takes all the
+// room. Clients are told apart by a hash of their addresses, so two may share one.
 type shares struct{ n [1024]atomic.Int32 }
 
-// maxWaiting is the share of one client that is not on this host, where many processes have one address.
+// maxWaiting is the share of one client that is not on this host, where many processes have one
+// address.
 const maxWaiting = 2000
 
 func (s *shares) of(a netip.Addr) *atomic.Int32 { return &s.n[placeOf(a)] }
@@ -43,10 +44,12 @@ func (s *shares) giveBack(a netip.Addr) {
 	}
 }
 
-// rates bounds how many queries of one client are sent on in a second. Clients are told apart as by shares.
+// rates bounds how many queries of one client are sent on in a second. Clients are told apart as by
+// shares.
 type rates struct{ n [1024]atomic.Int64 }
 
-// take reports whether a query may be sent on, of so many a second. What was not used in the last second may be used at once.
+// take reports whether a query may be sent on, of so many a second. What was not used in the last
+// second may be used at once.
 func (r *rates) take(a netip.Addr, perSecond int, now int64) bool {
 	if perSecond <= 0 || a.IsLoopback() {
 		return true

@@ -9,16 +9,17 @@ import (
 	"os"
 )
 
-// Sockets are what a server answers on. Several for UDP on one address share its queries (SO_REUSEPORT): each of them must be served, as
-// the kernel gives each its part.
+// Sockets are what a server answers on. Several for UDP on one address share its queries
+// (SO_REUSEPORT): each of them must be served, as the kernel gives each its part.
 type Sockets struct {
 	UDP []*net.UDPConn
 	TCP []*net.TCPListener
 }
 
-// FromFiles returns the sockets of files that were opened before: by systemd, or by a process that holds them while this one starts
-// again. What has queued up in them meanwhile is answered. The files may be in any order; they stay open, and the caller's. One that is no bound socket for
-// UDP and no listening one for TCP is an error that names it.
+// FromFiles returns the sockets of files that were opened before: by systemd, or by a process that
+// holds them while this one starts again. What has queued up in them meanwhile is answered. The
+// files may be in any order; they stay open, and the caller's. One that is no bound socket for UDP
+// and no listening one for TCP is an error that names it.
 func FromFiles(files []*os.File) (s Sockets, err error) {
 	for i, f := range files {
 		if err := s.add(f); err != nil {
@@ -63,8 +64,8 @@ func (s *Sockets) add(f *os.File) error {
 	return nil
 }
 
-// Listen opens sockets for UDP and TCP on one address; several for UDP share its queries among processors. With port 0 all get the same
-// free one. Errors name the address.
+// Listen opens sockets for UDP and TCP on one address; several for UDP share its queries among
+// processors. With port 0 all get the same free one. Errors name the address.
 func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, net.Listener, error) {
 	var s Sockets
 	if err := s.Complete(ctx, addr, udp); err != nil {
@@ -73,8 +74,9 @@ func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, 
 	return s.UDP, s.TCP[0], nil
 }
 
-// Complete opens what is missing of the sockets of an address, as [Listen] does: those for UDP where there is none, and one for TCP. What was
-// there stays as it is, in number too. After an error too nothing else is there.
+// Complete opens what is missing of the sockets of an address, as [Listen] does: those for UDP
+// where there is none, and one for TCP. What was there stays as it is, in number too. After an
+// error too nothing else is there.
 func (s *Sockets) Complete(ctx context.Context, addr netip.AddrPort, udp int) error {
 	for try := 0; ; try++ {
 		now := *s
@@ -91,8 +93,8 @@ func (s *Sockets) Complete(ctx context.Context, addr netip.AddrPort, udp int) er
 	}
 }
 
-// complete opens the socket for TCP first: where the address belongs to another process, those for UDP would share its queries for a moment
-// if that process has the same user.
+// complete opens the socket for TCP first: where the address belongs to another process, those for
+// UDP would share its queries for a moment if that process has the same user.
 func (s *Sockets) complete(ctx context.Context, addr netip.AddrPort, udp int) error {
 	family := "4"
 	if addr.Addr().Is6() {
@@ -128,8 +130,9 @@ func (s *Sockets) complete(ctx context.Context, addr netip.AddrPort, udp int) er
 	return nil
 }
 
-// Files returns the sockets as files, for another process or [FromFiles]: first those for UDP, then those for TCP. They are duplicates, and
-// keep what queues up when the server has closed its own. The caller closes them.
+// Files returns the sockets as files, for another process or [FromFiles]: first those for UDP, then
+// those for TCP. They are duplicates, and keep what queues up when the server has closed its own.
+// The caller closes them.
 func (s *Sockets) Files() (files []*os.File, err error) {
 	for _, c := range s.UDP {
 		f, ferr := c.File()

@@ -34,7 +34,8 @@ func (s Sockets) start(t *testing.T, server *Server) (stop func()) {
 	return stop
 }
 
-// Row 66: while no server is there, queries queue up in sockets that somebody holds, and the next server answers them, over UDP and TCP.
+// Row 66: while no server is there, queries queue up in sockets that somebody holds, and the next
+// server answers them, over UDP and TCP.
 func testSocketsOutliveAServer(t *testing.T) {
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 3)
 	if err != nil {
@@ -53,7 +54,8 @@ func testSocketsOutliveAServer(t *testing.T) {
 	at := tcp.Addr().String()
 	server := func(addr string) *Server {
 		s := NewServer(ServerOptions{})
-		s.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs(addr)}), nil))
+		s.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs(addr)}),
+			nil))
 		return s
 	}
 	stop := first.start(t, server("240.0.0.1"))
@@ -156,11 +158,13 @@ func TestFilesThatAreNoSockets(t *testing.T) {
 	}
 	fine := file(good, good)
 	for want, f := range map[string]*os.File{
-		"no socket of this host": plain, "is connected to": file(connected.(*net.UDPConn), connected), "is no place for DNS": file(unix, unix),
-		"it does not listen": bare(syscall.SOCK_STREAM), "bound to no port": bare(syscall.SOCK_DGRAM),
+		"no socket of this host": plain, "is connected to": file(connected.(*net.UDPConn), connected),
+		"is no place for DNS": file(unix, unix),
+		"it does not listen":  bare(syscall.SOCK_STREAM), "bound to no port": bare(syscall.SOCK_DGRAM),
 	} {
 		s, err := FromFiles([]*os.File{fine, f})
-		if err == nil || !strings.HasPrefix(err.Error(), "file 1 (") || !strings.Contains(err.Error(), want) || len(s.UDP) > 0 {
+		if err == nil || !strings.HasPrefix(err.Error(), "file 1 (") || !strings.Contains(err.Error(), want) ||
+			len(s.UDP) > 0 {
 			t.Errorf("%v, want an error with %q", err, want)
 		}
 	}
@@ -208,14 +212,16 @@ func TestServerStopsUnderAFlood(t *testing.T) {
 	}
 }
 
-// A server that ends answers what it has read, and what is on its way over connections; the sockets of the next one are not touched.
+// A server that ends answers what it has read, and what is on its way over connections; the sockets
+// of the next one are not touched.
 func TestServerEndsInOrder(t *testing.T) {
 	upstream, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer upstream.Close()
-	fwd, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}})
+	fwd, err := NewForwarder(
+		ForwarderOptions{Servers: []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +232,8 @@ func TestServerEndsInOrder(t *testing.T) {
 	<-fwd.Started()
 	server := NewServer(ServerOptions{Forwarder: fwd})
 	server.drain, server.grace = patience, patience
-	server.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil))
+	server.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}},
+		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil))
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
 	if err != nil {
 		t.Fatal(err)

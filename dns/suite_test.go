@@ -14,8 +14,9 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// rows are what a resolver of a mesh must do, numbered as in the project's comparison of resolvers. Each goes through real sockets: of a server, of its
-// clients, and of name servers that follow a script.
+// rows are what a resolver of a mesh must do, numbered as in the project's comparison of resolvers.
+// Each goes through real sockets: of a server, of its clients, and of name servers that follow a
+// script.
 var rows = map[string]func(*testing.T){
 	"30_addresses_from_a_table_that_is_swapped":        rowAddresses,
 	"31_other_family_is_NODATA":                        rowOtherFamily,
@@ -120,8 +121,8 @@ func TestRows(t *testing.T) { runAll(t, rows) }
 
 func TestComplaints(t *testing.T) { runAll(t, complaints) }
 
-// shownBy has the test that has run a function, and how it ended. Rows, complaints and bad input are often shown by one function, which runs once
-// and ends all of them alike.
+// shownBy has the test that has run a function, and how it ended. Rows, complaints and bad input
+// are often shown by one function, which runs once and ends all of them alike.
 var shownBy = map[uintptr]shown{}
 
 type shown struct {
@@ -171,8 +172,8 @@ func TestRowsAreWhole(t *testing.T) {
 // kinds are the ways in which clients ask.
 var kinds = []clientKind{{}, {size: 1232}, {tcp: true}, {tcp: true, size: 4096}}
 
-// newMesh is a tester whose server has names below the suffix mesh and reverse names of 240.0.0.0/8. What it asks of others is a failure of the test
-// unless a script is given.
+// newMesh is a tester whose server has names below the suffix mesh and reverse names of
+// 240.0.0.0/8. What it asks of others is a failure of the test unless a script is given.
 func newMesh(t *testing.T, do func(*upstreamQuery), hosts ...Host) *tester {
 	t.Helper()
 	if do == nil {
@@ -204,7 +205,8 @@ func (c *tester) want(name, qtype string, rcode int, lines ...string) {
 		m := c.query(k, name, typ)
 		got := append(append(texts(m.Answer), texts(m.Ns)...), texts(m.Extra)...)
 		if m.Rcode != rcode || !slices.Equal(got, lines) || m.Truncated || m.Question[0].Name != mdns.Fqdn(name) {
-			c.t.Errorf("%s %s, asked as %+v: %s %v, want %s %v", name, qtype, k, mdns.RcodeToString[m.Rcode], got, mdns.RcodeToString[rcode], lines)
+			c.t.Errorf("%s %s, asked as %+v: %s %v, want %s %v", name, qtype, k, mdns.RcodeToString[m.Rcode], got,
+				mdns.RcodeToString[rcode], lines)
 		}
 	}
 }

@@ -38,10 +38,12 @@ func wantDestination(c *net.UDPConn) error {
 	return errors.Join(err, failed)
 }
 
-// askDestination asks for the address that each packet was sent to, which is that of the reply (ip(7), RFC 3542).
+// askDestination asks for the address that each packet was sent to, which is that of the reply
+// (ip(7), RFC 3542).
 func askDestination(fd int) error {
 	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil { // one of them is for the other family
+	// one of them is for the other family
+	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil {
 		return fmt.Errorf("ask for the destination of packets: %w", errors.Join(v4, v6))
 	}
 	return nil
@@ -58,8 +60,8 @@ func listens(l *net.TCPListener) bool {
 	return cerr == nil && err == nil && on != 0
 }
 
-// Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo (interface, local address, destination) or
-// in6_pktinfo (destination, interface).
+// Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo
+// (interface, local address, destination) or in6_pktinfo (destination, interface).
 const (
 	controlHeader = unix.SizeofCmsghdr
 	pktinfo4Len   = unix.SizeofInet4Pktinfo
@@ -114,5 +116,6 @@ func appendSource(b []byte, a netip.Addr) []byte {
 
 // passing reports whether an error on a socket is about an earlier packet.
 func passing(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EMSGSIZE)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EMSGSIZE)
 }

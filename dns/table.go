@@ -5,12 +5,13 @@ import (
 	"math/bits"
 )
 
-// Table is a set of names with what they resolve to. It never changes; [Table.With] makes another one. All methods may be called
-// at the same time. The zero value and nil are empty tables.
+// Table is a set of names with what they resolve to. It never changes; [Table.With] makes another
+// one. All methods may be called at the same time. The zero value and nil are empty tables.
 type Table struct {
 	ttl  uint32
 	base *index
-	// delta is consulted first; nil for none. It has the seed of base, and a name in it without sets, flags and children is gone.
+	// delta is consulted first; nil for none. It has the seed of base, and a name in it without sets,
+	// flags and children is gone.
 	delta *index
 }
 
@@ -31,7 +32,8 @@ type node struct {
 
 func (n *node) empty() bool { return len(n.sets) == 0 && n.flags == 0 && n.children == 0 }
 
-// rrset is the records of a type, ready to follow a question: each begins with a pointer into the question.
+// rrset is the records of a type, ready to follow a question: each begins with a pointer into the
+// question.
 type rrset struct {
 	qtype uint16
 	count uint16 // of the records of the type
@@ -39,15 +41,16 @@ type rrset struct {
 	body  []byte
 }
 
-// index finds nodes by their names. It is one array of places, hashed by open addressing, over arrays without pointers.
+// index finds nodes by their names. It is one array of places, hashed by open addressing, over
+// arrays without pointers.
 type index struct {
 	seed  maphash.Seed
 	slots []uint64 // the upper half of the hash, and the number of the entry plus one
 	names []entry
 	sets  []set
 	bytes []byte // names, and the records of the sets
-	// wild and owned have a bit for each number of labels that the parent of a wildcard, or an owned suffix, has; the last bit is for
-	// all that are deeper.
+	// wild and owned have a bit for each number of labels that the parent of a wildcard, or an owned
+	// suffix, has; the last bit is for all that are deeper.
 	wild, owned uint64
 }
 
@@ -206,7 +209,8 @@ func (t *Table) lookup(q *query, v *View) (m match) {
 	return m
 }
 
-// port answers for _NAME._tcp.HOST, and for the name between the two; false where it is none of them.
+// port answers for _NAME._tcp.HOST, and for the name between the two; false where it is none of
+// them.
 func (t *Table) port(q *query, v *View) (rrset, bool) {
 	if q.depth < 2 || q.name[1] != '_' {
 		return rrset{}, false
@@ -243,7 +247,8 @@ func (t *Table) port(q *query, v *View) (rrset, bool) {
 // tcpLabel is the label _tcp on the wire.
 const tcpLabel = "\x04_tcp"
 
-// typePort is no type of DNS: the set holds the label of a named port, and its SRV records for the name with that label.
+// typePort is no type of DNS: the set holds the label of a named port, and its SRV records for the
+// name with that label.
 const typePort = 0
 
 func (t *Table) depths(of func(*index) uint64) (d uint64) {
@@ -255,8 +260,9 @@ func (t *Table) depths(of func(*index) uint64) (d uint64) {
 	return d
 }
 
-// wildcard finds the wildcard that stands for a name that is not there. Below an owned suffix it is the one of the closest
-// encloser, or none (RFC 4592 section 3.3.1). Elsewhere names that are not in the table may exist all the same, so it is the longest one.
+// wildcard finds the wildcard that stands for a name that is not there. Below an owned suffix it is
+// the one of the closest encloser, or none (RFC 4592 section 3.3.1). Elsewhere names that are not
+// in the table may exist all the same, so it is the longest one.
 func (t *Table) wildcard(q *query, owned bool, v *View) found {
 	depths := t.depths(func(x *index) uint64 { return x.wild })
 	if depths == 0 {
@@ -319,7 +325,8 @@ func (x *index) each(f func(name []byte, n *node)) {
 
 // fill makes a node of an entry, with which it shares the records.
 func (x *index) fill(n *node, e *entry) {
-	*n = node{name: x.bytes[e.name : e.name+uint32(e.nameLen)], flags: e.flags, group: e.group, children: e.children, sets: n.sets[:0]}
+	*n = node{name: x.bytes[e.name : e.name+uint32(e.nameLen)], flags: e.flags, group: e.group, children: e.children,
+		sets: n.sets[:0]}
 	for _, s := range x.sets[e.sets : e.sets+uint32(e.nsets)] {
 		n.sets = append(n.sets, rrset{s.qtype, s.count, s.more, x.bytes[s.at : s.at+s.len : s.at+s.len]})
 	}
@@ -349,9 +356,11 @@ func (x *index) size() int {
 // slotsFor is how many places there are for some names: at most half of them are taken.
 func slotsFor(names int) int { return 1 << bits.Len(uint(2*names)) }
 
-// newIndex makes an index for as many names, sets of records and bytes of both as are added at the most.
+// newIndex makes an index for as many names, sets of records and bytes of both as are added at the
+// most.
 func newIndex(seed maphash.Seed, names, sets, size int) *index {
-	return &index{seed: seed, names: make([]entry, 0, names), sets: make([]set, 0, sets), bytes: make([]byte, 0, size), slots: make([]uint64, slotsFor(names))}
+	return &index{seed: seed, names: make([]entry, 0, names), sets: make([]set, 0, sets), bytes: make([]byte, 0, size),
+		slots: make([]uint64, slotsFor(names))}
 }
 
 // add adds a name that is not there yet.

@@ -13,11 +13,13 @@ import (
 	"time"
 )
 
-// maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section 6.2.1.1).
+// maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section
+// 6.2.1.1).
 const maxPipelined = 100
 
-// ServeTCP answers the connections of a listener until ctx ends, and closes it. Queries of connections that are open are answered for half a
-// second more, those that are silent end sooner. It returns when all of its goroutines have ended.
+// ServeTCP answers the connections of a listener until ctx ends, and closes it. Queries of
+// connections that are open are answered for half a second more, those that are silent end sooner.
+// It returns when all of its goroutines have ended.
 func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 	conns, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -90,7 +92,8 @@ func (s *Server) leave(a netip.Addr) {
 	}
 }
 
-// tcpConn is a connection. Who takes a slot may put one message into out, which has room for one of each slot.
+// tcpConn is a connection. Who takes a slot may put one message into out, which has room for one of
+// each slot.
 type tcpConn struct {
 	s      *Server
 	slots  chan struct{}
@@ -110,8 +113,8 @@ func framed(wire []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))), wire...)
 }
 
-// serveConn answers one connection until ctx ends; once the server ends it reads no more than what is on its way. Replies go out as they
-// come, in any order.
+// serveConn answers one connection until ctx ends; once the server ends it reads no more than what
+// is on its way. Replies go out as they come, in any order.
 func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	t := &tcpConn{s: s, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
 	ctx, cancel := context.WithCancel(ctx)

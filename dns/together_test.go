@@ -7,7 +7,8 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// TestTogether: what the table does not know is asked of a server once, and then comes from the cache, over UDP and TCP.
+// TestTogether: what the table does not know is asked of a server once, and then comes from the
+// cache, over UDP and TCP.
 func TestTogether(t *testing.T) {
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		q.reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})
@@ -23,7 +24,8 @@ func TestTogether(t *testing.T) {
 		if len(m.Answer) != 1 || m.Question[0].Name != "wWw.example.org." || m.Authoritative {
 			t.Errorf("%s: %v", network, m)
 		}
-		if m := r.exchange(t, network, "127.0.0.1", new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); !m.Authoritative || len(m.Answer) != 1 {
+		if m := r.exchange(t, network, "127.0.0.1", new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); !m.Authoritative ||
+			len(m.Answer) != 1 {
 			t.Errorf("%s: %v", network, m)
 		}
 	}

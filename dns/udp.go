@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// maxQuery is how long a query over UDP may be. Longer ones are cut by the kernel, and are then no queries.
+// maxQuery is how long a query over UDP may be. Longer ones are cut by the kernel, and are then no
+// queries.
 const maxQuery = 4096
 
 // udpReplier sends replies that come later.

@@ -67,8 +67,9 @@ func (p *packets) from(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port(&name.Port))
 }
 
-// fastLoop answers the packets of one socket. A call that the Go runtime is told about wakes a thread that watches for long calls, which at
-// a low rate costs more than the answer: these calls never wait, so it is not told.
+// fastLoop answers the packets of one socket. A call that the Go runtime is told about wakes a
+// thread that watches for long calls, which at a low rate costs more than the answer: these calls
+// never wait, so it is not told.
 type fastLoop struct {
 	s       *Server
 	count   *counters
@@ -101,7 +102,8 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ende
 // run answers all that there is to read. False says that it waits for more.
 func (l *fastLoop) run(fd uintptr) bool {
 	for {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&l.in.hdrs)), batch, unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&l.in.hdrs)), batch,
+			unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == syscall.EAGAIN:
 			return false
@@ -153,7 +155,8 @@ func (l *fastLoop) answer(n int) (replies int) {
 // send sends replies. What the kernel does not take is lost, as packets are.
 func (l *fastLoop) send(fd uintptr, n int) {
 	for sent := 0; sent < n; {
-		done, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&l.out.hdrs[sent])), uintptr(n-sent), unix.MSG_DONTWAIT, 0, 0)
+		done, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&l.out.hdrs[sent])),
+			uintptr(n-sent), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == syscall.EINTR:
 		case errno != 0:

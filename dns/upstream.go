@@ -89,8 +89,9 @@ func (s *server) rank(best int64) int {
 	return 0
 }
 
-// order puts the servers in the order in which a question is sent to them: those that are as good as the best one as the config has them, or in
-// turn; then those that are slower, then those that are down.
+// order puts the servers in the order in which a question is sent to them: those that are as good
+// as the best one as the config has them, or in turn; then those that are slower, then those that
+// are down.
 func (set *serverSet) order(out []uint8, turn int) []uint8 {
 	best := int64(-1)
 	for _, s := range set.servers {
@@ -119,7 +120,8 @@ func (set *serverSet) order(out []uint8, turn int) []uint8 {
 	return out
 }
 
-// probe returns a server beside the first of an order that is asked too, to see whether it is back; nil is the rule.
+// probe returns a server beside the first of an order that is asked too, to see whether it is back;
+// nil is the rule.
 func (set *serverSet) probe(order []uint8, random uint64) *server {
 	best := set.servers[order[0]].srtt
 	for _, i := range order[1:] {

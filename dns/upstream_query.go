@@ -37,8 +37,8 @@ func (w wireQuery) appendTo(b []byte, q *question) []byte {
 	return b
 }
 
-// appendMixed appends a name in lower case with letters in upper case by the bits that follow from a seed: what a forged reply has to guess
-// too (draft-vixie-dnsext-dns0x20).
+// appendMixed appends a name in lower case with letters in upper case by the bits that follow from
+// a seed: what a forged reply has to guess too (draft-vixie-dnsext-dns0x20).
 func appendMixed(b, name []byte, seed uint64) []byte {
 	start := len(b)
 	b = append(b, name...)

@@ -14,7 +14,8 @@ const (
 	optionEDE = 15 // RFC 8914
 )
 
-// response is a message of a server. It is used again and again. The message must not change while the response is in use.
+// response is a message of a server. It is used again and again. The message must not change while
+// the response is in use.
 type response struct {
 	id, flags uint16
 	rcode     int // with the upper bits of the OPT record
@@ -34,12 +35,13 @@ type response struct {
 	edns   bool
 	ede    int // code of the extended error; -1 without
 
-	// labels has a bit for each place where a label begins: what a pointer may point to (RFC 1035 section 4.1.4). A name can then
-	// not run through what is no name, such as a TTL, which changes.
+	// labels has a bit for each place where a label begins: what a pointer may point to (RFC 1035
+	// section 4.1.4). A name can then not run through what is no name, such as a TTL, which changes.
 	labels [1 << 14 / 64]uint64
 }
 
-// read reads a message. False for what is no response to a single question, or to none. Records are not read of a message that was cut.
+// read reads a message. False for what is no response to a single question, or to none. Records are
+// not read of a message that was cut.
 func (r *response) read(m []byte) bool {
 	r.whole, r.end, r.count, r.ttls, r.minTTL = false, 0, [3]uint16{}, r.ttls[:0], math.MaxUint32
 	r.typed, r.ns, r.soa, r.negTTL, r.edns, r.ede, r.qtype, r.qend = false, false, 0, 0, false, -1, 0, headerLen
@@ -139,8 +141,8 @@ func (r *response) options(m []byte, at, end int) bool {
 	return true
 }
 
-// name returns where the name at a place ends, 0 where it is none. A pointer leads to a label that stands before the name, and from there only
-// further back: there are no loops.
+// name returns where the name at a place ends, 0 where it is none. A pointer leads to a label that
+// stands before the name, and from there only further back: there are no loops.
 func (r *response) name(m []byte, at int) int {
 	next, size, before := 0, 0, at
 	for at < len(m) {
@@ -203,8 +205,9 @@ func (r *response) data(m []byte, typ uint16, at, end int) bool {
 
 const typeNAPTR = 35
 
-// layout returns how the data of a type begins: bytes, then names, then bytes again, any number if -1. Without any name (-1) it has a
-// fixed length. Names stand in these types only, or are never compressed (RFC 3597).
+// layout returns how the data of a type begins: bytes, then names, then bytes again, any number
+// if -1. Without any name (-1) it has a fixed length. Names stand in these types only, or are never
+// compressed (RFC 3597).
 func layout(typ uint16) (skip, names, rest int) {
 	switch typ {
 	case typeA:
@@ -240,7 +243,8 @@ func (r *response) negative() bool {
 	return r.rcode == rcodeName || r.rcode == rcodeSuccess && !r.typed && r.qtype != typeANY
 }
 
-// lame reports whether the server only knows others that might know: it does not resolve for its clients.
+// lame reports whether the server only knows others that might know: it does not resolve for its
+// clients.
 func (r *response) lame() bool {
 	return r.rcode == rcodeSuccess && r.flags&flagRA == 0 && r.count[0] == 0 && r.ns && r.soa == 0
 }

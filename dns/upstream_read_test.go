@@ -34,14 +34,18 @@ func echoServer(t testing.TB) []netip.AddrPort {
 	return []netip.AddrPort{conn.LocalAddr().(*net.UDPAddr).AddrPort()}
 }
 
-// FuzzResponse compares the reader of replies with that of miekg/dns: what we take it can walk through, with the same records. What goes out to
-// clients, whole or cut, has the same records, counts and question, within the room there is.
+// FuzzResponse compares the reader of replies with that of miekg/dns: what we take it can walk
+// through, with the same records. What goes out to clients, whole or cut, has the same records,
+// counts and question, within the room there is.
 func FuzzResponse(f *testing.F) {
 	for _, lines := range [][]string{
 		{"a.example.org. 60 IN A 192.0.2.1", "a.example.org. 60 IN AAAA 2001:db8::1"},
-		{"a.example.org. 60 IN CNAME b.example.org.", "b.example.org. 30 IN MX 10 mx.example.org.", "b.example.org. 30 IN TXT \"x\" \"y\""},
-		{"a.example.org. 60 IN SRV 1 2 3 b.example.org.", "a.example.org. 60 IN NAPTR 1 2 \"u\" \"E2U+sip\" \"!^.*$!sip:x@y!\" .", soa60},
-		{"a.example.org. 60 IN HTTPS 1 . alpn=h2", "a.example.org. 60 IN RRSIG A 8 2 60 20300101000000 20200101000000 1 example.org. AAAA", "a.example.org. 5 IN NSEC b.example.org. A"},
+		{"a.example.org. 60 IN CNAME b.example.org.", "b.example.org. 30 IN MX 10 mx.example.org.",
+			"b.example.org. 30 IN TXT \"x\" \"y\""},
+		{"a.example.org. 60 IN SRV 1 2 3 b.example.org.",
+			"a.example.org. 60 IN NAPTR 1 2 \"u\" \"E2U+sip\" \"!^.*$!sip:x@y!\" .", soa60},
+		{"a.example.org. 60 IN HTTPS 1 . alpn=h2", "a.example.org. 60 IN RRSIG A 8 2 60 20300101000000 20200101000000 1 " +
+			"example.org. AAAA", "a.example.org. 5 IN NSEC b.example.org. A"},
 	} {
 		for _, tc := range []bool{false, true} {
 			m := new(mdns.Msg)
@@ -58,7 +62,8 @@ func FuzzResponse(f *testing.F) {
 		if !r.read(b) || !r.whole || r.qend == headerLen {
 			return
 		}
-		// A question has no pointers in our own queries, and the reply has passed the comparison with one.
+		// A question has no pointers in our own queries, and the reply has passed the comparison with
+		// one.
 		name, off, err := mdns.UnpackDomainName(b, headerLen)
 		if err != nil {
 			t.Fatalf("the question is taken, but %v", err)
@@ -91,7 +96,8 @@ func FuzzResponse(f *testing.F) {
 			t.Fatalf("what goes out cannot be read: % x", out)
 		}
 		got := walk(t, out, again.qend, again.count)
-		if len(got) > len(want) || !equalRecords(want[:len(got)], got) || !bytes.Equal(out[headerLen:again.qend], b[headerLen:r.qend]) {
+		if len(got) > len(want) || !equalRecords(want[:len(got)], got) ||
+			!bytes.Equal(out[headerLen:again.qend], b[headerLen:r.qend]) {
 			t.Fatalf("%v goes out, of %v", got, want)
 		}
 	})

@@ -71,7 +71,8 @@ func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 		}
 	}
 	switch {
-	case best != nil && best.inFlight < min(depth, nextStream), best != nil && len(sv.streams) >= most && best.inFlight < depth:
+	case best != nil && best.inFlight < min(depth, nextStream),
+		best != nil && len(sv.streams) >= most && best.inFlight < depth:
 		return best, nil
 	case len(sv.streams) >= most || f.ctx == nil:
 		return nil, errNoRoom
@@ -101,11 +102,13 @@ func (st *stream) finish() {
 	}
 }
 
-// suspect takes streams out of use that have brought nothing for long: the connection may be dead without a word.
+// suspect takes streams out of use that have brought nothing for long: the connection may be dead
+// without a word.
 func (f *Forwarder) suspect(s *slot, now int64) {
 	for i := range s.tries {
 		ch := s.tries[i].ch
-		if ch == nil || ch.tcp == nil || ch.retired || now-ch.tcp.answered < streamStuck || now-s.tries[i].at < streamStuck/2 {
+		if ch == nil || ch.tcp == nil || ch.retired || now-ch.tcp.answered < streamStuck ||
+			now-s.tries[i].at < streamStuck/2 {
 			continue
 		}
 		f.retireStream(ch.tcp)
@@ -217,10 +220,12 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 	again := st.answers > 0 // it was good before: the connection was closed as a question was sent
 	switch {
 	case st.inFlight == 0:
-	case st.connected && st.deepest > 1: // it closes after an answer, whatever else was asked; that may be seen as a reset before any
+	case st.connected && st.deepest > 1:
+		// it closes after an answer, whatever else was asked; that may be seen as a reset before any
 		again = true
 		sv.aloneUntil = now + int64(relearn)
-		f.log.Info("A name server closes TCP connections with questions in flight: it is asked one on each.", "server", sv.addr)
+		f.log.Info("A name server closes TCP connections with questions in flight: it is asked one on each.",
+			"server", sv.addr)
 	case !again:
 		f.networkError(sv, err)
 	}

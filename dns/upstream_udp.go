@@ -13,12 +13,14 @@ const (
 	socketsPerServer = 16
 	usesPerSocket    = 1000
 
-	// receiveSize is the longest datagram that is read. A server that sends more than it was asked to is asked over TCP.
+	// receiveSize is the longest datagram that is read. A server that sends more than it was asked to
+	// is asked over TCP.
 	receiveSize = 4096
 )
 
-// udpSocket is a connected socket: the kernel only lets through what comes from the server's address. It is used for a while and then
-// replaced, so that who can see its port, as every local user can, gains little by it.
+// udpSocket is a connected socket: the kernel only lets through what comes from the server's
+// address. It is used for a while and then replaced, so that who can see its port, as every local
+// user can, gains little by it.
 type udpSocket struct {
 	channel
 	f      *Forwarder
@@ -133,7 +135,8 @@ func controlMark(mark uint32) func(context.Context, string, string, syscall.RawC
 			return err
 		}
 		if failed != nil {
-			return fmt.Errorf("the mark %#x cannot be set on a socket (%w); give the process the capability CAP_NET_ADMIN", mark, failed)
+			return fmt.Errorf("the mark %#x cannot be set on a socket (%w); give the process the capability CAP_NET_ADMIN",
+				mark, failed)
 		}
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datagrams sends and receives on a connected socket. The system calls never block, and are made as such: the runtime need not be told, which
-// would wake its monitor for each of them.
+// datagrams sends and receives on a connected socket. The system calls never block, and are made as
+// such: the runtime need not be told, which would wake its monitor for each of them.
 type datagrams struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
@@ -37,7 +37,8 @@ func newDatagrams(conn *net.UDPConn) (*datagrams, error) {
 	d := &datagrams{conn: conn, raw: raw}
 	d.receive = func(fd uintptr) bool {
 		for {
-			n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&d.in[0])), uintptr(len(d.in)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
+			n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&d.in[0])), uintptr(len(d.in)),
+				unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 			switch errno {
 			case unix.EINTR:
 				continue
@@ -49,12 +50,14 @@ func newDatagrams(conn *net.UDPConn) (*datagrams, error) {
 		}
 	}
 	d.send = func(fd uintptr) {
-		_, _, d.errno = syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&d.out)), uintptr(d.size), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		_, _, d.errno = syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&d.out)), uintptr(d.size),
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	}
 	return d, nil
 }
 
-// read waits for a datagram. It reports whether that was longer than b. An error of the network does not end the use of the socket.
+// read waits for a datagram. It reports whether that was longer than b. An error of the network
+// does not end the use of the socket.
 func (d *datagrams) read(b []byte) (n int, cut bool, err error) {
 	d.in = b
 	if err := d.raw.Read(d.receive); err != nil {

@@ -18,7 +18,8 @@ func newDatagrams(conn *net.UDPConn) (*datagrams, error) {
 	return &datagrams{conn: conn, one: make([]byte, receiveSize+1)}, nil
 }
 
-// read waits for a datagram. It reports whether that was longer than b. An error of the network does not end the use of the socket.
+// read waits for a datagram. It reports whether that was longer than b. An error of the network
+// does not end the use of the socket.
 func (d *datagrams) read(b []byte) (n int, cut bool, err error) {
 	if n, err = d.conn.Read(d.one); err != nil {
 		var errno syscall.Errno

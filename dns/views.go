@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// View is which groups of hosts a client may see, and which families of their addresses. Nil sees everything that is not apart.
+// View is which groups of hosts a client may see, and which families of their addresses. Nil sees
+// everything that is not apart.
 type View struct {
 	groups []uint64
 	all    bool   // groups
@@ -26,7 +27,8 @@ func NewView(groups []uint32) *View {
 	return v
 }
 
-// Without4 returns the view without the IPv4 addresses of hosts. Nil stands for the view that sees everything.
+// Without4 returns the view without the IPv4 addresses of hosts. Nil stands for the view that sees
+// everything.
 func (v *View) Without4() *View { return v.without(typeA) }
 
 // Without6 is [View.Without4] for IPv6.
@@ -50,7 +52,8 @@ func (v *View) hides(r *rrset) bool {
 	return r.qtype == v.hidden
 }
 
-// Apart is the first of the groups that nobody sees but views that name them. To others their hosts are not in the table.
+// Apart is the first of the groups that nobody sees but views that name them. To others their hosts
+// are not in the table.
 const Apart = 1 << 31
 
 // With returns the view with groups from [Apart] on.
@@ -70,7 +73,8 @@ func (v *View) sees(group uint32) bool {
 	return v == nil || v.all || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
 }
 
-// Answers is what a resolver answers by itself: a table, and the views of clients by their addresses. It does not change.
+// Answers is what a resolver answers by itself: a table, and the views of clients by their
+// addresses. It does not change.
 type Answers struct {
 	table   *Table
 	views   map[netip.Addr]*View
@@ -78,8 +82,9 @@ type Answers struct {
 	pending bool
 }
 
-// PendingAnswers are those of the time before there is a table: names below the suffixes fail (SERVFAIL), so that nobody is told that
-// they do not exist. Hosts that are known already are answered.
+// PendingAnswers are those of the time before there is a table: names below the suffixes fail
+// (SERVFAIL), so that nobody is told that they do not exist. Hosts that are known already are
+// answered.
 func PendingAnswers(suffixes []string, known ...Host) *Answers {
 	t, _ := NewTable(TableOptions{Suffixes: suffixes}, known) // a bad suffix or host is the matter of the table
 	return &Answers{table: t, pending: true}
@@ -90,7 +95,8 @@ func (a *Answers) Others(v *View) *Answers {
 	return &Answers{table: a.table, views: a.views, others: v, pending: a.pending}
 }
 
-// NewAnswers makes answers. A client whose address is not in views sees everything that is not apart.
+// NewAnswers makes answers. A client whose address is not in views sees everything that is not
+// apart.
 func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
 	a := &Answers{table: t, views: make(map[netip.Addr]*View, len(views))}
 	for addr, v := range maps.All(views) {

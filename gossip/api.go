@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Put makes changes, all or none, and returns the new versions. They are on disk when it returns, and on their way to other nodes.
+// Put makes changes, all or none, and returns the new versions. They are on disk when it returns,
+// and on their way to other nodes.
 func (n *Node) Put(puts ...Put) ([]*Record, error) {
 	n.writes.Lock()
 	defer n.writes.Unlock()
@@ -36,7 +37,8 @@ func (n *Node) Delete(keys ...Key) ([]*Record, error) {
 	return n.Put(puts...)
 }
 
-// SetOwn says all that this node owns. Before the first call, others keep what the last boot of this node has said.
+// SetOwn says all that this node owns. Before the first call, others keep what the last boot of
+// this node has said.
 func (n *Node) SetOwn(items []Item) error {
 	if err := engine.CheckOwn(items); err != nil {
 		return fmt.Errorf("gossip: %w", err)
@@ -45,7 +47,8 @@ func (n *Node) SetOwn(items []Item) error {
 	return nil
 }
 
-// Leave says that this node goes for good: others drop what it owns at once, but for what it keeps. The caller then ends the context of Run.
+// Leave says that this node goes for good: others drop what it owns at once, but for what it keeps.
+// The caller then ends the context of Run.
 func (n *Node) Leave(ctx context.Context, keep []Item) error {
 	if err := engine.CheckOwn(keep); err != nil {
 		return fmt.Errorf("gossip: %w", err)
@@ -73,7 +76,8 @@ func (n *Node) Forget(id NodeID) { n.step(engine.Forget{Node: id}) }
 // Vouch says that what a dead node owns was reached, so that the node is not forgotten after a day.
 func (n *Node) Vouch(id NodeID) { n.step(engine.Vouch{Node: id}) }
 
-// Record returns the version of a key that is in force, or nil. A deleted one is returned as such for as long as it is remembered.
+// Record returns the version of a key that is in force, or nil. A deleted one is returned as such
+// for as long as it is remembered.
 func (n *Node) Record(k Key) *Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -114,7 +118,8 @@ func (n *Node) Owned() []Owned {
 	return out
 }
 
-// Hold reports whether so many nodes died at once that a cut is suspected: nothing is removed meanwhile.
+// Hold reports whether so many nodes died at once that a cut is suspected: nothing is removed
+// meanwhile.
 func (n *Node) Hold() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +133,8 @@ func (n *Node) Conflicts() []*Conflict {
 	return n.engine.Conflicts()
 }
 
-// Limbo returns records that may have been deleted long ago. A Put of the same key brings them back.
+// Limbo returns records that may have been deleted long ago. A Put of the same key brings them
+// back.
 func (n *Node) Limbo() []*Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,9 +149,12 @@ type Stats struct {
 	Dropped   uint64 // messages, since too many waited for the engine
 	Unsent    uint64
 	Exchanges uint64 // push/pulls because members differed
-	Refused   uint64 // members whose metadata is wrong, connections above the bounds, and messages on streams that break the rules
+	// members whose metadata is wrong, connections above the bounds, and messages on streams that
+	// break the rules
+	Refused uint64
 
-	PacketsIn, PacketsOut, BytesIn, BytesOut uint64 // of UDP and streams; without headers, and without what memberlist exchanges over TCP
+	// of UDP and streams; without headers, and without what memberlist exchanges over TCP
+	PacketsIn, PacketsOut, BytesIn, BytesOut uint64
 	StreamsIn, StreamsOut                    uint64 // connections
 }
 
@@ -164,14 +173,15 @@ func (n *Node) Stats() Stats {
 		s.Refused += n.socket.counters.refused.Load() + n.socket.counters.malformed.Load()
 		s.Unsent += n.socket.counters.lost.Load() + n.socket.counters.dropped.Load()
 		c := &n.socket.counters
-		s.PacketsIn, s.PacketsOut, s.BytesIn, s.BytesOut = c.packetsIn.Load(), c.packetsOut.Load(), c.bytesIn.Load(), c.bytesOut.Load()
+		s.PacketsIn, s.PacketsOut, s.BytesIn, s.BytesOut = c.packetsIn.Load(), c.packetsOut.Load(), c.bytesIn.Load(),
+			c.bytesOut.Load()
 		s.StreamsIn, s.StreamsOut = c.streamsIn.Load(), c.streamsOut.Load()
 	}
 	return s
 }
 
-// UseKeys replaces the keys of the pool: the first encrypts, all decrypt. To change a key, add the new one everywhere, put it first
-// everywhere, and then remove the old one.
+// UseKeys replaces the keys of the pool: the first encrypts, all decrypt. To change a key, add the
+// new one everywhere, put it first everywhere, and then remove the old one.
 func (n *Node) UseKeys(keys [][]byte) error {
 	o := n.opt
 	o.Keys = keys

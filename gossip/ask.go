@@ -13,8 +13,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A question is asked of one member and answered by it, beside the records: for what only that node knows, and only when somebody wants
-// to know it. Frames are a byte, a number that the answer repeats, the name of the sender with its length, and the text.
+// A question is asked of one member and answered by it, beside the records: for what only that node
+// knows, and only when somebody wants to know it. Frames are a byte, a number that the answer
+// repeats, the name of the sender with its length, and the text.
 const (
 	frameQuestion = 0xe1 // no message of the engine begins so: see its protocol version
 	frameAnswer   = 0xe2
@@ -54,8 +55,8 @@ func newAsks() asks {
 	return asks{waiting: map[uint64]chan []byte{}, slots: make(chan struct{}, answersAtOnce)}
 }
 
-// Ask puts a question to a node and returns what its [Options.Answer] says. It fails when ctx ends first: the node may be dead, too
-// busy, or of a version that answers no questions.
+// Ask puts a question to a node and returns what its [Options.Answer] says. It fails when ctx ends
+// first: the node may be dead, too busy, or of a version that answers no questions.
 func (n *Node) Ask(ctx context.Context, id NodeID, question []byte) ([]byte, error) {
 	if len(question) > MaxQuestion {
 		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrTooLong, len(question), MaxQuestion)
@@ -97,7 +98,8 @@ func (n *Node) sendFrame(member string, kind byte, number uint64, text []byte) e
 	}
 	b := binary.BigEndian.AppendUint64([]byte{kind}, number)
 	b = append(append(b, byte(len(n.member))), n.member...)
-	if err := list.SendToAddress(memberlist.Address{Addr: addr, Name: viaStream + member}, append(b, text...)); err != nil {
+	if err := list.SendToAddress(memberlist.Address{Addr: addr, Name: viaStream + member},
+		append(b, text...)); err != nil {
 		n.counters.unsent.Add(1)
 		return fmt.Errorf("gossip: %w", err)
 	}

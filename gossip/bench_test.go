@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// BenchmarkPutToPeer is the time from a change on one node, whose storage is memory, to the watcher of another, over loopback with encryption.
+// BenchmarkPutToPeer is the time from a change on one node, whose storage is memory, to the watcher
+// of another, over loopback with encryption.
 func BenchmarkPutToPeer(b *testing.B) {
 	var nodes []running
 	for i := range 2 {
-		nodes = append(nodes, run(b, Options{Self: simID(i), Bind: loopback, Storage: newMemory(), Seeds: func() (out []string) {
-			for _, n := range nodes {
-				out = append(out, n.Addr().String())
-			}
-			return out
-		}}))
+		nodes = append(nodes,
+			run(b, Options{Self: simID(i), Bind: loopback, Storage: newMemory(), Seeds: func() (out []string) {
+				for _, n := range nodes {
+					out = append(out, n.Addr().String())
+				}
+				return out
+			}}))
 	}
 	w := nodes[1].Watch()
 	for alive(nodes[0]) < 2 || alive(nodes[1]) < 2 {
@@ -38,18 +40,19 @@ func BenchmarkPutToPeer(b *testing.B) {
 	stopAll(nodes)
 }
 
-// BenchmarkIdle is what a node of 50 costs that have 10,000 records and nothing to do: CPU time and bytes of a second, and the heap. One
-// operation is a second; run it with -benchtime 30x.
+// BenchmarkIdle is what a node of 50 costs that have 10,000 records and nothing to do: CPU time and
+// bytes of a second, and the heap. One operation is a second; run it with -benchtime 30x.
 func BenchmarkIdle(b *testing.B) {
 	const count, records = 50, 10000
 	var nodes []running
 	for i := range count {
-		nodes = append(nodes, run(b, Options{Self: simID(i), Bind: loopback, Storage: newMemory(), Seeds: func() (out []string) {
-			for _, n := range nodes[:min(len(nodes), 1)] {
-				out = append(out, n.Addr().String())
-			}
-			return out
-		}}))
+		nodes = append(nodes,
+			run(b, Options{Self: simID(i), Bind: loopback, Storage: newMemory(), Seeds: func() (out []string) {
+				for _, n := range nodes[:min(len(nodes), 1)] {
+					out = append(out, n.Addr().String())
+				}
+				return out
+			}}))
 	}
 	for at := 0; at < records; at += 100 {
 		var puts []Put

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// These tests run real memberlist in virtual time. memberlist's own chance is not seeded, so they hold bounds, not traces.
+// These tests run real memberlist in virtual time. memberlist's own chance is not seeded, so they
+// hold bounds, not traces.
 
 // until lets virtual time pass until something holds, and returns how long that took.
 func until(t *testing.T, limit time.Duration, what string, holds func() bool, pass func(time.Duration)) time.Duration {
@@ -55,7 +56,8 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		// A burst.
 		var puts []Put
 		for i := range 1000 {
-			puts = append(puts, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte(strings.Repeat("x", 900) + fmt.Sprint(i))})
+			puts = append(puts,
+				Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte(strings.Repeat("x", 900) + fmt.Sprint(i))})
 		}
 		s.bytes.Store(0)
 		if _, err := nodes[7].Put(puts...); err != nil {
@@ -71,7 +73,8 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		}, pass)
 		pass(time.Second)
 		copies := float64(s.bytes.Load()) / (float64(size) * 1000 * 1000)
-		t.Logf("burst of 1,000 records to %d: %v (goal 2s), %.2fx bytes (goal 3.5x), with a second of everything else", size, took, copies)
+		t.Logf("burst of 1,000 records to %d: %v (goal 2s), %.2fx bytes (goal 3.5x), with a second of everything else",
+			size, took, copies)
 		if took > 2*time.Second || copies > 3.5 {
 			t.Error("goal 4 is missed")
 		}
@@ -91,7 +94,8 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		}
 		both := Key{Kind: "K", Mesh: "m", Name: "1"}
 		for i, n := range []running{nodes[3], nodes[size-3]} {
-			if _, err := n.Put(Put{Key: both, Body: []byte(fmt.Sprint("side ", i))}, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint("side ", i)}, Body: []byte("x")}); err != nil {
+			if _, err := n.Put(Put{Key: both, Body: []byte(fmt.Sprint("side ", i))},
+				Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint("side ", i)}, Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := n.Delete(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(500 + i)}); err != nil {
@@ -122,7 +126,8 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		if conflicts == 0 {
 			t.Error("the change that has lost is listed nowhere")
 		}
-		t.Logf("packets that were dropped since a host's queue was full: %d; messages that the engines dropped: %d", s.full.Load(), nodes[0].Stats().Dropped)
+		t.Logf("packets that were dropped since a host's queue was full: %d; messages that the engines dropped: %d",
+			s.full.Load(), nodes[0].Stats().Dropped)
 		stopAll(nodes)
 		pass(time.Minute) // memberlist's last timers
 	})
@@ -167,12 +172,15 @@ func TestRestartWithNewAddress(t *testing.T) {
 		if err := nodes[9].SetOwn([]Item{{Key: Key{Kind: "D", Name: "d"}, Body: []byte("after")}}); err != nil {
 			t.Fatal(err)
 		}
-		in := until(t, time.Minute, "the change arrives", func() bool { return string(nodes[9].Record(key).Body) == "2" }, pass)
+		in := until(t, time.Minute, "the change arrives", func() bool {
+			return string(nodes[9].Record(key).Body) == "2"
+		}, pass)
 		until(t, time.Minute, "what it owns arrives", func() bool {
 			for _, n := range nodes {
 				ok := false
 				for _, o := range n.Owned() {
-					ok = ok || o.Node == simID(9) && len(o.Items) == 1 && string(o.Items[0].Body) == "after" && o.Serving.String() == "serve"
+					ok = ok || o.Node == simID(9) && len(o.Items) == 1 && string(o.Items[0].Body) == "after" &&
+						o.Serving.String() == "serve"
 				}
 				if !ok {
 					return false
@@ -180,7 +188,8 @@ func TestRestartWithNewAddress(t *testing.T) {
 			}
 			return true
 		}, pass)
-		t.Logf("restart with a new address: a change of another node is there after %v, its own everywhere after %v (goal 1s)", in, time.Since(began))
+		t.Logf("restart with a new address: a change of another node is there after %v, "+
+			"its own everywhere after %v (goal 1s)", in, time.Since(began))
 		if time.Since(began) > time.Second {
 			t.Error("goal 8 is missed")
 		}
@@ -189,8 +198,8 @@ func TestRestartWithNewAddress(t *testing.T) {
 	})
 }
 
-// TestLossAndOneWayCut: where three packets of ten are lost, and one node does not hear another at all, nobody is taken for dead for long, and a change is
-// everywhere within 2 s.
+// TestLossAndOneWayCut: where three packets of ten are lost, and one node does not hear another at
+// all, nobody is taken for dead for long, and a change is everywhere within 2 s.
 func TestLossAndOneWayCut(t *testing.T) {
 	const size = 20
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +237,8 @@ func TestLossAndOneWayCut(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("30 %% loss and a cut one way: a change is everywhere within %v (goal 2s); in %d of 20 looks somebody was taken for dead", worst, missing)
+		t.Logf("30 %% loss and a cut one way: a change is everywhere within %v (goal 2s); "+
+			"in %d of 20 looks somebody was taken for dead", worst, missing)
 		if worst > 2*time.Second {
 			t.Error("goal 3 is missed")
 		}

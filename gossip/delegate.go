@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// delegate is what memberlist calls. It may hold its locks meanwhile, so nothing here waits or calls it back: events go into queues.
+// delegate is what memberlist calls. It may hold its locks meanwhile, so nothing here waits or
+// calls it back: events go into queues.
 type delegate struct{ n *Node }
 
 var (
@@ -25,8 +26,8 @@ var (
 	_ memberlist.AliveDelegate = delegate{}
 )
 
-// memberlistConfig is the LAN configuration of memberlist, with what makes it robust here: a name for each boot, no compression, no
-// state in push/pull, one delegate protocol for ever.
+// memberlistConfig is the LAN configuration of memberlist, with what makes it robust here: a name
+// for each boot, no compression, no state in push/pull, one delegate protocol for ever.
 func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = n.member
@@ -159,7 +160,10 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	for _, l := range []struct {
 		mark  string
 		level slog.Level
-	}{{"[DEBUG] ", slog.LevelDebug}, {"[INFO] ", slog.LevelDebug}, {"[WARN] ", slog.LevelInfo}, {"[ERR] ", slog.LevelWarn}, {"[ERROR] ", slog.LevelWarn}} {
+	}{
+		{"[DEBUG] ", slog.LevelDebug}, {"[INFO] ", slog.LevelDebug}, {"[WARN] ", slog.LevelInfo}, {"[ERR] ", slog.LevelWarn},
+		{"[ERROR] ", slog.LevelWarn},
+	} {
 		if _, after, ok := strings.Cut(text, l.mark); ok {
 			level, text = l.level, after
 			break

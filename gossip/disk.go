@@ -13,7 +13,8 @@ const (
 	writeRetry = time.Second
 )
 
-// disk writes to the storage: what must be there at once, together with what waits; the rest a little later, many changes at a time.
+// disk writes to the storage: what must be there at once, together with what waits; the rest a
+// little later, many changes at a time.
 type disk struct {
 	storage Storage
 	log     *slog.Logger
@@ -58,7 +59,8 @@ func (d *disk) later(ops []Op) {
 	}
 }
 
-// durable writes all that waits and then ops, in one transaction. When that fails, ops are not kept.
+// durable writes all that waits and then ops, in one transaction. When that fails, ops are not
+// kept.
 func (d *disk) durable(ops []Op) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()

@@ -17,8 +17,8 @@ const (
 	resolveTimeout = 3 * time.Second
 )
 
-// joinLoop joins the seeds, and afterwards tries nodes that are away: memberlist forgets the dead, and two halves of a cut would
-// never meet again.
+// joinLoop joins the seeds, and afterwards tries nodes that are away: memberlist forgets the dead,
+// and two halves of a cut would never meet again.
 func (n *Node) joinLoop(ctx context.Context) {
 	n.join(n.opt.Seeds())
 	for {

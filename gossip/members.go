@@ -53,7 +53,8 @@ const (
 	rosterFor    = 24 * time.Hour // a dead node is tried again
 )
 
-// noteMember queues what memberlist tells. Nothing is dropped: there are no more events than members change.
+// noteMember queues what memberlist tells. Nothing is dropped: there are no more events than
+// members change.
 func (n *Node) noteMember(o *memberlist.Node, up bool) {
 	m, err := decodeMeta(o.Meta)
 	if err != nil {
@@ -79,8 +80,8 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 	}
 }
 
-// takeMembers gives the engine what memberlist has told. A later boot of a node replaces earlier ones, whatever memberlist still thinks of
-// them. The caller holds mu.
+// takeMembers gives the engine what memberlist has told. A later boot of a node replaces earlier
+// ones, whatever memberlist still thinks of them. The caller holds mu.
 func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 	n.memberMu.Lock()
 	events := n.memberEvents
@@ -90,7 +91,8 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 		id := ev.meta.node
 		if id == n.opt.Self {
 			if ev.up && ev.name != n.member && ev.meta.epoch > n.meta.epoch {
-				n.opt.Log.Error("another node uses the identity of this one, or has; remove the identity of one of them, so that it gets a new one", "addr", ev.addr)
+				n.opt.Log.Error("another node uses the identity of this one, or has; remove the identity of one of them, "+
+					"so that it gets a new one", "addr", ev.addr)
 				n.counters.cloned.Add(1)
 			}
 			continue
@@ -108,7 +110,8 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 				out = append(out, engine.PeerUp{Member: ev.name, Node: id})
 			}
 			n.addrs[ev.name] = ev.addr.String()
-			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone, Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
+			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone,
+				Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
 			if old.Addr != ev.addr {
 				ops = append(ops, Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
 			}
@@ -125,7 +128,8 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 	return out, ops
 }
 
-// loadRoster takes the nodes that were seen before the start: they are tried when the seeds do not answer.
+// loadRoster takes the nodes that were seen before the start: they are tried when the seeds do not
+// answer.
 func (n *Node) loadRoster(saved []Op) {
 	for _, op := range saved {
 		addr, err := netip.ParseAddrPort(string(op.Value))
@@ -137,12 +141,14 @@ func (n *Node) loadRoster(saved []Op) {
 	}
 }
 
-// Members returns all nodes that are known, this one among them, by name and node. A node that memberlist suspects is alive until it is
-// dead: its list of members gives the suspicion only to those who read it while it changes.
+// Members returns all nodes that are known, this one among them, by name and node. A node that
+// memberlist suspects is alive until it is dead: its list of members gives the suspicion only to
+// those who read it while it changes.
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version, Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
+	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version,
+		Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
 	for _, k := range n.roster {
 		if k.State == StateDead && n.left(k.Node) {
 			k.State = StateLeft
@@ -162,7 +168,8 @@ func (n *Node) left(id NodeID) bool {
 	return m != nil && (m.Leaving || m.Forgotten)
 }
 
-// compareMembers asks for a push/pull with a peer that knows other members. What has just changed here is left to what is on its way.
+// compareMembers asks for a push/pull with a peer that knows other members. What has just changed
+// here is left to what is on its way.
 func (n *Node) compareMembers(o *memberlist.Node, hash uint64) {
 	if hash == n.membersHash.Load() {
 		return

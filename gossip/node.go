@@ -74,9 +74,11 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip: load what was saved: %w", err)
 	}
-	n := &Node{opt: o, roster: map[NodeID]known{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{}, serving: map[NodeID]Serving{},
-		inbox: make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{}, exchange: make(chan string, 1),
-		asks: newAsks(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
+	n := &Node{opt: o, roster: map[NodeID]known{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{},
+		serving: map[NodeID]Serving{},
+		inbox:   make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
+		exchange: make(chan string, 1),
+		asks:     newAsks(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
 	n.root.Store(&engine.Digest{})
 	if len(o.Keys) > 0 {
 		if n.ring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
@@ -88,7 +90,8 @@ func New(o Options) (*Node, error) {
 	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)
 	if err := n.disk.durable(act.Durable); err != nil {
-		return nil, fmt.Errorf("gossip: the epoch of this start cannot be saved, and without it peers would take later changes for old ones: %w", err)
+		return nil, fmt.Errorf("gossip: the epoch of this start cannot be saved, and without it peers would take later "+
+			"changes for old ones: %w", err)
 	}
 	n.act(act)
 	return n, nil

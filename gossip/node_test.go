@@ -64,7 +64,8 @@ func body(n running, k Key) string {
 
 var keyA, keyB = Key{Kind: "K", Mesh: "m", Name: "a"}, Key{Kind: "K", Mesh: "m", Name: "b"}
 
-// TestThreeNodes: members find each other, changes of all sizes arrive, deletions do, and what a node owns goes when it leaves.
+// TestThreeNodes: members find each other, changes of all sizes arrive, deletions do, and what a
+// node owns goes when it leaves.
 func TestThreeNodes(t *testing.T) {
 	for name, o := range map[string]Options{
 		"encrypted": {},
@@ -89,7 +90,8 @@ func TestThreeNodes(t *testing.T) {
 				waitFor(t, n, "three members", members(n, 3))
 			}
 			large := strings.Repeat("x", 60<<10)
-			if _, err := a.Put(Put{Key: keyA, Body: []byte("small")}, Put{Key: keyB, Body: []byte(large), MediaType: "text/plain"}); err != nil {
+			if _, err := a.Put(Put{Key: keyA, Body: []byte("small")},
+				Put{Key: keyB, Body: []byte(large), MediaType: "text/plain"}); err != nil {
 				t.Fatal(err)
 			}
 			for _, n := range nodes {
@@ -110,7 +112,8 @@ func TestThreeNodes(t *testing.T) {
 			if _, err := b.Delete(keyA); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.SetOwn([]Item{{Key: Key{Kind: "D", Mesh: "m", Name: "c-1"}, Body: []byte("dataplane")}, {Key: Key{Kind: "D", Mesh: "m", Name: "c-2"}, Body: make([]byte, 16<<10)}}); err != nil {
+			if err := c.SetOwn([]Item{{Key: Key{Kind: "D", Mesh: "m", Name: "c-1"}, Body: []byte("dataplane")},
+				{Key: Key{Kind: "D", Mesh: "m", Name: "c-2"}, Body: make([]byte, 16<<10)}}); err != nil {
 				t.Fatal(err)
 			}
 			owned := func(n running, items int) func() bool {
@@ -146,7 +149,8 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
-// TestAsk: a member answers what another one asks, large texts too; nobody waits for one that is silent, dead or not there.
+// TestAsk: a member answers what another one asks, large texts too; nobody waits for one that is
+// silent, dead or not there.
 func TestAsk(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	b := socketNode(t, 2, Options{Answer: func(ctx context.Context, q []byte) []byte {
@@ -186,14 +190,16 @@ func TestAsk(t *testing.T) {
 	stopAll([]running{a, b})
 }
 
-// TestStrangers: a node with another key or of another cluster does not get in, and garbage on the port disturbs nobody.
+// TestStrangers: a node with another key or of another cluster does not get in, and garbage on the
+// port disturbs nobody.
 func TestStrangers(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	other := socketNode(t, 2, Options{Keys: [][]byte{bytes.Repeat([]byte{7}, 32)}}, a)
 	foreign := socketNode(t, 3, Options{Cluster: "other"}, a)
 	plain := socketNode(t, 4, Options{Insecure: true}, a)
 	addr := a.Addr().String()
-	for _, garbage := range [][]byte{nil, {streamByte}, {streamByte, 0xff, 0xff, 0xff, 0xff}, {streamByte, 0, 0, 0, 0}, append([]byte{streamByte, 0, 0, 0, 9}, "ninebytes"...),
+	for _, garbage := range [][]byte{nil, {streamByte}, {streamByte, 0xff, 0xff, 0xff, 0xff}, {streamByte, 0, 0, 0, 0},
+		append([]byte{streamByte, 0, 0, 0, 9}, "ninebytes"...),
 		[]byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{244}, 300), make([]byte, 1200)} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -256,7 +262,8 @@ func TestKeysAreChanged(t *testing.T) {
 	stopAll([]running{a, b, old})
 }
 
-// TestRestart: what was acknowledged is there after a restart, and a node without anything gets all from its peers.
+// TestRestart: what was acknowledged is there after a restart, and a node without anything gets all
+// from its peers.
 func TestRestart(t *testing.T) {
 	stores := []*memory{newMemory(), newMemory()}
 	a := socketNode(t, 1, Options{Storage: stores[0]})
@@ -376,20 +383,22 @@ func TestLogIsBounded(t *testing.T) {
 	w := &logWriter{log: slog.New(slog.NewTextHandler(&out, nil))}
 	synctest.Test(t, func(t *testing.T) {
 		for range 1000 {
-			if _, err := w.Write([]byte("2026/11/23 12:00:00 [ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message\n")); err != nil {
+			if _, err := w.Write([]byte("2026/11/23 12:00:00 [ERR] memberlist: Decrypt packet failed: no installed keys could " +
+				"decrypt the message\n")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := w.Write([]byte("2026/11/23 12:00:02 [DEBUG] memberlist: hidden\n2026/11/23 [WARN] memberlist: shown\n")); err != nil {
+		if _, err := w.Write([]byte("2026/11/23 12:00:02 [DEBUG] memberlist: hidden\n" +
+			"2026/11/23 [WARN] memberlist: shown\n")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte("2026/11/23 12:00:02 [WARN] memberlist: shown\n")); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if got := out.String(); strings.Count(got, "Decrypt packet failed") != logRate || !strings.Contains(got, "dropped=980") || !strings.Contains(got, "membership: shown") ||
-		strings.Contains(got, "hidden") {
+	if got := out.String(); strings.Count(got, "Decrypt packet failed") != logRate || !strings.Contains(got,
+		"dropped=980") || !strings.Contains(got, "membership: shown") || strings.Contains(got, "hidden") {
 		t.Errorf("logged: %s", got)
 	}
 }

@@ -40,7 +40,8 @@ type (
 type Storage interface {
 	// Load returns everything, in any order.
 	Load() ([]Op, error)
-	// Write applies operations in their order, all or none, and returns when they are on disk. It is called by one goroutine at a time.
+	// Write applies operations in their order, all or none, and returns when they are on disk. It is
+	// called by one goroutine at a time.
 	Write([]Op) error
 }
 
@@ -53,17 +54,20 @@ type Options struct {
 	Cluster string // nodes of another cluster are not listened to; up to 64 bytes
 
 	Bind []netip.AddrPort // one address for each family; port 0: any, the same for all. Empty: 0.0.0.0 and any port
-	// Advertise is what others reach this node at. Zero: the address of Bind, or one of this host where that is unspecified.
+	// Advertise is what others reach this node at. Zero: the address of Bind, or one of this host
+	// where that is unspecified.
 	Advertise netip.AddrPort
 	TCPOnly   bool // packets go over TCP too
 
-	// Seeds returns addresses (host:port or ip:port) of nodes to join. It is asked each time, so that it can resolve names anew. Nil: none.
+	// Seeds returns addresses (host:port or ip:port) of nodes to join. It is asked each time, so that
+	// it can resolve names anew. Nil: none.
 	Seeds func() []string
 
 	Keys     [][]byte // of the pool: 16, 24 or 32 bytes; the first encrypts, all decrypt
 	Insecure bool     // without Keys: everything is sent and taken in the clear
 
-	// Answer answers what a member asks with [Node.Ask]; "" is no answer. It is called by several goroutines at once. Nil: nothing is answered.
+	// Answer answers what a member asks with [Node.Ask]; "" is no answer. It is called by several
+	// goroutines at once. Nil: nothing is answered.
 	Answer func(ctx context.Context, question []byte) []byte
 
 	Storage Storage // nil: nothing outlives the process

@@ -17,7 +17,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// simnet is a network in memory, for virtual time: packets take a moment, can be lost, and do not pass where it is cut.
+// simnet is a network in memory, for virtual time: packets take a moment, can be lost, and do not
+// pass where it is cut.
 type simnet struct {
 	mu      sync.Mutex
 	hosts   map[string]*simHost
@@ -41,7 +42,8 @@ type simHost struct {
 func newSimnet() *simnet { return &simnet{hosts: map[string]*simHost{}, side: map[string]int{}} }
 
 func (s *simnet) host(addr string) *simHost {
-	h := &simHost{net: s, addr: netip.MustParseAddrPort(addr), packets: make(chan *memberlist.Packet, 4096), conns: make(chan net.Conn), ended: make(chan struct{})}
+	h := &simHost{net: s, addr: netip.MustParseAddrPort(addr), packets: make(chan *memberlist.Packet, 4096),
+		conns: make(chan net.Conn), ended: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hosts[addr] = h

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A stream is a TCP connection that carries messages in one direction, each with its length before it (4 bytes, big endian). What is
-// in them memberlist has encrypted, as it does with packets.
+// A stream is a TCP connection that carries messages in one direction, each with its length before
+// it (4 bytes, big endian). What is in them memberlist has encrypted, as it does with packets.
 
 // stream is one that this node has opened, or is about to.
 type stream struct {
@@ -23,7 +23,8 @@ var (
 	errStreamsFull = errors.New("gossip: too many streams to peers are open")
 )
 
-// writeStream hands a message to the stream to an address, and opens it if there is none. It does not wait.
+// writeStream hands a message to the stream to an address, and opens it if there is none. It does
+// not wait.
 func (t *transport) writeStream(b []byte, addr string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +55,8 @@ func (t *transport) writeStream(b []byte, addr string) error {
 	}
 }
 
-// runStream connects and writes what waits, until nothing has come for a while or the connection breaks.
+// runStream connects and writes what waits, until nothing has come for a while or the connection
+// breaks.
 func (t *transport) runStream(addr string, s *stream) {
 	lost := 0
 	defer func() {

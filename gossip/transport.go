@@ -30,14 +30,16 @@ const (
 	streamIdle     = 30 * time.Second // before a stream that nobody uses is closed by who has opened it
 )
 
-// streamByte is the first byte of a connection that carries messages one after the other. Those of memberlist begin with 244, for the
-// label, or with the number of a message type, which are below 20.
+// streamByte is the first byte of a connection that carries messages one after the other. Those of
+// memberlist begin with 244, for the label, or with the number of a message type, which are
+// below 20.
 const streamByte = 0xa7
 
 // viaStream before the name of an address asks the transport for a stream whatever the length.
 const viaStream = "stream:"
 
-// transport carries packets and connections of memberlist: one UDP and one TCP socket for each address, on one port.
+// transport carries packets and connections of memberlist: one UDP and one TCP socket for each
+// address, on one port.
 type transport struct {
 	udp      []*net.UDPConn
 	tcp      []*net.TCPListener
@@ -61,7 +63,8 @@ type transportCounters struct {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// listen opens the sockets. With port 0 the kernel chooses one, the same for all addresses and for UDP.
+// listen opens the sockets. With port 0 the kernel chooses one, the same for all addresses and for
+// UDP.
 func listen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
 	var err error
 	for range 10 { // another program may have the port of UDP
@@ -77,7 +80,8 @@ func listen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
 }
 
 func tryListen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
-	t := &transport{packets: make(chan *memberlist.Packet, 64), conns: make(chan net.Conn), memory: semaphore.NewWeighted(inboundMemory),
+	t := &transport{packets: make(chan *memberlist.Packet, 64), conns: make(chan net.Conn),
+		memory:  semaphore.NewWeighted(inboundMemory),
 		inbound: map[net.Conn]netip.Addr{}, outbound: map[string]*stream{}}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	port := bind[0].Port()
@@ -152,8 +156,8 @@ func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	return a.AsSlice(), port, nil
 }
 
-// outsideAddr picks the address of this host that others reach it by: a private one before a public one, and the loopback address where
-// there is no other.
+// outsideAddr picks the address of this host that others reach it by: a private one before a public
+// one, and the loopback address where there is no other.
 func outsideAddr(v4 bool) (netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -197,7 +201,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	return t.WriteToAddress(b, memberlist.Address{Addr: addr})
 }
 
-// WriteToAddress sends a packet: over UDP if it fits, else over a stream. A stream takes it without waiting; what cannot be sent there is counted.
+// WriteToAddress sends a packet: over UDP if it fits, else over a stream. A stream takes it without
+// waiting; what cannot be sent there is counted.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
 	t.counters.packetsOut.Add(1)
 	t.counters.bytesOut.Add(uint64(len(b)))
@@ -319,7 +324,8 @@ func (t *transport) forget(c net.Conn) {
 	t.mu.Unlock()
 }
 
-// serve looks at the first byte of a connection: it is a stream of messages, or one of memberlist's.
+// serve looks at the first byte of a connection: it is a stream of messages, or one of
+// memberlist's.
 func (t *transport) serve(c *net.TCPConn) {
 	t.counters.streamsIn.Add(1)
 	var first [1]byte

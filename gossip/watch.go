@@ -11,14 +11,16 @@ import (
 // Change says what has changed: a record by its key, or what a node owns or what becomes of it.
 type Change = engine.Change
 
-// Watcher tells one reader what has changed. Changes of the same thing are one change: whoever is slow misses no state, only steps to it.
+// Watcher tells one reader what has changed. Changes of the same thing are one change: whoever is
+// slow misses no state, only steps to it.
 type Watcher struct {
 	n     *Node
 	bell  chan struct{}
 	dirty map[Change]struct{} // under the node's mu
 }
 
-// Watch returns a watcher whose first Take is everything that there is. Close it when it is not needed any more.
+// Watch returns a watcher whose first Take is everything that there is. Close it when it is not
+// needed any more.
 func (n *Node) Watch() *Watcher {
 	w := &Watcher{n: n, bell: make(chan struct{}, 1), dirty: map[Change]struct{}{}}
 	n.mu.Lock()

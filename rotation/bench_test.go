@@ -15,7 +15,8 @@ import (
 // batch is 64 KiB of lines of 300 bytes.
 var batch = []byte(strings.Repeat(strings.Repeat("x", 299)+"\n", 218))
 
-// BenchmarkPlainAppend is what BenchmarkAppend is compared with: files of 100 MB, the one before the last removed.
+// BenchmarkPlainAppend is what BenchmarkAppend is compared with: files of 100 MB, the one before
+// the last removed.
 func BenchmarkPlainAppend(b *testing.B) {
 	path := newPath(b)
 	var file *os.File
@@ -45,7 +46,8 @@ func BenchmarkPlainAppend(b *testing.B) {
 
 // BenchmarkAppend writes batches into files of 100 MB.
 func BenchmarkAppend(b *testing.B) {
-	f := open(b, rotation.Options{Path: newPath(b), Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}, Sync: rotation.SyncNever})
+	f := open(b,
+		rotation.Options{Path: newPath(b), Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}, Sync: rotation.SyncNever})
 	defer run(b, f)()
 	b.SetBytes(int64(len(batch)))
 	defer reportCPU(b)()

@@ -73,8 +73,9 @@ func (f *File) change(stamp int64, edit func(*backup)) bool {
 	return true
 }
 
-// compressOne puts a compressed file in the place of a plain backup. Both are there for a moment, and after a crash perhaps for
-// longer: the plain one goes only when what the other holds is the same.
+// compressOne puts a compressed file in the place of a plain backup. Both are there for a moment,
+// and after a crash perhaps for longer: the plain one goes only when what the other holds is the
+// same.
 func (f *File) compressOne(b backup, pause func() error) error {
 	names := f.dir.names
 	plain, st, err := f.dir.open(names.backup(b.stamp), unix.O_RDONLY)
@@ -165,7 +166,8 @@ func pack(out io.Writer, in io.Reader, mark []byte, pause func() error) error {
 	}
 }
 
-// holdsSame reports whether a compressed file holds what a plain one does. Nothing is read beyond the plain one's end.
+// holdsSame reports whether a compressed file holds what a plain one does. Nothing is read beyond
+// the plain one's end.
 func (f *File) holdsSame(plain *os.File, name string, pause func() error) (bool, error) {
 	file, _, err := f.dir.open(name, unix.O_RDONLY)
 	if isGone(err) {

@@ -19,7 +19,8 @@ const (
 	lockMode = 0o600
 )
 
-// directory is the open directory of a file. Everything in it is done relative to it, without following links.
+// directory is the open directory of a file. Everything in it is done relative to it, without
+// following links.
 type directory struct {
 	path  string
 	f     *os.File
@@ -28,7 +29,8 @@ type directory struct {
 	names naming
 }
 
-// openDirectory opens a directory that nobody else can change, makes it if only it is missing, and locks the name in it.
+// openDirectory opens a directory that nobody else can change, makes it if only it is missing, and
+// locks the name in it.
 func openDirectory(path string, gid int) (_ *directory, err error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	made := false
@@ -61,16 +63,20 @@ func openDirectory(path string, gid int) (_ *directory, err error) {
 	}
 	switch mode := uint32(st.Mode); {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d) or of root", dir, st.Uid, os.Geteuid())
+		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d) "+
+			"or of root", dir, st.Uid, os.Geteuid())
 	case mode&0o002 != 0:
-		return nil, fmt.Errorf("%s has mode %04o, so everybody can exchange its files; run chmod o-w %s", dir, mode&0o7777, dir)
+		return nil, fmt.Errorf("%s has mode %04o, so everybody can exchange its files; run chmod o-w %s",
+			dir, mode&0o7777, dir)
 	case mode&0o020 != 0 && int(st.Gid) != gid && int(st.Gid) != os.Getegid() && st.Gid != 0:
-		return nil, fmt.Errorf("%s has mode %04o and group %d, whose members can exchange its files; run chmod g-w %s", dir, mode&0o7777, st.Gid, dir)
+		return nil, fmt.Errorf("%s has mode %04o and group %d, whose members can exchange its files; run chmod g-w %s",
+			dir, mode&0o7777, st.Gid, dir)
 	}
 	return d, d.acquire()
 }
 
-// acquire locks the name of the active file for this process. The lock ends with the process, however that ends; its file stays.
+// acquire locks the name of the active file for this process. The lock ends with the process,
+// however that ends; its file stays.
 func (d *directory) acquire() error {
 	name := d.names.lock()
 	fd, err := unix.Openat(d.fd(), name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, lockMode)
@@ -80,7 +86,8 @@ func (d *directory) acquire() error {
 	d.lock = os.NewFile(uintptr(fd), d.join(name))
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path", d.join(d.names.base))
+			return fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path",
+				d.join(d.names.base))
 		}
 		return d.failed("lock", name, err)
 	}

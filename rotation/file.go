@@ -21,7 +21,8 @@ var (
 
 var errMinFree = errors.New("less than minFree is left on the file system")
 
-// How long a writer waits before it tries again: the first time, and at most. Up to half of it is left out at random.
+// How long a writer waits before it tries again: the first time, and at most. Up to half of it is
+// left out at random.
 const (
 	firstWait = 50 * time.Millisecond
 	mostWait  = 2 * time.Second
@@ -42,7 +43,8 @@ type File struct {
 	closing sync.Once
 
 	mu sync.Mutex // held for system calls, never while waiting for space; guards what follows
-	// f is the active file, opened to append, nil once closed; size is its length up to the last whole line.
+	// f is the active file, opened to append, nil once closed; size is its length up to the last whole
+	// line.
 	f           *os.File
 	dev, ino    uint64
 	size        int64
@@ -70,8 +72,8 @@ type retired struct {
 	sync bool
 }
 
-// Open opens or makes the active file and applies the limits to the backups that are there. A last line that has no LF gets
-// one; nothing is cut off. Errors name the path and what to do.
+// Open opens or makes the active file and applies the limits to the backups that are there. A last
+// line that has no LF gets one; nothing is cut off. Errors name the path and what to do.
 func Open(opts Options) (*File, error) {
 	opts, gid, err := opts.normalized()
 	if err != nil {
@@ -109,8 +111,9 @@ func Open(opts Options) (*File, error) {
 	return f, nil
 }
 
-// SetLimits gives the file other limits, which take effect at once: backups that are too many or too old go, and a file that is too
-// large is rotated with the next write. Limits that are out of their bounds change nothing.
+// SetLimits gives the file other limits, which take effect at once: backups that are too many or
+// too old go, and a file that is too large is rotated with the next write. Limits that are out of
+// their bounds change nothing.
 func (f *File) SetLimits(l Limits) error {
 	if err := l.Validate(""); err != nil {
 		return err
@@ -125,9 +128,10 @@ func (f *File) SetLimits(l Limits) error {
 	return nil
 }
 
-// Write stores a batch of whole lines and returns how many of its bytes are done with: stored, or with DropNewest dropped.
-// The count ends at the end of a line. It waits while the disk is full or fails; the error is then that of ctx, or ErrClosed.
-// The batch is not kept. It is not changed and may go into more than one file.
+// Write stores a batch of whole lines and returns how many of its bytes are done with: stored, or
+// with DropNewest dropped. The count ends at the end of a line. It waits while the disk is full or
+// fails; the error is then that of ctx, or ErrClosed. The batch is not kept. It is not changed and
+// may go into more than one file.
 func (f *File) Write(ctx context.Context, batch []byte) (int, error) {
 	n, _, err := f.Append(ctx, batch)
 	return n, err
@@ -254,8 +258,9 @@ func (f *File) append(lines []byte) (int, error) {
 	return stored, nil
 }
 
-// fit returns how many bytes of lines go into a file of a size: whole lines, up to the limit, where 0 is none. 0 says that the
-// file is to be rotated. A line that is longer than the limit goes into an empty file alone.
+// fit returns how many bytes of lines go into a file of a size: whole lines, up to the limit, where
+// 0 is none. 0 says that the file is to be rotated. A line that is longer than the limit goes into
+// an empty file alone.
 func fit(lines []byte, size, limit int64) (n int, oversize bool) {
 	if limit <= 0 || int64(len(lines)) <= limit-size {
 		return len(lines), false
@@ -301,7 +306,8 @@ func (f *File) write(b []byte) error {
 	return nil
 }
 
-// checkRoom keeps MinFree. The file system is asked when what was free the last time has been written, and by Run.
+// checkRoom keeps MinFree. The file system is asked when what was free the last time has been
+// written, and by Run.
 func (f *File) checkRoom(n int64) error {
 	if f.opts.MinFree == 0 || f.room >= n {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// smallDisk mounts a file system of its own for a test, and returns the path of a file on it and a function that gives it
-// other options.
+// smallDisk mounts a file system of its own for a test, and returns the path of a file on it and a
+// function that gives it other options.
 func smallDisk(t *testing.T, options string) (path string, remount func(flags uintptr, options string)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,8 +44,8 @@ func smallDisk(t *testing.T, options string) (path string, remount func(flags ui
 	}
 }
 
-// TestFullDiskForFiveSeconds: writers wait while the disk is full; then every line is there once and whole. The health says so
-// meanwhile, and nothing is half written at any time.
+// TestFullDiskForFiveSeconds: writers wait while the disk is full; then every line is there once
+// and whole. The health says so meanwhile, and nothing is half written at any time.
 func TestFullDiskForFiveSeconds(t *testing.T) {
 	path, remount := smallDisk(t, "size=256k")
 	synctest.Test(t, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestFullDiskForFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestFullDiskDropsNewest: lines that do not fit are dropped and counted, and a line says so once there is space, though no
-// other comes.
+// TestFullDiskDropsNewest: lines that do not fit are dropped and counted, and a line says so once
+// there is space, though no other comes.
 func TestFullDiskDropsNewest(t *testing.T) {
 	path, remount := smallDisk(t, "size=128k")
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,8 @@ func TestFullDiskDropsNewest(t *testing.T) {
 			t.Error("the lines before the loss are not there")
 		}
 		want := fmt.Sprintf("# %d lines (%d bytes) were dropped from ", s.LinesDropped, s.BytesDropped)
-		if rest := got[kept:]; len(rest) != 3 || !strings.HasPrefix(rest[0], want) || !strings.HasSuffix(rest[0], "no space left on device\n") || rest[1] != "after\n" {
+		if rest := got[kept:]; len(rest) != 3 || !strings.HasPrefix(rest[0], want) ||
+			!strings.HasSuffix(rest[0], "no space left on device\n") || rest[1] != "after\n" {
 			t.Errorf("after the loss: %q, want %q", rest, want)
 		}
 		if h := f.Stats().Health; h != nil {
@@ -233,7 +234,8 @@ func TestOthersFillTheDiskWithoutRun(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWriters: a writer that waits for space, and those behind it, end with Close and know what is not stored.
+// TestCloseEndsWriters: a writer that waits for space, and those behind it, end with Close and know
+// what is not stored.
 func TestCloseEndsWriters(t *testing.T) {
 	path, _ := smallDisk(t, "size=64k")
 	synctest.Test(t, func(t *testing.T) {
@@ -267,7 +269,8 @@ func TestCloseEndsWriters(t *testing.T) {
 	})
 }
 
-// TestRotationWithoutInodes: where no file can be made, the old one grows, and is rotated once that works.
+// TestRotationWithoutInodes: where no file can be made, the old one grows, and is rotated once that
+// works.
 func TestRotationWithoutInodes(t *testing.T) {
 	path, remount := smallDisk(t, "size=1m,nr_inodes=4") // two directories, lock, active file
 	synctest.Test(t, func(t *testing.T) {
@@ -283,15 +286,17 @@ func TestRotationWithoutInodes(t *testing.T) {
 		remount(0, "nr_inodes=100")
 		pass(2 * time.Second)
 		write(t, f, lines(20, 21))
-		if got := contents(t, path); len(got) != 2 || got[0] != lines(0, 20) || got[1] != lines(20, 21) || f.Stats().Health != nil {
+		if got := contents(t, path); len(got) != 2 || got[0] != lines(0, 20) || got[1] != lines(20, 21) ||
+			f.Stats().Health != nil {
 			t.Errorf("content is %q, health %v", got, f.Stats().Health)
 		}
 		f.Close()
 	})
 }
 
-// TestFailingDisk: writes that fail with another error than that of a full disk, in their middle, wait as with one: nothing is lost, repeated
-// or torn, and the health says why. The error is EFBIG, which the limit of the process brings.
+// TestFailingDisk: writes that fail with another error than that of a full disk, in their middle,
+// wait as with one: nothing is lost, repeated or torn, and the health says why. The error is EFBIG,
+// which the limit of the process brings.
 func TestFailingDisk(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
@@ -312,7 +317,8 @@ func TestFailingDisk(t *testing.T) {
 		}
 	})
 	defer work()
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(st.Size()) + 1005, Max: limit.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE,
+		&syscall.Rlimit{Cur: uint64(st.Size()) + 1005, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
 	written := make(chan error, 1)
@@ -357,7 +363,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestFullDiskAtTheStart: a file with a torn line is opened on a full disk, and gets its LF once there is space.
+// TestFullDiskAtTheStart: a file with a torn line is opened on a full disk, and gets its LF once
+// there is space.
 func TestFullDiskAtTheStart(t *testing.T) {
 	path, remount := smallDisk(t, "size=64k")
 	synctest.Test(t, func(t *testing.T) {

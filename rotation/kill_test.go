@@ -32,8 +32,9 @@ func writeUntilKilled(path string) int {
 	}
 }
 
-// TestKilledUnderLoad: a writer is killed, and what it has stored is there. A line that was torn meanwhile gets its LF, is
-// counted, and the lines after it are whole. The lock has ended with the process.
+// TestKilledUnderLoad: a writer is killed, and what it has stored is there. A line that was torn
+// meanwhile gets its LF, is counted, and the lines after it are whole. The lock has ended with the
+// process.
 func TestKilledUnderLoad(t *testing.T) {
 	path := newPath(t)
 	self, err := os.Executable()

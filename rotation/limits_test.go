@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestManyWritersExactlyOnce: 64 writers at once, rotated at 1 MB: every line is there once and whole, in the order of its
-// writer, and no file is larger than the limit.
+// TestManyWritersExactlyOnce: 64 writers at once, rotated at 1 MB: every line is there once and
+// whole, in the order of its writer, and no file is larger than the limit.
 func TestManyWritersExactlyOnce(t *testing.T) {
 	const writers, each, batch = 64, 1500, 50
 	path := newPath(t)
@@ -70,8 +70,8 @@ func TestManyWritersExactlyOnce(t *testing.T) {
 	}
 }
 
-// TestRotationsWithinOneMillisecond: 200 rotations while the clock stands still, and 200 after it went back an hour: names
-// are unique and increase, and all lines are there.
+// TestRotationsWithinOneMillisecond: 200 rotations while the clock stands still, and 200 after it
+// went back an hour: names are unique and increase, and all lines are there.
 func TestRotationsWithinOneMillisecond(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	f := open(t, rotation.Options{Path: path, Now: c.Now})
@@ -85,7 +85,8 @@ func TestRotationsWithinOneMillisecond(t *testing.T) {
 		}
 	}
 	names := backups(t, path)
-	if len(names) != 400 || names[0] != "access-2026-03-01T12-00-00.000.log" || names[399] != "access-2026-03-01T12-00-00.399.log" {
+	if len(names) != 400 || names[0] != "access-2026-03-01T12-00-00.000.log" ||
+		names[399] != "access-2026-03-01T12-00-00.399.log" {
 		t.Errorf("%d backups: %q", len(names), names)
 	}
 	if got := strings.Join(contents(t, path), ""); got != lines(0, 400) {
@@ -93,7 +94,8 @@ func TestRotationsWithinOneMillisecond(t *testing.T) {
 	}
 }
 
-// TestNamesGoOnAfterRestart: a process that starts with an earlier clock does not use the names of the one before.
+// TestNamesGoOnAfterRestart: a process that starts with an earlier clock does not use the names of
+// the one before.
 func TestNamesGoOnAfterRestart(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 3 {
@@ -115,13 +117,15 @@ func TestNamesGoOnAfterRestart(t *testing.T) {
 	}
 }
 
-// TestSizeOffStillPrunes: without a size nothing is rotated, and number and age of old backups hold all the same.
+// TestSizeOffStillPrunes: without a size nothing is rotated, and number and age of old backups hold
+// all the same.
 func TestSizeOffStillPrunes(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 5 {
 		backupAt(t, path, start.Add(-time.Duration(i*24+1)*time.Hour))
 	}
-	f := open(t, rotation.Options{Path: path, Now: c.Now, Limits: rotation.Limits{MaxFiles: 3, MaxFileAge: 2}, Sync: rotation.SyncNever})
+	f := open(t, rotation.Options{Path: path, Now: c.Now, Limits: rotation.Limits{MaxFiles: 3, MaxFileAge: 2},
+		Sync: rotation.SyncNever})
 	batch := strings.Repeat(strings.Repeat("x", 1023)+"\n", 1024)
 	for range 250 {
 		write(t, f, batch)
@@ -173,7 +177,9 @@ func TestNegativeLimits(t *testing.T) {
 		}
 	}
 	all := rotation.Limits{MaxFileSize: 1 << 62, MaxFiles: -2, MaxFileAge: 1 << 40}.Validate("")
-	for _, want := range []string{"maxFileSize: 4611686018427387904 is more than", "maxFiles: -2 is negative", "maxFileAge: 1099511627776 is more than"} {
+	for _, want := range []string{
+		"maxFileSize: 4611686018427387904 is more than", "maxFiles: -2 is negative", "maxFileAge: 1099511627776 is more than",
+	} {
 		if !strings.Contains(all.Error(), want) {
 			t.Errorf("%v does not say %q", all, want)
 		}
@@ -187,7 +193,10 @@ func TestAgeWithoutTraffic(t *testing.T) {
 		now := time.Now()
 		old := backupAt(t, path, now.Add(-8*24*time.Hour))
 		young := backupAt(t, path, now.Add(-(7*24-1)*time.Hour))
-		for _, name := range []string{"access-1999-01-01.log", "access-1999-01-01T00-00-00.000.log.bak", "other-1999-01-01T00-00-00.000.log", "access-1999-13-01T00-00-00.000.log", "access-.log", ".access.log.swp"} {
+		for _, name := range []string{
+			"access-1999-01-01.log", "access-1999-01-01T00-00-00.000.log.bak", "other-1999-01-01T00-00-00.000.log",
+			"access-1999-13-01T00-00-00.000.log", "access-.log", ".access.log.swp",
+		} {
 			foreign := filepath.Join(filepath.Dir(path), name)
 			if err := os.WriteFile(foreign, []byte("mine\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -232,7 +241,8 @@ func TestAgeWithoutTraffic(t *testing.T) {
 	})
 }
 
-// TestAgeAndNumberAreIndependent: 3 old backups go for their age although 12 are too many by 2 only.
+// TestAgeAndNumberAreIndependent: 3 old backups go for their age although 12 are too many by 2
+// only.
 func TestAgeAndNumberAreIndependent(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 3 {
@@ -266,13 +276,15 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// TestExampleOfTheAuditLog: 200 MB, 1 backup, 7 days, in small: a rotation removes the backup, and so does the seventh day.
+// TestExampleOfTheAuditLog: 200 MB, 1 backup, 7 days, in small: a rotation removes the backup, and
+// so does the seventh day.
 func TestExampleOfTheAuditLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
 		var later atomic.Int64 // the wall clock is moved, so that Run need not look at the file for a week
 		now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-		f, err := rotation.Open(rotation.Options{Path: path, Now: now, Limits: rotation.Limits{MaxFileSize: 200, MaxFiles: 1, MaxFileAge: 7}}.WithMaxBytes(200))
+		f, err := rotation.Open(rotation.Options{Path: path, Now: now,
+			Limits: rotation.Limits{MaxFileSize: 200, MaxFiles: 1, MaxFileAge: 7}}.WithMaxBytes(200))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// noteLoss notes in the file what was dropped as soon as that works, without waiting for the next line.
+// noteLoss notes in the file what was dropped as soon as that works, without waiting for the next
+// line.
 func (f *File) noteLoss() {
 	if f.loss.Lines == 0 || time.Now().Before(f.lossUntil) {
 		return

@@ -17,8 +17,8 @@ const (
 	maxBaseLen = 255 - 2 - len(stampFormat) - len(gzipSuffix) - len(tempSuffix) - 1
 )
 
-// lastStamp is the latest time in the name of a backup, in ms since 1970: the end of the year 8999. Later ones are names of
-// others, so that the next time always has four digits for its year.
+// lastStamp is the latest time in the name of a backup, in ms since 1970: the end of the year 8999.
+// Later ones are names of others, so that the next time always has four digits for its year.
 var lastStamp = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() - 1
 
 // naming knows the names that belong to one active file.
@@ -38,8 +38,8 @@ func (n naming) lock() string              { return "." + n.base + lockSuffix }
 func (n naming) temp(stamp int64) string   { return "." + n.backup(stamp) + gzipSuffix + tempSuffix }
 func (n naming) compressed(s int64) string { return n.backup(s) + gzipSuffix }
 
-// parse returns the stamp of a name, and whether the file is compressed. ok is false for the names of others: only what
-// backup or compressed would return is a backup.
+// parse returns the stamp of a name, and whether the file is compressed. ok is false for the names
+// of others: only what backup or compressed would return is a backup.
 func (n naming) parse(name string) (stamp int64, gz, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.prefix)
 	if !ok || len(rest) < len(stampFormat) {
@@ -89,8 +89,8 @@ func byStamp(a, b backup) int {
 	return 0
 }
 
-// surplus returns how many of the oldest backups go. They are sorted by stamp, so what is too old and what is too
-// many are both at the front.
+// surplus returns how many of the oldest backups go. They are sorted by stamp, so what is too old
+// and what is too many are both at the front.
 func surplus(backups []backup, l Limits, now time.Time) int {
 	gone := 0
 	if l.MaxFiles > 0 {

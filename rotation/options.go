@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Limits say when a file is rotated and which backups stay. Each is independent of the others, and 0 turns it off. The
-// names and defaults are those of the audit log of MicroShift.
+// Limits say when a file is rotated and which backups stay. Each is independent of the others, and
+// 0 turns it off. The names and defaults are those of the audit log of MicroShift.
 type Limits struct {
 	MaxFileSize int // of the active file, in MB of 2^20 bytes
 	MaxFiles    int // backups beside the active file
@@ -27,18 +27,22 @@ const (
 	mostDays  = 100 * 365
 )
 
-// Validate reports each limit that is out of its bounds. The field's name follows prefix, like "auditLog.".
+// Validate reports each limit that is out of its bounds. The field's name follows prefix, like
+// "auditLog.".
 func (l Limits) Validate(prefix string) error {
 	var errs []error
 	for _, f := range []struct {
 		name        string
 		value, most int
-	}{{"maxFileSize", l.MaxFileSize, mostMB}, {"maxFiles", l.MaxFiles, mostFiles}, {"maxFileAge", l.MaxFileAge, mostDays}} {
+	}{
+		{"maxFileSize", l.MaxFileSize, mostMB}, {"maxFiles", l.MaxFiles, mostFiles}, {"maxFileAge", l.MaxFileAge, mostDays},
+	} {
 		switch {
 		case f.value < 0:
 			errs = append(errs, fmt.Errorf("%s%s: %d is negative; set a value >= 0", prefix, f.name, f.value))
 		case f.value > f.most:
-			errs = append(errs, fmt.Errorf("%s%s: %d is more than %d; set a smaller value, or 0 for no limit", prefix, f.name, f.value, f.most))
+			errs = append(errs,
+				fmt.Errorf("%s%s: %d is more than %d; set a smaller value, or 0 for no limit", prefix, f.name, f.value, f.most))
 		}
 	}
 	return errors.Join(errs...)
@@ -73,15 +77,17 @@ type Options struct {
 	Path   string // of the active file; its directory is made when only that is missing
 	Limits Limits
 	Group  string // name or number of the group of all files; "" is that of the process
-	// MinFree is the space in bytes that is left on the file system for others: with less, the disk counts as full.
+	// MinFree is the space in bytes that is left on the file system for others: with less, the disk
+	// counts as full.
 	MinFree int64
-	// PurgeWhenFull removes the oldest backups, one by one, before a full disk makes writers wait or drops lines. What is in
-	// these is lost and counted as purged.
+	// PurgeWhenFull removes the oldest backups, one by one, before a full disk makes writers wait or
+	// drops lines. What is in these is lost and counted as purged.
 	PurgeWhenFull bool
 	Compress      bool // backups, with gzip
 	Sync          Sync
 	OnFull        OnFull
-	// Marker renders the line that follows a loss, with its LF. It must be short; nil is a line of text.
+	// Marker renders the line that follows a loss, with its LF. It must be short; nil is a line of
+	// text.
 	Marker func(Loss) []byte
 	// Now is the wall clock, for the names and ages of backups; nil is time.Now.
 	Now func() time.Time
@@ -92,10 +98,13 @@ type Options struct {
 // Validate reports all that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
-	if base := filepath.Base(o.Path); o.Path == "" || base == "." || base == ".." || base == "/" || o.Path[len(o.Path)-1] == '/' {
-		errs = append(errs, fmt.Errorf("path: %q is not the path of a file; set one, like /var/log/nearside/access.log", o.Path))
+	if base := filepath.Base(o.Path); o.Path == "" || base == "." || base == ".." || base == "/" ||
+		o.Path[len(o.Path)-1] == '/' {
+		errs = append(errs,
+			fmt.Errorf("path: %q is not the path of a file; set one, like /var/log/nearside/access.log", o.Path))
 	} else if len(base) > maxBaseLen {
-		errs = append(errs, fmt.Errorf("path: the file name has %d bytes, at most %d are allowed; choose a shorter name", len(base), maxBaseLen))
+		errs = append(errs, fmt.Errorf("path: the file name has %d bytes, at most %d are allowed; choose a shorter name",
+			len(base), maxBaseLen))
 	}
 	if o.MinFree < 0 {
 		errs = append(errs, fmt.Errorf("minFree: %d is negative; set a value >= 0", o.MinFree))

@@ -19,8 +19,9 @@ import (
 // sibling returns the path of another name in a file's directory.
 func sibling(path, name string) string { return filepath.Join(filepath.Dir(path), name) }
 
-// TestChangedFromOutside: the active file is renamed, removed, truncated, replaced or written to; within a second lines go to the path again,
-// without a hole, and no line that others left there is harmed.
+// TestChangedFromOutside: the active file is renamed, removed, truncated, replaced or written to;
+// within a second lines go to the path again, without a hole, and no line that others left there is
+// harmed.
 func TestChangedFromOutside(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -78,8 +79,8 @@ func TestChangedFromOutside(t *testing.T) {
 	}
 }
 
-// TestLinkInThePlace: a symbolic link that comes into the place of the file is not written to. Lines go on into the file that
-// was moved away, and the health says so until the link is gone.
+// TestLinkInThePlace: a symbolic link that comes into the place of the file is not written to.
+// Lines go on into the file that was moved away, and the health says so until the link is gone.
 func TestLinkInThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -88,7 +89,8 @@ func TestLinkInThePlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := run(t, f)
-		if err := errors.Join(os.Rename(path, path+".1"), os.WriteFile(path+".2", nil, 0o640), os.Symlink("access.log.2", path)); err != nil {
+		if err := errors.Join(os.Rename(path, path+".1"), os.WriteFile(path+".2", nil, 0o640),
+			os.Symlink("access.log.2", path)); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second)
@@ -112,7 +114,8 @@ func TestLinkInThePlace(t *testing.T) {
 	})
 }
 
-// TestRefusedPlaces: what others can exchange, or what is no file, is refused with a remedy, and nothing is made.
+// TestRefusedPlaces: what others can exchange, or what is no file, is refused with a remedy, and
+// nothing is made.
 func TestRefusedPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(path string) error
@@ -122,8 +125,9 @@ func TestRefusedPlaces(t *testing.T) {
 			d := filepath.Dir(p)
 			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d))
 		}, "is a symbolic link or not a directory"},
-		"directory for everybody":   {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "run chmod o-w"},
-		"directory of another user": {func(p string) error { return os.Chown(filepath.Dir(p), 12345, -1) }, "belongs to user 12345"},
+		"directory for everybody": {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "run chmod o-w"},
+		"directory of another user": {func(p string) error { return os.Chown(filepath.Dir(p), 12345, -1) },
+			"belongs to user 12345"},
 		"directory of another group": {func(p string) error {
 			return errors.Join(os.Chown(filepath.Dir(p), -1, 12345), os.Chmod(filepath.Dir(p), 0o770))
 		}, "run chmod g-w"},
@@ -156,7 +160,8 @@ func TestRefusedPlaces(t *testing.T) {
 func TestOneProcess(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})
-	if _, err := rotation.Open(rotation.Options{Path: path}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, err := rotation.Open(rotation.Options{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("the second Open: %v", err)
 	}
 	write(t, f, "one\n")
@@ -190,7 +195,8 @@ func TestModeAndGroup(t *testing.T) {
 			t.Errorf("%s has mode %v and group %d", name, mode, groupOf(st))
 		}
 	}
-	if _, err := rotation.Open(rotation.Options{Path: path + "2", Group: "no such group"}); err == nil || !strings.Contains(err.Error(), `there is no group "no such group"`) {
+	if _, err := rotation.Open(rotation.Options{Path: path + "2", Group: "no such group"}); err == nil ||
+		!strings.Contains(err.Error(), `there is no group "no such group"`) {
 		t.Errorf("unknown group: %v", err)
 	}
 }
@@ -226,8 +232,8 @@ func TestCompression(t *testing.T) {
 	})
 }
 
-// TestBothPlainAndCompressed: after a crash between, the plain file goes only when the compressed one holds the same; a
-// broken one is made anew. What was half compressed is removed.
+// TestBothPlainAndCompressed: after a crash between, the plain file goes only when the compressed
+// one holds the same; a broken one is made anew. What was half compressed is removed.
 func TestBothPlainAndCompressed(t *testing.T) {
 	pack := func(s string) []byte {
 		var b bytes.Buffer
@@ -240,14 +246,16 @@ func TestBothPlainAndCompressed(t *testing.T) {
 	flipped := slices.Clone(good)
 	flipped[len(flipped)-6] ^= 1
 	for name, zipped := range map[string][]byte{
-		"good": good, "cut": good[:len(good)-3], "empty": {}, "flipped": flipped, "other": pack("odd\n"), "longer": pack("old\nold\n"), "shorter": pack("ol"),
+		"good": good, "cut": good[:len(good)-3], "empty": {}, "flipped": flipped, "other": pack("odd\n"),
+		"longer": pack("old\nold\n"), "shorter": pack("ol"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := newPath(t)
 				plain := backupAt(t, path, time.Now().Add(-time.Hour))
 				temp := sibling(path, "."+filepath.Base(plain)+".gz.tmp")
-				if err := errors.Join(os.WriteFile(plain+".gz", zipped, 0o640), os.WriteFile(temp, []byte("x"), 0o640)); err != nil {
+				if err := errors.Join(os.WriteFile(plain+".gz", zipped, 0o640),
+					os.WriteFile(temp, []byte("x"), 0o640)); err != nil {
 					t.Fatal(err)
 				}
 				f, err := rotation.Open(rotation.Options{Path: path, Compress: true})
@@ -283,7 +291,8 @@ func TestCompressionStops(t *testing.T) {
 		t.Error(err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(entries) != 3 || f.Stats().CompressErrors != 0 || f.Stats().Health != nil { // lock, backup, active file
+	// lock, backup, active file
+	if err != nil || len(entries) != 3 || f.Stats().CompressErrors != 0 || f.Stats().Health != nil {
 		t.Errorf("%v, %v, stats %+v", entries, err, f.Stats())
 	}
 	if got := backups(t, path); len(got) != 1 || !strings.HasSuffix(got[0], ".log") {
@@ -291,8 +300,8 @@ func TestCompressionStops(t *testing.T) {
 	}
 }
 
-// TestRotationAfterReplacement: a file that others put into the place is not taken for ours by a rotation, though Run has
-// not noticed it.
+// TestRotationAfterReplacement: a file that others put into the place is not taken for ours by a
+// rotation, though Run has not noticed it.
 func TestRotationAfterReplacement(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})

@@ -18,8 +18,9 @@ type Place struct {
 
 type noteKey struct{}
 
-// WithNote has note called with the place of each write of [File.Append], before it. Whoever keeps what he hands over until it
-// is stored, and outlives a kill, can ask [File.Recover] afterwards how much of it is.
+// WithNote has note called with the place of each write of [File.Append], before it. Whoever keeps
+// what he hands over until it is stored, and outlives a kill, can ask [File.Recover] afterwards how
+// much of it is.
 func WithNote(ctx context.Context, note func(Place)) context.Context {
 	return context.WithValue(ctx, noteKey{}, note)
 }
@@ -46,13 +47,16 @@ func (f *File) tellPlace(length int) {
 // maxPlace bounds the Length that Recover believes.
 const maxPlace = 4 << 20
 
-// newestBackups is how many backups Recover looks for a place in: the file may have been rotated since.
+// newestBackups is how many backups Recover looks for a place in: the file may have been rotated
+// since.
 const newestBackups = 4
 
-// Recover says how many bytes at the front of what a sender still has are in the file already, since the last process was killed after
-// it had noted a place and before the sender knew: whole lines. front begins with the batch that was being written, or, where the sender
-// had begun to give up what is stored, within it. Half a line that the kill has left at the end of the file is cut off. Only bytes
-// that are the same count, so an old place does no harm; where there are none at the place, that before it says more.
+// Recover says how many bytes at the front of what a sender still has are in the file already,
+// since the last process was killed after it had noted a place and before the sender knew: whole
+// lines. front begins with the batch that was being written, or, where the sender had begun to give
+// up what is stored, within it. Half a line that the kill has left at the end of the file is cut
+// off. Only bytes that are the same count, so an old place does no harm; where there are none at
+// the place, that before it says more.
 func (f *File) Recover(p Place, front []byte) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,12 +102,14 @@ func (f *File) backupOf(p Place) *os.File {
 	return nil
 }
 
-// recovered compares what a file has at a place, and at most one byte behind it, with the front of a batch. It returns how much of the front is
-// stored, as whole lines, and whether the file goes on with a half line.
+// recovered compares what a file has at a place, and at most one byte behind it, with the front of
+// a batch. It returns how much of the front is stored, as whole lines, and whether the file goes on
+// with a half line.
 func recovered(stored []byte, p Place, front []byte) (done int, torn bool) {
 	part := stored[:min(len(stored), p.Length)]
 	rest := front[min(p.Before, len(front)):]
-	if n := commonPrefix(part, rest); n > 0 && (n == len(part) || n == len(rest) || n == len(stored)-1 && stored[n] == '\n') {
+	if n := commonPrefix(part, rest); n > 0 &&
+		(n == len(part) || n == len(rest) || n == len(stored)-1 && stored[n] == '\n') {
 		// The front begins where the batch does. A half line may have got its LF since.
 		if len(part) == p.Length && n >= min(len(part), len(rest)) {
 			return min(p.Before+p.Length, len(front)), false

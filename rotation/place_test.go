@@ -10,12 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRecover: a process is killed at any point of a write, with rotations in it, or while its sender gives up what is stored. The next one
-// stores what is missing, and all is there once and whole.
+// TestRecover: a process is killed at any point of a write, with rotations in it, or while its
+// sender gives up what is stored. The next one stores what is missing, and all is there once and
+// whole.
 func TestRecover(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		path := newPath(t)
-		opts := rotation.Options{Path: path, Sync: rotation.SyncNever}.WithMaxBytes(rapid.SampledFrom([]int64{0, 300, 1000}).Draw(rt, "limit"))
+		opts := rotation.Options{Path: path,
+			Sync: rotation.SyncNever}.WithMaxBytes(rapid.SampledFrom([]int64{0, 300, 1000}).Draw(rt, "limit"))
 		f, err := rotation.Open(opts)
 		if err != nil {
 			rt.Fatal(err)
@@ -106,7 +108,8 @@ func FuzzRecover(f *testing.F) {
 		path := newPath(t)
 		f := open(t, rotation.Options{Path: path, Sync: rotation.SyncNever})
 		var p rotation.Place
-		if _, err := f.Write(rotation.WithNote(context.Background(), func(x rotation.Place) { p = x }), append(stored, '\n')); err != nil {
+		if _, err := f.Write(rotation.WithNote(context.Background(), func(x rotation.Place) { p = x }),
+			append(stored, '\n')); err != nil {
 			t.Fatal(err)
 		}
 		p.Offset, p.Length, p.Before = offset, length, before

@@ -25,8 +25,8 @@ const seenSize = 4 << 10
 // mostWaiting bounds the files that others have put in the place of the one that is read.
 const mostWaiting = 16
 
-// displacedFor is how long a file that others have put another one in the place of is read on: so long a [File] may take to
-// notice that, and longer.
+// displacedFor is how long a file that others have put another one in the place of is read on: so
+// long a [File] may take to notice that, and longer.
 const displacedFor = 2 * lookEach
 
 // ReaderOptions are those of a [Reader]. All but Path may be zero.
@@ -57,15 +57,16 @@ type ReaderStats struct {
 	Unread []error
 }
 
-// Reader reads the lines of a file and of its backups, plain or compressed, oldest first, while a [File] of this or of
-// another process writes and rotates them. Each line is returned once and in order, also when its file is renamed, compressed
-// or removed meanwhile. Lines are missing where a backup is removed before it is begun, which is counted as Missed; where others cut the
-// active file off before all of it was read, which is counted as Truncated; and where they put other files in its place twice within
-// [PollEach], or before its end was reached. It opens files to read them alone, takes no lock and
-// follows no symbolic link in the directory. Memory is bounded by MaxLine.
+// Reader reads the lines of a file and of its backups, plain or compressed, oldest first, while a
+// [File] of this or of another process writes and rotates them. Each line is returned once and in
+// order, also when its file is renamed, compressed or removed meanwhile. Lines are missing where a
+// backup is removed before it is begun, which is counted as Missed; where others cut the active
+// file off before all of it was read, which is counted as Truncated; and where they put other files
+// in its place twice within [PollEach], or before its end was reached. It opens files to read them
+// alone, takes no lock and follows no symbolic link in the directory. Memory is bounded by MaxLine.
 //
-// A line is returned once its LF is there. What stands behind the last LF is returned too, as Open, when its file is at its
-// end for good; without Follow that is also the active file.
+// A line is returned once its LF is there. What stands behind the last LF is returned too, as Open,
+// when its file is at its end for good; without Follow that is also the active file.
 //
 // It is for one goroutine, and starts none.
 type Reader struct {
@@ -81,7 +82,8 @@ type Reader struct {
 	seen       int  // so much of that has no LF
 	within     bool // the last Line has More
 
-	// expected was returned already from behind the end of a file that was cut off: when it comes again it is left out.
+	// expected was returned already from behind the end of a file that was cut off: when it comes
+	// again it is left out.
 	expected  []byte
 	displaced time.Time // since when another file is at the path of this one
 	waiting   []*source // those others, open, in their order
@@ -89,8 +91,9 @@ type Reader struct {
 	stats     ReaderStats
 }
 
-// NewReader begins to read. Without Follow there must be something to read: the error is fs.ErrNotExist where neither the
-// file nor a backup is there, and fs.ErrPermission where it may not be read.
+// NewReader begins to read. Without Follow there must be something to read: the error is
+// fs.ErrNotExist where neither the file nor a backup is there, and fs.ErrPermission where it may
+// not be read.
 func NewReader(o ReaderOptions) (*Reader, error) {
 	if err := (Options{Path: o.Path}).Validate(); err != nil {
 		return nil, err
@@ -145,8 +148,9 @@ func (r *Reader) Close() error {
 // Stats returns what was met so far.
 func (r *Reader) Stats() ReaderStats { return r.stats }
 
-// Next returns the next line. The error is io.EOF where there is none now, which with Follow may change, or says that the active
-// file cannot be read. A backup that cannot be read is left out, and in the Stats.
+// Next returns the next line. The error is io.EOF where there is none now, which with Follow may
+// change, or says that the active file cannot be read. A backup that cannot be read is left out,
+// and in the Stats.
 func (r *Reader) Next() (Line, error) {
 	for !r.ended {
 		if r.cur == nil {
@@ -271,7 +275,8 @@ func (r *Reader) offset() int64 {
 	return r.cur.off - int64(r.end-r.start)
 }
 
-// reread forgets what stands behind the last LF, for it may be cut off before it is read the next time.
+// reread forgets what stands behind the last LF, for it may be cut off before it is read the next
+// time.
 func (r *Reader) reread() {
 	r.cur.off = r.offset()
 	r.end, r.seen, r.tailing = r.start, 0, true

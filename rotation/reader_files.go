@@ -62,7 +62,8 @@ func openToRead(path string) (*listing, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &listing{directory: &directory{path: dir, f: os.NewFile(uintptr(fd), dir), names: namesOf(filepath.Base(path))}}, nil
+	return &listing{directory: &directory{path: dir, f: os.NewFile(uintptr(fd), dir),
+		names: namesOf(filepath.Base(path))}}, nil
 }
 
 // list opens the directory and lists the backups.
@@ -78,8 +79,9 @@ func (r *Reader) list() (*listing, error) {
 	return d, nil
 }
 
-// scanTwice lists the backups, oldest first. A listing that is made while a backup gets its name, or is compressed, may lack both
-// of its names; the next one then has it, for that happens once to each.
+// scanTwice lists the backups, oldest first. A listing that is made while a backup gets its name,
+// or is compressed, may lack both of its names; the next one then has it, for that happens once to
+// each.
 func (d *listing) scanTwice() ([]backup, error) {
 	first, _, err := d.scan()
 	if err != nil {
@@ -141,8 +143,8 @@ func (d *listing) openBackup(b backup) (*source, error) {
 	return s, nil
 }
 
-// find returns the stamp that a file has got since it was opened as the active one, negative where it is none of some backups. It
-// can only be the oldest of those that came since.
+// find returns the stamp that a file has got since it was opened as the active one, negative where
+// it is none of some backups. It can only be the oldest of those that came since.
 func (d *listing) find(s *source, newer []backup) int64 {
 	if len(newer) == 0 {
 		return -1
@@ -160,8 +162,8 @@ func (d *listing) find(s *source, newer []backup) int64 {
 	return -1
 }
 
-// isCopy reports whether a compressed file was made of a file that is open: by its mark or, where somebody else has
-// compressed it, by what is in it.
+// isCopy reports whether a compressed file was made of a file that is open: by its mark or, where
+// somebody else has compressed it, by what is in it.
 func (d *listing) isCopy(s *source, name string) bool {
 	file, err := d.openRead(name)
 	if err != nil {
@@ -192,9 +194,9 @@ func (d *listing) isCopy(s *source, name string) bool {
 	}
 }
 
-// A compressed backup names the file that it was made of, so that whoever reads that one knows it by another name. The mark
-// is a subfield of the header's extra field (RFC 1952, section 2.3.1.1) with the device and the inode. An inode is not given to
-// another file while somebody has it open.
+// A compressed backup names the file that it was made of, so that whoever reads that one knows it
+// by another name. The mark is a subfield of the header's extra field (RFC 1952, section 2.3.1.1)
+// with the device and the inode. An inode is not given to another file while somebody has it open.
 const markID = "NS"
 
 func fileID(dev, ino uint64) []byte {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is what the active file's reader does at its end: it finds out whether the file is active still, and what came in its
-// place. It reports whether there may be more to read at once.
+// look is what the active file's reader does at its end: it finds out whether the file is active
+// still, and what came in its place. It reports whether there may be more to read at once.
 func (r *Reader) look() (more bool, err error) {
 	s := r.cur
 	if more, err := r.lookForCut(); more || err != nil {
@@ -66,7 +66,8 @@ func (r *Reader) look() (more bool, err error) {
 	return true, nil
 }
 
-// await opens the file that others have put at the path, unless that is done: they may put another one there before it is begun.
+// await opens the file that others have put at the path, unless that is done: they may put another
+// one there before it is begun.
 func (r *Reader) await(d *listing, st unix.Stat_t) {
 	if n := len(r.waiting); n > 0 && r.waiting[n-1].is(st) {
 		return
@@ -84,8 +85,9 @@ func (r *Reader) await(d *listing, st unix.Stat_t) {
 	r.waiting = append(r.waiting, s)
 }
 
-// lookForOther notices that what was returned last is no longer in the file: others have cut it off, and it has grown again. It is
-// read on from the end of what is still there; that is its beginning where nothing is.
+// lookForOther notices that what was returned last is no longer in the file: others have cut it
+// off, and it has grown again. It is read on from the end of what is still there; that is its
+// beginning where nothing is.
 func (r *Reader) lookForOther() error {
 	s := r.cur
 	if s.zip != nil || r.start == 0 {
@@ -122,8 +124,9 @@ func after(backups []backup, stamp int64) []backup {
 	return nil
 }
 
-// lookForCut notices that the file is shorter than what was read of it. A writer cuts off what it could not write whole, and
-// writes it again; others cut off everything. It reports whether there is more to read.
+// lookForCut notices that the file is shorter than what was read of it. A writer cuts off what it
+// could not write whole, and writes it again; others cut off everything. It reports whether there
+// is more to read.
 func (r *Reader) lookForCut() (more bool, err error) {
 	s := r.cur
 	var st unix.Stat_t
@@ -160,11 +163,13 @@ func (r *Reader) finish() {
 	r.start, r.end, r.seen, r.within = 0, 0, 0, false
 }
 
-// mostRetries bounds how often the directory is listed again because a backup was gone when it was to be opened.
+// mostRetries bounds how often the directory is listed again because a backup was gone when it was
+// to be opened.
 const mostRetries = 100
 
-// next opens the file that follows: the one that others have put in the place of the last one, else the backup that follows that or, where
-// there is none, the active file. It opens none when there is none.
+// next opens the file that follows: the one that others have put in the place of the last one, else
+// the backup that follows that or, where there is none, the active file. It opens none when there
+// is none.
 func (r *Reader) next() error {
 	if len(r.waiting) > 0 {
 		r.cur = r.waiting[0]

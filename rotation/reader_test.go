@@ -30,7 +30,8 @@ func newReader(t testing.TB, o rotation.ReaderOptions) *rotation.Reader {
 	return r
 }
 
-// rest returns what a reader has now, parts of lines with + and lines without LF with ~ behind them.
+// rest returns what a reader has now, parts of lines with + and lines without LF with ~ behind
+// them.
 func rest(t testing.TB, r *rotation.Reader) []string {
 	t.Helper()
 	out := []string{}
@@ -90,10 +91,12 @@ func add(t testing.TB, path, text string) {
 
 // stamped is the path of the backup that ended some seconds after start.
 func stamped(path string, seconds int) string {
-	return filepath.Join(filepath.Dir(path), rotation.BackupName(filepath.Base(path), start.Add(time.Duration(seconds)*time.Second).UnixMilli()))
+	return filepath.Join(filepath.Dir(path),
+		rotation.BackupName(filepath.Base(path), start.Add(time.Duration(seconds)*time.Second).UnixMilli()))
 }
 
-// TestReaderOrder: backups come oldest first, plain or compressed, from a time on, and then the active file.
+// TestReaderOrder: backups come oldest first, plain or compressed, from a time on, and then the
+// active file.
 func TestReaderOrder(t *testing.T) {
 	path := newPath(t)
 	put(t, stamped(path, 1)+".gz", "a\nb\n")
@@ -127,7 +130,8 @@ func TestReaderNothingThere(t *testing.T) {
 	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: path}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: filepath.Join(path, "x", "y.log")}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: filepath.Join(path, "x", "y.log")}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 	for _, o := range []rotation.ReaderOptions{{}, {Path: path, MaxLine: -1}} {
@@ -161,20 +165,23 @@ func TestReaderLinks(t *testing.T) {
 	if err := os.Symlink("secret", stamped(path, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: path}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("a link in the place of the file: %v", err)
 	}
 	if err := os.Symlink(dir, dir+"-link"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: filepath.Join(dir+"-link", "secret")}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: filepath.Join(dir+"-link", "secret")}); err == nil ||
+		!strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("a link in the place of the directory: %v", err)
 	}
 	fifo := filepath.Join(dir, "fifo.log")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: fifo}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: fifo}); err == nil ||
+		!strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a FIFO: %v", err)
 	}
 }
@@ -205,7 +212,8 @@ func TestReaderDamaged(t *testing.T) {
 	}
 }
 
-// TestReaderBounds: neither a line without an end nor a small file that is a large one takes memory.
+// TestReaderBounds: neither a line without an end nor a small file that is a large one takes
+// memory.
 func TestReaderBounds(t *testing.T) {
 	path := newPath(t)
 	f, err := os.Create(stamped(path, 1) + ".gz")
@@ -399,8 +407,9 @@ func TestReaderFollow(t *testing.T) {
 	}
 }
 
-// TestReaderReplacedTwice: others put one file after the other in the place of the one that is followed, and move or remove those that were
-// there. The lines of all are returned, also of those that nobody can find any more, and what their writer adds late.
+// TestReaderReplacedTwice: others put one file after the other in the place of the one that is
+// followed, and move or remove those that were there. The lines of all are returned, also of those
+// that nobody can find any more, and what their writer adds late.
 func TestReaderReplacedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -445,7 +454,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("a\nb"), []byte("\n\nc\n"), 3)
 	f.Fuzz(func(t *testing.T, old, active []byte, most int) {
 		path := newPath(t)
-		if err := errors.Join(os.WriteFile(stamped(path, 1), old, 0o640), os.WriteFile(path, active, 0o640), os.WriteFile(stamped(path, 2)+".gz", old, 0o640)); err != nil {
+		if err := errors.Join(os.WriteFile(stamped(path, 1), old, 0o640), os.WriteFile(path, active, 0o640),
+			os.WriteFile(stamped(path, 2)+".gz", old, 0o640)); err != nil {
 			t.Fatal(err)
 		}
 		r := newReader(t, rotation.ReaderOptions{Path: path, MaxLine: 1 + max(0, most)%100})

@@ -16,8 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestReaderWhileWriting: two readers, one that follows from the beginning and one that begins late, return every line of a file
-// once and in order while it is written, rotated and compressed as fast as can be.
+// TestReaderWhileWriting: two readers, one that follows from the beginning and one that begins
+// late, return every line of a file once and in order while it is written, rotated and compressed
+// as fast as can be.
 func TestReaderWhileWriting(t *testing.T) {
 	total := 20_000
 	if testing.Short() {
@@ -75,7 +76,8 @@ func TestReaderWhileWriting(t *testing.T) {
 	}
 }
 
-// TestReaderModel: random writes, rotations, compressions and what others do to the active file, against a list of lines.
+// TestReaderModel: random writes, rotations, compressions and what others do to the active file,
+// against a list of lines.
 func TestReaderModel(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -90,7 +92,8 @@ func TestReaderModel(t *testing.T) {
 
 func readerModel(t *testing.T, random *rand.Rand) {
 	path := newPath(t)
-	f, err := rotation.Open(rotation.Options{Path: path, Compress: random.IntN(2) == 0, Sync: rotation.SyncNever}.WithMaxBytes(random.Int64N(200)))
+	f, err := rotation.Open(rotation.Options{Path: path, Compress: random.IntN(2) == 0,
+		Sync: rotation.SyncNever}.WithMaxBytes(random.Int64N(200)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +158,8 @@ func readerModel(t *testing.T, random *rand.Rand) {
 		"pass":   func() { pass(time.Duration(random.IntN(1500)) * time.Millisecond) },
 		"read":   func() { readOn(random.IntN(20)) },
 		"drain":  drain,
-		// What others do costs no line that was read before, and none that is written to a file that somebody has open.
+		// What others do costs no line that was read before, and none that is written to a file that
+		// somebody has open.
 		"move":   func() { settle(); os.Rename(path, path+".1"); outside = true },
 		"remove": func() { settle(); os.Remove(path); outside = true },
 		// That a file was cut off is seen while it is shorter than what was read of it.
@@ -167,7 +171,8 @@ func readerModel(t *testing.T, random *rand.Rand) {
 			outside = true
 		},
 	}
-	names := []string{"write", "write", "write", "rotate", "pass", "pass", "read", "read", "drain", "move", "remove", "truncate", "replace"}
+	names := []string{"write", "write", "write", "rotate", "pass", "pass", "read", "read", "drain", "move", "remove",
+		"truncate", "replace"}
 	for range 40 {
 		name := names[random.IntN(len(names))]
 		trace = append(trace, name)

@@ -7,10 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is on the disk is not always what was written: a write fails half-way, a process dies within a line, somebody cuts, replaces or
-// appends to the file. This file brings the two together, before each write.
+// What is on the disk is not always what was written: a write fails half-way, a process dies within
+// a line, somebody cuts, replaces or appends to the file. This file brings the two together, before
+// each write.
 
-// openActive opens what the path names, or makes it, and takes it in the place of the file that was active.
+// openActive opens what the path names, or makes it, and takes it in the place of the file that was
+// active.
 func (f *File) openActive() error {
 	file, st, err := f.dir.open(f.dir.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
 	if err != nil {
@@ -43,8 +45,8 @@ func (f *File) lookAtTail() {
 	}
 }
 
-// repair brings the active file to the end of a whole line: half of a write that failed is cut off, and what others did to the
-// file is noticed.
+// repair brings the active file to the end of a whole line: half of a write that failed is cut off,
+// and what others did to the file is noticed.
 func (f *File) repair() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil {

@@ -28,7 +28,8 @@ func (f *File) Rotate() error {
 	return f.rotate()
 }
 
-// Reopen closes the active file and opens what its path names now, for those who have moved it away.
+// Reopen closes the active file and opens what its path names now, for those who have moved it
+// away.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +50,8 @@ func (f *File) tryRotate() bool {
 	return f.rotate() == nil
 }
 
-// rotate renames the active file to the next name and opens a new one. What fails is undone, and the file stays active.
+// rotate renames the active file to the next name and opens a new one. What fails is undone, and
+// the file stays active.
 func (f *File) rotate() (err error) {
 	defer func() {
 		if err != nil {
@@ -70,7 +72,8 @@ func (f *File) rotate() (err error) {
 	stamp := max(f.opts.Now().UnixMilli(), f.last+1, 0)
 	for {
 		if stamp > lastStamp {
-			return fmt.Errorf("the names of backups in %s are used up to the year 8999; remove those that are not of the past", f.dir.path)
+			return fmt.Errorf("the names of backups in %s are used up to the year 8999; remove those that are not of the past",
+				f.dir.path)
 		}
 		if _, err = f.dir.stat(f.dir.names.compressed(stamp)); isGone(err) {
 			err = f.dir.rename(base, f.dir.names.backup(stamp))
@@ -130,7 +133,8 @@ func (f *File) finish(r retired) {
 	if r.sync {
 		if err := syncFile(r.f); err != nil {
 			f.count.syncErrors.Add(1)
-			f.faults.set(faultSync, fmt.Errorf("cannot sync %s, whose last lines may be lost with the power: %w", r.f.Name(), err))
+			f.faults.set(faultSync,
+				fmt.Errorf("cannot sync %s, whose last lines may be lost with the power: %w", r.f.Name(), err))
 		}
 	}
 	r.f.Close()
@@ -142,7 +146,8 @@ func (f *File) prune() {
 	f.count.removed.Add(uint64(f.removeOldest(n, true)))
 }
 
-// removeOldest removes backups and returns how many are gone. Those that cannot be removed stay in the index.
+// removeOldest removes backups and returns how many are gone. Those that cannot be removed stay in
+// the index.
 func (f *File) removeOldest(n int, later bool) (gone int) {
 	if n == 0 {
 		return 0
@@ -166,7 +171,8 @@ func (f *File) removeOldest(n int, later bool) (gone int) {
 	return gone
 }
 
-// unlink removes a file. To free the blocks of a large file takes long; with later, Run does that: it holds the file open.
+// unlink removes a file. To free the blocks of a large file takes long; with later, Run does that:
+// it holds the file open.
 func (f *File) unlink(name string, later bool) bool {
 	if later && f.owned {
 		if file, _, err := f.dir.open(name, unix.O_RDONLY); err == nil {

@@ -18,9 +18,10 @@ const (
 // ErrRunning is for a second Run of the same file.
 var ErrRunning = errors.New("the file is run by another call; run it once at a time")
 
-// Run does what needs a clock, until ctx ends or the file is closed: it removes backups for their age, compresses,
-// syncs, and notices within a second that others have renamed, removed or truncated the active file. Writes work without
-// it, but these things are not done then. It returns nil when it ends, with all that was written synced.
+// Run does what needs a clock, until ctx ends or the file is closed: it removes backups for their
+// age, compresses, syncs, and notices within a second that others have renamed, removed or
+// truncated the active file. Writes work without it, but these things are not done then. It returns
+// nil when it ends, with all that was written synced.
 func (f *File) Run(ctx context.Context) error {
 	select {
 	case <-f.done:
@@ -202,7 +203,8 @@ func syncFile(file *os.File) error {
 	return nil
 }
 
-// rescan reads the directory again, since others may have removed backups or brought some, and prunes.
+// rescan reads the directory again, since others may have removed backups or brought some, and
+// prunes.
 func (f *File) rescan() {
 	f.mu.Lock()
 	until := f.last
@@ -233,8 +235,8 @@ func (f *File) rescan() {
 	f.prune()
 }
 
-// Close waits for a batch that is being written, ends writers that wait and Run, and syncs. The lines of those are not stored,
-// as their Write says. A second call does nothing.
+// Close waits for a batch that is being written, ends writers that wait and Run, and syncs. The
+// lines of those are not stored, as their Write says. A second call does nothing.
 func (f *File) Close() error {
 	var err error
 	f.closing.Do(func() {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Stats are counts since Open. They are read without waiting for writers or the disk, so they may belong to moments that
-// are a little apart.
+// Stats are counts since Open. They are read without waiting for writers or the disk, so they may
+// belong to moments that are a little apart.
 type Stats struct {
 	Bytes          uint64 // written, markers and added LFs included
 	Size           int64  // of the active file, at the last write or look
@@ -26,8 +26,8 @@ type Stats struct {
 	Compressed     uint64 // backups
 	CompressErrors uint64
 	SyncErrors     uint64
-	// Health is nil while all that is written reaches its file, and else says what is wrong and since when lines wait or are
-	// dropped. The agent is not ready with it.
+	// Health is nil while all that is written reaches its file, and else says what is wrong and since
+	// when lines wait or are dropped. The agent is not ready with it.
 	Health error
 }
 
@@ -63,8 +63,9 @@ func (f *faults) set(kind int, err error) {
 func (f *File) Stats() Stats {
 	c := &f.count
 	s := Stats{
-		Bytes: c.bytes.Load(), Size: c.size.Load(), LinesDropped: c.linesDropped.Load(), BytesDropped: c.bytesDropped.Load(), Retries: c.retries.Load(),
-		Rotations: c.rotations.Load(), RotationErrors: c.rotationErrors.Load(), Oversize: c.oversize.Load(), TornTails: c.tornTails.Load(),
+		Bytes: c.bytes.Load(), Size: c.size.Load(), LinesDropped: c.linesDropped.Load(), BytesDropped: c.bytesDropped.Load(),
+		Retries: c.retries.Load(), Rotations: c.rotations.Load(), RotationErrors: c.rotationErrors.Load(),
+		Oversize: c.oversize.Load(), TornTails: c.tornTails.Load(),
 		Outside: c.outside.Load(), Removed: c.removed.Load(), Purged: c.purged.Load(), RemoveErrors: c.removeErrors.Load(),
 		Compressed: c.compressed.Load(), CompressErrors: c.compressErrors.Load(), SyncErrors: c.syncErrors.Load(),
 	}

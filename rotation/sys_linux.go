@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renameNoReplace renames a file in a directory, and fails with EEXIST where the new name is in use. A file system that
-// cannot do that in one step is asked first; the lock keeps everybody else of this package away meanwhile.
+// renameNoReplace renames a file in a directory, and fails with EEXIST where the new name is in
+// use. A file system that cannot do that in one step is asked first; the lock keeps everybody else
+// of this package away meanwhile.
 func renameNoReplace(dir int, from, to string) error {
 	err := unix.Renameat2(dir, from, dir, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {

@@ -116,8 +116,10 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		path, c := newPath(t), &clock{start}
 		limit := rapid.Int64Range(0, 60).Draw(rt, "limit")
-		opts := rotation.Options{Path: path, Now: c.Now, Sync: rotation.SyncNever, Compress: rapid.Bool().Draw(rt, "compress"),
-			Limits: rotation.Limits{MaxFiles: rapid.IntRange(0, 4).Draw(rt, "files"), MaxFileAge: rapid.IntRange(0, 3).Draw(rt, "age")}}.WithMaxBytes(limit)
+		opts := rotation.Options{Path: path, Now: c.Now, Sync: rotation.SyncNever,
+			Compress: rapid.Bool().Draw(rt, "compress"),
+			Limits: rotation.Limits{MaxFiles: rapid.IntRange(0, 4).Draw(rt, "files"),
+				MaxFileAge: rapid.IntRange(0, 3).Draw(rt, "age")}}.WithMaxBytes(limit)
 		f, err := rotation.Open(opts)
 		if err != nil {
 			rt.Fatal(err)
@@ -152,7 +154,8 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"clock": func(rt *rapid.T) {
-				c.now = c.now.Add(rapid.SampledFrom([]time.Duration{-time.Hour, -time.Millisecond, time.Millisecond, time.Second, 11 * time.Hour}).Draw(rt, "by"))
+				c.now = c.now.Add(rapid.SampledFrom([]time.Duration{-time.Hour, -time.Millisecond, time.Millisecond, time.Second,
+					11 * time.Hour}).Draw(rt, "by"))
 			},
 			"": func(rt *rapid.T) {
 				files := contents(t, path)
@@ -182,8 +185,9 @@ func TestModel(t *testing.T) {
 
 // FuzzNames: what is a backup has exactly one stamp, and its name is what that stamp makes.
 func FuzzNames(f *testing.F) {
-	for _, name := range []string{"access-2026-03-01T12-00-00.000.log", "access-2026-03-01T12-00-00.000.log.gz", "access-2026-03-01T12-00-00,000.log",
-		"access-2026-02-30T12-00-00.000.log", "access-9999-12-31T23-59-59.999.log", "access-0000-01-01T00-00-00.000.log", "access-.log", "access-2026-03-01T12-00-00.000.log.gz.gz", "access"} {
+	for _, name := range []string{"access-2026-03-01T12-00-00.000.log", "access-2026-03-01T12-00-00.000.log.gz",
+		"access-2026-03-01T12-00-00,000.log", "access-2026-02-30T12-00-00.000.log", "access-9999-12-31T23-59-59.999.log",
+		"access-0000-01-01T00-00-00.000.log", "access-.log", "access-2026-03-01T12-00-00.000.log.gz.gz", "access"} {
 		f.Add("access.log", name)
 		f.Add("access", name)
 		f.Add(".log", name)

@@ -84,7 +84,8 @@ explanations, diffs), create, update or delete. Without NAME it is about all nam
 			}
 			name = args[2]
 		}
-		return show(a, *format, a.printCan, func(c *client.Can) bool { return !c.Allowed })(a.client().Can(cmd.Context(), args[0], kind, a.mesh, name))
+		return show(a, *format, a.printCan,
+			func(c *client.Can) bool { return !c.Allowed })(a.client().Can(cmd.Context(), args[0], kind, a.mesh, name))
 	}
 	return cmd
 }
@@ -134,14 +135,16 @@ func (a *app) printAccess(l *client.AccessList) error {
 		}
 	}
 	if !l.Configured {
-		printLine(a.stdout, "no api.roles: whoever may open the socket may read, and root, the agent's user and the socket's group may write")
+		printLine(a.stdout,
+			"no api.roles: whoever may open the socket may read, and root, the agent's user and the socket's group may write")
 	}
 	for _, m := range l.Missing {
 		printf(a.stderr, "warning: %s\n", m)
 	}
 	printLine(a.stdout)
 	if !l.ProxiesConfigured {
-		printLine(a.stdout, "no xds.access: root and the agent's user may be every proxy, and the socket's group those with a stored Dataplane")
+		printLine(a.stdout,
+			"no xds.access: root and the agent's user may be every proxy, and the socket's group those with a stored Dataplane")
 		return nil
 	}
 	t = newTable(a.stdout, "PEER", "NODES", "BRING", "SERVICES", "TAGS")

@@ -24,14 +24,17 @@ func accessSocket(t *testing.T) string {
 	t.Helper()
 	roles, err := access.NewRoles(access.RoleOptions{AgentUID: uint32(os.Getuid()), GID: -1, Roles: []access.Role{
 		{Name: "readers", Template: access.TemplateViewer, Subjects: []access.Matcher{{UID: "54000-54999"}}},
-		{Name: "team", Subjects: []access.Matcher{{User: "no-such-user"}, {UID: "60000", Group: "60000"}}, Allow: []access.Allow{
-			{Kinds: []string{"MeshTimeout"}, Meshes: []string{"default"}, Names: []string{"web-*"}, Verbs: []string{"create", "update"}}}},
+		{Name: "team", Subjects: []access.Matcher{{User: "no-such-user"}, {UID: "60000", Group: "60000"}},
+			Allow: []access.Allow{
+				{Kinds: []string{"MeshTimeout"}, Meshes: []string{"default"}, Names: []string{"web-*"},
+					Verbs: []string{"create", "update"}}}},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := agentWith(t, func(o *httpapi.Options) {
-		o.Access = httpapi.Access{Roles: roles, Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"}, Certificate: "*.mesh", Nodes: []string{"default.web-*"}}}}
+		o.Access = httpapi.Access{Roles: roles, Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"},
+			Certificate: "*.mesh", Nodes: []string{"default.web-*"}}}}
 	})
 	for dir := filepath.Dir(socket); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
@@ -57,14 +60,16 @@ func TestAccess(t *testing.T) {
 		{"access can delete mesh/default -o json", exitOK, `"action": "delete Mesh default/default"`, "^$"},
 		{"access can write mesh", exitUsage, `^$`, `there is no verb "write"; one of get, list`},
 		{"access can get nothing", exitFailed, `^$`, `query parameter kind: "nothing" is not possible`},
-		{"access list", exitOK, `ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +
-			`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\*\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,
+		{"access list", exitOK,
+			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +
+				`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\*\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,
 			`warning: api.roles\[1\].subjects\[0\]: the user "no-such-user" does not exist`},
 		{"access list -o yaml", exitOK, `(?s)configured: true\nroles:\n  - name: readers.*proxies:\n  - uid: "1000"`, "^$"},
 	} {
 		var out, errs bytes.Buffer
 		code := Main(strings.Fields(c.line), nil, &out, &errs, []string{"NEARSIDE_SOCKET=" + socket})
-		if code != c.code || !regexp.MustCompile(c.want).MatchString(out.String()) || !regexp.MustCompile(c.errs).MatchString(errs.String()) {
+		if code != c.code || !regexp.MustCompile(c.want).MatchString(out.String()) ||
+			!regexp.MustCompile(c.errs).MatchString(errs.String()) {
 			t.Errorf("%s: exit code %d, want %d\n%s\n%s", c.line, code, c.code, out.String(), errs.String())
 		}
 	}
@@ -85,15 +90,21 @@ func TestAccessOfAnotherUser(t *testing.T) {
 	}{
 		{"access whoami", "", exitOK, `uid=54321 +readers +get,list,inspect +roles of api.roles`},
 		{"access can get mesh default", "", exitOK, `^yes\n$`},
-		{"access can update mt slow", "", exitNo, `^no: uid=54321 may not update MeshTimeout default/slow; no role of api.roles allows it\n$`},
-		{"access can update mt web-1", "", exitNo, `^no: uid=54321 may not update MeshTimeout default/web-1; the roles that allow it: team\n$`},
+		{"access can update mt slow", "", exitNo,
+			`^no: uid=54321 may not update MeshTimeout default/slow; no role of api.roles allows it\n$`},
+		{"access can update mt web-1", "", exitNo,
+			`^no: uid=54321 may not update MeshTimeout default/web-1; the roles that allow it: team\n$`},
 		{"get dataplane web -o name", "", exitOK, `^dataplane/web\n$`},
-		{"apply -f -", "{type: MeshTimeout, mesh: default, name: web-1, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}}", exitPermission,
+		{"apply -f -", "{type: MeshTimeout, mesh: default, name: web-1, spec: {to: [{targetRef: {kind: Mesh}, " +
+			"default: {connectionTimeout: 1s}}]}}", exitPermission,
 			`uid=54321 may not create MeshTimeout default/web-1; the roles that allow it: team\nhint: ask for one of these roles in api.roles`},
-		{"delete mesh default", "", exitPermission, `uid=54321 may not delete Mesh default/default; no role of api.roles allows it`},
+		{"delete mesh default", "", exitPermission,
+			`uid=54321 may not delete Mesh default/default; no role of api.roles allows it`},
 	} {
-		cmd := &exec.Cmd{Path: bin, Args: append([]string{"nearside"}, strings.Fields(c.line)...), Env: []string{"NEARSIDE_SOCKET=" + socket}, Dir: "/",
-			Stdin: strings.NewReader(c.in), SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}}
+		cmd := &exec.Cmd{Path: bin, Args: append([]string{"nearside"}, strings.Fields(c.line)...),
+			Env: []string{"NEARSIDE_SOCKET=" + socket}, Dir: "/",
+			Stdin:       strings.NewReader(c.in),
+			SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}}
 		out, err := cmd.CombinedOutput()
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// times is how often something is done: by default a few times, as often as it takes with the environment variable.
+// times is how often something is done: by default a few times, as often as it takes with the
+// environment variable.
 func times(t *testing.T, name string, few int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -45,14 +46,16 @@ func loggingToFile(t *testing.T) *logging {
 	return w
 }
 
-// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the rotated files exactly once.
-// NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY (requests while the agent is away) make it longer.
+// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the
+// rotated files exactly once. NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY
+// (requests while the agent is away) make it longer.
 func TestAccessLogSurvivesTheAgent(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()
 	away := int64(times(t, "NEARSIDE_LOG_AWAY", 300))
 	stop := w.load("a", 1500)
-	for i, s := range append(repeat(syscall.SIGTERM, times(t, "NEARSIDE_LOG_RESTARTS", 2)), repeat(syscall.SIGKILL, times(t, "NEARSIDE_LOG_KILLS", 1))...) {
+	for i, s := range append(repeat(syscall.SIGTERM, times(t, "NEARSIDE_LOG_RESTARTS", 2)),
+		repeat(syscall.SIGKILL, times(t, "NEARSIDE_LOG_KILLS", 1))...) {
 		w.more(away)
 		w.kill(s)
 		w.more(away)
@@ -73,8 +76,9 @@ func repeat(s syscall.Signal, n int) (out []syscall.Signal) {
 	return out
 }
 
-// TestAccessLogRemovedUnderLoad removes the FIFO that an Envoy writes into, and puts a file in the place of the next one: both times the FIFO is there
-// again, the Envoy opens it, and each line is in the log once.
+// TestAccessLogRemovedUnderLoad removes the FIFO that an Envoy writes into, and puts a file in the
+// place of the next one: both times the FIFO is there again, the Envoy opens it, and each line is
+// in the log once.
 func TestAccessLogRemovedUnderLoad(t *testing.T) {
 	w := loggingToFile(t)
 	fifos, err := filepath.Glob(w.dir + "/run/access/nearside-default.web-*.fifo")
@@ -111,8 +115,8 @@ func TestAccessLogRemovedUnderLoad(t *testing.T) {
 	w.exactlyOnce("web.log", "a", 1, stop())
 }
 
-// TestAccessLogAfterAFullPipe kills the Envoy while it is in the middle of a line, since nobody reads: all lines of the next Envoy
-// are whole.
+// TestAccessLogAfterAFullPipe kills the Envoy while it is in the middle of a line, since nobody
+// reads: all lines of the next Envoy are whole.
 func TestAccessLogAfterAFullPipe(t *testing.T) {
 	w := loggingToFile(t)
 	w.hold()
@@ -148,8 +152,8 @@ func TestAccessLogAfterAFullPipe(t *testing.T) {
 	}
 }
 
-// TestAccessLogDeadBackend has a collector that takes connections and never reads beside a good file: the file gets its lines, and the
-// Envoy keeps none.
+// TestAccessLogDeadBackend has a collector that takes connections and never reads beside a good
+// file: the file gets its lines, and the Envoy keeps none.
 func TestAccessLogDeadBackend(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
@@ -183,7 +187,8 @@ func TestAccessLogDeadBackend(t *testing.T) {
 	}
 }
 
-// TestAccessLogWhenEnvoyStops: the requests and connections that are open when Envoy ends are in the file.
+// TestAccessLogWhenEnvoyStops: the requests and connections that are open when Envoy ends are in
+// the file.
 func TestAccessLogWhenEnvoyStops(t *testing.T) {
 	w := loggingToFile(t)
 	ended := make(chan error, 1)
@@ -201,7 +206,8 @@ func TestAccessLogWhenEnvoyStops(t *testing.T) {
 	})
 }
 
-// TestAccessLogPolicyRemoved removes the policy under load: what was answered before is in the file, no line is torn, and no request fails.
+// TestAccessLogPolicyRemoved removes the policy under load: what was answered before is in the
+// file, no line is torn, and no request fails.
 func TestAccessLogPolicyRemoved(t *testing.T) {
 	w := loggingToFile(t)
 	stop := w.load("a", 500)
@@ -231,8 +237,8 @@ func activeOf(dump string) string {
 	return active
 }
 
-// TestAccessLogInTheWay puts what does not belong there in the place of the FIFO: it is repaired or told, the Envoy never hangs, and it
-// never rejects anything.
+// TestAccessLogInTheWay puts what does not belong there in the place of the FIFO: it is repaired or
+// told, the Envoy never hangs, and it never rejects anything.
 func TestAccessLogInTheWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil   func(t *testing.T, path string)
@@ -286,7 +292,8 @@ func TestAccessLogInTheWay(t *testing.T) {
 			for _, p := range s.Problems {
 				told += p.Resource + ": " + p.Reason + "\n"
 			}
-			if !strings.Contains(told, "Dataplane/default/web: the access log of MeshAccessLog/default/all to file") || !strings.Contains(told, c.told) || !strings.Contains(told, fifos[0]) {
+			if !strings.Contains(told, "Dataplane/default/web: the access log of MeshAccessLog/default/all to file") ||
+				!strings.Contains(told, c.told) || !strings.Contains(told, fifos[0]) {
 				t.Errorf("told: %s", told)
 			}
 			agenttest.Do(t, os.RemoveAll(fifos[0]))
@@ -301,8 +308,9 @@ func TestAccessLogInTheWay(t *testing.T) {
 	}
 }
 
-// TestAccessLogCounters has lines go to a file, to a collector and to one that is away, and looks at what the API and the metrics count:
-// on each stream what came in is what was written, spooled, dropped or is under way, and nothing is missing.
+// TestAccessLogCounters has lines go to a file, to a collector and to one that is away, and looks
+// at what the API and the metrics count: on each stream what came in is what was written, spooled,
+// dropped or is under way, and nothing is missing.
 func TestAccessLogCounters(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
@@ -353,7 +361,10 @@ func TestAccessLogCounters(t *testing.T) {
 		t.Errorf("the collector that is away: %+v", f)
 	}
 	text := w.metrics()
-	for _, want := range []string{`nearside_log_records_total{kind="fifo",receiver=""} 600`, `nearside_log_records_written_total{kind="file",receiver=""} 300`} {
+	for _, want := range []string{
+		`nearside_log_records_total{kind="fifo",receiver=""} 600`,
+		`nearside_log_records_written_total{kind="file",receiver=""} 300`,
+	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in the metrics", want)
 		}
@@ -374,20 +385,22 @@ func TestAccessLogCounters(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		code := Main(strings.Fields(c.line), nil, &out, &errs, []string{"NEARSIDE_SOCKET=" + w.dir + "/run/nearside.sock"})
-		if n := strings.Count(out.String(), filler+" $\n"); code != c.code || c.lines >= 0 && n != c.lines || !strings.Contains(errs.String(), c.said) {
+		if n := strings.Count(out.String(), filler+" $\n"); code != c.code || c.lines >= 0 && n != c.lines ||
+			!strings.Contains(errs.String(), c.said) {
 			t.Errorf("%s: exit code %d, %d lines, %s", c.line, code, n, errs.String())
 		}
 	}
 }
 
-// TestAccessLogFollow follows the log of a proxy while its Envoy writes and the file is rotated: each line is shown once, until the command
-// is ended.
+// TestAccessLogFollow follows the log of a proxy while its Envoy writes and the file is rotated:
+// each line is shown once, until the command is ended.
 func TestAccessLogFollow(t *testing.T) {
 	w := loggingToFile(t)
 	w.requests("a", 100)
 	path, err := exec.LookPath("nearside")
 	agenttest.Do(t, err)
-	cmd := exec.CommandContext(t.Context(), path, "logs", "-f", "--dataplane", "web", "--socket", w.dir+"/run/nearside.sock")
+	cmd := exec.CommandContext(t.Context(), path,
+		"logs", "-f", "--dataplane", "web", "--socket", w.dir+"/run/nearside.sock")
 	shown := &lockedBuffer{}
 	cmd.Stdout, cmd.Stderr = shown, w.said
 	agenttest.Do(t, cmd.Start())
@@ -419,7 +432,8 @@ func TestAccessLogFollow(t *testing.T) {
 // metrics are those of the agent.
 func (w *logging) metrics() string {
 	w.t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", w.dir+"/run/nearside.sock")
 	}}}

@@ -50,8 +50,9 @@ func (c *otelCollector) bodies() int {
 	return len(c.got)
 }
 
-// TestAccessLogRecords: the records of an Envoy go through the agent's socket, of which Envoy takes the route by its authority, and are
-// kept while the collector is away and over a restart of the agent.
+// TestAccessLogRecords: the records of an Envoy go through the agent's socket, of which Envoy takes
+// the route by its authority, and are kept while the collector is away and over a restart of the
+// agent.
 func TestAccessLogRecords(t *testing.T) {
 	c := &otelCollector{got: map[string]int{}}
 	w := newLogging(t)
@@ -68,7 +69,9 @@ func TestAccessLogRecords(t *testing.T) {
 	stop()
 
 	w.requests("b", 100) // to nobody
-	w.await("they wait in the agent", func() bool { return w.gauge("access_logs.open_telemetry_access_log.logs_written") >= 200 })
+	w.await("they wait in the agent", func() bool {
+		return w.gauge("access_logs.open_telemetry_access_log.logs_written") >= 200
+	})
 	w.kill(syscall.SIGTERM)
 	w.start()
 	stop = c.serve(t, at)

@@ -16,8 +16,9 @@ import (
 // systemdProgram is where Debian and Fedora have it.
 const systemdProgram = "/usr/lib/systemd/systemd"
 
-// bootScript makes a systemd that knows the units of one directory alone the first process of namespaces of its own. It has
-// a /run of its own, and of the control groups the subtree of a new one.
+// bootScript makes a systemd that knows the units of one directory alone the first process of
+// namespaces of its own. It has a /run of its own, and of the control groups the subtree of a new
+// one.
 const bootScript = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -39,7 +40,8 @@ func (w *logging) supervise(settings string) {
 			w.t.Skipf("skipped: %v", err)
 		}
 	}
-	if out, err := exec.Command("unshare", append(namespaces(), "mount", "-t", "tmpfs", "tmpfs", "/run")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", append(namespaces(), "mount", "-t", "tmpfs", "tmpfs", "/run")...).
+		CombinedOutput(); err != nil {
 		w.t.Skipf("skipped: there are no namespaces to run a systemd in: %v %s", err, out)
 	}
 	var version int
@@ -75,8 +77,10 @@ StandardError=append:%[3]s/agent.log
 %[4]s
 `, self, `"`+strings.Join(w.args(), `" "`)+`"`, w.dir, settings))
 	agenttest.Write(w.t, w.dir+"/boot", bootScript)
-	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0"/cgroup.procs; exec unshare `+strings.Join(namespaces(), " ")+` /bin/sh "$1"`, group, w.dir+"/boot")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=" + w.dir + "/units", "SYSTEMD_LOG_TARGET=console", "container=test"}
+	cmd := exec.Command("/bin/sh", "-c",
+		`echo $$ > "$0"/cgroup.procs; exec unshare `+strings.Join(namespaces(), " ")+` /bin/sh "$1"`, group, w.dir+"/boot")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=" + w.dir + "/units", "SYSTEMD_LOG_TARGET=console",
+		"container=test"}
 	cmd.Stdout, cmd.Stderr = w.said, w.said
 	agenttest.Do(w.t, cmd.Start())
 	w.t.Cleanup(func() {
@@ -117,7 +121,8 @@ func (w *logging) processes(command string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == command && strings.Contains(string(line), w.dir) {
+		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == command &&
+			strings.Contains(string(line), w.dir) {
 			if pid, err := strconv.Atoi(e.Name()); err == nil {
 				pids = append(pids, pid)
 			}
@@ -141,8 +146,9 @@ func (w *logging) awaitService(before int) (pid int) {
 	return pid
 }
 
-// TestAccessLogUnderSystemd has a real systemd restart the agent, at its end and when it is killed, with all processes of the unit:
-// systemd holds the FIFOs for the 2 s in between, the Envoy serves on, and each line is in the file once.
+// TestAccessLogUnderSystemd has a real systemd restart the agent, at its end and when it is killed,
+// with all processes of the unit: systemd holds the FIFOs for the 2 s in between, the Envoy serves
+// on, and each line is in the file once.
 func TestAccessLogUnderSystemd(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
@@ -176,8 +182,8 @@ func TestAccessLogUnderSystemd(t *testing.T) {
 	}
 }
 
-// TestAccessLogWithoutADescriptorStore: a unit without a place for descriptors has the process hold them, and both the status and the log
-// say so.
+// TestAccessLogWithoutADescriptorStore: a unit without a place for descriptors has the process hold
+// them, and both the status and the log say so.
 func TestAccessLogWithoutADescriptorStore(t *testing.T) {
 	w := newLogging(t)
 	w.log(w.file("web.log"))

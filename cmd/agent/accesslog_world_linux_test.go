@@ -26,7 +26,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// logging is an agent as process, the Envoy of a dataplane beside it, and a workload that answers each request with a text.
+// logging is an agent as process, the Envoy of a dataplane beside it, and a workload that answers
+// each request with a text.
 type logging struct {
 	t      *testing.T
 	dir    string
@@ -70,8 +71,9 @@ func newLogging(t *testing.T) *logging {
 	go w.served.Serve(l)
 	t.Cleanup(func() { w.served.Close() })
 	agenttest.Do(t, os.Chmod(w.dir, 0o755), os.MkdirAll(w.dir+"/resources", 0o755), os.MkdirAll(w.dir+"/logs", 0o750))
-	w.resource("web", fmt.Sprintf("type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound: [{port: %d, servicePort: %d, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n",
-		w.port, l.Addr().(*net.TCPAddr).Port))
+	w.resource("web", fmt.Sprintf("type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\n"+
+		"networking:\n  address: 127.0.0.1\n  inbound: [{port: %d, servicePort: %d, tags: {kuma.io/service: web, "+
+		"kuma.io/protocol: http}}]\n", w.port, l.Addr().(*net.TCPAddr).Port))
 	t.Cleanup(func() {
 		w.kill(syscall.SIGTERM)
 		w.endHolder()
@@ -102,12 +104,14 @@ var filler = strings.Repeat("p", 230)
 // log writes a policy with these backends.
 func (w *logging) log(backends ...string) {
 	w.t.Helper()
-	w.resource("log", "type: MeshAccessLog\nmesh: default\nname: all\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default:\n      backends:\n      - "+strings.Join(backends, "\n      - ")+"\n")
+	w.resource("log", "type: MeshAccessLog\nmesh: default\nname: all\nspec:\n  targetRef: {kind: Mesh}\n  from:\n"+
+		"  - targetRef: {kind: Mesh}\n    default:\n      backends:\n      - "+strings.Join(backends, "\n      - ")+"\n")
 }
 
 // file is a backend of a rotated file below the logs.
 func (w *logging) file(name string) string {
-	return "{type: File, file: {path: " + w.dir + "/logs/" + name + ", rotation: {maxFileSize: 1, maxFiles: 0}, format: " + format + filler + " $'}}}"
+	return "{type: File, file: {path: " + w.dir + "/logs/" + name + ", rotation: {maxFileSize: 1, maxFiles: 0}, format: " +
+		format + filler + " $'}}}"
 }
 
 // tcp is a backend of a collector.
@@ -121,8 +125,10 @@ func (w *logging) api() *client.Client {
 
 // args are those of the agent.
 func (w *logging) args() []string {
-	return []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state", "--set", "paths.logs=" + w.dir + "/logs",
-		"--set", "resources.dir=" + w.dir + "/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=", "--set", "dns.listen=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
+	return []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state",
+		"--set", "paths.logs=" + w.dir + "/logs",
+		"--set", "resources.dir=" + w.dir + "/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=",
+		"--set", "dns.listen=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
 		"--set", fmt.Sprintf("xds.access=[{user: %d, nodes: [default.*]}]", w.uid)}
 }
 
@@ -181,7 +187,8 @@ func (w *logging) startEnvoy() {
 	}
 	admin := fmt.Sprintf("%s/run/envoy/%d/default.web.sock", w.dir, w.uid)
 	w.envoy = envoytest.StartAs(w.t, w.uid, path, admin, func(admin string) ([]byte, error) {
-		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: "web", XDSSocket: w.dir + "/run/xds.sock", AdminSocket: admin})
+		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: "web", XDSSocket: w.dir + "/run/xds.sock",
+			AdminSocket: admin})
 	}, "--file-flush-interval-msec", "100")
 }
 
@@ -193,7 +200,8 @@ func (w *logging) await(what string, cond func() bool) {
 	agenttest.Await(w.t, what, tick.C, cond)
 }
 
-// inSync waits until the Envoy has acknowledged a config for which cond holds, and has rejected nothing.
+// inSync waits until the Envoy has acknowledged a config for which cond holds, and has rejected
+// nothing.
 func (w *logging) inSync(cond func(config string) bool) {
 	w.t.Helper()
 	w.await("the Envoy has the config", func() bool {
@@ -374,7 +382,8 @@ func whole(lines []string, tag string) (numbers map[int64]int, torn []string) {
 	return numbers, torn
 }
 
-// exactlyOnce waits until the lines from one number to another are there, each once, and none is torn.
+// exactlyOnce waits until the lines from one number to another are there, each once, and none is
+// torn.
 func (w *logging) exactlyOnce(name, tag string, from, to int64) {
 	w.t.Helper()
 	var numbers map[int64]int
@@ -408,7 +417,8 @@ func (w *logging) exactlyOnce(name, tag string, from, to int64) {
 		}
 	}
 	if n := missing(); n > 0 || twice > 0 || len(torn) > 0 {
-		w.t.Errorf("of the lines %d to %d are missing %d, more than once %d, torn %d: %.300q", from, to, n, twice, len(torn), torn)
+		w.t.Errorf("of the lines %d to %d are missing %d, more than once %d, torn %d: %.300q",
+			from, to, n, twice, len(torn), torn)
 	}
 }
 

@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// adminSocket is where an Envoy makes its admin socket: in the directory below run that the agent makes for the Envoy's
-// user, and that nobody else can write to. A directory that is not so is refused, since another user could take the
-// name there. Where the agent makes none for the user, it is the user's own directory for such files.
+// adminSocket is where an Envoy makes its admin socket: in the directory below run that the agent
+// makes for the Envoy's user, and that nobody else can write to. A directory that is not so is
+// refused, since another user could take the name there. Where the agent makes none for the user,
+// it is the user's own directory for such files.
 func (a *app) adminSocket(run, id, runAs string) (string, error) {
 	uid := strconv.Itoa(os.Geteuid())
 	if runAs != "" {
@@ -31,18 +32,22 @@ func (a *app) adminSocket(run, id, runAs string) (string, error) {
 	path := filepath.Join(dir, id+".sock")
 	above, err := os.Lstat(parent)
 	if err != nil { // the agent has not run yet, or cannot be looked at by this user
-		printf(a.stderr, "warning: %s is not there yet; the agent makes it when it starts, for root, for its own user and for the users in xds.access\n", dir)
+		printf(a.stderr, "warning: %s is not there yet; the agent makes it when it starts, for root, "+
+			"for its own user and for the users in xds.access\n", dir)
 		return path, nil
 	}
 	if above.Mode().Perm()&0o022 != 0 || !above.IsDir() {
-		return "", fmt.Errorf("other users may write to %s and could take the name of the admin socket; restart the agent, which closes it, or give --admin-socket PATH", parent)
+		return "", fmt.Errorf("other users may write to %s and could take the name of the admin socket; restart the agent, "+
+			"which closes it, or give --admin-socket PATH", parent)
 	}
 	switch st, err := os.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return "", fmt.Errorf("%w; give --admin-socket PATH", err)
-	case !st.IsDir() || st.Mode().Perm()&0o022 != 0 || strconv.FormatUint(uint64(st.Sys().(*syscall.Stat_t).Uid), 10) != uid:
-		return "", fmt.Errorf("%s is not a directory of the user %s alone: another user could take the name of the admin socket; restart the agent, which replaces it, or give --admin-socket PATH", dir, uid)
+	case !st.IsDir() || st.Mode().Perm()&0o022 != 0 ||
+		strconv.FormatUint(uint64(st.Sys().(*syscall.Stat_t).Uid), 10) != uid:
+		return "", fmt.Errorf("%s is not a directory of the user %s alone: another user could take the name of the admin "+
+			"socket; restart the agent, which replaces it, or give --admin-socket PATH", dir, uid)
 	default:
 		return path, nil
 	}
@@ -53,5 +58,7 @@ func (a *app) adminSocket(run, id, runAs string) (string, error) {
 		}
 		return filepath.Join(own, id+".sock"), nil
 	}
-	return "", usagef("the agent makes no directory for the admin sockets of the user %s below %s; give --admin-socket PATH in a directory of that user, or \"\" for none, or name the user in xds.access and restart the agent", uid, parent)
+	return "", usagef("the agent makes no directory for the admin sockets of the user %s below %s; give --admin-socket "+
+		"PATH in a directory of that user, or \"\" for none, or name the user in xds.access and restart the agent",
+		uid, parent)
 }

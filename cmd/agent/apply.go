@@ -67,7 +67,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Short:      "Delete resources",
 		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others, one
 request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
-		Example:           "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n  nearside delete -f policies",
+		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
+			"  nearside delete -f policies",
 		Args:              args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 		ValidArgsFunction: a.completeTypeAndName,
 	}
@@ -134,7 +135,8 @@ func (a *app) deleteFiles(ctx context.Context, f *fileFlags, format string, dryR
 			continue
 		}
 		if err != nil {
-			return errors.Join(a.written(format, diffSummary)(all, nil), fmt.Errorf("%d of %d are deleted: %w", i, len(keys), err))
+			return errors.Join(a.written(format, diffSummary)(all, nil),
+				fmt.Errorf("%d of %d are deleted: %w", i, len(keys), err))
 		}
 		all.Changes, all.Warnings = append(all.Changes, one.Changes...), append(all.Warnings, one.Warnings...)
 	}

@@ -17,7 +17,8 @@ import (
 // otherUser is a user of the node who has no rights on the agent.
 const otherUser = 64201
 
-// holdLock takes the lock of a file that it may only read, says whether it has it, and holds it until its input ends.
+// holdLock takes the lock of a file that it may only read, says whether it has it, and holds it
+// until its input ends.
 func holdLock() {
 	f, err := os.Open(os.Args[1])
 	if err == nil {
@@ -52,7 +53,8 @@ func attack(t *testing.T, as func(*exec.Cmd), path string) string {
 	return strings.TrimSpace(said)
 }
 
-// Who may not stop the agent cannot keep it from starting either: nobody else can open its lock files.
+// Who may not stop the agent cannot keep it from starting either: nobody else can open its lock
+// files.
 func TestOtherUserCannotHoldTheLocks(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -72,8 +74,8 @@ func TestOtherUserCannotHoldTheLocks(t *testing.T) {
 	start(t, dir)
 }
 
-// A lock that another user took while the file was still open to all, as earlier versions made it, does not keep the
-// agent from starting. The lock of another agent does.
+// A lock that another user took while the file was still open to all, as earlier versions made it,
+// does not keep the agent from starting. The lock of another agent does.
 func TestLockTakenByOtherUserBefore(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -97,7 +99,8 @@ func TestLockTakenByOtherUserBefore(t *testing.T) {
 		}
 	}
 	for _, set := range [][]string{nil, {"paths.state=" + dir + "/other"}} {
-		if code, _, errs := runWith(runArgs(dir, set...)); code != exitFailed || !strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
+		if code, _, errs := runWith(runArgs(dir, set...)); code != exitFailed ||
+			!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 			t.Errorf("a second agent: exit code %d, %s", code, errs)
 		}
 	}
@@ -106,7 +109,8 @@ func TestLockTakenByOtherUserBefore(t *testing.T) {
 	}
 }
 
-// A directory that another user may change gives him the sockets, the locks and the keys, so the agent does not use it.
+// A directory that another user may change gives him the sockets, the locks and the keys, so the
+// agent does not use it.
 func TestDirectoriesOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -130,7 +134,9 @@ func TestDirectoriesOfOthers(t *testing.T) {
 		os.Symlink("../good", filepath.Join(dir, "good/self"))); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{"his", "his/mine", "his/new", "open", "open/new/er", "sticky/his", "sticky/his/new", "sticky/link", "sticky/link/new"} {
+	for _, bad := range []string{
+		"his", "his/mine", "his/new", "open", "open/new/er", "sticky/his", "sticky/his/new", "sticky/link", "sticky/link/new",
+	} {
 		for _, key := range []string{"paths.run", "paths.state", "xds.socket.path"} {
 			path := filepath.Join(dir, bad)
 			set := key + "=" + path
@@ -143,7 +149,8 @@ func TestDirectoriesOfOthers(t *testing.T) {
 		}
 	}
 	for _, good := range []string{"sticky/mine", "good/self/new", "sticky/new"} {
-		start(t, dir, "paths.run="+filepath.Join(dir, good), "api.socket.path="+dir+"/run/nearside.sock", "paths.state="+filepath.Join(dir, good, "state")).end(syscall.SIGTERM)
+		start(t, dir, "paths.run="+filepath.Join(dir, good), "api.socket.path="+dir+"/run/nearside.sock",
+			"paths.state="+filepath.Join(dir, good, "state")).end(syscall.SIGTERM)
 	}
 }
 
@@ -187,8 +194,8 @@ func TestSpecialFilesAsSocketOrLock(t *testing.T) {
 	}
 }
 
-// Files that another user left are replaced where nobody uses them: a socket, and a lock with a second name, into which
-// the agent would write.
+// Files that another user left are replaced where nobody uses them: a socket, and a lock with a
+// second name, into which the agent would write.
 func TestLeftFilesAreReplaced(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -213,7 +220,8 @@ func TestLeftFilesAreReplaced(t *testing.T) {
 	}
 }
 
-// Whatever the umask, nobody but the agent's user gets at what it makes below its directories, but for the sockets.
+// Whatever the umask, nobody but the agent's user gets at what it makes below its directories, but
+// for the sockets.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, umask := range []string{"000", "022"} {
@@ -225,8 +233,9 @@ func TestModes(t *testing.T) {
 		}, "api.socket.mode=0600", "xds.socket.mode=0660")
 		d.says("the agent is ready")
 		for path, want := range map[string]os.FileMode{
-			"run": os.ModeDir | 0o750, "run/nearside.pid": 0o600, "run/nearside.sock": os.ModeSocket | 0o600, "run/xds.sock": os.ModeSocket | 0o660,
-			"state": os.ModeDir | 0o700, "state/nearside.lock": 0o600, "state/nearside.db": 0o600,
+			"run": os.ModeDir | 0o750, "run/nearside.pid": 0o600, "run/nearside.sock": os.ModeSocket | 0o600,
+			"run/xds.sock": os.ModeSocket | 0o660,
+			"state":        os.ModeDir | 0o700, "state/nearside.lock": 0o600, "state/nearside.db": 0o600,
 		} {
 			if st, err := os.Stat(filepath.Join(dir, path)); err != nil {
 				t.Error(err)
@@ -249,25 +258,28 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Nobody can take the name of the admin socket of another user's Envoy, and what was taken while that was possible is
-// replaced by the agent and refused by bootstrap.
+// Nobody can take the name of the admin socket of another user's Envoy, and what was taken while
+// that was possible is replaced by the agent and refused by bootstrap.
 func TestAdminSocketsCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
 	as := asUser(t, dir, otherUser)
 	envoy := filepath.Join(dir, "run/envoy")
 	mine := filepath.Join(envoy, "0")
-	if err := errors.Join(os.MkdirAll(mine, 0o755), os.Chmod(envoy, 0o733|os.ModeSticky), os.Chown(mine, otherUser, otherUser)); err != nil {
+	if err := errors.Join(os.MkdirAll(mine, 0o755), os.Chmod(envoy, 0o733|os.ModeSticky),
+		os.Chown(mine, otherUser, otherUser)); err != nil {
 		t.Fatal(err)
 	}
 	bootstrap := []string{"bootstrap", "--name", "web", "--user", "0", "--xds-socket", dir + "/run/xds.sock"}
-	if code, _, errs := runWith(bootstrap); code != exitFailed || !strings.Contains(errs, "other users may write to "+envoy) {
+	if code, _, errs := runWith(bootstrap); code != exitFailed ||
+		!strings.Contains(errs, "other users may write to "+envoy) {
 		t.Errorf("a directory that all may write to: exit code %d, %s", code, errs)
 	}
 	if err := os.Chmod(envoy, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := runWith(bootstrap); code != exitFailed || !strings.Contains(errs, mine+" is not a directory of the user 0") {
+	if code, _, errs := runWith(bootstrap); code != exitFailed ||
+		!strings.Contains(errs, mine+" is not a directory of the user 0") {
 		t.Errorf("a directory of another user: exit code %d, %s", code, errs)
 	}
 	d := start(t, dir)

@@ -25,12 +25,15 @@ func timeoutDoc(name string, n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, `{"targetRef":{"kind":"MeshService","name":"service-%d"},"default":{"idleTimeout":"20s"}},`, i)
 	}
-	return fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":%q,"spec":{"targetRef":{"kind":"Mesh"},"to":[%s]}}`, name, strings.TrimSuffix(b.String(), ","))
+	return fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":%q,"spec":{"targetRef":{"kind":"Mesh"},"to":[%s]}}`,
+		name, strings.TrimSuffix(b.String(), ","))
 }
 
-// put writes a policy over the API and returns the status and the id of the event; the error is that of the connection.
+// put writes a policy over the API and returns the status and the id of the event; the error is
+// that of the connection.
 func put(c *http.Client, name, doc string) (status int, id, body string, err error) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, "http://x/meshes/default/meshtimeouts/"+name, strings.NewReader(doc))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut,
+		"http://x/meshes/default/meshtimeouts/"+name, strings.NewReader(doc))
 	if err != nil {
 		return 0, "", "", err
 	}
@@ -43,8 +46,8 @@ func put(c *http.Client, name, doc string) (status int, id, body string, err err
 	return resp.StatusCode, resp.Header.Get("Audit-Id"), string(text), err
 }
 
-// writers write policies with several clients at once until stop is called or the agent is gone, and return the ids of the events whose
-// changes were acknowledged.
+// writers write policies with several clients at once until stop is called or the agent is gone,
+// and return the ids of the events whose changes were acknowledged.
 func writers(t *testing.T, d *daemon, rules int) (count *atomic.Int64, stop func() []string) {
 	var mu sync.Mutex
 	var ids []string
@@ -84,14 +87,16 @@ func writers(t *testing.T, d *daemon, rules int) (count *atomic.Int64, stop func
 	}
 }
 
-// auditIDs reads an audit log with "nearside logs audit" and counts the events of each id. Whatever else it says is an error, but for
-// lines that are no events: as many as the agent was killed may be half ones.
+// auditIDs reads an audit log with "nearside logs audit" and counts the events of each id. Whatever
+// else it says is an error, but for lines that are no events: as many as the agent was killed may
+// be half ones.
 func auditIDs(t *testing.T, file string, killed int) map[string]int {
 	t.Helper()
 	code, out, errs := runMain("logs", "audit", "-o", "json", "--file", file)
 	torn := 0
 	said, _ := strings.CutPrefix(errs, file+": lines left out, since they are no events: ")
-	if _, err := fmt.Sscanln(said, &torn); said != "" && (err != nil || fmt.Sprintln(torn) != said) || code != exitOK || torn > killed {
+	if _, err := fmt.Sscanln(said, &torn); said != "" && (err != nil || fmt.Sprintln(torn) != said) || code != exitOK ||
+		torn > killed {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	ids := map[string]int{}
@@ -109,8 +114,9 @@ func runMain(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestAuditKilledUnderLoad: kill -9 while policies are written. Each change that was acknowledged has its event, once; the next agent goes
-// on in the same file. A kill within a write leaves half a line of a change that was not acknowledged, and no more.
+// TestAuditKilledUnderLoad: kill -9 while policies are written. Each change that was acknowledged
+// has its event, once; the next agent goes on in the same file. A kill within a write leaves half a
+// line of a change that was not acknowledged, and no more.
 func TestAuditKilledUnderLoad(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/mesh.yaml", "type: Mesh\nname: default\n")
@@ -131,7 +137,8 @@ func TestAuditKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAuditRotatesUnderLoad: policies are written while the audit log is rotated again and again. Each has its event, once, over all files.
+// TestAuditRotatesUnderLoad: policies are written while the audit log is rotated again and again.
+// Each has its event, once, over all files.
 func TestAuditRotatesUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -164,8 +171,9 @@ func TestAuditRotatesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFullAuditDisk: on a full disk writes over the API are refused before anything is stored; reads, files and the rest go on, everybody
-// is told, and it is over when there is room: what waited is written, and nothing is missing.
+// TestFullAuditDisk: on a full disk writes over the API are refused before anything is stored;
+// reads, files and the rest go on, everybody is told, and it is over when there is room: what
+// waited is written, and nothing is missing.
 func TestFullAuditDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -210,7 +218,8 @@ func TestFullAuditDisk(t *testing.T) {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
 		return code == exitOK
 	})
-	if _, out, _ := d.nearside("", "status"); !strings.Contains(out, "WARN audit-log: ") || !strings.Contains(out, "writes over the API are refused") {
+	if _, out, _ := d.nearside("", "status"); !strings.Contains(out, "WARN audit-log: ") ||
+		!strings.Contains(out, "writes over the API are refused") {
 		t.Errorf("status: %s", out)
 	}
 	remount(0, "size=16m,mode=0750")
@@ -245,7 +254,10 @@ func TestLogsAudit(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/mesh.yaml", "type: Mesh\nname: default\n---\ntype: Mesh\nname: other\n")
 	d := start(t, dir)
-	for _, args := range [][]string{{"apply", "-f", "-"}, {"get", "meshtimeout", "slow"}, {"get", "meshtimeouts", "-m", "other"}, {"get", "meshtimeout", "none"}, {"delete", "meshtimeout", "slow"}} {
+	for _, args := range [][]string{
+		{"apply", "-f", "-"}, {"get", "meshtimeout", "slow"}, {"get", "meshtimeouts", "-m", "other"},
+		{"get", "meshtimeout", "none"}, {"delete", "meshtimeout", "slow"},
+	} {
 		d.nearside(timeoutDoc("slow", 1), args...)
 	}
 	logs := func(args ...string) string {
@@ -256,7 +268,9 @@ func TestLogsAudit(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "all events are there", func() bool { return strings.Contains(logs(), " delete meshtimeouts/default/slow 200") })
+	eventually(t, "all events are there", func() bool {
+		return strings.Contains(logs(), " delete meshtimeouts/default/slow 200")
+	})
 	verbs := func(out string) string {
 		var got []string
 		for line := range strings.Lines(out) {
@@ -267,7 +281,8 @@ func TestLogsAudit(t *testing.T) {
 		}
 		return strings.Join(got, "; ")
 	}
-	const all = "create meshtimeouts/default/slow 200; get meshtimeouts/default/slow 200; list meshtimeouts/other 200; get meshtimeouts/default/none 404; delete meshtimeouts/default/slow 200"
+	const all = "create meshtimeouts/default/slow 200; get meshtimeouts/default/slow 200; list meshtimeouts/other 200; " +
+		"get meshtimeouts/default/none 404; delete meshtimeouts/default/slow 200"
 	for _, c := range []struct {
 		args []string
 		want string
@@ -293,7 +308,8 @@ func TestLogsAudit(t *testing.T) {
 // auditDoc is the page with the example of an event.
 const auditDoc = "../../docs/audit.md"
 
-// TestAuditExample: the event in the documentation is one that an agent writes, but for what differs from one run to the next.
+// TestAuditExample: the event in the documentation is one that an agent writes, but for what
+// differs from one run to the next.
 func TestAuditExample(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -328,12 +344,14 @@ func TestAuditExample(t *testing.T) {
 	}
 }
 
-// comparable is an event without what differs from run to run: ids, times, processes and the groups of root.
+// comparable is an event without what differs from run to run: ids, times, processes and the groups
+// of root.
 func comparable(t *testing.T, event string) string {
 	t.Helper()
 	var e map[string]any
 	agenttest.Do(t, json.Unmarshal([]byte(event), &e))
-	if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(e["stageTimestamp"])); err != nil || len(fmt.Sprint(e["auditID"])) != 36 {
+	if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(e["stageTimestamp"])); err != nil ||
+		len(fmt.Sprint(e["auditID"])) != 36 {
 		t.Errorf("%v: %s", err, event)
 	}
 	e["auditID"], e["requestReceivedTimestamp"], e["stageTimestamp"] = "", "", ""

@@ -66,21 +66,27 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 	fl := cmd.Flags()
 	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
 	fl.StringVar(&typ, "proxy-type", proxyDataplane, "type of the proxy: "+strings.Join(proxyTypes(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("proxy-type", cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
+		cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
-	fl.StringArrayVar(&vars, "dataplane-var", nil, "name=value that takes the place of {{ name }} in the file of --dataplane; repeatable")
+	fl.StringArrayVar(&vars, "dataplane-var", nil,
+		"name=value that takes the place of {{ name }} in the file of --dataplane; repeatable")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
 	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
 	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy shows to the agent")
-	fl.StringVar(&o.XDSAddress.Address, "xds-address", "", "HOST:PORT of an agent that is reached over TCP, instead of the xDS socket")
-	fl.StringVar(&o.XDSAddress.CA, "xds-ca", "", "PEM file with the authorities of the agent's certificate; without it no TLS is spoken")
+	fl.StringVar(&o.XDSAddress.Address, "xds-address", "",
+		"HOST:PORT of an agent that is reached over TCP, instead of the xDS socket")
+	fl.StringVar(&o.XDSAddress.CA, "xds-ca", "",
+		"PEM file with the authorities of the agent's certificate; without it no TLS is spoken")
 	fl.StringVar(&o.XDSAddress.Cert, "xds-cert", "", "PEM file with the Envoy's certificate for the agent")
 	fl.StringVar(&o.XDSAddress.Key, "xds-key", "", "PEM file with the private key of --xds-cert")
-	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock beside the xDS socket, in the directory that the agent makes for the user)")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock beside the xDS "+
+		"socket, in the directory that the agent makes for the user)")
 	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
 	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
-	fl.Uint64Var(&o.MaxConnections, "max-connections", offline.DefaultMaxConnections, "connections of clients that the Envoy has at once; 0: no limit")
+	fl.Uint64Var(&o.MaxConnections, "max-connections", offline.DefaultMaxConnections,
+		"connections of clients that the Envoy has at once; 0: no limit")
 	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
 	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
@@ -153,11 +159,13 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			a.warn(notes)
 		}
 		if tokenFile != "" {
-			if o.Token, err = a.bootstrapToken(tokenFile, offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
+			if o.Token, err = a.bootstrapToken(tokenFile,
+				offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
 				return fmt.Errorf("--token-file %s: %w", tokenFile, err)
 			}
 			if o.XDSAddress.Address != "" && o.XDSAddress.CA == "" {
-				a.warn([]string{"without --xds-ca the token is sent in clear text: whoever sees it on the network can be this proxy"})
+				a.warn(
+					[]string{"without --xds-ca the token is sent in clear text: whoever sees it on the network can be this proxy"})
 			}
 		}
 		if !fl.Changed("zone") {
@@ -176,7 +184,8 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		}
 		if write == "" {
 			if o.Token != "" {
-				printLine(a.stderr, "hint: the bootstrap holds the token, which is a secret: keep it in a file that the Envoy's user alone can read (--write FILE makes one)")
+				printLine(a.stderr, "hint: the bootstrap holds the token, which is a secret: keep it in a file that the Envoy's "+
+					"user alone can read (--write FILE makes one)")
 			}
 			if _, err = verbatim(a.stdout).Write(b); err == nil {
 				printf(a.stderr, "start the Envoy with: %s\n", startLine("FILE"))
@@ -195,14 +204,16 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		}
 		printf(a.stderr, "wrote %s; start the Envoy with: %s\n", write, startLine(write))
 		if o.Token != "" {
-			printLine(a.stderr, "hint: the file holds the token and has the mode 0600; make it the Envoy's user's where that is another one")
+			printLine(a.stderr,
+				"hint: the file holds the token and has the mode 0600; make it the Envoy's user's where that is another one")
 		}
 		return nil
 	}
 	return cmd
 }
 
-// unknownDataplane says that the agent, where one answers, has no Dataplane of a name: the Envoy would wait for one.
+// unknownDataplane says that the agent, where one answers, has no Dataplane of a name: the Envoy
+// would wait for one.
 func (a *app) unknownDataplane(ctx context.Context, name string) []string {
 	names, err := a.quick(completionTime).Names(ctx, "dataplanes", a.mesh, "")
 	if err != nil || slices.Contains(names, name) {
@@ -218,24 +229,27 @@ func (a *app) unknownDataplane(ctx context.Context, name string) []string {
 // maxHeap is the largest --max-heap, in MiB.
 const maxHeap = 1 << 24
 
-// startLine is how an Envoy is started. Two Envoys of one node need base ids of their own. Connections to what a change of a
-// listener has replaced are drained within 30 s instead of ten minutes. The access log is written every second.
+// startLine is how an Envoy is started. Two Envoys of one node need base ids of their own.
+// Connections to what a change of a listener has replaced are drained within 30 s instead of ten
+// minutes. The access log is written every second.
 func startLine(file string) string {
 	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
 		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
 	}
-	return "envoy -c " + file + " --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
+	return "envoy -c " + file +
+		" --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
 }
 
-// bootstrapToken reads the token that the proxy with a node id shows. Its signature is the agent's to verify, but what it
-// says is compared, so that a wrong file is found here.
+// bootstrapToken reads the token that the proxy with a node id shows. Its signature is the agent's
+// to verify, but what it says is compared, so that a wrong file is found here.
 func (a *app) bootstrapToken(file, nodeID string) (string, error) {
 	st, err := os.Stat(file)
 	if err != nil {
 		return "", reason(err)
 	}
 	if mode := st.Mode().Perm(); st.Mode().IsRegular() && mode&0o007 != 0 {
-		return "", fmt.Errorf("everybody can use it (mode %04o): if nobody has read it, run chmod o= %s; else revoke the token and make a new one", mode, file)
+		return "", fmt.Errorf("everybody can use it (mode %04o): if nobody has read it, run chmod o= %s; "+
+			"else revoke the token and make a new one", mode, file)
 	}
 	text, err := a.readToken(file)
 	if err != nil {
@@ -246,13 +260,16 @@ func (a *app) bootstrapToken(file, nodeID string) (string, error) {
 		return "", err
 	}
 	if c.Audience != token.AudienceXDS {
-		return "", fmt.Errorf("the token is for %q, not for Envoys: make one with nearside token create --name %s", c.Audience, nodeID)
+		return "", fmt.Errorf("the token is for %q, not for Envoys: make one with nearside token create --name %s",
+			c.Audience, nodeID)
 	}
 	if ok, err := path.Match(c.NodeIDs(), nodeID); err != nil || !ok {
-		return "", fmt.Errorf("the token is for the node ids %q, not for %q: make another one with nearside token create", c.NodeIDs(), nodeID)
+		return "", fmt.Errorf("the token is for the node ids %q, not for %q: make another one with nearside token create",
+			c.NodeIDs(), nodeID)
 	}
 	if !c.Expires.After(time.Now()) {
-		return "", fmt.Errorf("the token expired at %s: make another one with nearside token create", c.Expires.Format(time.RFC3339))
+		return "", fmt.Errorf("the token expired at %s: make another one with nearside token create",
+			c.Expires.Format(time.RFC3339))
 	}
 	return text, nil
 }
@@ -265,8 +282,8 @@ func proxyTypes() []string {
 	return []string{proxyDataplane, string(offline.ProxyEgress), string(offline.ProxyIngress)}
 }
 
-// readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value" to a line with Go's
-// escapes, or else as a YAML mapping.
+// readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value"
+// to a line with Go's escapes, or else as a YAML mapping.
 func readAnnotations(path string) (map[string]string, error) {
 	data, err := readFile(path)
 	if err != nil {

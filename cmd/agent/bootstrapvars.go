@@ -14,24 +14,28 @@ import (
 var (
 	dataplaneVar = regexp.MustCompile(`\{\{\s*\.?([A-Za-z_][A-Za-z0-9_]*)\s*\}\}`)
 	varName      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	// A value that consists of these is one scalar of YAML wherever it stands, so it cannot bring fields of its own.
+	// A value that consists of these is one scalar of YAML wherever it stands, so it cannot bring
+	// fields of its own.
 	varValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$`)
 )
 
 const maxVarValue = 253 // bytes, as a DNS name
 
-// brought reads the Dataplane of --dataplane, with the variables of --dataplane-var in their places.
+// brought reads the Dataplane of --dataplane, with the variables of --dataplane-var in their
+// places.
 func (a *app) brought(o *offline.BootstrapOptions, file string, assigned []string) ([]byte, error) {
 	vars := map[string]string{}
 	for _, s := range assigned {
 		name, value, ok := strings.Cut(s, "=")
 		switch _, twice := vars[name]; {
 		case !ok || !varName.MatchString(name):
-			return nil, usagef("--dataplane-var %q is not possible; write it as name=value, where the name has letters, digits and _", s)
+			return nil,
+				usagef("--dataplane-var %q is not possible; write it as name=value, where the name has letters, digits and _", s)
 		case twice:
 			return nil, usagef("--dataplane-var %s is given twice", name)
 		case len(value) > maxVarValue || !varValue.MatchString(value):
-			return nil, usagef("--dataplane-var %s: the value %.64q is not possible; 1 to %d letters, digits and . _ : / - are allowed, and it begins and ends with a letter or digit", name, value, maxVarValue)
+			return nil, usagef("--dataplane-var %s: the value %.64q is not possible; 1 to %d letters, digits and . "+
+				"_ : / - are allowed, and it begins and ends with a letter or digit", name, value, maxVarValue)
 		}
 		vars[name] = value
 	}

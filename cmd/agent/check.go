@@ -58,8 +58,9 @@ With ENVOY_BIN in the environment, that Envoy loads the config of each connected
 them; --envoy takes the envoy on the PATH where ENVOY_BIN is not set.
 
 With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", "hint"}]}.`,
-		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n  ENVOY_BIN=/usr/bin/envoy nearside check",
-		Args:    args(0, 0, "no arguments"),
+		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
+			"  ENVOY_BIN=/usr/bin/envoy nearside check",
+		Args: args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
 	format := outputFlag(cmd, "text", "json", "yaml")
@@ -92,7 +93,8 @@ func (a *app) printChecks(t *selfTest) error {
 	return nil
 }
 
-// lookTime is how long check waits until the agent has looked at the proxies that are not connected.
+// lookTime is how long check waits until the agent has looked at the proxies that are not
+// connected.
 const lookTime = 30 * time.Second
 
 // statusOfAll asks for the status until all proxies were looked at, or time is up.
@@ -129,7 +131,8 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 	t := &selfTest{OK: true}
 	own := buildVersion().Version
 	if s.Info.Version == own {
-		t.add(checkOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node, age(s.Info.Started))
+		t.add(checkOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node,
+			age(s.Info.Started))
 	} else {
 		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command that came with it",
 			"%s %s on %s answers, and this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
@@ -174,7 +177,8 @@ func checkReadiness(t *selfTest, s *client.Status) {
 		}
 	}
 	if n := len(s.Store.Inert); n > 0 {
-		t.add(checkWarn, "inert", "update nearside, or delete what has no effect", "stored, but this version does not act on them: %s", counts(s.Store.Inert))
+		t.add(checkWarn, "inert", "update nearside, or delete what has no effect",
+			"stored, but this version does not act on them: %s", counts(s.Store.Inert))
 	}
 }
 
@@ -200,7 +204,8 @@ func checkFiles(t *selfTest, s *client.Status) {
 	for _, f := range s.Files {
 		if f.Missing != "" {
 			well = false
-			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%s: %s, %s", f.Path, f.Missing, keptUntil(f.KeptUntil))
+			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed",
+				"%s: %s, %s", f.Path, f.Missing, keptUntil(f.KeptUntil))
 		}
 	}
 	if well {
@@ -217,12 +222,17 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 	}
 	t.add(checkOK, "proxies", "", "%s", counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
-		{"rejected", checkFail, "rejected", "nearside inspect dataplane NAME -m MESH --type=status shows what is withheld and which policy causes it"},
-		{"unknown", checkWarn, "unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
-		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
+		{"rejected", checkFail, "rejected",
+			"nearside inspect dataplane NAME -m MESH --type=status shows what is withheld and which policy causes it"},
+		{"unknown", checkWarn,
+			"unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
+		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH " +
+			"--type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
-			names := each(found[:min(len(found), 3)], func(p client.Proxy) string { return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/") })
+			names := each(found[:min(len(found), 3)], func(p client.Proxy) string {
+				return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/")
+			})
 			if more := len(found) - len(names); more > 0 {
 				names = append(names, fmt.Sprintf("%d more", more))
 			}
@@ -238,8 +248,9 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 // checkProblems tells all problems, as status does.
 func checkProblems(t *selfTest, s *client.Status) {
 	for _, x := range []struct{ severity, level, name, none, hint string }{
-		{client.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"},
-		{client.SeverityWarning, checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
+		{client.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
+			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {client.SeverityWarning,
+			checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
 	} {
 		none := true
 		for _, p := range s.Problems {
@@ -277,11 +288,13 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 		tried++
 		if err != nil {
 			bad = true
-			t.add(checkWarn, "envoy", "run nearside check again; ENVOY_BIN must name an Envoy of the version of the proxies", "%s/%s: %v", p.Mesh, p.Name, err)
+			t.add(checkWarn, "envoy", "run nearside check again; ENVOY_BIN must name an Envoy of the version of the proxies",
+				"%s/%s: %v", p.Mesh, p.Name, err)
 		}
 		for i := range found {
 			bad = true
-			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
+			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; "+
+				"fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
 		}
 	}
 	if !bad {
@@ -289,19 +302,23 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 	}
 }
 
-// clockSlack is how far in the future what has happened may lie, as when a clock is set back a little.
+// clockSlack is how far in the future what has happened may lie, as when a clock is set back a
+// little.
 const clockSlack = 2 * time.Second
 
 // checkClock tells when the clock of the host cannot be right.
 func checkClock(t *selfTest, s *client.Status, now time.Time) {
-	const hint = "set the clock of the host: certificates are valid for a time; timedatectl shows whether it is synchronized"
+	const hint = "set the clock of the host: certificates are valid for a time; " +
+		"timedatectl shows whether it is synchronized"
 	switch {
 	case now.Year() < 2025: // before this program was written: the clock was not set
 		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
 	case s.Info.Started.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back", now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
+		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back",
+			now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
 	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
-		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back", now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
+		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back",
+			now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
 	default:
 		t.add(checkOK, "clock", "", "the system clock is monotonic")
 	}
@@ -321,9 +338,11 @@ func checkSockets(t *selfTest, api string) {
 		case info.Mode()&os.ModeSocket == 0:
 			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is no socket", x.path)
 		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && everybodyEnters(x.path):
-			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`, "%s has mode %04o: everybody on the host may read all resources", x.path, info.Mode().Perm())
+			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`,
+				"%s has mode %04o: everybody on the host may read all resources", x.path, info.Mode().Perm())
 		case info.Mode().Perm()&0o200 == 0:
-			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent", "%s has mode %04o: nobody can connect", x.path, info.Mode().Perm())
+			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent",
+				"%s has mode %04o: nobody can connect", x.path, info.Mode().Perm())
 		default:
 			t.add(checkOK, x.name, "", "%s has mode %04o", x.path, info.Mode().Perm())
 		}

@@ -17,20 +17,24 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
 		o.Ready = func() []httpapi.Check {
-			return []httpapi.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"}, {Name: "config", Reason: "no config was made yet"},
+			return []httpapi.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"},
+				{Name: "config", Reason: "no config was made yet"},
 				{Name: "resource-files", OK: true, Degraded: true, Reason: "told below"}}
 		}
 		o.Files = func() []httpapi.FileStatus {
-			return []httpapi.FileStatus{{Path: "/r/a.yaml", Missing: httpapi.MissingVanished}, {Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
+			return []httpapi.FileStatus{{Path: "/r/a.yaml", Missing: httpapi.MissingVanished},
+				{Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
 		}
 		o.Last = func() *httpapi.Last {
 			return &httpapi.Last{At: time.Now().Add(time.Hour), Problems: []httpapi.Problem{
-				{Resource: "MeshTimeout/default/t", Severity: httpapi.SeverityError, Reason: "left out"}, {Resource: "MeshTimeout/default/u", Severity: httpapi.SeverityError, Reason: "left out"},
+				{Resource: "MeshTimeout/default/t", Severity: httpapi.SeverityError, Reason: "left out"},
+				{Resource: "MeshTimeout/default/u", Severity: httpapi.SeverityError, Reason: "left out"},
 				{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "Listener x is shadowed"}}}
 		}
 		o.Proxies = func() []ads.ProxyStatus {
 			return []ads.ProxyStatus{
-				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1, Types: []ads.TypeStatus{{TypeURL: "x", NACK: &ads.NACK{Reason: "bad filter"}}}},
+				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1,
+					Types: []ads.TypeStatus{{TypeURL: "x", NACK: &ads.NACK{Reason: "bad filter"}}}},
 				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: ads.StateUnknown, Streams: 1}}
 		}
 	})
@@ -45,13 +49,17 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	out, _ := output(t, socket, exitNo, "check")
 	contains(t, out,
 		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
-		"WARN state: the state is kept in memory\n     hint: free space below paths.state", "FAIL config: no config was made yet\n     hint: ",
+		"WARN state: the state is kept in memory\n     hint: free space below paths.state",
+		"FAIL config: no config was made yet\n     hint: ",
 		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
 		"WARN files: /r/a.yaml: vanished, its resources are retained until ",
 		"WARN secrets: /r/b.yaml holds a secret and is open\n     hint: a key that others could read may be known",
-		"ok   proxies: 1 rejected, 1 unknown", "FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
-		"FAIL problems: MeshTimeout/default/t: left out\nFAIL problems: MeshTimeout/default/u: left out\n     hint: fix what is named", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
-		"WARN clock: it says ", "it was set back", "WARN api-socket: ", `mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
+		"ok   proxies: 1 rejected, 1 unknown",
+		"FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
+		"FAIL problems: MeshTimeout/default/t: left out\nFAIL problems: MeshTimeout/default/u: left out\n"+
+			"     hint: fix what is named", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
+		"WARN clock: it says ", "it was set back", "WARN api-socket: ",
+		`mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
 	doc, _ := output(t, socket, exitNo, "check", "-o", "json")
 	contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"reason": "MeshTimeout/default/u: left out"`)
 	if err := os.Chmod(socket, 0o400); err != nil {
@@ -94,19 +102,23 @@ func TestCheckAsksEnvoy(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			return &httpapi.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m}, At: time.Now()}
+			return &httpapi.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m},
+				At: time.Now()}
 		}
 		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1}}
+			return []ads.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing,
+				Streams: 1}}
 		}
 	})
-	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\necho 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")
+	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\n"+
+		"echo 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")
 	if err := os.Chmod(dir+"/envoy", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	out, _ := output(t, socket, exitNo, "check", "--envoy")
-	contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today (said by Envoy), on default/web\n     hint: ")
+	contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today (said by "+
+		"Envoy), on default/web\n     hint: ")
 	write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
 	out, _ = output(t, socket, exitOK, "check", "--envoy")
 	contains(t, out, "WARN envoy: default/web: ", "did not end well")

@@ -15,7 +15,8 @@ func TestColors(t *testing.T) {
 		"  FAIL state on disk: x\n" +
 		"error: no such file\n" +
 		"an error: x\n"
-	want := strings.NewReplacer("web    rejected   is", "web    "+red+"rejected"+plain+"   is", "synced", green+"synced"+plain, "ok   agent", green+"ok"+plain+"   agent",
+	want := strings.NewReplacer("web    rejected   is", "web    "+red+"rejected"+plain+"   is",
+		"synced", green+"synced"+plain, "ok   agent", green+"ok"+plain+"   agent",
 		"WARN", yellow+"WARN"+plain, "error: no", red+"error"+plain+": no").Replace(on)
 	var b strings.Builder
 	printf(textWriter{&b, true}, "%s", layout(on))

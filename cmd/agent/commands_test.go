@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// Every command explains itself with an example, refuses arguments it does not know, and is in its parent's help.
+// Every command explains itself with an example, refuses arguments it does not know, and is in its
+// parent's help.
 func TestEveryCommandHelps(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -66,7 +67,8 @@ func TestExitCodes(t *testing.T) {
 		for _, err := range []error{tc.err, fmt.Errorf("around: %w", tc.err)} {
 			var out bytes.Buffer
 			report(&out, err)
-			if code := exitCode(err); code != tc.code || !strings.Contains(strings.ReplaceAll(out.String(), "around: ", ""), tc.says) {
+			if code := exitCode(err); code != tc.code ||
+				!strings.Contains(strings.ReplaceAll(out.String(), "around: ", ""), tc.says) {
 				t.Errorf("%v: exit code %d, want %d; %q", err, code, tc.code, out.String())
 			}
 		}

@@ -66,13 +66,15 @@ func (a *app) completeNamesOf(kind string) cobra.CompletionFunc {
 
 // completeDataplanes completes the values of a flag with the dataplanes of the mesh of -m.
 func (a *app) completeDataplanes(cmd *cobra.Command, flag string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string,
+		prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
 // completeTypeAndName completes TYPE NAME and TYPE/NAME.
-func (a *app) completeTypeAndName(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeTypeAndName(cmd *cobra.Command, args []string,
+	prefix string) ([]string, cobra.ShellCompDirective) {
 	typ, name, slash := strings.Cut(prefix, "/")
 	switch {
 	case len(args) == 0 && slash:

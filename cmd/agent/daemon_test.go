@@ -51,7 +51,8 @@ func quickTemp(t *testing.T) string {
 // runArgs is the command line of an agent below dir; set comes last and wins.
 func runArgs(dir string, set ...string) []string {
 	args := []string{"run"}
-	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
+	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state",
+		"paths.logs=" + dir + "/logs",
 		"resources.dir=" + dir + "/resources", "api.socket.group=", "xds.socket.group=", "dns.listen="}, set...) {
 		args = append(args, "--set", kv)
 	}
@@ -200,8 +201,8 @@ func eventually(t *testing.T, what string, ask func() bool) {
 	}
 }
 
-// asUser makes a nearside run under a user id that nobody has, from a copy in dir, since the program may lie where that
-// user cannot go.
+// asUser makes a nearside run under a user id that nobody has, from a copy in dir, since the
+// program may lie where that user cannot go.
 func asUser(t *testing.T, dir string, uid uint32) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -233,11 +234,12 @@ func meshDoc(name string, n int) string {
 }
 
 // webDoc is a mesh with the proxy web.
-const webDoc = "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 192.0.2.1\n" +
+const webDoc = "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n" +
+	"  address: 192.0.2.1\n" +
 	"  inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n"
 
-// TestSecondSignal stops an agent while a client keeps a request open, which it would wait for, and then stops it once
-// more: now it ends at once.
+// TestSecondSignal stops an agent while a client keeps a request open, which it would wait for, and
+// then stops it once more: now it ends at once.
 func TestSecondSignal(t *testing.T) {
 	d := start(t, quickTemp(t))
 	c, err := net.Dial("unix", filepath.Join(d.dir, "run/nearside.sock"))
@@ -245,7 +247,8 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Write([]byte("PUT /meshes/default HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")); err != nil {
+	if _, err := c.Write([]byte("PUT /meshes/default HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n" +
+		"Content-Length: 100\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Read(make([]byte, 1)); err != nil { // the agent asks for the body, so it is in the request

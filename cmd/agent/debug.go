@@ -21,12 +21,14 @@ import (
 
 func (a *app) debugCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "debug",
-		Short:   "Gather what helps to find a fault of the agent",
-		Long:    "Gathers what helps to find a fault of the agent itself. What an Envoy does, nearside explain and nearside inspect say.",
-		Example: "  nearside debug bundle\n  nearside debug loglevel debug\n  nearside debug pprof cpu --seconds 30 > cpu.pprof",
-		Args:    group,
-		RunE:    help,
+		Use:   "debug",
+		Short: "Gather what helps to find a fault of the agent",
+		Long: "Gathers what helps to find a fault of the agent itself. What an Envoy does, " +
+			"nearside explain and nearside inspect say.",
+		Example: "  nearside debug bundle\n  nearside debug loglevel debug\n" +
+			"  nearside debug pprof cpu --seconds 30 > cpu.pprof",
+		Args: group,
+		RunE: help,
 	}
 	cmd.AddCommand(a.debugBundleCommand(), a.debugLogLevelCommand(), a.debugPprofCommand())
 	return cmd
@@ -39,8 +41,9 @@ func (a *app) debugPprofCommand() *cobra.Command {
 		Short: "Print a profile of the agent for go tool pprof",
 		Long: `Prints a profile of the agent for "go tool pprof". PROFILE is cpu, which takes --seconds, or heap, allocs, goroutine,
 threadcreate, block or mutex.`,
-		Example: "  nearside debug pprof heap > heap.pprof\n  nearside debug pprof cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof",
-		Args:    args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block or mutex"),
+		Example: "  nearside debug pprof heap > heap.pprof\n" +
+			"  nearside debug pprof cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof",
+		Args: args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block or mutex"),
 	}
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long to look, for cpu; at most 30")
 	cmd.RunE = func(cmd *cobra.Command, list []string) error {
@@ -123,7 +126,8 @@ The file is readable for you alone. -O - writes it to standard output.`,
 		Example: "  nearside debug bundle\n  nearside debug bundle -O - | tar -tz",
 		Args:    args(0, 0, "no arguments"),
 	}
-	cmd.Flags().StringVarP(&file, "output-file", "O", "", "file to write, which must not exist (default: nearside-TIME.tar.gz)")
+	cmd.Flags().StringVarP(&file, "output-file", "O", "",
+		"file to write, which must not exist (default: nearside-TIME.tar.gz)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out, missing, err := a.bundle(cmd.Context())
 		if err != nil {
@@ -144,7 +148,8 @@ The file is readable for you alone. -O - writes it to standard output.`,
 			printf(a.stdout, "%s: %d bytes; look at it before you give it away\n", file, len(out))
 		}
 		if missing > 0 {
-			return &exitError{err: fmt.Errorf("%d parts could not be had; errors.txt in the bundle says why", missing), code: exitFailed}
+			return &exitError{err: fmt.Errorf("%d parts could not be had; errors.txt in the bundle says why", missing),
+				code: exitFailed}
 		}
 		return nil
 	}
@@ -186,7 +191,8 @@ func (a *app) bundle(ctx context.Context) (out []byte, missing int, err error) {
 	}
 	paths := bundledPaths
 	for _, k := range kinds {
-		paths = append(paths, struct{ file, path string }{"resources/" + k.Plural + ".json", "/" + k.Plural + "?meta=true&size=10000"})
+		paths = append(paths,
+			struct{ file, path string }{"resources/" + k.Plural + ".json", "/" + k.Plural + "?meta=true&size=10000"})
 	}
 	for _, x := range paths {
 		path, query, _ := strings.Cut(x.path, "?")

@@ -22,7 +22,8 @@ func bundleOf(t *testing.T, d *daemon) map[string][]byte {
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}
-	if code, _, errs := d.nearside("", "debug", "bundle", "-O", file); code == exitOK || !strings.Contains(errs, "exists") {
+	if code, _, errs := d.nearside("", "debug", "bundle", "-O", file); code == exitOK ||
+		!strings.Contains(errs, "exists") {
 		t.Errorf("over a file that exists: exit code %d: %s", code, errs)
 	}
 	f, err := os.Open(file)
@@ -58,7 +59,8 @@ func TestDebug(t *testing.T) {
 	write(t, dir+"/resources/web.yaml", webDoc)
 	d := start(t, dir)
 	files := bundleOf(t, d)
-	for name, holds := range map[string]string{"version.json": "product", "status.txt": "resources", "check.txt": "agent", "metrics.txt": "nearside_", "resources/dataplanes.json": "192.0.2.1",
+	for name, holds := range map[string]string{"version.json": "product", "status.txt": "resources", "check.txt": "agent",
+		"metrics.txt": "nearside_", "resources/dataplanes.json": "192.0.2.1",
 		"dataplanes.json": "disconnected", "status.json": "revision"} {
 		if !bytes.Contains(files[name], []byte(holds)) {
 			t.Errorf("%s lacks %q: %.200s", name, holds, files[name])
@@ -70,13 +72,16 @@ func TestDebug(t *testing.T) {
 	if _, err := gzip.NewReader(bytes.NewReader(files["heap.pprof"])); err != nil {
 		t.Errorf("the profile: %v", err)
 	}
-	if code, out, _ := d.nearside("", "debug", "pprof", "goroutine"); code != exitOK || !strings.HasPrefix(out, "\x1f\x8b") {
+	if code, out, _ := d.nearside("", "debug", "pprof", "goroutine"); code != exitOK ||
+		!strings.HasPrefix(out, "\x1f\x8b") {
 		t.Errorf("goroutine: exit code %d, %.20q", code, out)
 	}
-	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == exitOK || !strings.Contains(errs, "is none of cpu, heap") {
+	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == exitOK ||
+		!strings.Contains(errs, "is none of cpu, heap") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == exitOK || !strings.Contains(errs, "seconds") || !strings.Contains(errs, "30") {
+	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == exitOK ||
+		!strings.Contains(errs, "seconds") || !strings.Contains(errs, "30") {
 		t.Errorf("a long one: exit code %d: %s", code, errs)
 	}
 	for _, c := range [][2]string{{"", "info"}, {"debug", "debug"}, {"", "debug"}} {
@@ -88,18 +93,25 @@ func TestDebug(t *testing.T) {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code != exitUsage || !strings.Contains(errs, "one of debug, info") {
+	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code != exitUsage ||
+		!strings.Contains(errs, "one of debug, info") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 
-// TestTypes: a type that does not exist has a near one, and lists are chosen from by labels and tags.
+// TestTypes: a type that does not exist has a near one, and lists are chosen from by labels and
+// tags.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
-	write(t, dir+"/resources/web.yaml", webDoc+"---\ntype: Dataplane\nmesh: default\nname: gate\nlabels: {team: b}\nnetworking:\n  address: 192.0.2.2\n  gateway: {tags: {kuma.io/service: gate}}\n")
+	write(t, dir+"/resources/web.yaml", webDoc+"---\ntype: Dataplane\nmesh: default\nname: gate\nlabels: {team: b}\n"+
+		"networking:\n  address: 192.0.2.2\n  gateway: {tags: {kuma.io/service: gate}}\n")
 	d := start(t, dir)
-	for typ, want := range map[string]string{"dataplan": "did you mean dataplane", "meshtimeot": "did you mean meshtimeout", "xyzzyxyzzy": "nearside api-resources lists them"} {
+	for typ, want := range map[string]string{
+		"dataplan":   "did you mean dataplane",
+		"meshtimeot": "did you mean meshtimeout",
+		"xyzzyxyzzy": "nearside api-resources lists them",
+	} {
 		if code, _, errs := d.nearside("", "get", typ); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d: %s", typ, code, errs)
 		}
@@ -114,7 +126,8 @@ func TestTypes(t *testing.T) {
 		"kuma.io/service=web,team=b":  "",
 		"team":                        "dataplane/gate\n",
 	} {
-		if code, out, errs := d.nearside("", "get", "dataplanes", "-o", "name", "-l", selector); code != exitOK || out != want {
+		if code, out, errs := d.nearside("", "get", "dataplanes", "-o", "name", "-l", selector); code != exitOK ||
+			out != want {
 			t.Errorf("-l %s: exit code %d, %q %s", selector, code, out, errs)
 		}
 	}
@@ -129,16 +142,21 @@ func TestTypes(t *testing.T) {
 func TestDeleteFiles(t *testing.T) {
 	t.Parallel()
 	d := start(t, quickTemp(t))
-	doc := "type: Mesh\nname: shop\n---\n" + strings.ReplaceAll(webDoc[strings.Index(webDoc, "type: Dataplane"):], "mesh: default", "mesh: shop")
+	doc := "type: Mesh\nname: shop\n---\n" +
+		strings.ReplaceAll(webDoc[strings.Index(webDoc, "type: Dataplane"):], "mesh: default", "mesh: shop")
 	d.must(doc, "apply", "-f", "-")
 	if out := d.must(doc, "delete", "-f", "-", "--dry-run", "-o", "name"); out != "dataplane/web\n" {
 		t.Errorf("dry run: %s", out)
 	}
 	contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
-	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == exitOK || !strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
+	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == exitOK ||
+		!strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
 		t.Errorf("once more: exit code %d: %s", code, errs)
 	}
-	for want, args := range map[string][]string{"leave one of the two out": {"delete", "mesh", "shop", "-f", "-"}, "name what to delete": {"delete"}} {
+	for want, args := range map[string][]string{
+		"leave one of the two out": {"delete", "mesh", "shop", "-f", "-"},
+		"name what to delete":      {"delete"},
+	} {
 		if code, _, errs := d.nearside(doc, args...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}

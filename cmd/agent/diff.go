@@ -55,18 +55,22 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		Args: args(0, 0, "no arguments; name files with -f"),
 	}
 	fl := cmd.Flags()
-	fl.StringVarP(&d.mesh, "mesh", "m", "", "only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+	fl.StringVarP(&d.mesh, "mesh", "m", "",
+		"only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", a.completeMesh)
 	d.files.add(cmd, "resources that would be applied")
 	d.against.flag = "--against"
-	fl.StringArrayVar(&d.against.paths, "against", nil, "compute offline against these present resources: a file, a folder or -; repeatable")
+	fl.StringArrayVar(&d.against.paths, "against", nil,
+		"compute offline against these present resources: a file, a folder or -; repeatable")
 	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME that would be deleted; repeatable")
 	fl.BoolVar(&d.shadow, "shadow", false, "include shadow policies")
 	fl.StringVar(&d.dataplane, "dataplane", "", "only this dataplane, connected or not")
-	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string,
+		prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
-	fl.BoolVar(&d.all, "all-nodes", false, "every dataplane that the agent knows, of its own node or not (default: those that are connected to it)")
+	fl.BoolVar(&d.all, "all-nodes", false,
+		"every dataplane that the agent knows, of its own node or not (default: those that are connected to it)")
 	format := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.mesh = cmp.Or(d.mesh, "default")
@@ -98,7 +102,8 @@ func inTrouble(err error) error {
 func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 	switch {
 	case d.all && len(d.against.paths) > 0:
-		return nil, usagef("--all-nodes is about an agent, and --against compares every dataplane of the files anyway; leave one of them out")
+		return nil, usagef("--all-nodes is about an agent, and --against compares every dataplane of the files anyway; " +
+			"leave one of them out")
 	case len(d.files.paths) == 0 && len(d.deletes) == 0 && !d.shadow:
 		return nil, usagef("-f is missing: give files, or --shadow or --delete for what is stored")
 	case slices.Contains(d.files.paths, "-") && slices.Contains(d.against.paths, "-"):
@@ -127,7 +132,8 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		with := offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, NoPatches: slices.Contains(d.omit, "patch")}
+		with := offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane,
+			NoPatches: slices.Contains(d.omit, "patch")}
 		var done func()
 		with.Progress, done = a.progress("comparing the configs of proxies")
 		defer done()

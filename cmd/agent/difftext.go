@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// diffText writes a comparison for people: what becomes of the resources, then the proxies with each change on a line.
+// diffText writes a comparison for people: what becomes of the resources, then the proxies with
+// each change on a line.
 func diffText(w io.Writer, d *client.Diff) error {
 	if len(d.Resources) > 0 {
 		diffResources(w, d)
@@ -22,7 +23,8 @@ func diffText(w io.Writer, d *client.Diff) error {
 	return proxiesText(w, d)
 }
 
-// proxiesText writes what changes on each proxy; those of which the same is to be said stand together.
+// proxiesText writes what changes on each proxy; those of which the same is to be said stand
+// together.
 func proxiesText(w io.Writer, d *client.Diff) error {
 	var p rulePrinter
 	for i := range d.Proxies {
@@ -90,7 +92,8 @@ func proxyDiffText(p *client.ProxyDiff) string {
 		printf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
 	}
 	if p.Unattributed {
-		printf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n", p.Name, p.Mesh)
+		printf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n",
+			p.Name, p.Mesh)
 	}
 	configItems(&b, &p.Config)
 	ruleItems(&b, &p.Rules)
@@ -132,7 +135,8 @@ func diffItems(w io.Writer, items []client.ItemDiff, kind func(*client.ItemDiff)
 	}
 }
 
-// hostName is the name of a virtual host, which is often the only thing that tells two outbounds apart.
+// hostName is the name of a virtual host, which is often the only thing that tells two outbounds
+// apart.
 var hostName = regexp.MustCompile(`virtualHosts\[[^\]]*\]`)
 
 const hostless = "virtualHosts[…]"
@@ -189,7 +193,8 @@ func jsonText(raw json.RawMessage) string {
 	return short(s, 80)
 }
 
-// shortPath leaves out of a path what says nothing to people: packing, and the beginnings of Envoy's long names.
+// shortPath leaves out of a path what says nothing to people: packing, and the beginnings of
+// Envoy's long names.
 func shortPath(path string) string {
 	if path == "" {
 		return "(whole)"

@@ -71,7 +71,8 @@ func (a *app) dnsTable(d *client.DNS, format string) error {
 	t := newTable(a.stdout, headers...)
 	for i := range d.Items {
 		n := &d.Items[i]
-		cells := []string{n.Name, strings.Join(texts(n.Addresses), ","), dnsPorts(n), n.Mesh, n.Kind + "/" + n.Service, dnsOrigin(n.Origin, n.Generator)}
+		cells := []string{n.Name, strings.Join(texts(n.Addresses), ","), dnsPorts(n), n.Mesh, n.Kind + "/" + n.Service,
+			dnsOrigin(n.Origin, n.Generator)}
 		if format == "wide" {
 			cells = append(cells, n.Zone, strings.Join(each(n.Contested, claimant), ","))
 		}
@@ -167,10 +168,12 @@ func (a *app) checkDNS(ctx context.Context, t *selfTest) {
 		got, err := lookup(ctx, server, network, d.Canary, "A")
 		switch {
 		case err != nil:
-			t.add(checkFail, "dns", "look at the log of the agent, and at firewalls of this host", "the resolver on %s does not answer over %s: %v", server, network, err)
+			t.add(checkFail, "dns", "look at the log of the agent, and at firewalls of this host",
+				"the resolver on %s does not answer over %s: %v", server, network, err)
 			return
 		case len(got.Answers) != 1 || got.Answers[0].Data != d.CanaryAddress.String():
-			t.add(checkFail, "dns", "another program may answer at dns.listen: look with ss -lnup, and choose another port", "what answers on %s over %s is not this agent: %s has the answer %s with %d records",
+			t.add(checkFail, "dns", "another program may answer at dns.listen: look with ss -lnup, and choose another port",
+				"what answers on %s over %s is not this agent: %s has the answer %s with %d records",
 				server, network, d.Canary, got.Rcode, len(got.Answers))
 			return
 		}
@@ -186,7 +189,8 @@ func (a *app) checkDNS(ctx context.Context, t *selfTest) {
 	switch {
 	case d.Holder == "":
 		t.add(checkWarn, "dns-sockets", "look at the log of the agent; docs/dns.md says who can hold them",
-			"nobody holds the sockets while the agent is away: look-ups fail then, or go to the real servers where they are redirected")
+			"nobody holds the sockets while the agent is away: look-ups fail then, or go to the real servers where they are "+
+				"redirected")
 	default:
 		t.add(checkOK, "dns-sockets", "", "%s holds the sockets while the agent is away", d.Holder)
 	}
@@ -194,7 +198,8 @@ func (a *app) checkDNS(ctx context.Context, t *selfTest) {
 	case d.Problem != "":
 		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; docs/dns.md has more", "%s", d.Problem)
 	default:
-		t.add(checkOK, "dns-upstreams", "", "other names are asked of %s", strings.Join(each(d.Upstreams, func(u client.DNSUpstream) string { return u.Address }), ", "))
+		t.add(checkOK, "dns-upstreams", "", "other names are asked of %s",
+			strings.Join(each(d.Upstreams, func(u client.DNSUpstream) string { return u.Address }), ", "))
 	}
 }
 
@@ -206,7 +211,8 @@ func (f *logsFlags) findDNS(ctx context.Context, a *app) ([]string, error) {
 		return nil, err
 	case d.QueryLog == nil:
 		return nil, &exitError{err: &hintedError{errors.New("the log of DNS queries is for who may inspect everything"),
-			"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"}, code: exitPermission}
+			"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"},
+			code: exitPermission}
 	}
 	return []string{d.QueryLog.File}, nil
 }

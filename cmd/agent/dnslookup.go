@@ -57,8 +57,9 @@ of both families without a type, for the name of an address where NAME is one. T
 the search list of resolv.conf. nearside explain dns says why it resolves so.
 
 The exit code is 2 when there are no records.`,
-		Example: "  nearside dns lookup backend.mesh\n  nearside dns lookup backend.mesh SRV\n  nearside dns lookup 240.0.0.1 -o json",
-		Args:    args(1, 2, "NAME, and a type of records"),
+		Example: "  nearside dns lookup backend.mesh\n  nearside dns lookup backend.mesh SRV\n" +
+			"  nearside dns lookup 240.0.0.1 -o json",
+		Args: args(1, 2, "NAME, and a type of records"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return lookupTypes[:], cobra.ShellCompDirectiveNoFileComp
@@ -117,7 +118,8 @@ func (a *app) lookupText(x *dnsAnswers) error {
 		if d.Mesh {
 			from = "by itself"
 		}
-		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, counted(len(d.Answers), "record"), from, d.Seconds*1000)
+		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, counted(len(d.Answers), "record"), from,
+			d.Seconds*1000)
 		if d.Why != "" {
 			line += ": " + d.Why
 		}
@@ -154,11 +156,13 @@ func lookup(ctx context.Context, server, network, name, qtype string) (*dnsAnswe
 		}
 		return nil, err
 	}
-	out := &dnsAnswer{Name: strings.TrimSuffix(name, "."), Type: qtype, Rcode: dns.RcodeToString[got.Rcode], Mesh: got.Authoritative, Answers: []dnsRecord{},
+	out := &dnsAnswer{Name: strings.TrimSuffix(name, "."), Type: qtype, Rcode: dns.RcodeToString[got.Rcode],
+		Mesh: got.Authoritative, Answers: []dnsRecord{},
 		Server: server, TCP: network == "tcp", Seconds: took.Seconds()}
 	for _, rr := range got.Answer {
 		h := rr.Header()
-		out.Answers = append(out.Answers, dnsRecord{Name: strings.TrimSuffix(h.Name, "."), Type: dns.TypeToString[h.Rrtype], TTL: h.Ttl,
+		out.Answers = append(out.Answers, dnsRecord{Name: strings.TrimSuffix(h.Name, "."),
+			Type: dns.TypeToString[h.Rrtype], TTL: h.Ttl,
 			Data: strings.TrimPrefix(rr.String(), h.String())})
 	}
 	if opt := got.IsEdns0(); opt != nil {

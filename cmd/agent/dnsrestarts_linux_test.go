@@ -34,7 +34,8 @@ const (
 	realAddr       = "203.0.113.7" // of real.example, which the real server knows
 )
 
-// dnsNode is a network namespace with a real name server and an agent whose resolver names are redirected to.
+// dnsNode is a network namespace with a real name server and an agent whose resolver names are
+// redirected to.
 type dnsNode struct {
 	t        *testing.T
 	ns, dir  string
@@ -62,13 +63,15 @@ func newDNSNode(t *testing.T, pod bool) *dnsNode {
 	p.nsenter, _ = exec.LookPath("nsenter")
 	pods := p.ns
 	for _, p.ns = range map[string]string{p.agentsNS: p.agentsNS, pods: pods} {
-		p.must("sh", "-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip addr add "+realServerAddr+"/32 dev lo && ip route add default dev lo src 10.1.2.3")
+		p.must("sh", "-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip addr add "+realServerAddr+
+			"/32 dev lo && ip route add default dev lo src 10.1.2.3")
 		p.realServer()
 	}
 	p.ns = pods
 	agenttest.Do(t, os.Mkdir(filepath.Join(p.dir, "resources"), 0o755))
 	agenttest.Write(t, filepath.Join(p.dir, "resources", "mesh.yaml"), "{type: Mesh, name: default}\n---\n"+
-		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: api}}]}}\n")
+		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, "+
+		"tags: {kuma.io/service: api}}]}}\n")
 	p.set = []string{"dns.listen=127.0.0.1:15053", "dns.upstreams=" + realServerAddr}
 	p.start()
 	p.awaitHolder()
@@ -125,7 +128,8 @@ func (p *dnsNode) command(options string, args ...string) *exec.Cmd {
 	p.t.Helper()
 	conf := filepath.Join(p.t.TempDir(), "resolv.conf")
 	agenttest.Write(p.t, conf, "nameserver "+realServerAddr+"\n"+options)
-	return exec.Command(p.nsenter, append([]string{"--net=" + p.ns, "unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, args...)...)
+	return exec.Command(p.nsenter, append([]string{"--net=" + p.ns,
+		"unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, args...)...)
 }
 
 func (p *dnsNode) output(options string, args ...string) string {
@@ -148,7 +152,8 @@ func (p *dnsNode) start() {
 
 func (p *dnsNode) intercepted(want int, args ...string) string {
 	p.t.Helper()
-	code, out, errs := runMain(append(append([]string{"intercept"}, args...), "--netns", p.ns, "--socket", p.agent.socket())...)
+	code, out, errs := runMain(append(append([]string{"intercept"}, args...), "--netns", p.ns,
+		"--socket", p.agent.socket())...)
 	if code != want {
 		p.t.Errorf("intercept %v: exit code %d, want %d: %s%s", args, code, want, out, errs)
 	}
@@ -201,7 +206,8 @@ type lookedUp struct {
 	Faults                     []string
 }
 
-// look starts a process that looks names up, so many times a second, and waits until it does. Names have the form NAME=ADDRESS.
+// look starts a process that looks names up, so many times a second, and waits until it does. Names
+// have the form NAME=ADDRESS.
 func (p *dnsNode) look(options string, rate int, names ...string) *lookups {
 	p.t.Helper()
 	python, err := exec.LookPath("python3")
@@ -210,7 +216,8 @@ func (p *dnsNode) look(options string, rate int, names ...string) *lookups {
 	}
 	script, err := filepath.Abs("testdata/lookups.py")
 	agenttest.Do(p.t, err)
-	l := &lookups{t: p.t, cmd: p.command(options, append([]string{python, script, strconv.Itoa(rate)}, names...)...), beat: make(chan struct{}, 1), over: make(chan struct{})}
+	l := &lookups{t: p.t, cmd: p.command(options, append([]string{python, script, strconv.Itoa(rate)}, names...)...),
+		beat: make(chan struct{}, 1), over: make(chan struct{})}
 	out, err := l.cmd.StdoutPipe()
 	agenttest.Do(p.t, err)
 	l.cmd.Stderr = os.Stderr
@@ -256,8 +263,9 @@ func (l *lookups) end() (out lookedUp) {
 	return out
 }
 
-// TestDNSOverRestarts: programs that know nothing of the agent look names up 200 times a second, and none fails while it is restarted
-// and killed, in its own network namespace and in that of a pod.
+// TestDNSOverRestarts: programs that know nothing of the agent look names up 200 times a second,
+// and none fails while it is restarted and killed, in its own network namespace and in that of a
+// pod.
 func TestDNSOverRestarts(t *testing.T) {
 	restarts := 5
 	if n, err := strconv.Atoi(os.Getenv(restartsVariable)); err == nil {
@@ -272,11 +280,13 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 	rules := p.must("nft", "list", "ruleset")
 	p.intercepted(exitOK, "install")
 	held := p.held
-	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !pod && !strings.Contains(out, "ok   dns-sockets: nearside hold (pid ") {
+	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !pod &&
+		!strings.Contains(out, "ok   dns-sockets: nearside hold (pid ") {
 		t.Errorf("check: %s", out)
 	}
 	names := []string{"api.mesh=" + p.vip, "real.example=" + realAddr}
-	clients := map[string][]*lookups{"udp": {p.look("", 60, names...), p.look("", 60, names...), p.look("options single-request\n", 50, names...)},
+	clients := map[string][]*lookups{"udp": {p.look("", 60, names...), p.look("", 60, names...),
+		p.look("options single-request\n", 50, names...)},
 		"tcp": {p.look("options use-vc\n", 30, names...)}}
 	began, away := time.Now(), time.Duration(0)
 	for i := range restarts {
@@ -308,7 +318,8 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 			}
 		}
 	}
-	t.Logf("%d restarts in %v, the longest absence %v, %d look-ups, %.0f a second", restarts, took.Round(time.Millisecond), away.Round(time.Millisecond), total, float64(total)/took.Seconds())
+	t.Logf("%d restarts in %v, the longest absence %v, %d look-ups, %.0f a second", restarts, took.Round(time.Millisecond),
+		away.Round(time.Millisecond), total, float64(total)/took.Seconds())
 	if p.awaitHolder(); p.held != held {
 		t.Errorf("held by pid %d, and by %d in the beginning", p.held, held)
 	}
@@ -325,8 +336,8 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 	}
 }
 
-// TestDNSWithoutAHolder: where nobody holds the sockets, a planned stop sends names to the real servers before the sockets are closed, and
-// after a kill they are asked again within 3 s.
+// TestDNSWithoutAHolder: where nobody holds the sockets, a planned stop sends names to the real
+// servers before the sockets are closed, and after a kill they are asked again within 3 s.
 func TestDNSWithoutAHolder(t *testing.T) {
 	p := newDNSNode(t, false)
 	// Somebody has the lock of the holder: no other one serves.
@@ -338,10 +349,12 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	p.agent.end(syscall.SIGTERM)
 	p.start()
 	p.intercepted(exitOK, "install")
-	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out, "its sockets are held by nobody while the agent is away") {
+	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out,
+		"its sockets are held by nobody while the agent is away") {
 		t.Errorf("status: %s", out)
 	}
-	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !strings.Contains(out, "WARN dns-sockets: nobody holds") {
+	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !strings.Contains(out,
+		"WARN dns-sockets: nobody holds") {
 		t.Errorf("check: %s", out)
 	}
 	if out := p.output("", "getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, p.vip) {
@@ -365,7 +378,8 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	p.agent.end(syscall.SIGKILL)
 	for asked := false; !asked; {
 		p.within(func() error {
-			m, _, err := (&mdns.Client{Timeout: 100 * time.Millisecond}).Exchange(new(mdns.Msg).SetQuestion("real.example.", mdns.TypeA), realServerAddr+":53")
+			m, _, err := (&mdns.Client{Timeout: 100 * time.Millisecond}).Exchange(new(mdns.Msg).SetQuestion("real.example.",
+				mdns.TypeA), realServerAddr+":53")
 			asked = err == nil && len(m.Answer) == 1
 			return nil
 		})
@@ -397,7 +411,10 @@ func TestDNSPrograms(t *testing.T) {
 		p.must("ip", "addr", "add", p.vip+"/32", "dev", "lo")
 		var l net.Listener
 		p.within(func() (err error) { l, err = net.Listen("tcp", p.vip+":8080"); return err })
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) }), ReadHeaderTimeout: patience}
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			_, _ = io.WriteString(w, "hello "+r.Host)
+		}), ReadHeaderTimeout: patience}
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Serve(l) }()
 		defer func() { _ = s.Close(); <-done }()

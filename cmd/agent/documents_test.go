@@ -62,7 +62,8 @@ func shownCommands(name, text string) (out []shown) {
 	return out
 }
 
-// shellWords splits a command line as a shell does, up to what is no argument of it any more. Variables and substitutions stay as they are.
+// shellWords splits a command line as a shell does, up to what is no argument of it any more.
+// Variables and substitutions stay as they are.
 func shellWords(line string) (words []string) {
 	var quote rune
 	word, any, depth := "", false, 0
@@ -126,13 +127,16 @@ func accepts(line string) error {
 	return root.PersistentPreRunE(cmd, nil)
 }
 
-// exists checks that there is a command with these flags: the line shows a form, with placeholders and alternatives.
+// exists checks that there is a command with these flags: the line shows a form, with placeholders
+// and alternatives.
 func exists(root *cobra.Command, line string) error {
 	cmd := root
-	for i, word := range strings.Fields(strings.NewReplacer("[", " ", "]", " ", "…", " ", "|", " ", "\\", " ").Replace(line))[1:] {
+	for i, word := range strings.Fields(strings.NewReplacer("[", " ", "]", " ", "…", " ", "|", " ", "\\", " ").
+		Replace(line))[1:] {
 		if flag, isFlag := strings.CutPrefix(word, "--"); isFlag {
 			flag, _, _ = strings.Cut(flag, "=")
-			if flag != "help" && flag != "version" && cmd.Flags().Lookup(flag) == nil && root.PersistentFlags().Lookup(flag) == nil && !below(cmd, flag) {
+			if flag != "help" && flag != "version" && cmd.Flags().Lookup(flag) == nil &&
+				root.PersistentFlags().Lookup(flag) == nil && !below(cmd, flag) {
 				return errors.New("it has no flag --" + flag)
 			}
 			continue
@@ -150,20 +154,24 @@ func exists(root *cobra.Command, line string) error {
 // below: whether one of the commands below has a flag, where a form lists several of them.
 func below(cmd *cobra.Command, flag string) bool {
 	parent := cmd.Parent()
-	return parent != nil && slices.ContainsFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Flags().Lookup(flag) != nil })
+	return parent != nil &&
+		slices.ContainsFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Flags().Lookup(flag) != nil })
 }
 
 // notRun are commands that wait, or change the machine on which the test runs.
 var notRun = []string{"run", "hold", "intercept", "wait", "token", "keyring"}
 
-// run runs a command line where no agent is. It must be understood, and end with an exit code that docs/cli.md has.
+// run runs a command line where no agent is. It must be understood, and end with an exit code that
+// docs/cli.md has.
 func run(line string) error {
 	words := shellWords(line)[1:]
-	if len(words) > 0 && slices.Contains(notRun, words[0]) || slices.Contains(words, "--watch") || slices.Contains(words, "-w") {
+	if len(words) > 0 && slices.Contains(notRun, words[0]) || slices.Contains(words, "--watch") ||
+		slices.Contains(words, "-w") {
 		return nil
 	}
 	var errs bytes.Buffer
-	switch code := Main(words, strings.NewReader(""), io.Discard, &errs, []string{"NEARSIDE_SOCKET=/nowhere/nearside.sock"}); code {
+	switch code := Main(words, strings.NewReader(""), io.Discard, &errs,
+		[]string{"NEARSIDE_SOCKET=/nowhere/nearside.sock"}); code {
 	case exitOK, exitFailed, exitNo, exitInvalid, exitUnreachable:
 		return nil
 	default:
@@ -171,8 +179,9 @@ func run(line string) error {
 	}
 }
 
-// TestDocumentedCommands parses every command line that a document shows: its command, its flags with their values, and the number of its
-// arguments. Those of code blocks are also run, without an agent. Pages that show what commands print are run with one, by tests of their own.
+// TestDocumentedCommands parses every command line that a document shows: its command, its flags
+// with their values, and the number of its arguments. Those of code blocks are also run, without an
+// agent. Pages that show what commands print are run with one, by tests of their own.
 func TestDocumentedCommands(t *testing.T) {
 	root := (&app{}).root()
 	found := map[bool]int{}
@@ -188,7 +197,8 @@ func TestDocumentedCommands(t *testing.T) {
 	t.Chdir(dir)
 	err = fs.WalkDir(top, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			if err == nil && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "dist" || name == "bin" || name == "nearside-data" || name == "docs/decisions") {
+			if err == nil && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "dist" ||
+				name == "bin" || name == "nearside-data" || name == "docs/decisions") {
 				return fs.SkipDir
 			}
 			return err
@@ -215,7 +225,8 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found[true] < 150 || found[false] < 100 {
-		t.Errorf("only %d commands in blocks and %d in sentences were found: has the form of the documents changed?", found[true], found[false])
+		t.Errorf("only %d commands in blocks and %d in sentences were found: has the form of the documents changed?",
+			found[true], found[false])
 	}
 	t.Logf("%d commands in blocks, %d in sentences", found[true], found[false])
 }
@@ -223,15 +234,16 @@ func TestDocumentedCommands(t *testing.T) {
 // TestWrongCommandsAreFound shows that the check of commands can fail.
 func TestWrongCommandsAreFound(t *testing.T) {
 	for _, line := range []string{
-		"nearside gett dataplanes", "nearside get", "nearside get dataplanes --colour", "nearside get dataplanes -o xml", "nearside wait a b c", "nearside diff --all-nodes=maybe -f x",
-		"nearside explain connection --from web --too a:1",
+		"nearside gett dataplanes", "nearside get", "nearside get dataplanes --colour", "nearside get dataplanes -o xml",
+		"nearside wait a b c", "nearside diff --all-nodes=maybe -f x", "nearside explain connection --from web --too a:1",
 	} {
 		if accepts(line) == nil {
 			t.Errorf("%s is accepted", line)
 		}
 	}
 	for _, line := range []string{
-		"nearside get dataplanes -o wide | head -n 1", "bin/nearside apply -f - <<'END'", "nearside token create --name 'web-*' > web.token # a comment", "nearside bootstrap --name $(hostname -s) && envoy",
+		"nearside get dataplanes -o wide | head -n 1", "bin/nearside apply -f - <<'END'",
+		"nearside token create --name 'web-*' > web.token # a comment", "nearside bootstrap --name $(hostname -s) && envoy",
 	} {
 		if err := accepts(line); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -244,7 +256,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	if err := exists(root, `nearside intercept install|uninstall|status [--netns PATH\|--pid N] [--dry-run]`); err != nil {
 		t.Error(err)
 	}
-	got := shownCommands("x.md", "`nearside get dataplanes`\n```console\n$ bin/nearside apply -f - <<'END'\nnearside not this\nEND\nnearside nor this\n$ nearside status\n```\n```yaml\nnearside no\n```\n")
+	got := shownCommands("x.md", "`nearside get dataplanes`\n```console\n$ bin/nearside apply -f - <<'END'\n"+
+		"nearside not this\nEND\nnearside nor this\n$ nearside status\n```\n```yaml\nnearside no\n```\n")
 	if len(got) != 3 || got[0].whole || got[1].at != "x.md:3" || got[2].text != "nearside status" {
 		t.Errorf("found: %+v", got)
 	}

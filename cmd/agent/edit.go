@@ -39,10 +39,12 @@ applied stays in a file, which the message names. What comes from the resource d
 			return err
 		}
 		if kind, at, _ := strings.Cut(item.Meta.Source, ":"); kind != "api" && kind != "gossip" {
-			return fmt.Errorf("%s is managed by %s and is changed there: %s", typeAndName(r.kind.Kind, r.name), kind, cmp.Or(at, item.Meta.Source))
+			return fmt.Errorf("%s is managed by %s and is changed there: %s", typeAndName(r.kind.Kind, r.name), kind,
+				cmp.Or(at, item.Meta.Source))
 		}
 		var before bytes.Buffer
-		printf(&before, "# %s%s: save and leave the editor to apply it; leave it without a change to change nothing.\n", typeAndName(r.kind.Kind, r.name), inMesh(r.mesh))
+		printf(&before, "# %s%s: save and leave the editor to apply it; leave it without a change to change nothing.\n",
+			typeAndName(r.kind.Kind, r.name), inMesh(r.mesh))
 		if err := printYAML(&before, item.Resource); err != nil {
 			return err
 		}
@@ -76,7 +78,8 @@ func (a *app) replace(ctx context.Context, item *client.Item, path string, after
 		return nil, err
 	}
 	if k := o.Keys(); len(k) != 1 || k[0].Kind != d.Type || k[0].Mesh != d.Mesh || k[0].Name != d.Name {
-		return nil, &exitError{err: fmt.Errorf("the file no longer holds %s and nothing else: type, mesh and name of a resource stay as they are", typeAndName(d.Type, d.Name)), code: exitInvalid}
+		return nil, &exitError{err: fmt.Errorf("the file no longer holds %s and nothing else: type, "+
+			"mesh and name of a resource stay as they are", typeAndName(d.Type, d.Name)), code: exitInvalid}
 	}
 	stream, err := o.Stream()
 	if err != nil {
@@ -97,14 +100,16 @@ func (a *app) edited(ctx context.Context, text []byte) (after []byte, path strin
 		return nil, path, err
 	}
 	editor := cmp.Or(a.getenv("VISUAL"), a.getenv("EDITOR"), "vi")
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", path) // the variable holds a command line, as other programs take it
+	// the variable holds a command line, as other programs take it
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", path)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = a.stdin, verbatim(a.stdout), verbatim(a.stderr), a.env
 	if out, ok := cmd.Stdout.(*checkedWriter); ok {
 		cmd.Stdout = out.w // the terminal itself
 	}
 	if err := cmd.Run(); err != nil {
 		_ = os.Remove(path)
-		return nil, path, fmt.Errorf("the editor %q has failed (%w), so nothing is changed; set EDITOR to one that is there", editor, err)
+		return nil, path, fmt.Errorf("the editor %q has failed (%w), so nothing is changed; set EDITOR to one that is there",
+			editor, err)
 	}
 	after, err = readFile(path)
 	return after, path, err

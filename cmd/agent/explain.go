@@ -13,13 +13,15 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "explain",
-		Short:   "Say why a proxy behaves as it does",
-		Example: "  nearside explain connection --from web --to backend:80\n  nearside explain policy meshtimeout/slow --dataplane web",
-		Args:    group,
-		RunE:    help,
+		Use:   "explain",
+		Short: "Say why a proxy behaves as it does",
+		Example: "  nearside explain connection --from web --to backend:80\n" +
+			"  nearside explain policy meshtimeout/slow --dataplane web",
+		Args: group,
+		RunE: help,
 	}
-	cmd.AddCommand(a.explainConnectionCommand(), a.explainRequestCommand(), a.explainPolicyCommand(), a.explainDNSCommand())
+	cmd.AddCommand(a.explainConnectionCommand(), a.explainRequestCommand(), a.explainPolicyCommand(),
+		a.explainDNSCommand())
 	return cmd
 }
 
@@ -46,7 +48,8 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	a.meshFlag(cmd)
 	files.add(cmd, "compute offline from these resources")
 	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
-	cmd.Flags().StringVar(&backend, "backend", "", "service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
+	cmd.Flags().StringVar(&backend, "backend", "",
+		"service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
 	a.completeDataplanes(cmd, "dataplane")
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -74,12 +77,13 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 				err = reachText(a.stdout, x.Reach, backend)
 			}
 			return err
-		}, func(x *client.PolicyExplanation) bool { return !x.Selected })(answer(a, &files, func() (*client.PolicyExplanation, error) {
-			return a.client().ExplainPolicy(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
-			x, err := o.ExplainPolicy(zone, q)
-			return x, nil, err
-		}))
+		}, func(x *client.PolicyExplanation) bool { return !x.Selected })(
+			answer(a, &files, func() (*client.PolicyExplanation, error) {
+				return a.client().ExplainPolicy(cmd.Context(), q)
+			}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
+				x, err := o.ExplainPolicy(zone, q)
+				return x, nil, err
+			}))
 	}
 	return cmd
 }

@@ -80,7 +80,8 @@ func (a *app) dnsText(x *client.DNSExplanation) error {
 		if c.Address != "" {
 			asks = " asks from " + c.Address + " and"
 		}
-		printf(w, "  client     %s%s is told %s, with %s addresses\n", c.Dataplane.String(), asks, sees, strings.Join(c.Families, " and "))
+		printf(w, "  client     %s%s is told %s, with %s addresses\n", c.Dataplane.String(), asks, sees,
+			strings.Join(c.Families, " and "))
 	}
 	if c.Note != "" {
 		printf(w, "             %s\n", c.Note)

@@ -23,15 +23,18 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	f.files.add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
 	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
-	flags.StringVar(&f.target.To, "to", "", "what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
+	flags.StringVar(&f.target.To, "to", "",
+		"what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
-	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and show the first difference")
+	flags.BoolVar(&f.target.Shadow, "shadow", false,
+		"also answer with the shadow policies in force, and show the first difference")
 	a.completeDataplanes(cmd, "from")
 	f.format = outputFlag(cmd, "text", "json", "yaml")
 }
 
 // run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(a *app, online func() (*client.Flow, error), compute func(*offline.Offline, string) (*client.Flow, []string, error)) error {
+func (f *flowFlags) run(a *app, online func() (*client.Flow, error),
+	compute func(*offline.Offline, string) (*client.Flow, []string, error)) error {
 	if f.target.From == "" {
 		return usagef("--from is required: the dataplane whose workload dials")
 	}
@@ -103,7 +106,8 @@ these resources alone, without any agent and by the same code; the zone is then 
 	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client speaks TLS")
 	cmd.Flags().BoolVar(&q.Silent, "silent", false, "the client waits for the server to speak")
 	cmd.Flags().StringVar(&sni, "sni", "", "server name of the TLS handshake")
-	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil, "application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
+	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil,
+		"application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("sni") {
 			q.SNI, q.TLS = &sni, true

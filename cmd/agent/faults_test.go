@@ -60,8 +60,8 @@ func (d *daemon) stateCheck() client.Check {
 	return client.Check{}
 }
 
-// A full state disk: files and proxies go on, writes over the API are refused with the remedy, everybody is told, and
-// it is over when there is room.
+// A full state disk: files and proxies go on, writes over the API are refused with the remedy,
+// everybody is told, and it is over when there is room.
 func TestFullStateDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -102,7 +102,8 @@ func TestFullStateDisk(t *testing.T) {
 		t.Fatal("all writes found room on a full disk")
 	}
 	d.says("the state is not written to disk")
-	if c := d.stateCheck(); !c.OK || !c.Degraded || !strings.Contains(c.Reason, "in memory") || !strings.Contains(c.Reason, "no space") {
+	if c := d.stateCheck(); !c.OK || !c.Degraded || !strings.Contains(c.Reason, "in memory") ||
+		!strings.Contains(c.Reason, "no space") {
 		t.Errorf("readiness: %+v", c)
 	}
 	code, out, _ := d.nearside("", "status")
@@ -155,7 +156,8 @@ func bigDoc(name string) string {
 	return b.String()
 }
 
-// A read-only state disk at the start, with nothing to write to it: that it can be written again is noticed too.
+// A read-only state disk at the start, with nothing to write to it: that it can be written again is
+// noticed too.
 func TestReadOnlyStateDisk(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -186,8 +188,8 @@ func unixHTTP(socket string) *http.Client {
 		}}}
 }
 
-// hammer writes through the API, one mesh after the other and then the same ones again, until the agent is gone. It
-// returns what was acknowledged: the number of the last write of each mesh.
+// hammer writes through the API, one mesh after the other and then the same ones again, until the
+// agent is gone. It returns what was acknowledged: the number of the last write of each mesh.
 func hammer(d *daemon, writers int, enough func(n int)) map[string]int {
 	acknowledged := map[string]int{}
 	var mu sync.Mutex
@@ -222,7 +224,8 @@ func (d *daemon) holds(acknowledged map[string]int) {
 			d.t.Errorf("write %d of %s was acknowledged: %v", n, name, err)
 			continue
 		}
-		if !bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n)) && !bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n+5)) {
+		if !bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n)) &&
+			!bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n+5)) {
 			d.t.Errorf("write %d of %s was acknowledged, and it is now %s", n, name, it.Resource)
 		}
 		h, err := d.api().History(d.t.Context(), "mesh", "", name)
@@ -241,8 +244,8 @@ func (d *daemon) holds(acknowledged map[string]int) {
 	}
 }
 
-// The agent is killed while clients write: what was acknowledged is there after the next start, with its history, and
-// the socket files that it left are replaced.
+// The agent is killed while clients write: what was acknowledged is there after the next start,
+// with its history, and the socket files that it left are replaced.
 func TestKillDuringWrites(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -312,7 +315,8 @@ func TestHangup(t *testing.T) {
 		}
 		d.says(says...)
 	}
-	hangup("log: {level: debug}\nnode: {zone: two}\n", "key=log.level from=info to=debug", "needs a restart of the agent\" key=node.zone from=one to=two")
+	hangup("log: {level: debug}\nnode: {zone: two}\n", "key=log.level from=info to=debug",
+		"needs a restart of the agent\" key=node.zone from=one to=two")
 	hangup("log: {level: loud}\n", "is not taken over", "agent.yaml:1: log.level", "one of debug, info, warn, error")
 	code, out, _ := d.nearside("", "status")
 	if code != exitOK {
@@ -342,12 +346,14 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 }
 
-// A deletion that is damaged on disk does not bring back what was deleted, however often the agent is started, and says what to do.
+// A deletion that is damaged on disk does not bring back what was deleted, however often the agent
+// is started, and says what to do.
 func TestDamagedDeletion(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
 	d := start(t, dir)
-	d.must("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
+	d.must("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n"+
+		"  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
 	d.must("", "delete", "meshtrafficpermission", "guard")
 	restart := func(change func([]byte) []byte) {
 		t.Helper()
@@ -371,8 +377,10 @@ func TestDamagedDeletion(t *testing.T) {
 		return bytes.ReplaceAll(b, []byte(`"deleted":true`), []byte(`"deleted":trve`))
 	})
 	for range 3 {
-		contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard", "roll it back, or delete it", "FAIL damaged since ")
-		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == exitOK || !strings.Contains(errs, "is not in force") {
+		contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard",
+			"roll it back, or delete it", "FAIL damaged since ")
+		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == exitOK ||
+			!strings.Contains(errs, "is not in force") {
 			t.Fatalf("get: exit code %d, %s%s", code, out, errs)
 		}
 		contains(t, d.must("", "history", "meshtrafficpermission", "guard"), "created")
@@ -396,12 +404,15 @@ func TestPIDFile(t *testing.T) {
 	if b, err := os.ReadFile(pid); err != nil || strings.TrimSpace(string(b)) != fmt.Sprint(d.cmd.Process.Pid) {
 		t.Errorf("pid file: %q %v", b, err)
 	}
-	if code, _, errs := runWith(runArgs(dir)); code != exitFailed || !strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
+	if code, _, errs := runWith(runArgs(dir)); code != exitFailed ||
+		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
-	// One that overwrites the file takes nothing from the first agent: the lock holds, and the kernel knows who has it.
+	// One that overwrites the file takes nothing from the first agent: the lock holds, and the kernel
+	// knows who has it.
 	write(t, pid, "-1\n")
-	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != exitFailed || !strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
+	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != exitFailed ||
+		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
 	if code := d.end(syscall.SIGTERM); code != 0 {
@@ -425,15 +436,19 @@ func runWith(args []string) (code int, stdout, stderr string) {
 func TestExplainNameThatLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]string{
-		"nosuch:80":      "unknown host: no service of the mesh default has the name nosuch; nearside inspect services lists them",
+		"nosuch:80": "unknown host: no service of the mesh default has the name nosuch; " +
+			"nearside inspect services lists them",
 		"backen:80":      "unknown host: no service of the mesh default has the name backen; did you mean backend?",
 		"backnd.mesh:80": "unknown host: no service of the mesh default has the name backnd.mesh; did you mean backend?",
-		"web:80":         "unreachable: the dataplane does not reach web: the dataplane has no transparent proxy and no outbound to it",
+		"web:80": "unreachable: the dataplane does not reach web: the dataplane has no transparent proxy and no " +
+			"outbound to it",
 		"example.com:80": "allowed: ",
 	} {
 		for _, what := range []string{"connection", "request"} {
-			code, out, errs := runWith([]string{"explain", what, "-f", "../../examples/quickstart/resources", "--from", "web", "--to", to})
-			if wanted := map[bool]int{true: exitOK, false: 2}[strings.HasPrefix(want, "allowed")]; code != wanted || !strings.HasPrefix(out, want) {
+			code, out, errs := runWith([]string{"explain", what, "-f", "../../examples/quickstart/resources",
+				"--from", "web", "--to", to})
+			if wanted := map[bool]int{true: exitOK, false: 2}[strings.HasPrefix(want, "allowed")]; code != wanted ||
+				!strings.HasPrefix(out, want) {
 				t.Errorf("%s to %s: exit code %d, %s%s", what, to, code, out, errs)
 			}
 		}
@@ -505,7 +520,8 @@ func TestLogReaderGone(t *testing.T) {
 	eventually(t, "the agent answers", func() bool { _, err := d.api().Ready(t.Context()); return err == nil })
 	r.Close()
 	for i := range 3 {
-		if code, _, errs := d.nearside(meshDoc(fmt.Sprintf("m-%d", i), 1), "apply", "-f", "-"); code != exitOK { // logs a line
+		// logs a line
+		if code, _, errs := d.nearside(meshDoc(fmt.Sprintf("m-%d", i), 1), "apply", "-f", "-"); code != exitOK {
 			t.Errorf("write %d: exit code %d: %s", i, code, errs)
 		}
 	}
@@ -524,9 +540,10 @@ func TestOutputThatIsLost(t *testing.T) {
 	write(t, dir+"/resources/web.yaml", webDoc)
 	d := start(t, dir)
 	for _, line := range []string{
-		"status", "status -o json", "status -o yaml", "get dp", "get dp -o name", "get dp -o yaml", "get dp web -o json", "history dp web",
-		"inspect dataplanes", "inspect dataplanes -o name", "inspect dataplane web", "inspect dataplane web --type=status",
-		"apply --dry-run -f -", "bootstrap --name web", "config show", "config schema", "completion bash", "version", "--help", "get --help",
+		"status", "status -o json", "status -o yaml", "get dp", "get dp -o name", "get dp -o yaml", "get dp web -o json",
+		"history dp web", "inspect dataplanes", "inspect dataplanes -o name", "inspect dataplane web",
+		"inspect dataplane web --type=status", "apply --dry-run -f -", "bootstrap --name web", "config show",
+		"config schema", "completion bash", "version", "--help", "get --help",
 	} {
 		var errs bytes.Buffer
 		args := append(strings.Fields(line), "--socket", d.socket())
@@ -571,7 +588,9 @@ func TestOtherUserMayNotWrite(t *testing.T) {
 	if code, out := other(d, "get", "dp"); code != exitOK {
 		t.Errorf("reading: exit code %d: %s", code, out)
 	}
-	for _, args := range [][]string{{"apply", "-f", "-"}, {"delete", "dp", "web"}, {"rollback", "dp", "web", "--to", "2"}} {
+	for _, args := range [][]string{
+		{"apply", "-f", "-"}, {"delete", "dp", "web"}, {"rollback", "dp", "web", "--to", "2"},
+	} {
 		if code, out := other(d, args...); code != exitPermission || !strings.Contains(out, "uid=4242") {
 			t.Errorf("%v: exit code %d: %s", args, code, out)
 		}
@@ -589,8 +608,9 @@ func TestGarbageOnSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, socket := range []string{d.socket(), d.xds()} {
-		for _, junk := range []string{"\x00\xff\xfe", "GET / HTTP/9.9\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff", "PUT /meshes/x HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
-			strings.Repeat("A", 1<<20)} {
+		for _, junk := range []string{"\x00\xff\xfe", "GET / HTTP/9.9\r\n\r\n",
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff",
+			"PUT /meshes/x HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", strings.Repeat("A", 1<<20)} {
 			conn, err := net.Dial("unix", socket)
 			if err != nil {
 				t.Fatal(err)
@@ -601,8 +621,12 @@ func TestGarbageOnSockets(t *testing.T) {
 			conn.Close()
 		}
 	}
-	write(t, dir+"/resources/more.yaml", strings.NewReplacer("type: Mesh\nname: default\n---\n", "", "name: web", "name: web-2").Replace(webDoc))
-	eventually(t, "the agent still works", func() bool { code, _, _ := d.nearside("", "get", "dp", "web-2"); return code == exitOK })
+	write(t, dir+"/resources/more.yaml",
+		strings.NewReplacer("type: Mesh\nname: default\n---\n", "", "name: web", "name: web-2").Replace(webDoc))
+	eventually(t, "the agent still works", func() bool {
+		code, _, _ := d.nearside("", "get", "dp", "web-2")
+		return code == exitOK
+	})
 	if code, out, _ := d.nearside("", "inspect", "dataplanes"); code != exitOK || strings.Count(out, "disconnected") != 1 {
 		t.Errorf("the stream that was open: exit code %d\n%s", code, out)
 	}

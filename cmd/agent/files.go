@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder that refuses.
+// maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder
+// that refuses.
 const maxInput = 64 << 20
 
 // fileFlags is -f, and -R where folders may be walked.
@@ -28,7 +29,8 @@ type fileFlags struct {
 
 func (f *fileFlags) add(cmd *cobra.Command, what string) {
 	f.flag = "-f"
-	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil, what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
+	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil,
+		what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "also read the folders inside a folder")
 }
 
@@ -44,7 +46,8 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 		case p == "":
 			return nil, usagef("%s is empty: give a file, a folder or - for standard input", f.flag)
 		case strings.HasPrefix(p, "http://"), strings.HasPrefix(p, "https://"):
-			return nil, usagef("%s %s: URLs are not fetched; fetch it yourself, look at it, and hand it on: curl -fsS URL | nearside … %s -", f.flag, p, f.flag)
+			return nil, usagef("%s %s: URLs are not fetched; fetch it yourself, look at it, "+
+				"and hand it on: curl -fsS URL | nearside … %s -", f.flag, p, f.flag)
 		}
 		if p == "-" {
 			if seenStdin {
@@ -110,7 +113,8 @@ func (f *fileFlags) near(path string, err error) string {
 	return "; give the path of a file or folder that is there, or - for standard input"
 }
 
-// folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data, are left out.
+// folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data,
+// are left out.
 func (f *fileFlags) folder(dir string) ([]string, error) {
 	var files []string
 	root := dir + string(filepath.Separator) // so that a link to a folder is followed
@@ -175,14 +179,15 @@ func reason(err error) error {
 }
 
 // errNothing is for files without a resource.
-var errNothing = errors.New("the files hold no resource; a document of one has type, name and what the kind has: nearside schema KIND lists that")
+var errNothing = errors.New("the files hold no resource; a document of one has type, " +
+	"name and what the kind has: nearside schema KIND lists that")
 
 // streamOf returns resources as an agent takes them, unless they are too many for one request.
 func streamOf(o *offline.Offline) ([]byte, error) {
 	stream, err := o.Stream()
 	if err == nil && len(stream) > client.MaxBody {
-		err = &exitError{err: fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at once: give their files one after the other, and split large ones",
-			len(stream), client.MaxBody), code: exitInvalid}
+		err = &exitError{err: fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at "+
+			"once: give their files one after the other, and split large ones", len(stream), client.MaxBody), code: exitInvalid}
 	}
 	return stream, err
 }
@@ -208,8 +213,10 @@ func (a *app) decoded(f *fileFlags, shown bool) (*offline.Offline, error) {
 	return o, a.reachable(o)
 }
 
-// answer asks the agent, or where -f names files computes the same from these alone, and prints the warnings.
-func answer[T any](a *app, f *fileFlags, online func() (T, error), compute func(o *offline.Offline, zone string) (T, []string, error)) (T, error) {
+// answer asks the agent, or where -f names files computes the same from these alone, and prints the
+// warnings.
+func answer[T any](a *app, f *fileFlags, online func() (T, error),
+	compute func(o *offline.Offline, zone string) (T, []string, error)) (T, error) {
 	if len(f.paths) == 0 {
 		return online()
 	}
@@ -230,7 +237,10 @@ func (a *app) reachable(o *offline.Offline) error {
 	for _, v := range []struct {
 		name string
 		to   *bool
-	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork}, {"NEARSIDE_DNS_REACHABLEONLY", &o.ReachableOnly}} {
+	}{
+		{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork},
+		{"NEARSIDE_DNS_REACHABLEONLY", &o.ReachableOnly},
+	} {
 		switch value := a.getenv(v.name); value {
 		case "", "false":
 		case "true":

@@ -40,10 +40,12 @@ resource that is added, changed or deleted, or whose state changes: a table with
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	cmd.Flags().StringVarP(&labels, "selector", "l", "", "list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
+	cmd.Flags().StringVarP(&labels, "selector", "l", "",
+		"list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
 	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "go on with what changes")
 	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "leave the line of headers out")
-	cmd.Flags().StringVar(&view.sortBy, "sort-by", "", "name, age, revision or a field of the document: .spec.targetRef.kind")
+	cmd.Flags().StringVar(&view.sortBy, "sort-by", "",
+		"name, age, revision or a field of the document: .spec.targetRef.kind")
 	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen, err := parseSelector(labels)
@@ -144,7 +146,8 @@ func (a *app) printItems(ctx context.Context, v *listView, items []client.Item) 
 }
 
 // tableOf makes the table of resources: headers, and a row for each.
-func (a *app) tableOf(ctx context.Context, v *listView, items []client.Item) (headers []string, rows [][]string, err error) {
+func (a *app) tableOf(ctx context.Context, v *listView,
+	items []client.Item) (headers []string, rows [][]string, err error) {
 	own, wide := columnsOf(v.kind), v.format == "wide"
 	states := map[string]string{}
 	switch {
@@ -167,7 +170,8 @@ func (a *app) tableOf(ctx context.Context, v *listView, items []client.Item) (he
 	return rowsOf(v.kind, items, own, states, wide)
 }
 
-// onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list of others.
+// onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list
+// of others.
 func onlyOne(items []client.Item) (mesh, name string, err error) {
 	if len(items) != 1 {
 		return "", "", nil
@@ -177,7 +181,8 @@ func onlyOne(items []client.Item) (mesh, name string, err error) {
 }
 
 // policyColumns adds the state of policies on the proxies.
-func (a *app) policyColumns(ctx context.Context, kind client.Kind, items []client.Item, own []column) ([]column, error) {
+func (a *app) policyColumns(ctx context.Context, kind client.Kind, items []client.Item,
+	own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
 		return nil, err
@@ -221,7 +226,8 @@ func stateOf(s client.Applied) string {
 }
 
 // rowsOf makes the cells of a table.
-func rowsOf(kind client.Kind, items []client.Item, own []column, states map[string]string, wide bool) (headers []string, rows [][]string, err error) {
+func rowsOf(kind client.Kind, items []client.Item, own []column, states map[string]string,
+	wide bool) (headers []string, rows [][]string, err error) {
 	if !kind.Global {
 		headers = append(headers, "MESH")
 	}

@@ -65,8 +65,8 @@ func (a *app) listed(ctx context.Context, v *listView) ([]client.Item, error) {
 	return v.sorted(items)
 }
 
-// sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first. What is equal keeps its order, that of
-// mesh and name.
+// sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first.
+// What is equal keeps its order, that of mesh and name.
 func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
 	switch v.sortBy {
 	case "", "name":
@@ -101,7 +101,8 @@ func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
 		list[i] = k
 	}
 	if !found {
-		return nil, usagef("--sort-by %s: no document of the list has that field; nearside schema KIND lists those of a kind", v.sortBy)
+		return nil, usagef("--sort-by %s: no document of the list has that field; nearside schema KIND lists those of a kind",
+			v.sortBy)
 	}
 	slices.SortStableFunc(list, func(x, y keyed) int {
 		if x.isNum && y.isNum {
@@ -129,7 +130,8 @@ const (
 	changeDeleted = "deleted"
 )
 
-// watch prints what is there and then what changes, until it is told to end. An agent that is away is waited for.
+// watch prints what is there and then what changes, until it is told to end. An agent that is away
+// is waited for.
 func (a *app) watch(ctx context.Context, v *listView) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -214,7 +216,8 @@ func (a *app) printChanges(v *listView, before, now map[string]watched, order, h
 	for _, key := range gone {
 		rows = append(rows, row{changeDeleted, before[key]})
 	}
-	t := &table{tabwriter.NewWriter(a.stdout, 12, 8, 3, ' ', 0)} // columns of a least width, since the rows come one by one
+	// columns of a least width, since the rows come one by one
+	t := &table{tabwriter.NewWriter(a.stdout, 12, 8, 3, ' ', 0)}
 	if before == nil && !v.noHeaders && !isDocument(v.format) && v.format != "name" {
 		t.row(append(slices.Clone(headers), "CHANGE")...)
 	}

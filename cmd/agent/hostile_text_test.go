@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// hostile is what somebody else may write: it clears the screen, names the window, colours by a control character of
-// one byte in Latin-1, turns the direction of the text, and begins a line of its own.
+// hostile is what somebody else may write: it clears the screen, names the window, colours by a
+// control character of one byte in Latin-1, turns the direction of the text, and begins a line of
+// its own.
 const hostile = "\x1b[2J\x1b]0;owned\a\u009b31m\u202eevil\u2066\x7f\u2028\r\nforged: all is well\n"
 
 // unsafeText says what a terminal would act upon, "" for nothing.
@@ -31,26 +32,31 @@ func unsafeText(out string) string {
 	return ""
 }
 
-// Nothing that a proxy, a file or a document brings reaches the terminal of an operator but as visible text on the
-// line where it belongs.
+// Nothing that a proxy, a file or a document brings reaches the terminal of an operator but as
+// visible text on the line where it belongs.
 func TestHostileTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
-	write(t, dir+"/resources/web.yaml", webDoc+"---\ntype: MeshProxyPatch\nmesh: default\nname: tags\nspec: {targetRef: {kind: Mesh}, default: {appendModifications: "+
-		"[{cluster: {operation: Add, value: "+strconv.QuoteToASCII("name: \""+`\e[2Jevil\u202e`+"\"\nconnect_timeout: 1s\ntype: STATIC\n")+"}}]}}\n")
+	write(t, dir+"/resources/web.yaml", webDoc+"---\ntype: MeshProxyPatch\nmesh: default\nname: tags\n"+
+		"spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{cluster: {operation: Add, value: "+
+		strconv.QuoteToASCII("name: \""+`\e[2Jevil\u202e`+"\"\nconnect_timeout: 1s\ntype: STATIC\n")+"}}]}}\n")
 	name := strings.NewReplacer("\n", "\n", "/", "_").Replace(hostile)
-	write(t, dir+"/resources/"+name+"bad.yaml", "type: Mesh\nname: "+strconv.QuoteToASCII(hostile)+"\n"+strconv.QuoteToASCII(hostile)+": 1\n")
+	write(t, dir+"/resources/"+name+"bad.yaml",
+		"type: Mesh\nname: "+strconv.QuoteToASCII(hostile)+"\n"+strconv.QuoteToASCII(hostile)+": 1\n")
 	write(t, dir+"/resources/"+name+"good.yaml", "type: Mesh\nname: other\n---\ntype: Mesh\nname: default\n")
 	d := start(t, dir)
 
 	text := structpb.NewStringValue(hostile)
 	annotated := func(key string) *structpb.Struct {
-		return &structpb.Struct{Fields: map[string]*structpb.Value{"annotations": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{key: text}})}}
+		return &structpb.Struct{Fields: map[string]*structpb.Value{
+			"annotations": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{key: text}}),
+		}}
 	}
 	for what, node := range map[string]*core.Node{
-		"node id":   {Id: "default." + hostile, UserAgentName: hostile},
-		"dataplane": {Id: "default.db", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"dataplane.resource": text}}},
-		"services":  {Id: "default.db", Metadata: annotated("kuma.io/reachable-backends")},
+		"node id": {Id: "default." + hostile, UserAgentName: hostile},
+		"dataplane": {Id: "default.db",
+			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"dataplane.resource": text}}},
+		"services": {Id: "default.db", Metadata: annotated("kuma.io/reachable-backends")},
 	} {
 		if _, err := openNode(t, d.xds(), node).Recv(); err == nil {
 			t.Errorf("a node with a hostile %s is served", what)
@@ -58,13 +64,15 @@ func TestHostileTextIsEscaped(t *testing.T) {
 			t.Logf("a hostile %s comes back to its sender as it was: %s", what, bad)
 		}
 	}
-	s := openNode(t, d.xds(), &core.Node{Id: "default.web", UserAgentName: hostile, UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: hostile},
-		Metadata: annotated(hostile)})
+	s := openNode(t, d.xds(), &core.Node{Id: "default.web", UserAgentName: hostile,
+		UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: hostile},
+		Metadata:             annotated(hostile)})
 	r, err := s.Recv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.Nonce, ErrorDetail: &status.Status{Code: 3, Message: hostile}}); err != nil {
+	if err := s.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.Nonce,
+		ErrorDetail: &status.Status{Code: 3, Message: hostile}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the rejection is known", func() bool {
@@ -72,18 +80,29 @@ func TestHostileTextIsEscaped(t *testing.T) {
 		return strings.Contains(out, "rejected")
 	})
 	seen := ""
-	doc := "type: Mesh\nname: default\n---\ntype: MeshTimeout\nmesh: default\nname: t\nlabels: {note: " + strconv.QuoteToASCII(hostile) + "}\nspec: {" + strconv.QuoteToASCII(hostile) + ": 1}\n"
+	doc := "type: Mesh\nname: default\n---\ntype: MeshTimeout\nmesh: default\nname: t\nlabels: {note: " +
+		strconv.QuoteToASCII(hostile) + "}\nspec: {" + strconv.QuoteToASCII(hostile) + ": 1}\n"
 	for _, args := range [][]string{
-		{"status"}, {"check"}, {"get", "dataplanes"}, {"get", "dataplanes", "-o", "wide"}, {"get", "dp", "-o", "name"}, {"get", "meshproxypatches", "-o", "wide"},
-		{"get", "meshproxypatch", "tags", "-o", "yaml"}, {"get", "meshes"}, {"inspect", "dataplanes"}, {"inspect", "dataplanes", "-o", "wide"},
-		{"inspect", "dataplane", "web"}, {"inspect", "dataplane", "web", "-o", "yaml"}, {"inspect", "dataplane", "web", "--type=status"},
-		{"inspect", "dataplane", "web", "--type=status", "-o", "yaml"}, {"inspect", "dataplane", "web", "--type=rules"}, {"inspect", "dataplane", "web", "--type=policies"},
-		{"explain", "policy", "meshproxypatch/tags", "--dataplane", "web"}, {"history", "meshproxypatch", "tags"}, {"status", "-o", "yaml"}, {"check", "-o", "yaml"},
-		{"wait", "meshproxypatch/tags", "--for=applied", "--timeout=50ms"}, {"diff", "-f", dir + "/resources"}, {"validate", "-f", dir + "/resources"}, {"apply", "-f", dir + "/resources"},
-		{"apply", "-f", "-"}, {"validate", "-f", "-"}, {"diff", "-f", "-"}, {"apply", "-f", dir + "/" + hostile}, {"delete", "mesh", hostile}, {"get", hostile}, {"get", "mesh", hostile},
-		{"get", "dp", "-m", hostile}, {"inspect", "dataplane", hostile}, {hostile}, {"get", "--" + hostile}, {"status", "-o", hostile}, {"bootstrap", "--name", hostile}, {"wait", "mesh", hostile, "--timeout=10ms"},
-		{"check-config", dir + "/" + hostile}, {"check-config", "--set", "node.zone=" + hostile}, {"check-config", "--set", hostile}, {"rollback", "mesh", hostile, "--to", "1"},
-		{"explain", "policy", hostile, "--dataplane", hostile}, {"migrate", "-f", "-"}, {"healthcheck"}, {"delete", "meshproxypatch", "tags"},
+		{"status"}, {"check"}, {"get", "dataplanes"}, {"get", "dataplanes", "-o", "wide"}, {"get", "dp", "-o", "name"},
+		{"get", "meshproxypatches", "-o", "wide"},
+		{"get", "meshproxypatch", "tags", "-o", "yaml"}, {"get", "meshes"}, {"inspect", "dataplanes"},
+		{"inspect", "dataplanes", "-o", "wide"},
+		{"inspect", "dataplane", "web"}, {"inspect", "dataplane", "web", "-o", "yaml"},
+		{"inspect", "dataplane", "web", "--type=status"},
+		{"inspect", "dataplane", "web", "--type=status", "-o", "yaml"}, {"inspect", "dataplane", "web", "--type=rules"},
+		{"inspect", "dataplane", "web", "--type=policies"},
+		{"explain", "policy", "meshproxypatch/tags", "--dataplane", "web"}, {"history", "meshproxypatch", "tags"},
+		{"status", "-o", "yaml"}, {"check", "-o", "yaml"},
+		{"wait", "meshproxypatch/tags", "--for=applied", "--timeout=50ms"}, {"diff", "-f", dir + "/resources"},
+		{"validate", "-f", dir + "/resources"}, {"apply", "-f", dir + "/resources"},
+		{"apply", "-f", "-"}, {"validate", "-f", "-"}, {"diff", "-f", "-"}, {"apply", "-f", dir + "/" + hostile},
+		{"delete", "mesh", hostile}, {"get", hostile}, {"get", "mesh", hostile},
+		{"get", "dp", "-m", hostile}, {"inspect", "dataplane", hostile}, {hostile}, {"get", "--" + hostile},
+		{"status", "-o", hostile}, {"bootstrap", "--name", hostile}, {"wait", "mesh", hostile, "--timeout=10ms"},
+		{"check-config", dir + "/" + hostile}, {"check-config", "--set", "node.zone=" + hostile},
+		{"check-config", "--set", hostile}, {"rollback", "mesh", hostile, "--to", "1"},
+		{"explain", "policy", hostile, "--dataplane", hostile}, {"migrate", "-f", "-"}, {"healthcheck"},
+		{"delete", "meshproxypatch", "tags"},
 		{"__complete", "get", "dataplanes", ""}, {"__complete", "get", hostile},
 	} {
 		code, out, errs := d.nearside(doc, args...)
@@ -108,7 +127,9 @@ func TestHostileTextIsEscaped(t *testing.T) {
 // What -o yaml escapes is the same text for readers of YAML.
 func TestYAMLKeepsTheText(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{hostile, "two\nlines", "\u202e", "\u0085\u2028", "tab\t", "\x00", "\U000e0041", "back\\slash \x1b", "plain"} {
+	for _, text := range []string{
+		hostile, "two\nlines", "\u202e", "\u0085\u2028", "tab\t", "\x00", "\U000e0041", "back\\slash \x1b", "plain",
+	} {
 		var b strings.Builder
 		if err := printYAML(textWriter{w: &b}, map[string]string{"a": text, "k" + text: "b"}); err != nil {
 			t.Fatal(err)

@@ -43,9 +43,12 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	for line := range strings.Lines(out) {
 		words = append(words, strings.Join(strings.Fields(line), " "))
 	}
-	contains(t, strings.Join(words, "\n"), "MeshPassthrough: Matched, by meshpassthrough/outside spec.default.passthroughMode\n",
-		"\ntcp 10.0.0.0/8 * any address in 10.0.0.0/8 IPv4 meshpassthrough_tcp_10.0.0.0/8_* - meshpassthrough/outside spec.default.appendMatch[1]\n",
-		"\ntls api.example.com 443 what the proxy resolves api.example.com to both meshpassthrough_tls_api.example.com_443 - meshpassthrough/outside spec.default.appendMatch[0]")
+	contains(t, strings.Join(words, "\n"),
+		"MeshPassthrough: Matched, by meshpassthrough/outside spec.default.passthroughMode\n",
+		"\ntcp 10.0.0.0/8 * any address in 10.0.0.0/8 IPv4 meshpassthrough_tcp_10.0.0.0/8_* - meshpassthrough/outside "+
+			"spec.default.appendMatch[1]\n",
+		"\ntls api.example.com 443 what the proxy resolves api.example.com to both meshpassthrough_tls_api.example.com_443 "+
+			"- meshpassthrough/outside spec.default.appendMatch[0]")
 	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status", "-o", "yaml")
 	contains(t, out, "inForce:\n  - type: MeshPassthrough\n    mode: Matched\n", "pinned: true")
 	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status", "-o", "json")

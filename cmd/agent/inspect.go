@@ -23,7 +23,8 @@ func (a *app) inspectCommand() *cobra.Command {
 		RunE:    help,
 	}
 	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(), a.inspectServicesCommand(),
-		a.inspectZoneCommand(offline.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(offline.ProxyIngress, "zoneingresses"))
+		a.inspectZoneCommand(offline.ProxyEgress, "zoneegresses"),
+		a.inspectZoneCommand(offline.ProxyIngress, "zoneingresses"))
 	return cmd
 }
 
@@ -34,7 +35,8 @@ func (a *app) inspectGroup(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	quick := a.quick(completionTime)
-	if names, nerr := quick.Names(cmd.Context(), "dataplanes", "default", args[0]); nerr == nil && slices.Contains(names, args[0]) {
+	if names, nerr := quick.Names(cmd.Context(), "dataplanes", "default", args[0]); nerr == nil &&
+		slices.Contains(names, args[0]) {
 		return usagef("%q is the name of a dataplane; did you mean %s dataplane %s?", args[0], cmd.CommandPath(), args[0])
 	}
 	kinds, kerr := quick.Kinds(cmd.Context())
@@ -45,7 +47,8 @@ func (a *app) inspectGroup(cmd *cobra.Command, args []string) error {
 	case kerr != nil:
 		return err
 	case k.Policy:
-		return usagef("%s shows proxies; what a %s does on one says nearside explain policy %s/NAME --dataplane NAME", cmd.CommandPath(), k.Kind, args[0])
+		return usagef("%s shows proxies; what a %s does on one says nearside explain policy %s/NAME --dataplane NAME",
+			cmd.CommandPath(), k.Kind, args[0])
 	default:
 		return usagef("%s shows proxies; nearside get %s shows this type", cmd.CommandPath(), args[0])
 	}
@@ -166,13 +169,16 @@ the API.`,
 	a.meshFlag(cmd)
 	in.files.add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
-	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "", "what to show: ")
+	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "",
+		"what to show: ")
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "include shadow policies")
 	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
-	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
-	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
+	fl.StringVar(&in.backend, "backend", "",
+		"service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
+	_ = cmd.RegisterFlagCompletionFunc("include",
+		cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(in.files.paths) == 0 {
@@ -210,7 +216,8 @@ the API.`,
 func (in *inspection) includes(item string, possible ...string) (bool, error) {
 	for _, i := range in.include {
 		if !slices.Contains(possible, i) {
-			return false, usagef("--include %q is not possible; with --type=%s only %s can be included", i, in.typ, strings.Join(possible, " and "))
+			return false, usagef("--include %q is not possible; with --type=%s only %s can be included",
+				i, in.typ, strings.Join(possible, " and "))
 		}
 	}
 	return slices.Contains(in.include, item), nil
@@ -225,9 +232,12 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 		if err := a.configText(c); err != nil || !diff {
 			return err
 		}
-		return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+		return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) {
+			configItems(a.stdout, &p.Config)
+		})
 	}, nil)(answer(a, &in.files, func() (*client.Config, error) {
-		return a.client().Config(cmd.Context(), a.mesh, name, client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
+		return a.client().Config(cmd.Context(), a.mesh, name,
+			client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
 		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	}))
@@ -244,13 +254,16 @@ func (a *app) configText(c *client.Config) error {
 	return t.Flush()
 }
 
-// inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
-func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int, show func(*client.ProxyDiff)) error {
+// inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of
+// operations.
+func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int,
+	show func(*client.ProxyDiff)) error {
 	printf(a.stdout, "\nDIFF: %s\n", counted(operations, "operation"))
 	if operations == 0 {
 		return nil
 	}
-	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, mesh: a.mesh, dataplane: name, omit: []string{"patch"}})
+	d, err := a.diff(ctx,
+		&difference{against: in.files, shadow: true, mesh: a.mesh, dataplane: name, omit: []string{"patch"}})
 	if err != nil {
 		return err
 	}
@@ -278,7 +291,8 @@ func (a *app) proxyText(p *client.Proxy) error {
 		printf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
 	}
 	for _, c := range p.Clients {
-		printf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), counted(c.Streams, "stream"))
+		printf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt),
+			counted(c.Streams, "stream"))
 		t := newTable(a.stdout, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
 		for _, x := range c.Types {
 			rejected := ""
@@ -298,10 +312,12 @@ func (a *app) proxyText(p *client.Proxy) error {
 		}
 	}
 	if n := p.RefusedConnections; n != nil && *n > 0 {
-		printf(a.stdout, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
+		printf(a.stdout, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; "+
+			"see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
 	}
 	if w, r := p.LogWritesFailed, p.LogReopensFailed; w != nil && r != nil && *w+*r > 0 {
-		printf(a.stdout, "\nlost: %d writes to access logs and %d attempts to open them anew have failed since Envoy started, each with the loss of some lines\n", *w, *r)
+		printf(a.stdout, "\nlost: %d writes to access logs and %d attempts to open them anew have failed since Envoy "+
+			"started, each with the loss of some lines\n", *w, *r)
 	}
 	return a.inForce(p.InForce)
 }
@@ -315,10 +331,12 @@ func (a *app) inspectZoneCommand(t offline.ProxyType, plural string) *cobra.Comm
 	cmd := &cobra.Command{
 		Use:   name + " NAME",
 		Short: "Show the config of a " + kind + ", or its sync status",
-		Long: `Shows the xDS config of the proxy of a ` + kind + ` (--type=config), which is made from all meshes, or which versions it
+		Long: `Shows the xDS config of the proxy of a ` + kind +
+			` (--type=config), which is made from all meshes, or which versions it
 was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
 zone is then NEARSIDE_NODE_ZONE.`,
-		Example:           "  nearside inspect " + name + " " + string(t) + "-1\n  nearside inspect " + name + " " + string(t) + "-1 --type=status",
+		Example: "  nearside inspect " + name + " " + string(t) + "-1\n  nearside inspect " + name + " " + string(t) +
+			"-1 --type=status",
 		Args:              args(1, 1, "the NAME of a "+kind),
 		ValidArgsFunction: a.completeNamesOf(plural),
 	}

@@ -47,13 +47,15 @@ func (p *netnsFlags) add(cmd *cobra.Command) {
 }
 
 func (p *netnsFlags) addRunDir(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.runDir, "run-dir", "", "run directory of the agent, paths.run (default: the directory of the agent's socket)")
+	cmd.Flags().StringVar(&p.runDir, "run-dir", "",
+		"run directory of the agent, paths.run (default: the directory of the agent's socket)")
 	_ = cmd.MarkFlagDirname("run-dir") // fails only for a flag that does not exist
 }
 
 // records is the directory of records.
 func (p *netnsFlags) records(a *app) string {
-	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid()))), intercept.DirName)
+	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid()))),
+		intercept.DirName)
 }
 
 func (p *netnsFlags) open() (*intercept.Namespace, error) {
@@ -111,17 +113,23 @@ not redirected after --wait, as when no agent runs: it will be once one does. Ex
 	flags := cmd.Flags()
 	flags.BoolVar(&f.dns, "dns", true, "redirect DNS")
 	flags.Uint16Var(&f.dnsPort, "dns-port", intercept.DefaultDNSPort, "port of the agent's resolver, that of dns.listen")
-	flags.StringSliceVar(&f.users, "user", nil, "user whose DNS and outbound TCP is redirected, by name or number; repeatable (default: everybody)")
-	flags.StringSliceVar(&f.cgroups, "cgroup", nil, "cgroup (version 2) whose processes' DNS and outbound TCP is redirected; repeatable. One that is made anew is followed")
+	flags.StringSliceVar(&f.users, "user", nil,
+		"user whose DNS and outbound TCP is redirected, by name or number; repeatable (default: everybody)")
+	flags.StringSliceVar(&f.cgroups, "cgroup", nil, "cgroup (version 2) whose processes' DNS and outbound TCP is "+
+		"redirected; repeatable. One that is made anew is followed")
 	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user who is not redirected; repeatable")
 	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect TCP connections that leave to this port of Envoy")
 	flags.Uint16Var(&f.spec.Inbound, "inbound", 0, "redirect TCP connections that arrive to this port of Envoy")
-	flags.Lookup("outbound").NoOptDefVal, flags.Lookup("inbound").NoOptDefVal = fmt.Sprint(intercept.DefaultOutboundPort), fmt.Sprint(intercept.DefaultInboundPort)
-	flags.StringSliceVar(&f.envoyUsers, "envoy-user", nil, "user that Envoy runs as, whose connections are not redirected to it; required with --outbound")
+	flags.Lookup("outbound").NoOptDefVal, flags.Lookup("inbound").NoOptDefVal = fmt.Sprint(intercept.DefaultOutboundPort),
+		fmt.Sprint(intercept.DefaultInboundPort)
+	flags.StringSliceVar(&f.envoyUsers, "envoy-user", nil,
+		"user that Envoy runs as, whose connections are not redirected to it; required with --outbound")
 	flags.UintSliceVar(&f.outPorts, "exclude-outbound-port", nil, "port whose connections leave as they are; repeatable")
 	flags.UintSliceVar(&f.inPorts, "exclude-inbound-port", nil, "port whose connections arrive as they are; repeatable")
-	flags.StringSliceVar(&f.outCIDRs, "exclude-outbound-cidr", nil, "network to which connections leave as they are; repeatable")
-	flags.StringSliceVar(&f.inCIDRs, "exclude-inbound-cidr", nil, "network from which connections arrive as they are; repeatable")
+	flags.StringSliceVar(&f.outCIDRs, "exclude-outbound-cidr", nil,
+		"network to which connections leave as they are; repeatable")
+	flags.StringSliceVar(&f.inCIDRs, "exclude-inbound-cidr", nil,
+		"network from which connections arrive as they are; repeatable")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the ruleset in the syntax of nft, and load nothing")
 	flags.DurationVar(&f.wait, "wait", 3*time.Second, "how long to wait until DNS is redirected; 0 does not wait")
 	format := outputFlag(cmd, "text", "json", "yaml")
@@ -141,7 +149,10 @@ func (f *interceptFlags) resolve() error {
 		flag  string
 		names []string
 		to    *[]uint32
-	}{{"--user", f.users, &f.spec.Users}, {"--exclude-user", f.excludeUsers, &f.spec.ExcludeUsers}, {"--envoy-user", f.envoyUsers, &f.spec.EnvoyUsers}} {
+	}{
+		{"--user", f.users, &f.spec.Users}, {"--exclude-user", f.excludeUsers, &f.spec.ExcludeUsers},
+		{"--envoy-user", f.envoyUsers, &f.spec.EnvoyUsers},
+	} {
 		for _, name := range l.names {
 			uid, err := userNumber(name)
 			if err != nil {
@@ -154,7 +165,10 @@ func (f *interceptFlags) resolve() error {
 		flag  string
 		ports []uint
 		to    *[]uint16
-	}{{"--exclude-outbound-port", f.outPorts, &f.spec.ExcludeOutboundPorts}, {"--exclude-inbound-port", f.inPorts, &f.spec.ExcludeInboundPorts}} {
+	}{
+		{"--exclude-outbound-port", f.outPorts, &f.spec.ExcludeOutboundPorts},
+		{"--exclude-inbound-port", f.inPorts, &f.spec.ExcludeInboundPorts},
+	} {
 		for _, p := range l.ports {
 			if p == 0 || p > 65535 {
 				return usagef("%s: %d is no port; 1 to 65535 are allowed", l.flag, p)
@@ -166,7 +180,10 @@ func (f *interceptFlags) resolve() error {
 		flag  string
 		texts []string
 		to    *[]netip.Prefix
-	}{{"--exclude-outbound-cidr", f.outCIDRs, &f.spec.ExcludeOutboundCIDRs}, {"--exclude-inbound-cidr", f.inCIDRs, &f.spec.ExcludeInboundCIDRs}} {
+	}{
+		{"--exclude-outbound-cidr", f.outCIDRs, &f.spec.ExcludeOutboundCIDRs},
+		{"--exclude-inbound-cidr", f.inCIDRs, &f.spec.ExcludeInboundCIDRs},
+	} {
 		for _, text := range l.texts {
 			p, err := netip.ParsePrefix(text)
 			if addr, aerr := netip.ParseAddr(text); aerr == nil {
@@ -266,7 +283,8 @@ func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
 		host.Close()
 	}
 	if own {
-		return usagef("--inbound redirects every connection that arrives here, remote shells too; name the port of yours with --exclude-inbound-port, such as 22, or another network namespace with --netns or --pid")
+		return usagef("--inbound redirects every connection that arrives here, remote shells too; name the port of yours " +
+			"with --exclude-inbound-port, such as 22, or another network namespace with --netns or --pid")
 	}
 	return nil
 }

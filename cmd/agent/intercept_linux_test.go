@@ -54,9 +54,11 @@ func TestInterceptCommands(t *testing.T) {
 		t.Errorf("status of nothing: %s", out)
 	}
 	// What --dry-run prints is what nft can load, and what is installed.
-	flags := []string{"--user", "1234", "--outbound", "--envoy-user", "5678", "--exclude-outbound-port", "22,9901", "--exclude-outbound-cidr", "10.0.0.0/8,fd00::1"}
+	flags := []string{"--user", "1234", "--outbound", "--envoy-user", "5678", "--exclude-outbound-port", "22,9901",
+		"--exclude-outbound-cidr", "10.0.0.0/8,fd00::1"}
 	text, _ := command(exitOK, append([]string{"install", "--dry-run"}, flags...)...)
-	if !strings.HasPrefix(text, "table inet nearside\n") || !strings.Contains(text, "elements = { 1234 }") || !strings.Contains(text, "redirect to :15001") || !strings.Contains(text, "fd00::1/128") {
+	if !strings.HasPrefix(text, "table inet nearside\n") || !strings.Contains(text, "elements = { 1234 }") ||
+		!strings.Contains(text, "redirect to :15001") || !strings.Contains(text, "fd00::1/128") {
 		t.Errorf("--dry-run prints\n%s", text)
 	}
 	doc, _ := command(exitOK, append([]string{"install", "--dry-run", "-o", "json"}, flags...)...)
@@ -74,22 +76,26 @@ func TestInterceptCommands(t *testing.T) {
 	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
 		t.Errorf("--dry-run left %v, %v", list, err)
 	}
-	if _, errs := command(exitTimeout, append(append([]string{"install", "--wait", "1ms"}, flags...), at...)...); !strings.Contains(errs, "no agent keeps it alive") {
+	if _, errs := command(exitTimeout, append(append([]string{"install", "--wait", "1ms"}, flags...),
+		at...)...); !strings.Contains(errs, "no agent keeps it alive") {
 		t.Errorf("installed without an agent: %s", errs)
 	}
 	out, errs := command(exitNo, append([]string{"status", "-o", "json"}, at...)...)
 	var report reports
-	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Items) != 1 || report.Items[0].State != intercept.StateWaiting || report.Items[0].Spec.Outbound != 15001 {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Items) != 1 ||
+		report.Items[0].State != intercept.StateWaiting || report.Items[0].Spec.Outbound != 15001 {
 		t.Errorf("status: %v, %s%s", err, out, errs)
 	}
-	if out, _ := command(exitOK, append([]string{"install", "--dns=false", "--inbound"}, at...)...); !strings.Contains(out, intercept.StateTCPOnly) {
+	if out, _ := command(exitOK, append([]string{"install", "--dns=false", "--inbound"}, at...)...); !strings.Contains(out,
+		intercept.StateTCPOnly) {
 		t.Errorf("installed without DNS: %s", out)
 	}
 	command(exitOK, append([]string{"status"}, at...)...)
 	if out, _ := command(exitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out, "uninstalled from") {
 		t.Errorf("uninstall: %s", out)
 	}
-	if out, _ := command(exitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out, "nothing was installed") {
+	if out, _ := command(exitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out,
+		"nothing was installed") {
 		t.Errorf("uninstall again: %s", out)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an agent.
+// TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an
+// agent.
 func TestInterceptionByTheAgent(t *testing.T) {
 	ns := netNamespace(t)
 	for _, tool := range []string{"nsenter", "ip", "nft", "getent", "curl"} {
@@ -32,13 +33,15 @@ func TestInterceptionByTheAgent(t *testing.T) {
 		}
 		return string(out)
 	}
-	if out := inside("sh", "-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip route add default dev lo src 10.1.2.3"); out != "" {
+	if out := inside("sh",
+		"-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip route add default dev lo src 10.1.2.3"); out != "" {
 		t.Fatal(out)
 	}
 	dir := quickTemp(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	agenttest.Write(t, filepath.Join(dir, "resources", "mesh.yaml"), "{type: Mesh, name: default}\n---\n"+
-		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: api}}]}}\n")
+		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, "+
+		"tags: {kuma.io/service: api}}]}}\n")
 	d := launch(t, dir, func(c *exec.Cmd) {
 		c.Args = append([]string{nsenter, "--net=" + ns}, c.Args...)
 		c.Path = nsenter
@@ -59,16 +62,19 @@ func TestInterceptionByTheAgent(t *testing.T) {
 	if out := inside("getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, "240.") {
 		t.Errorf("getent: %s", out)
 	}
-	if _, out, _ := d.nearside("", "check"); !strings.Contains(out, "ok   interception: 1 redirection is kept alive") || !strings.Contains(out, "ok   capabilities: 1 redirection") {
+	if _, out, _ := d.nearside("", "check"); !strings.Contains(out, "ok   interception: 1 redirection is kept alive") ||
+		!strings.Contains(out, "ok   capabilities: 1 redirection") {
 		t.Errorf("check: %s", out)
 	}
-	if out, err := exec.Command("curl", "-sS", "--unix-socket", d.socket(), "http://agent/metrics").Output(); err != nil || !strings.Contains(string(out), `nearside_dns_interceptions{state="active"} 1`) {
+	if out, err := exec.Command("curl", "-sS", "--unix-socket", d.socket(), "http://agent/metrics").Output(); err != nil ||
+		!strings.Contains(string(out), `nearside_dns_interceptions{state="active"} 1`) {
 		t.Errorf("metrics: %v", err)
 	}
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("the agent ended with %d", code)
 	}
-	for late := time.Now().Add(patience); strings.Contains(inside("nft", "list", "set", "inet", "nearside", "live"), "elements"); {
+	for late := time.Now().Add(patience); strings.Contains(inside("nft", "list", "set", "inet", "nearside", "live"),
+		"elements"); {
 		if time.Now().After(late) { // somebody holds the sockets for the next agent
 			t.Fatal("the redirection outlives an agent that was stopped")
 		}

@@ -128,7 +128,8 @@ func (a *app) printReports(l *reports) error {
 		if r.Spec != nil {
 			what = r.Spec.String()
 		}
-		t.row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries), fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), what)
+		t.row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries),
+			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), what)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -159,11 +160,15 @@ func checkInterception(t *selfTest, socket string, pid int) {
 	missing, err := intercept.Missing(pid, need...)
 	switch {
 	case err != nil:
-		t.add(checkWarn, "capabilities", "run nearside check on the host of the agent", "the rights of the agent, process %d, cannot be read: %v", pid, err)
+		t.add(checkWarn, "capabilities", "run nearside check on the host of the agent",
+			"the rights of the agent, process %d, cannot be read: %v", pid, err)
 	case len(missing) > 0:
-		t.add(checkFail, "capabilities", "give it to the agent (systemd: AmbientCapabilities; in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
-			"%s installed and not at work: the agent lacks the capability %s", counted(len(records), "redirection"), strings.Join(texts(missing), " and "))
+		t.add(checkFail, "capabilities", "give it to the agent (systemd: AmbientCapabilities; "+
+			"in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
+			"%s installed and not at work: the agent lacks the capability %s", counted(len(records), "redirection"),
+			strings.Join(texts(missing), " and "))
 	default:
-		t.add(checkOK, "capabilities", "", "%s installed, and the agent may keep them alive; nearside intercept status says whether they work", counted(len(records), "redirection"))
+		t.add(checkOK, "capabilities", "", "%s installed, and the agent may keep them alive; "+
+			"nearside intercept status says whether they work", counted(len(records), "redirection"))
 	}
 }

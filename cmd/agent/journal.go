@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// toJournal reports whether a file is the stream to systemd's journal that JOURNAL_STREAM names by device and inode (systemd.exec(5)).
+// toJournal reports whether a file is the stream to systemd's journal that JOURNAL_STREAM names by
+// device and inode (systemd.exec(5)).
 func toJournal(stream string, f *os.File) bool {
 	var dev, ino uint64
 	if n, err := fmt.Sscanf(stream, "%d:%d", &dev, &ino); n != 2 || err != nil {
@@ -25,8 +26,8 @@ func toJournal(stream string, f *os.File) bool {
 	return ok && uint64(sys.Dev) == dev && sys.Ino == ino
 }
 
-// journalHandler writes lines with the priority in front that the journal takes from there ("<3>", sd-daemon(3)), and without the time,
-// which the journal has itself.
+// journalHandler writes lines with the priority in front that the journal takes from there ("<3>",
+// sd-daemon(3)), and without the time, which the journal has itself.
 type journalHandler struct {
 	inner slog.Handler // writes into line
 	out   *journalOut

@@ -15,11 +15,13 @@ import (
 	"time"
 )
 
-// TestJournal: an agent whose log goes to the journal writes the priority of each line and no time; any other is as it was.
+// TestJournal: an agent whose log goes to the journal writes the priority of each line and no time;
+// any other is as it was.
 func TestJournal(t *testing.T) {
 	var b bytes.Buffer
 	for _, c := range []struct{ format, want string }{
-		{"text", "<7>level=DEBUG msg=a x.k=1\n<6>level=INFO msg=a x.k=1\n<4>level=WARN msg=a x.k=1\n<3>level=ERROR msg=a x.k=1\n"},
+		{"text",
+			"<7>level=DEBUG msg=a x.k=1\n<6>level=INFO msg=a x.k=1\n<4>level=WARN msg=a x.k=1\n<3>level=ERROR msg=a x.k=1\n"},
 		{"json", `<7>{"level":"DEBUG","msg":"a","x":{"k":1}}` + "\n" + `<6>{"level":"INFO","msg":"a","x":{"k":1}}` + "\n" +
 			`<4>{"level":"WARN","msg":"a","x":{"k":1}}` + "\n" + `<3>{"level":"ERROR","msg":"a","x":{"k":1}}` + "\n"},
 	} {
@@ -43,7 +45,8 @@ func TestJournal(t *testing.T) {
 	}
 	sys := st.Sys().(*syscall.Stat_t)
 	for stream, want := range map[string]bool{
-		fmt.Sprintf("%d:%d", sys.Dev, sys.Ino): true, fmt.Sprintf("%d:%d", sys.Dev, sys.Ino+1): false, "": false, "1": false, "a:b": false, "-1:2": false,
+		fmt.Sprintf("%d:%d", sys.Dev, sys.Ino): true, fmt.Sprintf("%d:%d", sys.Dev, sys.Ino+1): false, "": false, "1": false,
+		"a:b": false, "-1:2": false,
 	} {
 		if got := toJournal(stream, f); got != want {
 			t.Errorf("JOURNAL_STREAM=%q: %v", stream, got)
@@ -51,8 +54,9 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestSocketActivation starts an agent with sockets that another process has opened, as systemd does, and ends it: clients that connect while
-// no agent runs are served by the next one, and the sockets stay.
+// TestSocketActivation starts an agent with sockets that another process has opened, as systemd
+// does, and ends it: clients that connect while no agent runs are served by the next one, and the
+// sockets stay.
 func TestSocketActivation(t *testing.T) {
 	dir := quickTemp(t)
 	if err := os.Mkdir(dir+"/run", 0o750); err != nil {
@@ -64,7 +68,9 @@ func TestSocketActivation(t *testing.T) {
 	}
 	defer tcp.Close()
 	var files []*os.File
-	for _, l := range []net.Listener{listenAt(t, dir+"/run/nearside.sock"), listenAt(t, dir+"/run/xds.sock"), listenAt(t, dir+"/run/unused.sock"), tcp} {
+	for _, l := range []net.Listener{
+		listenAt(t, dir+"/run/nearside.sock"), listenAt(t, dir+"/run/xds.sock"), listenAt(t, dir+"/run/unused.sock"), tcp,
+	} {
 		f, err := l.(interface{ File() (*os.File, error) }).File()
 		if err != nil {
 			t.Fatal(err)

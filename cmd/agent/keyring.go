@@ -20,11 +20,13 @@ the agent's user; a running agent takes a change over within some seconds. Keys 
 
 To change the key of a pool, add the new one on all nodes, use it on all nodes, and then remove the old one on all nodes. Wait between the
 steps until nearside members shows all as alive.`,
-		Example: "  nearside keyring generate > new.key\n  nearside keyring add < new.key\n  nearside keyring use 5c2f1e9ab0d34871\n  nearside keyring remove 9d1b7c60f2e85a34",
-		Args:    group,
-		RunE:    help,
+		Example: "  nearside keyring generate > new.key\n  nearside keyring add < new.key\n" +
+			"  nearside keyring use 5c2f1e9ab0d34871\n  nearside keyring remove 9d1b7c60f2e85a34",
+		Args: group,
+		RunE: help,
 	}
-	cmd.AddCommand(a.keyringGenerateCommand(), a.keyringListCommand(), a.keyringAddCommand(), a.keyringUseCommand(), a.keyringRemoveCommand())
+	cmd.AddCommand(a.keyringGenerateCommand(), a.keyringListCommand(), a.keyringAddCommand(), a.keyringUseCommand(),
+		a.keyringRemoveCommand())
 	return cmd
 }
 
@@ -35,16 +37,18 @@ func (c *configFlags) keyring(a *app) (keyring.File, error) {
 		return keyring.File{}, err
 	}
 	if cfg.Gossip.KeyringFile == "" {
-		return keyring.File{}, &hintedError{errors.New("gossip.keyringFile is empty"), "set it in the agent's config, or with --set gossip.keyringFile=FILE"}
+		return keyring.File{}, &hintedError{errors.New("gossip.keyringFile is empty"),
+			"set it in the agent's config, or with --set gossip.keyringFile=FILE"}
 	}
 	return keyring.Open(cfg.Gossip.KeyringFile), nil
 }
 
 func (a *app) keyringGenerateCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "generate",
-		Short:   "Print a new key",
-		Long:    "Prints a new key of 32 bytes, in base64. Who has it is a member of the pool, and may change everything: keep it as a secret.",
+		Use:   "generate",
+		Short: "Print a new key",
+		Long: "Prints a new key of 32 bytes, in base64. Who has it is a member of the pool, " +
+			"and may change everything: keep it as a secret.",
 		Example: "  (umask 077; nearside keyring generate > new.key)",
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
@@ -100,9 +104,10 @@ on each of them.`,
 func (a *app) keyringAddCommand() *cobra.Command {
 	var conf configFlags
 	cmd := &cobra.Command{
-		Use:     "add < FILE",
-		Short:   "Add a key that is read from the standard input",
-		Long:    "Adds a key behind the others: it decrypts from then on, and encrypts once it is used. It is read from the standard input, since others see arguments. A keyring that does not exist is made.",
+		Use:   "add < FILE",
+		Short: "Add a key that is read from the standard input",
+		Long: "Adds a key behind the others: it decrypts from then on, and encrypts once it is used. " +
+			"It is read from the standard input, since others see arguments. A keyring that does not exist is made.",
 		Example: "  nearside keyring generate | nearside keyring add\n  nearside keyring add < new.key",
 		Args:    args(0, 0, "no arguments: the key is read from the standard input"),
 	}
@@ -128,15 +133,18 @@ func (a *app) keyringAddCommand() *cobra.Command {
 
 func (a *app) keyringUseCommand() *cobra.Command {
 	return a.keyringChange("use FINGERPRINT", "Let a key encrypt",
-		"Lets a key encrypt what this node sends. All members must have it by then, or they do not understand this node.", "  nearside keyring use 5c2f1e9ab0d34871", "used", keyring.File.Use)
+		"Lets a key encrypt what this node sends. All members must have it by then, or they do not understand this node.",
+		"  nearside keyring use 5c2f1e9ab0d34871", "used", keyring.File.Use)
 }
 
 func (a *app) keyringRemoveCommand() *cobra.Command {
 	return a.keyringChange("remove FINGERPRINT", "Remove a key",
-		"Removes a key. No member may encrypt with it by then, or this node does not understand it. The key that encrypts here is not removed.", "  nearside keyring remove 9d1b7c60f2e85a34", "removed", keyring.File.Remove)
+		"Removes a key. No member may encrypt with it by then, or this node does not understand it. The key that encrypts "+
+			"here is not removed.", "  nearside keyring remove 9d1b7c60f2e85a34", "removed", keyring.File.Remove)
 }
 
-func (a *app) keyringChange(use, short, long, example, done string, change func(keyring.File, string) error) *cobra.Command {
+func (a *app) keyringChange(use, short, long, example, done string,
+	change func(keyring.File, string) error) *cobra.Command {
 	var conf configFlags
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args(1, 1, "FINGERPRINT")}
 	conf.add(cmd)

@@ -17,9 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
-// TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares what they print. An example is a block
-// whose first line names its file. The blocks of docs/cli.md that begin with bin/nearside are run with the same files. UPDATE_GOLDEN=1
-// writes the pages anew.
+// TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares
+// what they print. An example is a block whose first line names its file. The blocks of docs/cli.md
+// that begin with bin/nearside are run with the same files. UPDATE_GOLDEN=1 writes the pages anew.
 func TestKindPages(t *testing.T) {
 	top, err := filepath.Abs("../..")
 	if err != nil {
@@ -57,11 +57,13 @@ func TestKindPages(t *testing.T) {
 				return block
 			}
 			out := "```console\n"
-			for _, part := range strings.Split("\n"+strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```"), "\n$ ")[1:] {
+			for _, part := range strings.Split("\n"+strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```"),
+				"\n$ ")[1:] {
 				line, want, _ := strings.Cut(part, "\n")
 				commands++
 				_, got := offlineCommand(t, line)
-				if d := cmp.Diff(strings.TrimSuffix(want, "\n"), strings.TrimSuffix(got, "\n")); d != "" && os.Getenv("UPDATE_GOLDEN") == "" {
+				if d := cmp.Diff(strings.TrimSuffix(want, "\n"), strings.TrimSuffix(got, "\n")); d != "" &&
+					os.Getenv("UPDATE_GOLDEN") == "" {
 					t.Errorf("%s: $ %s (-shown +now):\n%s", filepath.Base(page), line, d)
 				}
 				out += "$ " + line + "\n" + got
@@ -82,8 +84,8 @@ func TestKindPages(t *testing.T) {
 // example is a block whose first line is a comment with the name of its file.
 var example = regexp.MustCompile("(?s)```yaml\n# ([a-z]+\\.yaml)\n(.*?)```")
 
-// offlineCommand runs a command line, which may end with "| head -n N" or "| grep WORD", and returns all that it prints, that on
-// standard error first.
+// offlineCommand runs a command line, which may end with "| head -n N" or "| grep WORD", and
+// returns all that it prints, that on standard error first.
 func offlineCommand(t *testing.T, line string) (code int, out string) {
 	t.Helper()
 	line, filter, _ := strings.Cut(strings.TrimPrefix(line, "bin/"), " | ")
@@ -107,7 +109,8 @@ func offlineCommand(t *testing.T, line string) (code int, out string) {
 	return code, out
 }
 
-// TestEachKindHasAPage: the index and the pages of docs/kinds are about the kinds that there are, each legacy one with what replaces it.
+// TestEachKindHasAPage: the index and the pages of docs/kinds are about the kinds that there are,
+// each legacy one with what replaces it.
 func TestEachKindHasAPage(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile("../../docs/kinds/" + name)
@@ -121,7 +124,8 @@ func TestEachKindHasAPage(t *testing.T) {
 	for _, k := range kinds.All() {
 		page := strings.ToLower(k.Kind) + ".md"
 		if k.Legacy {
-			if !strings.Contains(legacy, "\n## "+k.Kind+"\n") || !strings.Contains(legacy, fmt.Sprintf("\n| [%s](#%s) | [", k.Kind, strings.ToLower(k.Kind))) {
+			if !strings.Contains(legacy, "\n## "+k.Kind+"\n") ||
+				!strings.Contains(legacy, fmt.Sprintf("\n| [%s](#%s) | [", k.Kind, strings.ToLower(k.Kind))) {
 				t.Errorf("docs/kinds/legacy.md has no row and section for %s", k.Kind)
 			}
 			continue
@@ -138,7 +142,9 @@ func TestEachKindHasAPage(t *testing.T) {
 			t.Errorf("docs/kinds/README.md has no row %q", row)
 		}
 		text := read(page)
-		for _, part := range []string{"# " + k.Kind + "\n", "\n**When.** ", "\n## Example\n", "\n## What changes in Envoy\n", "\n## Pitfalls\n"} {
+		for _, part := range []string{
+			"# " + k.Kind + "\n", "\n**When.** ", "\n## Example\n", "\n## What changes in Envoy\n", "\n## Pitfalls\n",
+		} {
 			if !strings.Contains(text, part) {
 				t.Errorf("docs/kinds/%s has no %q", page, strings.TrimSpace(part))
 			}
@@ -157,7 +163,8 @@ var (
 	envoyField = regexp.MustCompile("`([A-Z][A-Za-z0-9]+)\\.([a-z0-9_]+)`")
 )
 
-// TestKindPagesNameFieldsOfEnvoy: each field that the tables of docs/kinds name is one of Envoy's API.
+// TestKindPagesNameFieldsOfEnvoy: each field that the tables of docs/kinds name is one of Envoy's
+// API.
 func TestKindPagesNameFieldsOfEnvoy(t *testing.T) {
 	fields := map[string]bool{}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {

@@ -16,19 +16,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkKumactl measures, on an agent with 1,000 dataplanes, the requests that a kumactl makes for a command, in their order, by a
-// client that begins with a new connection and decodes the answers, beside the command of nearside that shows the same. The unit "times"
-// is the former by the latter. The start of a process is in neither.
+// BenchmarkKumactl measures, on an agent with 1,000 dataplanes, the requests that a kumactl makes
+// for a command, in their order, by a client that begins with a new connection and decodes the
+// answers, beside the command of nearside that shows the same. The unit "times" is the former by
+// the latter. The start of a process is in neither.
 func BenchmarkKumactl(b *testing.B) {
 	var docs strings.Builder
-	docs.WriteString("type: Mesh\nname: default\n---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 7s}}]}\n")
+	docs.WriteString("type: Mesh\nname: default\n---\ntype: MeshTimeout\nmesh: default\nname: slow\n" +
+		"spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 7s}}]}\n")
 	for i := range 1000 {
-		fmt.Fprintf(&docs, "---\ntype: Dataplane\nmesh: default\nname: dp-%d\nnetworking:\n  address: 10.0.%d.%d\n  inbound: [{port: 8080, tags: {kuma.io/service: svc-%d, kuma.io/protocol: http}}]\n", i, i/250, i%250+1, i%100)
-		docs.WriteString("  outbound: [{port: 20001, tags: {kuma.io/service: svc-1}}, {port: 20002, tags: {kuma.io/service: svc-2}}]\n")
+		fmt.Fprintf(&docs, "---\ntype: Dataplane\nmesh: default\nname: dp-%d\nnetworking:\n  address: 10.0.%d.%d\n"+
+			"  inbound: [{port: 8080, tags: {kuma.io/service: svc-%d, kuma.io/protocol: http}}]\n", i, i/250, i%250+1, i%100)
+		docs.WriteString("  outbound: [{port: 20001, tags: {kuma.io/service: svc-1}}, {port: 20002, " +
+			"tags: {kuma.io/service: svc-2}}]\n")
 	}
 	r := agenttest.Up(b, agenttest.ShortDir(b), agent.Deps{})
 	agenttest.Apply(b, r.Agent, docs.String())
-	if _, err := r.Api().Wait(b.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "25s"}); err != nil {
+	if _, err := r.Api().Wait(b.Context(),
+		client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "25s"}); err != nil {
 		b.Fatal(err)
 	}
 	ask := func(b *testing.B, paths ...string) {
@@ -63,7 +68,8 @@ func BenchmarkKumactl(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			native := func() {
 				var out, errs bytes.Buffer
-				if code := Main(append(strings.Fields(c.native), "--socket", r.Addrs().API), nil, &out, &errs, nil); code != exitOK {
+				if code := Main(append(strings.Fields(c.native), "--socket", r.Addrs().API), nil, &out, &errs,
+					nil); code != exitOK {
 					b.Fatalf("%s: exit code %d: %s", c.native, code, errs.String())
 				}
 			}

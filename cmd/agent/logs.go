@@ -143,7 +143,8 @@ func (f *logsFlags) filter() (*logread.Filter, error) {
 			return nil, usagef("--file %q is not the path of a file", path)
 		}
 		if strings.HasSuffix(path, ".gz") {
-			return nil, usagef("--file %s is a compressed file; name the file that it was rotated from, with which it is read", path)
+			return nil, usagef("--file %s is a compressed file; name the file that it was rotated from, with which it is read",
+				path)
 		}
 		if f.files[i], err = filepath.Abs(path); err != nil {
 			return nil, err
@@ -158,8 +159,10 @@ const (
 	flushWait = 2 * time.Second
 )
 
-// find asks the agent which files to read, and, where the filter needs them, for the formats of their lines.
-func (f *logsFlags) find(ctx context.Context, a *app, filter *logread.Filter) ([]string, map[string]*logread.Formats, error) {
+// find asks the agent which files to read, and, where the filter needs them, for the formats of
+// their lines.
+func (f *logsFlags) find(ctx context.Context, a *app,
+	filter *logread.Filter) ([]string, map[string]*logread.Formats, error) {
 	if f.what == logDNS {
 		paths, err := f.findDNS(ctx, a)
 		return paths, nil, err
@@ -175,7 +178,8 @@ func (f *logsFlags) find(ctx context.Context, a *app, filter *logread.Filter) ([
 	if f.what == logAudit {
 		if got.AuditFile == "" {
 			return nil, nil, &exitError{err: &hintedError{errors.New("the audit log is for who may inspect everything"),
-				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"}, code: exitPermission}
+				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"},
+				code: exitPermission}
 		}
 		return []string{got.AuditFile}, nil, nil
 	}
@@ -226,7 +230,8 @@ func (f *logsFlags) find(ctx context.Context, a *app, filter *logread.Filter) ([
 			of = " of mesh " + f.mesh
 		}
 		return nil, nil, &hintedError{fmt.Errorf("there are no access logs%s in files of this agent", of),
-			"file backends of MeshAccessLog with rotation are written by the agent; --file PATH reads one that Envoy writes itself"}
+			"file backends of MeshAccessLog with rotation are written by the agent; " +
+				"--file PATH reads one that Envoy writes itself"}
 	}
 	if f.dataplane != "" {
 		for _, path := range paths {
@@ -257,15 +262,17 @@ func (f *logsFlags) flush(ctx context.Context, a *app, streams []*client.LogStre
 	}
 }
 
-// read shows the lines of files. Of several that cannot be read, one that may not be decides on the exit code.
-func (f *logsFlags) read(ctx context.Context, a *app, paths []string, formats map[string]*logread.Formats, filter *logread.Filter) error {
+// read shows the lines of files. Of several that cannot be read, one that may not be decides on the
+// exit code.
+func (f *logsFlags) read(ctx context.Context, a *app, paths []string, formats map[string]*logread.Formats,
+	filter *logread.Filter) error {
 	var failed error
 	if formats == nil {
 		formats = map[string]*logread.Formats{}
 	}
 	err := logread.Read(ctx, logread.Options{
-		Paths: paths, Follow: f.follow, More: f.more(ctx, a, slices.Clone(paths), formats, filter), Filter: *filter, Formats: formats,
-		JSON: *f.format == "json", Escape: toTerminal(a.stdout), Out: verbatim(a.stdout),
+		Paths: paths, Follow: f.follow, More: f.more(ctx, a, slices.Clone(paths), formats, filter), Filter: *filter,
+		Formats: formats, JSON: *f.format == "json", Escape: toTerminal(a.stdout), Out: verbatim(a.stdout),
 		Note: func(text string) { printLine(a.stderr, text) },
 		Failed: func(path string, err error) {
 			err = unreadable(path, err, f.what)
@@ -298,11 +305,14 @@ func unreadable(path string, err error, what string) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return &exitError{err: &hintedError{fmt.Errorf("%s: permission denied", path),
-			"run the command as root, or become a member of the group that may read the file" + groupOf(path) + " and log in again"}, code: exitPermission}
+			"run the command as root, or become a member of the group that may read the file" + groupOf(path) +
+				" and log in again"}, code: exitPermission}
 	case errors.Is(err, fs.ErrNotExist) && what == logAudit:
-		return &hintedError{fmt.Errorf("%s: there is no such file", path), "an agent whose auditLog.profile is None writes no audit log; nearside status says more"}
+		return &hintedError{fmt.Errorf("%s: there is no such file", path),
+			"an agent whose auditLog.profile is None writes no audit log; nearside status says more"}
 	case errors.Is(err, fs.ErrNotExist) && what == logDNS:
-		return &hintedError{fmt.Errorf("%s: there is no such file", path), "queries are logged where dns.queryLog.sample is above 0, and the first one makes the file"}
+		return &hintedError{fmt.Errorf("%s: there is no such file", path),
+			"queries are logged where dns.queryLog.sample is above 0, and the first one makes the file"}
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: there is no such file", path)
 	}

@@ -18,10 +18,12 @@ func (f *logsFlags) wants(s *client.LogStream) bool {
 // needsFormats reports whether a filter asks for what only the format of a line can tell.
 func needsFormats(filter *logread.Filter) bool { return filter.Codes != nil || !filter.Since.IsZero() }
 
-// more returns a function that asks the agent which files there are now, for logs that are followed: policies and proxies come and go. An agent
-// that does not answer has no more for the time being. The formats of files that are new are added where the filter needs them. It is nil
+// more returns a function that asks the agent which files there are now, for logs that are
+// followed: policies and proxies come and go. An agent that does not answer has no more for the
+// time being. The formats of files that are new are added where the filter needs them. It is nil
 // where no file can come.
-func (f *logsFlags) more(ctx context.Context, a *app, known []string, formats map[string]*logread.Formats, filter *logread.Filter) func() []string {
+func (f *logsFlags) more(ctx context.Context, a *app, known []string, formats map[string]*logread.Formats,
+	filter *logread.Filter) func() []string {
 	if !f.follow || len(f.files) > 0 || f.what != logAccess {
 		return nil
 	}

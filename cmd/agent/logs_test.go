@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestLogsKnowTheDefaultFormat writes lines of the format that a config has where a policy names none: their status and time can be told.
+// TestLogsKnowTheDefaultFormat writes lines of the format that a config has where a policy names
+// none: their status and time can be told.
 func TestLogsKnowTheDefaultFormat(t *testing.T) {
 	dir := t.TempDir()
 	agenttest.Write(t, dir+"/r.yaml", `type: Mesh
@@ -49,8 +50,10 @@ spec:
 	}
 	var format string
 	agenttest.Do(t, json.Unmarshal([]byte(found[1]), &format))
-	values := map[string]string{"START_TIME": "2026-11-23T10:00:00.000Z", "REQ(:METHOD)": "GET", "PROTOCOL": "HTTP/2", "RESPONSE_CODE": "418", "RESPONSE_FLAGS": "URX,UF",
-		"BYTES_RECEIVED": "0", "BYTES_SENT": "12", "DURATION": "3", "RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)": "-", "UPSTREAM_HOST": "[2001:db8::1]:80"}
+	values := map[string]string{"START_TIME": "2026-11-23T10:00:00.000Z", "REQ(:METHOD)": "GET", "PROTOCOL": "HTTP/2",
+		"RESPONSE_CODE": "418", "RESPONSE_FLAGS": "URX,UF",
+		"BYTES_RECEIVED": "0", "BYTES_SENT": "12", "DURATION": "3", "RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)": "-",
+		"UPSTREAM_HOST": "[2001:db8::1]:80"}
 	line := regexp.MustCompile(`%([^%]+)%`).ReplaceAllStringFunc(strings.TrimSuffix(format, "\n"), func(op string) string {
 		if v, ok := values[strings.Trim(op, "%")]; ok {
 			return v
@@ -72,9 +75,13 @@ func TestUnreadableLogs(t *testing.T) {
 		code int
 		want []string
 	}{
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrPermission}, logAccess, exitPermission, []string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or become a member of the group"}},
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAudit, exitFailed, []string{"error: /x/a.log: there is no such file\n", "hint: an agent whose auditLog.profile is None writes no audit log"}},
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAccess, exitFailed, []string{"error: /x/a.log: there is no such file\n"}},
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrPermission}, logAccess, exitPermission,
+			[]string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or become a member of the group"}},
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAudit, exitFailed, []string{
+			"error: /x/a.log: there is no such file\n", "hint: an agent whose auditLog.profile is None writes no audit log",
+		}},
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAccess, exitFailed,
+			[]string{"error: /x/a.log: there is no such file\n"}},
 		{errors.New("it is no file"), logAccess, exitFailed, []string{"error: /x/a.log: it is no file\n"}},
 	} {
 		err := unreadable("/x/a.log", c.err, c.what)

@@ -13,8 +13,8 @@ import (
 // formatsMost bounds how many proxies are asked for the formats of their logs.
 const formatsMost = 64
 
-// logFormats asks for the configs of the proxies whose lines are in some files, and returns the formats of these by path. What cannot
-// be had is said, and costs nothing but that.
+// logFormats asks for the configs of the proxies whose lines are in some files, and returns the
+// formats of these by path. What cannot be had is said, and costs nothing but that.
 func logFormats(ctx context.Context, a *app, streams []client.LogStream, paths []string) map[string]*logread.Formats {
 	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
 	for i := range streams {

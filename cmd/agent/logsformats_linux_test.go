@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// TestLogsKnowTheFormatsInForce reads lines of a format of its own that a real Envoy has written: status and time are told by it, and a
-// client that writes like it moves nothing.
+// TestLogsKnowTheFormatsInForce reads lines of a format of its own that a real Envoy has written:
+// status and time are told by it, and a client that writes like it moves nothing.
 func TestLogsKnowTheFormatsInForce(t *testing.T) {
 	w := newLogging(t)
-	w.log("{type: File, file: {path: " + w.dir + "/logs/web.log, rotation: {maxFiles: 0}, format: {type: Plain, plain: 'begin|%REQ(X-SEQ)%|at %START_TIME% answered %RESPONSE_CODE%'}}}")
+	w.log("{type: File, file: {path: " + w.dir + "/logs/web.log, rotation: {maxFiles: 0}, format: {type: Plain, " +
+		"plain: 'begin|%REQ(X-SEQ)%|at %START_TIME% answered %RESPONSE_CODE%'}}}")
 	w.start()
 	w.startEnvoy()
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
@@ -20,14 +21,21 @@ func TestLogsKnowTheFormatsInForce(t *testing.T) {
 		b, err := os.ReadFile(w.dir + "/logs/web.log")
 		return err == nil && strings.Count(string(b), "\n") == 3
 	})
-	for args, want := range map[string]int{"--status 200": 3, "--status 5xx": 0, "--since 1h": 3, "--since 2100-01-01T00:00:00Z": 0, "--status 200 --since 1h --dataplane web": 3} {
+	for args, want := range map[string]int{
+		"--status 200":                 3,
+		"--status 5xx":                 0,
+		"--since 1h":                   3,
+		"--since 2100-01-01T00:00:00Z": 0,
+		"--status 200 --since 1h --dataplane web": 3,
+	} {
 		out, errs := output(t, w.dir+"/run/nearside.sock", exitOK, append([]string{"logs"}, strings.Fields(args)...)...)
 		if n := strings.Count(out, "\n"); n != want || errs != "" {
 			t.Errorf("%s: %d lines, want %d: %s%s", args, n, want, out, errs)
 		}
 	}
 	// Without the agent nothing is known of the format.
-	if out, errs := output(t, "", exitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" || !strings.Contains(errs, fmt.Sprintf("status cannot be told: %d", 3)) {
+	if out, errs := output(t, "", exitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" ||
+		!strings.Contains(errs, fmt.Sprintf("status cannot be told: %d", 3)) {
 		t.Errorf("%s%s", out, errs)
 	}
 }

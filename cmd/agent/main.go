@@ -1,8 +1,9 @@
 // Command agent is nearside: the node-local agent and its command line in one binary.
 //
-// It reads flags, prints results and sets the exit code; what it does is in agent and agent/serve/client. Data goes to
-// standard output, everything else to standard error. The documents of -o json are those of the HTTP API: fields are
-// added to them, never renamed or removed.
+// It reads flags, prints results and sets the exit code; what it does is in agent and
+// agent/serve/client. Data goes to standard output, everything else to standard error. The
+// documents of -o json are those of the HTTP API: fields are added to them, never renamed or
+// removed.
 package main
 
 import (
@@ -10,7 +11,8 @@ import (
 	"runtime/debug"
 )
 
-// commandGC is how much garbage a command may have, in percent of what is in use. It ends soon; "run" keeps to gcPercent.
+// commandGC is how much garbage a command may have, in percent of what is in use. It ends soon;
+// "run" keeps to gcPercent.
 const commandGC = 300
 
 func main() {

@@ -29,7 +29,8 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 			return err
 		}
 		if len(got.Items) == 0 {
-			return &exitError{err: &hintedError{fmt.Errorf("this agent stands alone"), "set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"}, code: exitFailed}
+			return &exitError{err: &hintedError{fmt.Errorf("this agent stands alone"),
+				"set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"}, code: exitFailed}
 		}
 		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")
 		for i := range got.Items {
@@ -48,7 +49,8 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 			if m.AgentLost {
 				state += " (its dataplanes answer)"
 			}
-			t.row(name, state, m.Zone, m.Version, m.Address, m.Revision, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
+			t.row(name, state, m.Zone, m.Version, m.Address, m.Revision, sync,
+				time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
 		}
 		return t.Flush()
 	}

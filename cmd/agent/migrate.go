@@ -51,7 +51,8 @@ NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
 	m.files.add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
 	fl.StringSliceVar(&m.types, "type", nil, "legacy TYPE to migrate; repeatable; default all")
-	fl.StringSliceVar(&m.dataplanes, "dataplane", nil, "dataplane whose config is compared; repeatable; default all of the mesh")
+	fl.StringSliceVar(&m.dataplanes, "dataplane", nil,
+		"dataplane whose config is compared; repeatable; default all of the mesh")
 	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
 	a.completeDataplanes(cmd, "dataplane")
@@ -144,7 +145,8 @@ func (a *app) stored(ctx context.Context) (*offline.Offline, string, error) {
 				if err != nil {
 					return nil, "", err
 				}
-				return nil, "", fmt.Errorf("%s/%s holds a secret, which the agent does not show; migrate the files that it came from, with -f", k.Kind, d.Name)
+				return nil, "", fmt.Errorf("%s/%s holds a secret, which the agent does not show; "+
+					"migrate the files that it came from, with -f", k.Kind, d.Name)
 			}
 			text.Data = append(append(text.Data, it.Resource...), "\n---\n"...)
 		}
@@ -157,8 +159,8 @@ func (a *app) stored(ctx context.Context) (*offline.Offline, string, error) {
 	return o, index.Zone, nil
 }
 
-// writePolicies writes each policy into a file of its own. Nothing is written when a file is there that holds something
-// else, unless --force says so.
+// writePolicies writes each policy into a file of its own. Nothing is written when a file is there
+// that holds something else, unless --force says so.
 func (a *app) writePolicies(m *migration, out *offline.Migration, format string) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return fmt.Errorf("--write: %w", err)
@@ -184,7 +186,8 @@ func (a *app) writePolicies(m *migration, out *offline.Migration, format string)
 		files[name] = b.Bytes()
 	}
 	if len(taken) > 0 {
-		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another folder, or --force", taken[0], counted(len(taken), "file"))
+		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another "+
+			"folder, or --force", taken[0], counted(len(taken), "file"))
 	}
 	for _, name := range names {
 		if err := renameio.WriteFile(name, files[name], 0o644, renameio.WithTempDir(m.dir)); err != nil {
@@ -219,8 +222,10 @@ func (a *app) migrationText(m *offline.Migration) {
 	for _, warning := range m.Warnings {
 		printf(w, "warning: %s\n", warning)
 	}
-	changesText(w, "when the new policies are live", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
-	changesText(w, "when the legacy policies are deleted after that", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
+	changesText(w, "when the new policies are live",
+		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
+	changesText(w, "when the legacy policies are deleted after that",
+		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
 }
 
 // A report for people lists the changes of so many dataplanes, and so many of each reason.
@@ -230,7 +235,8 @@ const (
 )
 
 // changesText lists what changes on dataplanes at one step: by reason, and first what has none.
-func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of func(*offline.MigratedProxy) []offline.MigrationChange) {
+func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
+	of func(*offline.MigratedProxy) []offline.MigrationChange) {
 	var same []string
 	changed := 0
 	for i := range proxies {

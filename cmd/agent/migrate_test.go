@@ -12,8 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMigrationGuide runs the commands of docs/migration.md against an agent without resources, and compares what they
-// print with what the guide shows, but for ages and users. UPDATE_GOLDEN=1 writes the guide anew.
+// TestMigrationGuide runs the commands of docs/migration.md against an agent without resources, and
+// compares what they print with what the guide shows, but for ages and users. UPDATE_GOLDEN=1
+// writes the guide anew.
 func TestMigrationGuide(t *testing.T) {
 	const top, guide = "../..", "../../docs/migration.md"
 	text, err := os.ReadFile(guide)
@@ -25,7 +26,8 @@ func TestMigrationGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.CopyFS(filepath.Join(dir, "examples/migration"), os.DirFS(filepath.Join(top, "examples/migration"))); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "examples/migration"),
+		os.DirFS(filepath.Join(top, "examples/migration"))); err != nil {
 		t.Fatal(err)
 	}
 	config, err := os.ReadFile(filepath.Join(top, "examples/quickstart/agent.yaml"))
@@ -43,14 +45,16 @@ func TestMigrationGuide(t *testing.T) {
 	runs := 0
 	changed := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 		var out strings.Builder
-		for _, part := range strings.Split("\n"+strings.TrimPrefix(strings.TrimSuffix(block, "```"), "```console\n"), "\n$ ")[1:] {
+		for _, part := range strings.Split("\n"+strings.TrimPrefix(strings.TrimSuffix(block, "```"), "```console\n"),
+			"\n$ ")[1:] {
 			line, want, _ := strings.Cut(part, "\n")
 			b, err := r.command(line).CombinedOutput()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
 			}
 			got := strings.TrimSuffix(string(b), "\n")
-			if diff := cmp.Diff(lasting(strings.TrimSuffix(want, "\n")), lasting(got)); diff != "" && os.Getenv("UPDATE_GOLDEN") == "" {
+			if diff := cmp.Diff(lasting(strings.TrimSuffix(want, "\n")), lasting(got)); diff != "" &&
+				os.Getenv("UPDATE_GOLDEN") == "" {
 				t.Errorf("$ %s (-guide +now):\n%s", line, diff)
 			}
 			out.WriteString("$ " + line + "\n")

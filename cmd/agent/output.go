@@ -38,8 +38,9 @@ func (c *choice) check() error {
 	return nil
 }
 
-// outputFormats are those that every command with -o takes, beside those of its own. Where a command has no table or no wide one, these are
-// what it prints for people, and "text" is another name for that.
+// outputFormats are those that every command with -o takes, beside those of its own. Where a
+// command has no table or no wide one, these are what it prints for people, and "text" is another
+// name for that.
 var outputFormats = []string{"table", "wide", "json", "yaml"}
 
 // jsonPath is how the format begins that is a template; see [jsonpath.Template].
@@ -51,8 +52,8 @@ type outputValue struct {
 	first string // what people get
 }
 
-// outputFlag adds -o with the formats of a command, the first by default, and returns where the format will stand: one of these,
-// "json", "yaml" or a jsonpath.
+// outputFlag adds -o with the formats of a command, the first by default, and returns where the
+// format will stand: one of these, "json", "yaml" or a jsonpath.
 func outputFlag(cmd *cobra.Command, formats ...string) *string {
 	to := new(string)
 	o := &outputValue{choice{to, "-o", formats}, formats[0]}
@@ -64,7 +65,8 @@ func outputFlag(cmd *cobra.Command, formats ...string) *string {
 		}
 	}
 	cmd.Flags().VarP(o, "output", "o", "format: "+strings.Join(shown, ", ")+", "+jsonPath+"…")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(slices.Clone(shown), jsonPath), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(slices.Clone(shown), jsonPath),
+		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	return to
 }
 
@@ -123,8 +125,8 @@ func (a *app) printed(format string, v any) (bool, error) {
 	return false, nil
 }
 
-// show returns a function that prints an answer: as JSON or YAML, or in any other format by text. Where negative, which
-// may be nil, says so, the exit code is that of a negative result.
+// show returns a function that prints an answer: as JSON or YAML, or in any other format by text.
+// Where negative, which may be nil, says so, the exit code is that of a negative result.
 func show[T any](a *app, format string, text func(T) error, negative func(T) bool) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -196,8 +198,9 @@ func printYAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// block takes the style of JSON off a document. Texts that readers of YAML 1.1, such as those of Kubernetes, take for
-// booleans keep their quotes, and so do those that [textWriter] escapes: between quotes, its escapes are those of YAML.
+// block takes the style of JSON off a document. Texts that readers of YAML 1.1, such as those of
+// Kubernetes, take for booleans keep their quotes, and so do those that [textWriter] escapes:
+// between quotes, its escapes are those of YAML.
 func block(n *yaml.Node) {
 	n.Style = 0
 	switch strings.ToLower(n.Value) {

@@ -64,9 +64,11 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	f.files.add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
 	flags.StringVar(&f.options.Dataplane, "dataplane", "", "name of the dataplane whose proxy refused; required")
-	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log; repeatable (default: those of the proxy's config)")
+	flags.StringArrayVar(&f.logs, "log", nil,
+		"file with lines of the log; repeatable (default: those of the proxy's config)")
 	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("how many destinations to look at, 1 to %d", maxLimit))
-	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its hosts, at least 2, unless a name of a mesh is in it; 0 never does")
+	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its "+
+		"hosts, at least 2, unless a name of a mesh is in it; 0 never does")
 	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: after the first match)")
 	a.completeDataplanes(cmd, "dataplane")
 	f.format = outputFlag(cmd, "text", "json", "yaml")
@@ -181,14 +183,16 @@ func (a *app) readLog(c *refusals.Collector, path string, logs []*refusals.Log) 
 
 var errNoLog = errors.New("there is no such file here")
 
-// openLog opens a file. A FIFO would lose its lines to whoever reads them, and a device may have no end.
+// openLog opens a file. A FIFO would lose its lines to whoever reads them, and a device may have no
+// end.
 func openLog(path string) (*os.File, error) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, errNoLog
 	case err == nil && !st.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
+		return nil,
+			errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
 	}
 	return os.Open(path)
 }

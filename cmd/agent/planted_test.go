@@ -24,7 +24,8 @@ import (
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// planted is an agent with private keys at every place that takes one, and everything that anybody gets to see of it.
+// planted is an agent with private keys at every place that takes one, and everything that anybody
+// gets to see of it.
 type planted struct {
 	*daemon
 	leaks   secrettest.Leaks
@@ -100,7 +101,8 @@ func secretDocs(t *testing.T, leaks *secrettest.Leaks) map[string]string {
 			"tls":{"enabled":true,"verification":{"mode":"SkipAll","clientCert":{"inlineString":%s},"clientKey":{"inlineString":%s}}}}}`, cert2, key2),
 		"patch": fmt.Sprintf(`{"type":"MeshProxyPatch","mesh":"held","name":"patch","spec":{"targetRef":{"kind":"Mesh"},"default":{"appendModifications":[{"cluster":{"operation":"Add","value":%s}},
 			{"cluster":{"operation":"Patch","match":{"name":"patched"},"jsonPatches":[{"op":"replace","path":"/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey","value":{"inlineString":%s}},
-			{"op":"copy","from":"/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey/inlineString","path":"/altStatName"}]}}]}}}`, quoted([]byte(cluster)), key4),
+			{"op":"copy","from":"/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey/inlineString","path":"/altStatName"}]}}]}}}`,
+			quoted([]byte(cluster)), key4),
 	}
 }
 
@@ -112,7 +114,8 @@ func dataplaneIn(mesh, name string) string {
 // plant stores what the files do not hold.
 func (p *planted) plant() {
 	p.t.Helper()
-	docs := []string{p.docs["held"], `{"type":"Mesh","name":"built","mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"}]}}`,
+	docs := []string{p.docs["held"],
+		`{"type":"Mesh","name":"built","mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"}]}}`,
 		dataplaneIn("held", "web"), dataplaneIn("built", "web"), p.docs["outside"], p.docs["beyond"]}
 	if status, body := p.ask("POST", "/v1/apply", strings.Join(docs, "\n---\n")); status != 200 {
 		p.t.Fatalf("%d %s", status, body)
@@ -122,8 +125,8 @@ func (p *planted) plant() {
 	}
 }
 
-// serve takes the config of a proxy as an Envoy does, looks that its key is in its secret, and rejects what it got with a
-// message that quotes all of it.
+// serve takes the config of a proxy as an Envoy does, looks that its key is in its secret, and
+// rejects what it got with a message that quotes all of it.
 func (p *planted) serve(id string) {
 	p.t.Helper()
 	s := openStream(p.t, p.xds(), id)
@@ -134,7 +137,8 @@ func (p *planted) serve(id string) {
 	var quoted strings.Builder
 	for _, r := range resp.Resources {
 		text, _ := proto.Marshal(r)
-		// A password in the message of an Envoy looks like any other word of it; keys are known by their form.
+		// A password in the message of an Envoy looks like any other word of it; keys are known by their
+		// form.
 		quoted.Write(bytes.ReplaceAll(bytes.ToValidUTF8(text, []byte("?")), []byte("5ecre7-pa55word-0f-a-pa7ch"), nil))
 	}
 	reject := func(resp *discoveryv3.DeltaDiscoveryResponse, typeURL string) {
@@ -172,7 +176,8 @@ func (p *planted) serve(id string) {
 	})
 }
 
-// admin answers in the place of the admin socket of the Envoy that this process is, with keys wherever an Envoy has some.
+// admin answers in the place of the admin socket of the Envoy that this process is, with keys
+// wherever an Envoy has some.
 func (p *planted) admin(id string) {
 	p.t.Helper()
 	dir := filepath.Join(filepath.Dir(p.socket()), "envoy", strconv.Itoa(os.Geteuid()))
@@ -191,11 +196,16 @@ func (p *planted) admin(id string) {
 	const at = `{"@type": "type.googleapis.com/envoy.`
 	answers := map[string]string{
 		"/stats": "a: 1\n", "/clusters": "a::b\n", "/logging": "active loggers:\n  upstream: info\n",
-		"/config_dump": `{"configs": [` + at + `admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"cluster": ` + string(pem) + `}, "dynamic_resources": {"ads_config": {"grpc_services": [
+		"/config_dump": `{"configs": [` + at + `admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"cluster": ` +
+			string(pem) + `}, "dynamic_resources": {"ads_config": {"grpc_services": [
 			{"initial_metadata": [{"key": "authorization", "value": "Bearer a-bearer-token-that-nobody-may-see"}]}]}}}},
-			` + at + `admin.v3.SecretsConfigDump", "dynamic_active_secrets": [{"secret": ` + at + `extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": {"inline_string": ` + string(pem) + `}}}}]}]}`,
+			` + at + `admin.v3.SecretsConfigDump", "dynamic_active_secrets": [{"secret": ` + at +
+			`extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": {"inline_string": ` +
+			string(pem) + `}}}}]}]}`,
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, answers[r.URL.Path]) })}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, answers[r.URL.Path])
+	})}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = srv.Serve(l) }()
 	p.t.Cleanup(func() { _ = srv.Close(); <-ended })

@@ -46,7 +46,8 @@ The exit code is 1 where none has answered.`,
 			}
 		}
 		if reached == 0 {
-			return &exitError{err: &hintedError{fmt.Errorf("no member has answered"), "look at the network, gossip.cluster and the keys: nearside keyring list, on both nodes"}, code: exitFailed}
+			return &exitError{err: &hintedError{fmt.Errorf("no member has answered"),
+				"look at the network, gossip.cluster and the keys: nearside keyring list, on both nodes"}, code: exitFailed}
 		}
 		return nil
 	}
@@ -109,8 +110,9 @@ where a node that was away for more than a week has a resource that may have bee
 
 A node lists those that it had itself: ask on both sides of a cut. They are kept for seven days, and leave the list when the version is
 restored, or when somebody writes the resource who has seen both.`,
-		Example: "  nearside conflicts\n  nearside conflicts show 019aaf3c5a810000-1f2e3d4c\n  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run",
-		Args:    args(0, 0, "no arguments"),
+		Example: "  nearside conflicts\n  nearside conflicts show 019aaf3c5a810000-1f2e3d4c\n" +
+			"  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run",
+		Args: args(0, 0, "no arguments"),
 	}
 	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -171,16 +173,19 @@ func (a *app) conflictsShowCommand() *cobra.Command {
 func (a *app) conflictsRestoreCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:     "restore ID",
-		Short:   "Bring a version that lost into force",
-		Long:    "Writes a version that is not in force as the newest one, on all nodes. --dry-run shows what that would change on the proxies of this node.",
-		Example: "  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run\n  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c",
-		Args:    args(1, 1, "ID"),
+		Use:   "restore ID",
+		Short: "Bring a version that lost into force",
+		Long: "Writes a version that is not in force as the newest one, on all nodes. " +
+			"--dry-run shows what that would change on the proxies of this node.",
+		Example: "  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c --dry-run\n" +
+			"  nearside conflicts restore 019aaf3c5a810000-1f2e3d4c",
+		Args: args(1, 1, "ID"),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
 	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.written(*format, proxiesText)(a.client().RestoreConflict(cmd.Context(), client.RestoreConflict{ID: args[0], DryRun: dryRun}))
+		return a.written(*format,
+			proxiesText)(a.client().RestoreConflict(cmd.Context(), client.RestoreConflict{ID: args[0], DryRun: dryRun}))
 	}
 	return cmd
 }

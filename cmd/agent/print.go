@@ -12,12 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// layout is text of several lines that a command has made itself. What [printf] gets otherwise is a value of one line.
+// layout is text of several lines that a command has made itself. What [printf] gets otherwise is a
+// value of one line.
 type layout string
 
-// printf writes text for people. It escapes control characters of the values, line ends among them: names and messages
-// come from peers, files and Envoys, and must neither forge lines nor move the cursor. Line ends of the format, and of a
-// [layout], stay.
+// printf writes text for people. It escapes control characters of the values, line ends among them:
+// names and messages come from peers, files and Envoys, and must neither forge lines nor move the
+// cursor. Line ends of the format, and of a [layout], stay.
 func printf(w io.Writer, format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, arg := range args {
@@ -42,8 +43,8 @@ func value(arg any) any {
 	return clip.Printable(fmt.Sprint(arg))
 }
 
-// textWriter escapes what a terminal acts upon, but for line ends and tabs: the last guard of everything that is
-// written for people. Documents go past it, see [verbatim].
+// textWriter escapes what a terminal acts upon, but for line ends and tabs: the last guard of
+// everything that is written for people. Documents go past it, see [verbatim].
 type textWriter struct {
 	w     io.Writer
 	color bool // words for how things are have colours
@@ -60,11 +61,13 @@ func (t textWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// colors are those of words at the beginning of a line, and of words that fill the cell of a table. Colours say nothing that the words do not.
+// colors are those of words at the beginning of a line, and of words that fill the cell of a table.
+// Colours say nothing that the words do not.
 var colors = map[string]string{
 	"ok": green, "synced": green, "applied": green, "alive": green, "allowed": green, "live": green,
-	"WARN": yellow, "warning": yellow, "pending": yellow, "unknown": yellow, "shadow": yellow, "inert": yellow, "NOT READY": red,
-	"FAIL": red, "error": red, "rejected": red, "denied": red, "closed": red, "dead": red, "unreachable": red,
+	"WARN": yellow, "warning": yellow, "pending": yellow, "unknown": yellow, "shadow": yellow, "inert": yellow,
+	"NOT READY": red, "FAIL": red, "error": red, "rejected": red, "denied": red, "closed": red, "dead": red,
+	"unreachable": red,
 }
 
 const (
@@ -72,8 +75,8 @@ const (
 	plain              = "\x1b[0m"
 )
 
-// states finds the words of [colors]: behind the beginning of a line or two spaces, and before its end, two spaces, or what follows a word
-// that begins a line.
+// states finds the words of [colors]: behind the beginning of a line or two spaces, and before its
+// end, two spaces, or what follows a word that begins a line.
 var states = regexp.MustCompile(`(?m)(^ *|   *)(ok|synced|applied|alive|allowed|live|WARN|warning|pending|unknown|shadow|inert|NOT READY|FAIL|error|rejected|denied|closed|dead|unreachable)(:| *$|   *| [a-z-]+:)`)
 
 // colored gives words their colours.
@@ -101,8 +104,8 @@ func escaped(p []byte) []byte {
 	return out
 }
 
-// verbatim returns where a command writes a document that programs read, byte by byte as it is: JSON escapes control
-// characters itself.
+// verbatim returns where a command writes a document that programs read, byte by byte as it is:
+// JSON escapes control characters itself.
 func verbatim(w io.Writer) io.Writer {
 	if t, ok := w.(textWriter); ok {
 		return t.w

@@ -11,7 +11,8 @@ import (
 // progressEvery is the interval of progress lines on a terminal; what takes less shows none.
 const progressEvery = 200 * time.Millisecond
 
-// progress shows on a terminal how far something is, until done is called. Elsewhere it shows nothing.
+// progress shows on a terminal how far something is, until done is called. Elsewhere it shows
+// nothing.
 func (a *app) progress(what string) (told func(n, all int), done func()) {
 	if !terminal(a.stderr) {
 		return nil, func() {}
@@ -19,8 +20,8 @@ func (a *app) progress(what string) (told func(n, all int), done func()) {
 	return progress(verbatim(a.stderr), what, time.Now)
 }
 
-// progress shows in one line of a terminal how far something is and how long the rest takes; done removes the line. It is
-// told of 0 of 0 while others are served first.
+// progress shows in one line of a terminal how far something is and how long the rest takes; done
+// removes the line. It is told of 0 of 0 while others are served first.
 func progress(w io.Writer, what string, now func() time.Time) (told func(n, all int), done func()) {
 	last, shown := now(), false
 	var begun time.Time // when it was told of some for the first time, of so many

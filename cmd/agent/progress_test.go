@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestProgress has a line that says how long it takes, from the pace so far, and that is gone in the end.
+// TestProgress has a line that says how long it takes, from the pace so far, and that is gone in
+// the end.
 func TestProgress(t *testing.T) {
 	var out strings.Builder
 	at := time.Unix(1_800_000_000, 0)

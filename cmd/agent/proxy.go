@@ -26,7 +26,8 @@ nearside bootstrap puts it and the process behind it is the one that takes the c
 		RunE:    help,
 	}
 	cmd.AddCommand(a.proxyTextCommand(client.EnvoyStats, "Print the statistics of an Envoy", "name and value"),
-		a.proxyTextCommand(client.EnvoyClusters, "Print the clusters of an Envoy with their endpoints", "cluster, endpoint and what is known of it"),
+		a.proxyTextCommand(client.EnvoyClusters, "Print the clusters of an Envoy with their endpoints",
+			"cluster, endpoint and what is known of it"),
 		a.proxyConfigCommand(), a.proxyLogsCommand())
 	return cmd
 }
@@ -59,10 +60,12 @@ func (a *app) proxyFlags(cmd *cobra.Command) func(args []string) (asked, error) 
 func (a *app) proxyTextCommand(what, short, line string) *cobra.Command {
 	filter := ""
 	cmd := &cobra.Command{
-		Use:     what + " NAME",
-		Short:   short,
-		Long:    short + `, as its admin interface does: ` + line + `, one a line. --filter leaves out lines that a regular expression does not match.`,
-		Example: "  nearside proxy " + what + " web\n  nearside proxy " + what + " web -m shop --filter '^backend'\n  nearside proxy " + what + " egress-1 --proxy-type egress",
+		Use:   what + " NAME",
+		Short: short,
+		Long: short + `, as its admin interface does: ` + line +
+			`, one a line. --filter leaves out lines that a regular expression does not match.`,
+		Example: "  nearside proxy " + what + " web\n  nearside proxy " + what +
+			" web -m shop --filter '^backend'\n  nearside proxy " + what + " egress-1 --proxy-type egress",
 	}
 	find := a.proxyFlags(cmd)
 	cmd.Flags().StringVar(&filter, "filter", "", "print the lines that this regular expression matches")
@@ -96,7 +99,8 @@ func (a *app) proxyConfigCommand() *cobra.Command {
 		Short: "Print the config that an Envoy has",
 		Long: `Prints the config dump of an Envoy: its bootstrap and what it has of the agent, without private keys and other secrets. The config that
 the agent has for it is that of nearside inspect dataplane NAME --type=config.`,
-		Example: "  nearside proxy config web\n  nearside proxy config web --endpoints -o yaml\n  nearside proxy config web -o 'jsonpath={.configs[*].dynamicListeners[*].name}'",
+		Example: "  nearside proxy config web\n  nearside proxy config web --endpoints -o yaml\n" +
+			"  nearside proxy config web -o 'jsonpath={.configs[*].dynamicListeners[*].name}'",
 	}
 	find := a.proxyFlags(cmd)
 	cmd.Flags().BoolVar(&endpoints, "endpoints", false, "with the endpoints of clusters")
@@ -128,7 +132,8 @@ func (a *app) proxyLogsCommand() *cobra.Command {
 		Long: `Prints the level of each logger of an Envoy, or changes some: --level debug is for all, --level upstream=debug for one. The log itself
 is where the Envoy writes it, by default its standard error. A restart of the Envoy brings the levels of its command line back. Levels are
 ` + strings.Join(client.LoggerLevels, ", ") + `. To change them takes the verb update on the Dataplane.`,
-		Example: "  nearside proxy logs web\n  nearside proxy logs web --level upstream=debug --level router=debug\n  nearside proxy logs web --level info",
+		Example: "  nearside proxy logs web\n  nearside proxy logs web --level upstream=debug --level router=debug\n" +
+			"  nearside proxy logs web --level info",
 	}
 	find := a.proxyFlags(cmd)
 	cmd.Flags().StringArrayVar(&levels, "level", nil, "LEVEL, or LOGGER=LEVEL; repeatable")
@@ -183,7 +188,8 @@ func loggerLevels(list []string) (map[string]string, error) {
 			name, level = "", name
 		}
 		if one && name == "" || !slices.Contains(client.LoggerLevels, level) {
-			return nil, usagef("--level %q is not possible; give LEVEL or LOGGER=LEVEL, with one of %s", l, strings.Join(client.LoggerLevels, ", "))
+			return nil, usagef("--level %q is not possible; give LEVEL or LOGGER=LEVEL, with one of %s",
+				l, strings.Join(client.LoggerLevels, ", "))
 		}
 		set[name] = level
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// reachText writes what a dataplane reaches for people: how many services for which reason, and those that were asked
-// for one by one.
+// reachText writes what a dataplane reaches for people: how many services for which reason, and
+// those that were asked for one by one.
 func reachText(w io.Writer, r *client.Reachability, backend string) error {
 	auto := "do not restrict that"
 	if r.Auto {
@@ -80,7 +80,8 @@ func bytesText(n int) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
-// inForce writes what policies let a proxy do as a whole: a line for each kind, and a table where it permits one by one.
+// inForce writes what policies let a proxy do as a whole: a line for each kind, and a table where
+// it permits one by one.
 func (a *app) inForce(list []client.InForce) error {
 	for i := range list {
 		f := &list[i]

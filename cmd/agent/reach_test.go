@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// clusters asks for the clusters of the proxy of a bootstrap, as its Envoy does, and prints their names: clusters FILE. The
-// stream stays open until the script ends.
+// clusters asks for the clusters of the proxy of a bootstrap, as its Envoy does, and prints their
+// names: clusters FILE. The stream stays open until the script ends.
 func clusters(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: clusters FILE")
@@ -61,7 +61,8 @@ func clustersOf(socket string, node *core.Node) (names []string, end func(), err
 	defer late.Stop()
 	s, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err == nil {
-		err = s.Send(&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}})
+		err = s.Send(&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType,
+			ResourceNamesSubscribe: []string{"*"}})
 	}
 	var r *discovery.DeltaDiscoveryResponse
 	if err == nil {

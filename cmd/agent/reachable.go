@@ -69,7 +69,8 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 	f.files.add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
 	flags.StringVar(&f.dataplane, "dataplane", "", "name of the dataplane whose workload calls; required")
-	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log, with those that were rotated from it; repeatable (default: those of the proxy's config)")
+	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log, with those that were rotated from it; "+
+		"repeatable (default: those of the proxy's config)")
 	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
 	flags.BoolVar(&f.options.Permitted, "permitted", false, "propose what permissions allow, used or not")
 	flags.BoolVar(&f.options.Keep, "keep", false, "propose what is listed today, used or not")
@@ -94,7 +95,8 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 			case path == "" || strings.HasSuffix(path, "/"):
 				return usagef("--log %q is not the path of a file", path)
 			case strings.HasSuffix(path, ".gz"):
-				return usagef("--log %s is a compressed file; name the file that it was rotated from, with which it is read, or give its lines on standard input: zcat %s | … --log -", path, path)
+				return usagef("--log %s is a compressed file; name the file that it was rotated from, with which it is read, "+
+					"or give its lines on standard input: zcat %s | … --log -", path, path)
 			}
 		}
 		if stdin > 1 {
@@ -107,9 +109,10 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 		for _, n := range p.Notes {
 			printf(a.stderr, "note: %s\n", n)
 		}
-		return show(a, *f.format, func(p *reachable.Proposal) error { return a.reachableText(p, *f.format == "table") }, func(p *reachable.Proposal) bool {
-			return p.Fragment == "" || p.Unlisted()
-		})(p, nil)
+		return show(a, *f.format, func(p *reachable.Proposal) error { return a.reachableText(p, *f.format == "table") },
+			func(p *reachable.Proposal) bool {
+				return p.Fragment == "" || p.Unlisted()
+			})(p, nil)
 	}
 	return cmd
 }
@@ -135,7 +138,8 @@ func (f *reachableFlags) propose(ctx context.Context, a *app, o reachable.ReadOp
 		return nil, err
 	}
 	if !backends.Transparent {
-		return nil, &hintedError{fmt.Errorf("dataplane %s has no networking.transparentProxying, without which no list of what it reaches has an effect", f.dataplane),
+		return nil, &hintedError{fmt.Errorf("dataplane %s has no networking.transparentProxying, "+
+			"without which no list of what it reaches has an effect", f.dataplane),
 			"it gets config for the outbounds that it lists in networking.outbound, and for nothing else"}
 	}
 	t, err := reachable.NewTraffic(config.XDS, backends, o)
@@ -145,7 +149,8 @@ func (f *reachableFlags) propose(ctx context.Context, a *app, o reachable.ReadOp
 	logs, err := t.Readable()
 	switch {
 	case errors.Is(err, reachable.ErrNotLogged):
-		return nil, &hintedError{fmt.Errorf("the proxy of %s logs nothing", f.dataplane), "a MeshAccessLog with backends for the target Mesh in spec.to logs what its workload calls"}
+		return nil, &hintedError{fmt.Errorf("the proxy of %s logs nothing", f.dataplane),
+			"a MeshAccessLog with backends for the target Mesh in spec.to logs what its workload calls"}
 	case err != nil:
 		return nil, err
 	}
@@ -227,11 +232,12 @@ func (f *reachableFlags) readOwn(ctx context.Context, a *app, t *reachable.Traff
 			return err
 		}
 	}
-	return &hintedError{fmt.Errorf("no log of the proxy can be read:\n%w", errors.Join(failed...)), "give a file with its lines: --log FILE"}
+	return &hintedError{fmt.Errorf("no log of the proxy can be read:\n%w", errors.Join(failed...)),
+		"give a file with its lines: --log FILE"}
 }
 
-// filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes of a FIFO. It says of which there
-// is none.
+// filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes
+// of a FIFO. It says of which there is none.
 func filesBehind(logs []*reachable.Log, streams []client.LogStream) (of map[string][]*reachable.Log, failed []error) {
 	of = map[string][]*reachable.Log{}
 	for _, l := range logs {
@@ -239,7 +245,8 @@ func filesBehind(logs []*reachable.Log, streams []client.LogStream) (of map[stri
 		if i := slices.IndexFunc(streams, func(s client.LogStream) bool { return s.Name == path }); i >= 0 {
 			file, ok := strings.CutPrefix(streams[i].Destination, "file ")
 			if !ok {
-				failed = append(failed, fmt.Errorf("%s: its lines go to %s, and the agent keeps none", path, streams[i].Destination))
+				failed = append(failed,
+					fmt.Errorf("%s: its lines go to %s, and the agent keeps none", path, streams[i].Destination))
 				continue
 			}
 			path = file
@@ -249,8 +256,8 @@ func filesBehind(logs []*reachable.Log, streams []client.LogStream) (of map[stri
 	return of, failed
 }
 
-// keepsLines refuses what keeps no lines, as a FIFO. What else is wrong whoever reads it says; of a file that is gone those that were
-// rotated from it may be left.
+// keepsLines refuses what keeps no lines, as a FIFO. What else is wrong whoever reads it says; of a
+// file that is gone those that were rotated from it may be left.
 func keepsLines(path string) error {
 	file, err := openLog(path)
 	switch {
@@ -278,7 +285,8 @@ func (a *app) reachableText(p *reachable.Proposal, table bool) error {
 	} else {
 		printf(a.stdout, "%s", layout(p.Fragment))
 		if p.Fragment == "" {
-			printf(a.stderr, "nothing to propose; lines that were read: %d, of traffic to services of the mesh: %d\n", p.Lines.Read, p.Lines.Used)
+			printf(a.stderr, "nothing to propose; lines that were read: %d, of traffic to services of the mesh: %d\n",
+				p.Lines.Read, p.Lines.Used)
 		}
 	}
 	if len(p.Backends) > 0 {
@@ -314,13 +322,16 @@ func (a *app) reachableText(p *reachable.Proposal, table bool) error {
 func (a *app) reachableNotes(p *reachable.Proposal) {
 	for i := range p.Backends {
 		if e := &p.Backends[i]; e.Unlisted {
-			printf(a.stderr, "called and not reachable today: %s, %s: %s\n", e.Destination.String(), counted(e.Lines, "line"), e.Reason)
+			printf(a.stderr, "called and not reachable today: %s, %s: %s\n",
+				e.Destination.String(), counted(e.Lines, "line"), e.Reason)
 		} else if e.Why == reachable.WhyDenied {
-			printf(a.stderr, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n", e.Destination.String(), counted(e.Lines, "line"))
+			printf(a.stderr, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
+				e.Destination.String(), counted(e.Lines, "line"))
 		}
 	}
 	for _, d := range p.Direct {
-		printf(a.stderr, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by its name\n", d.Address, counted(d.Lines, "line"), strings.Join(texts(d.Backends), ", "))
+		printf(a.stderr, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by its name\n",
+			d.Address, counted(d.Lines, "line"), strings.Join(texts(d.Backends), ", "))
 	}
 	for _, u := range p.Unknown {
 		printf(a.stderr, "no service of the mesh: %s, %s\n", u.Name, counted(u.Lines, "line"))

@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestReachableSuggestOfAnAgent asks an agent, and reads the files that the config of the proxy names, with those that were rotated.
+// TestReachableSuggestOfAnAgent asks an agent, and reads the files that the config of the proxy
+// names, with those that were rotated.
 func TestReachableSuggestOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	a := agenttest.RunAgent(t)
@@ -28,7 +29,8 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 ---
 {type: Dataplane, mesh: default, name: cart-1, networking: {address: 192.0.2.3, inbound: [{port: 81, tags: {kuma.io/service: cart}}]}}
 ---
-{type: MeshAccessLog, mesh: default, name: all, spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: `+dir+`/web.log}}, {type: File, file: {path: `+dir+`/fifo.log}}, {type: File, file: {path: `+dir+`/gone.log}}]}}]}}
+{type: MeshAccessLog, mesh: default, name: all, spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: `+
+		dir+`/web.log}}, {type: File, file: {path: `+dir+`/fifo.log}}, {type: File, file: {path: `+dir+`/gone.log}}]}}]}}
 `)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +39,8 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 		b, err := api.Backends(t.Context(), "default", "web")
 		return err == nil && len(b.Items) == 6
 	})
-	const line = "[2026-11-23T10:00:0%d.000Z] - default 192.0.2.1(web)->192.0.2.2:5432(%s) took 5ms, sent 1 bytes, received: 1 bytes\n"
+	const line = "[2026-11-23T10:00:0%d.000Z] - default 192.0.2.1(web)->192.0.2.2:5432(%s) took 5ms, sent 1 bytes, " +
+		"received: 1 bytes\n"
 	old, err := os.Create(dir + "/web-2026-11-23T10-00-05.000.log.gz")
 	agenttest.Do(t, err)
 	z := gzip.NewWriter(old)
@@ -57,16 +60,21 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 	if out != want {
 		t.Errorf("%s\nwant\n%s", out, want)
 	}
-	contains(t, errs, "warning: "+dir+"/fifo.log: it is not a regular file", "warning: "+dir+"/gone.log: there is no such file", "MeshService/cart:81   2 ")
-	doc, _ := output(t, socket, exitNo, "reachable", "suggest", "--dataplane", "web", "--since", "2100-01-01T00:00:00Z", "-o", "yaml")
+	contains(t, errs, "warning: "+dir+"/fifo.log: it is not a regular file",
+		"warning: "+dir+"/gone.log: there is no such file", "MeshService/cart:81   2 ")
+	doc, _ := output(t, socket, exitNo, "reachable", "suggest", "--dataplane", "web", "--since", "2100-01-01T00:00:00Z",
+		"-o", "yaml")
 	contains(t, doc, `fragment: ""`, "old: ")
 }
 
-// TestFilesBehind: lines of a FIFO are in the file that the agent writes; those for a collector are in none.
+// TestFilesBehind: lines of a FIFO are in the file that the agent writes; those for a collector are
+// in none.
 func TestFilesBehind(t *testing.T) {
 	logs := []*reachable.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
-	of, failed := filesBehind(logs, []client.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"}, {Name: "/run/b.fifo", Destination: "tcp one:1"}})
-	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 || !strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {
+	of, failed := filesBehind(logs, []client.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
+		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
+	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||
+		!strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {
 		t.Errorf("%v %v", of, failed)
 	}
 }

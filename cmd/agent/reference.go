@@ -90,7 +90,8 @@ func (a *app) aboutDataplane(name string) {
 	a.named = &reference{kind: client.Kind{Kind: "Dataplane", Plural: "dataplanes"}, mesh: a.mesh, name: name}
 }
 
-// nearby is what to do when what the command line names does not exist: the names that there are nearby, as far as who asks may see them.
+// nearby is what to do when what the command line names does not exist: the names that there are
+// nearby, as far as who asks may see them.
 func (a *app) nearby(err error) string {
 	var p *client.Problem
 	if r := a.named; r != nil && errors.As(err, &p) && p.Type == client.ProblemNotFound {
@@ -123,7 +124,8 @@ func meshOption(mesh string) string {
 
 func findKind(kinds []client.Kind, name string) (client.Kind, error) {
 	for _, k := range kinds {
-		if name != "" && (strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
+		if name != "" &&
+			(strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
 			return k, nil
 		}
 	}

@@ -31,7 +31,8 @@ type app struct {
 	named          *reference // what the command line names; nil: nothing
 }
 
-// checkedWriter remembers that the data did not all go out, so that no command has to ask at every line.
+// checkedWriter remembers that the data did not all go out, so that no command has to ask at every
+// line.
 type checkedWriter struct {
 	w   io.Writer
 	err error // the first
@@ -49,7 +50,8 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	out := &checkedWriter{w: stdout}
 	a := &app{stdin: stdin, env: env}
-	stdout, stderr = textWriter{out, toTerminal(textWriter{w: out}) && a.colors()}, textWriter{stderr, terminal(textWriter{w: stderr}) && a.colors()}
+	stdout, stderr = textWriter{out, toTerminal(textWriter{w: out}) && a.colors()},
+		textWriter{stderr, terminal(textWriter{w: stderr}) && a.colors()}
 	a.stdout, a.stderr = stdout, stderr
 	root := a.root()
 	root.SetArgs(args)
@@ -116,7 +118,8 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		RunE:          help,
 	}
 	root.Version = buildVersion().Version // for --version
-	root.PersistentFlags().StringVar(&a.socket, "socket", "", "unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+	root.PersistentFlags().StringVar(&a.socket, "socket", "",
+		"unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
@@ -138,10 +141,14 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
-		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.schemaCommand(), a.editCommand(), a.inspectCommand(),
-		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
+		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.schemaCommand(),
+		a.editCommand(), a.inspectCommand(),
+		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(),
+		a.historyCommand(), a.rollbackCommand(),
 		a.logsCommand(), a.proxyCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
-		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
+		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(),
+		a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(),
+		a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
 }
@@ -166,8 +173,10 @@ func flagError(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	case errors.As(err, &invalid):
-		what, known := map[string]string{"duration": "a duration with its unit, such as 30s, 5m or 2h", "bool": "true or false",
-			"int": "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more", "uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
+		what, known := map[string]string{"duration": "a duration with its unit, such as 30s, 5m or 2h",
+			"bool": "true or false",
+			"int":  "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more",
+			"uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
 		if known {
 			return fmt.Errorf("--%s %q is not possible; give %s", invalid.GetFlag().Name, invalid.GetValue(), what)
 		}
@@ -285,7 +294,8 @@ func exitCode(err error) int {
 		return exitTimeout
 	case errors.As(err, &permission), errors.As(err, &needs), errors.Is(err, fs.ErrPermission):
 		return exitPermission
-	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak || problem.Type == client.ProblemTooLarge):
+	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak ||
+		problem.Type == client.ProblemTooLarge):
 		return exitInvalid
 	}
 	return exitFailed
@@ -315,7 +325,8 @@ func report(w io.Writer, err error) {
 	}
 }
 
-// errorText is the message of an error, which may list several things: no line of it begins as those of the command do.
+// errorText is the message of an error, which may list several things: no line of it begins as
+// those of the command do.
 func errorText(err error) layout {
 	lines := each(strings.Split(strings.TrimSuffix(err.Error(), "\n"), "\n"), clip.Printable)
 	for i := range lines {

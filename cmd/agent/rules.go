@@ -37,12 +37,14 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 		if err := rulesText(a.stdout, doc); err != nil || !diff {
 			return err
 		}
-		return a.inspectDiff(cmd.Context(), in, name, len(doc.Diff), func(p *client.ProxyDiff) { ruleItems(a.stdout, &p.Rules) })
+		return a.inspectDiff(cmd.Context(), in, name, len(doc.Diff), func(p *client.ProxyDiff) {
+			ruleItems(a.stdout, &p.Rules)
+		})
 	}, nil)(doc, err)
 }
 
-// rulesText writes rules for people: each with the policies in the order in which they were merged, and of each field
-// where it comes from.
+// rulesText writes rules for people: each with the policies in the order in which they were merged,
+// and of each field where it comes from.
 func rulesText(w io.Writer, doc *client.Rules) error {
 	if len(doc.Rules) == 0 {
 		printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
@@ -117,7 +119,8 @@ func entries(p *rulePrinter, doc *client.Rules, i int) {
 		for _, r := range f.Rules {
 			for i, o := range r.Origin {
 				if !merged[o.ResourceMeta.Name] && i < len(r.Conf) {
-					p.add(fmt.Sprintf("inbound %d, rules[%d] of %s", f.Inbound.Port, o.RuleIndex, o.ResourceMeta.Name), "    "+short(string(r.Conf[i]), 160)+"\n")
+					p.add(fmt.Sprintf("inbound %d, rules[%d] of %s", f.Inbound.Port, o.RuleIndex, o.ResourceMeta.Name),
+						"    "+short(string(r.Conf[i]), 160)+"\n")
 				}
 			}
 		}
@@ -127,7 +130,8 @@ func entries(p *rulePrinter, doc *client.Rules, i int) {
 // rulePrinter writes rules below each other; those that say the same stand together.
 type rulePrinter struct {
 	w io.Writer
-	// ordered keeps the order, as for rules of which the first that holds decides: only neighbours stand together.
+	// ordered keeps the order, as for rules of which the first that holds decides: only neighbours
+	// stand together.
 	ordered bool
 	blocks  []ruleBlock
 }

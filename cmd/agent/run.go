@@ -27,7 +27,8 @@ type configFlags struct {
 }
 
 func (c *configFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
+	cmd.Flags().StringVar(&c.file, "config", "",
+		"config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
 	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that takes precedence over file and environment; repeatable")
 }
 
@@ -36,7 +37,8 @@ func (c *configFlags) options(a *app) config.LoadOptions {
 	if file == "" {
 		file = a.getenv("NEARSIDE_CONFIG")
 	}
-	return config.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { printLine(a.stderr, "warning: "+line) }}
+	return config.LoadOptions{File: file, Env: a.env, Set: c.set,
+		Warn: func(line string) { printLine(a.stderr, "warning: "+line) }}
 }
 
 // load reads and checks the config.
@@ -111,16 +113,18 @@ $XDG_STATE_HOME/nearside.`,
 	return cmd
 }
 
-// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see [agent.Deps]. It is less than Go's
-// 100, since the agent shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
+// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see
+// [agent.Deps]. It is less than Go's 100, since the agent shares its node with what it serves and
+// is idle most of the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
-// limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what is not on its heap:
-// it then works harder before the limit instead of the kernel ending the process at it. The variables GOMEMLIMIT and
-// AUTOMEMLIMIT take precedence.
+// limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what
+// is not on its heap: it then works harder before the limit instead of the kernel ending the
+// process at it. The variables GOMEMLIMIT and AUTOMEMLIMIT take precedence.
 func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	switch n, err := memlimit.Set(memlimit.WithProvider(limit)); {
-	case errors.Is(err, memlimit.ErrCgroupsNotSupported), errors.Is(err, memlimit.ErrNoCgroup), err == nil && n == math.MaxInt64:
+	case errors.Is(err, memlimit.ErrCgroupsNotSupported), errors.Is(err, memlimit.ErrNoCgroup),
+		err == nil && n == math.MaxInt64:
 		log.Debug("memory is not limited")
 	case err != nil:
 		log.Warn("the memory limit cannot be determined; set GOMEMLIMIT", "error", err)
@@ -129,8 +133,8 @@ func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	}
 }
 
-// socketNames are those that socket units give to what they open for the agent (FileDescriptorName=). Which key of the config a socket
-// is for says its address.
+// socketNames are those that socket units give to what they open for the agent
+// (FileDescriptorName=). Which key of the config a socket is for says its address.
 var socketNames = []string{"api", "xds", "log"}
 
 // newLog returns the log of the agent. Lines for the journal have their priority in front.

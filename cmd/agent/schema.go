@@ -26,7 +26,8 @@ still be refused, for fields that exclude each other for example: nearside valid
 			if len(given) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return each(offline.Kinds(), func(k client.Kind) string { return strings.ToLower(k.Kind) }), cobra.ShellCompDirectiveNoFileComp
+			return each(offline.Kinds(), func(k client.Kind) string { return strings.ToLower(k.Kind) }),
+				cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	format := outputFlag(cmd, "table", "json", "yaml", "name")
@@ -44,7 +45,8 @@ still be refused, for fields that exclude each other for example: nearside valid
 				if n := client.Nearest(at, each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
 					near = "; did you mean " + n + "?"
 				}
-				return usagef("%s has no field %q%s; nearside schema %s lists them", kind.Kind, at, near, strings.ToLower(kind.Kind))
+				return usagef("%s has no field %q%s; nearside schema %s lists them",
+					kind.Kind, at, near, strings.ToLower(kind.Kind))
 			}
 			fields = below
 		}
@@ -68,7 +70,8 @@ still be refused, for fields that exclude each other for example: nearside valid
 	return cmd
 }
 
-// under says whether a path is that of a field, or lies below it. The marks of lists may be left out.
+// under says whether a path is that of a field, or lies below it. The marks of lists may be left
+// out.
 func under(at, path string) bool {
 	plain := func(s string) string { return strings.ReplaceAll(s, "[]", "") }
 	at, path = plain(at), plain(path)

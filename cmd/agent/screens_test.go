@@ -31,18 +31,21 @@ func agentWith(t *testing.T, change func(*httpapi.Options)) string {
 	}
 	reg := kinds.Registry()
 	rs, faults := reg.Decode("", []byte("{type: Mesh, name: default}\n---\n"+
-		"{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n"))
+		"{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 80, "+
+		"tags: {kuma.io/service: web}}]}}\n"))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Put: rs[0]}, {Put: rs[1]}}}); err != nil {
+	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Put: rs[0]}, {Put: rs[1]}}}); err != nil {
 		t.Fatal(err)
 	}
 	roles, err := access.NewRoles(access.RoleOptions{AgentUID: uint32(os.Getuid()), GID: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := httpapi.Options{Access: httpapi.Access{Roles: roles}, Info: httpapi.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
+	o := httpapi.Options{Access: httpapi.Access{Roles: roles},
+		Info:     httpapi.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
 		Registry: reg, Store: st, Last: func() *httpapi.Last { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
@@ -106,13 +109,17 @@ func TestProxyScreens(t *testing.T) {
 	at := time.Now().Add(-3 * time.Hour)
 	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy, UserAgent: "envoy",
-				Version: "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: ads.StateServing,
+			return []ads.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy,
+				UserAgent: "envoy",
+				Version:   "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1,
+				State: ads.StateServing,
 				Types: []ads.TypeStatus{
-					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa", AckedVersion: "aa"},
-					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb", AckedVersion: "cc",
-						NACK: &ads.NACK{Version: "bb", Reason: "bad filter"},
-						Held: []ads.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
+					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa",
+						AckedVersion: "aa"},
+					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb",
+						AckedVersion: "cc",
+						NACK:         &ads.NACK{Version: "bb", Reason: "bad filter"},
+						Held:         []ads.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
 				}}}
 		}
 	})
@@ -120,7 +127,8 @@ func TestProxyScreens(t *testing.T) {
 	contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
 	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
 	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 stream",
-		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter", "held: inbound:x: bad filter")
+		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter",
+		"held: inbound:x: bad filter")
 	out, _ = output(t, socket, exitOK, "get", "dp")
 	contains(t, out, "rejected")
 	_, errs := output(t, socket, exitFailed, "inspect", "dataplane", "web")
@@ -134,7 +142,8 @@ func TestStatusScreen(t *testing.T) {
 			return []httpapi.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
 		}
 		o.Files = func() []httpapi.FileStatus {
-			return []httpapi.FileStatus{{Path: "/r/a.yaml", Faults: []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
+			return []httpapi.FileStatus{{Path: "/r/a.yaml",
+				Faults:    []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
 				Conflicts: map[string]string{"Mesh/m": "api"}},
 				{Path: "/r/b.yaml", Missing: httpapi.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
 				{Path: "/r/c.yaml", Missing: httpapi.MissingEmpty}}
@@ -142,15 +151,18 @@ func TestStatusScreen(t *testing.T) {
 		o.Last = func() *httpapi.Last {
 			l := &httpapi.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
 			for range 12 {
-				l.Problems = append(l.Problems, httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "half"})
+				l.Problems = append(l.Problems,
+					httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "half"})
 			}
 			return l
 		}
 	})
 	out, _ := output(t, socket, exitNo, "status")
-	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
+	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone",
+		"2 at revision 2 (2 api)",
 		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
-		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
+		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, "+
+			"its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
 		"stored, but this version does not act on them: 1 Dataplane")
 	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")

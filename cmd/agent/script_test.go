@@ -14,8 +14,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"nearside": main, "holdlock": holdLock})
 }
 
-// TestScripts runs the command lines in testdata: what stands on which stream, and the exit code. A script may start
-// an agent; "ready" waits until it answers.
+// TestScripts runs the command lines in testdata: what stands on which stream, and the exit code. A
+// script may start an agent; "ready" waits until it answers.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -65,14 +65,16 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: code N command…")
 	}
-	script := `want=$1; shift; "$@"; got=$?; if [ $got -ne $want ]; then echo "exit code $got, want $want" >&2; exit 99; fi`
+	script :=
+		`want=$1; shift; "$@"; got=$?; if [ $got -ne $want ]; then echo "exit code $got, want $want" >&2; exit 99; fi`
 	err := ts.Exec("sh", append([]string{"-c", script, "sh"}, args...)...)
 	if err != nil {
 		ts.Fatalf("%v", err)
 	}
 }
 
-// waitfor runs a command until its standard output matches, whatever its exit code: waitfor REGEXP COMMAND….
+// waitfor runs a command until its standard output matches, whatever its exit code: waitfor REGEXP
+// COMMAND….
 func waitfor(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: waitfor REGEXP command…")

@@ -16,8 +16,9 @@ import (
 	"testing"
 )
 
-// TestSecretsStayInside plants private keys, makes the agent say all that it can, and looks for parts of them in every
-// answer of the API, the output of every command, every line of the log and every file but those that are there for keys.
+// TestSecretsStayInside plants private keys, makes the agent say all that it can, and looks for
+// parts of them in every answer of the API, the output of every command, every line of the log and
+// every file but those that are there for keys.
 func TestSecretsStayInside(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
@@ -34,7 +35,8 @@ func TestSecretsStayInside(t *testing.T) {
 			if err := os.Chmod(input+"/token", 0o600); err != nil {
 				t.Fatal(err)
 			}
-			set := []string{"log.level=debug", "log.format=" + format, "api.tcp=127.0.0.1:0", "api.tokenFile=" + input + "/token"}
+			set := []string{"log.level=debug", "log.format=" + format, "api.tcp=127.0.0.1:0",
+				"api.tokenFile=" + input + "/token"}
 			p.daemon = launch(t, dir, nil, set...)
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
@@ -49,7 +51,10 @@ func TestSecretsStayInside(t *testing.T) {
 			if err := os.Chmod(dir+"/resources/filed.yaml", 0o600); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the file is private", func() bool { _, text := p.command("status"); return !strings.Contains(text, "WARN "+dir+"/resources") })
+			eventually(t, "the file is private", func() bool {
+				_, text := p.command("status")
+				return !strings.Contains(text, "WARN "+dir+"/resources")
+			})
 			p.plant()
 			p.serve("held.web")
 			p.serve("built.web")
@@ -88,7 +93,8 @@ func TestSecretsStayInside(t *testing.T) {
 // documented is a path of the API in docs/api.md.
 var documented = regexp.MustCompile("`(GET(?:\\\\\\|[A-Z]+)*) (/[^`]*)`")
 
-// everyPath asks for every path that docs/api.md has a GET for, with every name that the agent knows in its place.
+// everyPath asks for every path that docs/api.md has a GET for, with every name that the agent
+// knows in its place.
 func (p *planted) everyPath() {
 	p.t.Helper()
 	doc, err := os.ReadFile("../../docs/api.md")
@@ -99,7 +105,8 @@ func (p *planted) everyPath() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	names := map[string]string{"meshes": "held", "dataplanes": "web", "external-services": "outside", "meshexternalservices": "beyond", "meshproxypatches": "patch"}
+	names := map[string]string{"meshes": "held", "dataplanes": "web", "external-services": "outside",
+		"meshexternalservices": "beyond", "meshproxypatches": "patch"}
 	asked, answered := map[string]bool{}, map[string]bool{}
 	for _, m := range documented.FindAllStringSubmatch(string(doc), -1) {
 		for _, mesh := range []string{"held", "filed", "built"} {
@@ -108,7 +115,10 @@ func (p *planted) everyPath() {
 				if strings.Contains(m[2], "/dataplanes/{name}") || strings.Contains(m[2], "/dataplanes/{mesh}") {
 					path = strings.NewReplacer("{mesh}", mesh, "{name}", "web").Replace(m[2])
 				}
-				for _, query := range []string{"", "?meta=true", "?verbose", "?include=diff&shadow=true", "?include=fields", "?computed=true", "?include=reach", "?mesh=" + mesh, "?verb=get&kind=Mesh&name=" + mesh} {
+				for _, query := range []string{
+					"", "?meta=true", "?verbose", "?include=diff&shadow=true", "?include=fields", "?computed=true", "?include=reach",
+					"?mesh=" + mesh, "?verb=get&kind=Mesh&name=" + mesh,
+				} {
 					if asked[path+query] {
 						continue // the same for another mesh or kind
 					}
@@ -144,7 +154,10 @@ func (p *planted) everyWrite() {
 		}
 		return answer
 	}
-	for _, path := range []string{"/meshes/held", "/meshes/held/external-services/outside", "/meshes/held/meshexternalservices/beyond", "/meshes/held/meshproxypatches/patch"} {
+	for _, path := range []string{
+		"/meshes/held", "/meshes/held/external-services/outside", "/meshes/held/meshexternalservices/beyond",
+		"/meshes/held/meshproxypatches/patch",
+	} {
 		shown := want(200, "GET", path, "")
 		if !bytes.Contains(shown, []byte("[redacted]")) {
 			p.t.Errorf("%s shows no mark: %s", path, shown)
@@ -165,15 +178,21 @@ func (p *planted) everyWrite() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	want(200, "POST", "/v1/rollback", fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d,"dryRun":true}`, history.Items[0].Revision))
-	want(200, "POST", "/v1/rollback", fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d}`, history.Items[0].Revision))
+	want(200, "POST", "/v1/rollback",
+		fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d,"dryRun":true}`, history.Items[0].Revision))
+	want(200, "POST", "/v1/rollback",
+		fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d}`, history.Items[0].Revision))
 	want(200, "POST", "/v1/explain", `{"connection":{"mesh":"held","from":"web","to":"outside:443"}}`)
-	want(200, "POST", "/v1/explain", `{"request":{"mesh":"held","from":"web","to":"outside:443","method":"GET","path":"/"}}`)
+	want(200, "POST", "/v1/explain",
+		`{"request":{"mesh":"held","from":"web","to":"outside:443","method":"GET","path":"/"}}`)
 	want(200, "POST", "/v1/explain", `{"policy":{"type":"MeshProxyPatch","mesh":"held","name":"patch","dataplane":"web"}}`)
-	p.ask("POST", "/v1/wait", fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d,"timeout":"1s"}`, history.Items[0].Revision))
+	p.ask("POST", "/v1/wait",
+		fmt.Sprintf(`{"type":"Mesh","name":"held","revision":%d,"timeout":"1s"}`, history.Items[0].Revision))
 	for name, doc := range p.docs {
-		for from, to := range map[string]string{`"key":`: `"keyy":`, `"inlineString":`: `"inline":`, `"clientKey":{`: `"clientKey":{"file":"/x",`, `"type":`: `"tpye":`,
-			`"inlineString":"`: `"inlineString":["`, "BEGIN PRIVATE": "BEGIN PRIVAT", `"privateKey`: `"privateKye`, `\"privateKey\":`: `\"privateKye\":`, "}}": "}", `"value":`: `"value":1,"values":`,
+		for from, to := range map[string]string{`"key":`: `"keyy":`, `"inlineString":`: `"inline":`,
+			`"clientKey":{`: `"clientKey":{"file":"/x",`, `"type":`: `"tpye":`,
+			`"inlineString":"`: `"inlineString":["`, "BEGIN PRIVATE": "BEGIN PRIVAT", `"privateKey`: `"privateKye`,
+			`\"privateKey\":`: `\"privateKye\":`, "}}": "}", `"value":`: `"value":1,"values":`,
 			`"inlineString":"-----`: `"inlineString":"\u0000-----`} {
 			bad := strings.ReplaceAll(doc, from, to)
 			if bad == doc {
@@ -194,8 +213,10 @@ func (p *planted) everyWrite() {
 // everyCommand runs the commands that show something, in all of their formats, and offline ones.
 func (p *planted) everyCommand(input string) {
 	p.t.Helper()
-	resources := []string{"mesh/held", "mesh/filed", "external-services/outside", "meshexternalservice/beyond", "meshproxypatch/patch", "dataplane/web", "meshes", "meshproxypatches", "external-services"}
-	offline := []string{"-f", p.dir + "/resources", "-f", input + "/held.json", "-f", input + "/outside.json", "-f", input + "/beyond.json", "-f", input + "/patch.json"}
+	resources := []string{"mesh/held", "mesh/filed", "external-services/outside", "meshexternalservice/beyond",
+		"meshproxypatch/patch", "dataplane/web", "meshes", "meshproxypatches", "external-services"}
+	offline := []string{"-f", p.dir + "/resources", "-f", input + "/held.json", "-f", input + "/outside.json",
+		"-f", input + "/beyond.json", "-f", input + "/patch.json"}
 	for _, format := range []string{"table", "wide", "text", "summary", "jsonpatch", "json", "yaml", "name"} {
 		out := []string{"-o", format}
 		for _, r := range resources {
@@ -206,13 +227,19 @@ func (p *planted) everyCommand(input string) {
 		p.command(append([]string{"inspect", "services", "-A"}, out...)...)
 		for _, typ := range []string{"config", "rules", "policies", "status"} {
 			p.command(append([]string{"inspect", "dataplane", "web", "-m", "held", "--type", typ}, out...)...)
-			p.command(append(append([]string{"inspect", "dataplane", "web", "-m", "filed", "--type", typ}, offline...), out...)...)
+			p.command(append(append([]string{"inspect", "dataplane", "web", "-m", "filed", "--type", typ}, offline...),
+				out...)...)
 		}
 		p.command(append([]string{"inspect", "dataplane", "web", "-m", "held", "--computed"}, out...)...)
-		for _, c := range [][]string{{"status"}, {"check"}, {"proxy", "config", "web", "-m", "held"}, {"proxy", "logs", "web", "-m", "held"}, {"version"}, {"explain", "policy", "meshproxypatch/patch", "--dataplane", "web", "-m", "held"},
-			{"explain", "connection", "--from", "web", "--to", "outside:443", "-m", "held"}, {"validate", "-f", input}, {"migrate", "-m", "held"}, {"migrate", "-m", "filed"},
-			{"apply", "--dry-run", "-f", input + "/other-authority-of-held.json"}, {"diff", "-f", input + "/other-authority-of-held.json"},
-			{"diff", "-f", input + "/other-authority-of-held.json", "--against", input + "/held.json"}, {"delete", "meshproxypatch/patch", "-m", "held", "--dry-run"},
+		for _, c := range [][]string{{"status"}, {"check"}, {"proxy", "config", "web", "-m", "held"},
+			{"proxy", "logs", "web", "-m", "held"}, {"version"},
+			{"explain", "policy", "meshproxypatch/patch", "--dataplane", "web", "-m", "held"},
+			{"explain", "connection", "--from", "web", "--to", "outside:443", "-m", "held"}, {"validate", "-f", input},
+			{"migrate", "-m", "held"}, {"migrate", "-m", "filed"},
+			{"apply", "--dry-run", "-f", input + "/other-authority-of-held.json"},
+			{"diff", "-f", input + "/other-authority-of-held.json"},
+			{"diff", "-f", input + "/other-authority-of-held.json", "--against", input + "/held.json"},
+			{"delete", "meshproxypatch/patch", "-m", "held", "--dry-run"},
 			{"wait", "mesh/held", "--timeout", "1s"}} {
 			if c[0] == "wait" && format != "json" {
 				continue // it takes its time
@@ -223,7 +250,8 @@ func (p *planted) everyCommand(input string) {
 	for name, text := range bundleOf(p.t, p.daemon) {
 		p.seen("the bundle's "+name, text)
 	}
-	if code, text := p.command("diff", "-f", input+"/other-authority-of-held.json", "--against", input+"/held.json", "-o", "json"); code != 0 || !strings.Contains(text, "[redacted 2]") {
+	if code, text := p.command("diff", "-f", input+"/other-authority-of-held.json", "--against", input+"/held.json",
+		"-o", "json"); code != 0 || !strings.Contains(text, "[redacted 2]") {
 		p.t.Errorf("a new key does not show in a diff: %d %s", code, text)
 	}
 	// What get prints can be applied, and a file with a mark cannot be used without the agent.
@@ -234,12 +262,14 @@ func (p *planted) everyCommand(input string) {
 	if code, stdout, stderr := p.nearside(shown, "diff", "-f", "-"); code != 0 {
 		p.t.Errorf("what get prints is not compared: %d %s %s", code, stdout, stderr)
 	}
-	if code, stdout, stderr := p.nearside(shown, "validate", "-f", "-"); code != 65 || !strings.Contains(stdout+stderr, "write the secret itself") {
+	if code, stdout, stderr := p.nearside(shown, "validate", "-f", "-"); code != 65 ||
+		!strings.Contains(stdout+stderr, "write the secret itself") {
 		p.t.Errorf("a file with a mark is taken: %d %s %s", code, stdout, stderr)
 	}
 }
 
-// files searches every file below the agent's directory but those that are there for secrets, which only their owner reads.
+// files searches every file below the agent's directory but those that are there for secrets, which
+// only their owner reads.
 func (p *planted) files(dir string) {
 	p.t.Helper()
 	inside := regexp.MustCompile(`^state/(nearside\.db|identity/[^/]+/(ca|proxy)-[^/]+\.pem)$|^resources/filed\.yaml$`)

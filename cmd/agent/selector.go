@@ -6,7 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// selector chooses resources by their labels, and by their tags too: KEY=VALUE, or KEY for any value; all of them hold.
+// selector chooses resources by their labels, and by their tags too: KEY=VALUE, or KEY for any
+// value; all of them hold.
 type selector []string
 
 // parseSelector reads -l.

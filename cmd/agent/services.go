@@ -25,8 +25,9 @@ services lack, and why.
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE.`,
-		Example: "  nearside inspect services\n  nearside inspect services -A -o wide\n  nearside inspect services -f resources/ -o json",
-		Args:    args(0, 0, "no arguments"),
+		Example: "  nearside inspect services\n  nearside inspect services -A -o wide\n" +
+			"  nearside inspect services -f resources/ -o json",
+		Args: args(0, 0, "no arguments"),
 	}
 	a.meshFlag(cmd)
 	files.add(cmd, "compute offline from these resources")
@@ -127,7 +128,9 @@ func (a *app) serviceReasons(list []client.Service) {
 
 // servicePorts writes the ports of a service with their names and protocols.
 func servicePorts(s *client.Service) string {
-	return strings.Join(each(s.Ports, func(p client.ServicePort) string { return fmt.Sprintf("%d/%s", p.Port, p.Protocol) }), ",")
+	return strings.Join(each(s.Ports, func(p client.ServicePort) string {
+		return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}), ",")
 }
 
 // serviceEndpoints writes ready/total, once where it is the same for all ports.
@@ -158,7 +161,8 @@ func isService(k client.Kind) bool {
 }
 
 // serviceColumns adds what the agent has computed of services: addresses, names and endpoints.
-func (a *app) serviceColumns(ctx context.Context, kind client.Kind, items []client.Item, own []column) ([]column, error) {
+func (a *app) serviceColumns(ctx context.Context, kind client.Kind, items []client.Item,
+	own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
 		return nil, err

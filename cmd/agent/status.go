@@ -25,10 +25,12 @@ an error. What is only warned of does not count.`,
 		Args:    args(0, 0, "no arguments"),
 	}
 	var strict bool
-	cmd.Flags().BoolVar(&strict, "exit-code", false, "exit code 2 also when something is wrong with an agent that is ready")
+	cmd.Flags().BoolVar(&strict, "exit-code", false,
+		"exit code 2 also when something is wrong with an agent that is ready")
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return show(a, *format, a.printStatus, func(s *client.Status) bool { return !s.Ready || strict && wrong(s) })(a.client().Status(cmd.Context()))
+		return show(a, *format, a.printStatus,
+			func(s *client.Status) bool { return !s.Ready || strict && wrong(s) })(a.client().Status(cmd.Context()))
 	}
 	return cmd
 }
@@ -80,7 +82,9 @@ func (a *app) printStatus(s *client.Status) error {
 		printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
 	}
 	for _, d := range s.Store.Damaged {
-		printf(w, "  FAIL damaged since %s and not in force: %s: %s\n", d.Since.Format(time.RFC3339), strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"), d.Reason)
+		printf(w, "  FAIL damaged since %s and not in force: %s: %s\n", d.Since.Format(time.RFC3339),
+			strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"),
+			d.Reason)
 	}
 	if r := s.Reconcile; r != nil {
 		printf(w, "configs    made %s ago from revision %d in %.1f ms\n", age(r.At), r.Revision, r.Seconds*1000)
@@ -92,7 +96,9 @@ func (a *app) printStatus(s *client.Status) error {
 		printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, age(r.At), r.Reason)
 	}
 	if list := s.RefusedConnections; len(list) > 0 {
-		first := each(list[:min(len(list), 5)], func(p client.ProxyRefusals) string { return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name) })
+		first := each(list[:min(len(list), 5)], func(p client.ProxyRefusals) string {
+			return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name)
+		})
 		if more := len(list) - len(first); more > 0 {
 			first = append(first, fmt.Sprintf("and more by %d others", more))
 		}
@@ -101,7 +107,8 @@ func (a *app) printStatus(s *client.Status) error {
 	for _, holder := range slices.Sorted(maps.Keys(s.Holders)) {
 		n := s.Holders[holder]
 		if holder == "" {
-			printf(w, "FIFOs      %d of access logs, kept open by nobody but the agent: what Envoys log while it is away is lost\n", n)
+			printf(w,
+				"FIFOs      %d of access logs, kept open by nobody but the agent: what Envoys log while it is away is lost\n", n)
 			continue
 		}
 		printf(w, "FIFOs      %d of access logs, kept open by %s while the agent is away\n", n, holder)
@@ -114,7 +121,8 @@ func (a *app) printStatus(s *client.Status) error {
 		if dropped > 0 {
 			line = " (" + counts(l.Dropped) + ")"
 		}
-		printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n", l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
+		printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n",
+			l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
 	}
 	if d := s.DNS; d != nil {
 		switch {

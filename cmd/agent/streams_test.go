@@ -47,10 +47,12 @@ func dialNode(ctx context.Context, t *testing.T, socket string, node *core.Node)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.Send(&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}})
+	return s, s.Send(&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType,
+		ResourceNamesSubscribe: []string{"*"}})
 }
 
-// A thousand streams at once are served, the memory stays what it should be, and the next change reaches them all.
+// A thousand streams at once are served, the memory stays what it should be, and the next change
+// reaches them all.
 func TestThousandStreams(t *testing.T) {
 	const streams = 1000
 	raiseFiles(t, 4*streams)
@@ -58,8 +60,8 @@ func TestThousandStreams(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
 	for i := range streams {
-		fmt.Fprintf(&b, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: web}}],"+
-			" outbound: [{port: 9000, tags: {kuma.io/service: backend}}]}}\n", i)
+		fmt.Fprintf(&b, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 192.0.2.1, inbound: "+
+			"[{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 9000, tags: {kuma.io/service: backend}}]}}\n", i)
 	}
 	write(t, dir+"/resources/all.yaml", b.String())
 	d := start(t, dir)
@@ -144,11 +146,12 @@ func residentKB(t *testing.T, pid int) int {
 	return 0
 }
 
-// forgeEnv makes this test program ask for the config of a node on a socket and print how that ends; see
-// [TestForgedNode].
+// forgeEnv makes this test program ask for the config of a node on a socket and print how that
+// ends; see [TestForgedNode].
 const forgeEnv = "NEARSIDE_TEST_FORGE"
 
-// A node id is not for the taking: while the proxy of one user has a stream, another user does not get its config.
+// A node id is not for the taking: while the proxy of one user has a stream, another user does not
+// get its config.
 func TestForgedNode(t *testing.T) {
 	if socket := os.Getenv(forgeEnv); socket != "" {
 		s, err := dialStream(t.Context(), t, socket, "default.web")
@@ -207,7 +210,8 @@ func TestUnreadableFile(t *testing.T) {
 	d := launch(t, dir, as)
 	d.says("the agent is ready")
 	_, out, _ := d.nearside("", "status")
-	contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ", "permission denied", "let the agent's user read it")
+	contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ",
+		"permission denied", "let the agent's user read it")
 	if code, _, errs := d.nearside("", "get", "dp", "web"); code != exitOK {
 		t.Error(errs)
 	}

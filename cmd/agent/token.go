@@ -34,7 +34,8 @@ running agent knows what they change within a second.`,
 		Args:    group,
 		RunE:    help,
 	}
-	cmd.AddCommand(a.tokenCreateCommand(), a.tokenInspectCommand(), a.tokenKeysCommand(), a.tokenRotateCommand(), a.tokenRevokeCommand(), a.tokenRevokedCommand())
+	cmd.AddCommand(a.tokenCreateCommand(), a.tokenInspectCommand(), a.tokenKeysCommand(), a.tokenRotateCommand(),
+		a.tokenRevokeCommand(), a.tokenRevokedCommand())
 	return cmd
 }
 
@@ -80,7 +81,8 @@ type shownToken struct {
 
 func showToken(c *token.Claims) shownToken {
 	return shownToken{
-		ID: ascii(c.ID), Subject: ascii(c.Subject), Audience: ascii(c.Audience), NodeIDs: ascii(c.NodeIDs()), Mesh: ascii(c.Mesh), Name: ascii(c.Name),
+		ID: ascii(c.ID), Subject: ascii(c.Subject), Audience: ascii(c.Audience), NodeIDs: ascii(c.NodeIDs()),
+		Mesh: ascii(c.Mesh), Name: ascii(c.Name),
 		Services: each(c.Services, ascii), KeyID: ascii(c.KeyID), Issued: c.Issued, Expires: c.Expires,
 	}
 }
@@ -121,11 +123,15 @@ The first token makes the first signing key.`,
 	conf.add(cmd)
 	format := outputFlag(cmd, "text", "json", "yaml")
 	fl := cmd.Flags()
-	fl.StringVar(&c.Name, "name", "", "glob on names of Dataplanes, ZoneEgresses or ZoneIngresses (required, but with --api)")
+	fl.StringVar(&c.Name, "name", "",
+		"glob on names of Dataplanes, ZoneEgresses or ZoneIngresses (required, but with --api)")
 	fl.StringVar(&typ, "proxy-type", proxyDataplane, "type of the proxies: "+strings.Join(proxyTypes(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("proxy-type", cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
-	fl.StringArrayVar(&c.Services, "service", nil, "glob on kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
-	fl.StringVar(&c.Subject, "subject", "", "who has the token, for logs and roles (default: MESH.NAME; required with --api)")
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
+		cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	fl.StringArrayVar(&c.Services, "service", nil,
+		"glob on kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
+	fl.StringVar(&c.Subject, "subject", "",
+		"who has the token, for logs and roles (default: MESH.NAME; required with --api)")
 	fl.BoolVar(&api, "api", false, "a token for a client of the HTTP API")
 	fl.DurationVar(&validFor, "valid-for", defaultValidity, "how long it is valid, at most 10 years")
 	fl.StringVar(&write, "write", "", "write the token to this file, with mode 0600, instead of standard output")
@@ -143,7 +149,8 @@ The first token makes the first signing key.`,
 		case zone && (fl.Changed("mesh") || len(c.Services) > 0):
 			return usagef("--mesh and --service do not go with --proxy-type %s, which is for all meshes", typ)
 		case validFor <= 0 || validFor > token.MaxValidity:
-			return usagef("--valid-for %s is not possible; give a duration above 0 and of at most %s (10 years)", validFor, token.MaxValidity)
+			return usagef("--valid-for %s is not possible; give a duration above 0 and of at most %s (10 years)",
+				validFor, token.MaxValidity)
 		}
 		c.Audience = token.AudienceAPI
 		if !api {
@@ -246,12 +253,14 @@ The exit code is 2 when it is not valid; what it says is shown all the same and 
 	return cmd
 }
 
-// writeSecret puts a file that its owner alone can read in place of what is there, whatever mode that has.
+// writeSecret puts a file that its owner alone can read in place of what is there, whatever mode
+// that has.
 func writeSecret(path string, data []byte) error {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file; name a file that can be replaced", path)
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(0o600))
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ func removeKey(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("nearside", "token", "rotate", "--remove", strings.TrimSpace(ts.ReadFile(args[0]))))
 }
 
-// TestTokensOfAnotherUser: root makes tokens for the agent of another user, who can use them; a third user can not.
+// TestTokensOfAnotherUser: root makes tokens for the agent of another user, who can use them; a
+// third user can not.
 func TestTokensOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
@@ -62,8 +63,12 @@ func TestTokensOfAnotherUser(t *testing.T) {
 	if code, out := run(as, "inspect", file); code != exitNo || !strings.Contains(out, "revoked") {
 		t.Errorf("the agent's user, once it is revoked: exit code %d: %s", code, out)
 	}
-	for _, args := range [][]string{{"create", "--name", "web"}, {"inspect", file}, {"keys"}, {"rotate"}, {"rotate", "--remove", "x"}, {"revoke", "0"}, {"revoke", "-f", file}, {"list-revoked"}} {
-		if code, out := run(stranger, args...); code != exitPermission || !strings.Contains(out, "hint: run the command as root") {
+	for _, args := range [][]string{
+		{"create", "--name", "web"}, {"inspect", file}, {"keys"}, {"rotate"}, {"rotate", "--remove", "x"}, {"revoke", "0"},
+		{"revoke", "-f", file}, {"list-revoked"},
+	} {
+		if code, out := run(stranger, args...); code != exitPermission ||
+			!strings.Contains(out, "hint: run the command as root") {
 			t.Errorf("%v by a stranger: exit code %d: %s", args, code, out)
 		}
 	}

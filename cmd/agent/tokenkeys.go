@@ -17,22 +17,25 @@ func (a *app) tokenKeysCommand() *cobra.Command {
 		Signs   bool      `json:"signs"`
 	}
 	return listTokens(a, &cobra.Command{
-		Use:     "keys",
-		Short:   "List the signing keys",
-		Long:    "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed until they are removed.",
+		Use:   "keys",
+		Short: "List the signing keys",
+		Long: "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed " +
+			"until they are removed.",
 		Example: "  nearside token keys\n  nearside token keys -o json",
-	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} }, []string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
-		signs := "no"
-		if k.Signs {
-			signs = "yes"
-		}
-		return []string{k.ID, k.Created.Format(time.RFC3339), signs}
-	})
+	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} },
+		[]string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
+			signs := "no"
+			if k.Signs {
+				signs = "yes"
+			}
+			return []string{k.ID, k.Created.Format(time.RFC3339), signs}
+		})
 }
 
-// listTokens completes a command that lists what read returns: item makes the documents, cells the rows of the table, of
-// which the first cell is the name.
-func listTokens[T, I any](a *app, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I, head []string, cells func(I) []string) *cobra.Command {
+// listTokens completes a command that lists what read returns: item makes the documents, cells the
+// rows of the table, of which the first cell is the name.
+func listTokens[T, I any](a *app, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I,
+	head []string, cells func(I) []string) *cobra.Command {
 	var conf configFlags
 	cmd.Args = args(0, 0, "no arguments")
 	conf.add(cmd)
@@ -194,7 +197,8 @@ func (a *app) tokenRevokedCommand() *cobra.Command {
 		Short:   "List the revoked tokens",
 		Long:    "Lists the ids of the revoked tokens, and until when each is kept in the list.",
 		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
-	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"}, func(r item) []string {
-		return []string{r.ID, r.Until.Format(time.RFC3339)}
-	})
+	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"},
+		func(r item) []string {
+			return []string{r.ID, r.Until.Format(time.RFC3339)}
+		})
 }

@@ -17,14 +17,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTour runs the commands of README, docs/tour.md and docs/dns.md, and those of docs/cli.md that need an agent.
+// TestTour runs the commands of README, docs/tour.md and docs/dns.md, and those of docs/cli.md that
+// need an agent.
 func TestTour(t *testing.T) { takeTour(t, "README.md", "docs/tour.md", "docs/dns.md", "docs/cli.md") }
 
 // TestFirstPolicies runs those of docs/first-policies.md.
 func TestFirstPolicies(t *testing.T) { takeTour(t, "docs/first-policies.md") }
 
-// takeTour runs the commands of pages against an agent on a copy of the quickstart, and compares what they print with what the pages show,
-// except for times, sizes of columns and the version. UPDATE_GOLDEN=1 writes the pages anew.
+// takeTour runs the commands of pages against an agent on a copy of the quickstart, and compares
+// what they print with what the pages show, except for times, sizes of columns and the version.
+// UPDATE_GOLDEN=1 writes the pages anew.
 func takeTour(t *testing.T, pages ...string) {
 	const top = "../.."
 	dir, err := os.MkdirTemp("", "tour") // a short path, for the sockets
@@ -32,7 +34,8 @@ func takeTour(t *testing.T, pages ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.CopyFS(filepath.Join(dir, "examples/quickstart"), os.DirFS(filepath.Join(top, "examples/quickstart"))); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "examples/quickstart"),
+		os.DirFS(filepath.Join(top, "examples/quickstart"))); err != nil {
 		t.Fatal(err)
 	}
 	tour := tour{t: t, dir: dir, quickstart: os.DirFS(filepath.Join(top, "examples/quickstart"))}
@@ -44,7 +47,8 @@ func takeTour(t *testing.T, pages ...string) {
 		}
 		changed := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 			first := firstCommand(block)
-			if page == "docs/cli.md" && strings.HasPrefix(first, "bin/") || notHeld[page+" "+first] != "" { // TestKindPages runs the former
+			// TestKindPages runs the former
+			if page == "docs/cli.md" && strings.HasPrefix(first, "bin/") || notHeld[page+" "+first] != "" {
 				return block
 			}
 			return tour.block(block)
@@ -62,10 +66,13 @@ var changes = regexp.MustCompile(`^bin/nearside (apply|delete|rollback) `)
 
 var blocks = regexp.MustCompile("(?s)```console\n.*?```")
 
-// notHeld are blocks with output that no test runs, by their page and first command, with the reason.
+// notHeld are blocks with output that no test runs, by their page and first command, with the
+// reason.
 var notHeld = map[string]string{
-	"docs/cli.md nearside access whoami":                                                                                    "the answer is that to another user, under the roles of docs/api.md; roles_test.go of package inspect asks so",
-	"docs/reachability.md nearside reachable suggest --dataplane web":                                                       "it reads what an Envoy has logged; reachable.txtar runs it on such lines",
+	"docs/cli.md nearside access whoami": "the answer is that to another user, under the roles of docs/api.md; " +
+		"roles_test.go of package inspect asks so",
+	"docs/reachability.md nearside reachable suggest --dataplane web": "it reads what an Envoy has logged; " +
+		"reachable.txtar runs it on such lines",
 	"docs/envoy.md export NEARSIDE_SOCKET=nearside-data/run/nearside.sock":                                                  needsEnvoy,
 	"docs/envoy.md mkdir www && echo hello from the backend > www/index.html":                                               needsEnvoy,
 	"docs/envoy.md bin/nearside apply -f - <<'END'":                                                                         needsEnvoy,
@@ -74,7 +81,8 @@ var notHeld = map[string]string{
 	"docs/envoy.md git checkout -q examples":                                                                                needsEnvoy,
 }
 
-const needsEnvoy = "its answers come from real Envoys, which a machine need not have; the steps are those of make demo, which a test compares"
+const needsEnvoy = "its answers come from real Envoys, which a machine need not have; " +
+	"the steps are those of make demo, which a test compares"
 
 // firstCommand is that of a block.
 func firstCommand(block string) string {
@@ -82,7 +90,8 @@ func firstCommand(block string) string {
 	return strings.TrimPrefix(first, "$ ")
 }
 
-// TestShownOutputIsHeld: each block with output is on a page that a test runs, or is listed with the reason why it cannot be.
+// TestShownOutputIsHeld: each block with output is on a page that a test runs, or is listed with
+// the reason why it cannot be.
 func TestShownOutputIsHeld(t *testing.T) {
 	held := regexp.MustCompile(`^(README\.md|docs/(tour|first-policies|migration|dns|cli)\.md|docs/kinds/[a-z-]+\.md)$`)
 	top, met := os.DirFS("../.."), map[string]bool{}
@@ -119,7 +128,9 @@ type tour struct {
 }
 
 func (r *tour) start() {
-	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml", "--set", "dns.listen=127.0.0.1:0") // others may have the default
+	// others may have the default
+	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml",
+		"--set", "dns.listen=127.0.0.1:0")
 	agent.Dir, agent.Stderr = r.dir, os.Stderr
 	if err := agent.Start(); err != nil {
 		r.t.Fatal(err)
@@ -139,7 +150,8 @@ func (r *tour) start() {
 	r.resolver = table.Listen[0]
 }
 
-// until tries until it succeeds, or loses its patience; after 2 seconds where the pages are written anew.
+// until tries until it succeeds, or loses its patience; after 2 seconds where the pages are written
+// anew.
 func (r *tour) until(ok func() bool) bool {
 	patience := patience
 	if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -211,7 +223,8 @@ func (r *tour) block(text string) string {
 	return out.String()
 }
 
-var variable = regexp.MustCompile(`queries: [^\n]+|\d+ MiB in use[^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
+var variable = regexp.MustCompile(
+	`queries: [^\n]+|\d+ MiB in use[^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
 
 // steady replaces what differs from run to run.
 func steady(s string) string {

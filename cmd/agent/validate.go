@@ -78,8 +78,10 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 			printf(a.stderr, "note: %s\n", n)
 		}
 		if isDocument(*format) {
-			doc := validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(), Faults: append(offline.Faults{}, faults...),
-				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings, Notes: append([]string{}, v.Notes...)}
+			doc := validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(),
+				Faults:   append(offline.Faults{}, faults...),
+				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings,
+				Notes: append([]string{}, v.Notes...)}
 			if _, err := a.printed(*format, doc); err != nil {
 				return err
 			}

@@ -26,7 +26,8 @@ type buildInfo struct {
 
 // buildVersion says what was built: by the linker's word, else by what the Go command has recorded.
 func buildVersion() buildInfo {
-	b := buildInfo{Product: "nearside", Version: version, Schema: offline.SchemaVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := buildInfo{Product: "nearside", Version: version, Schema: offline.SchemaVersion, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
 			b.Version = v
@@ -56,7 +57,8 @@ func (a *app) versionCommand() *cobra.Command {
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		return show(a, *format, func(b buildInfo) error {
-			_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s; documents of Kuma up to %s)\n", b.Product, b.Version, b.Go, b.Platform, b.Schema)
+			_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s; documents of Kuma up to %s)\n",
+				b.Product, b.Version, b.Go, b.Platform, b.Schema)
 			return err
 		}, nil)(buildVersion(), nil)
 	}

@@ -40,10 +40,13 @@ proxies have acknowledged it. Nodes that are dead are named, and not waited for.
 	}
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
-	choiceFlag(cmd, &choice{&w.what, "--for", []string{client.ForApplied, client.ForGone}}, "for", "", "what to wait for: ")
-	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: those of this node, or mesh for those of all living nodes of the pool")
+	choiceFlag(cmd, &choice{&w.what, "--for", []string{client.ForApplied, client.ForGone}}, "for", "",
+		"what to wait for: ")
+	fl.StringVar(&w.scope, "scope", client.ScopeNode,
+		"whose proxies: those of this node, or mesh for those of all living nodes of the pool")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
-	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode, client.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("scope",
+		cobra.FixedCompletions([]string{client.ScopeNode, client.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -69,7 +72,8 @@ type waiting struct {
 }
 
 const (
-	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody looks on.
+	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody
+	// looks on.
 	pollTerminal, pollOther = time.Second, 20 * time.Second
 	// reconnectEvery is how long after a failed attempt the agent is tried again.
 	reconnectEvery = 200 * time.Millisecond
@@ -131,7 +135,8 @@ func (a *app) follow(ctx context.Context, w *waiting, r reference) error {
 	}
 }
 
-// persist asks an agent until it answers, or ctx ends, which is no error once there has been an answer.
+// persist asks an agent until it answers, or ctx ends, which is no error once there has been an
+// answer.
 func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
 	for {
 		err := ask()
@@ -148,7 +153,8 @@ func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
 			return nil // there is an answer, if not to this question
 		case ctx.Err() != nil && w.lost != nil:
 			return w.lost
-		case errors.As(err, &unreachable), errors.As(err, &unanswered), errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
+		case errors.As(err, &unreachable), errors.As(err, &unanswered),
+			errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
 			if w.lost == nil && w.terminal == nil {
 				printf(a.stderr, "%v; trying again\n", err)
 			}
@@ -234,7 +240,8 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	case client.StateRejected:
 		printf(a.stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
-			printf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason)+client.RetrySaid(x.Retry))
+			printf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource,
+				oneLine(x.Reason)+client.RetrySaid(x.Retry))
 			printBlame(a.stderr, "    ", x.Policies)
 		}
 		return silent(exitNo)

@@ -44,7 +44,8 @@ func (d *daemon) connect(name string, has map[string]string) *waitProxy {
 	if p.str, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
 		d.t.Fatal(err)
 	}
-	p.send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "default." + name}, TypeUrl: listenerType, InitialResourceVersions: has})
+	p.send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "default." + name}, TypeUrl: listenerType,
+		InitialResourceVersions: has})
 	return p
 }
 
@@ -75,7 +76,8 @@ func (p *waitProxy) next() (answer func(reason string)) {
 	}
 }
 
-const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersTimeout: %ds}}}]}}\n"
+const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, " +
+	"from: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersTimeout: %ds}}}]}}\n"
 
 // TestWait waits for a policy in all ways that it can end.
 func TestWait(t *testing.T) {
@@ -92,24 +94,30 @@ func TestWait(t *testing.T) {
 	if code != exitTimeout || out != "" {
 		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
 	}
-	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late", "default/web: it has not answered what it was sent at", "(listener)")
+	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late",
+		"default/web: it has not answered what it was sent at", "(listener)")
 	contains(t, d.must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
 	answer("")
-	contains(t, d.must("", "wait", "meshtimeout", "slow"), "meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
+	contains(t, d.must("", "wait", "meshtimeout", "slow"),
+		"meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
 	contains(t, d.must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
 
 	d.must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
 	code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
 	var doc client.Applied
-	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || doc.State != client.StateRejected || doc.RejectedTotal != 1 {
+	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || doc.State != client.StateRejected ||
+		doc.RejectedTotal != 1 {
 		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
 	}
-	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected", "default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout",
-		"    meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
+	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
+		"default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout", "    meshtimeout/slow "+
+			"spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
 	contains(t, d.must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
-	contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
-	contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
+	contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding",
+		"because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
+	contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener "+
+		"inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
 
 	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != exitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)
@@ -119,7 +127,8 @@ func TestWait(t *testing.T) {
 	p.next()("")
 	contains(t, d.must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
 
-	d.must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1), "apply", "-f", "-")
+	d.must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1),
+		"apply", "-f", "-")
 	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != exitNo {
 		t.Errorf("a shadow policy: exit code %d", code)
 	}
@@ -135,10 +144,12 @@ func TestWait(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
 	}
-	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != exitFailed || !strings.Contains(errs, "this agent stands alone") {
+	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != exitFailed ||
+		!strings.Contains(errs, "this agent stands alone") {
 		t.Errorf("the mesh of an agent that stands alone: exit code %d: %s", code, errs)
 	}
-	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != exitFailed || !strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
+	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != exitFailed ||
+		!strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
 		t.Errorf("what does not exist: exit code %d: %s", code, errs)
 	}
 }
@@ -161,8 +172,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestWaitOverRestart stops the agent while somebody waits for a proxy that has not answered, and starts it again: the
-// wait goes on until the proxy is back and has the change.
+// TestWaitOverRestart stops the agent while somebody waits for a proxy that has not answered, and
+// starts it again: the wait goes on until the proxy is back and has the change.
 func TestWaitOverRestart(t *testing.T) {
 	dir := quickTemp(t)
 	d := start(t, dir)
@@ -178,7 +189,8 @@ func TestWaitOverRestart(t *testing.T) {
 	ended := make(chan int, 1)
 	a := &app{stdout: &out, stderr: &errs, socket: d.socket(), mesh: "default"}
 	go func() {
-		err := a.wait(t.Context(), &waiting{what: client.ForApplied, timeout: patience, terminal: &errs}, []string{"mt/slow"}, "text")
+		err := a.wait(t.Context(), &waiting{what: client.ForApplied, timeout: patience, terminal: &errs},
+			[]string{"mt/slow"}, "text")
 		ended <- exitCode(err)
 	}()
 	eventually(t, "the command says whom it waits for", func() bool {
@@ -204,14 +216,16 @@ func TestWaitOverRestart(t *testing.T) {
 // TestWaitWithoutAgent: an agent that never comes is told of at once, and is the answer in the end.
 func TestWaitWithoutAgent(t *testing.T) {
 	var out, errs bytes.Buffer
-	code := Main([]string{"wait", "mt/slow", "--timeout", "300ms", "--socket", "/nowhere/s"}, strings.NewReader(""), &out, &errs, nil)
+	code := Main([]string{"wait", "mt/slow", "--timeout", "300ms", "--socket", "/nowhere/s"}, strings.NewReader(""),
+		&out, &errs, nil)
 	if code != exitUnreachable {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
 }
 
-// TestRetryIsShown: what a proxy rejects for a reason that may pass is sent again, and whoever asks is told so.
+// TestRetryIsShown: what a proxy rejects for a reason that may pass is sent again, and whoever asks
+// is told so.
 func TestRetryIsShown(t *testing.T) {
 	d := start(t, quickTemp(t))
 	if code, _, errs := d.nearside(webDoc, "apply", "-f", "-"); code != exitOK {
@@ -222,18 +236,23 @@ func TestRetryIsShown(t *testing.T) {
 	if code, _, errs := d.nearside(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-"); code != exitOK {
 		t.Fatal(errs)
 	}
-	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: cannot bind '192.0.2.1:8080': Address already in use\n")
+	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: cannot bind '192.0.2.1:8080': Address " +
+		"already in use\n")
 	code, out, errs := d.nearside("", "wait", "mt/slow", "-o", "json")
 	var doc client.Applied
-	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || len(doc.Rejected) != 1 || doc.Rejected[0].Retry.IsZero() {
+	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || len(doc.Rejected) != 1 ||
+		doc.Rejected[0].Retry.IsZero() {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
 	contains(t, errs, "Address already in use", "; it is tried again in ")
-	for _, args := range [][]string{{"status"}, {"get", "mt", "-o", "wide"}, {"inspect", "dataplane", "web", "--type=status"}} {
+	for _, args := range [][]string{
+		{"status"}, {"get", "mt", "-o", "wide"}, {"inspect", "dataplane", "web", "--type=status"},
+	} {
 		_, out, _ := d.nearside("", args...)
 		contains(t, out, "tried again ")
 	}
-	if _, out, _ = d.nearside("", "inspect", "dataplane", "web", "--type=status", "-o", "json"); !strings.Contains(out, `"retry": "`) {
+	if _, out, _ = d.nearside("", "inspect", "dataplane", "web", "--type=status", "-o", "json"); !strings.Contains(out,
+		`"retry": "`) {
 		t.Errorf("no time in the status: %s", out)
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// odd are resources with a warning from each place in the code that has one to give about resources.
+// odd are resources with a warning from each place in the code that has one to give about
+// resources.
 var odd = map[string]string{
 	"mesh.yaml": `
 {type: Mesh, name: empty}
@@ -100,8 +101,9 @@ spec:
 `,
 }
 
-// told normalizes warnings, so that those of the documents can be compared with those of status and check: the check's are known by what
-// they say alone, since one names the policy that is the cause and the other the proxy.
+// told normalizes warnings, so that those of the documents can be compared with those of status and
+// check: the check's are known by what they say alone, since one names the policy that is the cause
+// and the other the proxy.
 func told(resource, reason string) string {
 	if i := strings.Index(reason, " (rule "); i >= 0 {
 		reason = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`).ReplaceAllString(reason[:i], "IP")
@@ -119,7 +121,10 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	for _, x := range []struct {
 		to   any
 		args []string
-	}{{&v, []string{"validate", "-f", dir, "-o", "json"}}, {&s, []string{"status", "-o", "json"}}, {&c, []string{"check", "-o", "json"}}} {
+	}{
+		{&v, []string{"validate", "-f", dir, "-o", "json"}}, {&s, []string{"status", "-o", "json"}},
+		{&c, []string{"check", "-o", "json"}},
+	} {
 		var printed, errs bytes.Buffer
 		if code := Main(append(x.args, "--socket", socket), nil, &printed, &errs, nil); code != exitOK {
 			t.Fatalf("%v: exit code %d: %s%s", x.args, code, printed.String(), errs.String())
@@ -159,7 +164,8 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	return by
 }
 
-// TestWarningsAgree: a warning of validate, status or check is one of all three, whether proxies are connected or not.
+// TestWarningsAgree: a warning of validate, status or check is one of all three, whether proxies
+// are connected or not.
 func TestWarningsAgree(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	files := filepath.Join(dir, "resources")
@@ -171,10 +177,13 @@ func TestWarningsAgree(t *testing.T) {
 	}
 	// An authority that is about to expire, in a file that others can read.
 	cert, key := secrettest.AuthorityOf(t, "old", time.Now().Add(-100*time.Hour), time.Now().Add(time.Hour))
-	old, err := json.Marshal(map[string]any{"type": "Mesh", "name": "default", "mtls": map[string]any{"enabledBackend": "ca", "backends": []any{
-		map[string]any{"name": "ca", "type": "builtin", "dpCert": map[string]any{"rotation": map[string]any{"expiration": "1s"}}},
-		map[string]any{"name": "old", "type": "provided", "conf": map[string]any{"cert": map[string]any{"inlineString": string(cert)}, "key": map[string]any{"inlineString": string(key)}}},
-	}}})
+	old, err := json.Marshal(map[string]any{"type": "Mesh", "name": "default",
+		"mtls": map[string]any{"enabledBackend": "ca", "backends": []any{
+			map[string]any{"name": "ca", "type": "builtin",
+				"dpCert": map[string]any{"rotation": map[string]any{"expiration": "1s"}}},
+			map[string]any{"name": "old", "type": "provided", "conf": map[string]any{
+				"cert": map[string]any{"inlineString": string(cert)}, "key": map[string]any{"inlineString": string(key)}}},
+		}}})
 	agenttest.Do(t, err)
 	write(t, filepath.Join(files, "default.json"), string(old))
 	r := agenttest.Up(t, dir, agent.Deps{})
@@ -183,7 +192,8 @@ func TestWarningsAgree(t *testing.T) {
 		t.Helper()
 		var by map[string]map[string]bool
 		for begun := time.Now(); ; <-time.After(10 * time.Millisecond) {
-			if by = allWarnings(t, socket, files); maps.Equal(by["validate"], by["status"]) && maps.Equal(by["validate"], by["check"]) {
+			if by = allWarnings(t, socket, files); maps.Equal(by["validate"], by["status"]) &&
+				maps.Equal(by["validate"], by["check"]) {
 				break
 			} else if time.Since(begun) > agenttest.Patience {
 				t.Errorf("%s: they differ", when)
@@ -212,7 +222,8 @@ func TestWarningsAgree(t *testing.T) {
 	compare("all are connected")
 
 	// What would break a proxy that is not connected is a fault for one and a problem for the others.
-	write(t, filepath.Join(files, "late.yaml"), "type: Dataplane\nmesh: plain\nname: late\nnetworking: {address: 10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: late, kuma.io/protocol: http}}]}\n---\n"+
+	write(t, filepath.Join(files, "late.yaml"), "type: Dataplane\nmesh: plain\nname: late\nnetworking: {address: "+
+		"10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: late, kuma.io/protocol: http}}]}\n---\n"+
 		strings.ReplaceAll(kindtest.Breaking("bad", "{kind: Mesh}"), "mesh: default", "mesh: plain"))
 	_, errs := output(t, socket, exitInvalid, "validate", "-f", files)
 	contains(t, errs, "inbound:10.1.0.3:8080", "%LATE%")
@@ -220,7 +231,8 @@ func TestWarningsAgree(t *testing.T) {
 		s, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
 		if slices.ContainsFunc(s.Problems, func(p client.StatusProblem) bool {
-			return p.Severity == client.SeverityError && strings.HasPrefix(p.Reason, "would be withheld: Listener inbound:10.1.0.3:8080")
+			return p.Severity == client.SeverityError &&
+				strings.HasPrefix(p.Reason, "would be withheld: Listener inbound:10.1.0.3:8080")
 		}) {
 			break
 		} else if time.Since(begun) > agenttest.Patience {

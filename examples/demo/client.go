@@ -25,7 +25,8 @@ const meshDocument = `type: Mesh
 name: default
 `
 
-// webDocument is the client. It has no Envoy beside it: the port of its outbound only names the service.
+// webDocument is the client. It has no Envoy beside it: the port of its outbound only names the
+// service.
 const webDocument = `---
 type: Dataplane
 mesh: default
@@ -114,7 +115,8 @@ func dial(socket string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("xds:///greeter", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///greeter", grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +134,8 @@ func (c *client) expect(ctx context.Context, addresses ...string) error {
 		got := map[string]int{}
 		for range round {
 			var p peer.Peer
-			_, err := grpc_health_v1.NewHealthClient(c).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true))
+			_, err := grpc_health_v1.NewHealthClient(c).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&p),
+				grpc.WaitForReady(true))
 			if ctx.Err() != nil {
 				return fmt.Errorf("waiting for answers from %v: %w; the last round was answered by %v", addresses, ctx.Err(), got)
 			}

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// showNames looks a name of the mesh up with a client that knows nothing of it: dig where it is there, else the resolver of Go.
+// showNames looks a name of the mesh up with a client that knows nothing of it: dig where it is
+// there, else the resolver of Go.
 func showNames(ctx context.Context, a *agent, name string) error {
 	if err := a.run(ctx, "dns", "table"); err != nil {
 		return err

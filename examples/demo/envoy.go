@@ -46,7 +46,9 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 	step("Start a real Envoy as the proxy of front, which reaches two versions of a shop.")
 	documents := ""
 	for _, version := range []string{"v1", "v2"} {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, version) }))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, version)
+		}))
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetUnencryptedHTTP2(true) // as the Envoy beside a service would take it
 		s.Start()
@@ -132,7 +134,8 @@ spec:
 // showLog switches an access log on, and shows its lines.
 func showLog(ctx context.Context, a *agent, url string) error {
 	step("Log the requests of front. The agent writes and rotates the file; Envoy hands it the lines.")
-	if err := a.apply(ctx, fmt.Sprintf(logDocument, filepath.Join(filepath.Dir(a.socket), "..", "logs", "front.log"))); err != nil {
+	if err := a.apply(ctx,
+		fmt.Sprintf(logDocument, filepath.Join(filepath.Dir(a.socket), "..", "logs", "front.log"))); err != nil {
 		return err
 	}
 	if err := a.run(ctx, "wait", "meshaccesslog/front"); err != nil {
@@ -145,7 +148,8 @@ func showLog(ctx context.Context, a *agent, url string) error {
 		}
 	}
 	for began := time.Now(); time.Since(began) < 20*time.Second; { // Envoy logs a request a moment after it has answered
-		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "logs", "access", "--dataplane", "front").Output()
+		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket,
+			"logs", "access", "--dataplane", "front").Output()
 		if err != nil {
 			return fmt.Errorf("nearside logs: %w", err)
 		}

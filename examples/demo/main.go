@@ -1,8 +1,9 @@
-// Demo shows the main job of nearside with real clients: it starts two agents and two gRPC servers on this machine, then
-// calls them through a gRPC client that knows nothing but a service name and the agent's socket. It ends with an error
-// when anything is not as it should be.
+// Demo shows the main job of nearside with real clients: it starts two agents and two gRPC servers
+// on this machine, then calls them through a gRPC client that knows nothing but a service name and
+// the agent's socket. It ends with an error when anything is not as it should be.
 //
-// With an Envoy, it shows real requests too: a change of their route, their access log, and a permission between two Envoys.
+// With an Envoy, it shows real requests too: a change of their route, their access log, and a
+// permission between two Envoys.
 //
 // usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]      (make demo builds and passes bin/nearside)
 package main
@@ -87,7 +88,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	step("Start a second agent, as on another node: it joins the first, and the second instance is its own. The client of the first hears of it without asking, and spreads its calls.")
+	step("Start a second agent, as on another node: it joins the first, and the second instance is its own. " +
+		"The client of the first hears of it without asking, and spreads its calls.")
 	at, err := agent.address(ctx)
 	if err != nil {
 		return err
@@ -202,8 +204,9 @@ func startAgent(ctx context.Context, binary, root, name string, settings ...stri
 	defer log.Close()
 	args := []string{"run"}
 	for _, set := range append([]string{
-		"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + filepath.Join(root, "keyring"), "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
-		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600", "dns.listen=127.0.0.1:0",
+		"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + filepath.Join(root, "keyring"), "paths.run=" +
+			dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs", "resources.dir=" + dir + "/resources",
+		"api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600", "dns.listen=127.0.0.1:0",
 	}, settings...) {
 		args = append(args, "--set", set)
 	}
@@ -267,7 +270,8 @@ func (a *agent) address(ctx context.Context) (string, error) {
 // connected waits until a proxy has a stream again; clients wait a moment before they dial anew.
 func (a *agent) connected(ctx context.Context, name string) error {
 	for {
-		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "inspect", "dataplane", name, "--type=status", "-o", "json").Output()
+		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "inspect", "dataplane", name, "--type=status",
+			"-o", "json").Output()
 		if err == nil && bytes.Contains(out, []byte(`"state": "serving"`)) {
 			return nil
 		}

@@ -36,10 +36,13 @@ spec:
     default: {action: Allow}
 `
 
-// showPermission has two Envoys speak mutual TLS, and a permission decide whether a request gets through.
+// showPermission has two Envoys speak mutual TLS, and a permission decide whether a request gets
+// through.
 func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
 	step("Start two Envoys in a mesh with mutual TLS. Without a permission nobody gets in, and explain says so.")
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "the books") }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "the books")
+	}))
 	defer s.Close()
 	in, out, err := freePorts()
 	if err != nil {
@@ -49,7 +52,8 @@ func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.apply(ctx, fmt.Sprintf(vaultDocuments, in, out, ledger, s.Listener.Addr().(*net.TCPAddr).Port)); err != nil {
+	if err := a.apply(ctx,
+		fmt.Sprintf(vaultDocuments, in, out, ledger, s.Listener.Addr().(*net.TCPAddr).Port)); err != nil {
 		return err
 	}
 	for _, name := range []string{"clerk", "ledger"} {
@@ -89,7 +93,8 @@ func showPermission(ctx context.Context, a *agent, dir, envoy string) error {
 func (a *agent) explain(ctx context.Context, port int) error {
 	args := []string{"explain", "request", "-m", "vault", "--from", "clerk", "--to", fmt.Sprintf("127.0.0.1:%d", port)}
 	out, err := exec.CommandContext(ctx, a.binary, append([]string{"--socket", a.socket}, args...)...).Output()
-	fmt.Printf("    $ nearside explain request -m vault --from clerk --to 127.0.0.1:%d | head -n 1\n    %s\n", port, firstLine(out))
+	fmt.Printf("    $ nearside explain request -m vault --from clerk --to 127.0.0.1:%d | head -n 1\n    %s\n",
+		port, firstLine(out))
 	return err
 }
 
@@ -125,5 +130,6 @@ func status(ctx context.Context, url string, want int) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s is answered with %s, not with %d; the logs of the Envoys are in %s", url, last, want, os.TempDir())
+	return fmt.Errorf("%s is answered with %s, not with %d; the logs of the Envoys are in %s",
+		url, last, want, os.TempDir())
 }

@@ -22,7 +22,8 @@ func (e *Engine) refuse(h Head, why string) {
 	}
 }
 
-// known reports whether a version need not be asked for: it is there, it has lost, or it was refused.
+// known reports whether a version need not be asked for: it is there, it has lost, or it was
+// refused.
 func (e *Engine) known(h Head) bool {
 	if en := e.entries[h.Slot]; en != nil && !en.head.Version.Less(h.Version) {
 		return true
@@ -34,12 +35,14 @@ func (e *Engine) known(h Head) bool {
 	return p != nil && !p.manifest.Version().Less(h.Version)
 }
 
-// mainland reports whether somebody who agreed last at a time knows of every deletion whose tombstone may be gone.
+// mainland reports whether somebody who agreed last at a time knows of every deletion whose
+// tombstone may be gone.
 func (e *Engine) mainland(agreed time.Time) bool {
 	return !agreed.IsZero() && e.judged().Sub(agreed) < e.cfg.Limits.Horizon-e.cfg.Limits.Horizon/30
 }
 
-// admit takes a record of a peer, and reports whether it is new and the winner. peerAgreed is when the peer last agreed with another.
+// admit takes a record of a peer, and reports whether it is new and the winner. peerAgreed is when
+// the peer last agreed with another.
 func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
 	h := r.head()
 	en := e.entries[h.Slot]
@@ -100,7 +103,8 @@ func (e *Engine) reasonOfBounds(en *entry, r *Record) string {
 	if en != nil && en.record.Writer == r.Writer {
 		records, size = 0, size-len(en.record.raw)
 	}
-	if u := e.usage[r.Writer]; u != nil && size > 0 && (u.records+records > e.cfg.Limits.WriterRecords || u.bytes+size > e.cfg.Limits.WriterBytes) {
+	if u := e.usage[r.Writer]; u != nil && size > 0 &&
+		(u.records+records > e.cfg.Limits.WriterRecords || u.bytes+size > e.cfg.Limits.WriterBytes) {
 		return "writer full"
 	}
 	if e.bytes+size > e.cfg.Limits.Bytes+e.cfg.Limits.Bytes/8 { // more than nodes get: policies come first
@@ -118,7 +122,9 @@ func (e *Engine) park(r *Record, h Head) string {
 		return "future, and too many of them"
 	}
 	e.parked[h.Slot] = r
-	e.note("future", fmt.Sprintf("%s is dated %s, in the future: it is put aside until then; check the clocks of the nodes", r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
+	e.note("future",
+		fmt.Sprintf("%s is dated %s, in the future: it is put aside until then; check the clocks of the nodes",
+			r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
 	return "future"
 }
 
@@ -156,7 +162,8 @@ func (e *Engine) toLimbo(r *Record, why string) {
 	e.note("limbo", fmt.Sprintf("%s may have been deleted long ago, and is put aside: %s", r.Key, why))
 }
 
-// expire drops tombstones that are older than the horizon, and marks of forgotten nodes. All nodes do so by the same hours.
+// expire drops tombstones that are older than the horizon, and marks of forgotten nodes. All nodes
+// do so by the same hours.
 func (e *Engine) expire() {
 	step := max(e.cfg.Limits.Horizon/720, time.Millisecond) // an hour of 30 days
 	cut := wall(e.judged().Add(-e.cfg.Limits.Horizon).Truncate(step))

@@ -12,7 +12,8 @@ import (
 func manySaved(b *testing.B, n int) []Op {
 	var saved []Op
 	for i := range n {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{byte(i), byte(i >> 8)}, false, "application/json", []byte(strings.Repeat("x", 650)))
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{byte(i), byte(i >> 8)}, false,
+			"application/json", []byte(strings.Repeat("x", 650)))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -21,7 +22,8 @@ func manySaved(b *testing.B, n int) []Op {
 	return saved
 }
 
-// BenchmarkLoad is a start with 100,000 records of 730 bytes on disk. The heap holds the records once, as saved does.
+// BenchmarkLoad is a start with 100,000 records of 730 bytes on disk. The heap holds the records
+// once, as saved does.
 func BenchmarkLoad(b *testing.B) {
 	saved := manySaved(b, 100000)
 	var before, after runtime.MemStats
@@ -38,7 +40,8 @@ func BenchmarkLoad(b *testing.B) {
 
 // BenchmarkReceive is a record of 1 KB that a peer pushes into a store of 100,000.
 func BenchmarkReceive(b *testing.B) {
-	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}}, simStart, manySaved(b, 100000))
+	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}},
+		simStart, manySaved(b, 100000))
 	for i := range 10 {
 		e.Step(simStart, PeerUp{fmt.Sprint("peer-", i), NodeID{byte(i + 2)}})
 	}

@@ -23,14 +23,18 @@ func sample(t testing.TB) *message {
 		t.Fatal(err)
 	}
 	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: makeOrder(17, 3), Entries: []Entry{
-		{Key{"Dataplane", "default", "web-1"}, HashBody([]byte("one"))}, {Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal()
+		{Key{"Dataplane", "default", "web-1"}, HashBody([]byte("one"))},
+		{Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.slot()}, WantBody: []BodyHash{HashBody(nil)},
-		Request: 3, Reply: 4, Last: true, Stream: true, Sums: []Sums{{Prefix: Prefix{1, 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
-		Leaves: []Leaves{{Prefix: Prefix{2, 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b}, Manifests: []*Manifest{m},
-		Bodies: [][]byte{[]byte("one"), {}}}
+	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.slot()},
+		WantBody: []BodyHash{HashBody(nil)},
+		Request:  3, Reply: 4, Last: true, Stream: true,
+		Sums:   []Sums{{Prefix: Prefix{1, 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
+		Leaves: []Leaves{{Prefix: Prefix{2, 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b},
+		Manifests: []*Manifest{m},
+		Bodies:    [][]byte{[]byte("one"), {}}}
 }
 
 func TestMessageRoundTrip(t *testing.T) {
@@ -48,7 +52,8 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreKept: a record of a later version passes through unchanged, and what is not known is part of its digest.
+// TestUnknownFieldsAreKept: a record of a later version passes through unchanged, and what is not
+// known is part of its digest.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	r := sample(t).Records[0]
 	content, _, err := split("record", r.raw, MaxRecord)
@@ -83,8 +88,11 @@ func TestDecodingRefuses(t *testing.T) {
 		"too large":          envelope(appendText(bytes.Clone(content), 99, strings.Repeat("x", MaxRecord))),
 		"group":              envelope(protowire.AppendTag(nil, 3, protowire.StartGroupType)),
 		"no hlc":             envelope(appendText(appendText(nil, recordKind, "K"), recordName, "n")),
-		"control characters": envelope(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n\n"), recordHLC, 1)),
-		"tombstone and body": envelope(appendText(appendFlag(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n"), recordHLC, 1), recordDeleted, true), recordBody, "b")),
+		"control characters": envelope(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n\n"),
+			recordHLC, 1)),
+		"tombstone and body": envelope(
+			appendText(appendFlag(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n"), recordHLC, 1),
+				recordDeleted, true), recordBody, "b")),
 	} {
 		if _, err := DecodeRecord(raw); err == nil {
 			t.Errorf("%s: decoded", name)

@@ -39,7 +39,8 @@ func decodeConflict(b []byte) (*Conflict, error) {
 		return nil, errors.New("conflict is cut off")
 	}
 	r, err := DecodeRecord(b[9:])
-	return &Conflict{Record: r, Relation: Relation(b[0]), Seen: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:9])))}, err
+	return &Conflict{Record: r, Relation: Relation(b[0]), Seen: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:9])))},
+		err
 }
 
 func (s *conflicts) put(c *Conflict) {
@@ -77,7 +78,8 @@ func (s *conflicts) all() []*Conflict {
 		out = append(out, l...)
 	}
 	slices.SortFunc(out, func(a, b *Conflict) int {
-		return cmp.Or(cmp.Compare(a.Record.Key.String(), b.Record.Key.String()), b.Seen.Compare(a.Seen), cmp.Compare(a.key(), b.key()))
+		return cmp.Or(cmp.Compare(a.Record.Key.String(), b.Record.Key.String()), b.Seen.Compare(a.Seen),
+			cmp.Compare(a.key(), b.key()))
 	})
 	return out
 }
@@ -117,8 +119,9 @@ func (e *Engine) lost(winner, loser *Record, rel Relation) {
 		e.count("conflict dropped: too many")
 	}
 	e.count("conflicts")
-	e.note("conflict", fmt.Sprintf("%s was changed on two sides; the change of %s by %x is in force, that of %s by %x is kept as a conflict", loser.Key,
-		winner.HLC.Time().UTC().Format(time.RFC3339), winner.Writer, loser.HLC.Time().UTC().Format(time.RFC3339), loser.Writer))
+	e.note("conflict", fmt.Sprintf("%s was changed on two sides; the change of %s by %x is in force, "+
+		"that of %s by %x is kept as a conflict", loser.Key, winner.HLC.Time().UTC().Format(time.RFC3339), winner.Writer,
+		loser.HLC.Time().UTC().Format(time.RFC3339), loser.Writer))
 }
 
 // resolve drops the conflicts that a new version was made with knowledge of.

@@ -14,7 +14,8 @@ type Op struct {
 	Value  []byte
 }
 
-// Buckets. Their values are as they travel, but for conflicts, which have a head of 9 bytes, and meta.
+// Buckets. Their values are as they travel, but for conflicts, which have a head of 9 bytes, and
+// meta.
 const (
 	bucketRecords   = "records"
 	bucketManifests = "manifests"

@@ -95,7 +95,8 @@ type (
 	Tick struct{}
 	// Committed says that records of Prepare are on disk.
 	Committed struct{ Records []*Record }
-	// Own sets all that this node owns. With Leaving, the node leaves, and what it owns is what stays of it.
+	// Own sets all that this node owns. With Leaving, the node leaves, and what it owns is what stays
+	// of it.
 	Own struct {
 		Items   []OwnItem
 		Leaving bool
@@ -135,8 +136,8 @@ type Actions struct {
 type Send struct {
 	To   string
 	Data []byte
-	// Stream asks for a way that does not lose messages one by one. It is set for those that are longer than MaxPacket, and for those
-	// that are sent again.
+	// Stream asks for a way that does not lose messages one by one. It is set for those that are
+	// longer than MaxPacket, and for those that are sent again.
 	Stream bool
 }
 
@@ -228,8 +229,8 @@ func New(cfg Config, now time.Time, saved []Op) (*Engine, Actions) {
 	return e, e.take()
 }
 
-// MemberName is the name of a node in one boot: another one with each, so that a new address or a count that starts again is never held
-// against what peers remember.
+// MemberName is the name of a node in one boot: another one with each, so that a new address or a
+// count that starts again is never held against what peers remember.
 func MemberName(n NodeID, epoch uint64) string {
 	return n.String() + "-" + strconv.FormatUint(epoch, 16)
 }
@@ -293,8 +294,9 @@ func (e *Engine) note(what, text string) { e.out.Notes = append(e.out.Notes, Not
 
 func (e *Engine) count(what string) { e.counters[what]++ }
 
-// judged is the time by the clocks of most peers, or by the own one where fewer than three are known. Records are dated, parked
-// and expired by it, so that a node whose clock is wrong neither misses changes nor forgets deletions.
+// judged is the time by the clocks of most peers, or by the own one where fewer than three are
+// known. Records are dated, parked and expired by it, so that a node whose clock is wrong neither
+// misses changes nor forgets deletions.
 func (e *Engine) judged() time.Time { return e.now.Add(e.skew) }
 
 // send encodes a message.

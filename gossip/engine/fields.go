@@ -15,8 +15,9 @@ type field struct {
 	typ   protowire.Type
 }
 
-// walk calls visit for each field. Numbers must not fall, and only those that repeat may come twice: so that what is signed
-// reads in one way alone. Fields that visit does not know must be passed over, not refused: later versions add some.
+// walk calls visit for each field. Numbers must not fall, and only those that repeat may come
+// twice: so that what is signed reads in one way alone. Fields that visit does not know must be
+// passed over, not refused: later versions add some.
 func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func(field) error) error {
 	var last protowire.Number
 	for len(b) > 0 {

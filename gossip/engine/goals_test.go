@@ -37,7 +37,8 @@ func (s *sim) change(n *simNode, puts ...Put) []*Record {
 func (s *sim) spreadOf(size, count int, limit time.Duration) []time.Duration {
 	var puts []Put
 	for i := range count {
-		puts = append(puts, Put{Key: Key{"K", "m", fmt.Sprint(i)}, MediaType: "text", Body: []byte(strings.Repeat("x", size-10) + fmt.Sprint(i))})
+		puts = append(puts, Put{Key: Key{"K", "m", fmt.Sprint(i)}, MediaType: "text",
+			Body: []byte(strings.Repeat("x", size-10) + fmt.Sprint(i))})
 	}
 	origin := s.nodes[0]
 	began := s.now
@@ -68,7 +69,8 @@ func at(times []time.Duration, percent int) time.Duration {
 	return times[min(len(times)-1, len(times)*percent/100)]
 }
 
-// TestGoalsOfSpread measures, in virtual time, how changes spread on a LAN, and holds them to the goals.
+// TestGoalsOfSpread measures, in virtual time, how changes spread on a LAN, and holds them to the
+// goals.
 func TestGoalsOfSpread(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -79,11 +81,16 @@ func TestGoalsOfSpread(t *testing.T) {
 		uploads        int
 		runs           int
 	}{
-		{name: "1 KB to 200", n: 200, size: 900, count: 1, p50: 5 * time.Millisecond, p99: 100 * time.Millisecond, all: 250 * time.Millisecond, copies: 5, runs: 3},
-		{name: "16 KB to 200", n: 200, size: 16 << 10, count: 1, p50: 20 * time.Millisecond, p99: 250 * time.Millisecond, all: 250 * time.Millisecond, copies: 1.1, uploads: 8, runs: 3},
-		{name: "1 KB to 200, 10 % loss", n: 200, size: 900, count: 1, loss: 0.1, p50: 8 * time.Millisecond, p99: 150 * time.Millisecond, all: 375 * time.Millisecond, copies: 5, runs: 3},
-		{name: "1 KB to 200, 30 % loss", n: 200, size: 900, count: 1, loss: 0.3, p50: 2 * time.Second, p99: 2 * time.Second, all: 2 * time.Second, copies: 6, runs: 3},
-		{name: "1,000 of 1 KB to 50", n: 50, size: 900, count: 1000, p50: 2 * time.Second, p99: 2 * time.Second, all: 2 * time.Second, copies: 3.5, runs: 1},
+		{name: "1 KB to 200", n: 200, size: 900, count: 1, p50: 5 * time.Millisecond, p99: 100 * time.Millisecond,
+			all: 250 * time.Millisecond, copies: 5, runs: 3},
+		{name: "16 KB to 200", n: 200, size: 16 << 10, count: 1, p50: 20 * time.Millisecond, p99: 250 * time.Millisecond,
+			all: 250 * time.Millisecond, copies: 1.1, uploads: 8, runs: 3},
+		{name: "1 KB to 200, 10 % loss", n: 200, size: 900, count: 1, loss: 0.1, p50: 8 * time.Millisecond,
+			p99: 150 * time.Millisecond, all: 375 * time.Millisecond, copies: 5, runs: 3},
+		{name: "1 KB to 200, 30 % loss", n: 200, size: 900, count: 1, loss: 0.3, p50: 2 * time.Second, p99: 2 * time.Second,
+			all: 2 * time.Second, copies: 6, runs: 3},
+		{name: "1,000 of 1 KB to 50", n: 50, size: 900, count: 1000, p50: 2 * time.Second, p99: 2 * time.Second,
+			all: 2 * time.Second, copies: 3.5, runs: 1},
 	} {
 		var p50, p99, all time.Duration
 		copies, uploads := 0.0, 0
@@ -99,15 +106,16 @@ func TestGoalsOfSpread(t *testing.T) {
 			copies = max(copies, float64(total)/float64((c.n-1)*c.count*(c.size+100)))
 			uploads = max(uploads, origin.uploads)
 		}
-		t.Logf("%-24s p50 %v (goal %v), p99 %v (%v), all %v (%v), %.2fx bytes (%.1fx), uploads of the origin %d (%d); worst of %d seeds",
-			c.name, p50, c.p50, p99, c.p99, all, c.all, copies, c.copies, uploads, c.uploads, c.runs)
+		t.Logf("%-24s p50 %v (goal %v), p99 %v (%v), all %v (%v), %.2fx bytes (%.1fx), uploads of the origin %d (%d); "+
+			"worst of %d seeds", c.name, p50, c.p50, p99, c.p99, all, c.all, copies, c.copies, uploads, c.uploads, c.runs)
 		if p50 > c.p50 || p99 > c.p99 || all > c.all || copies > c.copies || c.uploads > 0 && uploads > c.uploads {
 			t.Errorf("%s: a goal is missed", c.name)
 		}
 	}
 }
 
-// TestGoalsOfAgreement: two nodes with the same 100,000 entries say nothing; ten differences cost what ten differences cost.
+// TestGoalsOfAgreement: two nodes with the same 100,000 entries say nothing; ten differences cost
+// what ten differences cost.
 func TestGoalsOfAgreement(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills two stores with 100,000 entries")
@@ -116,7 +124,8 @@ func TestGoalsOfAgreement(t *testing.T) {
 	s.delay = func() time.Duration { return 250 * time.Microsecond }
 	var saved []Op
 	for i := range 100000 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i), byte(i >> 8)}, false, "text", []byte(strings.Repeat("x", 100)))
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i), byte(i >> 8)}, false,
+			"text", []byte(strings.Repeat("x", 100)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,20 +161,23 @@ func TestGoalsOfAgreement(t *testing.T) {
 		s.run(time.Millisecond)
 	}
 	sent := s.sent["packets"] + s.sent["streams"] - bodies
-	t.Logf("10 of 100,000 entries differ: %d bytes beside the bodies (goal 6 KB), %d messages (4 round trips are 8)", sent, messages)
+	t.Logf("10 of 100,000 entries differ: %d bytes beside the bodies (goal 6 KB), %d messages (4 round trips are 8)",
+		sent, messages)
 	if sent > 6<<10 || messages > 8 {
 		t.Error("a goal is missed")
 	}
 }
 
-// TestColdJoin: a node without anything gets 20,000 entries, records first of all asked for in turn, and not much more than their bytes.
+// TestColdJoin: a node without anything gets 20,000 entries, records first of all asked for in
+// turn, and not much more than their bytes.
 func TestColdJoin(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{})
 	s.delay = func() time.Duration { return 250 * time.Microsecond }
 	var saved []Op
 	raw := 0
 	for i := range 20000 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i)}, false, "text", []byte(strings.Repeat("x", 600)))
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(s.now), Writer{byte(i)}, false,
+			"text", []byte(strings.Repeat("x", 600)))
 		if err != nil {
 			t.Fatal(err)
 		}

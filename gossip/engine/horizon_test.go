@@ -55,8 +55,9 @@ func (s *sim) inLimbo(n int, k Key) bool {
 
 var oldKey, newKey = Key{"K", "m", "old"}, Key{"K", "m", "new"}
 
-// TestReturnAfterTheHorizon: a node that was away for longer than deletions are remembered brings nothing back. What it wrote itself meanwhile
-// long ago is put aside, visible; what it wrote lately is taken.
+// TestReturnAfterTheHorizon: a node that was away for longer than deletions are remembered brings
+// nothing back. What it wrote itself meanwhile long ago is put aside, visible; what it wrote lately
+// is taken.
 func TestReturnAfterTheHorizon(t *testing.T) {
 	s := trio(t)
 	s.change(s.nodes[0], Put{Key: oldKey, Body: []byte("1")})
@@ -102,8 +103,8 @@ func TestReturnAfterTheHorizon(t *testing.T) {
 	}
 }
 
-// TestHalvesThatForgotEachOther: a record that only one half has, older than deletions are remembered, is put aside in the other half,
-// and lives on where it was.
+// TestHalvesThatForgotEachOther: a record that only one half has, older than deletions are
+// remembered, is put aside in the other half, and lives on where it was.
 func TestHalvesThatForgotEachOther(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{Horizon: horizon})
 	for _, n := range s.nodes {
@@ -140,7 +141,8 @@ func TestHalvesThatForgotEachOther(t *testing.T) {
 		after += int(n.engine.Stats().Counters["comparisons"])
 	}
 	if pairs := 4 * 3; after-before > 2*pairs {
-		t.Errorf("a lasting difference costs %d comparisons in 10 minutes, at most one or two for each of %d pairs are expected", after-before, pairs)
+		t.Errorf("a lasting difference costs %d comparisons in 10 minutes, at most one or two for each of %d pairs are "+
+			"expected", after-before, pairs)
 	}
 	s.change(s.nodes[3], Put{Key: oldKey, Delete: true})
 	s.run(10 * time.Second)
@@ -151,7 +153,8 @@ func TestHalvesThatForgotEachOther(t *testing.T) {
 	}
 }
 
-// TestClockSetFarAhead: a clock that jumps by a year makes a node drop nothing, and its writes wait for the clock.
+// TestClockSetFarAhead: a clock that jumps by a year makes a node drop nothing, and its writes wait
+// for the clock.
 func TestClockSetFarAhead(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{Horizon: horizon})
 	for _, n := range s.nodes {
@@ -166,7 +169,8 @@ func TestClockSetFarAhead(t *testing.T) {
 	if s.nodes[3].engine.Stats().Tombstones != 1 {
 		t.Error("the tombstone was dropped by a clock that is wrong")
 	}
-	if _, _, err := s.nodes[3].engine.Prepare(s.local(s.nodes[3]), []Put{{Key: newKey}}); err == nil || !strings.Contains(err.Error(), "clock") {
+	if _, _, err := s.nodes[3].engine.Prepare(s.local(s.nodes[3]), []Put{{Key: newKey}}); err == nil ||
+		!strings.Contains(err.Error(), "clock") {
 		t.Errorf("a write with a clock that is wrong: %v", err)
 	}
 	s.change(s.nodes[0], Put{Key: newKey, Body: []byte("2")})
@@ -183,13 +187,15 @@ func TestClockSetFarAhead(t *testing.T) {
 	}
 }
 
-// TestClone: a node that is started a second time from a copy of its disk does not make the two fight for ever.
+// TestClone: a node that is started a second time from a copy of its disk does not make the two
+// fight for ever.
 func TestClone(t *testing.T) {
 	s := trio(t)
 	s.nodes[2].items = []OwnItem{{Key{"D", "m", "a"}, []byte("original")}}
 	s.step(s.nodes[2], Own{Items: s.nodes[2].items})
 	s.run(3 * time.Second)
-	clone := &simNode{i: 3, id: s.nodes[2].id, disk: map[string]Op{}, items: []OwnItem{{Key{"D", "m", "b"}, []byte("clone")}}}
+	clone := &simNode{i: 3, id: s.nodes[2].id, disk: map[string]Op{},
+		items: []OwnItem{{Key{"D", "m", "b"}, []byte("clone")}}}
 	for k, op := range s.nodes[2].disk {
 		clone.disk[k] = op
 	}
@@ -209,7 +215,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// TestRestoredDisk: a node whose disk and clock are those of an earlier day takes an epoch above what peers know of it, and says so.
+// TestRestoredDisk: a node whose disk and clock are those of an earlier day takes an epoch above
+// what peers know of it, and says so.
 func TestRestoredDisk(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
@@ -235,8 +242,8 @@ func TestRestoredDisk(t *testing.T) {
 	}
 }
 
-// TestCommitMeetsALaterVersion: while a local change was being written to disk, a greater version came. The disk has that one in the end, and the
-// change is a conflict, also after a restart.
+// TestCommitMeetsALaterVersion: while a local change was being written to disk, a greater version
+// came. The disk has that one in the end, and the change is a conflict, also after a restart.
 func TestCommitMeetsALaterVersion(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
@@ -261,7 +268,8 @@ func TestCommitMeetsALaterVersion(t *testing.T) {
 	}
 }
 
-// TestHostilePeer: a peer with the key of the pool sends what it likes. Nothing grows beyond its bounds, and the others go on.
+// TestHostilePeer: a peer with the key of the pool sends what it likes. Nothing grows beyond its
+// bounds, and the others go on.
 func TestHostilePeer(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
@@ -280,7 +288,8 @@ func TestHostilePeer(t *testing.T) {
 		for range 30000 {
 			m.Want = append(m.Want, Slot{byte(random.IntN(256))})
 		}
-		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1), Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal()
+		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1),
+			Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +318,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestAgreementUnderLoad: where changes never cease, so that roots are hardly ever equal, nodes know all the same that they are up to date.
+// TestAgreementUnderLoad: where changes never cease, so that roots are hardly ever equal, nodes
+// know all the same that they are up to date.
 func TestAgreementUnderLoad(t *testing.T) {
 	s := trio(t)
 	s.loss = 0.3
@@ -345,7 +355,8 @@ func TestEpochInTheFuture(t *testing.T) {
 	}
 }
 
-// TestConflictIsResolved: a conflict is listed on the nodes that saw it until somebody writes what it says, and restarts do not lose it.
+// TestConflictIsResolved: a conflict is listed on the nodes that saw it until somebody writes what
+// it says, and restarts do not lose it.
 func TestConflictIsResolved(t *testing.T) {
 	s := trio(t)
 	s.isolate(0)
@@ -407,7 +418,8 @@ func TestForget(t *testing.T) {
 
 // TestBounds: what passes a bound is refused and counted, and nothing grows beyond it.
 func TestBounds(t *testing.T) {
-	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 }, Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, simStart, nil)
+	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 },
+		Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, simStart, nil)
 	e.Step(simStart, PeerUp{"b", NodeID{2}})
 	push := func(records ...*Record) {
 		m := message{From: "b", Records: records}
@@ -419,14 +431,16 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		push(r)
-		r, err = successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)), Writer{byte(i)}, false, "", []byte("x"))
+		r, err = successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)), Writer{byte(i)}, false, "",
+			[]byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		push(r)
 	}
 	for i := range 200 {
-		r, err := successor(Key{"K", "m", fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false, "", []byte(fmt.Sprint(i)))
+		r, err := successor(Key{"K", "m", fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false, "",
+			[]byte(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}

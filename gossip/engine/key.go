@@ -78,7 +78,8 @@ func ParseNodeID(s string) (NodeID, error) {
 	return NodeID(b), nil
 }
 
-// Slot is where an entry stands in the tree of digests, and how peers ask for it: a hash of its class and key.
+// Slot is where an entry stands in the tree of digests, and how peers ask for it: a hash of its
+// class and key.
 type Slot = Hash
 
 func (k Key) slot() Slot {

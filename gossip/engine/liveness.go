@@ -46,8 +46,8 @@ type liveness struct {
 // unseenFor is how long after a start a node may be missing that is known from the disk alone.
 const unseenFor = 30 * time.Second
 
-// look counts nodes as dead that nobody has seen since the start, though there are others. Without any others, everything on
-// disk is served.
+// look counts nodes as dead that nobody has seen since the start, though there are others. Without
+// any others, everything on disk is served.
 func (l *liveness) look(now time.Time) {
 	if since := now.Sub(l.start); since >= 0 && since < unseenFor || l.alone() {
 		return
@@ -185,7 +185,8 @@ func (l *liveness) serving(n NodeID, now time.Time) Serving {
 func (l *liveness) gone(now time.Time) []NodeID {
 	var out []NodeID
 	for id, n := range l.nodes {
-		if n.members == 0 && !n.died.IsZero() && !n.held && !n.left && now.Sub(n.died) >= goneAfter && (n.vouched.IsZero() || now.Sub(n.vouched) >= goneAfter) {
+		if n.members == 0 && !n.died.IsZero() && !n.held && !n.left && now.Sub(n.died) >= goneAfter &&
+			(n.vouched.IsZero() || now.Sub(n.vouched) >= goneAfter) {
 			out = append(out, id)
 		}
 	}

@@ -20,13 +20,18 @@ func TestLiveness(t *testing.T) {
 	}{
 		{name: "alive", nodes: 2, want: []Serving{Serve, Serve}},
 		{name: "one of five dies", nodes: 4, down: []int{0}, want: []Serving{Unhealthy, Serve, Serve, Serve}},
-		{name: "and is removed", nodes: 4, down: []int{0}, after: 31 * time.Second, want: []Serving{Removed, Serve, Serve, Serve}},
+		{name: "and is removed", nodes: 4, down: []int{0}, after: 31 * time.Second,
+			want: []Serving{Removed, Serve, Serve, Serve}},
 		{name: "one of three dies", nodes: 2, down: []int{0}, after: 31 * time.Second, want: []Serving{Removed, Serve}},
-		{name: "a half dies at once", nodes: 3, down: []int{0, 1}, after: time.Hour, want: []Serving{Unhealthy, Unhealthy, Serve}, hold: true},
+		{name: "a half dies at once", nodes: 3, down: []int{0, 1}, after: time.Hour,
+			want: []Serving{Unhealthy, Unhealthy, Serve}, hold: true},
 		{name: "the other one of two", nodes: 1, down: []int{0}, after: time.Hour, want: []Serving{Unhealthy}, hold: true},
-		{name: "more than 30 %", nodes: 5, down: []int{0, 1}, after: time.Hour, want: []Serving{Unhealthy, Unhealthy, Serve, Serve, Serve}, hold: true},
-		{name: "back again", nodes: 3, down: []int{0, 1}, up: []int{0, 1}, after: time.Hour, want: []Serving{Serve, Serve, Serve}},
-		{name: "most are back: the others are dead", nodes: 5, down: []int{0, 1, 2}, up: []int{0, 1}, after: time.Hour, want: []Serving{Serve, Serve, Removed, Serve, Serve}},
+		{name: "more than 30 %", nodes: 5, down: []int{0, 1}, after: time.Hour,
+			want: []Serving{Unhealthy, Unhealthy, Serve, Serve, Serve}, hold: true},
+		{name: "back again", nodes: 3, down: []int{0, 1}, up: []int{0, 1}, after: time.Hour,
+			want: []Serving{Serve, Serve, Serve}},
+		{name: "most are back: the others are dead", nodes: 5, down: []int{0, 1, 2}, up: []int{0, 1}, after: time.Hour,
+			want: []Serving{Serve, Serve, Removed, Serve, Serve}},
 		{name: "left", nodes: 4, left: []int{1}, want: []Serving{Serve, Removed, Serve, Serve}},
 		{name: "left, and gone", nodes: 2, left: []int{0, 1}, down: []int{0, 1}, want: []Serving{Removed, Removed}},
 	} {
@@ -58,8 +63,8 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestLivenessAfterAStart: nodes that are known from the disk alone are served as long as nobody is there who could know better, and count as
-// dead when others are there and they are not.
+// TestLivenessAfterAStart: nodes that are known from the disk alone are served as long as nobody is
+// there who could know better, and count as dead when others are there and they are not.
 func TestLivenessAfterAStart(t *testing.T) {
 	l := liveness{nodes: map[NodeID]*nodeLife{}, start: simStart}
 	for i := range 5 {

@@ -25,15 +25,16 @@ var (
 	ErrFull = errors.New("too much is stored")
 )
 
-// Prepare makes the next versions of some keys, and what has to be on disk before they are handed over as Committed. Nobody else may
-// prepare in between.
+// Prepare makes the next versions of some keys, and what has to be on disk before they are handed
+// over as Committed. Nobody else may prepare in between.
 func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 	skew := e.skew
 	if d := now.Sub(e.now); d < -time.Second || d > maxSkew {
 		skew = 0 // the clock was set; it will be measured anew
 	}
 	if skew > maxSkew || skew < -maxSkew {
-		return nil, nil, fmt.Errorf("%w: it differs by %s from those of most peers, at most %s are allowed; set it, or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
+		return nil, nil, fmt.Errorf("%w: it differs by %s from those of most peers, at most %s are allowed; set it, "+
+			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
 	judged := now.Add(skew)
 	var out []*Record
@@ -51,7 +52,8 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 			}
 		}
 		if parent != nil && parent.HLC > wall(judged.Add(maxSkew)) {
-			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change now would not take effect anywhere before that", ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
+			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change now would not take effect anywhere "+
+				"before that", ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
 		var hlc HLC
 		if parent != nil {
@@ -65,7 +67,8 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 			return nil, nil, fmt.Errorf("%w: %s cannot be stored (%s); delete what is not needed", ErrFull, p.Key, why)
 		}
 		if p.Delete && e.tombs >= e.cfg.Limits.Tombstones {
-			return nil, nil, fmt.Errorf("%w: %d deletions are remembered, no more are allowed; the oldest are dropped after %s", ErrFull, e.tombs, e.cfg.Limits.Horizon)
+			return nil, nil, fmt.Errorf("%w: %d deletions are remembered, no more are allowed; the oldest are dropped after %s",
+				ErrFull, e.tombs, e.cfg.Limits.Horizon)
 		}
 		out = append(out, r)
 		ops = append(ops, recordOp(r))
@@ -124,7 +127,8 @@ func (e *Engine) Records() []*Record {
 
 func sortRecords(l []*Record) {
 	slices.SortFunc(l, func(a, b *Record) int {
-		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh), cmp.Compare(a.Key.Name, b.Key.Name))
+		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh),
+			cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 }
 
@@ -210,8 +214,10 @@ type Stats struct {
 
 // Stats returns the figures.
 func (e *Engine) Stats() Stats {
-	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n, Parked: len(e.parked),
-		Limbo: len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot), Pulls: len(e.wants.requests),
-		Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum, Skew: e.skew, Agreed: e.agreed, Cloned: e.own.cloned,
+	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
+		Parked: len(e.parked),
+		Limbo:  len(e.limbo), Refused: len(e.refused), Peers: len(e.alive), Wants: len(e.wants.bySlot),
+		Pulls: len(e.wants.requests), Pending: len(e.pending), News: len(e.rumors.queue), Root: e.tree.sum, Skew: e.skew,
+		Agreed: e.agreed, Cloned: e.own.cloned,
 		Epoch: e.own.epoch, Counters: maps.Clone(e.counters)}
 }

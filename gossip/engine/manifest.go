@@ -34,7 +34,8 @@ type Entry struct {
 type Manifest struct {
 	Node NodeID
 	Name string // of the node, for people
-	// Order is the epoch, which grows with each boot, in the upper 40 bits, and a sequence number in the lower 24.
+	// Order is the epoch, which grows with each boot, in the upper 40 bits, and a sequence number in
+	// the lower 24.
 	Order     uint64
 	Leaving   bool // the node has left on purpose
 	Forgotten bool // somebody has declared that the node is gone for good; what it owned is dropped
@@ -83,7 +84,8 @@ func (m *Manifest) head() Head { return Head{m.Node.slot(), m.Version()} }
 func (m Manifest) seal() (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
 	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh), cmp.Compare(a.Key.Name, b.Key.Name))
+		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh),
+			cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 	c := appendBytes(nil, manifestNode, m.Node[:])
 	c = appendText(c, manifestName, m.Name)
@@ -109,7 +111,9 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	}
 	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content)}
 	seen := map[Key]bool{}
-	err = walk("manifest", content, func(n protowire.Number) bool { return n == manifestEntry }, func(f field) (err error) {
+	err = walk("manifest", content, func(n protowire.Number) bool {
+		return n == manifestEntry
+	}, func(f field) (err error) {
 		var n uint64
 		switch f.num {
 		case manifestNode:

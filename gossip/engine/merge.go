@@ -10,7 +10,8 @@ const (
 	Superseded Relation = iota
 	// Concurrent: whoever wrote the winner did not know it.
 	Concurrent
-	// Undecided: it is older than the lineage of the winner reaches. It is kept as a conflict too: nothing is lost unseen.
+	// Undecided: it is older than the lineage of the winner reaches. It is kept as a conflict too:
+	// nothing is lost unseen.
 	Undecided
 )
 
@@ -19,9 +20,10 @@ func (r Relation) String() string {
 	return [...]string{"superseded", "concurrent", "undecided"}[r]
 }
 
-// Merge picks the version of a key that all nodes come to, and says what the other one is to it. Both must be of one key;
-// either may be nil. The winner is the greater version, so that merging is commutative, associative and idempotent; of one version
-// with two signatures, the greater one is taken.
+// Merge picks the version of a key that all nodes come to, and says what the other one is to it.
+// Both must be of one key; either may be nil. The winner is the greater version, so that merging is
+// commutative, associative and idempotent; of one version with two signatures, the greater one is
+// taken.
 func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 	switch {
 	case a == nil:
@@ -50,7 +52,8 @@ func relate(winner, loser *Record) Relation {
 	return Concurrent
 }
 
-// sameContent reports whether two versions say the same, so that neither takes anything away from the other.
+// sameContent reports whether two versions say the same, so that neither takes anything away from
+// the other.
 func sameContent(a, b *Record) bool {
 	return a.Deleted == b.Deleted && a.MediaType == b.MediaType && bytes.Equal(a.Body, b.Body)
 }

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// history draws records of one key as nodes write them: each is made from any of those before it, or from none.
+// history draws records of one key as nodes write them: each is made from any of those before it,
+// or from none.
 func history(t *rapid.T) []*Record {
 	key := Key{"Kind", "mesh", "name"}
 	var all []*Record
@@ -72,8 +73,9 @@ func TestMergeIsOrderFree(t *testing.T) {
 	})
 }
 
-// TestMergeFindsConflicts: a version that was overwritten by somebody who knew it is no conflict, one that was not known is,
-// as long as the lineage reaches back to it; what lies further back is undecided, never dropped.
+// TestMergeFindsConflicts: a version that was overwritten by somebody who knew it is no conflict,
+// one that was not known is, as long as the lineage reaches back to it; what lies further back is
+// undecided, never dropped.
 func TestMergeFindsConflicts(t *testing.T) {
 	key := Key{"Kind", "mesh", "name"}
 	write := func(parent *Record, hlc HLC, w byte, body string) *Record {

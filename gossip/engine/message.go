@@ -10,8 +10,8 @@ import (
 
 // Bounds of messages.
 const (
-	// MaxPacket is the length that a message may have to be sent as a packet, which can get lost. With what encryption, label and
-	// headers add it stays below the smallest MTU of IPv6.
+	// MaxPacket is the length that a message may have to be sent as a packet, which can get lost. With
+	// what encryption, label and headers add it stays below the smallest MTU of IPv6.
 	MaxPacket = 1100
 	// MaxMessage is the length of the longest message.
 	MaxMessage = 1 << 20
@@ -174,7 +174,8 @@ func (m *message) set(f field) (err error) {
 		var n uint64
 		n, err = f.number()
 		m.Stream = n != 0
-	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest, messageBody:
+	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest,
+		messageBody:
 		if v, err = f.take(MaxMessage); err == nil {
 			err = m.setBytes(f.num, v)
 		}

@@ -33,11 +33,14 @@ const (
 	maxPendingBytes = 64 << 20
 	bodiesEach      = 48 // asked for at a time: less than answerLimit
 	pendingTries    = 3
-	maxAdopted      = 3               // a restored disk can meet several of its later states, one by one, where peers were cut off from each other
-	futureEpoch     = 366 * 24 * 3600 // seconds that an epoch may be ahead of the clock
+	// a restored disk can meet several of its later states, one by one, where peers were cut off from
+	// each other
+	maxAdopted  = 3
+	futureEpoch = 366 * 24 * 3600 // seconds that an epoch may be ahead of the clock
 )
 
-// startEpoch takes an epoch above all that were written before, to be on disk before anything is sent.
+// startEpoch takes an epoch above all that were written before, to be on disk before anything is
+// sent.
 func (e *Engine) startEpoch() {
 	epoch := max(e.own.epoch+1, uint64(max(e.now.Unix(), 1)))
 	if en := e.entries[e.cfg.Self.slot()]; en != nil {
@@ -134,7 +137,9 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	}
 	en := e.entries[h.Slot]
 	if en != nil && en.head.Order == h.Order && en.head.Digest != h.Digest {
-		e.note("cloned", fmt.Sprintf("node %s says two things at the same time: its identity is in use twice, or its disk was restored", x.Node))
+		e.note("cloned",
+			fmt.Sprintf("node %s says two things at the same time: its identity is in use twice, or its disk was restored",
+				x.Node))
 	}
 	if x.Epoch() > uint64(max(e.judged().Unix(), 0))+futureEpoch {
 		e.refuse(h, "future") // above any that a node can come to by itself; it would be the last one
@@ -158,7 +163,8 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	}
 	e.pending[h.Slot] = p
 	for _, b := range m.Bodies {
-		if hash := HashBody(b); slices.ContainsFunc(c.Entries, func(x Entry) bool { return x.Hash == hash }) && p.bodies[hash] == nil {
+		if hash := HashBody(b); slices.ContainsFunc(c.Entries, func(x Entry) bool { return x.Hash == hash }) &&
+			p.bodies[hash] == nil {
 			p.bodies[hash] = append(make([]byte, 0, len(b)), b...)
 			p.size += len(b)
 		}
@@ -166,7 +172,8 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	e.advance(h.Slot, p, true)
 }
 
-// advance makes a manifest the one of its node if all bodies are here, and asks for some that are not.
+// advance makes a manifest the one of its node if all bodies are here, and asks for some that are
+// not.
 func (e *Engine) advance(slot Slot, p *pending, progress bool) {
 	if e.whole(p.manifest, p.bodies) {
 		delete(e.pending, slot)
@@ -218,8 +225,9 @@ func (e *Engine) acceptManifest(p *pending) {
 	}
 }
 
-// heardOwn: a peer has a manifest of this node that this boot has not written. It is of an earlier boot whose epoch was not kept, and
-// the epoch is raised above it; if that happens again and again, somebody else uses this identity.
+// heardOwn: a peer has a manifest of this node that this boot has not written. It is of an earlier
+// boot whose epoch was not kept, and the epoch is raised above it; if that happens again and again,
+// somebody else uses this identity.
 func (e *Engine) heardOwn(m *Manifest) {
 	switch {
 	case !e.own.published:
@@ -227,21 +235,25 @@ func (e *Engine) heardOwn(m *Manifest) {
 	case e.own.adopted < maxAdopted:
 		e.own.adopted++
 		e.setEpoch(m.Epoch() + 1)
-		e.note("epoch", "peers knew a later state of this node than its disk: the disk was restored, or the identity is in use twice")
+		e.note("epoch",
+			"peers knew a later state of this node than its disk: the disk was restored, or the identity is in use twice")
 		e.publish()
 	case !e.own.cloned:
 		e.own.cloned = true
-		e.note("cloned", "another node uses the identity of this one: remove the identity of one of them, so that it gets a new one, and restart it")
+		e.note("cloned", "another node uses the identity of this one: remove the identity of one of them, "+
+			"so that it gets a new one, and restart it")
 	}
 }
 
-// forget marks a node as gone for good. The mark is a manifest, the same on every node that makes it, and above all of the epoch.
+// forget marks a node as gone for good. The mark is a manifest, the same on every node that makes
+// it, and above all of the epoch.
 func (e *Engine) forget(n NodeID, why string) {
 	en := e.entries[n.slot()]
 	if en == nil || en.manifest.Forgotten || n == e.cfg.Self {
 		return
 	}
-	m, err := Manifest{Node: n, Name: en.manifest.Name, Order: makeOrder(en.manifest.Epoch(), 1<<sequenceBits-1), Forgotten: true}.seal()
+	m, err := Manifest{Node: n, Name: en.manifest.Name, Order: makeOrder(en.manifest.Epoch(), 1<<sequenceBits-1),
+		Forgotten: true}.seal()
 	if err != nil {
 		return
 	}

@@ -15,7 +15,8 @@ const (
 	maxSignature = 4 << 10
 )
 
-// Writer names whose change a record is: the first 8 bytes of the id of the node that took the write.
+// Writer names whose change a record is: the first 8 bytes of the id of the node that took the
+// write.
 type Writer [8]byte
 
 // Ancestor names a version that another one was made from.
@@ -24,7 +25,8 @@ type Ancestor struct {
 	Short uint64 // Hash.Short of its digest
 }
 
-// Record is one version of what a Key names. It is immutable. Body and Signature must not be changed by those who read them.
+// Record is one version of what a Key names. It is immutable. Body and Signature must not be
+// changed by those who read them.
 type Record struct {
 	Key    Key
 	HLC    HLC
@@ -89,7 +91,8 @@ func (r Record) seal() (*Record, error) {
 }
 
 // successor makes the next version of a key. parent is nil for a key that nothing is known of.
-func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string, body []byte) (*Record, error) {
+func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
+	body []byte) (*Record, error) {
 	r := Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}
 	if parent != nil {
 		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
@@ -179,7 +182,8 @@ func (r *Record) ancestor() Ancestor { return Ancestor{r.HLC, r.digest.Short()} 
 // knows reports whether r was made from a version.
 func (r *Record) knows(o *Record) bool { return slices.Contains(r.Lineage, o.ancestor()) }
 
-// reach is the HLC of the oldest version that the lineage names, where there may be older ones that it does not.
+// reach is the HLC of the oldest version that the lineage names, where there may be older ones that
+// it does not.
 func (r *Record) reach() HLC {
 	if len(r.Lineage) < MaxLineage {
 		return 0

@@ -18,11 +18,13 @@ var (
 
 // written is a change that was made, and what is known of its fate.
 type written struct {
-	r       *Record
-	parent  *written
-	node    int
-	at      time.Time
-	fragile bool // its only durable copy may have been taken back with the disk that it was on, or it was never acknowledged
+	r      *Record
+	parent *written
+	node   int
+	at     time.Time
+	// its only durable copy may have been taken back with the disk that it was on, or it was never
+	// acknowledged
+	fragile bool
 }
 
 // truth is all that was ever written.
@@ -171,7 +173,8 @@ func (s *sim) own(n *simNode) {
 	n.items = []OwnItem{}
 	for i := range s.rng.IntN(4) {
 		size := []int{10, 10, 3000}[s.rng.IntN(3)]
-		n.items = append(n.items, OwnItem{Key{"D", "m", fmt.Sprint(n.i, "-", i)}, []byte(strings.Repeat(fmt.Sprint(s.rng.IntN(10)), size))})
+		n.items = append(n.items,
+			OwnItem{Key{"D", "m", fmt.Sprint(n.i, "-", i)}, []byte(strings.Repeat(fmt.Sprint(s.rng.IntN(10)), size))})
 	}
 	s.logf("%d owns %d", n.i, len(n.items))
 	s.step(n, Own{Items: n.items})
@@ -183,7 +186,8 @@ func (s *sim) verify() error {
 	for _, n := range s.nodes {
 		st := n.engine.Stats()
 		if st.Root != first.Stats().Root {
-			return fmt.Errorf("root of node %d differs from that of node 0: %v %v\n%s\n%s", n.i, st, first.Stats(), s.dump(n), s.dump(s.nodes[0]))
+			return fmt.Errorf("root of node %d differs from that of node 0: %v %v\n%s\n%s", n.i, st, first.Stats(), s.dump(n),
+				s.dump(s.nodes[0]))
 		}
 		if n.engine.tree.sum != rebuilt(n.engine) {
 			return fmt.Errorf("the tree of node %d is not that of its entries", n.i)
@@ -218,7 +222,8 @@ func (s *sim) verify() error {
 			see(s.history.all[c.Record.digest])
 		}
 	}
-	// What says the same as one of these is no loss, and what that was made from was overwritten by somebody who knew it.
+	// What says the same as one of these is no loss, and what that was made from was overwritten by
+	// somebody who knew it.
 	for before := -1; before != len(seen); {
 		before = len(seen)
 		for _, w := range s.history.all {
@@ -233,7 +238,8 @@ func (s *sim) verify() error {
 		}
 		head := first.Record(w.r.Key)
 		if head == nil || head.Version().Less(w.r.Version()) {
-			return fmt.Errorf("an acknowledged write is lost: %v %x on node %d; in force is %v", w.r.Key, w.r.digest[:4], w.node, head)
+			return fmt.Errorf("an acknowledged write is lost: %v %x on node %d; in force is %v",
+				w.r.Key, w.r.digest[:4], w.node, head)
 		}
 		if !s.dropped && !seen[w.r.digest] {
 			return fmt.Errorf("an acknowledged write has lost unseen: %v %x on node %d", w.r.Key, w.r.digest[:4], w.node)
@@ -287,8 +293,9 @@ func (s *sim) dump(n *simNode) string {
 	return b.String()
 }
 
-// TestSeeds: whatever is written, lost, repeated, cut, crashed, restored and set wrong, in the end all nodes agree on the greatest
-// version, what was acknowledged is in force or listed, and nothing that was deleted is back.
+// TestSeeds: whatever is written, lost, repeated, cut, crashed, restored and set wrong, in the end
+// all nodes agree on the greatest version, what was acknowledged is in force or listed, and nothing
+// that was deleted is back.
 func TestSeeds(t *testing.T) {
 	if *oneSeed != 0 {
 		s, _, err := world(t, *oneSeed)
@@ -317,8 +324,8 @@ func TestSeeds(t *testing.T) {
 			conflicts += n.engine.Stats().Conflicts
 		}
 	}
-	t.Logf("%d seeds, %d operations, %d conflicts listed in the end; in %d seeds a list was full, so that it is not looked whether all losers are listed",
-		*seeds, ops, conflicts, full)
+	t.Logf("%d seeds, %d operations, %d conflicts listed in the end; in %d seeds a list was full, "+
+		"so that it is not looked whether all losers are listed", *seeds, ops, conflicts, full)
 	if full > *seeds/3 {
 		t.Error("too many seeds do not look for losers")
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// sim runs engines in one goroutine, on a clock and a network of its own. The seed decides about everything.
+// sim runs engines in one goroutine, on a clock and a network of its own. The seed decides about
+// everything.
 type sim struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -77,7 +78,8 @@ func (q *events) Pop() any {
 var simStart = time.UnixMilli(1_800_000_000_000)
 
 func newSim(t testing.TB, seed uint64, n int, limits Limits) *sim {
-	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 17)), now: simStart, limits: limits, cut: map[[2]int]bool{}, sent: map[string]int{}}
+	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 17)), now: simStart, limits: limits, cut: map[[2]int]bool{},
+		sent: map[string]int{}}
 	s.delay = func() time.Duration { return 200*time.Microsecond + time.Duration(s.rng.IntN(2000))*time.Microsecond }
 	for i := range n {
 		s.nodes = append(s.nodes, &simNode{i: i, id: NodeID{byte(i >> 8), byte(i), 1}, disk: map[string]Op{}})
@@ -127,7 +129,8 @@ func (s *sim) start(n *simNode) {
 	for _, k := range slices.Sorted(maps.Keys(n.disk)) {
 		saved = append(saved, n.disk[k])
 	}
-	e, act := New(Config{Self: n.id, Member: n.member(), Name: "node", Random: s.rng.IntN, Limits: s.limits}, s.local(n), saved)
+	e, act := New(Config{Self: n.id, Member: n.member(), Name: "node", Random: s.rng.IntN, Limits: s.limits},
+		s.local(n), saved)
 	n.engine = e
 	s.do(n, act)
 	if n.items != nil {

@@ -49,7 +49,8 @@ func (e *Engine) peerUp(ev PeerUp) {
 	p.node = ev.Node
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
 	if !e.met || e.now.Sub(e.agreed) > 10*time.Second {
-		// This node has just come, or has been cut off. The first peers may not know it yet and not answer, so it is tried some more times.
+		// This node has just come, or has been cut off. The first peers may not know it yet and not
+		// answer, so it is tried some more times.
 		e.startSync(p, nil)
 		if e.firstPeer.IsZero() {
 			e.firstPeer = e.now
@@ -91,8 +92,8 @@ func (e *Engine) pick(n int, without string) []string {
 	return out
 }
 
-// spread passes on what is new since the last step: what is small at once, in whole; the rest is announced. All of it is announced
-// some more times, for those that the first copies miss.
+// spread passes on what is new since the last step: what is small at once, in whole; the rest is
+// announced. All of it is announced some more times, for those that the first copies miss.
 func (e *Engine) spread() {
 	if len(e.news) == 0 {
 		return
@@ -227,7 +228,8 @@ func (e *Engine) rumor(h Head) {
 	e.rumors.queue = append(e.rumors.queue, h.Slot)
 }
 
-// rumorRound announces what is new to a few peers. Much at a time goes to fewer: each of them passes it on.
+// rumorRound announces what is new to a few peers. Much at a time goes to fewer: each of them
+// passes it on.
 func (e *Engine) rumorRound() {
 	if len(e.rumors.queue) == 0 {
 		return

@@ -12,7 +12,8 @@ const (
 	syncHeads   = 4096             // heads in one message of a comparison
 )
 
-// startSync compares with a peer whose root differs, or whose root is not known (nil). It keeps no state: what gets lost is found by the next one.
+// startSync compares with a peer whose root differs, or whose root is not known (nil). It keeps no
+// state: what gets lost is found by the next one.
 func (e *Engine) startSync(p *peer, root *Digest) {
 	since := e.now.Sub(p.synced)
 	if since >= 0 && since < syncEach {
@@ -49,7 +50,8 @@ func (e *Engine) sumsOf(p Prefix) Sums {
 	return Sums{p, s}
 }
 
-// compare goes one level down where the sums of a peer differ, and exchanges what differs where it has listed its heads.
+// compare goes one level down where the sums of a peer differ, and exchanges what differs where it
+// has listed its heads.
 func (e *Engine) compare(m *message) {
 	out := message{}
 	heads := 0
@@ -84,7 +86,8 @@ func (e *Engine) compare(m *message) {
 	}
 }
 
-// exchange compares all heads of a part with those of a peer: asks for what is newer there, and gives what is newer here.
+// exchange compares all heads of a part with those of a peer: asks for what is newer there, and
+// gives what is newer here.
 func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []Head) (int, []Head) {
 	own, counts := e.tree.sums(l.Prefix)
 	total := 0
@@ -132,8 +135,9 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 	return given, have
 }
 
-// yieldOld puts a record aside that is older than deletions are remembered, that the peer does not know, and that the peer would know
-// if it had not been deleted: the peer has been there all the time, and this node has not. Nothing deleted comes back that way.
+// yieldOld puts a record aside that is older than deletions are remembered, that the peer does not
+// know, and that the peer would know if it had not been deleted: the peer has been there all the
+// time, and this node has not. Nothing deleted comes back that way.
 func (e *Engine) yieldOld(en *entry, m *message) bool {
 	if en.record == nil || en.record.Deleted || en.record.HLC >= e.cut || e.agreed.IsZero() || e.mainland(e.agreed) ||
 		m.Agreed == 0 || !e.mainland(time.UnixMilli(int64(min(m.Agreed, 1<<52)))) {

@@ -6,13 +6,15 @@ import (
 	"slices"
 )
 
-// leafSize is how many heads a part of the tree may have before it is divided, and how many are listed instead of summed.
+// leafSize is how many heads a part of the tree may have before it is divided, and how many are
+// listed instead of summed.
 const leafSize = 16
 
 // maxDepth bounds the tree: a prefix fits into 64 bits.
 const maxDepth = 16
 
-// Digest is the sum of the hashes of heads. The sum of a part of the tree depends on what is in it alone, not on how it is divided.
+// Digest is the sum of the hashes of heads. The sum of a part of the tree depends on what is in it
+// alone, not on how it is divided.
 type Digest [2]uint64
 
 func (d *Digest) add(h Hash) {
@@ -25,7 +27,8 @@ func (d *Digest) subtract(h Hash) {
 	d[1] -= binary.BigEndian.Uint64(h[8:])
 }
 
-// Prefix names a part of the tree: the slots whose first Depth hexadecimal digits are those of Bits.
+// Prefix names a part of the tree: the slots whose first Depth hexadecimal digits are those of
+// Bits.
 type Prefix struct {
 	Depth uint8
 	Bits  uint64 // left-aligned, zero below
@@ -122,7 +125,8 @@ func (t *tree) at(p Prefix) []Head {
 	return out
 }
 
-// sums returns the sums of the 16 parts of a prefix, cut to sumSize bytes, and how many heads each has.
+// sums returns the sums of the 16 parts of a prefix, cut to sumSize bytes, and how many heads each
+// has.
 func (t *tree) sums(p Prefix) (out [16]uint64, counts [16]int) {
 	n := t
 	for d := uint8(0); d < p.Depth && n.kids != nil; d++ {

@@ -15,9 +15,9 @@ import (
 // maxFieldTrials bounds the configs that are made to find one field.
 const maxFieldTrials = 48
 
-// Field returns the innermost field of a policy of a mesh that holds all of what matters: it goes down the document as
-// long as there is one part, and only one, without which gone is true of the config. It is "" for none. Parts without
-// which the document is not valid cannot be tried.
+// Field returns the innermost field of a policy of a mesh that holds all of what matters: it goes
+// down the document as long as there is one part, and only one, without which gone is true of the
+// config. It is "" for none. Parts without which the document is not valid cannot be tried.
 func (s *Search) Field(m *generate.Mesh, policy *resource.Resource, gone func(*generate.Proxy) bool) string {
 	if s.Decode == nil {
 		return ""
@@ -47,8 +47,8 @@ type fieldSearch struct {
 	path   strings.Builder // tokens, as documents are written: .spec.to[0].default
 }
 
-// selects reports whether a field, at some depth, says which proxies and services a policy is about: without it the
-// policy would be about others.
+// selects reports whether a field, at some depth, says which proxies and services a policy is
+// about: without it the policy would be about others.
 func selects(name string, depth int) bool {
 	switch name {
 	case "targetRef":

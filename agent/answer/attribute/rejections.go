@@ -34,25 +34,27 @@ type BlameQuestion struct {
 	Revision func(resource.Key) uint64
 	// Decode reads one resource of its canonical form. Nil: no fields are searched for.
 	Decode func([]byte) (*resource.Resource, error)
-	// Fields, when not nil, remembers the fields that were found, so that they are not searched for again for other
-	// proxies that reject the same.
+	// Fields, when not nil, remembers the fields that were found, so that they are not searched for
+	// again for other proxies that reject the same.
 	Fields map[string]string
 }
 
-// FindBlame returns the policies that shape rejected resources, the most likely cause first: those without which a
-// resource would have the bytes that were accepted last, then those that were changed since, then the others; of the same
-// evidence those that act last, which see what all others have made. Where some were changed since, the others are not
-// searched for. A resource that no policy shapes has an empty list; one that has other bytes in the config of the mesh by
-// now has none.
+// FindBlame returns the policies that shape rejected resources, the most likely cause first: those
+// without which a resource would have the bytes that were accepted last, then those that were
+// changed since, then the others; of the same evidence those that act last, which see what all
+// others have made. Where some were changed since, the others are not searched for. A resource that
+// no policy shapes has an empty list; one that has other bytes in the config of the mesh by now has
+// none.
 //
-// Of what the agent's own check withholds those come first without which it does not. What follows from another withheld
-// resource alone is attributed to the policies behind that one.
+// Of what the agent's own check withholds those come first without which it does not. What follows
+// from another withheld resource alone is attributed to the policies behind that one.
 func FindBlame(q BlameQuestion) (map[draft.ResourceID][]ads.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}
 	}
 	s := &blameSearch{q: q, out: map[draft.ResourceID][]ads.Blame{}}
-	s.Search = Search{ID: generate.ProxyID{Mesh: q.Mesh.View.Name, Name: q.Name, Flavor: q.Flavor}, Memo: generate.NewMemo(), Decode: q.Decode,
+	s.Search = Search{ID: generate.ProxyID{Mesh: q.Mesh.View.Name, Name: q.Name, Flavor: q.Flavor},
+		Memo: generate.NewMemo(), Decode: q.Decode,
 		Spent: func() bool { return s.Trials >= maxTrials }}
 	s.Prev = q.Made
 	var err error
@@ -94,8 +96,10 @@ type blameSearch struct {
 	now      *generate.Proxy // the config with all policies
 	suspects []suspect
 	checker  check.Checker
-	had      *generate.Proxy           // what the client has, as far as that is known; nil when nothing is asked of the check
-	withheld map[draft.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
+	// what the client has, as far as that is known; nil when nothing is asked of the check
+	had *generate.Proxy
+	// what the check refuses of the config with all policies, nil when nothing is asked of it
+	withheld map[draft.ResourceID]bool
 	out      map[draft.ResourceID][]ads.Blame
 }
 
@@ -134,7 +138,8 @@ func (r *suspect) open() bool {
 	return !slices.ContainsFunc(r.owners, func(o owner) bool { return o.evidence != ads.BlameShapes })
 }
 
-// try leaves out the policies that were changed, and the others where that explains nothing; those that act last first.
+// try leaves out the policies that were changed, and the others where that explains nothing; those
+// that act last first.
 func (s *blameSearch) try() {
 	var changed, others []Candidate
 	acting := Acting(s.q.Mesh, s.ID)
@@ -157,16 +162,20 @@ func (s *blameSearch) try() {
 					continue
 				}
 				r := &s.suspects[i]
-				r.owners = append(r.owners, owner{c.Resource, slices.Index(acting, c.Resource), d, s.evidence(r, c.Resource, d.From, refused)})
+				r.owners = append(r.owners,
+					owner{c.Resource, slices.Index(acting, c.Resource), d, s.evidence(r, c.Resource, d.From, refused)})
 			}
 			return true
 		})
 	}
 }
 
-// evidence says how much speaks for it that a policy is the cause; without is the suspect as it would be without it.
-func (s *blameSearch) evidence(r *suspect, policy *resource.Resource, without *draft.Resource, refused map[draft.ResourceID]bool) string {
-	alone := without == nil && r.Accepted == nil || without != nil && r.Accepted != nil && without.Version == r.Accepted.Version
+// evidence says how much speaks for it that a policy is the cause; without is the suspect as it
+// would be without it.
+func (s *blameSearch) evidence(r *suspect, policy *resource.Resource, without *draft.Resource,
+	refused map[draft.ResourceID]bool) string {
+	alone := without == nil && r.Accepted == nil ||
+		without != nil && r.Accepted != nil && without.Version == r.Accepted.Version
 	if s.withheld[r.ID] {
 		alone = !refused[r.ID]
 	}
@@ -203,8 +212,8 @@ func (s *blameSearch) conclude(r *suspect) error {
 	return nil
 }
 
-// field returns the innermost field of a policy that holds all of what shapes the suspects; of those that the check
-// withholds for this policy alone, all of what is withheld.
+// field returns the innermost field of a policy that holds all of what shapes the suspects; of
+// those that the check withholds for this policy alone, all of what is withheld.
 func (s *blameSearch) field(policy *resource.Resource) string {
 	key := fmt.Sprintf("%s %x", policy.Key, policy.Digest) // the same on proxies that reject resources of the same role
 	evidence := map[draft.ResourceID]string{}
@@ -240,8 +249,9 @@ func role(name string) string {
 	return name
 }
 
-// had returns a config that holds, in place of what a client rejects of p and of what is withheld from it, the forms that it
-// accepted last. It is there to be compared with: its lists have no versions.
+// had returns a config that holds, in place of what a client rejects of p and of what is withheld
+// from it, the forms that it accepted last. It is there to be compared with: its lists have no
+// versions.
 func had(p *generate.Proxy, rejected []ads.Rejection) *generate.Proxy {
 	form := make(map[draft.ResourceID]*draft.Resource, len(rejected))
 	for i := range rejected {

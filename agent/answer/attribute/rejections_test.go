@@ -60,16 +60,20 @@ func fixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 	return m, p
 }
 
-// TestFindBlameByVersion: what an Envoy rejects is found in the config as it is made for an Envoy of its version.
+// TestFindBlameByVersion: what an Envoy rejects is found in the config as it is made for an Envoy
+// of its version.
 func TestFindBlameByVersion(t *testing.T) {
-	const log = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: OpenTelemetry, openTelemetry: {endpoint: collector}}]}}]}}\n"
+	const log = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: " +
+		"{kind: Mesh}, default: {backends: [{type: OpenTelemetry, openTelemetry: {endpoint: collector}}]}}]}}\n"
 	m, _ := fixture(t, blameMesh+log)
-	made, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Build: &finding.Build{Version: finding.ParseVersion("1.40.0")}}, nil, nil)
+	made, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy,
+		Build: &finding.Build{Version: finding.ParseVersion("1.40.0")}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
-	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Made: made, Rejected: []ads.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
+	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Made: made,
+		Rejected: []ads.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
 	blame, err := attribute.FindBlame(q)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +120,8 @@ func TestFindBlame(t *testing.T) {
 			if test.stale {
 				r.Resource = before.Resource(test.id)
 			}
-			blame, err := attribute.FindBlame(attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Rejected: []ads.Rejection{r},
+			blame, err := attribute.FindBlame(attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy,
+				Rejected: []ads.Rejection{r},
 				Revision: func(k resource.Key) uint64 { return revisions[k.Name] },
 				Decode:   kinds.Registry().DecodeOne})
 			if err != nil {

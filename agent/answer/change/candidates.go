@@ -27,8 +27,8 @@ type attempt struct {
 	done bool
 }
 
-// candidatesIn returns what of the change acts in a mesh, and reports whether the mesh has other resources afterwards: a
-// shadow policy may come and go without acting.
+// candidatesIn returns what of the change acts in a mesh, and reports whether the mesh has other
+// resources afterwards: a shadow policy may come and go without acting.
 func (s *states) candidatesIn(mesh string) (out []*candidate, other bool) {
 	for i := range s.resources {
 		r := &s.resources[i]
@@ -91,8 +91,9 @@ func exchange(list []*resource.Resource, k resource.Key, by *resource.Resource) 
 	return resource.NewSet(list)
 }
 
-// potential returns the candidates that can act on a proxy: of policies, those that select it, and those of the kinds
-// that these refer to. With more than maxCandidates it returns some more than these: nobody looks for causes among so many.
+// potential returns the candidates that can act on a proxy: of policies, those that select it, and
+// those of the kinds that these refer to. With more than maxCandidates it returns some more than
+// these: nobody looks for causes among so many.
 func (x *proxyStates) potential() []*candidate {
 	named := map[string]bool{} // kinds that targetRefs name
 	selected := map[resource.Key]bool{}

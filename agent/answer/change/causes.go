@@ -10,8 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// attribute finds out which resources of the change cause what: those without which it would not come. What several
-// cause alike, each by itself, is caused by each of them, and what only several can cause is caused by all.
+// attribute finds out which resources of the change cause what: those without which it would not
+// come. What several cause alike, each by itself, is caused by each of them, and what only several
+// can cause is caused by all.
 func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
 	list, all := x.potential(), effectsIn(p)
 	switch {
@@ -38,8 +39,9 @@ func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
 	return nil
 }
 
-// find looks for the causes of effects among several candidates. An effect that another proxy has shown in the same way,
-// with the same candidates, has the same causes: most proxies of a node differ in their names and addresses alone.
+// find looks for the causes of effects among several candidates. An effect that another proxy has
+// shown in the same way, with the same candidates, has the same causes: most proxies of a node
+// differ in their names and addresses alone.
 func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []effect) error {
 	key := x.alike(list)
 	var open []effect
@@ -82,8 +84,8 @@ func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []eff
 // maxKnown bounds the effects whose causes are remembered.
 const maxKnown = 100_000
 
-// alike returns a function that gives the texts of effects the same key on proxies of which the same is to be said: what
-// belongs to one proxy alone is left out.
+// alike returns a function that gives the texts of effects the same key on proxies of which the
+// same is to be said: what belongs to one proxy alone is left out.
 func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
 	candidates := x.ProxyID.Mesh + "\x00"
 	for _, c := range list {
@@ -103,7 +105,8 @@ type effect struct {
 // itemID names a resource of a config, or a rule.
 type itemID struct{ typ, name string }
 
-// effectText is the text of the effect that an item is created, changed or deleted, or with f of the change of a field.
+// effectText is the text of the effect that an item is created, changed or deleted, or with f of
+// the change of a field.
 func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 	s := id.typ + "\x00" + id.name + "\x00" + action
 	if f != nil {
@@ -134,7 +137,8 @@ func effectsIn(p *ProxyDiff) []effect {
 // outcome holds the texts of what a part of the change does to a proxy.
 type outcome map[string]bool
 
-// credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a cause of all.
+// credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a
+// cause of all.
 func credit(list []effect, ref explain.Ref, seen outcome, has bool) {
 	for _, e := range list {
 		if seen == nil || seen[e.text] == has {
@@ -155,8 +159,8 @@ func distinct(list []explain.Ref) []explain.Ref {
 	return slices.Compact(list)
 }
 
-// attempt credits the candidates of effects: those without which an effect does not come, or with alone those that bring
-// it by themselves.
+// attempt credits the candidates of effects: those without which an effect does not come, or with
+// alone those that bring it by themselves.
 func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
 	wanted := make(map[itemID]bool, len(effects))
 	for _, e := range effects {
@@ -191,9 +195,12 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 	return err
 }
 
-// outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy has there.
+// outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy
+// has there.
 func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mesh, p *generate.Proxy) (outcome, error) {
-	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
+	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool {
+		return !wanted[itemID{c.TypeURL, c.Name}]
+	})
 	config := d.crew[0].config
 	config.own = x.own
 	items, err := config.items(changes)

@@ -21,8 +21,8 @@ type Verified struct {
 	Known    []Finding // of proxies that the change brings, what others had already
 	More     int       // findings and warnings beyond the bounds
 	Notes    []Problem // what could not be checked
-	// Warnings are what the agent itself has to say about resources of the change: what of them has no effect, or
-	// another one than it reads.
+	// Warnings are what the agent itself has to say about resources of the change: what of them has no
+	// effect, or another one than it reads.
 	Warnings []mesh.Warning
 }
 
@@ -54,12 +54,13 @@ type verifier struct {
 }
 
 func newVerifier(ctx context.Context) *verifier {
-	return &verifier{ctx: ctx, changed: map[resource.Key]bool{}, warned: map[mesh.Warning]bool{}, byKey: map[string]*group{},
-		out: Verified{Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
+	return &verifier{ctx: ctx, changed: map[resource.Key]bool{}, warned: map[mesh.Warning]bool{},
+		byKey: map[string]*group{},
+		out:   Verified{Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
 }
 
-// begin returns the proxies that are looked at: those that are compared, and the dataplanes of the change, where they may
-// differ from before.
+// begin returns the proxies that are looked at: those that are compared, and the dataplanes of the
+// change, where they may differ from before.
 func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.ProxyID) []generate.ProxyID {
 	v.states, v.keys = s, keys
 	for _, k := range keys {
@@ -88,7 +89,8 @@ type verifiedProxy struct {
 // exists reports whether the mesh of a proxy is there after the change.
 func (v *verifier) exists(x *proxyStates) bool { return v.after.Get(meshKey(x.ProxyID.Mesh)) != nil }
 
-// wants reports whether the config of a proxy after the change is to be checked. Without time left, nothing is said of it.
+// wants reports whether the config of a proxy after the change is to be checked. Without time left,
+// nothing is said of it.
 func (v *verifier) wants(x *proxyStates) bool {
 	if v.ctx.Err() != nil || !v.exists(x) {
 		return false
@@ -158,7 +160,8 @@ func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
 	return v.check(w, &w.earlier, x, x.from)
 }
 
-// check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts with the config.
+// check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts
+// with the config.
 func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *generate.Proxy) []finding.Finding {
 	out := w.rules(by, p, x.now, x.Fit != nil && x.Fit(x.ProxyID))
 	if v.Try == nil || p.Flavor == node.FlavorGRPC {
@@ -171,7 +174,8 @@ func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *genera
 	return append(out, tried...)
 }
 
-// rules asks the rules about a config, and about the step to it from what the proxy has, all of which is fit or may not be.
+// rules asks the rules about a config, and about the step to it from what the proxy has, all of
+// which is fit or may not be.
 func (w *worker) rules(by *check.Checker, p, now *generate.Proxy, fit bool) []finding.Finding {
 	switch {
 	case now == nil:
@@ -205,7 +209,8 @@ func (w *worker) takes(p *generate.Proxy) {
 	w.whole[wholeKeyOf(p)] = true
 }
 
-// wholeKey is what decides about what an Envoy takes of a config, but for secrets, which are made for each proxy.
+// wholeKey is what decides about what an Envoy takes of a config, but for secrets, which are made
+// for each proxy.
 type wholeKey struct {
 	versions [draft.NumTypes]string
 	build    *finding.Build
@@ -234,7 +239,8 @@ func (v *verifier) warnOf(m *meshStates) {
 	}
 }
 
-// warnOfOthers takes up what there is to be said about the meshes of the change that have no proxy which was looked at.
+// warnOfOthers takes up what there is to be said about the meshes of the change that have no proxy
+// which was looked at.
 func (v *verifier) warnOfOthers() error {
 	for _, r := range v.after.Kind(kindMesh) {
 		if v.ctx.Err() != nil || v.Mesh != "" && r.Name != v.Mesh {
@@ -249,8 +255,8 @@ func (v *verifier) warnOfOthers() error {
 	return nil
 }
 
-// warn takes up what there is to be said about resources of the change, and about those that no document has, such as a MeshService that
-// is derived from tags, where it was not said before.
+// warn takes up what there is to be said about resources of the change, and about those that no
+// document has, such as a MeshService that is derived from tags, where it was not said before.
 func (v *verifier) warn(list []mesh.Warning, before map[mesh.Warning]bool) {
 	for _, w := range list {
 		switch {
@@ -268,7 +274,8 @@ func (v *verifier) warn(list []mesh.Warning, before map[mesh.Warning]bool) {
 func (x *proxyStates) note(reason string) {
 	key := resource.Key{Kind: kindDataplane, Mesh: x.ProxyID.Mesh, Name: x.Name}
 	if x.verified != nil {
-		x.verified.notes = append(x.verified.notes, Problem{Resource: key.String(), Severity: SeverityWarning, Reason: reason})
+		x.verified.notes = append(x.verified.notes,
+			Problem{Resource: key.String(), Severity: SeverityWarning, Reason: reason})
 	}
 }
 

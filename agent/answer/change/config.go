@@ -14,27 +14,30 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
-// form that _config has in xds. It is not nil; it is empty when the configs are equal. Resources with the same bytes
-// are not looked at. Nil is a config without resources.
+// Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as
+// documents of the form that _config has in xds. It is not nil; it is empty when the configs are
+// equal. Resources with the same bytes are not looked at. Nil is a config without resources.
 func Config(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, error) {
 	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
 }
 
-// configDiffer compares resources of configs. Many proxies have the same ones: what was compared once is remembered.
+// configDiffer compares resources of configs. Many proxies have the same ones: what was compared
+// once is remembered.
 type configDiffer struct {
 	renderer *generate.Renderer
 	pairs    map[pairKey]*pair // nil: nothing is remembered
 	alike    map[alikeKey]*pair
-	// own is what is said of the proxy that is looked at, and of no other one, longest first: its services and addresses
-	// stand in most of its listeners. Where they are not in what changes, other proxies change in the same way.
+	// own is what is said of the proxy that is looked at, and of no other one, longest first: its
+	// services and addresses stand in most of its listeners. Where they are not in what changes, other
+	// proxies change in the same way.
 	own []string
 }
 
 // pairKey names two resources of one name by their content, which the name is part of.
 type pairKey struct{ typeURL, from, to string }
 
-// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one length can share.
+// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one
+// length can share.
 type alikeKey struct {
 	typeURL  string
 	from, to [sha256.Size]byte
@@ -111,7 +114,8 @@ func (d *configDiffer) without(body []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// writeWithout writes what lies between the own words, each part with its length, and the number of a word after each.
+// writeWithout writes what lies between the own words, each part with its length, and the number of
+// a word after each.
 func writeWithout(h hash.Hash, body []byte, own []string) {
 	if len(own) == 0 {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(body))))
@@ -139,7 +143,8 @@ func (d *configDiffer) tells(name string, p *pair) bool {
 	})
 }
 
-// patch joins the patches of the resources that change, which are sorted, to one of the whole config.
+// patch joins the patches of the resources that change, which are sorted, to one of the whole
+// config.
 func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change) (jsonpatch.Patch, error) {
 	out := jsonpatch.Patch{}
 	for i := 0; i < len(changes); {
@@ -191,7 +196,8 @@ func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 	return out, nil
 }
 
-// changedItem is a resource of a config, or a rule, that changes. The fields may belong to others too.
+// changedItem is a resource of a config, or a rule, that changes. The fields may belong to others
+// too.
 type changedItem struct {
 	typ, name, action string
 	fields            []jsonpatch.FieldChange
@@ -219,7 +225,8 @@ func newPart(items []changedItem) PartDiff {
 // list adds the items to a part, the causes left open.
 func (p *PartDiff) list(items []changedItem) {
 	for _, it := range items {
-		item := ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]FieldDiff, len(it.fields)), By: []explain.Ref{}}
+		item := ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]FieldDiff, len(it.fields)),
+			By: []explain.Ref{}}
 		for i, f := range it.fields {
 			item.Changes[i] = FieldDiff{FieldChange: f, By: []explain.Ref{}}
 		}

@@ -15,9 +15,10 @@ import (
 // maxConflicts bounds the conflicts that are told of one mesh.
 const maxConflicts = 100
 
-// conflicts finds policies of which one says nothing but what another one of the same rank says otherwise: both select
-// the same proxies by the same targetRef, both set a field for the same targetRef, and only their names decide. Pairs
-// with a resource of the change are looked at, others are not its doing. Lists are left out: many kinds join them.
+// conflicts finds policies of which one says nothing but what another one of the same rank says
+// otherwise: both select the same proxies by the same targetRef, both set a field for the same
+// targetRef, and only their names decide. Pairs with a resource of the change are looked at, others
+// are not its doing. Lists are left out: many kinds join them.
 func conflicts(m *generate.Mesh, of []*candidate) []mesh.Warning {
 	if m == nil || m.Policies == nil {
 		return nil
@@ -62,10 +63,12 @@ func rankOf(r *resource.Resource) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	return string(b) + r.Labels[resource.LabelOrigin] + "/" + r.Labels[resource.LabelPolicyRole] + "/" + r.Labels[resource.LabelNamespace], true
+	return string(b) + r.Labels[resource.LabelOrigin] + "/" + r.Labels[resource.LabelPolicyRole] + "/" +
+		r.Labels[resource.LabelNamespace], true
 }
 
-// conflictsIn compares policies of one rank, each stronger than the ones before, with those of the change.
+// conflictsIn compares policies of one rank, each stronger than the ones before, with those of the
+// change.
 func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, most int) []mesh.Warning {
 	var said []statement // strongest last
 	for _, r := range list {
@@ -80,11 +83,13 @@ func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, mos
 	var out []mesh.Warning
 	for _, s := range said {
 		w := winner[s.place]
-		if len(out) == most || w.policy == s.policy || w.value == s.value || !concerned[w.policy.Key] && !concerned[s.policy.Key] {
+		if len(out) == most || w.policy == s.policy || w.value == s.value ||
+			!concerned[w.policy.Key] && !concerned[s.policy.Key] {
 			continue
 		}
 		out = append(out, mesh.Warning{Resource: s.policy.Key, Reason: fmt.Sprintf(
-			"%s: %s is without effect beside %s in %s, which is as specific and whose name comes first; keep one of the two", s.field, s.value, w.value, w.policy.Key)})
+			"%s: %s is without effect beside %s in %s, which is as specific and whose name comes first; keep one of the two",
+			s.field, s.value, w.value, w.policy.Key)})
 	}
 	return out
 }

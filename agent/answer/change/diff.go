@@ -75,7 +75,8 @@ func (d *differ) finish() {
 	}
 	for w := range maps.Keys(d.are) {
 		if !d.was[w] {
-			d.out.Warnings = append(d.out.Warnings, Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
+			d.out.Warnings = append(d.out.Warnings,
+				Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
 		}
 	}
 	slices.SortFunc(d.out.Warnings, func(a, b Problem) int {

@@ -25,18 +25,29 @@ import (
 
 // pool is one policy of each kind; TOP, TO and SVC stand for targetRefs, N for a number.
 var pool = []string{
-	"type: MeshTimeout, spec: {targetRef: TOP, to: [{targetRef: TO, default: {connectionTimeout: Ns, http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: Nh}}]}",
+	"type: MeshTimeout, spec: {targetRef: TOP, to: [{targetRef: TO, default: {connectionTimeout: Ns, " +
+		"http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: Nh}}]}",
 	"type: MeshTimeout, spec: {targetRef: TOP, to: [{targetRef: TO, default: {http: {streamIdleTimeout: Ns}}}]}",
-	"type: MeshCircuitBreaker, spec: {targetRef: TOP, to: [{targetRef: TO, default: {connectionLimits: {maxConnections: N}}}]}",
-	"type: MeshAccessLog, spec: {targetRef: TOP, to: [{targetRef: TO, default: {backends: [{type: File, file: {path: /var/log/N.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: '127.0.0.1:500N'}}]}}]}",
-	"type: MeshTrafficPermission, spec: {targetRef: TOP, from: [{targetRef: {kind: MeshSubset, tags: {version: vN}}, default: {action: Allow}}]}",
-	"type: MeshFaultInjection, spec: {targetRef: {kind: MeshService, name: web}, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 50N, percentage: 5}}]}}]}",
-	"type: MeshHTTPRoute, spec: {targetRef: TOP, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, value: /N}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
-	"type: MeshProxyPatch, spec: {targetRef: TOP, default: {appendModifications: [{cluster: {operation: Add, value: '{name: extra-N, connectTimeout: 5s, type: STATIC}'}}]}}",
+	"type: MeshCircuitBreaker, spec: {targetRef: TOP, to: [{targetRef: TO, " +
+		"default: {connectionLimits: {maxConnections: N}}}]}",
+	"type: MeshAccessLog, spec: {targetRef: TOP, to: [{targetRef: TO, default: {backends: [{type: File, " +
+		"file: {path: /var/log/N.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, " +
+		"tcp: {address: '127.0.0.1:500N'}}]}}]}",
+	"type: MeshTrafficPermission, spec: {targetRef: TOP, from: [{targetRef: {kind: MeshSubset, tags: {version: vN}}, " +
+		"default: {action: Allow}}]}",
+	"type: MeshFaultInjection, spec: {targetRef: {kind: MeshService, name: web}, from: [{targetRef: {kind: Mesh}, " +
+		"default: {http: [{abort: {httpStatus: 50N, percentage: 5}}]}}]}",
+	"type: MeshHTTPRoute, spec: {targetRef: TOP, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, " +
+		"value: /N}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
+	"type: MeshProxyPatch, spec: {targetRef: TOP, default: {appendModifications: [{cluster: {operation: Add, " +
+		"value: '{name: extra-N, connectTimeout: 5s, type: STATIC}'}}]}}",
 	"type: MeshRetry, spec: {targetRef: TOP, to: [{targetRef: TO, default: {http: {numRetries: N}}}]}",
-	"type: Timeout, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: Ns}",
-	"type: CircuitBreaker, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: svc-1}}], conf: {thresholds: {maxConnections: N}}",
-	"type: Dataplane, networking: {address: 10.0.0.N, inbound: [{port: 8080, tags: {kuma.io/service: svc-N, kuma.io/protocol: http, version: vN}}]}",
+	"type: Timeout, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], " +
+		"conf: {connectTimeout: Ns}",
+	"type: CircuitBreaker, sources: [{match: {kuma.io/service: '*'}}], " +
+		"destinations: [{match: {kuma.io/service: svc-1}}], conf: {thresholds: {maxConnections: N}}",
+	"type: Dataplane, networking: {address: 10.0.0.N, inbound: [{port: 8080, tags: {kuma.io/service: svc-N, " +
+		"kuma.io/protocol: http, version: vN}}]}",
 }
 
 // drawn draws resources of the pool; the names are few, so that two draws have some in common.
@@ -52,9 +63,12 @@ func drawn(r *rapid.T, label string, shadow bool) string {
 		}
 		seen[kind+name] = true
 		doc = strings.NewReplacer(
-			"TOP", rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshSubset, tags: {version: v1}}"}).Draw(r, "top"),
-			"TO", rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}", "{kind: MeshService, name: svc-4}"}).Draw(r, "to"),
-			"SVC", rapid.SampledFrom([]string{"{kind: MeshService, name: svc-1}", "{kind: MeshService, name: svc-2}"}).Draw(r, "svc"),
+			"TOP", rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}",
+				"{kind: MeshSubset, tags: {version: v1}}"}).Draw(r, "top"),
+			"TO", rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}",
+				"{kind: MeshService, name: svc-4}"}).Draw(r, "to"),
+			"SVC",
+			rapid.SampledFrom([]string{"{kind: MeshService, name: svc-1}", "{kind: MeshService, name: svc-2}"}).Draw(r, "svc"),
 			"N", fmt.Sprint(rapid.IntRange(1, 3).Draw(r, "n"))).Replace(doc)
 		if shadow && rapid.Bool().Draw(r, "shadow") && !strings.Contains(kind, "Dataplane") {
 			doc += ", labels: {kuma.io/effect: shadow}"
@@ -97,12 +111,13 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 	return value(c.XDS), value(byKind)
 }
 
-// TestDiffLeadsThere changes a mesh at random: the patches of each proxy, applied to what it has, give what it gets; the
-// proxies that are not named do not change; every change is somebody's.
+// TestDiffLeadsThere changes a mesh at random: the patches of each proxy, applied to what it has,
+// give what it gets; the proxies that are not named do not change; every change is somebody's.
 func TestDiffLeadsThere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		now, put := decode(t, services+"\n---\n"+drawn(r, "now", true)), decode(t, drawn(r, "put", true))
-		c := change.Question{Set: resource.NewSet(now), Put: put, Shadow: rapid.Bool().Draw(r, "with shadow"), NewMesh: newMesh}
+		c := change.Question{Set: resource.NewSet(now), Put: put, Shadow: rapid.Bool().Draw(r, "with shadow"),
+			NewMesh: newMesh}
 		given := map[resource.Key]bool{}
 		for _, x := range put {
 			given[x.Key] = true
@@ -125,7 +140,9 @@ func TestDiffLeadsThere(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		after := slices.DeleteFunc(now, func(x *resource.Resource) bool { return given[x.Key] || slices.Contains(c.Delete, x.Key) })
+		after := slices.DeleteFunc(now, func(x *resource.Resource) bool {
+			return given[x.Key] || slices.Contains(c.Delete, x.Key)
+		})
 		to, err := newMesh(resource.NewSet(slices.Concat(after, put)), "default", nil)
 		if err != nil {
 			r.Fatal(err)
@@ -206,8 +223,9 @@ func checkProxyDiff(r *rapid.T, p *change.ProxyDiff) {
 	}
 }
 
-// TestDiffCases compares what stands in the files now.yaml and new.yaml of testdata; the first line of the comment
-// may have shadow, and delete=TYPE/MESH/NAME. want has for each proxy a line for each change, with its causes.
+// TestDiffCases compares what stands in the files now.yaml and new.yaml of testdata; the first line
+// of the comment may have shadow, and delete=TYPE/MESH/NAME. want has for each proxy a line for
+// each change, with its causes.
 func TestDiffCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -8,8 +8,8 @@ import (
 // maxFields bounds the fields that are listed for one resource.
 const maxFields = 64
 
-// Fields returns the fields in which two states of a resource differ, at most 64, without their secrets. A resource that
-// has no document has no fields.
+// Fields returns the fields in which two states of a resource differ, at most 64, without their
+// secrets. A resource that has no document has no fields.
 func Fields(from, to *resource.Resource) []jsonpatch.FieldChange {
 	docs, err := resource.ShownPair(from, to)
 	if err != nil {

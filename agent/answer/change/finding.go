@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Finding is something that the check has to say about a change, told once for all proxies on which it is alike. Lists
-// are never null.
+// Finding is something that the check has to say about a change, told once for all proxies on which
+// it is alike. Lists are never null.
 type Finding struct {
 	Severity string `json:"severity"` // reject, unusable or warning
 	Rule     int    `json:"rule"`     // its number in package finding; 0 with By "envoy"
@@ -22,8 +22,8 @@ type Finding struct {
 	finding.Place
 	Message string          `json:"message"` // the value, the bound and the remedy
 	Others  []finding.Place `json:"others"`  // what has a part in it
-	// Proxies are the first of those on which it is found, as MESH/NAME; Total is how many there are. Type, name and
-	// message are those of the first.
+	// Proxies are the first of those on which it is found, as MESH/NAME; Total is how many there are.
+	// Type, name and message are those of the first.
 	Proxies []string `json:"proxies"`
 	Total   int      `json:"total"`
 	Causes  []Cause  `json:"causes"` // empty where none was found
@@ -71,7 +71,8 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
-// Reason is the finding in one line with its causes after the first; place says where one of these is, "" for nothing.
+// Reason is the finding in one line with its causes after the first; place says where one of these
+// is, "" for nothing.
 func (f *Finding) Reason(place func(explain.Ref) string) string {
 	out, lead := f.String(), "; together with "
 	for _, c := range f.Causes[min(len(f.Causes), 1):] {
@@ -136,7 +137,8 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 			v.byKey[key] = g
 			v.groups = append(v.groups, g)
 		}
-		if name := id.Mesh + "/" + id.Name; len(g.finding.Proxies) < maxFindingProxies && !slices.Contains(g.finding.Proxies, name) {
+		if name := id.Mesh + "/" + id.Name; len(g.finding.Proxies) < maxFindingProxies &&
+			!slices.Contains(g.finding.Proxies, name) {
 			g.finding.Proxies = append(g.finding.Proxies, name)
 		}
 		g.finding.Total++
@@ -169,11 +171,13 @@ func maskOf(own []string) *strings.Replacer {
 
 // alikeFinding is the same for a finding on other proxies.
 func alikeFinding(f *finding.Finding, mask *strings.Replacer) string {
-	return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00%s\x00%s", f.Rule, f.Severity, f.Type, mask.Replace(f.Resource), f.Pointer, mask.Replace(f.Message))
+	return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00%s\x00%s", f.Rule, f.Severity, f.Type, mask.Replace(f.Resource), f.Pointer,
+		mask.Replace(f.Message))
 }
 
-// fresh returns the findings of after that are not among those before: first the same is looked for, then the same in
-// another place of the resource, which an item more in a list may have moved, then the same but for numbers.
+// fresh returns the findings of after that are not among those before: first the same is looked
+// for, then the same in another place of the resource, which an item more in a list may have moved,
+// then the same but for numbers.
 func fresh(before, after []finding.Finding) []finding.Finding {
 	numbers := regexp.MustCompile("[0-9]+")
 	words := func(f *finding.Finding) string {
@@ -210,8 +214,8 @@ type newcomer struct {
 	found []finding.Finding
 }
 
-// sortNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
-// of a service is not the cause of what is wrong with all.
+// sortNewcomers tells what is new with newcomers from what other proxies of their mesh have
+// already: one more replica of a service is not the cause of what is wrong with all.
 func (v *verifier) sortNewcomers() error {
 	known := map[string]map[string]bool{} // by mesh
 	for _, n := range v.newcomers {
@@ -282,8 +286,9 @@ func (v *verifier) finish() error {
 		return err
 	}
 	slices.SortStableFunc(v.groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(a.found.Severity, b.found.Severity), cmp.Compare(a.id.Mesh, b.id.Mesh), cmp.Compare(a.found.Type, b.found.Type),
-			cmp.Compare(a.found.Resource, b.found.Resource), cmp.Compare(a.found.Rule, b.found.Rule), cmp.Compare(a.found.Pointer, b.found.Pointer))
+		return cmp.Or(cmp.Compare(a.found.Severity, b.found.Severity), cmp.Compare(a.id.Mesh, b.id.Mesh),
+			cmp.Compare(a.found.Type, b.found.Type), cmp.Compare(a.found.Resource, b.found.Resource),
+			cmp.Compare(a.found.Rule, b.found.Rule), cmp.Compare(a.found.Pointer, b.found.Pointer))
 	})
 	for _, g := range v.groups {
 		switch {

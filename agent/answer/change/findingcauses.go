@@ -29,8 +29,9 @@ type causeSearch struct {
 	resources    []*resource.Resource // of gone, as they are after the change; nil: not there
 }
 
-// causes returns the resources without which something would not be found: those of the change first, and of the policies
-// the one that acts last. Where it takes the absence of several, those that shape the resource are named.
+// causes returns the resources without which something would not be found: those of the change
+// first, and of the policies the one that acts last. Where it takes the absence of several, those
+// that shape the resource are named.
 func (v *verifier) causes(g *group) []Cause {
 	s := &causeSearch{verifier: v, g: g}
 	s.Search = attribute.Search{ID: g.id, Memo: v.crew[0].memo, Decode: v.Decode, Trials: v.trials,
@@ -84,15 +85,17 @@ func (s *causeSearch) change(k resource.Key) {
 		return
 	}
 	c := s.g.mesh.candidates[i]
-	s.leaveOut(attribute.Candidate{Key: k, Resource: c.is, Mesh: func() *generate.Mesh { return s.withoutOne(s.g.mesh, c) }}, true)
+	s.leaveOut(attribute.Candidate{Key: k, Resource: c.is,
+		Mesh: func() *generate.Mesh { return s.withoutOne(s.g.mesh, c) }}, true)
 }
 
-// others tries the resources of the change that are no policies until one is a cause: those that are nearest to the proxy
-// first.
+// others tries the resources of the change that are no policies until one is a cause: those that
+// are nearest to the proxy first.
 func (s *causeSearch) others(own, mesh resource.Key) {
 	list := make([]resource.Key, 0, maxOthers)
 	for _, k := range append([]resource.Key{own, mesh}, s.keys...) {
-		if len(list) < maxOthers && s.changed[k] && !s.g.mesh.policies[k.Kind] && !slices.Contains(list, k) && (k.Mesh == s.g.id.Mesh || k == mesh) {
+		if len(list) < maxOthers && s.changed[k] && !s.g.mesh.policies[k.Kind] && !slices.Contains(list, k) &&
+			(k.Mesh == s.g.id.Mesh || k == mesh) {
 			list = append(list, k)
 		}
 	}
@@ -128,8 +131,8 @@ func (s *causeSearch) found(k resource.Key, is *resource.Resource, ofChange, gon
 	}
 }
 
-// outcome reports whether the finding is gone in a config, or at least is about a resource with other bytes. A proxy that
-// does not exist has no findings.
+// outcome reports whether the finding is gone in a config, or at least is about a resource with
+// other bytes. A proxy that does not exist has no findings.
 func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
 	if p == nil {
 		return true, false

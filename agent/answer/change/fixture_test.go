@@ -28,7 +28,8 @@ func decode(tb testing.TB, docs string) []*resource.Resource {
 // slow is a MeshTimeout t1 for all services; edits are pairs of old and new text.
 func slow(d string, edits ...string) string {
 	return strings.NewReplacer(append(edits, "DURATION", d)...).Replace(
-		"{type: MeshTimeout, mesh: default, name: t1, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: DURATION}}]}}")
+		"{type: MeshTimeout, mesh: default, name: t1, spec: {to: [{targetRef: {kind: Mesh}, " +
+			"default: {connectionTimeout: DURATION}}]}}")
 }
 
 // diffFor is the diff of a comparison.

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// batch is how many proxies each worker looks at before what was found is put together, in the order of the proxies: their
-// configs are held until then.
+// batch is how many proxies each worker looks at before what was found is put together, in the
+// order of the proxies: their configs are held until then.
 const batch = 8
 
 // run looks at the proxies, for a check, and for a diff where d is not nil.
@@ -103,8 +103,8 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	return nil
 }
 
-// worker is what one of those needs that look at proxies: it remembers, and serves one at a time. What is remembered
-// saves work and changes no result.
+// worker is what one of those needs that look at proxies: it remembers, and serves one at a time.
+// What is remembered saves work and changes no result.
 type worker struct {
 	memo           *generate.Memo
 	checker        check.Checker // of the configs after the change
@@ -114,8 +114,9 @@ type worker struct {
 	whole          map[wholeKey]bool // configs of which an Envoy takes everything
 }
 
-// Crew is workers that remember what they have made and checked, so that the next change of the same proxies takes less work. It
-// keeps the results of checks, and no configs. It serves one question at a time.
+// Crew is workers that remember what they have made and checked, so that the next change of the
+// same proxies takes less work. It keeps the results of checks, and no configs. It serves one
+// question at a time.
 type Crew struct{ workers []*worker }
 
 // maxWhole bounds the configs of which a worker knows that they are whole.
@@ -166,8 +167,8 @@ type states struct {
 	derived   int       // services of the meshes that were derived to find causes
 }
 
-// meshStates is a mesh before and after the change; nil where it does not exist or nothing of the change can act
-// in it.
+// meshStates is a mesh before and after the change; nil where it does not exist or nothing of the
+// change can act in it.
 type meshStates struct {
 	from, to   *generate.Mesh
 	candidates []*candidate // what of the change concerns the mesh
@@ -176,7 +177,8 @@ type meshStates struct {
 	checked    bool // its warnings were taken up by a check
 }
 
-// mesh returns both states of a mesh. Neither is derived where nothing of the change can act in the mesh.
+// mesh returns both states of a mesh. Neither is derived where nothing of the change can act in the
+// mesh.
 func (s *states) mesh(name string) (*meshStates, error) {
 	if m := s.meshes[name]; m != nil {
 		return m, nil
@@ -261,7 +263,8 @@ func (x *proxyStates) makeFrom(w *worker) {
 	}
 }
 
-// worse returns why no config can be made after the change, where it could be made before it or failed otherwise.
+// worse returns why no config can be made after the change, where it could be made before it or
+// failed otherwise.
 func (x *proxyStates) worse(w *worker) error {
 	if x.failed == nil {
 		return nil
@@ -272,7 +275,8 @@ func (x *proxyStates) worse(w *worker) error {
 	return x.failed
 }
 
-// look makes both configs of a proxy, as far as they are needed, for those who ask. It writes to the proxy alone.
+// look makes both configs of a proxy, as far as they are needed, for those who ask. It writes to
+// the proxy alone.
 func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
 	compare, check := x.compared && x.mesh.from != x.mesh.to, v.wants(x)
 	if compare {
@@ -294,15 +298,17 @@ func (m *meshStates) same(name string) bool {
 	if m.from == m.to {
 		return true
 	}
-	if m.from == nil || m.to == nil || m.from.Policies == nil || m.to.Policies == nil || m.from.View.Catalog != m.to.View.Catalog {
+	if m.from == nil || m.to == nil || m.from.Policies == nil || m.to.Policies == nil ||
+		m.from.View.Catalog != m.to.View.Catalog {
 		return false
 	}
 	p, q := m.from.View.Dataplane(name), m.to.View.Dataplane(name)
-	return p != nil && q != nil && p.Digest == q.Digest && m.from.Policies.Match(p).Fingerprint == m.to.Policies.Match(q).Fingerprint
+	return p != nil && q != nil && p.Digest == q.Digest &&
+		m.from.Policies.Match(p).Fingerprint == m.to.Policies.Match(q).Fingerprint
 }
 
-// ownNames returns what is said of a proxy and of no other one, longest first: its tags as it shows them to others, its
-// services and addresses.
+// ownNames returns what is said of a proxy and of no other one, longest first: its tags as it shows
+// them to others, its services and addresses.
 func ownNames(m *generate.Mesh, name string) []string {
 	if m == nil || m.View.Dataplane(name) == nil {
 		return nil

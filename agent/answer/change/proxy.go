@@ -73,7 +73,8 @@ func (x *proxyDiffer) makePatch(w *worker) (err error) {
 	return err
 }
 
-// take takes up what changes on a proxy. It is called in the order of the proxies. A nil differ takes nothing.
+// take takes up what changes on a proxy. It is called in the order of the proxies. A nil differ
+// takes nothing.
 func (d *differ) take(s *proxyStates) error {
 	if d == nil || !s.compared {
 		return nil

@@ -1,8 +1,10 @@
-// Package change computes what a change of the resources does to proxies: how their configs and rules differ afterwards
-// and which part of the change causes what ([Diff]), and what is newly wrong with the configs and why ([Verified]). Both
-// come from one pass over the proxies, in which the config of each is made once before and once after the change.
+// Package change computes what a change of the resources does to proxies: how their configs and
+// rules differ afterwards and which part of the change causes what ([Diff]), and what is newly
+// wrong with the configs and why ([Verified]). Both come from one pass over the proxies, in which
+// the config of each is made once before and once after the change.
 //
-// The package is pure: who asks may lend it workers. It changes nothing, and its work is bounded; see [Question].
+// The package is pure: who asks may lend it workers. It changes nothing, and its work is bounded;
+// see [Question].
 package change
 
 import (
@@ -38,11 +40,11 @@ type Question struct {
 
 	NewMesh NewMesh
 	Made    map[string]*generate.Mesh // meshes that are made of Set already; nil: none
-	// InForce returns the config that a proxy has now, nil where none is known. It spares work, and the steps from that
-	// config to the new one are checked too. Nil: none is known.
+	// InForce returns the config that a proxy has now, nil where none is known. It spares work, and
+	// the steps from that config to the new one are checked too. Nil: none is known.
 	InForce func(generate.ProxyID) *generate.Proxy
-	// Fit reports whether a check has found nothing in the config that is in force, so that its Envoy has taken all of it. Nil: that
-	// is found out.
+	// Fit reports whether a check has found nothing in the config that is in force, so that its Envoy
+	// has taken all of it. Nil: that is found out.
 	Fit func(generate.ProxyID) bool
 
 	Rendered generate.RenderCache // of resources that were rendered before; nil: none
@@ -56,8 +58,9 @@ type Question struct {
 	Next func(generate.ProxyID, *generate.Proxy)
 
 	Progress func(done, all int) // is called after each proxy; nil: nothing is
-	// Each calls do for every number below n, on so many workers, and returns when all calls have: Each of package workers.
-	// InForce and Rendered are used by all of them at once. Nil: the caller's goroutine does everything.
+	// Each calls do for every number below n, on so many workers, and returns when all calls have:
+	// Each of package workers. InForce and Rendered are used by all of them at once. Nil: the caller's
+	// goroutine does everything.
 	Each    func(workers, n int, do func(worker, i int)) error
 	Workers int
 	// Frugal holds as little as possible at a time, where memory is short.
@@ -67,23 +70,24 @@ type Question struct {
 	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.
 	NoPatches bool
 
-	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxBytes bounds their patches, about;
-	// 128 MiB. MaxTried bounds the xDS resources
-	// that are made to find their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
-	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200. MaxWarnings
-	// what is told of resources without effect; 20. Zero takes the values named here.
+	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxBytes
+	// bounds their patches, about; 128 MiB. MaxTried bounds the xDS resources that are made to find
+	// their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
+	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200.
+	// MaxWarnings what is told of resources without effect; 20. Zero takes the values named here.
 	MaxTold, MaxBytes, MaxTried, MaxTrials, MaxFindings, MaxWarnings int
 
-	// Decode reads a resource of its canonical form; nil: no fields are searched for as causes of findings.
+	// Decode reads a resource of its canonical form; nil: no fields are searched for as causes of
+	// findings.
 	Decode func([]byte) (*resource.Resource, error)
-	// Try asks an Envoy of this host about a config. What it finds is listed with the rest, its errors are notes. Nil: no
-	// Envoy is asked.
+	// Try asks an Envoy of this host about a config. What it finds is listed with the rest, its errors
+	// are notes. Nil: no Envoy is asked.
 	Try Try
 }
 
-// Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error is an [*Error] when
-// the change is not possible or there is no such dataplane, and that of ctx when it ends. The check ends with a context of
-// its own.
+// Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error
+// is an [*Error] when the change is not possible or there is no such dataplane, and that of ctx
+// when it ends. The check ends with a context of its own.
 func Compare(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
 	d, v := newDiffer(), newVerifier(check)
 	if err := q.run(ctx, d, v); err != nil {
@@ -92,9 +96,10 @@ func Compare(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
 	return &d.out, &v.out, nil
 }
 
-// Verify returns what a change makes that the Envoys of some proxies would refuse, could not use, or would use otherwise
-// than it reads, and what of the change is the cause. What exists before the change already is not listed. When ctx ends,
-// what was found until then is the answer. The error is that of a mesh that cannot be derived.
+// Verify returns what a change makes that the Envoys of some proxies would refuse, could not use,
+// or would use otherwise than it reads, and what of the change is the cause. What exists before the
+// change already is not listed. When ctx ends, what was found until then is the answer. The error
+// is that of a mesh that cannot be derived.
 func Verify(ctx context.Context, q Question) (*Verified, error) {
 	v := newVerifier(ctx)
 	if err := q.run(ctx, nil, v); err != nil {
@@ -128,8 +133,8 @@ func notFound(detail string, args ...any) *Error {
 
 func meshKey(name string) resource.Key { return resource.Key{Kind: kindMesh, Name: name} }
 
-// apply returns the set after the change, what becomes of each resource, and which resources differ, in the order of the
-// question.
+// apply returns the set after the change, what becomes of each resource, and which resources
+// differ, in the order of the question.
 func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Error) {
 	out, differ := []DiffResource{}, []resource.Key{}
 	tell := func(r *resource.Resource, action string) *DiffResource {
@@ -182,7 +187,8 @@ func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Erro
 func (q *Question) checkMeshes(after *resource.Set) *Error {
 	for _, r := range q.Put {
 		if r.Mesh != "" && after.Get(meshKey(r.Mesh)) == nil {
-			return notFound("mesh %q does not exist; create it first, or with the same documents: it was named by %s", r.Mesh, r.Key)
+			return notFound("mesh %q does not exist; create it first, or with the same documents: it was named by %s",
+				r.Mesh, r.Key)
 		}
 	}
 	for _, k := range q.Delete {

@@ -102,8 +102,8 @@ func aboutTags(tags []policy.Tag, none string) string {
 	return strings.Join(out, ", ")
 }
 
-// ruleItems tells which rules change, the causes left open: of each kind those that there will be, then those that
-// will be gone.
+// ruleItems tells which rules change, the causes left open: of each kind those that there will be,
+// then those that will be gone.
 func ruleItems(from, to *ruleSet) ([]changedItem, error) {
 	type id struct{ kind, about string }
 	was, is := map[id]json.RawMessage{}, map[id]bool{}

@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Standing is what there is to be said about one proxy as it stands, whether a client takes its config or not.
+// Standing is what there is to be said about one proxy as it stands, whether a client takes its
+// config or not.
 type Standing struct {
 	Warnings []mesh.Warning    // what was left out or is not applied
 	Findings []finding.Finding // of the check; lint is none
@@ -44,7 +45,9 @@ func (l *Looker) look(p *generate.Proxy, err error) Standing {
 	if err != nil || p == nil {
 		return Standing{Failed: err}
 	}
-	found := slices.DeleteFunc(p.Check(&l.checker, nil), func(f finding.Finding) bool { return f.Severity > finding.Warning })
+	found := slices.DeleteFunc(p.Check(&l.checker, nil), func(f finding.Finding) bool {
+		return f.Severity > finding.Warning
+	})
 	return Standing{Warnings: p.Warnings, Findings: found}
 }
 
@@ -74,7 +77,8 @@ type found struct {
 	more     int // of them
 }
 
-// Add takes note of a finding about a proxy: of what is a warning, or of what blocks a proxy that no client asks for.
+// Add takes note of a finding about a proxy: of what is a warning, or of what blocks a proxy that
+// no client asks for.
 func (l *Found) Add(who resource.Key, f *finding.Finding) {
 	id := Alike(who.Mesh, f)
 	if s := l.by[id]; s != nil {
@@ -86,7 +90,8 @@ func (l *Found) Add(who resource.Key, f *finding.Finding) {
 	if l.by == nil {
 		l.by = map[string]*found{}
 	}
-	s := &found{who: who, severity: SeverityWarning, reason: f.Type[strings.LastIndexByte(f.Type, '.')+1:] + " " + f.Resource + generate.FindingText(f)}
+	s := &found{who: who, severity: SeverityWarning,
+		reason: f.Type[strings.LastIndexByte(f.Type, '.')+1:] + " " + f.Resource + generate.FindingText(f)}
 	if f.Severity != finding.Warning {
 		s.severity, s.reason = SeverityError, "would be withheld: "+s.reason
 	}
@@ -111,7 +116,8 @@ func (l *Found) Problems(most int) []Problem {
 		out = append(out, Problem{Resource: s.who.String(), Severity: s.severity, Reason: reason})
 	}
 	if more := len(ids) - most; more > 0 {
-		out = append(out, Problem{Resource: l.by[ids[most]].who.String(), Severity: SeverityWarning, Reason: fmt.Sprintf("%d more warnings, for this and other proxies", more)})
+		out = append(out, Problem{Resource: l.by[ids[most]].who.String(), Severity: SeverityWarning,
+			Reason: fmt.Sprintf("%d more warnings, for this and other proxies", more)})
 	}
 	return out
 }

@@ -13,8 +13,9 @@ type Diff struct {
 	Compared  int            `json:"compared"`  // how many
 	Proxies   []ProxyDiff    `json:"proxies"`   // those whose config or rules would change, sorted by mesh and name
 	Warnings  []Problem      `json:"warnings"`  // that there would be and are not now, sorted
-	// Findings are what the check would have to say, and has not now: where one blocks, the change would be refused.
-	// The comparison inside the answer to a write has none, since that says them itself.
+	// Findings are what the check would have to say, and has not now: where one blocks, the change
+	// would be refused. The comparison inside the answer to a write has none, since that says them
+	// itself.
 	Findings []Finding `json:"findings"`
 }
 
@@ -52,13 +53,15 @@ type ProxyDiff struct {
 	Mesh   string `json:"mesh"`
 	Name   string `json:"name"`
 	Action string `json:"action"` // what becomes of its config: created, changed, unchanged, deleted, or failed
-	// Error says why no new config could be made, when Action is failed: the proxy would keep the one that it has.
+	// Error says why no new config could be made, when Action is failed: the proxy would keep the one
+	// that it has.
 	Error    string        `json:"error,omitempty"`
 	Policies []explain.Ref `json:"policies"` // the resources that cause something of it, sorted
 	Config   PartDiff      `json:"config"`
 	Rules    PartDiff      `json:"rules"`
-	// Truncated is true when there was too much to tell: patch and items are empty. Unattributed is true when there were
-	// too many resources to find out which of them causes what. Asking for this dataplane alone tells more.
+	// Truncated is true when there was too much to tell: patch and items are empty. Unattributed is
+	// true when there were too many resources to find out which of them causes what. Asking for this
+	// dataplane alone tells more.
 	Truncated    bool `json:"truncated,omitempty"`
 	Unattributed bool `json:"unattributed,omitempty"`
 }
@@ -66,8 +69,9 @@ type ProxyDiff struct {
 // PartDiff is what would change in the config of a proxy or in its rules.
 type PartDiff struct {
 	Summary []TypeDiff `json:"summary"` // sorted by type
-	// Patch (RFC 6902) leads from the present document to the new one. The document of the config is that of _config:
-	// {type URL: {name: resource}}. That of the rules has the entries of _rules by kind, without their warnings.
+	// Patch (RFC 6902) leads from the present document to the new one. The document of the config is
+	// that of _config: {type URL: {name: resource}}. That of the rules has the entries of _rules by
+	// kind, without their warnings.
 	Patch []jsonpatch.Operation `json:"patch"`
 	Items []ItemDiff            `json:"items"` // the same for people, sorted by type; those of the rules in their order
 }

@@ -24,7 +24,8 @@ import (
 // changeOf is a question about the check of documents that are added to others, on every dataplane.
 func changeOf(t testing.TB, now, put string) change.Question {
 	t.Helper()
-	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh, Decode: kinds.Registry().DecodeOne}
+	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh,
+		Decode: kinds.Registry().DecodeOne}
 }
 
 func verify(t testing.TB, v change.Question) *change.Verified {
@@ -38,7 +39,8 @@ func verify(t testing.TB, v change.Question) *change.Verified {
 
 // onAll breaks the inbounds of all dataplanes.
 func onAll(name string) string {
-	return strings.Replace(kindtest.Breaking(name, "{kind: Mesh}"), `match: {name: "inbound:10.1.0.3:8080"}`, "match: {origin: inbound}", 1)
+	return strings.Replace(kindtest.Breaking(name, "{kind: Mesh}"), `match: {name: "inbound:10.1.0.3:8080"}`,
+		"match: {origin: inbound}", 1)
 }
 
 func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
@@ -47,10 +49,12 @@ func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
 		t.Fatalf("%d proxies: %+v", v.Proxies, v.Findings)
 	}
 	f := v.Findings[0]
-	if f.Total != 3 || !slices.Equal(f.Proxies, []string{"default/svc-1", "default/svc-2", "default/web"}) || f.Resource != "inbound:10.1.0.1:8080" {
+	if f.Total != 3 || !slices.Equal(f.Proxies, []string{"default/svc-1", "default/svc-2", "default/web"}) ||
+		f.Resource != "inbound:10.1.0.1:8080" {
 		t.Errorf("%+v", f)
 	}
-	if want := []change.Cause{{Ref: explain.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"}, Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
+	if want := []change.Cause{{Ref: explain.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"},
+		Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
 		t.Errorf("causes %+v, want %+v", f.Causes, want)
 	}
 	if again := verify(t, changeOf(t, services, onAll("bad"))); fmt.Sprint(again.Findings) != fmt.Sprint(v.Findings) {
@@ -59,13 +63,15 @@ func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
 }
 
 func TestVerifyKnowsWhatOtherProxiesHaveAlready(t *testing.T) {
-	replica := "{type: Dataplane, mesh: default, name: svc-1-b, networking: {address: 10.1.0.9, inbound: [{port: 8080, tags: {kuma.io/service: svc-1, kuma.io/protocol: http, version: v1}}]}}"
+	replica := "{type: Dataplane, mesh: default, name: svc-1-b, networking: {address: 10.1.0.9, inbound: [{port: 8080, " +
+		"tags: {kuma.io/service: svc-1, kuma.io/protocol: http, version: v1}}]}}"
 	v := verify(t, changeOf(t, services+"\n---\n"+onAll("old"), replica))
 	if len(v.Findings) != 0 || len(v.Known) != 1 || !slices.Equal(v.Known[0].Proxies, []string{"default/svc-1-b"}) {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
 	// Where no other has it, it is new.
-	v = verify(t, changeOf(t, services+"\n---\n"+strings.Replace(kindtest.Breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
+	v = verify(t, changeOf(t,
+		services+"\n---\n"+strings.Replace(kindtest.Breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
 	if len(v.Findings) != 1 || len(v.Known) != 0 {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
@@ -81,7 +87,8 @@ func TestVerifyWithoutAnythingBefore(t *testing.T) {
 
 func TestVerifyChecksTheStep(t *testing.T) {
 	patch := func(value string) string {
-		return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{listener: {operation: Patch, match: {origin: inbound}, value: '%s'}}]}}}", value)
+		return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, "+
+			"default: {appendModifications: [{listener: {operation: Patch, match: {origin: inbound}, value: '%s'}}]}}}", value)
 	}
 	now := services + "\n---\n" + patch("{enableReusePort: true}")
 	v := changeOf(t, services, patch("{enableReusePort: false}"))
@@ -105,7 +112,8 @@ func TestVerifyChecksTheStep(t *testing.T) {
 		return nil
 	}
 	got := verify(t, v)
-	if len(got.Findings) != 1 || got.Findings[0].Rule != 11 || got.Findings[0].Total != 1 || len(got.Findings[0].Causes) != 1 {
+	if len(got.Findings) != 1 || got.Findings[0].Rule != 11 || got.Findings[0].Total != 1 ||
+		len(got.Findings[0].Causes) != 1 {
 		t.Errorf("%+v", got.Findings)
 	}
 }
@@ -123,7 +131,8 @@ func TestVerifyEnds(t *testing.T) {
 		t.Errorf("%v: %+v", err, got)
 	}
 	// Few trials and few findings are told as such.
-	v = changeOf(t, services, onAll("bad")+"\n---"+strings.Replace(kindtest.Breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
+	v = changeOf(t, services,
+		onAll("bad")+"\n---"+strings.Replace(kindtest.Breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
 	v.MaxTrials, v.MaxFindings = 1, 1
 	if got := verify(t, v); len(got.Findings) != 1 || got.More == 0 {
 		t.Errorf("%+v", got)
@@ -152,7 +161,8 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 	v.Try = func(_ context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 		asked[p.Name]++
 		if r := p.Resource(cluster); r != nil && r.Version != was.Resource(cluster).Version {
-			return []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
+			return []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject,
+				Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
 		}
 		if p.Name == "svc-1" {
 			return nil, errors.New("no answer")
@@ -164,14 +174,16 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	f := got.Findings[0]
-	if f.By != change.FoundByEnvoy || f.Rule != 0 || f.String() != "Cluster svc-1: not today (said by Envoy), on default/web" ||
-		len(f.Causes) != 1 || f.Causes[0].Name != "t1" || !strings.HasPrefix(f.Causes[0].Field, "spec.to[0].default") {
+	if f.By != change.FoundByEnvoy || f.Rule != 0 ||
+		f.String() != "Cluster svc-1: not today (said by Envoy), on default/web" || len(f.Causes) != 1 ||
+		f.Causes[0].Name != "t1" || !strings.HasPrefix(f.Causes[0].Field, "spec.to[0].default") {
 		t.Errorf("%s %+v", f.String(), f)
 	}
 	if asked["web"] > 3 {
 		t.Errorf("it was asked %d times about web", asked["web"])
 	}
-	if want := []httpapi.Problem{{Resource: "Dataplane/default/svc-1", Severity: httpapi.SeverityWarning, Reason: "no answer"}}; !slices.Equal(got.Notes, want) {
+	if want := []httpapi.Problem{{Resource: "Dataplane/default/svc-1", Severity: httpapi.SeverityWarning,
+		Reason: "no answer"}}; !slices.Equal(got.Notes, want) {
 		t.Errorf("notes: %+v", got.Notes)
 	}
 }

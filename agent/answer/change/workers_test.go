@@ -12,14 +12,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestWorkersChangeNothing has the same answer, byte by byte, from any number of workers: policies of several kinds with
-// causes to be found, findings, proxies that come and go, and all of it beyond the bounds.
+// TestWorkersChangeNothing has the same answer, byte by byte, from any number of workers: policies
+// of several kinds with causes to be found, findings, proxies that come and go, and all of it
+// beyond the bounds.
 func TestWorkersChangeNothing(t *testing.T) {
 	set := wide(t, 2, 16)
 	gone := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web-3"}
-	put := append(everywhere(t, 5), decode(t, onAll("bad")+"\n---\n"+kindtest.Breaking("worse", "{kind: MeshSubset, tags: {kuma.io/service: web-7}}")+
-		"\n---\n{type: Dataplane, mesh: default, name: web-new, networking: {address: 10.9.1.1, inbound: [{port: 8080, tags: {kuma.io/service: web-0, kuma.io/protocol: http}}]}}")...)
-	for _, bounds := range []change.Question{{}, {NoPatches: true}, {MaxTold: 300, MaxTried: 100, MaxTrials: 3, MaxFindings: 1}} {
+	put := append(everywhere(t, 5),
+		decode(t, onAll("bad")+"\n---\n"+kindtest.Breaking("worse", "{kind: MeshSubset, tags: {kuma.io/service: web-7}}")+
+			"\n---\n{type: Dataplane, mesh: default, name: web-new, networking: {address: 10.9.1.1, inbound: [{port: 8080, "+
+			"tags: {kuma.io/service: web-0, kuma.io/protocol: http}}]}}")...)
+	for _, bounds := range []change.Question{
+		{}, {NoPatches: true}, {MaxTold: 300, MaxTried: 100, MaxTrials: 3, MaxFindings: 1},
+	} {
 		want := ""
 		for _, n := range []int{0, 3} {
 			q := bounds

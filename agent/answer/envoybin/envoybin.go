@@ -21,8 +21,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// EnvoyBinary is an Envoy of this host that is asked about configs, in its validate mode: it loads a config and opens no
-// socket. Make one for each question; it must not be used by two goroutines at once.
+// EnvoyBinary is an Envoy of this host that is asked about configs, in its validate mode: it loads
+// a config and opens no socket. Make one for each question; it must not be used by two goroutines
+// at once.
 type Binary struct {
 	Path    string        // of the program
 	Timeout time.Duration // for one config; 0: 10 s
@@ -37,8 +38,8 @@ type Binary struct {
 // EnvoyVariable names the environment variable with the path of the Envoy that is asked.
 const EnvoyVariable = "ENVOY_BIN"
 
-// FindEnvoy returns the Envoy that the environment names, and with onPath where it names none the one on the PATH; nil
-// for none. A name that leads to no program is an error.
+// FindEnvoy returns the Envoy that the environment names, and with onPath where it names none the
+// one on the PATH; nil for none. A name that leads to no program is an error.
 func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	name := getenv(EnvoyVariable)
 	if name == "" && onPath {
@@ -54,8 +55,9 @@ func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	return &Binary{Path: path}, nil
 }
 
-// Try has the Envoy load the config of a proxy: what it refuses is a finding with [change.RuleOfEnvoy]. An error says
-// why nothing was found out. Configs beyond Most are one error together, and then nothing.
+// Try has the Envoy load the config of a proxy: what it refuses is a finding with
+// [change.RuleOfEnvoy]. An error says why nothing was found out. Configs beyond Most are one error
+// together, and then nothing.
 func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 	cfg, err := staticFrom(p.Snapshot())
 	if err != nil {
@@ -64,8 +66,8 @@ func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding,
 	return e.try(ctx, p.Mesh, p.Name, cfg)
 }
 
-// TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate that is made up stands in
-// its place.
+// TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate
+// that is made up stands in its place.
 func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *httpapi.Config) ([]change.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
@@ -111,7 +113,8 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	e.runs++
 	said, refused, err := e.run(ctx, name, text)
 	if err == nil && refused && strings.Contains(said, "JSON") {
-		// As JSON it takes no field and no type that it does not know. Over xDS it passes over such a field.
+		// As JSON it takes no field and no type that it does not know. Over xDS it passes over such a
+		// field.
 		if text, err = cfg.wire(); err == nil {
 			said, refused, err = e.run(ctx, "envoy.pb", text, "--allow-unknown-static-fields")
 		}
@@ -135,7 +138,8 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 func (e *Binary) Runs() int { return e.runs }
 
 // run starts Envoy on a config and returns what it has said when it refuses the config.
-func (e *Binary) run(ctx context.Context, name string, text []byte, more ...string) (said string, refused bool, err error) {
+func (e *Binary) run(ctx context.Context, name string, text []byte,
+	more ...string) (said string, refused bool, err error) {
 	dir, err := os.MkdirTemp("", "nearside-envoy-")
 	if err != nil {
 		return "", false, fmt.Errorf("the Envoy was not asked: %w", err)
@@ -148,7 +152,8 @@ func (e *Binary) run(ctx context.Context, name string, text []byte, more ...stri
 	limited, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
 	var out lastBytes
-	cmd := exec.CommandContext(limited, e.Path, append([]string{"--mode", "validate", "--log-level", "warning", "-c", file}, more...)...)
+	cmd := exec.CommandContext(limited, e.Path,
+		append([]string{"--mode", "validate", "--log-level", "warning", "-c", file}, more...)...)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all of it can be ended

@@ -14,8 +14,9 @@ import (
 
 func complained() *staticConfig {
 	return &staticConfig{
-		listeners: []*listenerv3.Listener{{Name: "inbound:10.0.0.1:80", Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}, {Name: "backend"}},
+		listeners: []*listenerv3.Listener{{Name: "inbound:10.0.0.1:80",
+			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}, {Name: "backend"}},
 		clusters: []*clusterv3.Cluster{{Name: "backend"}, {Name: "backend-v2"}},
 		routes:   map[string]*routev3.RouteConfiguration{"outbound:backend": {}, "x": {}},
 		secrets:  []*tlsv3.Secret{{Name: "mesh_ca:secret:default"}},
@@ -25,16 +26,24 @@ func complained() *staticConfig {
 func TestComplaint(t *testing.T) {
 	head := "[2025-01-01 00:00:00.000][1][critical][main] [source/server/config_validation/server.cc:66] "
 	for _, c := range []struct{ said, message, kind, name string }{
-		{head + "error initializing configuration 'envoy.json': Error adding/updating listener(s) inbound:10.0.0.1:80: bad filter\n",
-			"Error adding/updating listener(s) inbound:10.0.0.1:80: bad filter", "Listener", "inbound:10.0.0.1:80"},
-		{head + "error initializing configuration 'envoy.json': cluster backend-v2: no endpoints", "cluster backend-v2: no endpoints", "Cluster", "backend-v2"},
-		{head + "error initializing configuration 'envoy.json': Cluster 'backend' is bad", "Cluster 'backend' is bad", "Cluster", "backend"},
-		{head + "error initializing configuration 'envoy.json': listener 'backend' is bad", "listener 'backend' is bad", "Listener", "backend"},
-		{head + "error initializing configuration 'envoy.json': error adding listener '10.0.0.1:80': no filter chains", "error adding listener '10.0.0.1:80': no filter chains", "Listener", "inbound:10.0.0.1:80"},
-		{head + "error initializing configuration 'envoy.json': error adding listener '10.0.0.1:8080': no filter chains", "error adding listener '10.0.0.1:8080': no filter chains", "", ""},
-		{head + "error initializing configuration 'envoy.json': Unknown static secret: mesh_ca:secret:default.", "Unknown static secret: mesh_ca:secret:default.", "Secret", "mesh_ca:secret:default"},
-		{head + "error initializing configuration 'envoy.json': route outbound:backend: two domains", "route outbound:backend: two domains", "RouteConfiguration", "outbound:backend"},
-		{"[x][warning] cluster backend\n[x][error][config] Protobuf message (type A reason\n  INVALID) has unknown\x00 fields\n[x][info] exiting\n", "Protobuf message (type A reason INVALID) has unknown  fields", "", ""},
+		{head + "error initializing configuration 'envoy.json': Error adding/updating listener(s) inbound:10.0.0.1:80: bad " +
+			"filter\n", "Error adding/updating listener(s) inbound:10.0.0.1:80: bad filter", "Listener", "inbound:10.0.0.1:80"},
+		{head + "error initializing configuration 'envoy.json': cluster backend-v2: no endpoints",
+			"cluster backend-v2: no endpoints", "Cluster", "backend-v2"},
+		{head + "error initializing configuration 'envoy.json': Cluster 'backend' is bad", "Cluster 'backend' is bad",
+			"Cluster", "backend"},
+		{head + "error initializing configuration 'envoy.json': listener 'backend' is bad", "listener 'backend' is bad",
+			"Listener", "backend"},
+		{head + "error initializing configuration 'envoy.json': error adding listener '10.0.0.1:80': no filter chains",
+			"error adding listener '10.0.0.1:80': no filter chains", "Listener", "inbound:10.0.0.1:80"},
+		{head + "error initializing configuration 'envoy.json': error adding listener '10.0.0.1:8080': no filter chains",
+			"error adding listener '10.0.0.1:8080': no filter chains", "", ""},
+		{head + "error initializing configuration 'envoy.json': Unknown static secret: mesh_ca:secret:default.",
+			"Unknown static secret: mesh_ca:secret:default.", "Secret", "mesh_ca:secret:default"},
+		{head + "error initializing configuration 'envoy.json': route outbound:backend: two domains",
+			"route outbound:backend: two domains", "RouteConfiguration", "outbound:backend"},
+		{"[x][warning] cluster backend\n[x][error][config] Protobuf message (type A reason\n  INVALID) has unknown\x00 " +
+			"fields\n[x][info] exiting\n", "Protobuf message (type A reason INVALID) has unknown  fields", "", ""},
 		{"envoy: cannot execute\n", "envoy: cannot execute", "", ""},
 		{"  \n\n", "it refuses the config and does not say why", "", ""},
 		{"", "it refuses the config and does not say why", "", ""},
@@ -43,7 +52,8 @@ func TestComplaint(t *testing.T) {
 		message, place := complaint(c.said, complained())
 		kind := place.Type[strings.LastIndexByte(place.Type, '.')+1:]
 		if message != c.message || kind != c.kind || place.Resource != c.name {
-			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.said, message, kind, place.Resource, c.message, c.kind, c.name)
+			t.Errorf("%q\nis %q about %s %s\nwant %q about %s %s", c.said, message, kind, place.Resource, c.message,
+				c.kind, c.name)
 		}
 	}
 	long, _ := complaint(strings.Repeat("ä", 5000), complained())

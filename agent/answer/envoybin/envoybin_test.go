@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 )
 
-// verified has every part of a config that a static one has to be made of: mTLS, routes, endpoints, logs.
+// verified has every part of a config that a static one has to be made of: mTLS, routes, endpoints,
+// logs.
 const verified = `
 type: Mesh
 name: default
@@ -100,13 +101,17 @@ echo "configuration '$6' OK"
 		}
 		all += strings.NewReplacer(" ", "", "\n", "").Replace(string(b))
 	}
-	for _, want := range []string{`"staticResources":{`, `"routeConfig":{`, `"validateClusters":false`, `"loadAssignment":{"clusterName":"backend"`, `"portValue":9000`,
-		`"path":"/dev/null"`, `"re2.max_program_size.error_level":4294967295`, `"secrets":[{`, `"trustedCa":{"inlineBytes":`, `"name":"nearside-xds"`} {
+	for _, want := range []string{`"staticResources":{`, `"routeConfig":{`, `"validateClusters":false`,
+		`"loadAssignment":{"clusterName":"backend"`, `"portValue":9000`,
+		`"path":"/dev/null"`, `"re2.max_program_size.error_level":4294967295`, `"secrets":[{`, `"trustedCa":{"inlineBytes":`,
+		`"name":"nearside-xds"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s in %s", want, all)
 		}
 	}
-	for _, not := range []string{`"ads":`, `"rds":`, `"edsClusterConfig"`, `"type":"EDS"`, "sdsConfig\"", "/var/log/mesh"} {
+	for _, not := range []string{
+		`"ads":`, `"rds":`, `"edsClusterConfig"`, `"type":"EDS"`, "sdsConfig\"", "/var/log/mesh",
+	} {
 		if strings.Contains(all, not) {
 			t.Errorf("%s is in %s", not, all)
 		}
@@ -135,7 +140,8 @@ spec:
 		t.Fatalf("%v: %+v", err, v)
 	}
 	want := offline.Fault{File: "a.yaml", Document: 6, Resource: "MeshProxyPatch/default/late", Field: v.Faults[0].Field,
-		Reason: "Listener inbound:192.0.2.1:8080: Error adding listener named 'inbound:192.0.2.1:8080': no such thing (said by Envoy), on default/web"}
+		Reason: "Listener inbound:192.0.2.1:8080: Error adding listener named 'inbound:192.0.2.1:8080': no such thing " +
+			"(said by Envoy), on default/web"}
 	if v.Faults[0] != want || !strings.HasPrefix(want.Field, "spec.default.appendModifications[0]") {
 		t.Errorf("got %+v\nwant %+v", v.Faults[0], want)
 	}
@@ -204,8 +210,10 @@ func TestRealEnvoy(t *testing.T) {
 
 func TestOfflineVerify(t *testing.T) {
 	// A mesh that is not among the files, and none at all.
-	v, err := newOffline(t, strings.ReplaceAll(verified, "type: Mesh\nname: default", "type: Mesh\nname: other")).Verify(t.Context(), offline.VerifyOptions{})
-	if err != nil || v.Proxies != 0 || !slices.Equal(v.Notes, []string{`mesh "default" is not among the resources, so none of its dataplanes was checked`}) {
+	v, err := newOffline(t, strings.ReplaceAll(verified, "type: Mesh\nname: default", "type: Mesh\nname: other")).
+		Verify(t.Context(), offline.VerifyOptions{})
+	if err != nil || v.Proxies != 0 || !slices.Equal(v.Notes,
+		[]string{`mesh "default" is not among the resources, so none of its dataplanes was checked`}) {
 		t.Errorf("%v: %+v", err, v)
 	}
 	// What several documents do together is told with all of them.
@@ -218,21 +226,25 @@ spec:
   targetRef: {kind: MeshService, name: web}
   default: {appendModifications: [{listener: {operation: Add, value: "{name: NAME, address: {socketAddress: {address: 127.0.0.1, portValue: 19000}}, filterChains: [{filters: [{name: envoy.filters.network.tcp_proxy, typedConfig: {'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, statPrefix: x, cluster: backend}}]}]}"}}]}
 `
-	v, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster, "NAME", "two")).Verify(t.Context(), offline.VerifyOptions{})
+	v, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster, "NAME", "two")).
+		Verify(t.Context(), offline.VerifyOptions{})
 	if err != nil || len(v.Faults) != 1 {
 		t.Fatalf("%v: %+v", err, v)
 	}
 	f := v.Faults[0]
-	if f.Resource != "MeshProxyPatch/default/one" || f.Document != 6 || !strings.Contains(f.Reason, "together with MeshProxyPatch/default/two spec.default.appendModifications[0].listener (a.yaml, document 7)") {
+	if f.Resource != "MeshProxyPatch/default/one" || f.Document != 6 || !strings.Contains(f.Reason,
+		"together with MeshProxyPatch/default/two spec.default.appendModifications[0].listener (a.yaml, document 7)") {
 		t.Errorf("%+v", f)
 	}
 	var again *offline.Verified
-	if again, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster, "NAME", "two")).Verify(t.Context(), offline.VerifyOptions{}); err != nil || again.Faults[0] != f {
+	if again, err = newOffline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster,
+		"NAME", "two")).Verify(t.Context(), offline.VerifyOptions{}); err != nil || again.Faults[0] != f {
 		t.Errorf("%v: another answer: %+v", err, again)
 	}
 }
 
-// A config as the API shows it, in which keys are hidden, is made whole with a certificate that is made up.
+// A config as the API shows it, in which keys are hidden, is made whole with a certificate that is
+// made up.
 func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
 	c, _, err := newOffline(t, verified).Config("", "default", "web", offline.ConfigOptions{})
 	if err != nil {
@@ -241,14 +253,16 @@ func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	e := fakeEnvoy(t, `cp "$6" `+seen+`; echo "cluster backend: not today"; exit 1`)
 	found, err := e.TryConfig(t.Context(), "default", "web", c)
-	if err != nil || len(found) != 1 || found[0].Resource != "backend" || !slices.Equal(found[0].Proxies, []string{"default/web"}) {
+	if err != nil || len(found) != 1 || found[0].Resource != "backend" ||
+		!slices.Equal(found[0].Proxies, []string{"default/web"}) {
 		t.Fatalf("%v: %+v", err, found)
 	}
 	b, err := os.ReadFile(seen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(b); strings.Contains(text, "redacted") || !strings.Contains(text, "trustedCa") || !strings.Contains(text, "privateKey") {
+	if text := string(b); strings.Contains(text, "redacted") || !strings.Contains(text, "trustedCa") ||
+		!strings.Contains(text, "privateKey") {
 		t.Errorf("the config is %s", text)
 	}
 	c.XDS["x"] = map[string]json.RawMessage{"y": json.RawMessage("{}")}

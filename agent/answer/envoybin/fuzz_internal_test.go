@@ -24,10 +24,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestEnvoyFuzz compares the check with an Envoy: both are asked about odd but plausible inputs. ENVOY_FUZZ_N is the number
-// of inputs, 0 or unset skips the test, ENVOY_FUZZ_SEED says which ones, ENVOY_FUZZ_ONLY is the group of all of them.
-// ENVOY_BIN names the Envoy. It fails where more than one input in a hundred is sent and rejected, or withheld though
-// the Envoy takes it. What Envoy loads and can never use (severity unusable) is withheld on purpose and does not count.
+// TestEnvoyFuzz compares the check with an Envoy: both are asked about odd but plausible inputs.
+// ENVOY_FUZZ_N is the number of inputs, 0 or unset skips the test, ENVOY_FUZZ_SEED says which ones,
+// ENVOY_FUZZ_ONLY is the group of all of them. ENVOY_BIN names the Envoy. It fails where more than
+// one input in a hundred is sent and rejected, or withheld though the Envoy takes it. What Envoy
+// loads and can never use (severity unusable) is withheld on purpose and does not count.
 func TestEnvoyFuzz(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("ENVOY_FUZZ_N"))
 	if n == 0 {
@@ -136,7 +137,8 @@ func report(t *testing.T, trials []*trial) {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%-14s %7s %9s %13s %11s %9s\n", "group", "inputs", "rejected", "false accepts", "false holds", "unusable")
+	fmt.Fprintf(&b, "\n%-14s %7s %9s %13s %11s %9s\n", "group", "inputs", "rejected", "false accepts",
+		"false holds", "unusable")
 	line := func(name string, r *row) {
 		fmt.Fprintf(&b, "%-14s %7d %9d %13d %11d %9d\n", name, r.all, r.rejected, r.accepts, r.holds, r.unusable)
 	}
@@ -151,12 +153,14 @@ func report(t *testing.T, trials []*trial) {
 	line("all", sum)
 	t.Log(b.String())
 	if sum.accepts*100 > sum.all || sum.holds*100 > sum.all {
-		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld though Envoy takes them", sum.all, sum.accepts, sum.holds)
+		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld though Envoy takes them",
+			sum.all, sum.accepts, sum.holds)
 	}
 }
 
 func fuzzFacts(version string) *finding.Facts {
-	return &finding.Facts{Build: &finding.Build{Version: finding.ParseVersion(version)}, StaticClusters: generate.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
+	return &finding.Facts{Build: &finding.Build{Version: finding.ParseVersion(version)},
+		StaticClusters: generate.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
 }
 
 // fuzzBases are real proxies' configs of which neither the check nor the Envoy has anything to say.
@@ -186,7 +190,8 @@ func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
 // program is the Envoy itself where a package of Python starts it.
 func program(path string) string {
 	real, _ := filepath.EvalSymlinks(path)
-	inside, _ := filepath.Glob(filepath.Join(filepath.Dir(cmp.Or(real, path)), "../../lib/python*/site-packages/envoy/_bin/envoy"))
+	inside, _ := filepath.Glob(filepath.Join(filepath.Dir(cmp.Or(real, path)),
+		"../../lib/python*/site-packages/envoy/_bin/envoy"))
 	if len(inside) == 1 {
 		return inside[0]
 	}

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// visit calls fn with a message and all in it, those in Any too, which are packed anew where fn reports a change.
+// visit calls fn with a message and all in it, those in Any too, which are packed anew where fn
+// reports a change.
 func visit(m protoreflect.Message, fn func(protoreflect.Message) bool) (changed bool) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()
@@ -50,7 +51,8 @@ func visit(m protoreflect.Message, fn func(protoreflect.Message) bool) (changed 
 }
 
 // editOne calls fn with one message of a type, which it may change; false where there is none.
-func editOne(r *rand.Rand, list []proto.Message, fits func(protoreflect.Message) bool, fn func(protoreflect.Message)) bool {
+func editOne(r *rand.Rand, list []proto.Message, fits func(protoreflect.Message) bool,
+	fn func(protoreflect.Message)) bool {
 	count := 0
 	for _, m := range list {
 		visit(m.ProtoReflect(), func(m protoreflect.Message) bool {

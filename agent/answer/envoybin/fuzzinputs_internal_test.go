@@ -53,32 +53,34 @@ func snippetTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	if filter {
 		name = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 	}
-	ok := editOne(r, list, func(m protoreflect.Message) bool { return m.Descriptor().FullName() == name }, func(m protoreflect.Message) {
-		if filter {
-			f := &hcmv3.HttpFilter{Name: "odd"}
-			failed = fromJSON(f, `{"name":"odd","typedConfig":`+text+`}`)
-			hcm := m.Interface().(*hcmv3.HttpConnectionManager)
-			hcm.HttpFilters = slices.Insert(hcm.HttpFilters, 0, f)
-			return
-		}
-		part := m.New().Interface()
-		if failed = fromJSON(part, text); failed == nil {
-			for i := range m.Descriptor().Oneofs().Len() { // a later choice takes the place of an earlier one
-				o := m.Descriptor().Oneofs().Get(i)
-				if part.ProtoReflect().WhichOneof(o) != nil && m.WhichOneof(o) != nil {
-					m.Clear(m.WhichOneof(o))
-				}
+	ok := editOne(r, list, func(m protoreflect.Message) bool { return m.Descriptor().FullName() == name },
+		func(m protoreflect.Message) {
+			if filter {
+				f := &hcmv3.HttpFilter{Name: "odd"}
+				failed = fromJSON(f, `{"name":"odd","typedConfig":`+text+`}`)
+				hcm := m.Interface().(*hcmv3.HttpConnectionManager)
+				hcm.HttpFilters = slices.Insert(hcm.HttpFilters, 0, f)
+				return
 			}
-			proto.Merge(m.Interface(), part)
-		}
-	})
+			part := m.New().Interface()
+			if failed = fromJSON(part, text); failed == nil {
+				for i := range m.Descriptor().Oneofs().Len() { // a later choice takes the place of an earlier one
+					o := m.Descriptor().Oneofs().Get(i)
+					if part.ProtoReflect().WhichOneof(o) != nil && m.WhichOneof(o) != nil {
+						m.Clear(m.WhichOneof(o))
+					}
+				}
+				proto.Merge(m.Interface(), part)
+			}
+		})
 	if !ok {
 		return nil
 	}
 	if failed != nil { // a patch with such a value is refused
 		return &trial{group: "refused", what: s.target + " " + text + ": " + failed.Error()}
 	}
-	return &trial{group: s.group, what: string(name[strings.LastIndexByte(string(name), '.')+1:]) + " " + text, snapshot: sealed(list)}
+	return &trial{group: s.group, what: string(name[strings.LastIndexByte(string(name), '.')+1:]) + " " + text,
+		snapshot: sealed(list)}
 }
 
 // fieldTrial gives a field of any message an odd value.
@@ -91,10 +93,12 @@ func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 	}
 	fits := func(m protoreflect.Message) bool {
 		n := string(m.Descriptor().FullName())
-		return strings.HasPrefix(n, "envoy.") && !strings.HasPrefix(n, "envoy.config.core.v3.ConfigSource") && !strings.HasPrefix(n, "envoy.extensions.transport_sockets.tls.v3.Secret") &&
-			!strings.HasPrefix(n, "envoy.extensions.transport_sockets.tls.v3.Sds") && !strings.HasPrefix(n, "envoy.config.core.v3.Metadata") &&
-			!strings.HasPrefix(n, "envoy.extensions.access_loggers.file") && !strings.HasPrefix(n, "envoy.config.core.v3.ApiConfig") &&
-			!strings.HasPrefix(n, "envoy.config.core.v3.DataSource") && !strings.HasPrefix(n, "envoy.config.cluster.v3.Cluster.EdsClusterConfig")
+		return strings.HasPrefix(n, "envoy.") && !strings.HasPrefix(n, "envoy.config.core.v3.ConfigSource") &&
+			!strings.HasPrefix(n, "envoy.extensions.transport_sockets.tls.v3.Secret") && !strings.HasPrefix(n,
+			"envoy.extensions.transport_sockets.tls.v3.Sds") && !strings.HasPrefix(n, "envoy.config.core.v3.Metadata") &&
+			!strings.HasPrefix(n, "envoy.extensions.access_loggers.file") && !strings.HasPrefix(n,
+			"envoy.config.core.v3.ApiConfig") && !strings.HasPrefix(n, "envoy.config.core.v3.DataSource") &&
+			!strings.HasPrefix(n, "envoy.config.cluster.v3.Cluster.EdsClusterConfig")
 	}
 	ok := editOne(r, list, fits, func(m protoreflect.Message) {
 		var list []odd
@@ -131,7 +135,8 @@ func fieldTrial(r *rand.Rand, bases []*envoy.Snapshot) *trial {
 // oddValues returns an odd value of a field, nil for a field of another form.
 func oddValues(r *rand.Rand, f protoreflect.FieldDescriptor, m protoreflect.Message) *protoreflect.Value {
 	var v protoreflect.Value
-	if f.IsList() || f.IsMap() || f.Name() == "leds_cluster_locality_config" || f.Name() == "stats_matcher" || strings.HasSuffix(string(f.Name()), "_name") && f.Kind() == protoreflect.StringKind || f.Name() == "name" {
+	if f.IsList() || f.IsMap() || f.Name() == "leds_cluster_locality_config" || f.Name() == "stats_matcher" ||
+		strings.HasSuffix(string(f.Name()), "_name") && f.Kind() == protoreflect.StringKind || f.Name() == "name" {
 		return nil
 	}
 	switch f.Kind() {
@@ -155,7 +160,8 @@ func oddValues(r *rand.Rand, f protoreflect.FieldDescriptor, m protoreflect.Mess
 			if fromJSON(one.Interface(), `"`+oddDuration(r)+`"`) != nil {
 				return nil
 			}
-		case strings.HasPrefix(string(name), "google.protobuf.") && strings.HasSuffix(string(name), "Value") && value != nil && value.Message() == nil:
+		case strings.HasPrefix(string(name), "google.protobuf.") && strings.HasSuffix(string(name), "Value") &&
+			value != nil && value.Message() == nil:
 			inner := oddValues(r, value, one)
 			if inner == nil {
 				return nil
@@ -173,7 +179,8 @@ func oddValues(r *rand.Rand, f protoreflect.FieldDescriptor, m protoreflect.Mess
 }
 
 func oddDuration(r *rand.Rand) string {
-	return pick(r, "0s", "0.000000001s", "0.0005s", "0.001s", "0.999999999s", "1s", "60s", "86400s", "31536000s", "4294967s", "4294968s", "2147483647s", "4294967295s",
+	return pick(r, "0s", "0.000000001s", "0.0005s", "0.001s", "0.999999999s", "1s", "60s", "86400s", "31536000s",
+		"4294967s", "4294968s", "2147483647s", "4294967295s",
 		"9223372036s", "9223372035s", "9223372035.999s", "9223372037s", "315576000000s", "-1s")
 }
 
@@ -190,7 +197,8 @@ func policyTrial(r *rand.Rand) *trial {
 	if err != nil {
 		return nil
 	}
-	p, err := generate.Generate(generate.Input{Mesh: m, Name: pick(r, "web", "backend"), Flavor: node.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: pick(r, "web", "backend"), Flavor: node.FlavorEnvoy}, nil,
+		nil)
 	if err != nil {
 		return nil
 	}
@@ -222,25 +230,42 @@ func oddText(r *rand.Rand, kind string) string {
 	case "u32":
 		return pick(r, "0", "1", "2", "63", "64", "100", "101", "1000", "65535", "65536", "4294967295")
 	case "format":
-		return pick(r, "plain", "", "%%", "%DURATION%", "%PATH(FOO)%", "%PATH(NQ)%", "%PATH(WQ:ORIG)%", "%REQ(x)%", "%REQ(:authority)%", "%REQ(x?y?z)%", "%REQ()%", "%REQ(x):5%", "%BAD%", "100%", "%START_TIME(%s)%", "%START_TIME(%n)%",
-			"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a:b):5%", "%CLUSTER_METADATA(a:b):5%", "%FILTER_STATE(a:PLAIN)%", "%FILTER_STATE(a:ODD)%", "%ENVIRONMENT(HOME)%", "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:ms)%", "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:xx)%",
-			"%CEL(request.path)%", "%CEL(request.)%", "%METADATA(ROUTE:a:b)%", "%METADATA(ODD:a:b)%", "%METADATA(CLUSTER:a)%", "%METADATA(LISTENER:a)%", "%QUERY_PARAM(a)%", "%QUERY_PARAMS%", "%QUERY_PARAMS(RAW)%", "%TRACE_ID%", "%SPAN_ID%", "%PROTOCOL()%", "%REQUEST_HEADER(x)%", "%RESPONSE_HEADER(x)%",
-			"%UPSTREAM_LOCAL_SUBJECT%", "%DOWNSTREAM_TLS_GROUP%", "%UPSTREAM_HOSTS_ATTEMPTED%", "%DOWNSTREAM_DETECTED_CLOSE_TYPE%", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(8)%", "%GRPC_STATUS(CAMEL_STRING)%", "%GRPC_STATUS(BAD)%", "%REQ_WITHOUT_QUERY(x)%", "%HOSTNAME%",
-			"%DATASOURCE(x)%", "%XFCC_VALUE(URI)%", "%UNIQUE_ID%", "%RESPONSE_CODE_DETAILS(x)%", "%LISTENER_METADATA(a:b)%", "%SECRET(x)%", "%FILE_CONTENT(/x)%", "%COALESCE({})%", `%REQ(\n)%`, "%TRAILER(a)%", "%RESP(a):x%")
+		return pick(r, "plain", "", "%%", "%DURATION%", "%PATH(FOO)%", "%PATH(NQ)%", "%PATH(WQ:ORIG)%", "%REQ(x)%",
+			"%REQ(:authority)%", "%REQ(x?y?z)%", "%REQ()%", "%REQ(x):5%", "%BAD%", "100%", "%START_TIME(%s)%",
+			"%START_TIME(%n)%",
+			"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a:b):5%", "%CLUSTER_METADATA(a:b):5%", "%FILTER_STATE(a:PLAIN)%",
+			"%FILTER_STATE(a:ODD)%", "%ENVIRONMENT(HOME)%", "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:ms)%",
+			"%COMMON_DURATION(DS_RX_BEG:DS_RX_END:xx)%",
+			"%CEL(request.path)%", "%CEL(request.)%", "%METADATA(ROUTE:a:b)%", "%METADATA(ODD:a:b)%", "%METADATA(CLUSTER:a)%",
+			"%METADATA(LISTENER:a)%", "%QUERY_PARAM(a)%", "%QUERY_PARAMS%", "%QUERY_PARAMS(RAW)%", "%TRACE_ID%", "%SPAN_ID%",
+			"%PROTOCOL()%", "%REQUEST_HEADER(x)%", "%RESPONSE_HEADER(x)%",
+			"%UPSTREAM_LOCAL_SUBJECT%", "%DOWNSTREAM_TLS_GROUP%", "%UPSTREAM_HOSTS_ATTEMPTED%",
+			"%DOWNSTREAM_DETECTED_CLOSE_TYPE%", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(8)%",
+			"%GRPC_STATUS(CAMEL_STRING)%", "%GRPC_STATUS(BAD)%", "%REQ_WITHOUT_QUERY(x)%", "%HOSTNAME%",
+			"%DATASOURCE(x)%", "%XFCC_VALUE(URI)%", "%UNIQUE_ID%", "%RESPONSE_CODE_DETAILS(x)%", "%LISTENER_METADATA(a:b)%",
+			"%SECRET(x)%", "%FILE_CONTENT(/x)%", "%COALESCE({})%", `%REQ(\n)%`, "%TRAILER(a)%", "%RESP(a):x%")
 	case "regex":
-		return pick(r, "a.*", "(", `\\Qa`, `\\Qa\\E`, `a{1001}`, `a{1000}`, `(?=a)`, `\\p{Greek}`, `\\x{100}`, `\\x{ff}`, `é`, `(?i)a`, `\\C`, `(?P<n>a)`, `(?<n>a)`, `[[:alpha:]]`, `\\pN`, `[a`, `a**`, `(?P<n>a)(?P<n>b)`, `\\8`, `\\z`, `\\Z`, `x{2,1}`, ``, `(?U)a+`)
+		return pick(r, "a.*", "(", `\\Qa`, `\\Qa\\E`, `a{1001}`, `a{1000}`, `(?=a)`, `\\p{Greek}`, `\\x{100}`, `\\x{ff}`, `é`,
+			`(?i)a`, `\\C`, `(?P<n>a)`, `(?<n>a)`, `[[:alpha:]]`, `\\pN`, `[a`, `a**`, `(?P<n>a)(?P<n>b)`, `\\8`, `\\z`, `\\Z`,
+			`x{2,1}`, ``, `(?U)a+`)
 	case "addr":
-		return pick(r, "127.0.0.1", "10.0.0.1", "::1", "::ffff:10.0.0.1", "0.0.0.0", "::", "example.com", "1.2.3", "fe80::1%eth0", "010.0.0.1", "[::1]", "1.2.3.4/8")
+		return pick(r, "127.0.0.1", "10.0.0.1", "::1", "::ffff:10.0.0.1", "0.0.0.0", "::", "example.com", "1.2.3",
+			"fe80::1%eth0", "010.0.0.1", "[::1]", "1.2.3.4/8")
 	case "cidr":
-		return pick(r, `{"addressPrefix":"10.0.0.0","prefixLen":8}`, `{"addressPrefix":"10.0.0.0","prefixLen":33}`, `{"addressPrefix":"::","prefixLen":0}`, `{"addressPrefix":"x","prefixLen":8}`, `{"addressPrefix":"::ffff:10.0.0.1","prefixLen":120}`, `{"addressPrefix":"10.0.0.1"}`, `{"addressPrefix":"::1","prefixLen":129}`)
+		return pick(r, `{"addressPrefix":"10.0.0.0","prefixLen":8}`, `{"addressPrefix":"10.0.0.0","prefixLen":33}`,
+			`{"addressPrefix":"::","prefixLen":0}`, `{"addressPrefix":"x","prefixLen":8}`,
+			`{"addressPrefix":"::ffff:10.0.0.1","prefixLen":120}`,
+			`{"addressPrefix":"10.0.0.1"}`, `{"addressPrefix":"::1","prefixLen":129}`)
 	case "cluster":
 		return pick(r, "backend", "gone")
 	case "pct":
-		return pick(r, `{"numerator":50}`, `{"numerator":101}`, `{"numerator":1000001,"denominator":"MILLION"}`, `{"numerator":0}`)
+		return pick(r, `{"numerator":50}`, `{"numerator":101}`, `{"numerator":1000001,"denominator":"MILLION"}`,
+			`{"numerator":0}`)
 	case "dpct":
 		return pick(r, `{"value":50}`, `{"value":101}`, `{"value":-1}`, `{"value":100}`)
 	case "header":
-		return pick(r, "x-a", "X-A", ":path", ":authority", "host", "Host", "a b", "a:b", "é", "content-length", ":x", "x_y", "connection", "a\\tb")
+		return pick(r, "x-a", "X-A", ":path", ":authority", "host", "Host", "a b", "a:b", "é", "content-length", ":x",
+			"x_y", "connection", "a\\tb")
 	case "headeropt":
 		return `{"header":{"key":"{{header}}","value":"{{format}}"}}`
 	case "text":
@@ -250,9 +275,12 @@ func oddText(r *rand.Rand, kind string) string {
 	case "any":
 		return pick(r, extensions...)
 	case "string":
-		return pick(r, `{"exact":"a"}`, `{"prefix":""}`, `{"prefix":"a"}`, `{"safeRegex":{"regex":"{{regex}}"}}`, `{"contains":"a"}`, `{"suffix":"a"}`, `{}`, `{"custom":{{ext}}}`)
+		return pick(r, `{"exact":"a"}`, `{"prefix":""}`, `{"prefix":"a"}`, `{"safeRegex":{"regex":"{{regex}}"}}`,
+			`{"contains":"a"}`, `{"suffix":"a"}`, `{}`, `{"custom":{{ext}}}`)
 	case "grpc":
-		return pick(r, `{"envoyGrpc":{"clusterName":"{{cluster}}"},"timeout":"{{dur}}"}`, `{"envoyGrpc":{"clusterName":"{{cluster}}","authority":"{{text}}"}}`, `{"googleGrpc":{"targetUri":"x","statPrefix":"x"}}`, `{}`)
+		return pick(r, `{"envoyGrpc":{"clusterName":"{{cluster}}"},"timeout":"{{dur}}"}`,
+			`{"envoyGrpc":{"clusterName":"{{cluster}}","authority":"{{text}}"}}`,
+			`{"googleGrpc":{"targetUri":"x","statPrefix":"x"}}`, `{}`)
 	case "rt":
 		return pick(r, `{"defaultValue":{{pct}},"runtimeKey":"x"}`, `{"defaultValue":{{pct}}}`)
 	}

@@ -103,5 +103,6 @@ func head(kind, spec string) string {
 }
 
 func httpRoute(rule string) string {
-	return head("MeshHTTPRoute", `{targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, rules: [{`+rule+`}]}]}`)
+	return head("MeshHTTPRoute",
+		`{targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, rules: [{`+rule+`}]}]}`)
 }

@@ -16,14 +16,15 @@ import (
 // maxComplaint bounds the message of a finding, in bytes.
 const maxComplaint = 2000
 
-// complaint reads why an Envoy refuses a config: its words, and the resource that they are about where they name one.
+// complaint reads why an Envoy refuses a config: its words, and the resource that they are about
+// where they name one.
 func complaint(said string, cfg *staticConfig) (string, finding.Place) {
 	message := reason(said)
 	return message, cfg.about(message)
 }
 
-// reason finds the words of an Envoy that end its output. It logs lines of the form "[time][thread][level][component]
-// [file:line] text", where a text may go on over several lines.
+// reason finds the words of an Envoy that end its output. It logs lines of the form
+// "[time][thread][level][component] [file:line] text", where a text may go on over several lines.
 func reason(said string) string {
 	var entries []string
 	for line := range strings.Lines(said) {
@@ -69,14 +70,16 @@ func reason(said string) string {
 	return cmp.Or(strings.TrimSpace(best), "it refuses the config and does not say why")
 }
 
-// about returns the resource that a text names: the one of the longest name that stands in it as a whole, of two with
-// one name the one whose type the text names. A listener may be named by its address.
+// about returns the resource that a text names: the one of the longest name that stands in it as a
+// whole, of two with one name the one whose type the text names. A listener may be named by its
+// address.
 func (s *staticConfig) about(text string) finding.Place {
 	var best finding.Place
 	lower := strings.ToLower(text)
 	take := func(kind envoy.Kind, name string) {
 		longer := len(name) > len(best.Resource)
-		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, words[kind.URL()]) && !strings.Contains(lower, words[best.Type])) && standsIn(text, name) {
+		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, words[kind.URL()]) &&
+			!strings.Contains(lower, words[best.Type])) && standsIn(text, name) {
 			best = finding.Place{Type: kind.URL(), Resource: name}
 		}
 	}
@@ -105,7 +108,8 @@ func (s *staticConfig) about(text string) finding.Place {
 }
 
 // words are what messages call resources, by type.
-var words = map[string]string{envoy.KindListener.URL(): "listener", envoy.KindCluster.URL(): "cluster", envoy.KindRoute.URL(): "route", envoy.KindSecret.URL(): "secret"}
+var words = map[string]string{envoy.KindListener.URL(): "listener", envoy.KindCluster.URL(): "cluster",
+	envoy.KindRoute.URL(): "route", envoy.KindSecret.URL(): "secret"}
 
 // standsIn reports whether a name stands in a text and is not a part of a longer word.
 func standsIn(text, name string) bool {
@@ -124,7 +128,8 @@ func standsIn(text, name string) bool {
 		i += from
 		before, after := text[:i], text[i+len(name):]
 		joined := after != "" && (after[0] == '.' || after[0] == ':') && word(after[1:])
-		begun := before != "" && (word(before[len(before)-1:]) || strings.HasSuffix(before, ".") || strings.HasSuffix(before, ":"))
+		begun := before != "" &&
+			(word(before[len(before)-1:]) || strings.HasSuffix(before, ".") || strings.HasSuffix(before, ":"))
 		if !begun && !word(after) && !joined {
 			return true
 		}

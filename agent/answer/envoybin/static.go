@@ -41,7 +41,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a server.
+// staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a
+// server.
 type staticConfig struct {
 	listeners []*listenerv3.Listener
 	clusters  []*clusterv3.Cluster
@@ -73,7 +74,8 @@ func (s *staticConfig) add(kind envoy.Kind, name string) proto.Message {
 }
 
 func newStaticConfig() *staticConfig {
-	return &staticConfig{endpoints: map[string]*endpointv3.ClusterLoadAssignment{}, routes: map[string]*routev3.RouteConfiguration{}}
+	return &staticConfig{endpoints: map[string]*endpointv3.ClusterLoadAssignment{},
+		routes: map[string]*routev3.RouteConfiguration{}}
 }
 
 // staticFrom decodes a config.
@@ -101,7 +103,8 @@ func staticFromJSON(x httpapi.XDS) (*staticConfig, error) {
 				return nil, fmt.Errorf("resources of type %s are not known", typeURL)
 			}
 			text := bytes.ReplaceAll(x[typeURL][name], []byte(`"`+redact.Redacted+`"`), hidden)
-			if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, out.add(envoy.Kind(kind), name)); err != nil {
+			if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text,
+				out.add(envoy.Kind(kind), name)); err != nil {
 				return nil, fmt.Errorf("%s %s: %w", typeURL, name, err)
 			}
 		}
@@ -112,9 +115,10 @@ func staticFromJSON(x httpapi.XDS) (*staticConfig, error) {
 // maxSteps bounds how deep fields and messages are nested; protobuf itself takes 10,000 messages.
 const maxSteps = 500
 
-// bootstrap returns a file for Envoy, by its name and content: JSON, or the wire form where the program does not know a
-// message in it. Nothing in it asks a server: endpoints stand in their clusters, routes in their listeners, secrets among
-// the static ones, as certificates that are good for nothing else. Logs go nowhere.
+// bootstrap returns a file for Envoy, by its name and content: JSON, or the wire form where the
+// program does not know a message in it. Nothing in it asks a server: endpoints stand in their
+// clusters, routes in their listeners, secrets among the static ones, as certificates that are good
+// for nothing else. Logs go nowhere.
 func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file string, text []byte, err error) {
 	b := &bootstrapv3.Bootstrap{
 		Node: &corev3.Node{Id: mesh + "." + name, Cluster: name},
@@ -122,13 +126,15 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 			Listeners: s.listeners, Clusters: s.clusters, Secrets: s.secrets,
 		},
 		LayeredRuntime: &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
-			Name: "nearside", LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
-				"re2.max_program_size.error_level": structpb.NewNumberValue(math.MaxUint32),
-			}}},
+			Name: "nearside", LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{
+				StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
+					"re2.max_program_size.error_level": structpb.NewNumberValue(math.MaxUint32),
+				}}},
 		}}},
 	}
 	for _, c := range generate.StaticClusters() {
-		b.StaticResources.Clusters = append(b.StaticResources.Clusters, &clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
+		b.StaticResources.Clusters = append(b.StaticResources.Clusters,
+			&clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
 	}
 	err = protorange.Range(b.ProtoReflect(), func(p protopath.Values) error { // into what is packed, too
 		if p.Len() > maxSteps {
@@ -178,9 +184,12 @@ func (s *staticConfig) replaceServers(m proto.Message, certs *throwaway) {
 	case *tlsv3.Secret:
 		switch m.Type.(type) {
 		case *tlsv3.Secret_TlsCertificate:
-			m.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(certs.cert), PrivateKey: inline(certs.key)}}
+			m.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(certs.cert),
+				PrivateKey: inline(certs.key)}}
 		case *tlsv3.Secret_ValidationContext:
-			m.Type = &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(certs.cert)}}
+			m.Type = &tlsv3.Secret_ValidationContext{
+				ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(certs.cert)},
+			}
 		}
 	case *filelogv3.FileAccessLog:
 		m.Path = "/dev/null" // that of the proxy may be on another host
@@ -231,8 +240,9 @@ func newThrowaway() (*throwaway, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nearside"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nearside"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
 		return nil, err
@@ -241,5 +251,6 @@ func newThrowaway() (*throwaway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &throwaway{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})}, nil
+	return &throwaway{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})}, nil
 }

@@ -16,18 +16,20 @@ import (
 const (
 	PermissionAllowed = "allowed"
 	PermissionDenied  = "denied"
-	// PermissionOpen is that of a service that no permission can be about, and of all in a mesh that keeps nobody out.
+	// PermissionOpen is that of a service that no permission can be about, and of all in a mesh that
+	// keeps nobody out.
 	PermissionOpen = "open"
 )
 
-// Backends is GET /v1/dataplanes/{mesh}/{name}/backends: every service of the mesh as one dataplane sees it, sorted as
-// [mesh.View.Services] is. Lists are never null.
+// Backends is GET /v1/dataplanes/{mesh}/{name}/backends: every service of the mesh as one dataplane
+// sees it, sorted as [mesh.View.Services] is. Lists are never null.
 type Backends struct {
 	Mesh        string `json:"mesh"`
 	Name        string `json:"name"`
 	Mode        string `json:"mode"`             // meshServices.mode of the mesh
 	Transparent bool   `json:"transparentProxy"` // the dataplane has one; without it no list has an effect
-	// ListsServices and ListsBackends say of what the dataplane has a list: reachableServices, reachableBackends.
+	// ListsServices and ListsBackends say of what the dataplane has a list: reachableServices,
+	// reachableBackends.
 	ListsServices bool              `json:"listsServices"`
 	ListsBackends bool              `json:"listsBackends"`
 	Total         int               `json:"total"`
@@ -40,17 +42,19 @@ type CallableBackend struct {
 	Why
 	Permission   string  `json:"permission"`
 	PermissionBy *Source `json:"permissionBy,omitempty"` // the permission that decides, where one does
-	// Ref is an entry for reachableBackends.refs that selects it and, as a rule, nothing else; absent for a value of
-	// kuma.io/service, which is listed in reachableServices.
-	Ref       *resource.ReachableBackendRef `json:"ref,omitempty"`
-	Cluster   string                        `json:"cluster"`
-	Addresses []netip.AddrPort              `json:"addresses"` // that workloads dial: virtual ones, and those of outbounds that the dataplane lists
-	Endpoints []netip.AddrPort              `json:"endpoints"` // of instances in reach; those behind other zones are not among them
-	Hostnames []string                      `json:"hostnames"`
+	// Ref is an entry for reachableBackends.refs that selects it and, as a rule, nothing else; absent
+	// for a value of kuma.io/service, which is listed in reachableServices.
+	Ref     *resource.ReachableBackendRef `json:"ref,omitempty"`
+	Cluster string                        `json:"cluster"`
+	// that workloads dial: virtual ones, and those of outbounds that the dataplane lists
+	Addresses []netip.AddrPort `json:"addresses"`
+	// of instances in reach; those behind other zones are not among them
+	Endpoints []netip.AddrPort `json:"endpoints"`
+	Hostnames []string         `json:"hostnames"`
 }
 
-// ProxyBackends lists the services of a mesh as a dataplane sees them. It is pure. The error is an *generate.NotFoundError when
-// the mesh has no such dataplane.
+// ProxyBackends lists the services of a mesh as a dataplane sees them. It is pure. The error is
+// an *generate.NotFoundError when the mesh has no such dataplane.
 func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	dataplane := m.View.Dataplane(name)
 	if dataplane == nil {
@@ -66,7 +70,8 @@ func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	}
 	out := &Backends{Mesh: m.View.Name, Name: name, Mode: m.View.Spec.ServicesMode(), Items: []CallableBackend{}}
 	if tp := p.spec.Networking.TransparentProxying; tp != nil {
-		out.Transparent, out.ListsServices, out.ListsBackends = true, len(tp.ReachableServices) > 0, tp.ReachableBackends != nil
+		out.Transparent, out.ListsServices, out.ListsBackends = true, len(tp.ReachableServices) > 0,
+			tp.ReachableBackends != nil
 	}
 	own := map[mesh.ServiceID][]netip.AddrPort{}
 	m.View.EachOutbound(dataplane, func(i int, s *mesh.Service) {
@@ -81,7 +86,8 @@ func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	})
 	reach, permitted := index.Reach(dataplane), m.Permissions(dataplane)
 	for _, s := range m.View.Services() {
-		x := CallableBackend{Destination: destinationOf(s), Why: p.why(s, reach.Of(s)), Cluster: s.ID.Name, Addresses: own[s.ID], Endpoints: []netip.AddrPort{}, Hostnames: []string{}}
+		x := CallableBackend{Destination: destinationOf(s), Why: p.why(s, reach.Of(s)), Cluster: s.ID.Name,
+			Addresses: own[s.ID], Endpoints: []netip.AddrPort{}, Hostnames: []string{}}
 		x.permission(m, dataplane, s, permitted)
 		if s.ID.Kind != mesh.KindTag {
 			x.Ref = refTo(s)
@@ -113,7 +119,8 @@ func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 }
 
 // permission says whether the dataplane may use the service.
-func (x *CallableBackend) permission(m *generate.Mesh, dataplane *resource.Resource, s *mesh.Service, permitted *policy.Permissions) {
+func (x *CallableBackend) permission(m *generate.Mesh, dataplane *resource.Resource, s *mesh.Service,
+	permitted *policy.Permissions) {
 	x.Permission = PermissionOpen
 	if s.Outside != nil && m.Denied(dataplane, m.View.VirtualOutbound(s)) {
 		x.Permission = PermissionDenied

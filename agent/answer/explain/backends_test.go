@@ -61,17 +61,26 @@ func backendsOf(t *testing.T, docs string) map[string]explain.CallableBackend {
 // TestBackends: what a proxy may call, by whose permission, and how it is listed.
 func TestBackends(t *testing.T) {
 	legacy := func(name, source, destination string) string {
-		return fmt.Sprintf("---\n{type: TrafficPermission, mesh: default, name: %s, sources: [{match: %s}], destinations: [{match: %s}]}\n", name, source, destination)
+		return fmt.Sprintf("---\n{type: TrafficPermission, mesh: default, name: %s, sources: [{match: %s}], "+
+			"destinations: [{match: %s}]}\n", name, source, destination)
 	}
 	for name, c := range map[string]struct{ mtls, policies, want string }{
-		"no mTLS":         {"", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"), "db open, queue open, MeshService/db.shop:5432 open"},
-		"nothing":         {mutual, "", "db denied, queue denied, MeshService/db.shop:5432 denied"},
-		"one":             {mutual, permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow"), "db allowed p spec.from[0], queue denied, MeshService/db.shop:5432 allowed p spec.from[0]"},
-		"another client":  {mutual, permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: queue}", "Allow"), "db denied, queue denied"},
-		"one is denied":   {mutual, permission("p", "{kind: Mesh}", "{kind: Mesh}", "Allow") + permission("q", "{kind: MeshService, name: queue}", "{kind: Mesh}", "Deny"), "db allowed p spec.from[0], queue denied q spec.from[0]"},
-		"legacy":          {mutual, legacy("l", "{kuma.io/service: web}", "{kuma.io/service: db, version: v1}"), "db allowed l, queue denied, MeshService/db.shop:5432 allowed l"},
-		"legacy, weaker":  {mutual, legacy("l", "{kuma.io/service: '*'}", "{kuma.io/service: '*'}") + legacy("m", "{kuma.io/service: queue}", "{kuma.io/service: db}"), "db denied m, queue allowed l"},
-		"legacy replaced": {mutual, legacy("l", "{kuma.io/service: '*'}", "{kuma.io/service: '*'}") + permission("p", "{kind: MeshService, name: db}", "{kind: Mesh}", "Deny"), "db denied p spec.from[0], queue allowed l"},
+		"no mTLS": {"", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"),
+			"db open, queue open, MeshService/db.shop:5432 open"},
+		"nothing": {mutual, "", "db denied, queue denied, MeshService/db.shop:5432 denied"},
+		"one": {mutual, permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow"),
+			"db allowed p spec.from[0], queue denied, MeshService/db.shop:5432 allowed p spec.from[0]"},
+		"another client": {mutual, permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: queue}",
+			"Allow"), "db denied, queue denied"},
+		"one is denied": {mutual, permission("p", "{kind: Mesh}", "{kind: Mesh}", "Allow") +
+			permission("q", "{kind: MeshService, name: queue}", "{kind: Mesh}", "Deny"),
+			"db allowed p spec.from[0], queue denied q spec.from[0]"},
+		"legacy": {mutual, legacy("l", "{kuma.io/service: web}", "{kuma.io/service: db, version: v1}"),
+			"db allowed l, queue denied, MeshService/db.shop:5432 allowed l"},
+		"legacy, weaker": {mutual, legacy("l", "{kuma.io/service: '*'}", "{kuma.io/service: '*'}") +
+			legacy("m", "{kuma.io/service: queue}", "{kuma.io/service: db}"), "db denied m, queue allowed l"},
+		"legacy replaced": {mutual, legacy("l", "{kuma.io/service: '*'}", "{kuma.io/service: '*'}") + permission("p",
+			"{kind: MeshService, name: db}", "{kind: Mesh}", "Deny"), "db denied p spec.from[0], queue allowed l"},
 	} {
 		got := backendsOf(t, fmt.Sprintf(callable, c.mtls, "")+c.policies)
 		for want := range strings.SplitSeq(c.want, ", ") {
@@ -92,10 +101,12 @@ func TestBackends(t *testing.T) {
 
 	got := backendsOf(t, fmt.Sprintf(callable, "", ""))
 	db, tag := got["MeshService/db.shop:5433"], got["db"]
-	if r := db.Ref; r == nil || r.Kind != "MeshService" || r.Name != "db" || r.Namespace != "shop" || *r.Port != 5433 || !db.Reachable || len(db.Endpoints) != 1 || db.Endpoints[0].String() != "10.0.0.2:5432" {
+	if r := db.Ref; r == nil || r.Kind != "MeshService" || r.Name != "db" || r.Namespace != "shop" || *r.Port != 5433 ||
+		!db.Reachable || len(db.Endpoints) != 1 || db.Endpoints[0].String() != "10.0.0.2:5432" {
 		t.Errorf("%+v %+v", db, db.Ref)
 	}
-	if tag.Ref != nil || tag.Addresses[0].String() != "127.0.0.1:7000" || len(tag.Addresses) < 2 || tag.Cluster != "db" || len(tag.Hostnames) == 0 {
+	if tag.Ref != nil || tag.Addresses[0].String() != "127.0.0.1:7000" || len(tag.Addresses) < 2 || tag.Cluster != "db" ||
+		len(tag.Hostnames) == 0 {
 		t.Errorf("%+v", tag)
 	}
 	// What an entry names is what is reached with it alone.

@@ -40,7 +40,8 @@ type dnsQuestion struct {
 	out    *DNS
 }
 
-// Name says why a name resolves as it does. The error is a [QuestionError] where the question makes no sense.
+// Name says why a name resolves as it does. The error is a [QuestionError] where the question makes
+// no sense.
 func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 	name := strings.ToLower(q.Name)
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -52,7 +53,8 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 		return nil, &QuestionError{Field: "name", Reason: err.Error()}
 	}
 	c := &x.out.Client
-	c.All, c.Families, c.Search, c.Ndots = true, []string{resource.IPFamilyIPv4, resource.IPFamilyIPv6}, append([]string{}, in.Search...), max(in.Ndots, 1)
+	c.All, c.Families, c.Search, c.Ndots = true, []string{resource.IPFamilyIPv4, resource.IPFamilyIPv6},
+		append([]string{}, in.Search...), max(in.Ndots, 1)
 	if q.Search != nil {
 		c.Search = q.Search
 	}
@@ -60,10 +62,12 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 		c.Ndots = *q.Ndots
 	}
 	if len(c.Search) > maxSearch {
-		return nil, &QuestionError{Field: "search", Reason: fmt.Sprintf("has %d domains; at most %d are allowed", len(c.Search), maxSearch)}
+		return nil, &QuestionError{Field: "search",
+			Reason: fmt.Sprintf("has %d domains; at most %d are allowed", len(c.Search), maxSearch)}
 	}
 	if c.Ndots < 0 || c.Ndots > maxNdots {
-		return nil, &QuestionError{Field: "ndots", Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
+		return nil, &QuestionError{Field: "ndots",
+			Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
 	}
 	if v := in.Table.OthersView(); v != nil {
 		x.view = v.DNS()
@@ -101,7 +105,8 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	addr, err := netip.ParseAddr(spec.Networking.Address)
 	switch {
 	case err != nil:
-		c.Note = fmt.Sprintf("networking.address %q is no IP address, by which alone the resolver knows workloads", spec.Networking.Address)
+		c.Note = fmt.Sprintf("networking.address %q is no IP address, by which alone the resolver knows workloads",
+			spec.Networking.Address)
 	case addr.IsLoopback():
 		c.Note = "many workloads ask from a loopback address: all are told everything"
 	default:
@@ -122,7 +127,8 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	return nil
 }
 
-// ask asks for a name as the resolver of libc does: with the search list where it has few dots, until something is found.
+// ask asks for a name as the resolver of libc does: with the search list where it has few dots,
+// until something is found.
 func (x *dnsQuestion) ask(name string) {
 	c := &x.out.Client
 	whole := strings.HasSuffix(name, ".")
@@ -205,7 +211,8 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		}
 		for _, s := range t.Unowned {
 			if strings.HasSuffix(name, "."+s.Name) {
-				out.Reason += fmt.Sprintf("; the suffix %s of HostnameGenerator %s is not owned: %s", s.Name, s.Generator.Name, s.Reason)
+				out.Reason += fmt.Sprintf("; the suffix %s of HostnameGenerator %s is not owned: %s",
+					s.Name, s.Generator.Name, s.Reason)
 			}
 		}
 		if said := x.outside(name); said != "" {
@@ -317,7 +324,8 @@ func (x *dnsQuestion) empty(n *names.Name) string {
 	case len(n.VIPs) == 0:
 		return x.because(n, n.Name) + ", and has no virtual address"
 	}
-	return fmt.Sprintf("%s, and no address of the families that the client is told: %s", x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
+	return fmt.Sprintf("%s, and no address of the families that the client is told: %s",
+		x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
 }
 
 // missing says why there is no such name. n is there where the client alone does not see it.
@@ -353,7 +361,8 @@ const maxNearNames = 1024
 // near lists names below a suffix that the client sees.
 func (x *dnsQuestion) near(below string) (out []string) {
 	for _, n := range x.in.Table.Names {
-		if strings.HasSuffix(n.Name, "."+below) && (x.in.Visible == nil || x.in.Visible(NameKey(n))) && len(out) < maxNearNames {
+		if strings.HasSuffix(n.Name, "."+below) && (x.in.Visible == nil || x.in.Visible(NameKey(n))) &&
+			len(out) < maxNearNames {
 			out = append(out, n.Name)
 		}
 	}
@@ -366,7 +375,11 @@ func (x *dnsQuestion) reachable(n *names.Name) *Why {
 	case x.proxy == nil:
 		return nil
 	case x.proxy.dataplane.Mesh != n.Mesh:
-		return &Why{Cause: mesh.CauseNoAddress, Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there", n.Mesh, x.proxy.dataplane.Mesh)}
+		return &Why{
+			Cause: mesh.CauseNoAddress,
+			Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there",
+				n.Mesh, x.proxy.dataplane.Mesh),
+		}
 	}
 	v := x.proxy.index.View
 	list := v.Ports(n.Resource)

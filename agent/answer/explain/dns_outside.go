@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// outside says what the proxy of the dataplane makes of a name that others resolve: whether policies permit it by name, and whether the address
-// that the workload gets then counts. "" where no policy names it.
+// outside says what the proxy of the dataplane makes of a name that others resolve: whether
+// policies permit it by name, and whether the address that the workload gets then counts. "" where
+// no policy names it.
 func (x *dnsQuestion) outside(name string) string {
 	if x.proxy == nil {
 		return ""
@@ -32,7 +33,8 @@ func (x *dnsQuestion) outside(name string) string {
 			if p.Port != 0 {
 				on = fmt.Sprintf("on port %d", p.Port)
 			}
-			out = append(out, fmt.Sprintf("for %s %s the proxy leads to %s (%s %s)", p.Protocol, on, p.Reaches, list[i].Type, p.Value))
+			out = append(out,
+				fmt.Sprintf("for %s %s the proxy leads to %s (%s %s)", p.Protocol, on, p.Reaches, list[i].Type, p.Value))
 		}
 	}
 	return strings.Join(slices.Compact(out), "; ")

@@ -10,11 +10,12 @@ import (
 
 // DNSQuestion asks why a name resolves as it does.
 type DNSQuestion struct {
-	Name      string   `json:"name"`
-	Mesh      string   `json:"mesh,omitempty"`      // of the dataplane; "" means default
-	Dataplane string   `json:"dataplane,omitempty"` // whose workload asks; "": a client that sees everything
-	Search    []string `json:"search,omitempty"`    // domains that the client appends; null: those of the agent's resolv.conf
-	Ndots     *int     `json:"ndots,omitempty"`     // null: that of the agent's resolv.conf
+	Name      string `json:"name"`
+	Mesh      string `json:"mesh,omitempty"`      // of the dataplane; "" means default
+	Dataplane string `json:"dataplane,omitempty"` // whose workload asks; "": a client that sees everything
+	// domains that the client appends; null: those of the agent's resolv.conf
+	Search []string `json:"search,omitempty"`
+	Ndots  *int     `json:"ndots,omitempty"` // null: that of the agent's resolv.conf
 }
 
 // Verdicts about a name.
@@ -37,24 +38,26 @@ type DNS struct {
 
 // DNSClient is who asks.
 type DNSClient struct {
-	Dataplane *Ref     `json:"dataplane,omitempty"`
-	Address   string   `json:"address,omitempty"` // by which the resolver knows it
-	All       bool     `json:"all"`               // it is told all names, not only those of services that the dataplane reaches
-	Families  []string `json:"families"`          // of the addresses that it is told
-	Note      string   `json:"note,omitempty"`
-	Search    []string `json:"search"`
-	Ndots     int      `json:"ndots"`
+	Dataplane *Ref   `json:"dataplane,omitempty"`
+	Address   string `json:"address,omitempty"` // by which the resolver knows it
+	// it is told all names, not only those of services that the dataplane reaches
+	All      bool     `json:"all"`
+	Families []string `json:"families"` // of the addresses that it is told
+	Note     string   `json:"note,omitempty"`
+	Search   []string `json:"search"`
+	Ndots    int      `json:"ndots"`
 }
 
 // DNSStep is one name that the client asks for.
 type DNSStep struct {
-	Name      string      `json:"name"`
-	Outcome   string      `json:"outcome"` // a verdict
-	Reason    string      `json:"reason"`
-	Suffix    string      `json:"suffix,omitempty"` // owned, that the name is below
-	Records   []DNSRecord `json:"records"`
-	Owner     *DNSName    `json:"owner,omitempty"`     // who has the name
-	Reachable *Why        `json:"reachable,omitempty"` // whether the dataplane reaches it there; absent without dataplane or owner
+	Name    string      `json:"name"`
+	Outcome string      `json:"outcome"` // a verdict
+	Reason  string      `json:"reason"`
+	Suffix  string      `json:"suffix,omitempty"` // owned, that the name is below
+	Records []DNSRecord `json:"records"`
+	Owner   *DNSName    `json:"owner,omitempty"` // who has the name
+	// whether the dataplane reaches it there; absent without dataplane or owner
+	Reachable *Why `json:"reachable,omitempty"`
 }
 
 // DNSRecord is a record of an answer.
@@ -104,7 +107,8 @@ func shownKind(kind string) string {
 	return kind
 }
 
-// NameKey names the resource whose permissions hold for a name: that of its service. That of a tag counts as a MeshService of its name.
+// NameKey names the resource whose permissions hold for a name: that of its service. That of a tag
+// counts as a MeshService of its name.
 func NameKey(n *names.Name) resource.Key { return serviceKey(n.Kind, n.Mesh, n.Service()) }
 
 func serviceKey(kind, in, name string) resource.Key {
@@ -116,7 +120,8 @@ func serviceKey(kind, in, name string) resource.Key {
 
 // DNSNameOf returns a name with the claims of services that are visible; nil for all.
 func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) DNSName {
-	out := DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(), Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []DNSPort{},
+	out := DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(),
+		Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []DNSPort{},
 		Zone: n.Zone, Origin: string(n.Origin), Generator: n.Generator.Name}
 	for _, p := range n.Ports {
 		out.Ports = append(out.Ports, DNSPort{p.Name, p.Number})
@@ -126,7 +131,8 @@ func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) b
 			out.Contested = append(out.Contested, DNSClaim{Why: "you may not look into the service"})
 			continue
 		}
-		out.Contested = append(out.Contested, DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service, Origin: string(c.Origin), Generator: c.Generator.Name, Why: c.Why})
+		out.Contested = append(out.Contested, DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service,
+			Origin: string(c.Origin), Generator: c.Generator.Name, Why: c.Why})
 	}
 	return out
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// The kinds of these tests: Tune merges in every way that a conf can ask for, Lane has routes, Whole is about the proxy,
-// Dead has no effect yet; OldTune and OldGate are legacy, and Tune ends OldTune.
+// The kinds of these tests: Tune merges in every way that a conf can ask for, Lane has routes,
+// Whole is about the proxy, Dead has no effect yet; OldTune and OldGate are legacy, and Tune ends
+// OldTune.
 type (
 	tuneConf struct {
 		A     *int              `json:"a,omitempty"`
@@ -74,12 +75,15 @@ func plugins() []policy.Plugin {
 		{Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{
 			Top: all, To: to, Inline: true, NewConf: func() resource.Conf { return &laneConf{} }})}},
 		{
-			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Tune", "tunes", "", resource.PolicyShape{Top: all, From: all, To: to, NewConf: tune})},
+			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Tune", "tunes", "",
+				resource.PolicyShape{Top: all, From: all, To: to, NewConf: tune})},
 			Legacy: []policy.LegacyKind{{
-				Descriptor: resource.LegacyDescriptor("OldTune", "old-tunes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &oldConf{} }}),
+				Descriptor: resource.LegacyDescriptor("OldTune", "old-tunes", "",
+					resource.LegacyShape{NewConf: func() resource.Conf { return &oldConf{} }}),
 				ReplacedBy: []string{"Tune"},
 			}, {
-				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
+				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "",
+					resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
 				// A route ends all of it where it leads, a Dead the field a everywhere.
 				SupersededBy: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
 					if rule := r.Kind("MeshHTTPRoute").Outbound(s); rule != nil {
@@ -93,12 +97,16 @@ func plugins() []policy.Plugin {
 			}},
 		},
 		{
-			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "", resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
+			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "",
+				resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
 			Legacy: []policy.LegacyKind{
 				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
-				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, AllApply: true},
-				{Descriptor: resource.LegacyDescriptor("OldLimit", "old-limits", "", resource.LegacyShape{}), Inbound: true, AllApply: true, Leaving: func(s *mesh.Service) bool { return s.External }},
-				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
+				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true,
+					AllApply: true},
+				{Descriptor: resource.LegacyDescriptor("OldLimit", "old-limits", "", resource.LegacyShape{}), Inbound: true,
+					AllApply: true, Leaving: func(s *mesh.Service) bool { return s.External }},
+				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "",
+					resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
 		},
 		{Kinds: []resource.Descriptor{dead}},
@@ -144,8 +152,8 @@ func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warnin
 	return p
 }
 
-// TestExplanations asks the questions of the cases in testdata: the comment holds them line by line, "KIND/NAME DATAPLANE"
-// or "all DATAPLANE", and the file answers what is said.
+// TestExplanations asks the questions of the cases in testdata: the comment holds them line by
+// line, "KIND/NAME DATAPLANE" or "all DATAPLANE", and the file answers what is said.
 func TestExplanations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -170,7 +178,8 @@ func TestExplanations(t *testing.T) {
 				p := proxy(t, set, name)
 				if what == "all" {
 					for _, x := range p.Policies() {
-						fmt.Fprintf(&got, "%s/%s on %s: %v, %s, in %v, out %v\n", x.Policy.Type, x.Policy.Name, name, x.Selected, x.Effect, x.Inbounds, x.Outbounds)
+						fmt.Fprintf(&got, "%s/%s on %s: %v, %s, in %v, out %v\n", x.Policy.Type, x.Policy.Name, name, x.Selected,
+							x.Effect, x.Inbounds, x.Outbounds)
 					}
 					continue
 				}
@@ -197,7 +206,8 @@ func TestExplanations(t *testing.T) {
 
 // write is an explanation in a form that can be read at a glance.
 func write(b *strings.Builder, x explain.Policy) {
-	fmt.Fprintf(b, "%s/%s on %s: selected %v, effect %s: %s\n", x.Policy.Type, x.Policy.Name, x.Dataplane.Name, x.Selected, x.Effect, x.Reason)
+	fmt.Fprintf(b, "%s/%s on %s: selected %v, effect %s: %s\n", x.Policy.Type, x.Policy.Name, x.Dataplane.Name, x.Selected,
+		x.Effect, x.Reason)
 	if len(x.Inbounds) > 0 || x.Gateway || x.Route != nil {
 		fmt.Fprintf(b, "  selects inbounds %v, gateway %v, route %v\n", x.Inbounds, x.Gateway, x.Route)
 	}
@@ -280,12 +290,14 @@ func TestWarnings(t *testing.T) {
 `)
 	key := resource.Key{Kind: "Tune", Mesh: "default", Name: "t"}
 	w := mesh.Warning{Resource: key, Reason: "the patch does not fit"}
-	p := proxy(t, set, "web", w, w, mesh.Warning{Resource: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}, Reason: "other"})
+	p := proxy(t, set, "web", w, w,
+		mesh.Warning{Resource: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}, Reason: "other"})
 	want := []string{"the patch does not fit", `to[0].targetRef: there is no MeshService "gone"`}
 	if x := p.Policy(set.Get(key)); fmt.Sprint(x.Warnings) != fmt.Sprint(want) {
 		t.Errorf("warnings %q", x.Warnings)
 	}
-	want = []string{"Tune/default/t: the patch does not fit", `Tune/default/t: to[0].targetRef: there is no MeshService "gone"`}
+	want = []string{"Tune/default/t: the patch does not fit",
+		`Tune/default/t: to[0].targetRef: there is no MeshService "gone"`}
 	if got := p.Warnings("Tune", ""); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("warnings of the kind %q", got)
 	}
@@ -294,14 +306,17 @@ func TestWarnings(t *testing.T) {
 // TestWrittenSince asks about a policy that is not the one that the configs were made with.
 func TestWrittenSince(t *testing.T) {
 	doc := func(a int) string {
-		return web + fmt.Sprintf("\n---\n{type: Tune, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {a: %d}}]}}\n", a)
+		return web +
+			fmt.Sprintf("\n---\n{type: Tune, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {a: %d}}]}}\n", a)
 	}
 	before, after := decode(t, doc(1)), decode(t, doc(2))
 	x := proxy(t, before, "web").Policy(after.Get(resource.Key{Kind: "Tune", Mesh: "default", Name: "t"}))
-	if x.Selected || x.Effect != explain.EffectNone || !strings.Contains(x.Reason, "before it was last written") || len(x.Items) > 0 {
+	if x.Selected || x.Effect != explain.EffectNone || !strings.Contains(x.Reason, "before it was last written") ||
+		len(x.Items) > 0 {
 		t.Errorf("%+v", x)
 	}
-	if x := proxy(t, before, "web").Policy(before.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"})); x.Selected || x.Reason == "" {
+	if x := proxy(t, before, "web").
+		Policy(before.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"})); x.Selected || x.Reason == "" {
 		t.Errorf("a dataplane is explained as a policy: %+v", x)
 	}
 }

@@ -12,7 +12,8 @@ import (
 // List is the part of a policy that items stand in.
 type List string
 
-// The lists of a policy; From stands for rules too, of which a policy has but one. A policy with a default has no items; what it says counts as item 0.
+// The lists of a policy; From stands for rules too, of which a policy has but one. A policy with a
+// default has no items; what it says counts as item 0.
 const (
 	To      List = "to"
 	From    List = "from"
@@ -24,7 +25,8 @@ type Source struct {
 	Type string `json:"type"`
 	Mesh string `json:"mesh"`
 	Name string `json:"name"`
-	// Field is where the conf begins, "spec.to[0].default": with the path of a value behind it, the value's own place.
+	// Field is where the conf begins, "spec.to[0].default": with the path of a value behind it, the
+	// value's own place.
 	Field string `json:"field"`
 }
 
@@ -143,8 +145,8 @@ func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 	return list[i].Conf, s
 }
 
-// maxJoined bounds the items that are merged again, each left out once, to see whom a joined list comes from. Beyond
-// it, all that set the list are named.
+// maxJoined bounds the items that are merged again, each left out once, to see whom a joined list
+// comes from. Beyond it, all that set the list are named.
 const maxJoined = 64
 
 // bearers returns those of the setters of a field, by index, that its value comes from.

@@ -23,12 +23,15 @@ func TestFields(t *testing.T) {
 		{"a list is replaced", []string{"{last: [x]}", "{last: [y]}"}, `last=["y"] by 1 over 0(["x"])`},
 		{"a list is joined", []string{"{joint: [x]}", "{joint: [y]}", "{a: 1}"}, `a=1 by 2; joint=["x","y"] by 0,1`},
 		{"a list is joined with itself", []string{"{joint: [x]}", "{joint: [x]}"}, `joint=["x","x"] by 0,1`},
-		{"items are merged", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, y: 1}]}"}, `keyed=[{"key":"k","x":1,"y":1}] by 0,1`},
-		{"all that an item says is replaced", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, x: 2}]}", "{keyed: [{key: l}]}"},
-			`keyed=[{"key":"k","x":2},{"key":"l"}] by 1,2 over 0([{"key":"k","x":1}])`},
-		{"an item with an empty mapping", []string{"{keyed: [{key: k, in: {}}]}", "{keyed: [{key: k, in: {c: 1}}, {key: l}]}"},
+		{"items are merged", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, y: 1}]}"},
+			`keyed=[{"key":"k","x":1,"y":1}] by 0,1`},
+		{"all that an item says is replaced", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, x: 2}]}",
+			"{keyed: [{key: l}]}"}, `keyed=[{"key":"k","x":2},{"key":"l"}] by 1,2 over 0([{"key":"k","x":1}])`},
+		{"an item with an empty mapping",
+			[]string{"{keyed: [{key: k, in: {}}]}", "{keyed: [{key: k, in: {c: 1}}, {key: l}]}"},
 			`keyed=[{"key":"k","in":{"c":1}},{"key":"l"}] by 1 over 0([{"key":"k","in":{}}])`},
-		{"keys that are no words", []string{`{tags: {kuma.io/x: "1", "": "2", a_b-c: "3"}}`}, `tags[""]="2" by 0; tags.a_b-c="3" by 0; tags["kuma.io/x"]="1" by 0`},
+		{"keys that are no words", []string{`{tags: {kuma.io/x: "1", "": "2", a_b-c: "3"}}`},
+			`tags[""]="2" by 0; tags.a_b-c="3" by 0; tags["kuma.io/x"]="1" by 0`},
 		{"unions change their form", []string{"{free: {m: 1}}", "{free: [1]}"}, "free=[1] by 1"},
 		{"nothing", []string{"{}"}, ""},
 	} {
@@ -81,7 +84,8 @@ func rename(docs string, n int) string {
 func number(t *testing.T, s explain.Source, n int) string {
 	t.Helper()
 	var i int
-	if _, err := fmt.Sscanf(s.Name, "q%d", &i); err != nil || s.Field != "spec.default" || s.Type != "Whole" || s.Mesh != "default" {
+	if _, err := fmt.Sscanf(s.Name, "q%d", &i); err != nil || s.Field != "spec.default" || s.Type != "Whole" ||
+		s.Mesh != "default" {
 		t.Fatalf("source %+v", s)
 	}
 	return fmt.Sprint(n - 1 - i)

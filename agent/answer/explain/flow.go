@@ -20,8 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Traffic explains connections and requests of the dataplanes of one mesh. It makes the config of each of them once, when
-// it is first needed, and is for one goroutine.
+// Traffic explains connections and requests of the dataplanes of one mesh. It makes the config of
+// each of them once, when it is first needed, and is for one goroutine.
 type Traffic struct {
 	mesh    *generate.Mesh
 	memo    *generate.Memo
@@ -31,11 +31,13 @@ type Traffic struct {
 	egresses map[netip.AddrPort]*flowProxy
 	shadow   *Traffic
 
-	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of none it is.
+	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of
+	// none it is.
 	Build func(dataplane string) *finding.Build
 	// OtherMesh reports whether a dataplane of another mesh is at an address. Nil: that is not known.
 	OtherMesh func(netip.AddrPort) bool
-	// Names returns the names of all meshes, nil where none were made yet. Nil: names of the mesh and those that end in .mesh alone are known.
+	// Names returns the names of all meshes, nil where none were made yet. Nil: names of the mesh and
+	// those that end in .mesh alone are known.
 	Names func() *names.Table
 	live  func(dataplane string) *Live // nil: the config that is made decides
 }
@@ -65,8 +67,8 @@ func NewTraffic(m *generate.Mesh) *Traffic {
 	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{}}
 }
 
-// Connection explains a connection. It fails with a [QuestionError], and with a [generate.NotFoundError] when the mesh has no
-// such dataplane.
+// Connection explains a connection. It fails with a [QuestionError], and with a
+// [generate.NotFoundError] when the mesh has no such dataplane.
 func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		in := &inquiry{first: match.PlainBytes}
@@ -78,7 +80,8 @@ func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 		}
 		if !q.TLS {
 			if q.SNI != nil || len(q.ALPN) > 0 {
-				return nil, &QuestionError{"tls", "is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
+				return nil, &QuestionError{"tls",
+					"is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
 			}
 			return in, nil
 		}
@@ -105,13 +108,18 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
 			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip.Text(q.Path, maxShown))}
 		}
-		if strings.ContainsFunc(req.Method, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
-			return nil, &QuestionError{"method", fmt.Sprintf("%q is no method: letters, digits and -_.!#$%%&'*+^`|~ are possible", clip.Text(q.Method, maxShown))}
+		if strings.ContainsFunc(req.Method, func(r rune) bool {
+			return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+		}) {
+			return nil, &QuestionError{"method",
+				fmt.Sprintf("%q is no method: letters, digits and -_.!#$%%&'*+^`|~ are possible", clip.Text(q.Method, maxShown))}
 		}
 		for i, h := range q.Headers {
 			switch {
 			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):
-				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip.Text(h.Name, maxShown), clip.Text(h.Value, maxShown))}
+				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i),
+					fmt.Sprintf("%q: %q cannot be sent; give a header by its name",
+						clip.Text(h.Name, maxShown), clip.Text(h.Value, maxShown))}
 			case strings.EqualFold(h.Name, "host"):
 				req.Host = h.Value
 			default:
@@ -131,7 +139,8 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	})
 }
 
-// authority is the host of a request to HOST:PORT, without the port that http has by itself (RFC 9110, section 7.2).
+// authority is the host of a request to HOST:PORT, without the port that http has by itself (RFC
+// 9110, section 7.2).
 func authority(to string) string {
 	host, _ := strings.CutSuffix(to, ":80")
 	return host
@@ -220,7 +229,8 @@ func stepDifference(a, b *Way) string {
 	n := min(len(a.Steps), len(b.Steps))
 	for i := range n {
 		s, o := &a.Steps[i], &b.Steps[i]
-		if s.At != o.At || s.Chose != o.Chose || s.At == "cluster" && s.Note != o.Note { // the same one, with endpoints or without
+		// the same one, with endpoints or without
+		if s.At != o.At || s.Chose != o.Chose || s.At == "cluster" && s.Note != o.Note {
 			return s.At
 		}
 	}
@@ -261,7 +271,8 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	return p, nil
 }
 
-// follow goes the whole way: through the proxy of the client, and those of the servers that it leads to.
+// follow goes the whole way: through the proxy of the client, and those of the servers that it
+// leads to.
 func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	conn := p.connect(d.dst)
 	conn.First, conn.SNI, conn.ALPN = in.first, in.sni, in.alpn
@@ -270,12 +281,14 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	a.outbound = p.outboundAt(trace)
 	flow := &Flow{Way: *a.way(conn), Servers: []Way{}}
 	if d.note != "" {
-		flow.Steps = slices.Insert(flow.Steps, 0, FlowStep{At: "address", Saw: d.host, Chose: d.dst.String(), Note: d.note, Eliminated: []Eliminated{}, Policies: a.destination()})
+		flow.Steps = slices.Insert(flow.Steps, 0, FlowStep{At: "address", Saw: d.host, Chose: d.dst.String(), Note: d.note,
+			Eliminated: []Eliminated{}, Policies: a.destination()})
 		flow.collect()
 	}
 	if trace.Outcome == match.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
 		flow.Verdict = VerdictAllowed
-		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection does not go through its proxy, and nothing of the mesh decides about it", d.dst)
+		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection does not "+
+			"go through its proxy, and nothing of the mesh decides about it", d.dst)
 		return flow
 	}
 	if flow.Verdict == VerdictAllowed {

@@ -21,7 +21,8 @@ type about struct {
 	outbound *mesh.Outbound // whose listener took it; nil for none
 	inbound  int            // index of the inbound whose listener took it, -1 for none
 	client   *flowProxy     // of an inbound
-	// egress is true for the proxy of an egress, whose destination policies speak of as if it were inbound 0.
+	// egress is true for the proxy of an egress, whose destination policies speak of as if it were
+	// inbound 0.
 	egress bool
 }
 
@@ -31,7 +32,8 @@ func (a *about) way(conn *match.Conn) *Way {
 	f := &Way{
 		about:  a,
 		Reason: tr.Reason, Dataplane: RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
-		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{}, AccessLogs: []FlowLog{},
+		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{},
+		AccessLogs: []FlowLog{},
 	}
 	if tr.Listener != nil {
 		f.Listener = tr.Listener.Resource
@@ -64,8 +66,10 @@ func (a *about) way(conn *match.Conn) *Way {
 		f.Reason += "; to see what becomes of requests, ask for a request"
 	}
 	f.Reason += a.because(f)
-	if tr.Outcome == match.Answered && tr.At == match.LevelRoute && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
-		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip.Text(a.in.req.Host, maxShown))
+	if tr.Outcome == match.Answered && tr.At == match.LevelRoute && f.Verdict == VerdictDenied &&
+		isPassthrough(f.Listener) {
+		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s",
+			clip.Text(a.in.req.Host, maxShown))
 	}
 	f.Accepted = a.p.live != nil
 	a.held(f, conn)
@@ -82,7 +86,9 @@ func (a *about) because(f *Way) string {
 	if a.trace.Outcome != match.Denied || a.client == nil {
 		return ""
 	}
-	i := slices.IndexFunc(f.Steps, func(s FlowStep) bool { return s.At == stepName(a.trace.At) && strings.HasPrefix(s.Chose, "deny") })
+	i := slices.IndexFunc(f.Steps, func(s FlowStep) bool {
+		return s.At == stepName(a.trace.At) && strings.HasPrefix(s.Chose, "deny")
+	})
 	if i < 0 {
 		return ""
 	}
@@ -97,7 +103,8 @@ func (a *about) because(f *Way) string {
 	return fmt.Sprintf("; what decides about %s: %s", client, strings.Join(by, ", "))
 }
 
-// verdict reads the outcome. A connection that a cluster does not take is closed; a request gets an answer.
+// verdict reads the outcome. A connection that a cluster does not take is closed; a request gets an
+// answer.
 func (a *about) verdict() string {
 	switch a.trace.Outcome {
 	case match.Accepted, match.Forwarded:
@@ -145,8 +152,8 @@ func stepName(l match.Level) string {
 
 func (a *about) step(s *match.Step) FlowStep {
 	out := FlowStep{
-		At: stepName(s.Level), Saw: s.Input, Chose: s.Choice, Candidates: s.Candidates, Eliminated: []Eliminated{}, More: s.More, Note: s.Note,
-		Policies: a.behind(s),
+		At: stepName(s.Level), Saw: s.Input, Chose: s.Choice, Candidates: s.Candidates, Eliminated: []Eliminated{},
+		More: s.More, Note: s.Note, Policies: a.behind(s),
 	}
 	for _, e := range s.Eliminated {
 		out.Eliminated = append(out.Eliminated, Eliminated(e))
@@ -155,7 +162,8 @@ func (a *about) step(s *match.Step) FlowStep {
 }
 
 func (a *about) target(t *match.Target, listener string) FlowCluster {
-	out := FlowCluster{Name: t.Cluster, Weight: t.Weight, Total: t.Total, Endpoints: len(t.Endpoints) + t.More, Addresses: t.Endpoints}
+	out := FlowCluster{Name: t.Cluster, Weight: t.Weight, Total: t.Total, Endpoints: len(t.Endpoints) + t.More,
+		Addresses: t.Endpoints}
 	if out.Addresses == nil {
 		out.Addresses = []string{}
 	}
@@ -170,7 +178,8 @@ func (a *about) logs(f *Way) {
 	step := FlowStep{At: stepName(match.LevelAccessLog), Eliminated: []Eliminated{}}
 	var sinks []string
 	for _, l := range a.trace.Logs {
-		f.AccessLogs = append(f.AccessLogs, FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name, Sink: l.Sink, Conditional: l.Conditional})
+		f.AccessLogs = append(f.AccessLogs, FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name,
+			Sink: l.Sink, Conditional: l.Conditional})
 		if !slices.Contains(sinks, l.Sink) {
 			sinks = append(sinks, l.Sink)
 		}

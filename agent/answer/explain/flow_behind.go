@@ -28,7 +28,8 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 	switch {
 	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
 		out = append(out, a.destination()...)
-	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost || s.Level == match.LevelCluster):
+	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost ||
+		s.Level == match.LevelCluster):
 		out = append(out, a.outside()...)
 	case s.Level == match.LevelTransportSocket:
 		out = append(out, a.mesh("mtls.enabledBackend"))
@@ -40,7 +41,8 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 		if p.Behind != nil {
 			out = append(out, originsOf(p.Behind(f))...)
 		}
-		if slices.Contains(p.Shapes, s.Level) || filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
+		if slices.Contains(p.Shapes, s.Level) ||
+			filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
 			for _, d := range p.Kinds {
 				out = append(out, originsOf(a.merged(d.Kind))...)
 			}
@@ -52,7 +54,8 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 	return unique(out)
 }
 
-// outside lists what decides about a destination outside of the mesh: the Mesh where no policy does.
+// outside lists what decides about a destination outside of the mesh: the Mesh where no policy
+// does.
 func (a *about) outside() []FlowPolicy {
 	for p := range a.t.plugins() {
 		if p.Outside != nil {
@@ -90,8 +93,8 @@ func (t *Traffic) plugins() iter.Seq[*policy.Plugin] {
 	}
 }
 
-// ownersOf lists the policies without which the listener or cluster of a step would have other bytes. It is found out
-// once for the proxy.
+// ownersOf lists the policies without which the listener or cluster of a step would have other
+// bytes. It is found out once for the proxy.
 func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 	if s.Place == nil || s.Level != match.LevelListener && s.Level != match.LevelCluster {
 		return nil
@@ -165,8 +168,8 @@ func (a *about) destination() []FlowPolicy {
 	return none // the virtual address of a tag
 }
 
-// merged lists the items of the policies of a kind that are merged into the rule about what the flow is about, or the
-// legacy policies that apply to it.
+// merged lists the items of the policies of a kind that are merged into the rule about what the
+// flow is about, or the legacy policies that apply to it.
 func (a *about) merged(kind string) []policy.Written {
 	var out []policy.Written
 	rules, k := a.p.rules, a.p.rules.Kind(kind)
@@ -199,7 +202,8 @@ func (a *about) merged(kind string) []policy.Written {
 	}
 	plugin, _, legacy := pluginOf(a.t.mesh.Policies, kind)
 	rule := a.clientRule(k)
-	if decided, by := a.entry(plugin, k); decided == policy.Denied || decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
+	if decided, by := a.entry(plugin, k); decided == policy.Denied ||
+		decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
 		rule = by // else from decides: whom it denies, entries of rules do not allow
 	}
 	items(rule, From)
@@ -257,7 +261,8 @@ func holds(s policy.Subset, tags policy.Subset) bool {
 	return true
 }
 
-// entry is the entry of rules that decides about the client of an inbound, of kinds in which none overrides another.
+// entry is the entry of rules that decides about the client of an inbound, of kinds in which none
+// overrides another.
 func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decision, *policy.Rule) {
 	in := k.Inbound(a.inbound)
 	if in == nil || len(in.Apart) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// FlowEffect is what may happen on the way through a proxy to some of the connections or requests that take it.
+// FlowEffect is what may happen on the way through a proxy to some of the connections or requests
+// that take it.
 type FlowEffect struct {
 	Kind    string  `json:"kind"`             // abort, delay, bandwidth, rate-limit, timeout or retry
 	Percent float64 `json:"percent"`          // of the connections or requests
@@ -83,14 +84,16 @@ func (a *about) effects(f *Way) {
 				}
 			}
 		}
-		if s := &f.Steps[e.Step]; s.At == stepName(match.LevelHTTPFilter) || s.At == stepName(match.LevelNetworkFilter) && e.Kind == match.EffectRateLimit {
+		if s := &f.Steps[e.Step]; s.At == stepName(match.LevelHTTPFilter) || s.At == stepName(match.LevelNetworkFilter) &&
+			e.Kind == match.EffectRateLimit {
 			out.Policies = append(out.Policies, s.Policies...)
 		}
 		out.Policies = unique(out.Policies)
 		f.Effects = append(f.Effects, out)
 	}
 	for _, m := range tr.Mirrors {
-		f.Mirrors = append(f.Mirrors, FlowMirror{Cluster: m.Cluster, Percent: m.Percent, Missing: m.Place == nil, Request: m.Request})
+		f.Mirrors = append(f.Mirrors,
+			FlowMirror{Cluster: m.Cluster, Percent: m.Percent, Missing: m.Place == nil, Request: m.Request})
 	}
 }
 
@@ -109,20 +112,23 @@ func (f *Way) disturbances() []string {
 	return out
 }
 
-// wait says what becomes of a client that waits for the server to speak first, from the way of one; nil where nothing holds it up.
-// It is closed in the end where it is let go on and nothing takes it.
+// wait says what becomes of a client that waits for the server to speak first, from the way of one;
+// nil where nothing holds it up. It is closed in the end where it is let go on and nothing takes
+// it.
 func (a *about) wait(tr *match.Trace) *FlowWait {
 	if tr.Wait == nil {
 		return nil
 	}
-	w := &FlowWait{Filter: tr.Wait.Filter, Closes: tr.Wait.Closes || tr.Outcome != match.Forwarded && tr.Outcome != match.Accepted && tr.Outcome != match.TimedOut}
+	w := &FlowWait{Filter: tr.Wait.Filter, Closes: tr.Wait.Closes ||
+		tr.Outcome != match.Forwarded && tr.Outcome != match.Accepted && tr.Outcome != match.TimedOut}
 	if tr.Wait.After > 0 {
 		w.After = tr.Wait.After.String()
 	}
 	return w
 }
 
-// silence adds what becomes of a client that waits for the server, to the way of one that does so or of one that sends bytes of its own.
+// silence adds what becomes of a client that waits for the server, to the way of one that does so
+// or of one that sends bytes of its own.
 func (a *about) silence(f *Way, conn *match.Conn) {
 	who := "the client"
 	tr := a.trace
@@ -134,7 +140,8 @@ func (a *about) silence(f *Way, conn *match.Conn) {
 		silent.First = match.ServerFirst
 		who, tr = "a client that waits for the server to speak", a.p.trace(&silent, nil)
 	}
-	if f.Wait = a.wait(tr); f.Wait != nil && cmp.Or(tr.Outcome, match.Forwarded) != match.TimedOut || f.Wait != nil && who != "the client" {
+	if f.Wait = a.wait(tr); f.Wait != nil && cmp.Or(tr.Outcome, match.Forwarded) != match.TimedOut ||
+		f.Wait != nil && who != "the client" {
 		f.Reason += "; " + who + " " + f.Wait.String()
 	}
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// anyCA stands for the authorities that the system of an egress trusts, which an explanation does not depend on.
+// anyCA stands for the authorities that the system of an egress trusts, which an explanation does
+// not depend on.
 const anyCA = "/"
 
-// egressAt makes the config of the egress of the zone that listens at an address, as far as it is of the mesh; nil for none.
+// egressAt makes the config of the egress of the zone that listens at an address, as far as it is
+// of the mesh; nil for none.
 func (t *Traffic) egressAt(at netip.AddrPort) *flowProxy {
 	if p, ok := t.egresses[at]; ok {
 		return p
@@ -30,10 +32,12 @@ func (t *Traffic) egressAt(at netip.AddrPort) *flowProxy {
 			continue
 		}
 		cfg, err := generate.GenerateZone(generate.ZoneInput{
-			Resource: e.Resource, Zone: t.mesh.View.Zone, Meshes: []*generate.Mesh{t.mesh}, Flavor: node.FlavorEnvoy, SystemCA: anyCA,
+			Resource: e.Resource, Zone: t.mesh.View.Zone, Meshes: []*generate.Mesh{t.mesh}, Flavor: node.FlavorEnvoy,
+			SystemCA: anyCA,
 		}, nil, t.memo)
 		if err == nil {
-			p = &flowProxy{dataplane: e.Resource, spec: &resource.Dataplane{}, snapshot: cfg.Snapshot(), clusters: map[string]*clusterFacts{}}
+			p = &flowProxy{dataplane: e.Resource, spec: &resource.Dataplane{}, snapshot: cfg.Snapshot(),
+				clusters: map[string]*clusterFacts{}}
 			p.config = match.Open(p.snapshot, &finding.Facts{})
 			break
 		}
@@ -42,8 +46,10 @@ func (t *Traffic) egressAt(at netip.AddrPort) *flowProxy {
 	return p
 }
 
-// leave follows what the proxy of a client sends to a service outside of the mesh through an egress.
-func (t *Traffic) leave(client, egress *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream, to mesh.Outbound) *Way {
+// leave follows what the proxy of a client sends to a service outside of the mesh through an
+// egress.
+func (t *Traffic) leave(client, egress *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+	passed *match.Upstream, to mesh.Outbound) *Way {
 	as := *egress
 	for _, e := range to.Service.Outside.Subset(to.Subset) {
 		if o := t.mesh.Policies.Outside(e.Resource.Key); o != nil {

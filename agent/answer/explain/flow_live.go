@@ -15,8 +15,8 @@ import (
 
 // Live is what the Envoy of a dataplane has, as far as the agent that serves it knows.
 type Live struct {
-	// Resources are those that it has, or is being sent; of what it rejects or what is withheld from it, the form that it
-	// accepted last.
+	// Resources are those that it has, or is being sent; of what it rejects or what is withheld from
+	// it, the form that it accepted last.
 	Resources *envoy.Snapshot
 	Held      []Held // what it has another form of, or nothing
 	Draining  []Draining
@@ -33,7 +33,8 @@ type Held struct {
 	Overtaken bool
 }
 
-// Draining is a listener that was changed: connections that were open may use its old filter chains.
+// Draining is a listener that was changed: connections that were open may use its old filter
+// chains.
 type Draining struct {
 	Listener string
 	Until    time.Time
@@ -57,8 +58,9 @@ const (
 	HasNothing  = "nothing"
 )
 
-// UseLive makes explanations go by what Envoys have: live returns nil for a dataplane whose Envoy is not connected, and then the
-// config that is made decides. Suggestions and shadow policies always go by what is made. It must be called before the first question.
+// UseLive makes explanations go by what Envoys have: live returns nil for a dataplane whose Envoy
+// is not connected, and then the config that is made decides. Suggestions and shadow policies
+// always go by what is made. It must be called before the first question.
 func (t *Traffic) UseLive(live func(dataplane string) *Live) { t.live = live }
 
 // use puts what the Envoy has in the place of what was made.
@@ -73,7 +75,8 @@ func (p *flowProxy) use(l *Live, facts *finding.Facts) {
 	p.config = match.Open(p.snapshot, facts)
 }
 
-// held adds what of the way the Envoy does not have as it was made, and until when connections from before a change live on.
+// held adds what of the way the Envoy does not have as it was made, and until when connections from
+// before a change live on.
 func (a *about) held(f *Way, conn *match.Conn) {
 	l := a.p.live
 	if l == nil {
@@ -87,7 +90,8 @@ func (a *about) held(f *Way, conn *match.Conn) {
 		}
 	}
 	if f.OldUntil != nil {
-		f.Reason += fmt.Sprintf("; listener %s was changed, and connections from before may use its old filter chains until %s", f.Listener, f.OldUntil.UTC().Format(time.RFC3339))
+		f.Reason += fmt.Sprintf("; listener %s was changed, and connections from before may use its old filter chains "+
+			"until %s", f.Listener, f.OldUntil.UTC().Format(time.RFC3339))
 	}
 	if a.p.made == nil {
 		return
@@ -108,11 +112,13 @@ func (a *about) held(f *Way, conn *match.Conn) {
 		}
 		switch {
 		case h.Older != "":
-			out.Has, has = HasOlder, fmt.Sprintf("an older form that it came with decides (version %s), which is not known here: nearside proxy config %s shows it", clip.Text(h.Older, maxShown), clip.Value(f.Dataplane.Name))
+			out.Has, has = HasOlder, fmt.Sprintf("an older form that it came with decides (version %s), which is not known "+
+				"here: nearside proxy config %s shows it", clip.Text(h.Older, maxShown), clip.Value(f.Dataplane.Name))
 		case h.Overtaken && h.Lacks:
 			has = "it accepted that form before and came back without it; it has nothing in its place"
 		case h.Overtaken:
-			has = "it accepted that form before and does not have it any more; in its place it has one that it came with, or nothing"
+			has = "it accepted that form before and does not have it any more; in its place it has one that it came with, " +
+				"or nothing"
 		}
 		for k := range envoy.NumKinds {
 			if k.URL() == h.ID.TypeURL && a.p.snapshot.Find(k, h.ID.Name) != nil {
@@ -120,7 +126,8 @@ func (a *about) held(f *Way, conn *match.Conn) {
 			}
 		}
 		f.Held = append(f.Held, out)
-		f.Reason += fmt.Sprintf("; %s %s is %s (%s): %s", out.Type, clip.Value(out.Name), by, clip.Text(h.Reason, maxShown), has)
+		f.Reason += fmt.Sprintf("; %s %s is %s (%s): %s", out.Type, clip.Value(out.Name), by,
+			clip.Text(h.Reason, maxShown), has)
 	}
 }
 
@@ -159,7 +166,8 @@ func nameOfType(url string) string {
 	return match.ShortURL(url)
 }
 
-// plainAddress says that what passes outside of the mesh is a service of it, which the dataplane dials by an address that it knows nothing of.
+// plainAddress says that what passes outside of the mesh is a service of it, which the dataplane
+// dials by an address that it knows nothing of.
 func (t *Traffic) plainAddress(p *flowProxy, flow *Flow, d *dialled) {
 	if !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
 		return
@@ -176,12 +184,14 @@ func (t *Traffic) plainAddress(p *flowProxy, flow *Flow, d *dialled) {
 			continue
 		}
 		for i := range s.Outside.List {
-			if e := &s.Outside.List[i]; d.name && e.Address == d.host && e.Port == uint32(d.dst.Port()) && !slices.Contains(flow.Bypasses, s.ID.Name) {
+			if e := &s.Outside.List[i]; d.name && e.Address == d.host && e.Port == uint32(d.dst.Port()) &&
+				!slices.Contains(flow.Bypasses, s.ID.Name) {
 				flow.Bypasses = append(flow.Bypasses, s.ID.Name)
 			}
 		}
 	}
 	if len(flow.Bypasses) > 0 {
-		flow.Reason += fmt.Sprintf("; it leaves as a plain address: the dataplane has no outbound for %s there, so that nothing that policies say of it applies", clip.Value(flow.Bypasses[0]))
+		flow.Reason += fmt.Sprintf("; it leaves as a plain address: the dataplane has no outbound for %s there, "+
+			"so that nothing that policies say of it applies", clip.Value(flow.Bypasses[0]))
 	}
 }

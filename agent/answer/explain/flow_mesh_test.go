@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// secured is a mesh with mutual TLS: web dials the HTTP service backend, with two dataplanes, and the TCP service db.
+// secured is a mesh with mutual TLS: web dials the HTTP service backend, with two dataplanes, and
+// the TCP service db.
 const secured = `type: Mesh
 name: default
 mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}
@@ -49,7 +50,8 @@ networking:
 
 // permission is a MeshTrafficPermission with one item.
 func permission(name, top, from, action string) string {
-	return "---\n{type: MeshTrafficPermission, mesh: default, name: " + name + ", spec: {targetRef: " + top + ", from: [{targetRef: " + from + ", default: {action: " + action + "}}]}}\n"
+	return "---\n{type: MeshTrafficPermission, mesh: default, name: " + name + ", spec: {targetRef: " + top +
+		", from: [{targetRef: " + from + ", default: {action: " + action + "}}]}}\n"
 }
 
 // TestPermissions asks for connections and requests in a mesh with mutual TLS.
@@ -60,26 +62,34 @@ func TestPermissions(t *testing.T) {
 		request, connect  = "request backend:80 path=/x", "connection db:5432"
 	)
 	legacy := func(name, from, to string) string {
-		return "---\n{type: TrafficPermission, mesh: default, name: " + name + ", sources: [{match: {kuma.io/service: '" + from + "'}}], destinations: [{match: {kuma.io/service: '" + to + "'}}]}\n"
+		return "---\n{type: TrafficPermission, mesh: default, name: " + name + ", sources: [{match: {kuma.io/service: '" +
+			from + "'}}], destinations: [{match: {kuma.io/service: '" + to + "'}}]}\n"
 	}
 	for _, tc := range []struct {
 		name, docs, ask, verdict string
 		behind                   []string // of the permissions
 		suggest                  string   // a part of it, "" for none
 	}{
-		{"nobody speaks", "", request, "denied", nil, "targetRef: {kind: MeshService, name: backend}\n  from:\n  - targetRef: {kind: MeshService, name: web}\n    default: {action: Allow}\n"},
+		{"nobody speaks", "", request, "denied", nil, "targetRef: {kind: MeshService, name: backend}\n  from:\n" +
+			"  - targetRef: {kind: MeshService, name: web}\n    default: {action: Allow}\n"},
 		{"nobody speaks of connections", "", connect, "denied", nil, "targetRef: {kind: MeshService, name: db}"},
 		{"allowed", permission("p", backend, web, "Allow"), request, "allowed", []string{"p spec.from[0].default"}, ""},
 		{"allowed to connect", permission("p", db, web, "Allow"), connect, "allowed", []string{"p spec.from[0].default"}, ""},
-		{"allowed by a tag", permission("p", db, "{kind: MeshSubset, tags: {team: front}}", "Allow"), connect, "allowed", []string{"p spec.from[0].default"}, ""},
-		{"others are allowed", permission("p", db, "{kind: MeshService, name: other}", "Allow"), connect, "denied", []string{"p spec.from"}, "name: allow-web-to-db"},
-		{"denied", permission("p", db, web, "Deny"), connect, "denied", []string{"p spec.from[0].default"}, "name: allow-web-to-db"},
-		{"all are denied", permission("p", mesh, mesh, "Deny"), request, "denied", []string{"p spec.from[0].default"}, "name: allow-web-to-backend"},
-		{"denied by name", permission("a", "{kind: Dataplane, name: db-1}", web, "Deny"), connect, "denied", []string{"a spec.from[0].default"}, "{kind: Dataplane, name: db-1, sectionName: \"5432\"}"},
-		{"allowed, then denied", permission("all", mesh, mesh, "Allow") + permission("one", db, web, "Deny"), connect, "denied",
-			[]string{"all spec.from[0].default", "one spec.from[0].default"}, "name: allow-web-to-db"},
+		{"allowed by a tag", permission("p", db, "{kind: MeshSubset, tags: {team: front}}", "Allow"), connect,
+			"allowed", []string{"p spec.from[0].default"}, ""},
+		{"others are allowed", permission("p", db, "{kind: MeshService, name: other}", "Allow"), connect,
+			"denied", []string{"p spec.from"}, "name: allow-web-to-db"},
+		{"denied", permission("p", db, web, "Deny"), connect, "denied", []string{"p spec.from[0].default"},
+			"name: allow-web-to-db"},
+		{"all are denied", permission("p", mesh, mesh, "Deny"), request, "denied", []string{"p spec.from[0].default"},
+			"name: allow-web-to-backend"},
+		{"denied by name", permission("a", "{kind: Dataplane, name: db-1}", web, "Deny"), connect,
+			"denied", []string{"a spec.from[0].default"}, "{kind: Dataplane, name: db-1, sectionName: \"5432\"}"},
+		{"allowed, then denied", permission("all", mesh, mesh, "Allow") + permission("one", db, web, "Deny"), connect,
+			"denied", []string{"all spec.from[0].default", "one spec.from[0].default"}, "name: allow-web-to-db"},
 		{"legacy", legacy("old", "web", "db"), connect, "allowed", []string{"old sources"}, ""},
-		{"legacy, others", legacy("old", "other", "db"), connect, "denied", []string{"old sources"}, "sources:\n- match: {kuma.io/service: other}\n- match: {kuma.io/service: web}\ndestinations:\n- match: {kuma.io/service: db}\n"},
+		{"legacy, others", legacy("old", "other", "db"), connect, "denied", []string{"old sources"}, "sources:\n- match: " +
+			"{kuma.io/service: other}\n- match: {kuma.io/service: web}\ndestinations:\n- match: {kuma.io/service: db}\n"},
 		{"legacy, requests", legacy("old", "other", "*"), request, "denied", []string{"old sources"}, "name: old\nsources:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -127,7 +137,8 @@ func TestServersThatDisagree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if flow.Verdict != "allowed" || len(flow.Servers) != 2 || !strings.Contains(flow.Reason, "1 of the 2 servers that were looked at refuse it, as backend-2") {
+	if flow.Verdict != "allowed" || len(flow.Servers) != 2 ||
+		!strings.Contains(flow.Reason, "1 of the 2 servers that were looked at refuse it, as backend-2") {
 		t.Errorf("%s: %s, %d servers", flow.Verdict, flow.Reason, len(flow.Servers))
 	}
 }
@@ -137,7 +148,8 @@ func TestDestinations(t *testing.T) {
 	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow")
 	for _, tc := range []struct{ ask, verdict, listener, reason string }{
 		{"request 127.0.0.1:10001", "allowed", "outbound:127.0.0.1:10001", "cluster backend gets it"},
-		{"request backend.mesh:80", "closed", "", "no listener is bound"}, // nothing answers names of the mesh without a redirection
+		// nothing answers names of the mesh without a redirection
+		{"request backend.mesh:80", "closed", "", "no listener is bound"},
 		{"connection db:1", "allowed", "outbound:127.0.0.1:10002", "cluster db gets it"},
 		{"connection nothing:80", "closed", "outbound:127.0.0.1:10003", "has no endpoints"},
 		{"connection 127.0.0.1:9", "closed", "", "no listener is bound to 127.0.0.1:9"},
@@ -151,7 +163,8 @@ func TestDestinations(t *testing.T) {
 			continue
 		}
 		if flow.Verdict != tc.verdict || flow.Listener != tc.listener || !strings.Contains(flow.Reason, tc.reason) {
-			t.Errorf("%s: %s, %q: %s; want %s, %q: %s", tc.ask, flow.Verdict, flow.Listener, flow.Reason, tc.verdict, tc.listener, tc.reason)
+			t.Errorf("%s: %s, %q: %s; want %s, %q: %s", tc.ask, flow.Verdict, flow.Listener, flow.Reason, tc.verdict,
+				tc.listener, tc.reason)
 		}
 	}
 }
@@ -184,7 +197,8 @@ func TestFaultyQuestions(t *testing.T) {
 		}
 	}
 	sni := "a"
-	if _, err := traffic.Connection(&explain.ConnectionQuestion{Target: explain.Target{From: "web", To: "a:1"}, SNI: &sni}); err == nil {
+	if _, err := traffic.Connection(&explain.ConnectionQuestion{Target: explain.Target{From: "web", To: "a:1"},
+		SNI: &sni}); err == nil {
 		t.Error("a server name without TLS is taken")
 	}
 	var missing *generate.NotFoundError
@@ -193,7 +207,8 @@ func TestFaultyQuestions(t *testing.T) {
 	}
 }
 
-// An answer is there in a millisecond once the configs are: of 200 entries, and through both proxies of a mesh.
+// An answer is there in a millisecond once the configs are: of 200 entries, and through both
+// proxies of a mesh.
 func BenchmarkFlow(b *testing.B) {
 	var entries []string
 	for i := range 200 {
@@ -281,9 +296,12 @@ networking:
 	}
 }
 
-// FuzzTarget asks about whatever can be written: there is an answer, or an error that names the field.
+// FuzzTarget asks about whatever can be written: there is an answer, or an error that names the
+// field.
 func FuzzTarget(f *testing.F) {
-	for _, seed := range []string{"a:1", "[::1]:80", "10.0.0.1:443", "[fe80::1%eth0]:1", "[::ffff:1.2.3.4]:5", "a.:7", "*:1", ":", "a:+1"} {
+	for _, seed := range []string{
+		"a:1", "[::1]:80", "10.0.0.1:443", "[fe80::1%eth0]:1", "[::ffff:1.2.3.4]:5", "a.:7", "*:1", ":", "a:+1",
+	} {
 		f.Add(seed, "", "a.b")
 	}
 	f.Add("backend:80", "1.2.3.4", "x")
@@ -298,17 +316,20 @@ func FuzzTarget(f *testing.F) {
 		if err == nil && (flow.Verdict == "" || flow.Reason == "") {
 			t.Errorf("%+v", flow)
 		}
-		flow, err = traffic.Request(&explain.RequestQuestion{Target: target, Path: ip, Headers: []explain.Header{{Name: "host", Value: sni}}})
+		flow, err = traffic.Request(&explain.RequestQuestion{Target: target, Path: ip,
+			Headers: []explain.Header{{Name: "host", Value: sni}}})
 		if err != nil && !errors.As(err, &bad) || err == nil && flow.Verdict == "" {
 			t.Errorf("%+v, %v", flow, err)
 		}
 	})
 }
 
-// TestServersThatClose: where the proxy of a server closes the connection instead of answering, that of the client answers; and a client
-// that waits for a server to speak hears it although it is denied, under mutual TLS as without.
+// TestServersThatClose: where the proxy of a server closes the connection instead of answering,
+// that of the client answers; and a client that waits for a server to speak hears it although it is
+// denied, under mutual TLS as without.
 func TestServersThatClose(t *testing.T) {
-	const old = "---\n{type: TrafficPermission, mesh: default, name: old, sources: [{match: {kuma.io/service: db}}], destinations: [{match: {kuma.io/service: backend}}]}\n"
+	const old = "---\n{type: TrafficPermission, mesh: default, name: old, sources: [{match: {kuma.io/service: db}}], " +
+		"destinations: [{match: {kuma.io/service: backend}}]}\n"
 	ask := func(docs, text string) *explain.Flow {
 		t.Helper()
 		flow, err := question(t, text).ask(explain.NewTraffic(meshOf(t, secured+docs)))
@@ -317,7 +338,8 @@ func TestServersThatClose(t *testing.T) {
 		}
 		return flow
 	}
-	if f := ask(old, "request backend:80"); f.Verdict != "denied" || f.Status != 503 || f.Flag != "UC" || f.Servers[0].Status != 0 {
+	if f := ask(old, "request backend:80"); f.Verdict != "denied" || f.Status != 503 || f.Flag != "UC" ||
+		f.Servers[0].Status != 0 {
 		t.Errorf("a legacy permission for others: %s with %d %s: %s", f.Verdict, f.Status, f.Flag, f.Reason)
 	}
 	if f := ask("", "request backend:80"); f.Verdict != "denied" || f.Status != 403 {
@@ -326,8 +348,10 @@ func TestServersThatClose(t *testing.T) {
 	others := permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: other}", "Allow")
 	target := explain.Target{From: "web", To: "db:5432"}
 	for silent, heard := range map[bool]bool{true: true, false: false} {
-		f, err := explain.NewTraffic(meshOf(t, secured+others)).Connection(&explain.ConnectionQuestion{Target: target, Silent: silent})
-		if err != nil || f.Verdict != "denied" || strings.Contains(f.Reason, "what the server says before is heard") != heard {
+		f, err := explain.NewTraffic(meshOf(t, secured+others)).Connection(&explain.ConnectionQuestion{Target: target,
+			Silent: silent})
+		if err != nil || f.Verdict != "denied" ||
+			strings.Contains(f.Reason, "what the server says before is heard") != heard {
 			t.Errorf("silent %v: %+v, %v", silent, f, err)
 		}
 	}

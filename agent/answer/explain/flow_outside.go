@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// beyond says that servers whose config is not known here decide too: those of another mesh or another zone.
+// beyond says that servers whose config is not known here decide too: those of another mesh or
+// another zone.
 func (t *Traffic) beyond(flow *Flow, d *dialled) {
 	if flow.Verdict != VerdictAllowed || len(flow.Servers) > 0 {
 		return
@@ -21,7 +22,8 @@ func (t *Traffic) beyond(flow *Flow, d *dialled) {
 	for i := range flow.Clusters {
 		for _, at := range flow.Clusters[i].Addresses {
 			if zone := t.zoneAt(at); flow.Beyond == "" && zone != "" {
-				flow.Beyond = fmt.Sprintf("it leaves for the zone %s, and whether the proxies there let it in is not known here", zone)
+				flow.Beyond = fmt.Sprintf("it leaves for the zone %s, and whether the proxies there let it in is not known here",
+					zone)
 			}
 		}
 	}
@@ -37,7 +39,8 @@ func (t *Traffic) zoneAt(address string) string {
 			continue
 		}
 		for i := range s.Endpoints.List {
-			if e := &s.Endpoints.List[i]; e.Zone != "" && e.Zone != t.mesh.View.Zone && net.JoinHostPort(e.Address, strconv.FormatUint(uint64(e.Port), 10)) == address {
+			if e := &s.Endpoints.List[i]; e.Zone != "" && e.Zone != t.mesh.View.Zone &&
+				net.JoinHostPort(e.Address, strconv.FormatUint(uint64(e.Port), 10)) == address {
 				return e.Zone
 			}
 		}
@@ -45,7 +48,8 @@ func (t *Traffic) zoneAt(address string) string {
 	return ""
 }
 
-// notAdmittedOutside tells that a cluster is without endpoints because no permission lets the dataplane go where it leads.
+// notAdmittedOutside tells that a cluster is without endpoints because no permission lets the
+// dataplane go where it leads.
 func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
 	for i := range flow.Clusters {
 		c := &flow.Clusters[i]
@@ -61,7 +65,8 @@ func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
 				for _, p := range policies {
 					names = append(names, p.String())
 				}
-				flow.Reason += fmt.Sprintf("; the service lies outside the mesh, and no permission lets %s go there: its proxy has no endpoint of it", p.dataplane.Name)
+				flow.Reason += fmt.Sprintf("; the service lies outside the mesh, and no permission lets %s go there: its proxy "+
+					"has no endpoint of it", p.dataplane.Name)
 				if len(names) > 0 {
 					flow.Reason += "; what decides: " + strings.Join(names, ", ")
 				}
@@ -73,8 +78,8 @@ func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {
 	}
 }
 
-// leads finds the service outside of the mesh that a cluster is of, by the outbound that took the connection or by the
-// name of the cluster.
+// leads finds the service outside of the mesh that a cluster is of, by the outbound that took the
+// connection or by the name of the cluster.
 func (t *Traffic) leads(from *mesh.Outbound, cluster string) (mesh.Outbound, bool) {
 	for _, kind := range []string{mesh.KindTag, mesh.KindMeshExternalService} {
 		if s := t.mesh.View.Service(mesh.ServiceID{Kind: kind, Name: cluster}); s != nil && s.Outside != nil {
@@ -90,7 +95,8 @@ func (t *Traffic) leads(from *mesh.Outbound, cluster string) (mesh.Outbound, boo
 // admitting lists the policies that say who may use a destination outside of the mesh.
 func (t *Traffic) admitting(o *policy.Outside) []FlowPolicy {
 	if o.Kind == mesh.KindMeshExternalService {
-		return []FlowPolicy{{Ref: Ref{Type: kindMesh, Name: o.View.Name}, Field: "routing.defaultForbidMeshExternalServiceAccess"}}
+		return []FlowPolicy{{Ref: Ref{Type: kindMesh, Name: o.View.Name},
+			Field: "routing.defaultForbidMeshExternalServiceAccess"}}
 	}
 	var out []FlowPolicy
 	for plugin := range t.plugins() {
@@ -113,7 +119,8 @@ func (t *Traffic) admitting(o *policy.Outside) []FlowPolicy {
 	return out
 }
 
-// ofDestination is what a plugin sees of a denial outside of the mesh: what is said of the destination.
+// ofDestination is what a plugin sees of a denial outside of the mesh: what is said of the
+// destination.
 func ofDestination(f *policy.Flow, o *policy.Outside) *policy.Flow {
 	out := *f
 	out.Rules, out.Inbound = o.Rules, 0

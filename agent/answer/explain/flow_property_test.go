@@ -38,7 +38,8 @@ func (a attempt) String() string {
 	return fmt.Sprintf("connection %s", a.to)
 }
 
-// silent reports whether nothing looks at what a client says on the port of an attempt, since no entry depends on it.
+// silent reports whether nothing looks at what a client says on the port of an attempt, since no
+// entry depends on it.
 func (a attempt) silent(rules []rule) bool {
 	return !slices.ContainsFunc(rules, func(r rule) bool {
 		family := r.kind == "Domain" || strings.Contains(r.value, ":") == a.to.Addr().Is6()
@@ -46,8 +47,8 @@ func (a attempt) silent(rules []rule) bool {
 	})
 }
 
-// admits is what an entry promises, read off its documentation: tls is for TLS, tcp for what is not and for all on a port that
-// is silent, http for requests.
+// admits is what an entry promises, read off its documentation: tls is for TLS, tcp for what is not
+// and for all on a port that is silent, http for requests.
 func (r rule) admits(a attempt, silent bool) bool {
 	if r.port != 0 && r.port != a.to.Port() {
 		return false
@@ -78,8 +79,9 @@ func (r rule) admits(a attempt, silent bool) bool {
 	return r.value == a.name
 }
 
-// TestSomeRuleAdmitsIt makes entries and connections at random: a connection is allowed exactly when an entry admits it,
-// whatever other entries there are, and the entry that is named is one of those that do.
+// TestSomeRuleAdmitsIt makes entries and connections at random: a connection is allowed exactly
+// when an entry admits it, whatever other entries there are, and the entry that is named is one of
+// those that do.
 func TestSomeRuleAdmitsIt(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
@@ -87,7 +89,8 @@ func TestSomeRuleAdmitsIt(t *testing.T) {
 	addresses := []string{"10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.2.3", "192.0.2.77", "2001:db8::1", "2001:db8:1::1"}
 	names := []string{"a.com", "b.a.com", "c.b.a.com", "d.org"}
 	some := func() rule {
-		r := rule{protocol: pick("tls", "tls", "tcp", "http"), kind: pick("Domain", "IP", "CIDR"), port: ports[random.IntN(len(ports))]}
+		r := rule{protocol: pick("tls", "tls", "tcp", "http"), kind: pick("Domain", "IP", "CIDR"),
+			port: ports[random.IntN(len(ports))]}
 		if r.protocol == "tcp" && r.kind == "Domain" {
 			r.kind = "CIDR"
 		}
@@ -117,7 +120,8 @@ func TestSomeRuleAdmitsIt(t *testing.T) {
 		sets++
 		traffic := explain.NewTraffic(meshOf(t, docs))
 		for range 12 {
-			a := attempt{to: netip.AddrPortFrom(netip.MustParseAddr(pick(addresses...)), ports[1+random.IntN(len(ports)-1)]), name: pick(names...)}
+			a := attempt{to: netip.AddrPortFrom(netip.MustParseAddr(pick(addresses...)), ports[1+random.IntN(len(ports)-1)]),
+				name: pick(names...)}
 			switch random.IntN(3) {
 			case 0:
 				a.tls = true

@@ -68,13 +68,16 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			if e := t.egressAt(at); e != nil {
-				if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress && len(flow.Servers) < maxServers {
+				if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress &&
+					len(flow.Servers) < maxServers {
 					flow.Servers = append(flow.Servers, *t.leave(client, e, at, facts, in, c.Request, o))
 				}
 				continue
 			}
 			to, ok := t.inboundAt(at)
-			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
+			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool {
+				return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane
+			}) {
 				continue
 			}
 			server, err := t.proxy(to.dataplane)
@@ -103,16 +106,19 @@ func (f *Flow) sumServers() {
 	case 0:
 	case len(f.Servers):
 		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
-		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
+		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s",
+			first.Dataplane.Name, first.Reason)
 		if f.Route != "" && f.Status == 0 {
 			f.cutOff()
 		}
 	default:
-		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", denied, len(f.Servers), first.Dataplane.Name, first.Reason)
+		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s",
+			denied, len(f.Servers), first.Dataplane.Name, first.Reason)
 	}
 }
 
-// cutOff is the outcome of a request whose connection the proxy of the server closes: that of the client answers.
+// cutOff is the outcome of a request whose connection the proxy of the server closes: that of the
+// client answers.
 func (f *Flow) cutOff() {
 	f.Verdict, f.Status, f.Flag = VerdictDenied, 503, "UC"
 	if f.ClosedAt != "" {
@@ -123,16 +129,20 @@ func (f *Flow) cutOff() {
 
 // arrive follows what the proxy of the client sends through the proxy of a server: a request as the
 // cluster gets it, and what the client has sent where its proxy passes it on untouched.
-func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) *Way {
+func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+	passed *match.Upstream) *Way {
 	conn, in := t.sent(client, server, at, facts, in, passed)
 	trace := server.trace(conn, in.req)
 	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
 	return a.way(conn)
 }
 
-// sent is the connection that the proxy of the client makes to that of a server, and what is asked of it there.
-func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) (*match.Conn, *inquiry) {
-	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
+// sent is the connection that the proxy of the client makes to that of a server, and what is asked
+// of it there.
+func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry,
+	passed *match.Upstream) (*match.Conn, *inquiry) {
+	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first,
+		SNI: in.sni, ALPN: in.alpn}
 	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
 		port := tp.RedirectPortInbound
 		if at.Addr().Is6() {

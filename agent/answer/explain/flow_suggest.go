@@ -13,8 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// suggest returns the smallest change of a policy with which what fails is allowed, as YAML, "" for none. Each change
-// that plugins propose is tried on the mesh. None lets a name of the meshes out: the reason then says what the name is.
+// suggest returns the smallest change of a policy with which what fails is allowed, as YAML, "" for
+// none. Each change that plugins propose is tried on the mesh. None lets a name of the meshes out:
+// the reason then says what the name is.
 func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry, flow *Flow) string {
 	denial := t.denial(p, d, flow)
 	reg, err := t.registry()
@@ -110,14 +111,15 @@ func decidedByRules(f *Way) bool {
 	})
 }
 
-// plainScalar is a string that needs no quotes, but those that YAML knows as another value; YAML 1.1 knows more of them.
+// plainScalar is a string that needs no quotes, but those that YAML knows as another value; YAML
+// 1.1 knows more of them.
 var (
 	plainScalar  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 	yaml11Truths = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off)$`)
 )
 
-// yamlOf writes JSON as YAML. A mapping of plain values stands on one line, but one that is the whole document does
-// not where block is true. Nil for what is no JSON.
+// yamlOf writes JSON as YAML. A mapping of plain values stands on one line, but one that is the
+// whole document does not where block is true. Nil for what is no JSON.
 func yamlOf(text []byte, block bool) []byte {
 	var doc yaml.Node
 	if yaml.Unmarshal(text, &doc) != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// anyAddress stands for the address of a name that is not known here: one that no rule names (TEST-NET-1, RFC 5737).
+// anyAddress stands for the address of a name that is not known here: one that no rule names
+// (TEST-NET-1, RFC 5737).
 const anyAddress = "192.0.2.1"
 
 // clientPort stands for the port that a client gets of its kernel (RFC 6335, section 6).
@@ -47,7 +48,8 @@ func (p *flowProxy) dial(v *mesh.View, t *Target) (dialled, error) {
 	if d.name = err != nil; !d.name {
 		d.host = addr.String()
 		if t.IP != "" {
-			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is given beside the address %s: leave one of the two out, or give a name in to", t.IP, host)}
+			return dialled{}, &QuestionError{"ip",
+				fmt.Sprintf("%q is given beside the address %s: leave one of the two out, or give a name in to", t.IP, host)}
 		}
 		d.dst = netip.AddrPortFrom(addr, port)
 		return d, nil
@@ -70,14 +72,17 @@ func splitTarget(to string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(to)
 	if _, bare, is := strings.Cut(to, "://"); is && bare != "" {
 		bare, _, _ = strings.Cut(bare, "/")
-		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is a URL, not HOST:PORT; leave its scheme and path out: %s", clip.Text(to, maxShown), clip.Text(bare, maxShown))}
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is a URL, not HOST:PORT; leave its scheme and path out: %s",
+			clip.Text(to, maxShown), clip.Text(bare, maxShown))}
 	}
 	if err != nil || host == "" {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
+		return "", 0, &QuestionError{"to",
+			fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip.Text(text, maxShown))}
+		return "", 0, &QuestionError{"to",
+			fmt.Sprintf("the port %q is not a number from 1 to 65535", clip.Text(text, maxShown))}
 	}
 	return host, uint16(port), nil
 }
@@ -94,7 +99,8 @@ func hostFault(s string) string {
 		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(s), maxHost)
 	}
 	if strings.Trim(s, "-_.0123456789abcdefghijklmnopqrstuvwxyz") != "" {
-		return "is no name: letters, digits, hyphens, underscores and dots are allowed; write one of another script in its xn-- form"
+		return "is no name: letters, digits, hyphens, underscores and dots are allowed; " +
+			"write one of another script in its xn-- form"
 	}
 	if s == "" || strings.HasPrefix(s, ".") || strings.Contains(s, "..") {
 		return "is no name: it has an empty part"
@@ -113,7 +119,8 @@ func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	}
 	if len(known) == 0 {
 		d.dst, d.any = netip.AddrPortFrom(netip.MustParseAddr(anyAddress), port), true
-		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; give the one that the client dials (ip) to be sure", d.host, anyAddress)
+		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; "+
+			"give the one that the client dials (ip) to be sure", d.host, anyAddress)
 		return
 	}
 	o := known[0]
@@ -133,8 +140,8 @@ func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	}
 }
 
-// namedBy returns what tells the outbounds that are asked for by a name: those of the service that owns it in the mesh, else
-// those that workloads call so.
+// namedBy returns what tells the outbounds that are asked for by a name: those of the service that
+// owns it in the mesh, else those that workloads call so.
 func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
 	h, apart := v.Hostname(host), v.HostAddresses()
 	if h == nil {
@@ -211,8 +218,9 @@ func (p *flowProxy) redirected() bool {
 	return tp != nil && tp.RedirectPortOutbound != 0
 }
 
-// unreachable finds the service of the mesh that is dialled and that the dataplane does not reach, by its name or its
-// address, and why that is so; nil for none. The address of a name that nobody knows becomes that of the service.
+// unreachable finds the service of the mesh that is dialled and that the dataplane does not reach,
+// by its name or its address, and why that is so; nil for none. The address of a name that nobody
+// knows becomes that of the service.
 func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.ReachVerdict) {
 	none := policy.ReachVerdict{}
 	if t.mesh.Policies == nil {
@@ -245,9 +253,11 @@ func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.R
 	return found, why
 }
 
-// isOutside reports whether a name is that of a host outside of the mesh, which is looked up where the mesh says nothing of it.
+// isOutside reports whether a name is that of a host outside of the mesh, which is looked up where
+// the mesh says nothing of it.
 func isOutside(s *mesh.Service, host string) bool {
-	return s.Outside != nil && slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return strings.ToLower(e.Address) == host })
+	return s.Outside != nil &&
+		slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return strings.ToLower(e.Address) == host })
 }
 
 // noPort tells that what is dialled is another port of a virtual address.
@@ -285,10 +295,12 @@ func (t *Traffic) noPort(flow *Flow, d *dialled) {
 		return
 	}
 	flow.unanswered()
-	flow.Reason = fmt.Sprintf("nothing is at port %d of the virtual address of %s; its ports are %s", d.dst.Port(), name, strings.Join(ports, ", "))
+	flow.Reason = fmt.Sprintf("nothing is at port %d of the virtual address of %s; its ports are %s",
+		d.dst.Port(), name, strings.Join(ports, ", "))
 }
 
-// unanswered is the outcome of what leaves for a virtual address, behind which nothing is outside of the mesh.
+// unanswered is the outcome of what leaves for a virtual address, behind which nothing is outside
+// of the mesh.
 func (f *Flow) unanswered() {
 	switch {
 	case !isPassthrough(f.Listener) || f.Verdict != VerdictAllowed:
@@ -299,8 +311,8 @@ func (f *Flow) unanswered() {
 	}
 }
 
-// notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is behind its address
-// outside of the mesh, so that nothing answers what passes.
+// notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is
+// behind its address outside of the mesh, so that nothing answers what passes.
 func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
 	flow.unanswered()
 	if flow.Verdict == VerdictAllowed {
@@ -320,7 +332,8 @@ func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy
 		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(s.Tag), why.Field)
 	default:
 		ns := s.Labels[resource.LabelNamespace]
-		ref := policy.BackendRef{Kind: s.ID.Kind, Name: strings.TrimSuffix(s.Resource.Name, "."+ns), Namespace: ns, Port: s.Port}
+		ref := policy.BackendRef{Kind: s.ID.Kind, Name: strings.TrimSuffix(s.Resource.Name, "."+ns), Namespace: ns,
+			Port: s.Port}
 		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(ref), why.Field)
 	}
 }

@@ -12,7 +12,8 @@ const (
 	VerdictAllowed = "allowed"
 	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route denies it
 	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
-	// Before any connection: no service has the name, and the dataplane has no outbound for the service of that name.
+	// Before any connection: no service has the name, and the dataplane has no outbound for the
+	// service of that name.
 	VerdictUnknownHost = "unknown host"
 	VerdictUnreachable = "unreachable"
 )
@@ -54,25 +55,26 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Flow is what becomes of a connection or request, and why. The way is that through the proxy of the client; verdict,
-// reason, flag and policies are about all of it.
+// Flow is what becomes of a connection or request, and why. The way is that through the proxy of
+// the client; verdict, reason, flag and policies are about all of it.
 type Flow struct {
 	Way
-	// Servers are the ends of it in the mesh whose config is known here, and the egresses by which it leaves, at most maxServers: where all of them say no,
-	// the verdict is theirs.
+	// Servers are the ends of it in the mesh whose config is known here, and the egresses by which it
+	// leaves, at most maxServers: where all of them say no, the verdict is theirs.
 	Servers []Way `json:"servers"`
-	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
+	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for
+	// none.
 	Suggest string `json:"suggest"`
-	// Wildcard is a match for all hosts of the domain that the suggested match is for one host of, as *.example.com; "" where there is none
-	// that leaves the names of the meshes alone.
+	// Wildcard is a match for all hosts of the domain that the suggested match is for one host of,
+	// as *.example.com; "" where there is none that leaves the names of the meshes alone.
 	Wildcard string `json:"wildcard,omitempty"`
-	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step of which the two have
-	// another outcome, "" for none.
+	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step
+	// of which the two have another outcome, "" for none.
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 
-	// Bypasses are services of the mesh at an address that the dataplane dials without an outbound for them: nothing that policies
-	// say of them applies to what leaves.
+	// Bypasses are services of the mesh at an address that the dataplane dials without an outbound for
+	// them: nothing that policies say of them applies to what leaves.
 	Bypasses []string `json:"bypasses,omitempty"`
 
 	// Beyond says who else decides, and that what it decides is not known here; "" for nobody.
@@ -83,7 +85,8 @@ type Flow struct {
 	closed  bool            // no policy would let it reach that
 }
 
-// Way is the way through one proxy. Lists are never null; those that most ways do not have are left out where they are empty.
+// Way is the way through one proxy. Lists are never null; those that most ways do not have are left
+// out where they are empty.
 type Way struct {
 	Verdict     string        `json:"verdict"`
 	Reason      string        `json:"reason"`
@@ -105,13 +108,15 @@ type Way struct {
 	Location string       `json:"location,omitempty"` // of a redirect
 	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts and retries on the way
 	Mirrors  []FlowMirror `json:"mirrors,omitempty"`
-	// Wait is of a client that waits for the server to speak, for connections of plain bytes: nil where nothing holds it up.
+	// Wait is of a client that waits for the server to speak, for connections of plain bytes: nil
+	// where nothing holds it up.
 	Wait *FlowWait `json:"wait,omitempty"`
-	// Accepted is true where the answer is that of what the Envoy has, and Held what of it is not as it was made. Else the config that
-	// is made decides.
+	// Accepted is true where the answer is that of what the Envoy has, and Held what of it is not as
+	// it was made. Else the config that is made decides.
 	Accepted bool       `json:"accepted,omitempty"`
 	Held     []FlowHeld `json:"held,omitempty"`
-	// OldUntil is until when connections from before a change of the listener may use its old filter chains, nil where none is known.
+	// OldUntil is until when connections from before a change of the listener may use its old filter
+	// chains, nil where none is known.
 	OldUntil *time.Time `json:"oldUntil,omitempty"`
 
 	about *about
@@ -122,13 +127,14 @@ type FlowCluster struct {
 	Name   string `json:"name"`
 	Weight uint32 `json:"weight"` // of Total
 	Total  uint32 `json:"total"`
-	// Pinned is true where the cluster finds its addresses by itself: the one that the client has dialled does not
-	// matter.
+	// Pinned is true where the cluster finds its addresses by itself: the one that the client has
+	// dialled does not matter.
 	Pinned    bool     `json:"pinned"`
 	Missing   bool     `json:"missing,omitempty"` // the config has no such cluster
 	Endpoints int      `json:"endpoints"`         // how many
 	Addresses []string `json:"addresses"`         // the first of them
-	// Request is the request as the cluster gets it, but for what Envoy adds by itself; nil for a connection.
+	// Request is the request as the cluster gets it, but for what Envoy adds by itself; nil for a
+	// connection.
 	Request *Upstream `json:"request,omitempty"`
 }
 

@@ -13,8 +13,9 @@ import (
 // meshSuffix ends names that the mesh alone can have.
 const meshSuffix = ".mesh"
 
-// nowhere is the answer for a name that leads nowhere from a dataplane: that of a service for which it has no outbound, or one that could only be
-// that of a service and is not. It is nil for what may be outside of the mesh.
+// nowhere is the answer for a name that leads nowhere from a dataplane: that of a service for which
+// it has no outbound, or one that could only be that of a service and is not. It is nil for what
+// may be outside of the mesh.
 func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 	if !d.any {
 		return nil
@@ -30,7 +31,8 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 			names = append(names, namesOf(o)...)
 			continue
 		}
-		reason := fmt.Sprintf("%s is a service of the mesh %s, and the dataplane has no outbound for it", d.host, t.mesh.View.Name)
+		reason := fmt.Sprintf("%s is a service of the mesh %s, and the dataplane has no outbound for it",
+			d.host, t.mesh.View.Name)
 		if !p.redirected() {
 			reason += " and no transparent proxy: add an outbound, and dial its address"
 		}
@@ -46,12 +48,16 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 	} else {
 		reason += "; nearside inspect services lists them"
 	}
-	return p.leads(d, VerdictUnknownHost, reason+"; if it is a host outside of the mesh, give the address that the client dials (ip)")
+	return p.leads(d, VerdictUnknownHost,
+		reason+"; if it is a host outside of the mesh, give the address that the client dials (ip)")
 }
 
 // leads is an answer before any listener.
 func (p *flowProxy) leads(d *dialled, verdict, reason string) *Flow {
-	step := FlowStep{At: "address", Saw: d.host, Note: "the name leads nowhere", Eliminated: []Eliminated{}, Policies: []FlowPolicy{}}
-	return &Flow{Way: Way{Verdict: verdict, Reason: reason, Dataplane: RefOf(p.dataplane.Key), Address: d.host + ":" + strconv.Itoa(int(d.dst.Port())),
-		Clusters: []FlowCluster{}, Steps: []FlowStep{step}, Policies: []FlowPolicy{}, AccessLogs: []FlowLog{}}, Servers: []Way{}}
+	step := FlowStep{At: "address", Saw: d.host, Note: "the name leads nowhere", Eliminated: []Eliminated{},
+		Policies: []FlowPolicy{}}
+	return &Flow{Way: Way{Verdict: verdict, Reason: reason, Dataplane: RefOf(p.dataplane.Key),
+		Address:  d.host + ":" + strconv.Itoa(int(d.dst.Port())),
+		Clusters: []FlowCluster{}, Steps: []FlowStep{step}, Policies: []FlowPolicy{}, AccessLogs: []FlowLog{}},
+		Servers: []Way{}}
 }

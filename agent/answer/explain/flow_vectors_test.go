@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// redirected is a mesh with a dataplane whose connections are redirected, and a MeshPassthrough with these entries,
-// "tls Domain api.example.com 443" (port 0: all).
+// redirected is a mesh with a dataplane whose connections are redirected, and a MeshPassthrough
+// with these entries, "tls Domain api.example.com 443" (port 0: all).
 func redirected(entries ...string) string {
 	out := `type: Mesh
 name: default
@@ -51,7 +51,8 @@ spec:
 	return out
 }
 
-// question reads "connection TO [tls] [sni=…] [alpn=…] [ip=…]" and "request TO [host=…] [path=…] [http2] …".
+// question reads "connection TO [tls] [sni=…] [alpn=…] [ip=…]" and "request TO [host=…] [path=…]
+// [http2] …".
 func question(t testing.TB, line string) *asked {
 	t.Helper()
 	words := strings.Fields(line)
@@ -92,8 +93,9 @@ func question(t testing.TB, line string) *asked {
 	return q
 }
 
-// TestVectors has the cases of Envoy's choice of a filter chain through whole documents: the chain, the cluster and what
-// is behind it, with the rule that whatever an entry admits is admitted whatever other entries there are.
+// TestVectors has the cases of Envoy's choice of a filter chain through whole documents: the chain,
+// the cluster and what is behind it, with the rule that whatever an entry admits is admitted
+// whatever other entries there are.
 func TestVectors(t *testing.T) {
 	const entry = "spec.default.appendMatch[%d]"
 	a := redirected("tls Domain api.example.com 443", "tcp IP 10.0.0.1 443")
@@ -105,7 +107,8 @@ func TestVectors(t *testing.T) {
 	six := redirected("tls IP b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6 443", "tcp CIDR 2001:db8::/32 0")
 	my := redirected("mysql IP 10.0.0.1 3306", "tcp IP 10.0.0.3 3306")
 	my = strings.Replace(my, "{kind: Mesh}", "{kind: Dataplane, name: web}", 1)
-	beside := strings.Replace(redirected("mysql IP 10.1.1.1 3306", "tcp CIDR 10.0.0.0/8 0", "tcp CIDR 10.0.0.0/8 99"), "{kind: Mesh}", "{kind: Dataplane, name: web}", 1)
+	beside := strings.Replace(redirected("mysql IP 10.1.1.1 3306", "tcp CIDR 10.0.0.0/8 0", "tcp CIDR 10.0.0.0/8 99"),
+		"{kind: Mesh}", "{kind: Dataplane, name: web}", 1)
 	none := redirected()
 	for _, tc := range []struct {
 		name, docs, ask string
@@ -115,25 +118,33 @@ func TestVectors(t *testing.T) {
 		closedAt        string
 	}{
 		{"1", a, "connection 10.0.0.9:443 sni=api.example.com", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
-		{"2, with the closure", a, "connection 10.0.0.1:443 sni=api.example.com", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
+		{"2, with the closure", a, "connection 10.0.0.1:443 sni=api.example.com",
+			"allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
 		{"3", a, "connection 10.0.0.1:443", "allowed", "meshpassthrough_tcp_10.0.0.1_443", 1, ""},
 		{"4", a, "connection 10.0.0.9:443", "closed", "", -1, "server-name"},
 		{"TLS is not tcp", a, "connection 10.0.0.1:443 sni=b.example.com", "closed", "", -1, "transport-protocol"},
-		{"the case of a server name", a, "connection 10.0.0.9:443 sni=API.Example.COM", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
+		{"the case of a server name", a, "connection 10.0.0.9:443 sni=API.Example.COM",
+			"allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
 		{"no server name", a, "connection 10.0.0.9:443 tls", "closed", "", -1, "server-name"},
-		{"a name without an address", a, "connection api.example.com:443 tls", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
-		{"a name and its address", a, "connection api.example.com:443 tls ip=10.0.0.1", "allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
+		{"a name without an address", a, "connection api.example.com:443 tls",
+			"allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
+		{"a name and its address", a, "connection api.example.com:443 tls ip=10.0.0.1",
+			"allowed", "meshpassthrough_tls_api.example.com_443", 0, ""},
 		{"another port", a, "connection 10.0.0.1:22", "closed", "", -1, "destination-port"},
 		{"IPv6 has no entry of IPv4", a, "connection [2001:db8::1]:443", "closed", "", -1, "server-name"},
 		{"IPv4 within IPv6", a, "connection [::ffff:10.0.0.1]:443", "allowed", "meshpassthrough_tcp_10.0.0.1_443", 1, ""},
-		{"7", b, "connection 10.0.0.9:443 sni=a.eu.example.com", "allowed", "meshpassthrough_tls_*.eu.example.com_443", 2, ""},
+		{"7", b, "connection 10.0.0.9:443 sni=a.eu.example.com",
+			"allowed", "meshpassthrough_tls_*.eu.example.com_443", 2, ""},
 		{"8", b, "connection 10.0.0.9:443 sni=x.y.example.com", "allowed", "meshpassthrough_tls_*.example.com_443", 0, ""},
-		{"the exact name goes first", b, "connection 10.0.0.9:443 sni=api.example.com", "allowed", "meshpassthrough_tls_api.example.com_443", 1, ""},
-		{"a wildcard is not the name below it", b, "connection 10.0.0.9:443 sni=example.com", "closed", "", -1, "server-name"},
+		{"the exact name goes first", b, "connection 10.0.0.9:443 sni=api.example.com",
+			"allowed", "meshpassthrough_tls_api.example.com_443", 1, ""},
+		{"a wildcard is not the name below it", b, "connection 10.0.0.9:443 sni=example.com",
+			"closed", "", -1, "server-name"},
 		{"11", c, "request 142.250.1.1:80 host=www.google.com", "allowed", "meshpassthrough_http_142.250.0.0/15_80", 1, ""},
 		{"12", c, "request 8.8.8.8:80 host=www.google.com:80", "allowed", "meshpassthrough_http_www.google.com_80", 0, ""},
 		{"another host", c, "request 8.8.8.8:80 host=www.example.com", "denied", "", -1, ""},
-		{"any host of the network", c, "request 142.250.1.1:80 host=www.example.com", "allowed", "meshpassthrough_http_142.250.0.0/15_80", 1, ""},
+		{"any host of the network", c, "request 142.250.1.1:80 host=www.example.com",
+			"allowed", "meshpassthrough_http_142.250.0.0/15_80", 1, ""},
 		{"no HTTP where HTTP is allowed", c, "connection 8.8.8.8:80", "closed", "", -1, "application-protocol"},
 		{"TLS where HTTP is allowed", c, "connection 8.8.8.8:80 sni=www.google.com", "closed", "", -1, "transport-protocol"},
 		{"16", d, "connection 10.0.0.1:443", "allowed", "meshpassthrough_tcp_10.0.0.1_*", 0, ""},
@@ -144,14 +155,20 @@ func TestVectors(t *testing.T) {
 		{"the wide network takes no TLS", e, "connection 10.2.0.1:5000 tls", "closed", "", -1, "transport-protocol"},
 		{"22", f, "request 10.0.0.9:80 host=api.example.com", "allowed", "meshpassthrough_http_api.example.com_80", 1, ""},
 		{"23", f, "request 10.0.0.9:80 host=b.example.com:80", "allowed", "meshpassthrough_http_*.example.com_80", 0, ""},
-		{"a domain on all ports", f, "request 10.0.0.9:8080 host=any.com:8080", "allowed", "meshpassthrough_http_any.com_*", 2, ""},
-		{"the host of the target", f, "request api.example.com:80", "allowed", "meshpassthrough_http_api.example.com_80", 1, ""},
-		{"HTTP/2 is HTTP here", f, "request api.example.com:80 http2", "allowed", "meshpassthrough_http_api.example.com_80", 1, ""},
-		{"26", six, "connection [b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443 sni=any.example", "allowed", "meshpassthrough_tls_b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6_443", 0, ""},
+		{"a domain on all ports", f, "request 10.0.0.9:8080 host=any.com:8080",
+			"allowed", "meshpassthrough_http_any.com_*", 2, ""},
+		{"the host of the target", f, "request api.example.com:80", "allowed", "meshpassthrough_http_api.example.com_80",
+			1, ""},
+		{"HTTP/2 is HTTP here", f, "request api.example.com:80 http2",
+			"allowed", "meshpassthrough_http_api.example.com_80", 1, ""},
+		{"26", six, "connection [b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443 sni=any.example",
+			"allowed", "meshpassthrough_tls_b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6_443", 0, ""},
 		{"a network of IPv6", six, "connection [2001:db8:7::9]:25", "allowed", "meshpassthrough_tcp_2001:db8::/32_*", 1, ""},
 		{"mysql", my, "connection 10.0.0.1:3306", "allowed", "meshpassthrough_tcp_10.0.0.1_3306", 0, ""},
-		{"TLS where mysql switches inspection off", beside, "connection 10.1.1.2:3306 tls", "allowed", "meshpassthrough_tcp_10.0.0.0/8_*", 1, ""},
-		{"one network on a port and on all", beside, "connection 10.1.1.2:99", "allowed", "meshpassthrough_tcp_10.0.0.0/8_99", 2, ""},
+		{"TLS where mysql switches inspection off", beside, "connection 10.1.1.2:3306 tls",
+			"allowed", "meshpassthrough_tcp_10.0.0.0/8_*", 1, ""},
+		{"one network on a port and on all", beside, "connection 10.1.1.2:99", "allowed", "meshpassthrough_tcp_10.0.0.0/8_99",
+			2, ""},
 		{"all passes", none, "connection 8.8.8.8:53", "allowed", "outbound:passthrough:ipv4", -1, ""},
 		{"all of IPv6 passes", none, "connection [2001:db8::1]:53", "allowed", "outbound:passthrough:ipv6", -1, ""},
 	} {
@@ -203,8 +220,8 @@ func clusters(f *explain.Flow) []string {
 	return out
 }
 
-// A name that is allowed goes to what the proxy looks up, so that a server name which is put on another address reaches
-// only the server of that name.
+// A name that is allowed goes to what the proxy looks up, so that a server name which is put on
+// another address reaches only the server of that name.
 func TestSpoofedServerName(t *testing.T) {
 	docs := redirected("tls Domain api.example.com 443", "tls Domain *.example.org 443", "tls CIDR 10.9.0.0/16 443")
 	for ask, pinned := range map[string]bool{

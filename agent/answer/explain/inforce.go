@@ -34,7 +34,8 @@ type Permit struct {
 	Value    string `json:"value"`          // the destination, as policies write it
 	Port     uint32 `json:"port,omitempty"` // 0: all ports
 	Cluster  string `json:"cluster"`        // whose statistics count it
-	// Pinned is true where the proxy looks the destination up by itself; Reaches says in words where it leads.
+	// Pinned is true where the proxy looks the destination up by itself; Reaches says in words where
+	// it leads.
 	Pinned     bool         `json:"pinned"`
 	Reaches    string       `json:"reaches"`
 	IPv4       bool         `json:"ipv4"` // the address families in which it acts
@@ -43,8 +44,9 @@ type Permit struct {
 	Policies   []FlowPolicy `json:"policies"` // that ask for it
 }
 
-// ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in which kinds act. It is
-// pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
+// ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in
+// which kinds act. It is pure. The error is an *generate.NotFoundError when the mesh has no such
+// dataplane.
 func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
@@ -66,10 +68,12 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 		if found == nil {
 			continue
 		}
-		one := InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides), Permits: make([]Permit, 0, len(found.Permits))}
+		one := InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides),
+			Permits: make([]Permit, 0, len(found.Permits))}
 		if logs == nil && len(found.Permits) > 0 {
 			logs = map[string][]FlowLog{} // none where its config cannot be made, which other views tell
-			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil); err == nil {
+			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil,
+				nil); err == nil {
 				logs = logsByCluster(config)
 			}
 		}
@@ -94,8 +98,9 @@ func writtenIn(w policy.Written) FlowPolicy {
 	return FlowPolicy{Ref: RefOf(w.Resource), Field: w.Field}
 }
 
-// logsByCluster lists the access logs of a config under the clusters whose connections and requests they tell of, as
-// far as these are named in listeners. Of the logs of one cluster that go to the same sink the first is listed.
+// logsByCluster lists the access logs of a config under the clusters whose connections and requests
+// they tell of, as far as these are named in listeners. Of the logs of one cluster that go to the
+// same sink the first is listed.
 func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 	l := loggedBy{}
 	snapshot := config.Snapshot()
@@ -125,7 +130,8 @@ func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 type loggedBy map[string][]FlowLog
 
 // chain lists the logs of a chain; routes returns those that RDS serves under a name.
-func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []FlowLog, listener, at string) {
+func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []FlowLog,
+	listener, at string) {
 	for i, f := range c.GetFilters() {
 		config := f.GetTypedConfig()
 		inside := at + "/filters/" + strconv.Itoa(i) + "/typedConfig/accessLog/"
@@ -175,7 +181,8 @@ func (l loggedBy) add(cluster string, logs []FlowLog) {
 func logsOf(around []FlowLog, list []*accesslogv3.AccessLog, listener, at string) []FlowLog {
 	out := slices.Clip(around)
 	for i, a := range list {
-		log := FlowLog{Listener: listener, Pointer: at + strconv.Itoa(i), Name: a.GetName(), Sink: a.GetName(), Conditional: a.GetFilter() != nil}
+		log := FlowLog{Listener: listener, Pointer: at + strconv.Itoa(i), Name: a.GetName(), Sink: a.GetName(),
+			Conditional: a.GetFilter() != nil}
 		var file filelogv3.FileAccessLog
 		if c := a.GetTypedConfig(); c.MessageIs(&file) && c.UnmarshalTo(&file) == nil {
 			log.Sink = file.GetPath()

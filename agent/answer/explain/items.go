@@ -195,7 +195,8 @@ func clientsText(list []resource.ClientMatch) string {
 	return strings.Join(out, ", ")
 }
 
-// tagRoute is the matcher of rules about the requests of one route; its value is the hash in httpMatches of _rules.
+// tagRoute is the matcher of rules about the requests of one route; its value is the hash in
+// httpMatches of _rules.
 const tagRoute = "__rule-matches-hash__"
 
 // placed is a rule that an item went into, and what of the proxy it is about.
@@ -204,7 +205,8 @@ type placed struct {
 	place *Place // shared by all items of the rule
 }
 
-// placesOf returns the rules of a kind that concern the proxy, by the items that they were merged from.
+// placesOf returns the rules of a kind that concern the proxy, by the items that they were merged
+// from.
 func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 	out, ok := p.places[kind]
 	if ok {
@@ -256,7 +258,8 @@ func (p *Proxy) put(kind string, in List, r *policy.Rule, place Place) {
 	}
 }
 
-// outbounds notes the rules that outbounds of the proxy take, each with its outbounds, and returns them.
+// outbounds notes the rules that outbounds of the proxy take, each with its outbounds, and returns
+// them.
 func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 	var order []*policy.Rule
 	groups, taken := map[*policy.Rule][]Destination{}, map[*policy.Rule]bool{}
@@ -277,8 +280,8 @@ func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 	return taken
 }
 
-// routes notes the rules about requests of single routes of the proxy. The same is said by the resource of a route and
-// by its hash; the hash counts where there is no resource.
+// routes notes the rules about requests of single routes of the proxy. The same is said by the
+// resource of a route and by its hash; the hash counts where there is no resource.
 func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 	known := map[itemID]bool{}
 	for _, r := range k.ToResources {

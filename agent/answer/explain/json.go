@@ -16,7 +16,8 @@ type leaf struct {
 	value json.RawMessage
 }
 
-// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a value.
+// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a
+// value.
 func leavesOf(c resource.Conf) []leaf {
 	if c == nil {
 		return nil
@@ -79,8 +80,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// remains says how much of a value is left in what it became: of a list those entries that are, perhaps with more in
-// them, entries there.
+// remains says how much of a value is left in what it became: of a list those entries that are,
+// perhaps with more in them, entries there.
 func remains(own, merged json.RawMessage) string {
 	if bytes.Equal(own, merged) {
 		return EffectAll
@@ -101,8 +102,8 @@ func remains(own, merged json.RawMessage) string {
 	return EffectPart
 }
 
-// within reports whether all that x says, y says too. Both are written by the same types, so that equal values are
-// equal bytes.
+// within reports whether all that x says, y says too. Both are written by the same types, so that
+// equal values are equal bytes.
 func within(x, y json.RawMessage) bool {
 	var a, b []leaf
 	walk(x, "", &a)

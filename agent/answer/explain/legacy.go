@@ -12,8 +12,8 @@ import (
 // legacyField is where the conf of a legacy policy stands.
 const legacyField = "conf"
 
-// legacy explains a source-destination policy (legacy): nothing is merged there, of the policies for one connection one
-// rules alone.
+// legacy explains a source-destination policy (legacy): nothing is merged there, of the policies
+// for one connection one rules alone.
 func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) {
 	spec, ok := r.Spec.(*resource.LegacyPolicy)
 	if !ok {
@@ -29,7 +29,8 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	for _, kind := range k.ReplacedBy {
 		if by := p.rules.Kind(kind); by != nil && len(by.Policies) > 0 {
 			last := by.Policies[len(by.Policies)-1]
-			out.Reason = fmt.Sprintf("superseded by %s: as long as a policy of kind %s selects the dataplane, those of kind %s do not act on it", last.Key, kind, r.Kind)
+			out.Reason = fmt.Sprintf("superseded by %s: as long as a policy of kind %s selects the dataplane, "+
+				"those of kind %s do not act on it", last.Key, kind, r.Kind)
 			return
 		}
 	}
@@ -84,15 +85,17 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	out.Items = append(out.Items, it)
 }
 
-// leaves reports whether a policy about connections that arrive acts on some that leave the mesh at the dataplane.
+// leaves reports whether a policy about connections that arrive acts on some that leave the mesh at
+// the dataplane.
 func (p *Proxy) leaves(r *resource.Resource, k *policy.LegacyKind) bool {
-	return k.Leaving != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected && slices.ContainsFunc(p.services, func(s *mesh.Service) bool {
-		return k.Leaving(s) && policy.LegacyReaches(r, s.ID.Name)
-	})
+	return k.Leaving != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected &&
+		slices.ContainsFunc(p.services, func(s *mesh.Service) bool {
+			return k.Leaving(s) && policy.LegacyReaches(r, s.ID.Name)
+		})
 }
 
-// legacySets says which fields of a legacy policy are in force where a policy of its kind, itself or another, rules. A
-// targetRef policy that keeps a field from acting takes precedence over both.
+// legacySets says which fields of a legacy policy are in force where a policy of its kind, itself
+// or another, rules. A targetRef policy that keeps a field from acting takes precedence over both.
 func legacySets(own []leaf, r, rules *resource.Resource, superseded func(path string) *resource.Resource) []Set {
 	out := make([]Set, 0, len(own))
 	for _, l := range own {
@@ -114,7 +117,8 @@ func legacySets(own []leaf, r, rules *resource.Resource, superseded func(path st
 	return out
 }
 
-// legacyOutbounds finds the outbounds that a policy could rule. Those where the same became of it stand together.
+// legacyOutbounds finds the outbounds that a policy could rule. Those where the same became of it
+// stand together.
 func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own []leaf, add func(Place, []Set)) {
 	type group struct {
 		to     []Destination

@@ -29,8 +29,8 @@ type ruleID struct {
 	in   List
 }
 
-// NewProxy prepares the explanation of a dataplane of the index's mesh. Warnings are those of its generated config;
-// nil is allowed.
+// NewProxy prepares the explanation of a dataplane of the index's mesh. Warnings are those of its
+// generated config; nil is allowed.
 func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.Warning) (*Proxy, error) {
 	spec, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok {
@@ -59,8 +59,8 @@ func (p *Proxy) Index() *policy.Index { return p.index }
 // Rules are what all policies say about the dataplane.
 func (p *Proxy) Rules() *policy.Rules { return p.rules }
 
-// Fields returns the fields of the merged conf of a rule, in the order in which it is written, each with where it comes
-// from.
+// Fields returns the fields of the merged conf of a rule, in the order in which it is written, each
+// with where it comes from.
 func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
 	out := []Field{}
 	if r == nil {
@@ -94,7 +94,8 @@ func (p *Proxy) decide(r *policy.Rule, in List) []decided {
 	return d
 }
 
-// Warnings returns what is to be said about the policies of a kind, or with a name about one policy, sorted.
+// Warnings returns what is to be said about the policies of a kind, or with a name about one
+// policy, sorted.
 func (p *Proxy) Warnings(kind, name string) []string {
 	out := []string{}
 	for _, w := range p.warnings {
@@ -110,8 +111,9 @@ func (p *Proxy) Warnings(kind, name string) []string {
 	return slices.Compact(out)
 }
 
-// Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
-// strongest last. Legacy policies that a targetRef policy supersedes are among them.
+// Policies explains every policy that acts and selects the dataplane, in the order in which kinds
+// act, of one kind the strongest last. Legacy policies that a targetRef policy supersedes are among
+// them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
@@ -135,7 +137,8 @@ func (p *Proxy) Policies() []Policy {
 	return out
 }
 
-// Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in force.
+// Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in
+// force.
 func (p *Proxy) Policy(r *resource.Resource) Policy {
 	out := Policy{
 		Policy: RefOf(r.Key), Dataplane: RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
@@ -154,11 +157,13 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	case desc == nil:
 		out.Selected, out.Reason = false, r.Kind+" is not a kind of policy"
 	case desc.Inert && out.Selected:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s is stored and checked, but this version does not act on it", r.Kind))
+		out.Warnings = append(out.Warnings,
+			fmt.Sprintf("%s is stored and checked, but this version does not act on it", r.Kind))
 		out.limit(policy.NoEffect{})
 	}
 	if !out.Selected {
-		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{}, false, nil, EffectNone
+		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{},
+			false, nil, EffectNone
 		return out
 	}
 	if plugin.NoEffect != nil {
@@ -171,8 +176,8 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	return out
 }
 
-// pluginOf finds the plugin of a kind and what it declares about it; nil where the kind is not one of policies. The last
-// is nil for a kind of targetRef policies.
+// pluginOf finds the plugin of a kind and what it declares about it; nil where the kind is not one
+// of policies. The last is nil for a kind of targetRef policies.
 func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descriptor, *policy.LegacyKind) {
 	for i := range x.Plugins {
 		plugin := &x.Plugins[i]
@@ -201,7 +206,8 @@ func (p *Proxy) acts(r *resource.Resource) bool {
 func (p *Proxy) idle(r *resource.Resource, out *Policy) {
 	why := "the configs in force were made before it was last written; repeat the request in a moment"
 	if r.Shadow() {
-		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow + " keeps it from acting"
+		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow +
+			" keeps it from acting"
 		if out.Selected {
 			why += "; without the label it would act: " + out.Reason
 		} else {
@@ -276,9 +282,9 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 	return out
 }
 
-// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what the dataplane
-// reaches; backend is as for [Proxy.Reach]. It is pure. The error is an *generate.NotFoundError when the mesh has no
-// such dataplane.
+// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what
+// the dataplane reaches; backend is as for [Proxy.Reach]. It is pure. The error is
+// an *generate.NotFoundError when the mesh has no such dataplane.
 func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
@@ -300,9 +306,9 @@ func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Wa
 	return out, warnings, nil
 }
 
-// PolicyOn says whether a policy selects a dataplane and what of it is in force, or why not. The policy need not
-// be one that acts. backend is as for [Proxy.ReachBy]. It is pure. The error is an *generate.NotFoundError when the mesh
-// has no such dataplane.
+// PolicyOn says whether a policy selects a dataplane and what of it is in force, or why not. The
+// policy need not be one that acts. backend is as for [Proxy.ReachBy]. It is pure. The error is
+// an *generate.NotFoundError when the mesh has no such dataplane.
 func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*Policy, error) {
 	p, _, err := explainProxy(m, dataplane)
 	if err != nil {

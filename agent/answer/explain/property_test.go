@@ -28,7 +28,8 @@ func randomPolicies(r *rand.Rand) []string {
 		for _, f := range []string{
 			fmt.Sprintf("a: %d", r.IntN(3)), "b: " + pick("x", "y"), fmt.Sprintf("deep: {c: %d}", r.IntN(2)),
 			fmt.Sprintf("deep: {d: %d}", r.IntN(2)), "last: [" + pick("x", "y") + "]", "joint: [" + pick("x", "y", "x, z") + "]",
-			fmt.Sprintf("keyed: [{key: %s, x: %d}]", pick("k1", "k2"), r.IntN(2)), fmt.Sprintf("keyed: [{key: %s, y: %d}]", pick("k1", "k2"), r.IntN(2)),
+			fmt.Sprintf("keyed: [{key: %s, x: %d}]", pick("k1", "k2"), r.IntN(2)),
+			fmt.Sprintf("keyed: [{key: %s, y: %d}]", pick("k1", "k2"), r.IntN(2)),
 			"tags: {" + pick("t/1", "t2") + ": " + pick("v", "w") + "}", "free: " + pick("[1]", "{m: 1}", "{n: 2}", "text"),
 		} {
 			name, _, _ := strings.Cut(f, ":")
@@ -40,19 +41,24 @@ func randomPolicies(r *rand.Rand) []string {
 	}
 	var out []string
 	for i := range 2 + r.IntN(4) {
-		top := pick("{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: Dataplane, name: web}", "{kind: MeshSubset, tags: {version: v2}}")
+		top := pick("{kind: Mesh}", "{kind: MeshService, name: web}",
+			"{kind: Dataplane, name: web}", "{kind: MeshSubset, tags: {version: v2}}")
 		var to, from []string
 		for range 1 + r.IntN(2) {
-			to = append(to, fmt.Sprintf("{targetRef: %s, default: %s}", pick("{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: redis}"), conf()))
-			from = append(from, fmt.Sprintf("{targetRef: %s, default: %s}", pick("{kind: Mesh}", "{kind: MeshService, name: redis}", "{kind: MeshSubset, tags: {team: x}}"), conf()))
+			to = append(to, fmt.Sprintf("{targetRef: %s, default: %s}",
+				pick("{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: redis}"), conf()))
+			from = append(from, fmt.Sprintf("{targetRef: %s, default: %s}",
+				pick("{kind: Mesh}", "{kind: MeshService, name: redis}", "{kind: MeshSubset, tags: {team: x}}"), conf()))
 		}
-		out = append(out, fmt.Sprintf("\n---\n{type: Tune, name: t%d, spec: {targetRef: %s, to: [%s], from: [%s]}}", i, top, strings.Join(to, ", "), strings.Join(from, ", ")))
+		out = append(out, fmt.Sprintf("\n---\n{type: Tune, name: t%d, spec: {targetRef: %s, to: [%s], from: [%s]}}",
+			i, top, strings.Join(to, ", "), strings.Join(from, ", ")))
 		out = append(out, fmt.Sprintf("\n---\n{type: Whole, name: w%d, spec: {targetRef: %s, default: %s}}", i, top, conf()))
 	}
 	return out
 }
 
-// says is what the policies say to the proxy: about it, about each destination, and about each client.
+// says is what the policies say to the proxy: about it, about each destination, and about each
+// client.
 func says(t *testing.T, p *explain.Proxy) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -94,8 +100,9 @@ func says(t *testing.T, p *explain.Proxy) map[string]string {
 	return out
 }
 
-// TestEffectIsTrue holds explanations against what happens: a policy without effect can go without anything changing,
-// one whose fields are all alone in their places cannot, and every field comes from a policy that sets it.
+// TestEffectIsTrue holds explanations against what happens: a policy without effect can go without
+// anything changing, one whose fields are all alone in their places cannot, and every field comes
+// from a policy that sets it.
 func TestEffectIsTrue(t *testing.T) {
 	none, some := 0, 0
 	for seed := range uint64(150) {

@@ -21,11 +21,12 @@ const (
 type Reachability struct {
 	Total     int `json:"total"` // services; of real services, each port
 	Reachable int `json:"reachable"`
-	// Auto says whether permissions restrict what proxies of the mesh reach, and AutoBy by what that is so.
+	// Auto says whether permissions restrict what proxies of the mesh reach, and AutoBy by what that
+	// is so.
 	Auto   bool   `json:"auto"`
 	AutoBy string `json:"autoBy"`
-	// Groups are the services by reason: those that are reachable first, of these the largest first. MoreGroups counts
-	// those that are left out.
+	// Groups are the services by reason: those that are reachable first, of these the largest first.
+	// MoreGroups counts those that are left out.
 	Groups     []BackendGroup `json:"groups"`
 	MoreGroups int            `json:"moreGroups,omitempty"`
 	// Items are the services that were asked for by name. MoreItems counts those that are left out.
@@ -55,8 +56,9 @@ type Why struct {
 	Reason    string     `json:"reason"`
 }
 
-// Reach says what the dataplane reaches. backend asks for services by name: NAME, KIND/NAME or KIND/NAME:PORT; "" asks for
-// none. by, when it is not nil, leaves in the groups that a policy decides about.
+// Reach says what the dataplane reaches. backend asks for services by name: NAME, KIND/NAME or
+// KIND/NAME:PORT; "" asks for none. by, when it is not nil, leaves in the groups that a policy
+// decides about.
 func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 	out := &Reachability{Groups: []BackendGroup{}, Items: []Backend{}}
 	out.Auto, out.AutoBy = p.index.AutoReachable()
@@ -120,7 +122,8 @@ func isBackend(s *mesh.Service, name string) bool {
 		return s.Tag == name
 	}
 	full := s.ID.Kind + "/" + s.Resource.Name
-	return name == s.Resource.Name || name == s.ID.Name || name == s.Labels[resource.LabelDisplayName] || name == full || name == fmt.Sprintf("%s:%d", full, s.Port)
+	return name == s.Resource.Name || name == s.ID.Name || name == s.Labels[resource.LabelDisplayName] || name == full ||
+		name == fmt.Sprintf("%s:%d", full, s.Port)
 }
 
 const tpPath = "networking.transparentProxying"
@@ -137,7 +140,8 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 		}
 	}
 	if v.By.Policy != nil {
-		out.Policy = &Source{Type: v.By.Policy.Kind, Mesh: v.By.Policy.Mesh, Name: v.By.Policy.Name, Field: fmt.Sprintf("spec.from[%d]", v.By.Item)}
+		out.Policy = &Source{Type: v.By.Policy.Kind, Mesh: v.By.Policy.Mesh, Name: v.By.Policy.Name,
+			Field: fmt.Sprintf("spec.from[%d]", v.By.Item)}
 	}
 	at := fmt.Sprintf("%s[%d]", list, v.Entry)
 	switch v.Cause {
@@ -181,8 +185,9 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 	return out
 }
 
-// ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the services that it
-// decides about, and those that are asked for by name, with what decides about them.
+// ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the
+// services that it decides about, and those that are asked for by name, with what decides about
+// them.
 func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
 	on, _ := p.index.AutoReachable()
 	plugin, _, _ := pluginOf(p.index, r.Kind)

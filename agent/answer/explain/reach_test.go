@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for real services.
+// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for
+// real services.
 const transparent = `type: Mesh
 name: default
 labels: {nearside.io/auto-reachable-backends: "true"}
@@ -53,7 +54,8 @@ func TestReach(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", w, strings.Join(got, "\n"))
 		}
 	}
-	if len(got) != len(want) || r.Total != 6 || r.Reachable != 3 || !r.Auto || len(r.Items) != 2 || r.Items[0].Reachable || !r.Items[1].Reachable {
+	if len(got) != len(want) || r.Total != 6 || r.Reachable != 3 || !r.Auto || len(r.Items) != 2 || r.Items[0].Reachable ||
+		!r.Items[1].Reachable {
 		t.Errorf("%+v", r)
 	}
 	if by := p.Reach("", m.Policies.Policies("MeshTrafficPermission")[0]); len(by.Groups) != 1 || by.Groups[0].Count != 1 {
@@ -65,9 +67,16 @@ func TestReach(t *testing.T) {
 func TestDialUnreachable(t *testing.T) {
 	const listed = "reachableBackends: {refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]}"
 	for ask, c := range map[string]struct{ mode, lists, reason, suggest string }{
-		"connection db:5432":    {"Exclusive", "", "the dataplane does not reach MeshService/db:5432: no permission admits the dataplane", "targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
-		"connection queue:5672": {"Exclusive", "reachableServices: [db]", "the dataplane does not reach MeshService/queue:5672: the dataplane restricts itself to networking.transparentProxying.reachableServices, and has no reachableBackends; to reach it, add {kind: MeshService, name: queue, port: 5672} to networking.transparentProxying.reachableBackends.refs", ""},
-		"connection web.mesh:1": {"Disabled", "reachableServices: [db]", "the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
+		"connection db:5432": {"Exclusive", "",
+			"the dataplane does not reach MeshService/db:5432: no permission admits the dataplane",
+			"targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
+		"connection queue:5672": {"Exclusive", "reachableServices: [db]",
+			"the dataplane does not reach MeshService/queue:5672: the dataplane restricts itself to " +
+				"networking.transparentProxying.reachableServices, and has no reachableBackends; to reach it, " +
+				"add {kind: MeshService, name: queue, port: 5672} to networking.transparentProxying.reachableBackends.refs", ""},
+		"connection web.mesh:1": {"Disabled", "reachableServices: [db]",
+			"the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, " +
+				"which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
 	} {
 		docs := strings.Replace(transparent, "mode: Everywhere", "mode: "+c.mode, 1)
 		docs = strings.Replace(docs, ", "+listed, strings.TrimSuffix(", "+c.lists, ", "), 1)
@@ -75,28 +84,34 @@ func TestDialUnreachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if flow.Verdict == explain.VerdictAllowed || flow.Reason != c.reason || !strings.Contains(flow.Suggest, c.suggest) || (c.suggest == "") != (flow.Suggest == "") {
+		if flow.Verdict == explain.VerdictAllowed || flow.Reason != c.reason || !strings.Contains(flow.Suggest, c.suggest) ||
+			(c.suggest == "") != (flow.Suggest == "") {
 			t.Errorf("%s: %s: %s\n%s", ask, flow.Verdict, flow.Reason, flow.Suggest)
 		}
 		if flow.Suggest != "" {
-			if then, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs+"---\n"+flow.Suggest))); err != nil || then.Verdict != explain.VerdictAllowed {
+			if then, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs+"---\n"+flow.Suggest))); err != nil ||
+				then.Verdict != explain.VerdictAllowed {
 				t.Errorf("with the change: %v %v", then, err)
 			}
 		}
 	}
 }
 
-// TestReachedOutbounds counts of the outbounds that a policy is about those alone that the proxy has.
+// TestReachedOutbounds counts of the outbounds that a policy is about those alone that the proxy
+// has.
 func TestReachedOutbounds(t *testing.T) {
-	docs := strings.Replace(transparent, "refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]", "refs: []", 1)
+	docs := strings.Replace(transparent, "refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]",
+		"refs: []", 1)
 	m := meshOf(t, docs+permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow")+
-		"---\n{type: MeshTimeout, mesh: default, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 3s}}]}}\n")
+		"---\n{type: MeshTimeout, mesh: default, name: t, spec: {to: [{targetRef: {kind: Mesh}, "+
+		"default: {connectionTimeout: 3s}}]}}\n")
 	p, err := explain.NewProxy(m.Policies, m.View.Dataplane("web"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := p.Policy(m.Policies.Policies("MeshTimeout")[0])
-	if len(got.Outbounds) != 1 || got.Outbounds[0].String() != "db" || len(got.Items) != 1 || len(got.Items[0].Places) != 1 || len(got.Items[0].Places[0].Outbounds) != 1 {
+	if len(got.Outbounds) != 1 || got.Outbounds[0].String() != "db" || len(got.Items) != 1 ||
+		len(got.Items[0].Places) != 1 || len(got.Items[0].Places[0].Outbounds) != 1 {
 		t.Errorf("%+v; want db alone, which the permission admits", got)
 	}
 }

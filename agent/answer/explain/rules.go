@@ -22,8 +22,8 @@ type RulesOptions struct {
 	Fields bool // of each rule, which policy each field comes from
 }
 
-// ProxyRules renders what the policies say about a dataplane together, as _rules and `inspect dataplane` show it. The
-// warnings returned beside it are those that have no place in the document.
+// ProxyRules renders what the policies say about a dataplane together, as _rules and `inspect
+// dataplane` show it. The warnings returned beside it are those that have no place in the document.
 //
 // It is pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
 func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
@@ -72,8 +72,8 @@ func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warn
 	return doc, warnings, nil
 }
 
-// RulesByKind renders the rules of every kind, sorted by kind and without warnings; a mesh or a dataplane that does not
-// exist has none. Its config need not be possible.
+// RulesByKind renders the rules of every kind, sorted by kind and without warnings; a mesh or a
+// dataplane that does not exist has none. Its config need not be possible.
 func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
 	if m == nil || m.Policies == nil || m.View.Dataplane(name) == nil {
 		return nil, nil
@@ -89,8 +89,8 @@ func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
 	return out, nil
 }
 
-// explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that is one of the
-// warnings: what policies say of it does not depend on that.
+// explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that
+// is one of the warnings: what policies say of it does not depend on that.
 func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
@@ -128,10 +128,12 @@ type rulesView struct {
 }
 
 func newRulesView(m *generate.Mesh, p *Proxy, fields bool) *rulesView {
-	return &rulesView{view: m.View, p: p, dataplane: p.dataplane, fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
+	return &rulesView{view: m.View, p: p, dataplane: p.dataplane, fields: fields,
+		metas: map[*resource.Resource]ResourceMeta{}}
 }
 
-// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
+// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in
+// which kinds act.
 func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
 	out := []KindRules{}
 	for _, plugin := range r.p.Index().Plugins {
@@ -220,7 +222,8 @@ func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
 	return out
 }
 
-// byTags are the rules about destinations by tags. Where tags are no services, those about resources say the same.
+// byTags are the rules about destinations by tags. Where tags are no services, those about
+// resources say the same.
 func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
 	if r.view.Spec.ServicesMode() == resource.MeshServicesExclusive {
 		return nil
@@ -228,12 +231,16 @@ func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
 	return k.To
 }
 
-// byResources are the rules about resources. Where all services are tags, what is said of a route, which is a policy, stands with the tags.
+// byResources are the rules about resources. Where all services are tags, what is said of a route,
+// which is a policy, stands with the tags.
 func (r *rulesView) byResources(k *policy.KindRules) []*policy.ResourceRule {
-	if len(r.byTags(k)) == 0 || slices.ContainsFunc(r.view.Services(), func(s *mesh.Service) bool { return s.ID.Kind != mesh.KindTag }) {
+	if len(r.byTags(k)) == 0 ||
+		slices.ContainsFunc(r.view.Services(), func(s *mesh.Service) bool { return s.ID.Kind != mesh.KindTag }) {
 		return k.ToResources
 	}
-	return slices.DeleteFunc(slices.Clone(k.ToResources), func(t *policy.ResourceRule) bool { return len(r.p.Index().Policies(t.Resource.Kind)) > 0 })
+	return slices.DeleteFunc(slices.Clone(k.ToResources), func(t *policy.ResourceRule) bool {
+		return len(r.p.Index().Policies(t.Resource.Kind)) > 0
+	})
 }
 
 func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {
@@ -247,9 +254,9 @@ func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {
 // maxApart bounds the rules that one with many negations is shown as.
 const maxApart = 64
 
-// clients renders rules about clients. One that is about those with none of several values of a tag is shown as one
-// rule for each value: that is the form that tools know, and since the rules about the values come before, the first
-// that holds a client is the same.
+// clients renders rules about clients. One that is about those with none of several values of a tag
+// is shown as one rule for each value: that is the form that tools know, and since the rules about
+// the values come before, the first that holds a client is the same.
 func (r *rulesView) clients(rules []*policy.Rule, route *ResourceMeta) []TagRule {
 	out := make([]TagRule, 0, len(rules))
 	for _, t := range rules {

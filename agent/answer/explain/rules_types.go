@@ -8,8 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the targetRef policies say about a proxy, one
-// entry for each kind of which some policy selects it, sorted by kind. Lists are never null.
+// Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the targetRef policies say about a
+// proxy, one entry for each kind of which some policy selects it, sorted by kind. Lists are never
+// null.
 type Rules struct {
 	HTTPMatches []HTTPMatch           `json:"httpMatches"` // sorted by hash
 	Resource    ResourceMeta          `json:"resource"`
@@ -23,7 +24,8 @@ type HTTPMatch struct {
 	Match json.RawMessage `json:"match"` // matches of a rule of a MeshHTTPRoute
 }
 
-// ResourceMeta names a resource. Its labels are its own and those that the zone gives to every resource.
+// ResourceMeta names a resource. Its labels are its own and those that the zone gives to every
+// resource.
 type ResourceMeta struct {
 	Labels map[string]string `json:"labels"`
 	Mesh   string            `json:"mesh"`
@@ -33,13 +35,15 @@ type ResourceMeta struct {
 
 // KindRules is what the policies of one kind say together.
 type KindRules struct {
-	FromRules       []FromRules    `json:"fromRules"`              // about clients, by inbound
-	InboundRules    []InboundRules `json:"inboundRules,omitempty"` // the entries of spec.rules, by inbound
-	ProxyRule       *ProxyRule     `json:"proxyRule,omitempty"`    // of kinds with spec.default
-	ToResourceRules []ResourceRule `json:"toResourceRules"`        // about MeshService resources and routes; the Mesh stands for all others
-	ToRules         []TagRule      `json:"toRules"`                // about values of kuma.io/service, the most specific first
-	Type            string         `json:"type"`
-	Warnings        []string       `json:"warnings"`
+	FromRules    []FromRules    `json:"fromRules"`              // about clients, by inbound
+	InboundRules []InboundRules `json:"inboundRules,omitempty"` // the entries of spec.rules, by inbound
+	ProxyRule    *ProxyRule     `json:"proxyRule,omitempty"`    // of kinds with spec.default
+	// about MeshService resources and routes; the Mesh stands for all others
+	ToResourceRules []ResourceRule `json:"toResourceRules"`
+	// about values of kuma.io/service, the most specific first
+	ToRules  []TagRule `json:"toRules"`
+	Type     string    `json:"type"`
+	Warnings []string  `json:"warnings"`
 }
 
 // ProxyRule is about the proxy as a whole.
@@ -51,12 +55,13 @@ type ProxyRule struct {
 
 // TagRule is about proxies or services by their tags.
 type TagRule struct {
-	Conf     json.RawMessage       `json:"conf"`
-	Matchers []policy.Tag          `json:"matchers"` // all of them hold; none: everything
-	Origin   []ResourceMeta        `json:"origin"`
-	Match    *resource.ClientMatch `json:"match,omitempty"` // the clients, by their certificates, but for those of rules before
-	Route    *ResourceMeta         `json:"route,omitempty"` // the rule is about the requests of this route alone
-	Fields   []Field               `json:"fields,omitzero"`
+	Conf     json.RawMessage `json:"conf"`
+	Matchers []policy.Tag    `json:"matchers"` // all of them hold; none: everything
+	Origin   []ResourceMeta  `json:"origin"`
+	// the clients, by their certificates, but for those of rules before
+	Match  *resource.ClientMatch `json:"match,omitempty"`
+	Route  *ResourceMeta         `json:"route,omitempty"` // the rule is about the requests of this route alone
+	Fields []Field               `json:"fields,omitzero"`
 }
 
 // ResourceRule is about one resource.
@@ -80,8 +85,8 @@ type FromRules struct {
 	Rules   []TagRule `json:"rules"`
 }
 
-// InboundRules are the entries of spec.rules about one inbound, as they are written, the weaker first. In kinds in which
-// entries are merged the result is in FromRules.
+// InboundRules are the entries of spec.rules about one inbound, as they are written, the weaker
+// first. In kinds in which entries are merged the result is in FromRules.
 type InboundRules struct {
 	Apart   bool          `json:"-"` // they are not merged
 	Inbound InboundID     `json:"inbound"`
@@ -101,8 +106,8 @@ type InboundID struct {
 	Tags map[string]string `json:"tags"`
 }
 
-// Policies is GET /v1/dataplanes/{mesh}/{name}/policies: every policy that selects a proxy, in the order in which kinds
-// act, of one kind the strongest last.
+// Policies is GET /v1/dataplanes/{mesh}/{name}/policies: every policy that selects a proxy, in the
+// order in which kinds act, of one kind the strongest last.
 type Policies struct {
 	Mesh  string        `json:"mesh"`
 	Name  string        `json:"name"`
@@ -139,5 +144,6 @@ type PolicyQuestion struct {
 	Mesh      string `json:"mesh"` // "" means default
 	Name      string `json:"name"`
 	Dataplane string `json:"dataplane"`
-	Backend   string `json:"backend,omitempty"` // name of a service of which is to be said whether the dataplane reaches it
+	// name of a service of which is to be said whether the dataplane reaches it
+	Backend string `json:"backend,omitempty"`
 }

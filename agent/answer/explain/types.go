@@ -45,12 +45,13 @@ type Policy struct {
 	Dataplane Ref  `json:"dataplane"`
 	Legacy    bool `json:"legacy"` // a source-destination policy
 	Shadow    bool `json:"shadow"` // labelled kuma.io/effect: shadow
-	// Selected is true when the policy selects the dataplane and acts on it. Reason says by what, or why not.
+	// Selected is true when the policy selects the dataplane and acts on it. Reason says by what, or
+	// why not.
 	Selected bool   `json:"selected"`
 	Reason   string `json:"reason"`
-	// Inbounds are those that are selected, Outbounds the destinations that something of the policy is about, in force
-	// or not. Gateway is true for a delegated gateway, which has no inbounds. Route is the route whose requests alone
-	// the policy is about.
+	// Inbounds are those that are selected, Outbounds the destinations that something of the policy is
+	// about, in force or not. Gateway is true for a delegated gateway, which has no inbounds. Route is
+	// the route whose requests alone the policy is about.
 	Inbounds  []Inbound     `json:"inbounds"`
 	Outbounds []Destination `json:"outbounds"`
 	Gateway   bool          `json:"gateway"`
@@ -58,8 +59,8 @@ type Policy struct {
 	Effect    string        `json:"effect"` // EffectAll, EffectPart or EffectNone
 	Items     []Item        `json:"items"`  // in the order of the document; empty when not selected
 	Warnings  []string      `json:"warnings"`
-	// Reach is, where permissions restrict what proxies reach, what the dataplane reaches or not by this one, and the
-	// services that were asked for.
+	// Reach is, where permissions restrict what proxies reach, what the dataplane reaches or not by
+	// this one, and the services that were asked for.
 	Reach *Reachability `json:"reach,omitempty"`
 }
 
@@ -69,7 +70,8 @@ type Inbound struct {
 	Name string `json:"name,omitempty"`
 }
 
-// Destination is a service that the workload can dial. Kind is empty for a value of kuma.io/service.
+// Destination is a service that the workload can dial. Kind is empty for a value of
+// kuma.io/service.
 type Destination struct {
 	Kind string `json:"kind,omitempty"`
 	Name string `json:"name"`
@@ -90,20 +92,22 @@ type Item struct {
 	TargetRef *resource.TargetRef `json:"targetRef,omitempty"`
 	About     string              `json:"about,omitempty"` // the targetRef in words
 	Effect    string              `json:"effect"`
-	Reason    string              `json:"reason,omitempty"` // why nothing of it is in force, where the places do not say so
-	Places    []Place             `json:"places"`
+	// why nothing of it is in force, where the places do not say so
+	Reason string  `json:"reason,omitempty"`
+	Places []Place `json:"places"`
 }
 
 // Place is one rule that an item went into.
 type Place struct {
-	On        string                `json:"on"`                  // OnProxy, OnInbound, OnOutbounds or OnRoute
-	Inbound   *Inbound              `json:"inbound,omitempty"`   // of OnInbound
-	Outbounds []Destination         `json:"outbounds,omitempty"` // of OnOutbounds, and OnRoute where they are known
-	Route     string                `json:"route,omitempty"`     // of OnRoute, and OnInbound for the requests of one route: its name or hash
-	Matchers  []policy.Tag          `json:"matchers,omitempty"`  // of OnInbound: which clients; none: all
-	Match     *resource.ClientMatch `json:"match,omitempty"`     // of OnInbound: which clients, by their certificates
-	Effect    string                `json:"effect"`
-	Fields    []Set                 `json:"fields"` // what the item sets, in the order in which it is written
+	On        string        `json:"on"`                  // OnProxy, OnInbound, OnOutbounds or OnRoute
+	Inbound   *Inbound      `json:"inbound,omitempty"`   // of OnInbound
+	Outbounds []Destination `json:"outbounds,omitempty"` // of OnOutbounds, and OnRoute where they are known
+	// of OnRoute, and OnInbound for the requests of one route: its name or hash
+	Route    string                `json:"route,omitempty"`
+	Matchers []policy.Tag          `json:"matchers,omitempty"` // of OnInbound: which clients; none: all
+	Match    *resource.ClientMatch `json:"match,omitempty"`    // of OnInbound: which clients, by their certificates
+	Effect   string                `json:"effect"`
+	Fields   []Set                 `json:"fields"` // what the item sets, in the order in which it is written
 }
 
 // Set is a field that an item sets.

@@ -12,7 +12,8 @@ import (
 // TestYAML: what is written reads as the same value, on lines as people write them.
 func TestYAML(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"spec":{"targetRef":{"kind":"Dataplane","name":"web"},"to":[{"default":{"a":[1,{"b":"x"}]}}]}}`:                     "spec:\n  targetRef: {kind: Dataplane, name: web}\n  to:\n  - default:\n      a:\n      - 1\n      - {b: x}\n",
+		`{"spec":{"targetRef":{"kind":"Dataplane","name":"web"},"to":[{"default":{"a":[1,{"b":"x"}]}}]}}`: "spec:\n  " +
+			"targetRef: {kind: Dataplane, name: web}\n  to:\n  - default:\n      a:\n      - 1\n      - {b: x}\n",
 		`{"a":{"b":"true","c":"null","d":"on","e":"1e3","f":"*","g":"","h":"a: b","i":"10.0.0.1","j":"y","k":"~","l":"0x1"}}`: `a: {b: "true", c: "null", d: "on", e: "1e3", f: "*", g: "", h: "a: b", i: "10.0.0.1", j: "y", k: "~", l: "0x1"}` + "\n",
 		`{"a":"<>& \" \\ \u2028 \u0000 é"}`: "",
 	} {

@@ -38,7 +38,8 @@ func (e *event) text() string {
 	}
 	message := e.Status.Message
 	if n := e.Annotations["nearside.io/dropped"]; n != "" {
-		message = fmt.Sprintf("events that are missing here: %s, from %s to %s", n, e.Annotations["nearside.io/dropped-since"], e.Annotations["nearside.io/dropped-until"])
+		message = fmt.Sprintf("events that are missing here: %s, from %s to %s",
+			n, e.Annotations["nearside.io/dropped-since"], e.Annotations["nearside.io/dropped-until"])
 	}
 	fields := []string{e.Time, e.User.Username, e.Verb, object, strconv.Itoa(e.Status.Code)}
 	if e.Status.Code == 0 {

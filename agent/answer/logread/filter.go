@@ -174,15 +174,18 @@ func codeOf(text string) (int, bool) {
 	return n, err == nil && len(text) <= 3 && text[0] != '+' && n >= 0
 }
 
-// The default format of requests, as kinds/accesslog has it: what stands before the request, and what stands around the code. Clients
-// choose the path and some of what is quoted, so that the second may be there more than once.
+// The default format of requests, as kinds/accesslog has it: what stands before the request, and
+// what stands around the code. Clients choose the path and some of what is quoted, so that the
+// second may be there more than once.
 var (
 	defaultHead = regexp.MustCompile(`^\[[0-9T:.Z-]+\] [^ "]+ "`)
-	defaultPart = regexp.MustCompile(`(?:HTTP/[0-9.]+|-)" ([0-9]{1,3}) [A-Za-z,-]+ [0-9]+ [0-9]+ (?:[0-9]+|-) (?:[0-9]+|-) "`)
+	defaultPart = regexp.MustCompile(
+		`(?:HTTP/[0-9.]+|-)" ([0-9]{1,3}) [A-Za-z,-]+ [0-9]+ [0-9]+ (?:[0-9]+|-) (?:[0-9]+|-) "`)
 	defaultTail = regexp.MustCompile(`" "[^"]*" "[^"]*" "[^" ]+" "[^" ]+"$`)
 )
 
-// defaultCode returns the code of a line of the default format of requests, and nothing where it may be that of a client's making.
+// defaultCode returns the code of a line of the default format of requests, and nothing where it
+// may be that of a client's making.
 func defaultCode(line []byte) (int, bool) {
 	if !defaultHead.Match(line) || !defaultTail.Match(line) {
 		return 0, false
@@ -233,7 +236,8 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || d < 0 || d > maxDays*24*time.Hour || total+d <= 0 {
-		return time.Time{}, fmt.Errorf("%q is neither a duration above 0, like 10m, 2h or 7d, of at most %d days, nor a time like 2026-01-31T12:00:00Z", text, maxDays)
+		return time.Time{}, fmt.Errorf("%q is neither a duration above 0, like 10m, 2h or 7d, of at most %d days, "+
+			"nor a time like 2026-01-31T12:00:00Z", text, maxDays)
 	}
 	return now.Add(-total - d), nil
 }

@@ -11,7 +11,8 @@ import (
 
 // standard is a line of the default format of requests.
 func standard(path, code, agent string) string {
-	return `[2026-11-23T10:00:00.000Z] default "GET ` + path + ` HTTP/1.1" ` + code + ` - 0 2 15 14 "-" "` + agent + `" "-" "7d1e" "backend" "web" "backend" "192.0.2.1" "192.0.2.2:80"`
+	return `[2026-11-23T10:00:00.000Z] default "GET ` + path + ` HTTP/1.1" ` + code + ` - 0 2 15 14 "-" "` + agent +
+		`" "-" "7d1e" "backend" "web" "backend" "192.0.2.1" "192.0.2.2:80"`
 }
 
 // TestStatus is what code a line has, "?" where it cannot be told.
@@ -57,15 +58,20 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	own := &skip{filter: &Filter{Codes: []Codes{{500, 599}}, Fields: []string{"http.status"}}}
-	if !own.shows(rotation.Line{Text: []byte(`{"http.status":502,"status":200}`)}) || own.shows(rotation.Line{Text: []byte(`{"status":502}`)}) || own.noStatus != 1 {
+	if !own.shows(rotation.Line{Text: []byte(`{"http.status":502,"status":200}`)}) ||
+		own.shows(rotation.Line{Text: []byte(`{"status":502}`)}) || own.noStatus != 1 {
 		t.Errorf("the field that is named is not looked at: %+v", own)
 	}
 }
 
-// TestLongLines has lines in parts: the first decides, and what cannot be told of it is counted once.
+// TestLongLines has lines in parts: the first decides, and what cannot be told of it is counted
+// once.
 func TestLongLines(t *testing.T) {
 	s := &skip{filter: &Filter{Codes: []Codes{{0, 999}}}}
-	for _, part := range []rotation.Line{{Text: []byte(`{"status":200,"a":"`), More: true}, {Text: []byte(`{"status":200}`), More: true}, {Text: []byte(`{"status":200}`)}} {
+	for _, part := range []rotation.Line{
+		{Text: []byte(`{"status":200,"a":"`), More: true}, {Text: []byte(`{"status":200}`), More: true},
+		{Text: []byte(`{"status":200}`)},
+	} {
 		if s.shows(part) {
 			t.Errorf("shown: %s", part.Text)
 		}
@@ -115,8 +121,9 @@ func TestSince(t *testing.T) {
 func TestFlags(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"10m": "2026-11-23T09:50:00Z", "2h": "2026-11-23T08:00:00Z", "7d": "2026-11-16T10:00:00Z", "1d12h": "2026-11-21T22:00:00Z", "2026-01-02T03:04:05+01:00": "2026-01-02T02:04:05Z",
-		"": "", "0s": "", "-5m": "", "1d-2h": "", "d": "", "40000d": "", "99999999999999999999d": "", "yesterday": "", "5": "",
+		"10m": "2026-11-23T09:50:00Z", "2h": "2026-11-23T08:00:00Z", "7d": "2026-11-16T10:00:00Z",
+		"1d12h": "2026-11-21T22:00:00Z", "2026-01-02T03:04:05+01:00": "2026-01-02T02:04:05Z", "": "", "0s": "", "-5m": "",
+		"1d-2h": "", "d": "", "40000d": "", "99999999999999999999d": "", "yesterday": "", "5": "",
 	} {
 		at, err := ParseSince(text, now)
 		if got := at.UTC().Format(time.RFC3339); err == nil && got != want || err != nil && want != "" {
@@ -136,7 +143,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// FuzzDecide reads any line: nothing panics, each line is shown, left out or counted, and a code that is told is one of three digits.
+// FuzzDecide reads any line: nothing panics, each line is shown, left out or counted, and a code
+// that is told is one of three digits.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(standard("/", "503", "x")), false)
 	f.Add([]byte(`{"status":"503","time":"2026-11-23T10:00:00Z"}`), false)
@@ -156,9 +164,11 @@ func FuzzDecide(f *testing.F) {
 // TestFormats is what code and time lines of known formats have, "?" where they cannot be told.
 func TestFormats(t *testing.T) {
 	formats, reasons := NewFormats([]logline.Format{
-		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|backend\n"}, {Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|cart\n"},
+		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|backend\n"},
+		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|cart\n"},
 		{JSON: map[string]any{"answer": "%RESPONSE_CODE%", "began": "%START_TIME%", "status": "%REQ(STATUS)%"}},
-		{Text: "%REQ(A)% %RESPONSE_CODE% %REQ(B)%"}, {Text: "%RESPONSE_CODE% %DURATION%"}, {Text: "%DURATION% %RESPONSE_CODE%"},
+		{Text: "%REQ(A)% %RESPONSE_CODE% %REQ(B)%"}, {Text: "%RESPONSE_CODE% %DURATION%"},
+		{Text: "%DURATION% %RESPONSE_CODE%"},
 	})
 	if len(reasons) != 1 || !strings.Contains(reasons[0], "%RESPONSE_CODE% begins and ends cannot be told") {
 		t.Errorf("%q", reasons)
@@ -196,7 +206,8 @@ func TestFormats(t *testing.T) {
 	if !s.shows(rotation.Line{Text: []byte(`{"answer":503,"status":"200"}`)}) {
 		t.Error("the field that is named is not looked at")
 	}
-	if f, reasons := NewFormats([]logline.Format{{Text: "%RESPONSE_CODE% %QUERY_PARAM(a)%"}}); f != nil || len(reasons) != 1 {
+	if f, reasons := NewFormats([]logline.Format{{Text: "%RESPONSE_CODE% %QUERY_PARAM(a)%"}}); f != nil ||
+		len(reasons) != 1 {
 		t.Errorf("lines that clients can forge are read: %q", reasons)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// Formats read the time and the status code of lines by the formats that wrote them. Nil knows none.
+// Formats read the time and the status code of lines by the formats that wrote them. Nil knows
+// none.
 type Formats struct {
 	families []*logline.Family
 }
@@ -21,8 +22,9 @@ const (
 	askCode
 )
 
-// NewFormats prepares to read the lines of a file. It says of which formats it cannot tell the status code, each reason once. Nothing
-// is told of lines of a file into which clients can write some.
+// NewFormats prepares to read the lines of a file. It says of which formats it cannot tell the
+// status code, each reason once. Nothing is told of lines of a file into which clients can write
+// some.
 func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
 	said := map[string]bool{}
 	say := func(text string) {
@@ -50,7 +52,8 @@ func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
 	return &Formats{families}, reasons
 }
 
-// read returns the code and the time of a line. Where it may be of several formats that contradict each other nothing is told.
+// read returns the code and the time of a line. Where it may be of several formats that contradict
+// each other nothing is told.
 func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTime bool) {
 	if f == nil {
 		return
@@ -76,8 +79,8 @@ func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTi
 // FormatList collects formats by the path of the file that their lines are in.
 type FormatList map[string][]logline.Format
 
-// Add adds the formats of the loggers in a config, by type URL and name, that write to one of some files or FIFOs: files says in which
-// file their lines are.
+// Add adds the formats of the loggers in a config, by type URL and name, that write to one of some
+// files or FIFOs: files says in which file their lines are.
 func (l FormatList) Add(config map[string]map[string]json.RawMessage, files map[string]string) error {
 	listeners := config[envoy.KindListener.URL()]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {

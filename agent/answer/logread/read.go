@@ -14,23 +14,26 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// atOnce is how many lines of a file are read before the next file has its turn, where files are followed.
+// atOnce is how many lines of a file are read before the next file has its turn, where files are
+// followed.
 const atOnce = 1000
 
 // Options say what is read and where it is shown. Paths, Out, Note and Failed are required.
 type Options struct {
 	Paths  []string // of the active files
 	Follow bool     // wait for more lines, until the context ends
-	// More returns the paths that are to be followed now, of which those that are new are added; nil: there will be none. It is asked every
-	// [MoreEach], and may wait no longer than that.
+	// More returns the paths that are to be followed now, of which those that are new are added; nil:
+	// there will be none. It is asked every [MoreEach], and may wait no longer than that.
 	More   func() []string
 	Filter Filter
-	// Formats are those of the lines of files, by their paths, as far as they are known. Of lines of others the usual ones are tried.
+	// Formats are those of the lines of files, by their paths, as far as they are known. Of lines of
+	// others the usual ones are tried.
 	Formats map[string]*Formats
 	JSON    bool // one object for each line: an event as it is, {"file", "entry"} or {"file", "line"} otherwise
 	Escape  bool // control characters in lines, for a terminal
 	Out     io.Writer
-	// Note is told what is no data: which file lines are of, where there are several, and at the end what was not shown and why.
+	// Note is told what is no data: which file lines are of, where there are several, and at the end
+	// what was not shown and why.
 	Note func(text string)
 	// Failed is told of a file that cannot be read, or not on.
 	Failed func(path string, err error)
@@ -57,8 +60,8 @@ const MoreEach = 2 * time.Second
 // mostFiles bounds the files that are followed.
 const mostFiles = 1024
 
-// Read shows the lines of files, file by file, and then, if they are followed, those that come. The error is that of Out; a context
-// that ends is none.
+// Read shows the lines of files, file by file, and then, if they are followed, those that come. The
+// error is that of Out; a context that ends is none.
 func Read(ctx context.Context, o Options) error {
 	out := &output{o: &o}
 	var files []*file
@@ -218,7 +221,8 @@ func (out *output) line(path string, line rotation.Line) {
 	}
 }
 
-// safe returns a copy of text, escaped where that is asked for. JSON may have characters of C1 or such that turn the direction of text.
+// safe returns a copy of text, escaped where that is asked for. JSON may have characters of C1 or
+// such that turn the direction of text.
 func (out *output) safe(text []byte) []byte {
 	if !out.o.Escape {
 		return bytes.Clone(text)

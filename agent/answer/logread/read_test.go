@@ -80,26 +80,37 @@ func TestRead(t *testing.T) {
 	}{
 		{"one", logread.Options{Paths: []string{a}}, "1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", ""},
 		{"a terminal", logread.Options{Paths: []string{a}, Escape: true}, "1\n2\n3\n{\"status\":200}\n\\x1b[31m\\xff\n", ""},
-		{"JSON on a terminal", logread.Options{Paths: []string{b}, JSON: true, Escape: true}, "{\"file\":\"B\",\"entry\":{\"a\":\"\\u009b\\u202e\"}}\n", ""},
-		{"several", logread.Options{Paths: []string{b, a}}, "{\"a\":\"\u009b\u202e\"}\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
-		{"JSON", logread.Options{Paths: []string{b, a}, JSON: true, Filter: logread.Filter{Since: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Codes: []logread.Codes{{First: 200, Last: 200}}}},
-			"", "B: lines left out, since their time cannot be told: 1\nA: lines left out, since their time cannot be told: 3\n"},
+		{"JSON on a terminal", logread.Options{Paths: []string{b}, JSON: true, Escape: true},
+			"{\"file\":\"B\",\"entry\":{\"a\":\"\\u009b\\u202e\"}}\n", ""},
+		{"several", logread.Options{Paths: []string{b, a}},
+			"{\"a\":\"\u009b\u202e\"}\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
+		{"JSON", logread.Options{Paths: []string{b, a}, JSON: true, Filter: logread.Filter{Since: time.Date(2026, 1, 3, 0, 0,
+			0, 0, time.UTC), Codes: []logread.Codes{{First: 200, Last: 200}}}}, "",
+			"B: lines left out, since their time cannot be told: 1\nA: lines left out, since their time cannot be told: 3\n"},
 		{"JSON, all", logread.Options{Paths: []string{a}, JSON: true}, `{"file":"A","line":"1"}
 {"file":"A","line":"2"}
 {"file":"A","line":"3"}
 {"file":"A","entry":{"status":200}}
 {"file":"A","line":"\u001b[31m\ufffd"}
 `, ""},
-		{"status", logread.Options{Paths: []string{a}, Filter: logread.Filter{Codes: []logread.Codes{{First: 200, Last: 299}}}}, "{\"status\":200}\n", "A: lines left out, since their status cannot be told: 4\n"},
-		{"one is missing", logread.Options{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n", "DIR/none.log: file does not exist\n==> B <==\n"},
-		{"audit", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true}}, `2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201
+		{"status",
+			logread.Options{Paths: []string{a}, Filter: logread.Filter{Codes: []logread.Codes{{First: 200, Last: 299}}}},
+			"{\"status\":200}\n", "A: lines left out, since their status cannot be told: 4\n"},
+		{"one is missing", logread.Options{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n",
+			"DIR/none.log: file does not exist\n==> B <==\n"},
+		{"audit", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true}},
+			`2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201
 2026-11-23T10:00:01.000000Z a\x20b\x1b[31m get /v1/status 403 may not\nforge
 2026-11-23T10:00:02.000000Z system:nearside drop - - events that are missing here: 17, from x to y
 `, "LOG: lines left out, since they are no events: 1\n"},
-		{"audit, an event that is being written", logread.Options{Paths: []string{dir + "/now.log"}, Filter: logread.Filter{Audit: true}}, "", ""},
-		{"audit of a mesh", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true, Mesh: "default"}}, "2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201\n",
+		{"audit, an event that is being written",
+			logread.Options{Paths: []string{dir + "/now.log"}, Filter: logread.Filter{Audit: true}}, "", ""},
+		{"audit of a mesh", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true, Mesh: "default"}},
+			"2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201\n",
 			"LOG: lines left out, since they are no events: 1\n"},
-		{"audit by status and time, JSON", logread.Options{Paths: []string{log}, JSON: true, Filter: logread.Filter{Audit: true, Since: time.Date(2026, 11, 23, 10, 0, 1, 0, time.UTC), Codes: []logread.Codes{{First: 400, Last: 599}}}},
+		{"audit by status and time, JSON",
+			logread.Options{Paths: []string{log}, JSON: true, Filter: logread.Filter{Audit: true,
+				Since: time.Date(2026, 11, 23, 10, 0, 1, 0, time.UTC), Codes: []logread.Codes{{First: 400, Last: 599}}}},
 			strings.Split(events, "\n")[1] + "\n", "LOG: lines left out, since they are no events: 1\n"},
 	} {
 		shown, said := run(t, c.o)
@@ -147,7 +158,8 @@ func (s *safe) await(t *testing.T, want string) {
 	}
 }
 
-// TestFollow follows two files, one of which does not exist yet and one of which is rotated meanwhile, until the context ends.
+// TestFollow follows two files, one of which does not exist yet and one of which is rotated
+// meanwhile, until the context ends.
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	a, b := dir+"/a.log", dir+"/b.log"
@@ -156,7 +168,8 @@ func TestFollow(t *testing.T) {
 	out := &safe{written: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- logread.Read(ctx, logread.Options{Paths: []string{a, b}, Follow: true, Out: out, Note: func(string) {}, Failed: func(path string, err error) { t.Errorf("%s: %v", path, err) }})
+		ended <- logread.Read(ctx, logread.Options{Paths: []string{a, b}, Follow: true, Out: out, Note: func(string) {},
+			Failed: func(path string, err error) { t.Errorf("%s: %v", path, err) }})
 	}()
 	out.await(t, "old\n")
 	write(t, b, "first\n")
@@ -173,7 +186,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowMore follows what comes to be followed while the program runs, beginning with nothing, each file once.
+// TestFollowMore follows what comes to be followed while the program runs, beginning with nothing,
+// each file once.
 func TestFollowMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -183,7 +197,8 @@ func TestFollowMore(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- logread.Read(ctx, logread.Options{Follow: true, Out: &out, Note: func(s string) { said.WriteString(s + "\n") },
+			ended <- logread.Read(ctx, logread.Options{Follow: true, Out: &out,
+				Note:   func(s string) { said.WriteString(s + "\n") },
 				Failed: func(path string, err error) { said.WriteString(path + " failed\n") },
 				More:   func() []string { mu.Lock(); defer mu.Unlock(); return paths }})
 		}()
@@ -212,7 +227,8 @@ func TestFollowMore(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if got, want := strings.ReplaceAll(said.String(), dir, "DIR"), "DIR/file/c.log failed\n==> DIR/b.log <==\n==> DIR/a.log <==\n"; got != want {
+		if got, want := strings.ReplaceAll(said.String(), dir, "DIR"),
+			"DIR/file/c.log failed\n==> DIR/b.log <==\n==> DIR/a.log <==\n"; got != want {
 			t.Errorf("said: %q, want %q", got, want)
 		}
 	})
@@ -223,12 +239,14 @@ type broken struct{ writes int }
 
 func (b *broken) Write([]byte) (int, error) { b.writes++; return 0, errors.New("closed") }
 
-// TestReadEndsWithItsOutput stops at the first line that cannot be shown, also where files are followed.
+// TestReadEndsWithItsOutput stops at the first line that cannot be shown, also where files are
+// followed.
 func TestReadEndsWithItsOutput(t *testing.T) {
 	path := t.TempDir() + "/a.log"
 	write(t, path, strings.Repeat("x\n", 5000))
 	out := &broken{}
-	err := logread.Read(context.Background(), logread.Options{Paths: []string{path}, Follow: true, Out: out, Note: func(string) {}, Failed: func(string, error) {}})
+	err := logread.Read(context.Background(), logread.Options{Paths: []string{path}, Follow: true, Out: out,
+		Note: func(string) {}, Failed: func(string, error) {}})
 	if err == nil || out.writes != 1 {
 		t.Errorf("%v after %d writes", err, out.writes)
 	}

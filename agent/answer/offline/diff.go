@@ -27,7 +27,8 @@ type DiffOptions struct {
 	Progress func(done, all int) // is called after each proxy; nil: nothing is
 }
 
-// Diff computes what would change on the proxies of a zone, as an agent with these resources would answer.
+// Diff computes what would change on the proxies of a zone, as an agent with these resources would
+// answer.
 func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*change.Diff, error) {
 	q := change.Question{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,

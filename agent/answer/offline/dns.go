@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default, with all meshes of the set.
+// ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default,
+// with all meshes of the set.
 func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, error) {
 	table, meshes, err := o.table(zone, q.Mesh, q.Dataplane)
 	if err != nil {
@@ -37,5 +38,6 @@ func (o *Offline) table(zone, in, dataplane string) (*names.Table, map[string]*g
 		}
 		list = append(list, x)
 	}
-	return names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil), meshes, nil
+	return names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true,
+		Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil), meshes, nil
 }

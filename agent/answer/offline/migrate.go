@@ -38,7 +38,8 @@ type Migration struct {
 type MigratedPolicy struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// Stored is true when a shadow policy with this type and name is there already: applying this one takes its place.
+	// Stored is true when a shadow policy with this type and name is there already: applying this one
+	// takes its place.
 	Stored   bool            `json:"stored,omitempty"`
 	From     []string        `json:"from"` // the legacy policies, as Kind/mesh/name
 	Notes    []string        `json:"notes"`
@@ -54,8 +55,9 @@ type MigrationSource struct {
 // MigratedProxy is what becomes of the config of one proxy.
 type MigratedProxy struct {
 	Name string `json:"name"`
-	// Live is what changes when the new policies lose their label, Deleted what changes when the legacy ones are deleted
-	// after that. Both are RFC 6902 patches of the document that _config has in xds.
+	// Live is what changes when the new policies lose their label, Deleted what changes when the
+	// legacy ones are deleted after that. Both are RFC 6902 patches of the document that _config has
+	// in xds.
 	Live    []MigrationChange `json:"live"`
 	Deleted []MigrationChange `json:"deleted"`
 }
@@ -65,7 +67,8 @@ type MigrationChange struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
-	// Type is the URL of the resource's type, Name its name, and Field the field in it, as [change.FieldDiff] names it.
+	// Type is the URL of the resource's type, Name its name, and Field the field in it, as
+	// [change.FieldDiff] names it.
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Field string `json:"field"`
@@ -77,11 +80,12 @@ type MigrationChange struct {
 	Same bool `json:"same"`
 }
 
-// Migrate makes new policies of the legacy ones of a mesh, and shows what they change. Shadow policies that are there
-// already are left out of account.
+// Migrate makes new policies of the legacy ones of a mesh, and shows what they change. Shadow
+// policies that are there already are left out of account.
 func (o *Offline) Migrate(opts MigrateOptions) (*Migration, error) {
 	g := migration{opts: opts, out: &Migration{
-		Mesh: opts.Mesh, Policies: []MigratedPolicy{}, Without: []MigrationSource{}, Dataplanes: []MigratedProxy{}, Warnings: []string{},
+		Mesh: opts.Mesh, Policies: []MigratedPolicy{}, Without: []MigrationSource{}, Dataplanes: []MigratedProxy{},
+		Warnings: []string{},
 	}}
 	var acting []*resource.Resource
 	for _, r := range o.list {
@@ -124,8 +128,10 @@ func (g *migration) mesh(list []*resource.Resource, p policy.Options) (*generate
 	return generate.NewMesh(resource.NewSet(list), g.opts.Mesh, mesh.Options{Zone: g.opts.Zone}, kinds.Plugins(), p, nil)
 }
 
-// policies makes the new policies, and lists the legacy ones that they stand for or that have no effect.
-func (g *migration) policies(now *generate.Mesh, stored *resource.Set) (added []*resource.Resource, gone map[resource.Key]bool, err error) {
+// policies makes the new policies, and lists the legacy ones that they stand for or that have no
+// effect.
+func (g *migration) policies(now *generate.Mesh,
+	stored *resource.Set) (added []*resource.Resource, gone map[resource.Key]bool, err error) {
 	gone = map[resource.Key]bool{}
 	reg := kinds.Registry()
 	named := map[resource.Key]bool{}
@@ -156,7 +162,8 @@ func (g *migration) policies(now *generate.Mesh, stored *resource.Set) (added []
 				}
 				named[r.Key] = true
 				added = append(added, r)
-				p := MigratedPolicy{Type: r.Kind, Name: r.Name, Stored: stored.Get(r.Key) != nil, From: []string{}, Notes: append([]string{}, m.Policies[i].Notes...), Resource: doc}
+				p := MigratedPolicy{Type: r.Kind, Name: r.Name, Stored: stored.Get(r.Key) != nil, From: []string{},
+					Notes: append([]string{}, m.Policies[i].Notes...), Resource: doc}
 				for _, k := range m.Policies[i].From {
 					gone[k] = true
 					p.From = append(p.From, k.String())
@@ -168,7 +175,8 @@ func (g *migration) policies(now *generate.Mesh, stored *resource.Set) (added []
 	return added, gone, nil
 }
 
-// shadow makes the resource of a new policy, by way of its document, so that it is what applying the document gives.
+// shadow makes the resource of a new policy, by way of its document, so that it is what applying
+// the document gives.
 func (g *migration) shadow(reg *resource.Registry, p *policy.Migrated) (*resource.Resource, []byte, error) {
 	doc, err := resource.Marshal(&resource.Resource{
 		Key:    resource.Key{Kind: p.Kind, Mesh: g.opts.Mesh, Name: p.Name},

@@ -56,9 +56,11 @@ tracing: {defaultBackend: zipkin, backends: [{name: zipkin, type: zipkin, sampli
 {type: VirtualOutbound, name: versions, selectors: [{match: {kuma.io/service: "*"}}], conf: {host: "{{.version}}.{{ .s }}.internal", port: "81", parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}}
 `
 
-// TestMigrateEverything migrates a mesh with every legacy kind: each line that changes has a reason, and what has no successor too.
+// TestMigrateEverything migrates a mesh with every legacy kind: each line that changes has a
+// reason, and what has no successor too.
 func TestMigrateEverything(t *testing.T) {
-	doc := strings.ReplaceAll(everyLegacyKind, "SOURCES", `sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}]`)
+	doc := strings.ReplaceAll(everyLegacyKind,
+		"SOURCES", `sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}]`)
 	o, faults := offline.Read([]offline.Text{{Name: "all", Data: []byte(doc)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -92,7 +94,9 @@ func TestMigrateEverything(t *testing.T) {
 			t.Errorf("%s: %s", policy, without[policy])
 		}
 	}
-	if !slices.ContainsFunc(m.Policies, func(p offline.MigratedPolicy) bool { return slices.Contains(p.From, "RateLimit/default/web") }) {
+	if !slices.ContainsFunc(m.Policies, func(p offline.MigratedPolicy) bool {
+		return slices.Contains(p.From, "RateLimit/default/web")
+	}) {
 		t.Errorf("the limit for one service has no successor: %s", without["RateLimit/default/web"])
 	}
 	changes, leaving := 0, 0
@@ -101,7 +105,8 @@ func TestMigrateEverything(t *testing.T) {
 			if changes++; len(c.Why) == 0 {
 				t.Errorf("%s: no reason for %+v", p.Name, c)
 			}
-			if slices.Contains(c.Why, "the limit of requests that leave the mesh ends: MeshRateLimit limits requests where they arrive") {
+			if slices.Contains(c.Why,
+				"the limit of requests that leave the mesh ends: MeshRateLimit limits requests where they arrive") {
 				leaving++
 			}
 		}

@@ -90,8 +90,9 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	return out, nil
 }
 
-// find follows the tokens of an operation in a resource. It returns the way in the form that changes are explained in
-// and in the form for people, and what is at its end before the operation, nil for nothing.
+// find follows the tokens of an operation in a resource. It returns the way in the form that
+// changes are explained in and in the form for people, and what is at its end before the operation,
+// nil for nothing.
 func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field string, before any, err error) {
 	var words strings.Builder
 	for i, t := range tokens {
@@ -124,7 +125,8 @@ func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field
 	return path, strings.TrimPrefix(words.String(), "."), at, nil
 }
 
-// itemName is what an item of a list goes by: its name where no other has it, else its index, shown.
+// itemName is what an item of a list goes by: its name where no other has it, else its index,
+// shown.
 func itemName(list []any, i, shown int) string {
 	name := func(v any) string {
 		o, _ := jsonpatch.Open(v).(map[string]any)
@@ -143,8 +145,9 @@ func itemName(list []any, i, shown int) string {
 	return own
 }
 
-// why returns the reasons for a change of a value, nil for none, to another one; and whether Envoy does the same. Where
-// no reason is about the value as a whole there must be one for each field in it.
+// why returns the reasons for a change of a value, nil for none, to another one; and whether Envoy
+// does the same. Where no reason is about the value as a whole there must be one for each field in
+// it.
 func (e *explainer) why(path []string, before, after any) (why []string, same bool) {
 	a, b := map[string]string{}, map[string]string{}
 	for _, s := range []struct {
@@ -181,7 +184,9 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 		if !fields[f] {
 			continue
 		}
-		c := e.reason(slices.Concat(path, strings.Split(f[1:], "\x00")), a[f], b[f], func(c *policy.Change) bool { return c.If == nil })
+		c := e.reason(slices.Concat(path, strings.Split(f[1:], "\x00")), a[f], b[f], func(c *policy.Change) bool {
+			return c.If == nil
+		})
 		if c == nil {
 			return []string{}, false
 		}
@@ -201,7 +206,8 @@ func (e *explainer) reason(path []string, before, after string, also func(*polic
 	return nil
 }
 
-// flatten writes the JSON of every field below a value under its way, in which parts stand behind NULs.
+// flatten writes the JSON of every field below a value under its way, in which parts stand behind
+// NULs.
 func flatten(v any, way string, into map[string]string) {
 	switch v := jsonpatch.Open(v).(type) {
 	case map[string]any:

@@ -11,8 +11,8 @@ import (
 // kindVirtualOutbound is a legacy kind that no policy replaces.
 const kindVirtualOutbound = "VirtualOutbound"
 
-// hosts says of each VirtualOutbound of the mesh what names services instead. All stay in force: no shadow policy can stand for
-// one, and deleting one is safe once nobody asks for its names.
+// hosts says of each VirtualOutbound of the mesh what names services instead. All stay in force: no
+// shadow policy can stand for one, and deleting one is safe once nobody asks for its names.
 func (g *migration) hosts(stored *resource.Set) {
 	if len(g.opts.Kinds) > 0 && !slices.Contains(g.opts.Kinds, kindVirtualOutbound) {
 		return
@@ -43,8 +43,10 @@ func insteadOfHosts(o *resource.VirtualOutbound) string {
 	}
 	const stays = "it stays in force, and no policy replaces it: "
 	if len(others) > 0 {
-		return fmt.Sprintf(stays+"its names hold the values of %s, which HostnameGenerators do not know; write a MeshService for each value, with "+
-			"spec.selector.dataplaneTags and the port %s, and name them by their labels", strings.Join(others, " and "), o.Conf.Port)
+		return fmt.Sprintf(stays+"its names hold the values of %s, which HostnameGenerators do not know; write a "+
+			"MeshService for each value, with spec.selector.dataplaneTags and the port %s, and name them by their labels",
+			strings.Join(others, " and "), o.Conf.Port)
 	}
-	return fmt.Sprintf(stays+"write MeshServices with the port %s, and a HostnameGenerator with the template %q", o.Conf.Port, template)
+	return fmt.Sprintf(stays+"write MeshServices with the port %s, and a HostnameGenerator with the template %q",
+		o.Conf.Port, template)
 }

@@ -37,13 +37,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// These tests migrate random legacy policies and compare what Envoy makes of the configs before, with the new policies
-// live, and with the legacy ones deleted.
+// These tests migrate random legacy policies and compare what Envoy makes of the configs before,
+// with the new policies live, and with the legacy ones deleted.
 
 // rounds is the number of random migrations of each kind.
 const rounds = 8
 
-// workloads is a mesh of five services: some dataplanes have tags, one has two inbounds, one is a gateway.
+// workloads is a mesh of five services: some dataplanes have tags, one has two inbounds, one is a
+// gateway.
 func workloads(r *rand.Rand, mtls bool) []string {
 	m := `{"type":"Mesh","name":"default"}`
 	if mtls {
@@ -66,8 +67,9 @@ func workloads(r *rand.Rand, mtls bool) []string {
 		return fmt.Sprintf(`{"port":%d,"tags":%s}`, port, b)
 	}
 	dataplane := func(i int, name, rest string) {
-		out = append(out, fmt.Sprintf(`{"type":"Dataplane","name":%q,"networking":{"address":"10.0.0.%d",%s,"outbound":[%s]}}`,
-			name, i+1, rest, strings.Join(outbounds, ",")))
+		out = append(out,
+			fmt.Sprintf(`{"type":"Dataplane","name":%q,"networking":{"address":"10.0.0.%d",%s,"outbound":[%s]}}`,
+				name, i+1, rest, strings.Join(outbounds, ",")))
 	}
 	for i, s := range slices.Sorted(maps.Keys(protocols)) {
 		dataplane(i, s, `"inbound":[`+inbound(8080, s)+`]`)
@@ -149,7 +151,8 @@ func migrated(t *testing.T, docs []string, kind string) (steps, *offline.Migrati
 	left := slices.DeleteFunc(slices.Clone(now), func(r *resource.Resource) bool { return r.Kind == kind })
 	var out steps
 	for i, set := range [][]*resource.Resource{now, slices.Concat(now, added), slices.Concat(left, added)} {
-		if out[i], err = generate.NewMesh(resource.NewSet(set), "default", mesh.Options{}, kinds.Plugins(), policy.Options{Shadow: i > 0}, nil); err != nil {
+		if out[i], err = generate.NewMesh(resource.NewSet(set), "default", mesh.Options{}, kinds.Plugins(),
+			policy.Options{Shadow: i > 0}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +160,8 @@ func migrated(t *testing.T, docs []string, kind string) (steps, *offline.Migrati
 }
 
 // property runs random migrations and compares what facts says of each proxy.
-func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []string, facts func(t *testing.T, p *generate.Proxy) map[string]string) {
+func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []string,
+	facts func(t *testing.T, p *generate.Proxy) map[string]string) {
 	for seed := range uint64(rounds) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		docs := append(workloads(r, mtls), make(r)...)
@@ -165,7 +169,8 @@ func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []st
 		for _, d := range s[0].View.Dataplanes() {
 			var got [3]map[string]string
 			for i := range s {
-				p, err := generate.Generate(generate.Input{Mesh: s[i], Name: d.Name, Flavor: node.FlavorEnvoy, Inline: true}, nil, nil)
+				p, err := generate.Generate(generate.Input{Mesh: s[i], Name: d.Name, Flavor: node.FlavorEnvoy, Inline: true}, nil,
+					nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -206,16 +211,18 @@ func TestMigratedTimeouts(t *testing.T) {
 			out = append(out, `{"type":"TrafficRoute","name":"all","sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[{"match":{"kuma.io/service":"*"}}],"conf":{"destination":{"kuma.io/service":"*"}}}`)
 		}
 		for i := range 1 + r.IntN(5) {
-			out = append(out, legacy(r, i, "Timeout", false, fields(r, span(r, "connectTimeout"), `"tcp":{`+span(r, "idleTimeout")+`}`,
-				`"http":`+fields(r, span(r, "requestTimeout"), span(r, "idleTimeout"), span(r, "streamIdleTimeout"), pick(r, span(r, "maxStreamDuration"), `"maxStreamDuration":"0s"`)),
-				`"grpc":`+fields(r, span(r, "streamIdleTimeout"), span(r, "maxStreamDuration")))))
+			out = append(out,
+				legacy(r, i, "Timeout", false, fields(r, span(r, "connectTimeout"), `"tcp":{`+span(r, "idleTimeout")+`}`,
+					`"http":`+fields(r, span(r, "requestTimeout"), span(r, "idleTimeout"), span(r, "streamIdleTimeout"),
+						pick(r, span(r, "maxStreamDuration"), `"maxStreamDuration":"0s"`)),
+					`"grpc":`+fields(r, span(r, "streamIdleTimeout"), span(r, "maxStreamDuration")))))
 		}
 		return out
 	}, timeoutFacts)
 }
 
-// timeoutFacts is the limits that are in force, wherever they stand: those for idle connections at the cluster, those
-// for idle streams at the route or else the listener.
+// timeoutFacts is the limits that are in force, wherever they stand: those for idle connections at
+// the cluster, those for idle streams at the route or else the listener.
 func timeoutFacts(t *testing.T, p *generate.Proxy) map[string]string {
 	out := map[string]string{}
 	say := func(key string, d *durationpb.Duration, otherwise time.Duration) {
@@ -260,14 +267,18 @@ func TestMigratedCircuitBreakers(t *testing.T) {
 	property(t, "CircuitBreaker", false, func(r *rand.Rand) []string {
 		var out []string
 		for i := range 1 + r.IntN(5) {
-			deviation := `"standardDeviation":` + fields(r, num(r, "requestVolume"), num(r, "minimumHosts"), `"factor":1.`+fmt.Sprint(r.IntN(9)))
-			detectors := fields(r, pick(r, `"totalErrors":{}`, `"totalErrors":{`+num(r, "consecutive")+`}`, `"totalErrors":{"consecutive":0}`),
+			deviation := `"standardDeviation":` +
+				fields(r, num(r, "requestVolume"), num(r, "minimumHosts"), `"factor":1.`+fmt.Sprint(r.IntN(9)))
+			detectors := fields(r,
+				pick(r, `"totalErrors":{}`, `"totalErrors":{`+num(r, "consecutive")+`}`, `"totalErrors":{"consecutive":0}`),
 				`"gatewayErrors":{`+num(r, "consecutive")+`}`, `"localErrors":{`+num(r, "consecutive")+`}`, deviation,
 				`"failure":`+fields(r, num(r, "requestVolume"), num(r, "minimumHosts"), num(r, "threshold")))
-			limits := fields(r, num(r, "maxConnections"), num(r, "maxPendingRequests"), num(r, "maxRequests"), num(r, "maxRetries"))
+			limits := fields(r, num(r, "maxConnections"), num(r, "maxPendingRequests"), num(r, "maxRequests"),
+				num(r, "maxRetries"))
 			parts := []string{span(r, "interval"), span(r, "baseEjectionTime"), num(r, "maxEjectionPercent")}
 			halves := []string{`"detectors":` + detectors, `"thresholds":` + limits}
-			// Without a detector of deviations errors that are split are Envoy's own affair, which no policy can say.
+			// Without a detector of deviations errors that are split are Envoy's own affair, which no policy
+			// can say.
 			if strings.Contains(detectors, "standardDeviation") {
 				parts = append(parts, `"splitExternalAndLocalErrors":true`)
 				halves = append(halves[:1], pick(r, halves[1:], nil)...)
@@ -320,8 +331,12 @@ func breakerFacts(t *testing.T, p *generate.Proxy) map[string]string {
 			detects = detects || active
 		}
 		detector("5xx", o.GetEnforcingConsecutive_5Xx(), true, func() { say("5xx n", o.Consecutive_5Xx, 5) })
-		detector("gateway", o.GetEnforcingConsecutiveGatewayFailure(), false, func() { say("gateway n", o.ConsecutiveGatewayFailure, 5) })
-		detector("local", o.GetEnforcingConsecutiveLocalOriginFailure(), true, func() { say("local n", o.ConsecutiveLocalOriginFailure, 5) })
+		detector("gateway", o.GetEnforcingConsecutiveGatewayFailure(), false, func() {
+			say("gateway n", o.ConsecutiveGatewayFailure, 5)
+		})
+		detector("local", o.GetEnforcingConsecutiveLocalOriginFailure(), true, func() {
+			say("local n", o.ConsecutiveLocalOriginFailure, 5)
+		})
 		detector("success", o.GetEnforcingSuccessRate(), true, func() {
 			say("success hosts", o.SuccessRateMinimumHosts, 5)
 			say("success volume", o.SuccessRateRequestVolume, 100)
@@ -376,7 +391,8 @@ func TestMigratedPermissions(t *testing.T) {
 	})
 }
 
-// admits reports whether the RBAC filters of a listener admit a client with a certificate for some names.
+// admits reports whether the RBAC filters of a listener admit a client with a certificate for some
+// names.
 func admits(t *testing.T, l *listenerv3.Listener, uris []string) bool {
 	t.Helper()
 	check := func(r *rbacv3.RBAC) bool {
@@ -461,7 +477,8 @@ func faults(t *testing.T, l *listenerv3.Listener, tags string) string {
 		}
 		for _, h := range m.HttpFilters {
 			fault, ok := anyOf(t, h.GetTypedConfig()).(*faultv3.HTTPFault)
-			if !ok || slices.ContainsFunc(fault.Headers, func(x *routev3.HeaderMatcher) bool { return !headerFits(t, x, tags) }) {
+			if !ok ||
+				slices.ContainsFunc(fault.Headers, func(x *routev3.HeaderMatcher) bool { return !headerFits(t, x, tags) }) {
 				continue
 			}
 			fault.Headers = nil
@@ -483,7 +500,8 @@ func TestMigratedRoutes(t *testing.T) {
 	property(t, "TrafficRoute", false, func(r *rand.Rand) []string {
 		var out []string
 		for i := range 1 + r.IntN(5) {
-			// Routes stay among services that speak HTTP, or among those that do not: else what is a request changes.
+			// Routes stay among services that speak HTTP, or among those that do not: else what is a request
+			// changes.
 			services := pick(r, []string{"web", "api"}, []string{"db", "queue"})
 			to := pick(r, services...)
 			conf := fmt.Sprintf(`{"destination":{"kuma.io/service":%q}}`, pick(r, "*", to, pick(r, services...)))
@@ -491,7 +509,8 @@ func TestMigratedRoutes(t *testing.T) {
 				conf = fmt.Sprintf(`{"split":[{"weight":%d,"destination":{"kuma.io/service":%q}},{"weight":%d,"destination":{"kuma.io/service":%q,"team":"a"}},{"weight":0,"destination":{"kuma.io/service":"rpc"}}]}`,
 					1+r.IntN(9), pick(r, services...), 1+r.IntN(9), pick(r, services...))
 			}
-			out = append(out, fmt.Sprintf(`{"type":"TrafficRoute","name":"%c%d","sources":%s,"destinations":[{"match":{"kuma.io/service":%q}}],"conf":%s}`,
+			out = append(out, fmt.Sprintf(
+				`{"type":"TrafficRoute","name":"%c%d","sources":%s,"destinations":[{"match":{"kuma.io/service":%q}}],"conf":%s}`,
 				'a'+rune(r.IntN(26)), i, selectors(r, true), to, conf))
 		}
 		return append(out, `{"type":"TrafficRoute","name":"all","sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[{"match":{"kuma.io/service":"*"}}],"conf":{"destination":{"kuma.io/service":"*"}}}`)

@@ -20,12 +20,15 @@ func TestMigratedRetries(t *testing.T) {
 		var out []string
 		pause := func() string { return fmt.Sprintf(`"backOff":{"baseInterval":"%dms"}`, 1+r.IntN(50)) }
 		for i := range 1 + r.IntN(5) {
-			http := fields(r, num(r, "numRetries"), span(r, "perTryTimeout"), pause(), `"retriableStatusCodes":[409,500]`, `"retriableMethods":["GET"]`,
+			http := fields(r, num(r, "numRetries"), span(r, "perTryTimeout"), pause(), `"retriableStatusCodes":[409,500]`,
+				`"retriableMethods":["GET"]`,
 				`"retryOn":[`+pick(r, `"all_5xx"`, `"reset","retriable_4xx"`, `"retriable_headers"`)+`]`)
-			// Calls always have conditions: the default ones cannot all be written over those of a weaker policy.
+			// Calls always have conditions: the default ones cannot all be written over those of a weaker
+			// policy.
 			grpc := fields(r, num(r, "numRetries"), span(r, "perTryTimeout"), pause())
 			grpc = grpc[:len(grpc)-1] + `,"retryOn":["` + pick(r, "cancelled", "internal") + `"]}`
-			out = append(out, legacy(r, i, "Retry", false, fields(r, `"http":`+http, `"grpc":`+grpc, `"tcp":{`+num(r, "maxConnectAttempts")+`}`)))
+			out = append(out, legacy(r, i, "Retry", false,
+				fields(r, `"http":`+http, `"grpc":`+grpc, `"tcp":{`+num(r, "maxConnectAttempts")+`}`)))
 		}
 		return out
 	}, retryFacts)
@@ -67,5 +70,6 @@ func retryFact(p *routev3.RetryPolicy) string {
 	}
 	words := strings.Split(p.RetryOn, ",")
 	slices.Sort(words)
-	return fmt.Sprint(words, n, p.PerTryTimeout.AsDuration(), base, longest, p.RetriableStatusCodes, p.RetriableRequestHeaders)
+	return fmt.Sprint(words, n, p.PerTryTimeout.AsDuration(), base, longest, p.RetriableStatusCodes,
+		p.RetriableRequestHeaders)
 }

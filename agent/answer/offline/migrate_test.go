@@ -49,7 +49,8 @@ func live(m *offline.Migration, dataplane string) []string {
 		}
 		for _, c := range p.Live {
 			typ := c.Type[strings.LastIndexByte(c.Type, '.')+1:]
-			out = append(out, fmt.Sprintf("%s %s %s %s %s", c.Op, typ, c.Name, c.Field[strings.LastIndexByte(c.Field, '.')+1:], c.Value))
+			out = append(out,
+				fmt.Sprintf("%s %s %s %s %s", c.Op, typ, c.Name, c.Field[strings.LastIndexByte(c.Field, '.')+1:], c.Value))
 		}
 	}
 	return out
@@ -73,8 +74,8 @@ func TestMigrateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMigrateTimeouts expects the changes that the specification lists, of which it counts the two fields of the
-// inbound cluster as one.
+// TestMigrateTimeouts expects the changes that the specification lists, of which it counts the two
+// fields of the inbound cluster as one.
 func TestMigrateTimeouts(t *testing.T) {
 	o := guide(t, "base/mesh.yaml", "base/dataplanes.yaml", "timeout.yaml", "route-all.yaml")
 	m := migrate(t, o, offline.MigrateOptions{Kinds: []string{"Timeout"}})
@@ -113,11 +114,13 @@ func TestMigratePermissions(t *testing.T) {
 	got := live(m, "redis")
 	if len(got) != 1 || !strings.HasPrefix(got[0], "replace Listener inbound:10.42.0.31:6379 policies") ||
 		!strings.Contains(got[0], `{"MeshTrafficPermission":`) ||
-		!strings.Contains(got[0], "spiffe://default/backend_kuma-demo_svc_3001") || !strings.Contains(got[0], "spiffe://default/frontend_kuma-demo_svc_8080") {
+		!strings.Contains(got[0], "spiffe://default/backend_kuma-demo_svc_3001") ||
+		!strings.Contains(got[0], "spiffe://default/frontend_kuma-demo_svc_8080") {
 		t.Errorf("redis: %q", got)
 	}
 	got = live(m, "frontend")
-	if len(got) != 2 || !strings.HasPrefix(got[0], "remove Listener inbound:10.42.0.29:8080") || !strings.Contains(got[1], `"envoy.filters.http.rbac"`) {
+	if len(got) != 2 || !strings.HasPrefix(got[0], "remove Listener inbound:10.42.0.29:8080") ||
+		!strings.Contains(got[1], `"envoy.filters.http.rbac"`) {
 		t.Errorf("frontend: %q", got)
 	}
 	if got := live(m, "backend"); len(got) > 0 {
@@ -137,8 +140,8 @@ func TestMigrateFaults(t *testing.T) {
 	}
 }
 
-// TestMigrateAgain finds the policies of an earlier run: stored as shadow policies they are made anew under the same
-// names, and live ones end the legacy policies.
+// TestMigrateAgain finds the policies of an earlier run: stored as shadow policies they are made
+// anew under the same names, and live ones end the legacy policies.
 func TestMigrateAgain(t *testing.T) {
 	files := []string{"base/mesh.yaml", "base/dataplanes.yaml", "timeout.yaml"}
 	first := migrate(t, guide(t, files...), offline.MigrateOptions{})
@@ -191,7 +194,8 @@ func TestMigrateAgain(t *testing.T) {
 	}
 }
 
-// TestMigrateBesideOthers shows a change that no kind has a reason for: a policy of the new kind acts already.
+// TestMigrateBesideOthers shows a change that no kind has a reason for: a policy of the new kind
+// acts already.
 func TestMigrateBesideOthers(t *testing.T) {
 	o, faults := offline.Read([]offline.Text{{Name: "x", Data: []byte(`
 {type: Mesh, name: default}
@@ -227,11 +231,13 @@ func TestMigrateWithoutLegacyPolicies(t *testing.T) {
 	if len(m.Policies)+len(m.Without)+len(m.Dataplanes) > 0 {
 		t.Errorf("%+v", m)
 	}
-	if _, err := guide(t, "base/mesh.yaml").Migrate(offline.MigrateOptions{Mesh: "other"}); err == nil || !strings.Contains(err.Error(), `mesh "other" does not exist`) {
+	if _, err := guide(t, "base/mesh.yaml").Migrate(offline.MigrateOptions{Mesh: "other"}); err == nil ||
+		!strings.Contains(err.Error(), `mesh "other" does not exist`) {
 		t.Errorf("a mesh that is not there: %v", err)
 	}
 	o := guide(t, "base/mesh.yaml", "base/dataplanes.yaml", "timeout.yaml")
-	if _, err := o.Migrate(offline.MigrateOptions{Mesh: "default", Dataplanes: []string{"gone"}}); err == nil || !strings.Contains(err.Error(), `no dataplane "gone"`) {
+	if _, err := o.Migrate(offline.MigrateOptions{Mesh: "default", Dataplanes: []string{"gone"}}); err == nil ||
+		!strings.Contains(err.Error(), `no dataplane "gone"`) {
 		t.Errorf("a dataplane that is not there: %v", err)
 	}
 }

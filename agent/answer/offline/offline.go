@@ -62,7 +62,8 @@ type Text struct {
 	Name string // for faults
 	Data []byte
 	Mode fs.FileMode // of the file; 0: it is none
-	// Shown is true for what an agent has shown, or is to get: [resource.Redacted] may stand there for secrets.
+	// Shown is true for what an agent has shown, or is to get: [resource.Redacted] may stand there for
+	// secrets.
 	Shown bool
 }
 
@@ -74,11 +75,14 @@ type Offline struct {
 
 	exposed map[string]string // files with secrets that others may read: what to do
 
-	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
+	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the
+	// agent does.
 	AutoReachable bool
-	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent does.
+	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent
+	// does.
 	FlatNetwork bool
-	// ReachableOnly hides names of services that a dataplane does not reach, as dns.reachableOnly of the agent does.
+	// ReachableOnly hides names of services that a dataplane does not reach, as dns.reachableOnly of
+	// the agent does.
 	ReachableOnly bool
 }
 
@@ -96,8 +100,8 @@ func (p place) in(file string) string {
 	return fmt.Sprintf("document %d of %s", p.document, p.file)
 }
 
-// Read decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
-// what is good. A resource that stands twice is a fault.
+// Read decodes texts in the order given. It returns every fault of every text; when there are any,
+// the set holds what is good. A resource that stands twice is a fault.
 func Read(texts []Text) (*Offline, Faults) {
 	o := &Offline{from: map[resource.Key]place{}, exposed: map[string]string{}}
 	var faults Faults
@@ -109,13 +113,15 @@ func Read(texts []Text) (*Offline, Faults) {
 		}
 		rs, faulty := decode(t.Name, t.Data)
 		faults = append(faults, faulty...)
-		if why := files.Exposed(t.Mode); why != "" && slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.HasSecrets }) {
+		if why := files.Exposed(t.Mode); why != "" &&
+			slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.HasSecrets }) {
 			o.exposed[t.Name] = why
 		}
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {
 				if at := (place{t.Name, i + 1}); first == at {
-					faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(), Reason: fmt.Sprintf("%s stands twice, because the file is given twice", r.Key)})
+					faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
+						Reason: fmt.Sprintf("%s stands twice, because the file is given twice", r.Key)})
 					continue
 				}
 				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
@@ -163,27 +169,32 @@ func (o *Offline) mesh(zone, name string) (*generate.Mesh, error) {
 // newMesh derives meshes as an agent in a zone does.
 func (o *Offline) newMesh(zone string) change.NewMesh {
 	return func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
-		return generate.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
+		return generate.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(),
+			policy.Options{AutoReachable: o.AutoReachable}, prev)
 	}
 }
 
-// Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
-func (o *Offline) Config(zone, meshName, dataplane string, include httpapi.ConfigOptions) (*httpapi.Config, []string, error) {
+// Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it
+// and why.
+func (o *Offline) Config(zone, meshName, dataplane string,
+	include httpapi.ConfigOptions) (*httpapi.Config, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*httpapi.Config, []mesh.Warning, error) {
 		c, warnings, err := httpapi.ProxyConfig(m, dataplane, nil, include)
 		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
 	})
 }
 
-// Rules computes what the policies say about a dataplane in a zone, and what is to be said beside the rules.
-func (o *Offline) Rules(zone, meshName, dataplane string, include explain.RulesOptions) (*explain.Rules, []string, error) {
+// Rules computes what the policies say about a dataplane in a zone, and what is to be said beside
+// the rules.
+func (o *Offline) Rules(zone, meshName, dataplane string,
+	include explain.RulesOptions) (*explain.Rules, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Rules, []mesh.Warning, error) {
 		return explain.ProxyRules(m, dataplane, include)
 	})
 }
 
-// Policies lists the policies that select a dataplane in a zone and says what it reaches, of services by the name backend
-// each, and what is to be said beside the list.
+// Policies lists the policies that select a dataplane in a zone and says what it reaches, of
+// services by the name backend each, and what is to be said beside the list.
 func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.Policies, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
 		return explain.ProxyPolicies(m, dataplane, backend)
@@ -200,7 +211,8 @@ func (o *Offline) Backends(zone, meshName, dataplane string) (*explain.Backends,
 }
 
 // view shows something of a mesh in a zone, with warnings as commands show them.
-func view[T any](o *Offline, zone, name string, show func(*generate.Mesh) (*T, []mesh.Warning, error)) (*T, []string, error) {
+func view[T any](o *Offline, zone, name string,
+	show func(*generate.Mesh) (*T, []mesh.Warning, error)) (*T, []string, error) {
 	m, err := o.mesh(zone, name)
 	if err != nil {
 		return nil, nil, err
@@ -256,7 +268,8 @@ func Kinds() []httpapi.Kind { return httpapi.ListKinds(kinds.Registry()) }
 // SchemaField is one field of a kind.
 type SchemaField = resource.SchemaField
 
-// Schema describes a kind as JSON Schema, and as a list of its fields. It is false for a kind that does not exist.
+// Schema describes a kind as JSON Schema, and as a list of its fields. It is false for a kind that
+// does not exist.
 func Schema(kind string) (map[string]any, []SchemaField, bool) {
 	d, ok := kinds.Registry().Lookup(kind)
 	if !ok {
@@ -279,7 +292,8 @@ func lines(warnings []mesh.Warning) []string {
 	return out
 }
 
-// Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of its Envoy.
+// Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of
+// its Envoy.
 func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
 	if len(o.list) != 1 {
 		return nil, fmt.Errorf("%d resources are given; give the Dataplane alone", len(o.list))

@@ -14,7 +14,9 @@ func manyDataplanes(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
-		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: dp-%05d\nnetworking:\n  address: 10.%d.%d.%d\n  inbound:\n  - port: 8080\n    tags:\n      kuma.io/service: svc-%d\n      kuma.io/protocol: http\n", i, i/62500, i/250%250, i%250+1, i/10)
+		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: dp-%05d\nnetworking:\n  address: 10.%d.%d.%d\n"+
+			"  inbound:\n  - port: 8080\n    tags:\n      kuma.io/service: svc-%d\n      kuma.io/protocol: http\n",
+			i, i/62500, i/250%250, i%250+1, i/10)
 	}
 	return b.String()
 }
@@ -24,7 +26,9 @@ func square(n int) string {
 	var b strings.Builder
 	b.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
-		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: svc-%05d\nnetworking:\n  address: 10.1.%d.%d\n  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n  inbound:\n  - port: 8080\n    tags:\n      kuma.io/service: svc-%d\n      kuma.io/protocol: http\n", i, i/250, i%250+1, i)
+		fmt.Fprintf(&b, "---\ntype: Dataplane\nmesh: default\nname: svc-%05d\nnetworking:\n  address: 10.1.%d.%d\n"+
+			"  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n  inbound:\n  - port: 8080\n"+
+			"    tags:\n      kuma.io/service: svc-%d\n      kuma.io/protocol: http\n", i, i/250, i%250+1, i)
 	}
 	return b.String()
 }

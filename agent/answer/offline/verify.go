@@ -39,11 +39,12 @@ type Verified struct {
 	Notes    []string  // what could not be checked, and why
 }
 
-// Verify makes the configs of all dataplanes of the set and checks them as an agent does before it sends them. It stops
-// when ctx ends, with its error.
+// Verify makes the configs of all dataplanes of the set and checks them as an agent does before it
+// sends them. It stops when ctx ends, with its error.
 func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
-	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne,
-		Each: workers.Each, Workers: workers.All(), MaxWarnings: maxWarnings}
+	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone),
+		Decode: kinds.Registry().DecodeOne,
+		Each:   workers.Each, Workers: workers.All(), MaxWarnings: maxWarnings}
 	if with.Envoy != nil {
 		q.Try = with.Envoy.Try
 	}
@@ -52,7 +53,8 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	for _, r := range o.set.Kind("Dataplane") {
 		if o.set.Get(resource.Key{Kind: "Mesh", Name: r.Mesh}) == nil && !missing[r.Mesh] {
 			missing[r.Mesh] = true
-			out.Notes = append(out.Notes, fmt.Sprintf("mesh %q is not among the resources, so none of its dataplanes was checked", r.Mesh))
+			out.Notes = append(out.Notes,
+				fmt.Sprintf("mesh %q is not among the resources, so none of its dataplanes was checked", r.Mesh))
 		}
 	}
 	found, err := change.Verify(ctx, q)
@@ -87,7 +89,8 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	}
 	for _, w := range found.Warnings {
 		at := o.from[w.Resource]
-		out.Warnings = append(out.Warnings, Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
+		out.Warnings = append(out.Warnings,
+			Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
 	}
 	for _, n := range found.Notes {
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
@@ -124,7 +127,8 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 		is := looker.Zone(in)
 		found.Proxies++
 		if is.Failed != nil {
-			found.Notes = append(found.Notes, change.Problem{Resource: r.Key.String(), Severity: change.SeverityWarning, Reason: "no config can be made: " + is.Failed.Error()})
+			found.Notes = append(found.Notes, change.Problem{Resource: r.Key.String(), Severity: change.SeverityWarning,
+				Reason: "no config can be made: " + is.Failed.Error()})
 		}
 		for _, w := range is.Warnings {
 			if !slices.Contains(found.Warnings, w) {

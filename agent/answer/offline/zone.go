@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was left out of it and why.
+// ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was
+// left out of it and why.
 func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*httpapi.Config, []string, error) {
 	r := o.set.Get(ref.Key())
 	if r == nil {

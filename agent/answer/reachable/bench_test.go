@@ -14,7 +14,8 @@ func BenchmarkLine(b *testing.B) {
 		b.Run(fmt.Sprint(n, " services"), func(b *testing.B) {
 			var more strings.Builder
 			for i := range n {
-				fmt.Fprintf(&more, "---\n{type: Dataplane, mesh: default, name: s%d-1, networking: {address: 10.0.%d.%d, inbound: [{port: 80, tags: {kuma.io/service: s%d, kuma.io/protocol: http}}]}}\n", i, i/250, i%250+1, i)
+				fmt.Fprintf(&more, "---\n{type: Dataplane, mesh: default, name: s%d-1, networking: {address: 10.0.%d.%d, "+
+					"inbound: [{port: 80, tags: {kuma.io/service: s%d, kuma.io/protocol: http}}]}}\n", i, i/250, i%250+1, i)
 			}
 			x := world{mode: "Everywhere", from: file, more: more.String()}.traffic(b, reachable.ReadOptions{})
 			logs, err := x.Readable()

@@ -18,8 +18,9 @@ type vote struct {
 	to       netip.AddrPort
 }
 
-// vote narrows the listeners whose words a line has by what else it says. Each value counts only where it fits one of them: what
-// a line says of the past may be no longer so, and the host is the client's word.
+// vote narrows the listeners whose words a line has by what else it says. Each value counts only
+// where it fits one of them: what a line says of the past may be no longer so, and the host is the
+// client's word.
 func (t *Traffic) vote(f *family, e logline.Entry) vote {
 	v := vote{name: strings.Join(e.Words, " ")}
 	for _, i := range e.Members {
@@ -137,15 +138,18 @@ func (t *Traffic) decide(votes []vote) verdict {
 	return verdict{fate: used, backends: backends}
 }
 
-// sameName reports whether services go by one name: a value of kuma.io/service and the MeshService that it is, or the ports of
-// one resource. A line that may be about any of them counts for all.
+// sameName reports whether services go by one name: a value of kuma.io/service and the MeshService
+// that it is, or the ports of one resource. A line that may be about any of them counts for all.
 func (t *Traffic) sameName(backends []int) bool {
-	return !slices.ContainsFunc(backends, func(i int) bool { return t.backends.Items[i].Name != t.backends.Items[backends[0]].Name })
+	return !slices.ContainsFunc(backends, func(i int) bool {
+		return t.backends.Items[i].Name != t.backends.Items[backends[0]].Name
+	})
 }
 
 // pastMesh looks whose address was dialled. A listener of its own has the address in it.
 func (t *Traffic) pastMesh(from []*outlet, to netip.AddrPort) verdict {
-	if !to.IsValid() && len(from) == 1 && from[0].address.IsValid() && !strings.HasPrefix(from[0].name, prefixPassthrough) {
+	if !to.IsValid() && len(from) == 1 && from[0].address.IsValid() &&
+		!strings.HasPrefix(from[0].name, prefixPassthrough) {
 		to = from[0].address
 	}
 	if list := t.lookup.virtual[to]; len(list) > 0 && t.sameName(list) {

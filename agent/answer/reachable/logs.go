@@ -25,14 +25,16 @@ const (
 )
 
 var operators = []string{
-	atTime: "START_TIME", atCluster: "UPSTREAM_CLUSTER", atRawCluster: "UPSTREAM_CLUSTER_RAW", atLocal: "DOWNSTREAM_LOCAL_ADDRESS",
-	atHost: "UPSTREAM_HOST", atRemote: "UPSTREAM_REMOTE_ADDRESS", atAuthority: "REQ(:AUTHORITY)",
+	atTime: "START_TIME", atCluster: "UPSTREAM_CLUSTER", atRawCluster: "UPSTREAM_CLUSTER_RAW",
+	atLocal: "DOWNSTREAM_LOCAL_ADDRESS",
+	atHost:  "UPSTREAM_HOST", atRemote: "UPSTREAM_REMOTE_ADDRESS", atAuthority: "REQ(:AUTHORITY)",
 }
 
 // Log is a file or FIFO that loggers of the proxy write to.
 type Log struct {
 	Path string // "" for loggers that write none
-	// Reason says why its lines cannot be read, "" where they can, and Hints what is not told by some of its formats.
+	// Reason says why its lines cannot be read, "" where they can, and Hints what is not told by some
+	// of its formats.
 	Reason string
 	Hints  []string
 
@@ -70,7 +72,8 @@ func NewTraffic(config Config, b *explain.Backends, o ReadOptions) (*Traffic, er
 	if err != nil {
 		return nil, err
 	}
-	t := &Traffic{backends: b, outlets: list, options: o, lookup: newLookup(b), hits: map[int]*Seen{}, direct: map[netip.AddrPort]*Seen{}, unknown: map[string]*Seen{}, verdicts: map[string]verdict{}}
+	t := &Traffic{backends: b, outlets: list, options: o, lookup: newLookup(b), hits: map[int]*Seen{},
+		direct: map[netip.AddrPort]*Seen{}, unknown: map[string]*Seen{}, verdicts: map[string]verdict{}}
 	type entry struct {
 		outlet *outlet
 		logger logline.Logger
@@ -102,7 +105,8 @@ func NewTraffic(config Config, b *explain.Backends, o ReadOptions) (*Traffic, er
 		}
 		for _, e := range entries {
 			if op := e.logger.Format.Forgeable(); op != "" && log.Reason == "" {
-				log.Reason = fmt.Sprintf("a text format of it has %s, with which clients can forge its lines; give a JSON format, or remove it", op)
+				log.Reason = fmt.Sprintf("a text format of it has %s, with which clients can forge its lines; "+
+					"give a JSON format, or remove it", op)
 			}
 		}
 		if log.Reason != "" {
@@ -173,7 +177,8 @@ func (f *family) tell(log *Log) {
 	case why != nil:
 		log.hint(why.Error())
 	default:
-		log.hint("a format does not say where traffic went; add %KUMA_DESTINATION_SERVICE%, %UPSTREAM_CLUSTER% or %UPSTREAM_HOST%")
+		log.hint("a format does not say where traffic went; add %KUMA_DESTINATION_SERVICE%, " +
+			"%UPSTREAM_CLUSTER% or %UPSTREAM_HOST%")
 	}
 }
 

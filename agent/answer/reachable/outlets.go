@@ -121,12 +121,14 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 		if err := json.Unmarshal(listeners[name], &doc); err != nil {
 			return nil, fmt.Errorf("listener %s: %w", name, err)
 		}
-		o := &outlet{name: name, way: past, clusters: map[string]bool{}, hosts: map[netip.AddrPort]bool{}, names: map[string]bool{}}
+		o := &outlet{name: name, way: past, clusters: map[string]bool{}, hosts: map[netip.AddrPort]bool{},
+			names: map[string]bool{}}
 		o.address, _ = head.Address.addrPort()
 		switch {
 		case strings.HasPrefix(name, prefixInbound):
 			o.way = inbound
-		case strings.HasPrefix(name, prefixOutbound) && !strings.HasPrefix(name, prefixPassthrough) && len(byAddress[o.address]) > 0:
+		case strings.HasPrefix(name, prefixOutbound) && !strings.HasPrefix(name, prefixPassthrough) &&
+			len(byAddress[o.address]) > 0:
 			o.way, o.backends = toService, byAddress[o.address]
 		}
 		led := map[string]bool{}
@@ -158,7 +160,8 @@ func outlets(config Config, b *explain.Backends) ([]*outlet, error) {
 	return out, nil
 }
 
-// leads collects the names of clusters in a part of a config, and hands on those of route configurations.
+// leads collects the names of clusters in a part of a config, and hands on those of route
+// configurations.
 func leads(v any, into map[string]bool, routes func(string)) {
 	switch v := v.(type) {
 	case []any:

@@ -34,8 +34,8 @@ const (
 type Proposal struct {
 	Mesh      string `json:"mesh"`
 	Dataplane string `json:"dataplane"`
-	// ReachableServices is proposed for networking.transparentProxying.reachableServices, and ReachableBackends for
-	// reachableBackends.refs; null where that field is not to be there.
+	// ReachableServices is proposed for networking.transparentProxying.reachableServices, and
+	// ReachableBackends for reachableBackends.refs; null where that field is not to be there.
 	ReachableServices []string                       `json:"reachableServices"`
 	ReachableBackends []resource.ReachableBackendRef `json:"reachableBackends"`
 	// Fragment is that as YAML with comments; "" where there is nothing to propose.
@@ -98,7 +98,8 @@ func (p *Proposal) Unlisted() bool {
 // Propose says what the Dataplane is to list.
 func (t *Traffic) Propose(o Options) (*Proposal, error) {
 	b := t.backends
-	p := &Proposal{Mesh: b.Mesh, Dataplane: b.Name, Backends: []Evidence{}, Direct: []Direct{}, Unknown: []Unknown{}, Lines: t.Lines, Notes: []string{}}
+	p := &Proposal{Mesh: b.Mesh, Dataplane: b.Name, Backends: []Evidence{}, Direct: []Direct{}, Unknown: []Unknown{},
+		Lines: t.Lines, Notes: []string{}}
 	logged := map[int]coverage{}
 	for _, x := range t.outlets {
 		for _, i := range x.backends {
@@ -158,7 +159,8 @@ func (t *Traffic) Propose(o Options) (*Proposal, error) {
 		p.Backends = append(p.Backends, *evidence[i])
 	}
 	slices.SortStableFunc(p.Backends, func(a, b Evidence) int {
-		return cmp.Or(cmp.Compare(toInt(b.Proposed), toInt(a.Proposed)), cmp.Compare(b.Lines, a.Lines), compareDestinations(a.Destination, b.Destination))
+		return cmp.Or(cmp.Compare(toInt(b.Proposed), toInt(a.Proposed)), cmp.Compare(b.Lines, a.Lines),
+			compareDestinations(a.Destination, b.Destination))
 	})
 	for _, a := range slices.SortedFunc(maps.Keys(t.direct), netip.AddrPort.Compare) {
 		d := Direct{Address: a, Lines: t.direct[a].Lines, Times: t.direct[a].times(), Backends: []explain.Destination{}}
@@ -173,7 +175,8 @@ func (t *Traffic) Propose(o Options) (*Proposal, error) {
 	return p, p.write(b, items, evidence)
 }
 
-// excluded reports whether the mode of the mesh leaves a service out, whatever is listed: a value of kuma.io/service is then none.
+// excluded reports whether the mode of the mesh leaves a service out, whatever is listed: a value
+// of kuma.io/service is then none.
 func excluded(x *explain.CallableBackend) bool {
 	return x.Kind == mesh.KindTag && x.Cause == mesh.CauseMode
 }
@@ -189,11 +192,12 @@ func compareDestinations(a, b explain.Destination) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 }
 
-// keepServices keeps the values of kuma.io/service that are listed today where none else is proposed: a list of them cannot be
-// empty, and without one all would be reachable.
+// keepServices keeps the values of kuma.io/service that are listed today where none else is
+// proposed: a list of them cannot be empty, and without one all would be reachable.
 func (t *Traffic) keepServices(p *Proposal, items []int, evidence map[int]*Evidence) {
 	tag := func(i int) bool { return t.backends.Items[i].Kind == mesh.KindTag }
-	if !t.backends.ListsServices || slices.ContainsFunc(items, func(i int) bool { return tag(i) && evidence[i].Proposed }) {
+	if !t.backends.ListsServices ||
+		slices.ContainsFunc(items, func(i int) bool { return tag(i) && evidence[i].Proposed }) {
 		return
 	}
 	kept := false
@@ -203,7 +207,8 @@ func (t *Traffic) keepServices(p *Proposal, items []int, evidence map[int]*Evide
 		}
 	}
 	if kept {
-		p.note("no value of kuma.io/service was used; those of reachableServices are kept, since an empty list of them means all")
+		p.note("no value of kuma.io/service was used; those of reachableServices are kept, " +
+			"since an empty list of them means all")
 	}
 }
 
@@ -238,6 +243,7 @@ func (p *Proposal) lists(b *explain.Backends, items []int, evidence map[int]*Evi
 		return
 	}
 	if tags && len(p.ReachableServices) == 0 {
-		p.note("no value of kuma.io/service was used; without reachableServices all of them stay reachable, since an empty list of them means all")
+		p.note("no value of kuma.io/service was used; without reachableServices all of them stay reachable, " +
+			"since an empty list of them means all")
 	}
 }

@@ -136,32 +136,49 @@ func http(second int, destination, host string) string {
 }
 
 func tcp(second int, destination, host string) string {
-	return fmt.Sprintf(`[2026-11-23T10:00:%02d.000Z] - default 192.0.2.1(web)->%s(%s) took 5ms, sent 1 bytes, received: 1 bytes`, second, host, destination)
+	return fmt.Sprintf(
+		`[2026-11-23T10:00:%02d.000Z] - default 192.0.2.1(web)->%s(%s) took 5ms, sent 1 bytes, received: 1 bytes`,
+		second, host, destination)
 }
 
-// TestFormats: the service is told by whatever the format says of it, and where it does not, the line is left out.
+// TestFormats: the service is told by whatever the format says of it, and where it does not, the
+// line is left out.
 func TestFormats(t *testing.T) {
-	const json = "{type: File, file: {path: /tmp/a.log, format: {type: Json, json: [{key: to, value: '%KUMA_DESTINATION_SERVICE%'}, {key: at, value: '%START_TIME%'}, {key: agent, value: '%REQ(USER-AGENT)%'}]}}}"
+	const json = "{type: File, file: {path: /tmp/a.log, format: {type: Json, json: [{key: to, value: " +
+		"'%KUMA_DESTINATION_SERVICE%'}, {key: at, value: '%START_TIME%'}, {key: agent, value: '%REQ(USER-AGENT)%'}]}}}"
 	for _, c := range []struct {
 		name  string
 		w     world
 		lines []string
 		want  string
 	}{
-		{"default for requests", world{}, []string{http(1, "backend", "192.0.2.2:80"), http(2, "backend", "-")}, "MeshService/backend:80 used 2; |"},
+		{"default for requests", world{}, []string{http(1, "backend", "192.0.2.2:80"), http(2, "backend", "-")},
+			"MeshService/backend:80 used 2; |"},
 		{"default for connections", world{}, []string{tcp(1, "db", "192.0.2.3:5432")}, "MeshService/db:5432 used 1; |"},
-		{"a service with ports of one format", world{}, []string{http(1, "orders.shop", "-")}, "MeshService/orders.shop:80 used 1; MeshService/orders.shop:81 used 1; |"},
-		{"a name with two meanings", world{mode: "Everywhere"}, []string{tcp(1, "db", "192.0.2.3:5432")}, "db used 1; MeshService/db:5432 used 1; |"},
+		{"a service with ports of one format", world{}, []string{http(1, "orders.shop", "-")},
+			"MeshService/orders.shop:80 used 1; MeshService/orders.shop:81 used 1; |"},
+		{"a name with two meanings", world{mode: "Everywhere"}, []string{tcp(1, "db", "192.0.2.3:5432")},
+			"db used 1; MeshService/db:5432 used 1; |"},
 		{"tags alone", world{mode: "Disabled"}, []string{tcp(1, "db", "192.0.2.3:5432")}, "db used 1; |"},
-		{"JSON", world{to: json}, []string{`{"agent":"\",\"to\":\"db","at":"2026-11-23T10:00:00Z","to":"backend"}`, `{"at":null,"to":"db"}`, `{"to":"backend","more":1}`, `{"to":"back`},
+		{"JSON", world{to: json}, []string{`{"agent":"\",\"to\":\"db","at":"2026-11-23T10:00:00Z","to":"backend"}`,
+			`{"at":null,"to":"db"}`, `{"to":"backend","more":1}`, `{"to":"back`},
 			"MeshService/backend:80 used 1; MeshService/db:5432 used 1; |"},
 		{"JSON, also of what arrives", world{to: json, from: json}, []string{`{"to":"web"}`}, "|"},
-		{"by cluster", world{to: plain("%UPSTREAM_CLUSTER% %REQ(USER-AGENT)% x")}, []string{"default_orders_shop_default_msvc_81 db x", "outbound_passthrough_ipv4 db x"}, "MeshService/orders.shop:81 used 1; |"},
-		{"by the address that was dialled", world{to: plain("%DOWNSTREAM_LOCAL_ADDRESS%")}, []string{"VIP-DB", "192.0.2.3:5432", "203.0.113.1:80"}, "MeshService/db:5432 used 1; |; 192.0.2.3:5432 [MeshService/db:5432] 1"},
-		{"by instance", world{to: plain("to %UPSTREAM_HOST%")}, []string{"to 192.0.2.3:5432", "to 192.0.2.4:80", "to -"}, "MeshService/db:5432 used 1; |"}, // 192.0.2.4:80 is of two services
-		{"by host", world{mode: "Disabled", to: plain("%REQ(:AUTHORITY)%")}, []string{"backend.mesh", "Backend.mesh:80", "x.mesh", "cart.mesh:81"}, "backend used 2; |"},
-		{"by nothing", world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%") + ", " + file}, []string{"a backend b", http(1, "db", "-")}, "|"},
-		{"own words, own order", world{to: plain("%KUMA_DESTINATION_SERVICE%|%KUMA_SOURCE_SERVICE%|%START_TIME%|%REQ(PATH)%")}, []string{"db|web|2026-11-23T10:00:00Z|/|web|", "backend|web|-|", "db|cart|-|/", "gone|web|-|/"},
+		{"by cluster", world{to: plain("%UPSTREAM_CLUSTER% %REQ(USER-AGENT)% x")},
+			[]string{"default_orders_shop_default_msvc_81 db x", "outbound_passthrough_ipv4 db x"},
+			"MeshService/orders.shop:81 used 1; |"},
+		{"by the address that was dialled", world{to: plain("%DOWNSTREAM_LOCAL_ADDRESS%")}, []string{"VIP-DB",
+			"192.0.2.3:5432", "203.0.113.1:80"}, "MeshService/db:5432 used 1; |; 192.0.2.3:5432 [MeshService/db:5432] 1"},
+		// 192.0.2.4:80 is of two services
+		{"by instance", world{to: plain("to %UPSTREAM_HOST%")}, []string{"to 192.0.2.3:5432", "to 192.0.2.4:80", "to -"},
+			"MeshService/db:5432 used 1; |"},
+		{"by host", world{mode: "Disabled", to: plain("%REQ(:AUTHORITY)%")},
+			[]string{"backend.mesh", "Backend.mesh:80", "x.mesh", "cart.mesh:81"}, "backend used 2; |"},
+		{"by nothing", world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%") + ", " + file},
+			[]string{"a backend b", http(1, "db", "-")}, "|"},
+		{"own words, own order",
+			world{to: plain("%KUMA_DESTINATION_SERVICE%|%KUMA_SOURCE_SERVICE%|%START_TIME%|%REQ(PATH)%")},
+			[]string{"db|web|2026-11-23T10:00:00Z|/|web|", "backend|web|-|", "db|cart|-|/", "gone|web|-|/"},
 			`MeshService/backend:80 used 1; MeshService/db:5432 used 1; |; unknown "gone" 1`},
 	} {
 		for i, l := range c.lines {
@@ -181,7 +198,8 @@ func vip(t testing.TB, w world, name string) string {
 	if w.mode == "" {
 		w.mode = "Exclusive"
 	}
-	off, _ := offline.Read([]offline.Text{{Name: "r.yaml", Data: []byte(fmt.Sprintf(resources, w.mode, w.mesh, w.lists, file, "") + w.more)}})
+	off, _ := offline.Read([]offline.Text{{Name: "r.yaml",
+		Data: []byte(fmt.Sprintf(resources, w.mode, w.mesh, w.lists, file, "") + w.more)}})
 	b, err := off.Backends("", "default", "web")
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +213,8 @@ func vip(t testing.TB, w world, name string) string {
 	return ""
 }
 
-// TestHostileLines: what clients write becomes no service, no entry and no YAML, and takes no more memory than is allowed.
+// TestHostileLines: what clients write becomes no service, no entry and no YAML, and takes no more
+// memory than is allowed.
 func TestHostileLines(t *testing.T) {
 	const evil = `db", "192.0.2.1" "-"`
 	with := func(agent string) string {
@@ -205,23 +224,31 @@ func TestHostileLines(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"an agent that ends a line":    {[]string{with(`x" "-" "7d1e" "a" "web" "db" "192.0.2.1" "192.0.2.3:5432`)}, "MeshService/backend:80 used 1; |"},
-		"a path with another entry":    {[]string{strings.Replace(http(1, "backend", "-"), "GET /", "GET "+evil, 1)}, "MeshService/backend:80 used 1; |"},
-		"what follows an entry":        {[]string{http(1, "backend", "-") + ` "web" "x"`}, "|"},
-		"YAML as a name":               {[]string{http(1, "db\n- {kind: x}", "-"), http(1, "x: [y", "-"), http(1, "{{x}}", "-")}, "|"},
-		"a name of no service":         {[]string{http(1, "--", "-"), http(1, "no.such-service:80", "-")}, `|; unknown "--" 1; unknown "no.such-service:80" 1`},
-		"another proxy":                {[]string{strings.Replace(http(1, "backend", "-"), `"web"`, `"other"`, 1)}, "|"},
-		"another mesh":                 {[]string{strings.Replace(http(1, "backend", "-"), "default", "other", 1)}, "|"},
-		"what arrives":                 {[]string{strings.Replace(http(1, "web", "127.0.0.1:8080"), `"a.example" "web"`, `"a.example" "unknown"`, 1)}, "|"},
-		"what arrives says it is ours": {[]string{strings.Replace(strings.Replace(http(1, "web", "127.0.0.1:8080"), "curl", `x" "web" "backend" "192.0.2.1`, 1), `"a.example" "web"`, `"a.example" "unknown"`, 1)}, "|"},
-		"control characters":           {[]string{http(1, "back\x1b[2Jend", "-"), "\x00", ""}, "|"},
+		"an agent that ends a line": {[]string{with(`x" "-" "7d1e" "a" "web" "db" "192.0.2.1" "192.0.2.3:5432`)},
+			"MeshService/backend:80 used 1; |"},
+		"a path with another entry": {[]string{strings.Replace(http(1, "backend", "-"), "GET /", "GET "+evil, 1)},
+			"MeshService/backend:80 used 1; |"},
+		"what follows an entry": {[]string{http(1, "backend", "-") + ` "web" "x"`}, "|"},
+		"YAML as a name": {[]string{http(1, "db\n- {kind: x}", "-"), http(1, "x: [y", "-"), http(1, "{{x}}", "-")},
+			"|"},
+		"a name of no service": {[]string{http(1, "--", "-"), http(1, "no.such-service:80", "-")},
+			`|; unknown "--" 1; unknown "no.such-service:80" 1`},
+		"another proxy": {[]string{strings.Replace(http(1, "backend", "-"), `"web"`, `"other"`, 1)}, "|"},
+		"another mesh":  {[]string{strings.Replace(http(1, "backend", "-"), "default", "other", 1)}, "|"},
+		"what arrives": {
+			[]string{strings.Replace(http(1, "web", "127.0.0.1:8080"), `"a.example" "web"`, `"a.example" "unknown"`, 1)}, "|",
+		},
+		"what arrives says it is ours": {[]string{strings.Replace(strings.Replace(http(1, "web", "127.0.0.1:8080"),
+			"curl", `x" "web" "backend" "192.0.2.1`, 1), `"a.example" "web"`, `"a.example" "unknown"`, 1)}, "|"},
+		"control characters": {[]string{http(1, "back\x1b[2Jend", "-"), "\x00", ""}, "|"},
 	} {
 		p := world{from: file}.proposal(t, reachable.Options{}, c.lines...)
 		if got := strings.TrimSuffix(summary(p), "; "); got != c.want {
 			t.Errorf("%s: %s\nwant %s", name, got, c.want)
 		}
 		n := p.Lines
-		if sum := n.Used + n.Outside + n.Inbound + n.Old + n.Foreign + n.Ambiguous + n.Unknown + n.More + n.NoTime + n.Long; sum != n.Read {
+		if sum := n.Used + n.Outside + n.Inbound + n.Old + n.Foreign + n.Ambiguous + n.Unknown + n.More + n.NoTime +
+			n.Long; sum != n.Read {
 			t.Errorf("%s: %d lines, %d are counted: %+v", name, n.Read, sum, n)
 		}
 	}
@@ -232,7 +259,8 @@ func TestHostileLines(t *testing.T) {
 	}
 	many = append(many, strings.Repeat("x", 10<<20), http(2, "backend", "-"))
 	p := world{}.proposal(t, reachable.Options{}, many...)
-	if len(p.Unknown) != 100 || p.Lines.More != 900 || p.Lines.Long != 1 || p.Lines.Used != 1 || p.Lines.Outside != 1000 || p.Lines.Read != len(many) {
+	if len(p.Unknown) != 100 || p.Lines.More != 900 || p.Lines.Long != 1 || p.Lines.Used != 1 || p.Lines.Outside != 1000 ||
+		p.Lines.Read != len(many) {
 		t.Errorf("%d unknown, %+v", len(p.Unknown), p.Lines)
 	}
 	if strings.Contains(p.Fragment, "service-") {
@@ -240,14 +268,18 @@ func TestHostileLines(t *testing.T) {
 	}
 }
 
-// TestForgeableFormats: a log into which clients can write lines is not read, though other formats in it are good.
+// TestForgeableFormats: a log into which clients can write lines is not read, though other formats
+// in it are good.
 func TestForgeableFormats(t *testing.T) {
-	x := world{to: plain("%KUMA_DESTINATION_SERVICE%"), from: plain("%QUERY_PARAM(a)%")}.traffic(t, reachable.ReadOptions{})
-	if _, err := x.Readable(); err == nil || !strings.Contains(err.Error(), "/tmp/a.log: a text format of it has %QUERY_PARAM(a)%") {
+	x := world{to: plain("%KUMA_DESTINATION_SERVICE%"), from: plain("%QUERY_PARAM(a)%")}.traffic(t,
+		reachable.ReadOptions{})
+	if _, err := x.Readable(); err == nil ||
+		!strings.Contains(err.Error(), "/tmp/a.log: a text format of it has %QUERY_PARAM(a)%") {
 		t.Error(err)
 	}
 	x = world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%")}.traffic(t, reachable.ReadOptions{})
-	if len(x.Logs) != 1 || len(x.Logs[0].Hints) != 1 || !strings.Contains(x.Logs[0].Hints[0], "the value of %REQ(A)% before it may hold the text that follows it") {
+	if len(x.Logs) != 1 || len(x.Logs[0].Hints) != 1 ||
+		!strings.Contains(x.Logs[0].Hints[0], "the value of %REQ(A)% before it may hold the text that follows it") {
 		t.Errorf("%+v", x.Logs)
 	}
 	x = world{to: plain("%START_TIME%")}.traffic(t, reachable.ReadOptions{})
@@ -260,11 +292,14 @@ func TestForgeableFormats(t *testing.T) {
 	}
 }
 
-// TestLegacyLogs: the lines that a collector keeps of a TrafficLog do not begin with its address, as those in the FIFO do.
+// TestLegacyLogs: the lines that a collector keeps of a TrafficLog do not begin with its address,
+// as those in the FIFO do.
 func TestLegacyLogs(t *testing.T) {
-	docs := fmt.Sprintf(resources, "Disabled", "logging: {defaultBackend: c, backends: [{name: c, type: tcp, format: '%KUMA_SOURCE_SERVICE%>%KUMA_DESTINATION_SERVICE%', conf: {address: 'one:1'}}]}", "", file, "")
+	docs := fmt.Sprintf(resources, "Disabled", "logging: {defaultBackend: c, backends: [{name: c, type: tcp, "+
+		"format: '%KUMA_SOURCE_SERVICE%>%KUMA_DESTINATION_SERVICE%', conf: {address: 'one:1'}}]}", "", file, "")
 	docs, _, _ = strings.Cut(docs, "---\ntype: MeshAccessLog")
-	x := trafficOf(t, docs+"---\n{type: TrafficLog, mesh: default, name: t, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}]}\n", reachable.ReadOptions{})
+	x := trafficOf(t, docs+"---\n{type: TrafficLog, mesh: default, name: t, sources: [{match: {kuma.io/service: '*'}}], "+
+		"destinations: [{match: {kuma.io/service: '*'}}]}\n", reachable.ReadOptions{})
 	logs, err := x.Readable()
 	if err != nil {
 		t.Fatal(err)
@@ -276,21 +311,25 @@ func TestLegacyLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := summary(p); got != "db used 1; |" || p.Lines.Foreign != 1 || p.Lines.Outside != 1 || !strings.HasSuffix(logs[0].Path, ".fifo") {
+	if got := summary(p); got != "db used 1; |" || p.Lines.Foreign != 1 || p.Lines.Outside != 1 ||
+		!strings.HasSuffix(logs[0].Path, ".fifo") {
 		t.Errorf("%s, %+v", got, p.Lines)
 	}
 }
 
 const (
 	mtls  = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
-	allow = "---\n{type: MeshTrafficPermission, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, name: %s}, from: [{targetRef: {kind: Mesh}, default: {action: %s}}]}}\n"
+	allow = "---\n{type: MeshTrafficPermission, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, " +
+		"name: %s}, from: [{targetRef: {kind: Mesh}, default: {action: %s}}]}}\n"
 )
 
 // TestLists: what is listed today, what permissions say, and what no log tells of.
 func TestLists(t *testing.T) {
 	permissions := fmt.Sprintf(allow, "a", "backend", "Allow") + fmt.Sprintf(allow, "b", "cart", "Allow")
-	some := ", reachableBackends: {refs: [{kind: MeshService, name: backend}, {kind: MeshService, name: orders, namespace: shop, port: 80}]}"
-	part := "---\n{type: MeshAccessLog, mesh: default, name: quiet, spec: {to: [{targetRef: {kind: MeshService, name: db}, default: {backends: []}}]}}\n"
+	some := ", reachableBackends: {refs: [{kind: MeshService, name: backend}, {kind: MeshService, name: orders, " +
+		"namespace: shop, port: 80}]}"
+	part := "---\n{type: MeshAccessLog, mesh: default, name: quiet, spec: {to: [{targetRef: {kind: MeshService, " +
+		"name: db}, default: {backends: []}}]}}\n"
 	for _, c := range []struct {
 		name  string
 		w     world
@@ -298,25 +337,43 @@ func TestLists(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		{"denied", world{mesh: mtls, more: permissions}, reachable.Options{}, []string{http(1, "backend", "-"), tcp(1, "db", "-")},
-			"MeshService/backend:80 used 1; |; MeshService/db:5432 not permitted 1; MeshService/cart:80 never used 0; MeshService/orders.shop:80 never used 0; MeshService/orders.shop:81 never used 0"},
-		{"permitted", world{mesh: mtls, more: permissions}, reachable.Options{Permitted: true}, []string{http(1, "backend", "-")},
-			"MeshService/backend:80 used 1; MeshService/cart:80 permitted 0; MeshService/orders.shop:80 permitted 0; MeshService/orders.shop:81 permitted 0; |"},
-		{"unused", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-")}, "MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0"},
-		{"keep", world{lists: some}, reachable.Options{Keep: true}, []string{http(1, "backend", "-")}, "MeshService/backend:80 used 1; MeshService/orders.shop:80 listed 0; |"},
-		{"keep, without lines", world{lists: some}, reachable.Options{Keep: true}, nil, "MeshService/backend:80 listed 0; MeshService/orders.shop:80 listed 0; |"},
-		{"unlisted", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-"), tcp(1, "external", "VIP-DB"), tcp(2, "external", "VIP-DB"), tcp(3, "external", "192.0.2.3:5432"), tcp(3, "external", "198.51.100.1:80")},
-			"MeshService/db:5432 used 2 unlisted; MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0; 192.0.2.3:5432 [MeshService/db:5432] 1"},
-		{"unlisted and denied", world{mesh: mtls, more: permissions, lists: some}, reachable.Options{}, []string{tcp(1, "external", "VIP-DB")},
-			"|; MeshService/db:5432 not permitted 1; MeshService/backend:80 not used 0; MeshService/cart:80 never used 0; MeshService/orders.shop:80 not used 0; MeshService/orders.shop:81 never used 0"},
-		{"not logged", world{more: part}, reachable.Options{}, []string{http(1, "backend", "-")}, "MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
-		{"a filter", world{more: strings.Replace(part, "{backends: []}", "{backends: ["+file+"], filtering: {duration: {op: ge, value: 250ms}}}", 1)}, reachable.Options{}, []string{http(1, "backend", "-")},
+		{"denied", world{mesh: mtls, more: permissions}, reachable.Options{}, []string{http(1, "backend", "-"),
+			tcp(1, "db", "-")}, "MeshService/backend:80 used 1; |; MeshService/db:5432 not permitted 1; MeshService/cart:80 " +
+			"never used 0; MeshService/orders.shop:80 never used 0; MeshService/orders.shop:81 never used 0"},
+		{"permitted", world{mesh: mtls, more: permissions}, reachable.Options{Permitted: true},
+			[]string{http(1, "backend", "-")}, "MeshService/backend:80 used 1; MeshService/cart:80 permitted 0; " +
+				"MeshService/orders.shop:80 permitted 0; MeshService/orders.shop:81 permitted 0; |"},
+		{"unused", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-")},
+			"MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0"},
+		{"keep", world{lists: some}, reachable.Options{Keep: true}, []string{http(1, "backend", "-")},
+			"MeshService/backend:80 used 1; MeshService/orders.shop:80 listed 0; |"},
+		{"keep, without lines", world{lists: some}, reachable.Options{Keep: true}, nil,
+			"MeshService/backend:80 listed 0; MeshService/orders.shop:80 listed 0; |"},
+		{"unlisted", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-"), tcp(1, "external", "VIP-DB"),
+			tcp(2, "external", "VIP-DB"), tcp(3, "external", "192.0.2.3:5432"), tcp(3, "external", "198.51.100.1:80")},
+			"MeshService/db:5432 used 2 unlisted; MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0; " +
+				"192.0.2.3:5432 [MeshService/db:5432] 1"},
+		{"unlisted and denied", world{mesh: mtls, more: permissions, lists: some}, reachable.Options{},
+			[]string{tcp(1, "external", "VIP-DB")},
+			"|; MeshService/db:5432 not permitted 1; MeshService/backend:80 not used 0; MeshService/cart:80 never used 0; " +
+				"MeshService/orders.shop:80 not used 0; MeshService/orders.shop:81 never used 0"},
+		{"not logged", world{more: part}, reachable.Options{}, []string{http(1, "backend", "-")},
 			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
-		{"from before it was unlisted", world{lists: some}, reachable.Options{}, []string{tcp(1, "db", "192.0.2.3:5432"), tcp(1, "orders.shop", "-")},
-			"MeshService/db:5432 used 1 unlisted; MeshService/orders.shop:80 used 1; MeshService/orders.shop:81 used 1 unlisted; |; MeshService/backend:80 not used 0"},
-		{"cluster from before", world{lists: some, to: plain("%UPSTREAM_CLUSTER%")}, reachable.Options{}, []string{"default_db___msvc_5432", "default_backend___msvc_80", "gone"}, "MeshService/backend:80 used 1; MeshService/db:5432 used 1 unlisted; |; MeshService/orders.shop:80 not used 0"},
-		{"services are not emptied", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"}, reachable.Options{}, []string{tcp(1, "external", "VIP-cart")}, "cart used 1 unlisted; |; db not used 0"},
-		{"services are kept", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"}, reachable.Options{}, []string{tcp(1, "external", "VIP-orders.shop")}, "MeshService/orders.shop:80 used 1 unlisted; db listed 0; |"},
+		{"a filter", world{more: strings.Replace(part, "{backends: []}", "{backends: ["+file+
+			"], filtering: {duration: {op: ge, value: 250ms}}}", 1)}, reachable.Options{}, []string{http(1, "backend", "-")},
+			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
+		{"from before it was unlisted", world{lists: some}, reachable.Options{}, []string{tcp(1, "db", "192.0.2.3:5432"),
+			tcp(1, "orders.shop", "-")}, "MeshService/db:5432 used 1 unlisted; MeshService/orders.shop:80 used 1; " +
+			"MeshService/orders.shop:81 used 1 unlisted; |; MeshService/backend:80 not used 0"},
+		{"cluster from before", world{lists: some, to: plain("%UPSTREAM_CLUSTER%")}, reachable.Options{},
+			[]string{"default_db___msvc_5432", "default_backend___msvc_80", "gone"},
+			"MeshService/backend:80 used 1; MeshService/db:5432 used 1 unlisted; |; MeshService/orders.shop:80 not used 0"},
+		{"services are not emptied",
+			world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"}, reachable.Options{},
+			[]string{tcp(1, "external", "VIP-cart")}, "cart used 1 unlisted; |; db not used 0"},
+		{"services are kept", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
+			reachable.Options{}, []string{tcp(1, "external", "VIP-orders.shop")},
+			"MeshService/orders.shop:80 used 1 unlisted; db listed 0; |"},
 		{"nothing", world{}, reachable.Options{}, []string{"x"}, "|"},
 	} {
 		for i, l := range c.lines {
@@ -335,10 +392,12 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestFragment: what is proposed is a valid part of the Dataplane, and with it exactly that is reachable.
+// TestFragment: what is proposed is a valid part of the Dataplane, and with it exactly that is
+// reachable.
 func TestFragment(t *testing.T) {
 	w := world{mode: "Everywhere"}
-	p := w.proposal(t, reachable.Options{}, http(1, "backend", "192.0.2.2:80"), http(2, "backend", "192.0.2.2:80"), tcp(3, "external", vip(t, w, "orders.shop")))
+	p := w.proposal(t, reachable.Options{}, http(1, "backend", "192.0.2.2:80"), http(2, "backend", "192.0.2.2:80"),
+		tcp(3, "external", vip(t, w, "orders.shop")))
 	const want = `networking:
   transparentProxying:
     reachableServices:
@@ -357,7 +416,8 @@ func TestFragment(t *testing.T) {
 	_, lists, _ := strings.Cut(p.Fragment, "transparentProxying:\n")
 	docs := strings.Replace(fmt.Sprintf(resources, "Everywhere", "", "", file, ""),
 		"  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: IPv4}\n",
-		"  transparentProxying:\n    redirectPortInbound: 15006\n    redirectPortOutbound: 15001\n    ipFamilyMode: IPv4\n"+lists, 1)
+		"  transparentProxying:\n    redirectPortInbound: 15006\n    redirectPortOutbound: 15001\n    ipFamilyMode: IPv4\n"+
+			lists, 1)
 	off, faults := offline.Read([]offline.Text{{Name: "r.yaml", Data: []byte(docs)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -393,10 +453,16 @@ func TestFiles(t *testing.T) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir+"/a.log", []byte(tcp(10, "db", "-")+"\n"+`[-] - default 192.0.2.1(web)->-(db) took 5ms, sent 1 bytes, received: 1 bytes`+"\n"+strings.Repeat("y", 200_000)+"\n"+tcp(11, "db", "-")), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/a.log",
+		[]byte(tcp(10, "db", "-")+"\n"+`[-] - default 192.0.2.1(web)->-(db) took 5ms, sent 1 bytes, received: 1 bytes`+"\n"+
+			strings.Repeat("y", 200_000)+"\n"+tcp(11, "db", "-")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for since, want := range map[int]string{0: "MeshService/db:5432 used 3; MeshService/backend:80 used 2; |", 3: "MeshService/db:5432 used 2; MeshService/backend:80 used 1; |", 30: "|"} {
+	for since, want := range map[int]string{
+		0:  "MeshService/db:5432 used 3; MeshService/backend:80 used 2; |",
+		3:  "MeshService/db:5432 used 2; MeshService/backend:80 used 1; |",
+		30: "|",
+	} {
 		o := reachable.ReadOptions{}
 		if since > 0 {
 			o.Since = time.Date(2026, 11, 23, 10, 0, since, 0, time.UTC)
@@ -427,7 +493,8 @@ func FuzzLine(f *testing.F) {
 	f.Add(http(1, "backend", "192.0.2.2:80"))
 	f.Add(tcp(1, "external", "192.0.2.3:5432"))
 	f.Add(`{"to":"db"}`)
-	x := world{from: file, to: file + ", {type: File, file: {path: /tmp/b.log, format: {type: Json, json: [{key: to, value: '%KUMA_DESTINATION_SERVICE%'}]}}}"}.traffic(f, reachable.ReadOptions{})
+	x := world{from: file, to: file + ", {type: File, file: {path: /tmp/b.log, format: {type: Json, json: [{key: to, " +
+		"value: '%KUMA_DESTINATION_SERVICE%'}]}}}"}.traffic(f, reachable.ReadOptions{})
 	logs, err := x.Readable()
 	if err != nil {
 		f.Fatal(err)
@@ -436,7 +503,8 @@ func FuzzLine(f *testing.F) {
 		before := x.Lines
 		x.Line([]byte(line), logs)
 		n := x.Lines
-		if sum := n.Used + n.Outside + n.Inbound + n.Foreign + n.Ambiguous + n.Unknown + n.More; n.Read != before.Read+1 || sum != n.Read {
+		if sum := n.Used + n.Outside + n.Inbound + n.Foreign + n.Ambiguous + n.Unknown + n.More; n.Read != before.Read+1 ||
+			sum != n.Read {
 			t.Errorf("%+v after %+v", n, before)
 		}
 		p, err := x.Propose(reachable.Options{})
@@ -444,7 +512,9 @@ func FuzzLine(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, faults := offline.Read([]offline.Text{{Name: "p", Data: []byte("type: Dataplane\nmesh: default\nname: web\n" +
-			strings.Replace(p.Fragment, "  transparentProxying:\n", "  address: 192.0.2.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  transparentProxying:\n    redirectPortInbound: 15006\n    redirectPortOutbound: 15001\n", 1))}}); p.Fragment != "" && len(faults) > 0 {
+			strings.Replace(p.Fragment, "  transparentProxying:\n",
+				"  address: 192.0.2.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  transparentProxying:\n"+
+					"    redirectPortInbound: 15006\n    redirectPortOutbound: 15001\n", 1))}}); p.Fragment != "" && len(faults) > 0 {
 			t.Errorf("%v\n%s", faults, p.Fragment)
 		}
 	})

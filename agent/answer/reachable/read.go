@@ -38,9 +38,10 @@ type Lines struct {
 	Outside int `json:"outside"` // of traffic to addresses that no service of the mesh has
 	Inbound int `json:"inbound"` // of traffic that arrived
 	Old     int `json:"old"`     // from before --since
-	// What cannot be told, by its reason: lines of no format of the proxy, such as those of others; lines that may be about several
-	// services; lines about names that are no services of the mesh, or about more addresses and names than are remembered; lines
-	// without a time where that is asked for; and lines that are too long.
+	// What cannot be told, by its reason: lines of no format of the proxy, such as those of others;
+	// lines that may be about several services; lines about names that are no services of the mesh, or
+	// about more addresses and names than are remembered; lines without a time where that is asked
+	// for; and lines that are too long.
 	Foreign   int `json:"foreign"`
 	Ambiguous int `json:"ambiguous"`
 	Unknown   int `json:"unknown"`
@@ -95,7 +96,8 @@ func newLookup(b *explain.Backends) lookup {
 
 func listenersOf(c Config) map[string]json.RawMessage { return c[envoy.KindListener.URL()] }
 
-// ReadFile reads a file with those that were rotated from it. The lines are of some logs. It returns what of it was not read.
+// ReadFile reads a file with those that were rotated from it. The lines are of some logs. It
+// returns what of it was not read.
 func (t *Traffic) ReadFile(path string, logs []*Log) (unread []error, err error) {
 	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: t.options.Since, MaxLine: maxLine})
 	if err != nil {

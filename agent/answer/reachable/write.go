@@ -29,7 +29,8 @@ type entry struct {
 	Port      uint32 `yaml:"port"`
 }
 
-// write writes the fragment. Text of lines never gets into it: names are those of the mesh, and comments are numbers and times.
+// write writes the fragment. Text of lines never gets into it: names are those of the mesh, and
+// comments are numbers and times.
 func (p *Proposal) write(b *explain.Backends, items []int, evidence map[int]*Evidence) error {
 	if len(p.ReachableServices) == 0 && p.ReachableBackends == nil {
 		return nil
@@ -63,7 +64,8 @@ func (p *Proposal) write(b *explain.Backends, items []int, evidence map[int]*Evi
 		if len(refs.Content) == 0 {
 			refs.Style = yaml.FlowStyle
 		}
-		f.Networking.TransparentProxying.ReachableBackends = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "refs"}, refs}}
+		f.Networking.TransparentProxying.ReachableBackends = yaml.Node{Kind: yaml.MappingNode,
+			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "refs"}, refs}}
 	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)

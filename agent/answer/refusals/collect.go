@@ -21,7 +21,8 @@ const (
 
 // Destination is what connections were refused for.
 type Destination struct {
-	// ServerName is the host name that clients gave, in lower case; "" where they gave none that is one.
+	// ServerName is the host name that clients gave, in lower case; "" where they gave none that is
+	// one.
 	ServerName string
 	// Address is what they dialled: of those with a name, the last of several.
 	Address netip.AddrPort
@@ -92,8 +93,9 @@ func (c *Collector) line(line []byte, formats []*Log) {
 	}
 }
 
-// refused reports whether an entry is of a connection that the passthrough refused: Envoy notes NR where no filter chain
-// takes a connection, and UH where it is sent to a cluster without endpoints, as that of a closed passthrough.
+// refused reports whether an entry is of a connection that the passthrough refused: Envoy notes NR
+// where no filter chain takes a connection, and UH where it is sent to a cluster without endpoints,
+// as that of a closed passthrough.
 func (l *Log) refused(v []string) bool {
 	flags := strings.Split(v[atFlags], ",")
 	if l.closed {
@@ -174,7 +176,8 @@ func (c *Collector) Destinations() []Destination {
 	return out
 }
 
-// isHost reports whether a server name is a host name (RFC 1123, with the underscores that are in use) and no address.
+// isHost reports whether a server name is a host name (RFC 1123, with the underscores that are in
+// use) and no address.
 func isHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil || len(s) > 253 {
 		return false

@@ -32,15 +32,18 @@ const (
 )
 
 var operators = []string{
-	atTime: "START_TIME", atFlags: "RESPONSE_FLAGS", atDetails: "RESPONSE_CODE_DETAILS", atDestination: "DOWNSTREAM_LOCAL_ADDRESS",
-	atServerName: "REQUESTED_SERVER_NAME", atNoTLS: "DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)",
+	atTime: "START_TIME", atFlags: "RESPONSE_FLAGS", atDetails: "RESPONSE_CODE_DETAILS",
+	atDestination: "DOWNSTREAM_LOCAL_ADDRESS", atServerName: "REQUESTED_SERVER_NAME",
+	atNoTLS: "DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)",
 }
 
-// passthrough is what the names of the listeners begin with that connections to unknown destinations arrive at.
+// passthrough is what the names of the listeners begin with that connections to unknown
+// destinations arrive at.
 const passthrough = "outbound:passthrough:"
 
-// LogsOf lists the loggers of a proxy's config that write refused connections: those of the listeners of the passthrough,
-// and of its chain where that leads nowhere. Resources are by their type URL and name.
+// LogsOf lists the loggers of a proxy's config that write refused connections: those of the
+// listeners of the passthrough, and of its chain where that leads nowhere. Resources are by their
+// type URL and name.
 func LogsOf(config map[string]map[string]json.RawMessage) ([]*Log, error) {
 	var out []*Log
 	listeners := config[envoy.KindListener.URL()]
@@ -87,9 +90,11 @@ func lacking(r *logline.Reader) error {
 	}
 	switch {
 	case !r.Has(atDestination):
-		return fmt.Errorf("its format has no %%%s%%, so it does not say where connections were to go; add it", operators[atDestination])
+		return fmt.Errorf("its format has no %%%s%%, so it does not say where connections were to go; add it",
+			operators[atDestination])
 	case !r.Has(atFlags):
-		return fmt.Errorf("its format has no %%%s%%, so it does not say which connections were refused; add it", operators[atFlags])
+		return fmt.Errorf("its format has no %%%s%%, so it does not say which connections were refused; add it",
+			operators[atFlags])
 	}
 	return nil
 }

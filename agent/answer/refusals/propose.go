@@ -19,7 +19,8 @@ type Options struct {
 	Mesh, Dataplane string
 	Name            string // of the policy; "" for the one that the first match suggests
 	Limit           int    // of destinations that are looked at
-	// Wildcards is how many hosts of one domain are joined into a match for the whole domain, 0 for never.
+	// Wildcards is how many hosts of one domain are joined into a match for the whole domain, 0 for
+	// never.
 	Wildcards int
 }
 
@@ -44,7 +45,8 @@ type Match struct {
 	Value    string `json:"value" yaml:"value"`
 	Port     uint32 `json:"port" yaml:"port"`
 	Protocol string `json:"protocol" yaml:"protocol"`
-	// ClosedAt is the level of the choice of a filter chain at which nothing fits, "" where none is chosen.
+	// ClosedAt is the level of the choice of a filter chain at which nothing fits, "" where none is
+	// chosen.
 	ClosedAt    string `json:"closedAt,omitempty" yaml:"-"`
 	Connections int    `json:"connections" yaml:"-"`
 	Seen        `yaml:"-"`
@@ -77,11 +79,12 @@ const (
 	noteAny    = "the log does not say what was spoken: keep tls or tcp"
 )
 
-// Propose asks about each destination, and proposes a match for each that is refused still and that a match lets out. The
-// policy is that which the answers suggest, with all of their matches.
+// Propose asks about each destination, and proposes a match for each that is refused still and that
+// a match lets out. The policy is that which the answers suggest, with all of their matches.
 func Propose(c *Collector, o Options, ask Ask) (*Proposal, error) {
 	all := c.Destinations()
-	p := &Proposal{Mesh: o.Mesh, Dataplane: o.Dataplane, Refused: c.Refused, Matches: []Match{}, Allowed: []Refused{}, Left: []Refused{},
+	p := &Proposal{Mesh: o.Mesh, Dataplane: o.Dataplane, Refused: c.Refused, Matches: []Match{}, Allowed: []Refused{},
+		Left: []Refused{},
 		More: max(0, len(all)-o.Limit), Long: c.Long, Forgotten: c.Forgotten}
 	var first *yaml.Node
 	for _, d := range all[:min(len(all), o.Limit)] {
@@ -141,7 +144,8 @@ func (d *Destination) label() string {
 }
 
 func (d *Destination) refused(reason string) Refused {
-	return Refused{Address: d.Address.String(), ServerName: d.ServerName, Connections: d.Count, Seen: d.seen(), Reason: reason}
+	return Refused{Address: d.Address.String(), ServerName: d.ServerName, Connections: d.Count, Seen: d.seen(),
+		Reason: reason}
 }
 
 func (d *Destination) seen() Seen {
@@ -151,7 +155,8 @@ func (d *Destination) seen() Seen {
 	return Seen{d.First.UTC().Format(time.RFC3339), d.Last.UTC().Format(time.RFC3339)}
 }
 
-// suggested reads the match out of a policy that an answer suggests; nil where it suggests no match.
+// suggested reads the match out of a policy that an answer suggests; nil where it suggests no
+// match.
 func suggested(text string) (*yaml.Node, *Match, error) {
 	if text == "" {
 		return nil, nil, nil
@@ -214,8 +219,8 @@ func (p *Proposal) add(m Match) {
 	was.Note = cmp.Or(was.Note, m.Note)
 }
 
-// join puts one match for a domain in the place of those for many hosts of it. Whoever knows the names of the meshes says for which
-// hosts there is one.
+// join puts one match for a domain in the place of those for many hosts of it. Whoever knows the
+// names of the meshes says for which hosts there is one.
 func (p *Proposal) join(least int) {
 	wide := func(m *Match) *Match {
 		if m.Type != typeDomain || m.wildcard == "" {
@@ -234,7 +239,8 @@ func (p *Proposal) join(least int) {
 	for _, m := range was {
 		if w := wide(&m); w != nil && hosts[*w] >= least {
 			w.ClosedAt, w.Connections, w.Seen = m.ClosedAt, m.Connections, m.Seen
-			w.Note = fmt.Sprintf("instead of %d hosts; it lets every host of the domain out", hosts[Match{Type: w.Type, Value: w.Value, Port: w.Port, Protocol: w.Protocol}])
+			w.Note = fmt.Sprintf("instead of %d hosts; it lets every host of the domain out",
+				hosts[Match{Type: w.Type, Value: w.Value, Port: w.Port, Protocol: w.Protocol}])
 			m = *w
 		}
 		p.add(m)
@@ -242,7 +248,8 @@ func (p *Proposal) join(least int) {
 	slices.SortStableFunc(p.Matches, func(a, b Match) int { return cmp.Compare(b.Connections, a.Connections) })
 }
 
-// write writes the policy: a suggested one with all of the matches, and comments that say what they are for.
+// write writes the policy: a suggested one with all of the matches, and comments that say what they
+// are for.
 func (p *Proposal) write(doc *yaml.Node, name string) error {
 	list := matchesOf(doc)
 	list.Content, list.Style = nil, 0

@@ -63,7 +63,8 @@ func logsOf(t testing.TB, o *offline.Offline) []*refusals.Log {
 const (
 	file = "{type: File, file: {path: /tmp/a.log}}"
 	// line is the default format with a time, a destination, a server name and what was spoken.
-	line = "[2026-11-23T04:28:%02d.774Z] NR filter_chain_not_found default 192.168.0.1(web)->%s(external) refused: no_filter_chain, sni %s, tls %s, client 10.0.0.1:5061\n"
+	line = "[2026-11-23T04:28:%02d.774Z] NR filter_chain_not_found default 192.168.0.1(web)->%s(external) " +
+		"refused: no_filter_chain, sni %s, tls %s, client 10.0.0.1:5061\n"
 )
 
 func collect(t testing.TB, logs []*refusals.Log, text string) *refusals.Collector {
@@ -84,7 +85,8 @@ func found(c *refusals.Collector) []string {
 	return out
 }
 
-// TestHostileLines: what clients write neither counts as another entry nor takes more memory than is allowed.
+// TestHostileLines: what clients write neither counts as another entry nor takes more memory than
+// is allowed.
 func TestHostileLines(t *testing.T) {
 	logs := logsOf(t, node(t, file))
 	good := fmt.Sprintf(line, 1, "203.0.113.5:443", "A.example", "-")
@@ -92,11 +94,14 @@ func TestHostileLines(t *testing.T) {
 		text string
 		want []string
 	}{
-		"plain and TLS": {good + good + fmt.Sprintf(line, 2, "203.0.113.6:25", "-", "ClientHelloNotDetected") + fmt.Sprintf(line, 3, "[2001:db8::1]:443", "-", "-"),
+		"plain and TLS": {good + good + fmt.Sprintf(line, 2, "203.0.113.6:25", "-", "ClientHelloNotDetected") +
+			fmt.Sprintf(line, 3, "[2001:db8::1]:443", "-", "-"),
 			[]string{"2 203.0.113.5:443 a.example tls", "1 [2001:db8::1]:443  ", "1 203.0.113.6:25  plain"}},
-		"no host names": {fmt.Sprintf(line, 1, "203.0.113.5:443", "invalid:_.com", "-") + fmt.Sprintf(line, 1, "203.0.113.5:443", "10.0.0.1", "-") + fmt.Sprintf(line, 1, "203.0.113.5:443", "*.com", "-"),
+		"no host names": {fmt.Sprintf(line, 1, "203.0.113.5:443", "invalid:_.com", "-") +
+			fmt.Sprintf(line, 1, "203.0.113.5:443", "10.0.0.1", "-") + fmt.Sprintf(line, 1, "203.0.113.5:443", "*.com", "-"),
 			[]string{"2 203.0.113.5:443  tls"}}, // Envoy writes no asterisk, so the third is none of its lines
-		"an imitated end":          {fmt.Sprintf(line, 1, "203.0.113.5:443", "a.example, tls -, client 1.1.1.1:1", "-"), []string{}},
+		"an imitated end": {fmt.Sprintf(line, 1, "203.0.113.5:443", "a.example, tls -, client 1.1.1.1:1", "-"),
+			[]string{}},
 		"control characters":       {fmt.Sprintf(line, 1, "203.0.113.5:443", "a\x1b[2J.example", "-"), []string{}},
 		"another proxy":            {strings.Replace(good, "(web)", "(other)", 1), []string{}},
 		"another mesh":             {strings.Replace(good, " default ", " other ", 1), []string{}},
@@ -128,15 +133,20 @@ func TestHostileLines(t *testing.T) {
 // TestFormats: what the user's own format lacks is said, and lines of one that has all are read.
 func TestFormats(t *testing.T) {
 	own := func(typ, format string) string {
-		return "{type: File, file: {path: /tmp/own.log, format: {type: " + typ + ", " + strings.ToLower(typ) + ": " + format + "}}}"
+		return "{type: File, file: {path: /tmp/own.log, format: {type: " + typ + ", " + strings.ToLower(typ) + ": " +
+			format + "}}}"
 	}
 	for _, c := range []struct{ backend, line, want string }{
-		{own("Json", "[{key: to, value: '%DOWNSTREAM_LOCAL_ADDRESS%'}, {key: f, value: 'is %RESPONSE_FLAGS%'}, {key: sni, value: '%REQUESTED_SERVER_NAME%'}, {key: mesh, value: '%KUMA_MESH%'}]"),
+		{own("Json", "[{key: to, value: '%DOWNSTREAM_LOCAL_ADDRESS%'}, {key: f, value: 'is %RESPONSE_FLAGS%'}, {key: sni, "+
+			"value: '%REQUESTED_SERVER_NAME%'}, {key: mesh, value: '%KUMA_MESH%'}]"),
 			`{"f":"is NR","mesh":"default","sni":null,"to":"203.0.113.5:443"}`, "1 203.0.113.5:443  "},
-		{own("Json", "[{key: to, value: '%DOWNSTREAM_LOCAL_ADDRESS%'}, {key: f, value: '%RESPONSE_FLAGS%'}, {key: ua, value: '%REQ(USER-AGENT)%'}]"),
+		{own("Json", "[{key: to, value: '%DOWNSTREAM_LOCAL_ADDRESS%'}, {key: f, value: '%RESPONSE_FLAGS%'}, {key: ua, "+
+			"value: '%REQ(USER-AGENT)%'}]"),
 			`{"f":"NR","ua":"\",\"to\":\"1.1.1.1:1","to":"203.0.113.5:443"}`, "1 203.0.113.5:443  "},
-		{own("Plain", "'%START_TIME% %REQ(USER-AGENT)% %RESPONSE_FLAGS% to=%DOWNSTREAM_LOCAL_ADDRESS% sni=%REQUESTED_SERVER_NAME%'"),
-			"2026-11-23T04:28:02Z NR to=1.1.1.1:1 sni=evil.example NR to=203.0.113.5:443 sni=a.example", "1 203.0.113.5:443 a.example tls"},
+		{own("Plain",
+			"'%START_TIME% %REQ(USER-AGENT)% %RESPONSE_FLAGS% to=%DOWNSTREAM_LOCAL_ADDRESS% sni=%REQUESTED_SERVER_NAME%'"),
+			"2026-11-23T04:28:02Z NR to=1.1.1.1:1 sni=evil.example NR to=203.0.113.5:443 sni=a.example",
+			"1 203.0.113.5:443 a.example tls"},
 		{own("Plain", "'%RESPONSE_FLAGS%'"), "", "it does not say where connections were to go"},
 		{own("Plain", "'%DOWNSTREAM_LOCAL_ADDRESS% x'"), "", "it does not say which connections were refused"},
 		{own("Plain", "'%RESPONSE_FLAGS%%DOWNSTREAM_LOCAL_ADDRESS%'"), "", "the format is ambiguous"},
@@ -156,20 +166,24 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestPropose: what is refused still is proposed, the most frequent first, and the proposal is a valid policy that lets it out.
+// TestPropose: what is refused still is proposed, the most frequent first, and the proposal is a
+// valid policy that lets it out.
 func TestPropose(t *testing.T) {
 	o := node(t, file)
 	var text strings.Builder
 	for i, d := range [][3]string{
-		{"203.0.113.5:443", "api.example.com", "-"}, {"203.0.113.5:443", "a.cdn.example", "-"}, {"203.0.113.6:443", "a.cdn.example", "-"},
-		{"203.0.113.5:443", "b.eu.cdn.example", "-"}, {"203.0.113.5:443", "c.eu.cdn.example", "-"}, {"203.0.113.7:25", "-", "ClientHelloNotDetected"},
+		{"203.0.113.5:443", "api.example.com", "-"}, {"203.0.113.5:443", "a.cdn.example", "-"},
+		{"203.0.113.6:443", "a.cdn.example", "-"},
+		{"203.0.113.5:443", "b.eu.cdn.example", "-"}, {"203.0.113.5:443", "c.eu.cdn.example", "-"},
+		{"203.0.113.7:25", "-", "ClientHelloNotDetected"},
 		{"203.0.113.8:443", "-", "-"}, {"240.0.0.1:80", "-", "ClientHelloNotDetected"},
 	} {
 		fmt.Fprintf(&text, line, i, d[0], d[1], d[2])
 	}
 	c := collect(t, logsOf(t, o), text.String())
 	ask := func(q explain.ConnectionQuestion) (*explain.Flow, error) { return o.ExplainConnection("default", q) }
-	p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Name: "more", Limit: 100, Wildcards: 2}, ask)
+	p, err := refusals.Propose(c,
+		refusals.Options{Mesh: "default", Dataplane: "web", Name: "more", Limit: 100, Wildcards: 2}, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +205,15 @@ func TestPropose(t *testing.T) {
 	}
 
 	// With the proposal in force nothing is proposed.
-	then, faults := offline.Read([]offline.Text{{Name: "now", Data: fmt.Appendf(nil, resources, file)}, {Name: "proposal", Data: []byte(p.Policy)}})
+	then, faults := offline.Read([]offline.Text{{Name: "now", Data: fmt.Appendf(nil, resources, file)},
+		{Name: "proposal", Data: []byte(p.Policy)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	p, err = refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100}, func(q explain.ConnectionQuestion) (*explain.Flow, error) {
-		return then.ExplainConnection("default", q)
-	})
+	p, err = refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100},
+		func(q explain.ConnectionQuestion) (*explain.Flow, error) {
+			return then.ExplainConnection("default", q)
+		})
 	if err != nil || p.Policy != "" || len(p.Matches) > 0 {
 		t.Errorf("%v: %+v", err, p)
 	}
@@ -211,10 +227,12 @@ func TestPropose(t *testing.T) {
 // TestMeshNamesAreNotProposed: a name of the mesh stays with what it is.
 func TestMeshNamesAreNotProposed(t *testing.T) {
 	o := node(t, file)
-	c := collect(t, logsOf(t, o), fmt.Sprintf(line, 1, "203.0.113.5:443", "web.mesh", "-")+fmt.Sprintf(line, 2, "203.0.113.5:443", "nobody.mesh", "-"))
-	p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100}, func(q explain.ConnectionQuestion) (*explain.Flow, error) {
-		return o.ExplainConnection("default", q)
-	})
+	c := collect(t, logsOf(t, o),
+		fmt.Sprintf(line, 1, "203.0.113.5:443", "web.mesh", "-")+fmt.Sprintf(line, 2, "203.0.113.5:443", "nobody.mesh", "-"))
+	p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100},
+		func(q explain.ConnectionQuestion) (*explain.Flow, error) {
+			return o.ExplainConnection("default", q)
+		})
 	if err != nil || p.Policy != "" || len(p.Matches) > 0 || len(p.Left) != 2 {
 		t.Fatalf("%v: %+v", err, p)
 	}
@@ -225,7 +243,8 @@ func TestMeshNamesAreNotProposed(t *testing.T) {
 	}
 }
 
-// TestWildcardsKeepOffMeshNames: hosts are not joined into a wildcard that would let a name of the meshes out too.
+// TestWildcardsKeepOffMeshNames: hosts are not joined into a wildcard that would let a name of the
+// meshes out too.
 func TestWildcardsKeepOffMeshNames(t *testing.T) {
 	const more = `
 ---
@@ -242,10 +261,14 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 		t.Fatal(faults)
 	}
 	var text strings.Builder
-	for i, host := range []string{"a.corp.example", "b.corp.example", "a.shop.example", "b.shop.example", "a.eu.shop.example", "b.eu.shop.example", "a.us.shop.example", "b.us.shop.example", "a.example", "b.example"} {
+	for i, host := range []string{
+		"a.corp.example", "b.corp.example", "a.shop.example", "b.shop.example", "a.eu.shop.example", "b.eu.shop.example",
+		"a.us.shop.example", "b.us.shop.example", "a.example", "b.example",
+	} {
 		fmt.Fprintf(&text, line, i, "203.0.113.5:443", host, "-")
 	}
-	p, err := refusals.Propose(collect(t, logsOf(t, o), text.String()), refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100, Wildcards: 2},
+	p, err := refusals.Propose(collect(t, logsOf(t, o), text.String()),
+		refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100, Wildcards: 2},
 		func(q explain.ConnectionQuestion) (*explain.Flow, error) { return o.ExplainConnection("default", q) })
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +278,8 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 		got = append(got, m.Value)
 	}
 	slices.Sort(got)
-	want := []string{"*.us.shop.example", "a.corp.example", "a.eu.shop.example", "a.example", "a.shop.example", "b.corp.example", "b.eu.shop.example", "b.example", "b.shop.example"}
+	want := []string{"*.us.shop.example", "a.corp.example", "a.eu.shop.example", "a.example", "a.shop.example",
+		"b.corp.example", "b.eu.shop.example", "b.example", "b.shop.example"}
 	if !slices.Equal(got, want) {
 		t.Errorf("proposed %q, want %q", got, want)
 	}

@@ -11,8 +11,8 @@ const Short = 60
 // maxSearched bounds the bytes of a text in which secrets are looked for, beyond its limit.
 const maxSearched = 64 << 10
 
-// Text cuts s to at most limit bytes of whole characters and marks the cut with an ellipsis. What looks like a private key
-// is taken out; see [Secrets].
+// Text cuts s to at most limit bytes of whole characters and marks the cut with an ellipsis. What
+// looks like a private key is taken out; see [Secrets].
 func Text(s string, limit int) string {
 	cut := len(s) > limit+maxSearched
 	if s = Secrets(s[:min(len(s), limit+maxSearched)]); len(s) <= limit && !cut {

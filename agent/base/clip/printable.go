@@ -6,12 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns s with everything escaped that a terminal or a reader of lines would act upon instead of showing it:
-// control characters, line ends among them, characters that are invisible or turn the direction of the text (Unicode's
-// categories C and Z, spaces aside), and bytes that are not UTF-8. The escapes are those of Go: \n, \x1b, \u202e.
+// Printable returns s with everything escaped that a terminal or a reader of lines would act upon
+// instead of showing it: control characters, line ends among them, characters that are invisible or
+// turn the direction of the text (Unicode's categories C and Z, spaces aside), and bytes that are
+// not UTF-8. The escapes are those of Go: \n, \x1b, \u202e.
 //
-// Text without such characters stays as it is, backslashes too, so that Printable of its own result changes nothing. The
-// result is one line of valid UTF-8. It is for people and cannot be turned back.
+// Text without such characters stays as it is, backslashes too, so that Printable of its own result
+// changes nothing. The result is one line of valid UTF-8. It is for people and cannot be turned
+// back.
 func Printable(s string) string {
 	at := unprintable(s)
 	if at < 0 {

@@ -14,9 +14,10 @@ const (
 	leastKey = 24
 )
 
-// Secrets takes out of a text what looks like a private key: blocks of PEM, also when they are cut off, and words that look
-// like base64 of random bytes. It is for texts that others write, such as the messages of an Envoy, and for faults, which
-// quote what they are about. Names, paths, and hashes in hexadecimal stay.
+// Secrets takes out of a text what looks like a private key: blocks of PEM, also when they are cut
+// off, and words that look like base64 of random bytes. It is for texts that others write, such as
+// the messages of an Envoy, and for faults, which quote what they are about. Names, paths, and
+// hashes in hexadecimal stay.
 func Secrets(s string) string {
 	if len(s) < leastKey {
 		return s
@@ -95,12 +96,13 @@ func class(c byte) byte {
 	return 0
 }
 
-// leastBreaks is how many breaks make a part of a word look random: base64 of random bytes has nine on average there, and a
-// name that people write has one or two.
+// leastBreaks is how many breaks make a part of a word look random: base64 of random bytes has nine
+// on average there, and a name that people write has one or two.
 const leastBreaks = 5
 
-// looksRandom reports whether a part of a word has the mixture of letters that base64 makes of random bytes. What people write
-// has its capital letters at the beginning of words and its digits in a row; anything else is a break.
+// looksRandom reports whether a part of a word has the mixture of letters that base64 makes of
+// random bytes. What people write has its capital letters at the beginning of words and its digits
+// in a row; anything else is a break.
 func looksRandom(word string) bool {
 	if len(word) < leastKey || !strings.ContainsAny(word, "0123456789") {
 		return false
@@ -112,7 +114,8 @@ func looksRandom(word string) bool {
 		c := class(word[i])
 		if i > 0 {
 			switch was := class(word[i-1]); {
-			case was == 'a' && c == 'A' && small < 3, was == '0' && (c == 'A' || c == 'a'), c == '0' && (was == 'A' || was == 'a'):
+			case was == 'a' && c == 'A' && small < 3, was == '0' && (c == 'A' || c == 'a'),
+				c == '0' && (was == 'A' || was == 'a'):
 				breaks[i+1]++
 			}
 		}
@@ -122,7 +125,8 @@ func looksRandom(word string) bool {
 	}
 	for to := leastKey; to <= len(word); to++ {
 		part := word[to-leastKey : to]
-		if breaks[to]-breaks[to-leastKey+1] >= leastBreaks && strings.ContainsFunc(part, func(r rune) bool { return class(byte(r)) == 'A' }) &&
+		if breaks[to]-breaks[to-leastKey+1] >= leastBreaks &&
+			strings.ContainsFunc(part, func(r rune) bool { return class(byte(r)) == 'A' }) &&
 			strings.ContainsFunc(part, func(r rune) bool { return class(byte(r)) == 'a' }) {
 			return true
 		}

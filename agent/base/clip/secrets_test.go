@@ -53,10 +53,13 @@ func TestSecretsStay(t *testing.T) {
 	for _, s := range []string{
 		"", "short", "no filter chain fits at server_names: Envoy closes the connection",
 		"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-		"/var/lib/nearside/identity/default/ca-backend-1.pem", "spec.default.appendModifications[0].networkFilter.jsonPatches[12].value",
+		"/var/lib/nearside/identity/default/ca-backend-1.pem",
+		"spec.default.appendModifications[0].networkFilter.jsonPatches[12].value",
 		"meshpassthrough_tls_www-example-com_443", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-		"envoy/extensions/upstreams/http/v3/HttpProtocolOptions", "default_backend-with-a-very-long-name__default_msvc_6379",
-		"/tmp/TestWritesThatCannotBeKept3104893/001/nowhere/state", "-----BEGIN CERTIFICATE-----", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "identity_cert:secret:default",
+		"envoy/extensions/upstreams/http/v3/HttpProtocolOptions",
+		"default_backend-with-a-very-long-name__default_msvc_6379",
+		"/tmp/TestWritesThatCannotBeKept3104893/001/nowhere/state",
+		"-----BEGIN CERTIFICATE-----", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "identity_cert:secret:default",
 	} {
 		if got := clip.Secrets(s); got != s {
 			t.Errorf("%q became %q", s, got)

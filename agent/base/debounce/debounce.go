@@ -3,8 +3,8 @@ package debounce
 
 import "time"
 
-// Timer waits for a quiet time after a burst of events, and no longer than a ceiling after the first of them. It
-// belongs to one goroutine.
+// Timer waits for a quiet time after a burst of events, and no longer than a ceiling after the
+// first of them. It belongs to one goroutine.
 type Timer struct {
 	C <-chan time.Time // has a value when it is time to act
 
@@ -23,7 +23,8 @@ func New(quiet, ceiling time.Duration) *Timer {
 // Due notes an event.
 func (d *Timer) Due() { d.DueIn(d.quiet) }
 
-// DueIn is Due for an event that waits for another time than the quiet time where no other one waits already.
+// DueIn is Due for an event that waits for another time than the quiet time where no other one
+// waits already.
 func (d *Timer) DueIn(wait time.Duration) {
 	now := time.Now()
 	if d.latest.IsZero() {

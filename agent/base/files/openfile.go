@@ -11,23 +11,26 @@ import (
 // errNotRegular is for what stands in the place of a file.
 var errNotRegular = errors.New("not a regular file")
 
-// Exposed says what to do about a file that holds a secret, by its mode; "" where nobody but its owner can read or write it.
+// Exposed says what to do about a file that holds a secret, by its mode; "" where nobody but its
+// owner can read or write it.
 func Exposed(mode fs.FileMode) string {
 	if mode&0o077 == 0 {
 		return ""
 	}
-	return fmt.Sprintf("holds a secret and is open to others than its owner (mode %#o): give the file to the agent's user and change its mode to 0600, or give the key as a file of its own", mode)
+	return fmt.Sprintf("holds a secret and is open to others than its owner (mode %#o): give the file to the agent's "+
+		"user and change its mode to 0600, or give the key as a file of its own", mode)
 }
 
-// OpenRegular opens a regular file, or what a symbolic link leads to when that is one. It never blocks: a pipe or
-// device is refused unopened where possible.
+// OpenRegular opens a regular file, or what a symbolic link leads to when that is one. It never
+// blocks: a pipe or device is refused unopened where possible.
 func OpenRegular(name string) (*os.File, error) {
 	return openRegular(name, func() (fs.FileInfo, error) { return os.Stat(name) },
 		func(flags int) (*os.File, error) { return os.OpenFile(name, flags, 0) })
 }
 
 // openRegular looks at what stands under a name, opens it without blocking, and looks again.
-func openRegular(name string, stat func() (fs.FileInfo, error), open func(flags int) (*os.File, error)) (*os.File, error) {
+func openRegular(name string, stat func() (fs.FileInfo, error),
+	open func(flags int) (*os.File, error)) (*os.File, error) {
 	// Opening a device can have effects, so what it is comes first; it may be another one at the open.
 	if st, err := stat(); err != nil {
 		return nil, err

@@ -26,13 +26,14 @@ type RefusedError struct{ Path, Reason, Remedy string }
 
 func (e *RefusedError) Error() string { return e.Path + " " + e.Reason + ": " + e.Remedy }
 
-// Private is an open directory with secrets that its owner alone can use. No symbolic link is followed, neither in its
-// place nor in it, and everything is done relative to the open directory: whoever moves it away meanwhile leads no file
-// to another place.
+// Private is an open directory with secrets that its owner alone can use. No symbolic link is
+// followed, neither in its place nor in it, and everything is done relative to the open directory:
+// whoever moves it away meanwhile leads no file to another place.
 //
-// The directory and its files must belong to the user of the process or to root. For root it may be the directory of
-// another user, when the directory above shows that it is no stranger's: it belongs to that user too, or to root and
-// nobody else writes there. What root writes is given to that user. A Private is for one goroutine.
+// The directory and its files must belong to the user of the process or to root. For root it may be
+// the directory of another user, when the directory above shows that it is no stranger's: it
+// belongs to that user too, or to root and nobody else writes there. What root writes is given to
+// that user. A Private is for one goroutine.
 type Private struct {
 	path string
 	root *os.Root
@@ -50,8 +51,8 @@ func ownerOf(st fs.FileInfo) owner {
 	return owner{os.Geteuid(), os.Getegid()}
 }
 
-// OpenPrivate opens a directory. The error is fs.ErrNotExist when there is none, fs.ErrPermission when this user may not
-// open it, and a *[RefusedError] when others may have used it.
+// OpenPrivate opens a directory. The error is fs.ErrNotExist when there is none, fs.ErrPermission
+// when this user may not open it, and a *[RefusedError] when others may have used it.
 func OpenPrivate(path string) (*Private, error) {
 	above, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -61,7 +62,8 @@ func OpenPrivate(path string) (*Private, error) {
 	return openPrivate(above, path)
 }
 
-// MakePrivate is [OpenPrivate] for a directory that is made when it does not exist, with the one above it.
+// MakePrivate is [OpenPrivate] for a directory that is made when it does not exist, with the one
+// above it.
 func MakePrivate(path string) (*Private, error) {
 	parent := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(parent), 0o755); err != nil {
@@ -158,7 +160,8 @@ func ownedAsAbove(above *os.Root, st fs.FileInfo) bool {
 // Close ends the use of the directory and frees its lock.
 func (p *Private) Close() error { return errors.Join(p.self.Close(), p.root.Close()) }
 
-// Lock waits until no other process, and no other Private, has the directory locked. [Private.Close] frees it.
+// Lock waits until no other process, and no other Private, has the directory locked.
+// [Private.Close] frees it.
 func (p *Private) Lock() error {
 	for {
 		if err := syscall.Flock(int(p.self.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
@@ -170,7 +173,8 @@ func (p *Private) Lock() error {
 // Stat returns what is known of the directory itself.
 func (p *Private) Stat() (fs.FileInfo, error) { return p.self.Stat() }
 
-// List returns the files of the directory by name, links as links. Names that begin with a dot are left out.
+// List returns the files of the directory by name, links as links. Names that begin with a dot are
+// left out.
 func (p *Private) List() ([]fs.FileInfo, error) {
 	dir, err := p.root.Open(".")
 	if err != nil {
@@ -199,8 +203,8 @@ func (p *Private) List() ([]fs.FileInfo, error) {
 	return out, nil
 }
 
-// Read returns the content of a file of at most limit bytes. The error is fs.ErrNotExist when there is none, and a
-// *[RefusedError] when it is no regular file or others may have read or written it.
+// Read returns the content of a file of at most limit bytes. The error is fs.ErrNotExist when there
+// is none, and a *[RefusedError] when it is no regular file or others may have read or written it.
 func (p *Private) Read(name string, limit int) (data []byte, err error) {
 	for range 3 { // it may be replaced while it is opened
 		if data, err = p.read(name, limit); !errors.Is(err, errReplaced) {
@@ -238,7 +242,8 @@ func (p *Private) read(name string, limit int) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err == nil && len(data) > limit {
-		return nil, &RefusedError{path, fmt.Sprintf("has more than %d bytes", limit), "it is not what belongs here; move it away"}
+		return nil, &RefusedError{path, fmt.Sprintf("has more than %d bytes", limit),
+			"it is not what belongs here; move it away"}
 	}
 	return data, err
 }
@@ -302,7 +307,8 @@ func (p *Private) check(path string, st fs.FileInfo, mode fs.FileMode) error {
 			fmt.Sprintf("if nobody has read or changed it, change its mode to %04o; else remove it", mode)}
 	}
 	if uid := ownerOf(st).uid; uid != 0 && uid != os.Geteuid() && uid != p.own.uid {
-		return &RefusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", uid, p.own.uid), "change its owner, or remove it"}
+		return &RefusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", uid, p.own.uid),
+			"change its owner, or remove it"}
 	}
 	return nil
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// maxCopied is how many values the copy operations of one patch may add in all, so that a short patch cannot make a
-// huge document.
+// maxCopied is how many values the copy operations of one patch may add in all, so that a short
+// patch cannot make a huge document.
 const maxCopied = 1 << 20
 
-// Options loosens the rules of RFC 6902 for patches that people write by hand against documents that leave out what is
-// empty.
+// Options loosens the rules of RFC 6902 for patches that people write by hand against documents
+// that leave out what is empty.
 type Options struct {
-	// CreateParents lets add make what its path leads through: where a member of an object is absent or null, a list
-	// when the next token is an index or "-", else an object.
+	// CreateParents lets add make what its path leads through: where a member of an object is absent
+	// or null, a list when the next token is an index or "-", else an object.
 	CreateParents bool
 	// IgnoreAbsent lets remove succeed where there is nothing.
 	IgnoreAbsent bool
@@ -37,8 +37,8 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Apply returns the document that the patch makes of doc, which stays as it is. When an operation fails the result is
-// an *Error, and nothing was applied (RFC 6902 section 5).
+// Apply returns the document that the patch makes of doc, which stays as it is. When an operation
+// fails the result is an *Error, and nothing was applied (RFC 6902 section 5).
 func (p Patch) Apply(doc any) (any, error) { return p.ApplyWith(doc, Options{}) }
 
 // ApplyWith is Apply with looser rules.
@@ -118,7 +118,8 @@ func (a *applier) copy(from, path []string) error {
 // move is a remove and an add; the place must not lie inside what is moved (RFC 6902 section 4.4).
 func (a *applier) move(from, path []string) error {
 	if len(path) > len(from) && slices.Equal(path[:len(from)], from) {
-		return fmt.Errorf("%q lies inside %q, so it cannot be moved there", short(FormatPointer(path)), short(FormatPointer(from)))
+		return fmt.Errorf("%q lies inside %q, so it cannot be moved there",
+			short(FormatPointer(path)), short(FormatPointer(from)))
 	}
 	if slices.Equal(from, path) {
 		_, err := a.find(from)
@@ -144,7 +145,8 @@ func (a *applier) find(path []string) (any, error) {
 	return v, nil
 }
 
-// edit replaces the object or list that a path ends in by what change makes of it, given the last token.
+// edit replaces the object or list that a path ends in by what change makes of it, given the last
+// token.
 func (a *applier) edit(path []string, parents bool, change func(in any, token string) (any, error)) error {
 	last := len(path) - 1
 	var descend func(v any, i int) (any, error)
@@ -252,8 +254,8 @@ func setChild(v any, token string, to any) {
 	}
 }
 
-// makeChild makes a member that is absent or null, or the item behind the last one, as something that the next token
-// can lead into, and returns the value.
+// makeChild makes a member that is absent or null, or the item behind the last one, as something
+// that the next token can lead into, and returns the value.
 func makeChild(v any, token, next string) any {
 	var made any = map[string]any{}
 	if _, err := index(next); err == nil || next == "-" {

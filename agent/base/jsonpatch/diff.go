@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-// Diff returns the patch that leads from a to b: applied to a it gives b, and it is empty when they are equal. It uses
-// add, remove and replace alone, and the same values give the same patch.
+// Diff returns the patch that leads from a to b: applied to a it gives b, and it is empty when they
+// are equal. It uses add, remove and replace alone, and the same values give the same patch.
 //
-// The patch is made to be read. Objects are compared member by member. Lists are compared by what their items are
-// known by: a member "name", or another one of a few, that tells all items apart, else by equality; so an item that
-// was inserted shifts nothing. An object or list of which nothing has stayed is replaced as a whole where that takes
-// fewer operations; this is not done for the document itself and its members, so that documents of the form
-// {kind: {name: value}} are compared name by name.
+// The patch is made to be read. Objects are compared member by member. Lists are compared by what
+// their items are known by: a member "name", or another one of a few, that tells all items apart,
+// else by equality; so an item that was inserted shifts nothing. An object or list of which nothing
+// has stayed is replaced as a whole where that takes fewer operations; this is not done for the
+// document itself and its members, so that documents of the form {kind: {name: value}} are compared
+// name by name.
 func Diff(a, b any) Patch {
 	var d differ
 	d.diff(a, b)
@@ -33,7 +34,8 @@ type differ struct {
 // named is the depth below which objects and lists may be replaced as a whole.
 const named = 2
 
-// diff adds the operations that lead from a to b at the path, and reports whether something was kept.
+// diff adds the operations that lead from a to b at the path, and reports whether something was
+// kept.
 func (d *differ) diff(a, b any) (kept bool) {
 	ra, isRaw := a.(json.RawMessage)
 	if rb, ok := b.(json.RawMessage); ok && isRaw && bytes.Equal(ra, rb) {
@@ -132,7 +134,8 @@ func (d *differ) join(token string) string {
 	return string(appendToken(slices.Clip(d.path), token))
 }
 
-// Equal compares two values as RFC 6902 section 4.6 has it: numbers by their value, objects without regard to order.
+// Equal compares two values as RFC 6902 section 4.6 has it: numbers by their value, objects without
+// regard to order.
 func Equal(a, b any) bool {
 	ra, isRaw := a.(json.RawMessage)
 	if rb, ok := b.(json.RawMessage); ok && isRaw && bytes.Equal(ra, rb) {
@@ -176,7 +179,8 @@ func sameNumber(a, b any) bool {
 // maxExponent bounds the exponents of numbers that are compared: 1e999999999 has a billion digits.
 const maxExponent = 1000
 
-// rational returns the value of a number, nil for other values and for numbers beyond [maxExponent].
+// rational returns the value of a number, nil for other values and for numbers beyond
+// [maxExponent].
 func rational(v any) *big.Rat {
 	var text string
 	switch v := v.(type) {

@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 )
 
-// TestDiff shows what patches look like: below a document of the form {kind: {name: value}}, as they are used.
+// TestDiff shows what patches look like: below a document of the form {kind: {name: value}}, as
+// they are used.
 func TestDiff(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want string }{
 		"equal":                {`{"a":[1,{"b":null}]}`, `{"a":[1.0,{"b":null}]}`, ``},
@@ -52,17 +53,22 @@ func TestDiff(t *testing.T) {
 		"changed in place": {
 			`{"k":{"r":[{"h":1,"w":1},{"h":2,"w":1}]}}`, `{"k":{"r":[{"h":1,"w":1},{"h":2,"w":9}]}}`, `replace /k/r/1/w 9`,
 		},
-		"strings":             {`{"k":{"r":["a","b","c","d"]}}`, `{"k":{"r":["b","x","d","e"]}}`, `remove /k/r/0; replace /k/r/1 "x"; add /k/r/3 "e"`},
-		"nothing stayed":      {`{"k":{"r":{"o":{"a":1,"b":2}}}}`, `{"k":{"r":{"o":{"a":3,"b":4}}}}`, `replace /k/r/o {"a":3,"b":4}`},
+		"strings": {`{"k":{"r":["a","b","c","d"]}}`, `{"k":{"r":["b","x","d","e"]}}`,
+			`remove /k/r/0; replace /k/r/1 "x"; add /k/r/3 "e"`},
+		"nothing stayed": {`{"k":{"r":{"o":{"a":1,"b":2}}}}`, `{"k":{"r":{"o":{"a":3,"b":4}}}}`,
+			`replace /k/r/o {"a":3,"b":4}`},
 		"one operation stays": {`{"k":{"r":{"s":1,"o":{"a":1}}}}`, `{"k":{"r":{"s":1,"o":{"a":3}}}}`, `replace /k/r/o/a 3`},
 		"another type": {
-			`{"k":{"r":{"s":1,"f":{"@type":"A","x":1,"y":1}}}}`, `{"k":{"r":{"s":1,"f":{"@type":"B","x":1,"y":1}}}}`, `replace /k/r/f {"@type":"B","x":1,"y":1}`,
+			`{"k":{"r":{"s":1,"f":{"@type":"A","x":1,"y":1}}}}`, `{"k":{"r":{"s":1,"f":{"@type":"B","x":1,"y":1}}}}`,
+			`replace /k/r/f {"@type":"B","x":1,"y":1}`,
 		},
 		"the type is no part that stays": {
-			`{"k":{"r":{"s":1,"f":{"@type":"A","x":1,"y":1}}}}`, `{"k":{"r":{"s":1,"f":{"@type":"A","x":2,"y":2}}}}`, `replace /k/r/f {"@type":"A","x":2,"y":2}`,
+			`{"k":{"r":{"s":1,"f":{"@type":"A","x":1,"y":1}}}}`, `{"k":{"r":{"s":1,"f":{"@type":"A","x":2,"y":2}}}}`,
+			`replace /k/r/f {"@type":"A","x":2,"y":2}`,
 		},
 		"a list for another": {`{"k":{"r":{"s":1,"l":[1,2]}}}`, `{"k":{"r":{"s":1,"l":[3,4]}}}`, `replace /k/r/l [3,4]`},
-		"kinds of values":    {`{"a":"1","b":[],"c":{},"d":true}`, `{"a":1,"b":{},"c":[],"d":false}`, `replace /a 1; replace /b {}; replace /c []; replace /d false`},
+		"kinds of values": {`{"a":"1","b":[],"c":{},"d":true}`, `{"a":1,"b":{},"c":[],"d":false}`,
+			`replace /a 1; replace /b {}; replace /c []; replace /d false`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := value(t, c.a), value(t, c.b)
@@ -103,7 +109,8 @@ func values() *rapid.Generator[any] {
 	scalar := rapid.OneOf(
 		rapid.Just[any](nil), rapid.Map(rapid.Bool(), func(b bool) any { return b }),
 		rapid.Map(rapid.IntRange(0, 3), func(i int) any { return float64(i) }),
-		rapid.SampledFrom([]any{json.Number("1"), json.Number("1.0"), json.Number("2e0"), json.RawMessage(`{"a":[1]}`), json.RawMessage(`{"a": [1]}`)}),
+		rapid.SampledFrom([]any{json.Number("1"), json.Number("1.0"), json.Number("2e0"), json.RawMessage(`{"a":[1]}`),
+			json.RawMessage(`{"a": [1]}`)}),
 		rapid.Map(rapid.SampledFrom([]string{"x", "y", "z", "0"}), func(s string) any { return s }),
 	)
 	var deeper func(n int) *rapid.Generator[any]
@@ -117,7 +124,8 @@ func values() *rapid.Generator[any] {
 			rapid.Custom(func(t *rapid.T) any { // a list of named objects
 				out := []any{}
 				for i := range rapid.IntRange(0, 5).Draw(t, "items") {
-					o := map[string]any{"name": fmt.Sprint(rapid.IntRange(0, 7).Draw(t, "name"), i%rapid.IntRange(1, 3).Draw(t, "modulus"))}
+					o := map[string]any{"name": fmt.Sprint(rapid.IntRange(0, 7).Draw(t, "name"),
+						i%rapid.IntRange(1, 3).Draw(t, "modulus"))}
 					for range rapid.IntRange(0, 2).Draw(t, "members") {
 						o[names.Draw(t, "member")] = deeper(n-1).Draw(t, "value")
 					}
@@ -178,7 +186,8 @@ func TestDiffIsShort(t *testing.T) {
 		}
 		return out
 	}
-	p := jsonpatch.Diff(map[string]any{"k": map[string]any{"r": list(-1)}}, map[string]any{"k": map[string]any{"r": list(1000)}})
+	p := jsonpatch.Diff(map[string]any{"k": map[string]any{"r": list(-1)}},
+		map[string]any{"k": map[string]any{"r": list(1000)}})
 	if len(p) != 1 || p[0].Op != jsonpatch.Remove || p[0].Path != "/k/r/1000" {
 		t.Errorf("got %v", p)
 	}
@@ -201,7 +210,8 @@ func FuzzDiff(f *testing.F) {
 	})
 }
 
-// BenchmarkDiff compares the configs of a proxy with 1000 clusters and listeners of which three differ, as raw JSON.
+// BenchmarkDiff compares the configs of a proxy with 1000 clusters and listeners of which three
+// differ, as raw JSON.
 func BenchmarkDiff(b *testing.B) {
 	const listener = `{"name":"outbound:%d","address":{"socketAddress":{"address":"10.0.0.1","portValue":%d}},"filterChains":[{"filters":[{"name":"hcm",` +
 		`"typedConfig":{"@type":"HCM","statPrefix":"s-%d","routeConfig":{"virtualHosts":[{"name":"v","domains":["*"],"routes":[{"match":{"prefix":"/"},"route":{"cluster":"c","timeout":"%ds"}}]}]}}}]}]}`

@@ -10,13 +10,14 @@ import (
 
 // FieldChange is a value that differs between two documents.
 type FieldChange struct {
-	Path   string          `json:"path"`             // "spec.to[0].default.idleTimeout"; items of lists by name where they have one
+	// "spec.to[0].default.idleTimeout"; items of lists by name where they have one
+	Path   string          `json:"path"`
 	Before json.RawMessage `json:"before,omitempty"` // absent when there was nothing
 	After  json.RawMessage `json:"after,omitempty"`  // absent when there is nothing
 }
 
-// Fields returns what a patch changes in a document, with paths for people. The document is changed on the way. Of the
-// tokens of each pointer the first skip lead to the document.
+// Fields returns what a patch changes in a document, with paths for people. The document is changed
+// on the way. Of the tokens of each pointer the first skip lead to the document.
 func Fields(document any, patch Patch, skip int) []FieldChange {
 	out := make([]FieldChange, 0, len(patch))
 	for i := range patch {
@@ -52,8 +53,8 @@ func FieldsBetween(from, to []byte) ([]FieldChange, error) {
 	return Fields(a, Diff(a, b), 0), nil
 }
 
-// follow goes down a path to what an operation is about, writes the path in words and carries the operation out. It
-// returns what the value has become, and what was at the end of the path.
+// follow goes down a path to what an operation is about, writes the path in words and carries the
+// operation out. It returns what the value has become, and what was at the end of the path.
 func follow(v any, tokens []string, op *Operation, words *strings.Builder) (next, before any) {
 	if len(tokens) == 0 {
 		return op.Value, v

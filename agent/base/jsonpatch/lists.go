@@ -10,8 +10,9 @@ import (
 // pair is an item of the old list and the one of the new list that it becomes.
 type pair struct{ a, b int }
 
-// lists compares two lists. The operations are applied one after the other, so what is removed goes first, from the
-// end; then the new list is walked from its beginning, and everything before the walker is as it shall be.
+// lists compares two lists. The operations are applied one after the other, so what is removed goes
+// first, from the end; then the new list is walked from its beginning, and everything before the
+// walker is as it shall be.
 func (d *differ) lists(a, b []any) (kept bool) {
 	pairs := match(a, b)
 	next := len(pairs) - 1
@@ -54,8 +55,8 @@ func match(a, b []any) []pair {
 	return pairs
 }
 
-// middle pairs what lies between the equal beginnings and ends; from is the index of its first item. The whole lists
-// decide what the items are known by.
+// middle pairs what lies between the equal beginnings and ends; from is the index of its first
+// item. The whole lists decide what the items are known by.
 func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -77,8 +78,8 @@ func shift(pairs []pair, by int) []pair {
 	return pairs
 }
 
-// names returns what the items of both lists are known by: a member that all have as a string, of which no two of a list
-// have the same. Nil when there is none.
+// names returns what the items of both lists are known by: a member that all have as a string, of
+// which no two of a list have the same. Nil when there is none.
 func names(a, b []any) (x, y []string) {
 	for _, key := range [...]string{"name", "id", "key", "type"} {
 		if x = distinct(a, key); x != nil {
@@ -105,8 +106,8 @@ func distinct(list []any, key string) []string {
 	return out
 }
 
-// contents returns what items without a name are known by: their content, and which one of several equal ones it is.
-// Two forms of one value only make a patch longer.
+// contents returns what items without a name are known by: their content, and which one of several
+// equal ones it is. Two forms of one value only make a patch longer.
 func contents(list []any) []string {
 	out := make([]string, len(list))
 	seen := make(map[string]int, len(list))
@@ -118,8 +119,9 @@ func contents(list []any) []string {
 	return out
 }
 
-// anchors pairs items with the same id, as many as can be paired in the order of both lists: of the items that both
-// have, those on a longest increasing subsequence of their places. Ids are distinct within a list.
+// anchors pairs items with the same id, as many as can be paired in the order of both lists: of the
+// items that both have, those on a longest increasing subsequence of their places. Ids are distinct
+// within a list.
 func anchors(a, b []string) []pair {
 	place := make(map[string]int, len(b))
 	for j, id := range b {
@@ -131,8 +133,8 @@ func anchors(a, b []string) []pair {
 			common = append(common, pair{i, j})
 		}
 	}
-	// ends[n] is the index in common of the smallest end of a sequence of n+1 pairs; before links each pair to the
-	// one that it follows.
+	// ends[n] is the index in common of the smallest end of a sequence of n+1 pairs; before links each
+	// pair to the one that it follows.
 	var ends []int
 	before := make([]int, len(common))
 	for i, p := range common {
@@ -158,7 +160,8 @@ func anchors(a, b []string) []pair {
 	return out
 }
 
-// fill pairs, between two anchors, the items that are left, in their order: they are taken for changed ones.
+// fill pairs, between two anchors, the items that are left, in their order: they are taken for
+// changed ones.
 func fill(anchors []pair, a, b int) []pair {
 	out := make([]pair, 0, min(a, b))
 	i, j := 0, 0

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// DecodePair reads two JSON values that are to be compared, as [Decode] does each of them, but leaves objects and lists
-// that are alike in both as an [encoding/json.RawMessage], and those that only one of them has: of two versions of a
-// document that is most.
+// DecodePair reads two JSON values that are to be compared, as [Decode] does each of them, but
+// leaves objects and lists that are alike in both as an [encoding/json.RawMessage], and those that
+// only one of them has: of two versions of a document that is most.
 func DecodePair(a, b []byte) (x, y any, err error) {
 	if !json.Valid(a) || !json.Valid(b) {
 		return both(a, b, Decode)
@@ -23,7 +23,8 @@ func both[T any](a, b []byte, read func([]byte) (T, error)) (x, y T, err error) 
 	return x, y, err
 }
 
-// maxPairDepth is how deep values are taken apart: every level is gone through once more. What lies deeper is decoded.
+// maxPairDepth is how deep values are taken apart: every level is gone through once more. What lies
+// deeper is decoded.
 const maxPairDepth = 50
 
 // pairOf is DecodePair for valid values without space around them.

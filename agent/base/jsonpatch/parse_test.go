@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// UnmarshalJSON reads an operation. Members that RFC 6902 does not define are ignored, as it wants; one that is
-// missing or of the wrong type is an error, and so are an unknown operation and a malformed pointer. Numbers are kept
-// as [encoding/json.Number].
+// UnmarshalJSON reads an operation. Members that RFC 6902 does not define are ignored, as it wants;
+// one that is missing or of the wrong type is an error, and so are an unknown operation and a
+// malformed pointer. Numbers are kept as [encoding/json.Number].
 func (o *Operation) UnmarshalJSON(b []byte) error {
 	var in struct {
 		Op    *string         `json:"op"`

@@ -1,13 +1,15 @@
-// Package jsonpatch applies JSON Patch documents (RFC 6902) to JSON values and finds the patch that leads from one
-// value to another.
+// Package jsonpatch applies JSON Patch documents (RFC 6902) to JSON values and finds the patch that
+// leads from one value to another.
 //
-// A value is what encoding/json decodes into an any: nil, bool, string, float64 or [encoding/json.Number],
-// map[string]any and []any. A part of a value may also be an [encoding/json.RawMessage]: it stands for the value that
-// it holds and is decoded only when something in it is looked at, so that large documents whose parts are alike are
-// compared as bytes.
+// A value is what encoding/json decodes into an any: nil, bool, string, float64 or
+// [encoding/json.Number], map[string]any and []any. A part of a value may also be
+// an [encoding/json.RawMessage]: it stands for the value that it holds and is decoded only when
+// something in it is looked at, so that large documents whose parts are alike are compared as
+// bytes.
 //
-// Values are never changed: results share what is alike with the values that they were made from, and must not be
-// changed either. The package is pure, and no input makes it panic or use memory out of proportion.
+// Values are never changed: results share what is alike with the values that they were made from,
+// and must not be changed either. The package is pure, and no input makes it panic or use memory
+// out of proportion.
 package jsonpatch
 
 import (
@@ -74,8 +76,9 @@ func Decode(b []byte) (any, error) {
 	return v, nil
 }
 
-// ParsePointer splits a JSON Pointer (RFC 6901) into its unescaped tokens; "" is the whole document and has none. It
-// fails when the pointer does not begin with a slash, or when a tilde is not followed by 0 or 1.
+// ParsePointer splits a JSON Pointer (RFC 6901) into its unescaped tokens; "" is the whole document
+// and has none. It fails when the pointer does not begin with a slash, or when a tilde is not
+// followed by 0 or 1.
 func ParsePointer(s string) ([]string, error) {
 	if s == "" {
 		return nil, nil
@@ -86,7 +89,8 @@ func ParsePointer(s string) ([]string, error) {
 	tokens := strings.Split(s[1:], "/")
 	for i, t := range tokens {
 		if strings.Count(t, "~") != strings.Count(t, "~0")+strings.Count(t, "~1") {
-			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash", short(s), short(t))
+			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash",
+				short(s), short(t))
 		}
 		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
 	}

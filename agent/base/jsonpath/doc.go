@@ -1,4 +1,5 @@
-// Package jsonpath prints what a template finds in a document: text with queries of RFC 9535 between braces, as kubectl takes it.
+// Package jsonpath prints what a template finds in a document: text with queries of RFC 9535
+// between braces, as kubectl takes it.
 package jsonpath
 
 import (
@@ -19,7 +20,8 @@ import (
 //	{range .items[*]}{.name}{"\n"}{end}      a part for each value, relative to which its queries are
 //	{"\n"}                                   a text
 //
-// "$" or "@" at the beginning of a query may be left out, and so may the braces around a single one.
+// "$" or "@" at the beginning of a query may be left out, and so may the braces around a single
+// one.
 type Template []step
 
 type step struct {

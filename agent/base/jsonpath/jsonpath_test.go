@@ -38,7 +38,8 @@ func TestTemplate(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"{.items[*}": "items", "{.a": "no closing brace", "{range .a}x": `no "{end}"`, "{end}": `without a "{range`, `{"a\q"}`: "no text between quotes", "{}x{": "no closing brace", "{.a-b}": "a-b",
+		"{.items[*}": "items", "{.a": "no closing brace", "{range .a}x": `no "{end}"`, "{end}": `without a "{range`,
+		`{"a\q"}`: "no text between quotes", "{}x{": "no closing brace", "{.a-b}": "a-b",
 	} {
 		if _, err := jsonpath.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/redact"
 )
 
-// rare is what the language has and Envoy's API has little or nothing of: groups, enums that do not begin at zero,
-// texts that need not be UTF-8, keys of every kind.
+// rare is what the language has and Envoy's API has little or nothing of: groups, enums that do not
+// begin at zero, texts that need not be UTF-8, keys of every kind.
 const rare = `
 name: "rare.proto" package: "rare" syntax: "proto2"
 enum_type { name: "Level" value { name: "HIGH" number: 3 } value { name: "LOW" number: -2 } }
@@ -126,8 +126,8 @@ func TestRareParts(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNone gives a text that is no UTF-8 to fields that must be text and to one that need not, alone and
-// with a value after it that replaces it.
+// TestTextThatIsNone gives a text that is no UTF-8 to fields that must be text and to one that need
+// not, alone and with a value after it that replaces it.
 func TestTextThatIsNone(t *testing.T) {
 	for _, file := range []string{rare, editions} {
 		mt := dynamic(t, file)

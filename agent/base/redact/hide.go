@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// hide replaces the secret values of a message at that depth and reports whether it changed anything. In a hidden
-// message all values are secret but those that are shown.
+// hide replaces the secret values of a message at that depth and reports whether it changed
+// anything. In a hidden message all values are secret but those that are shown.
 func (r *Renderer) hide(m protoreflect.Message, depth int, hidden bool) (changed bool, err error) {
 	fields := m.Descriptor().Fields()
 	switch m.Descriptor().FullName() {
@@ -51,7 +51,8 @@ func (r *Renderer) hide(m protoreflect.Message, depth int, hidden bool) (changed
 	return changed, err
 }
 
-func (r *Renderer) hideField(m protoreflect.Message, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int, hidden bool) (changed bool, err error) {
+func (r *Renderer) hideField(m protoreflect.Message, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int,
+	hidden bool) (changed bool, err error) {
 	isText := fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
 	switch {
 	case fd.IsMap():
@@ -131,7 +132,8 @@ func (r *Renderer) hides(fd protoreflect.FieldDescriptor, hidden bool) bool {
 	}
 }
 
-// suspectsOf returns the fields of a message that are secret, or that hold messages which may have such fields.
+// suspectsOf returns the fields of a message that are secret, or that hold messages which may have
+// such fields.
 func (r *Renderer) suspectsOf(d protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
 	list, known := r.suspects[d]
 	if known {
@@ -151,7 +153,8 @@ func (r *Renderer) suspectsOf(d protoreflect.MessageDescriptor) []protoreflect.F
 	return list
 }
 
-// harmless reports whether a type has no secret fields and no fields that could hold other messages with secrets.
+// harmless reports whether a type has no secret fields and no fields that could hold other messages
+// with secrets.
 func (r *Renderer) harmless(d protoreflect.MessageDescriptor) bool {
 	switch d.FullName() {
 	case "google.protobuf.Struct", "google.protobuf.ListValue", "google.protobuf.Value":

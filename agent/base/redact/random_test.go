@@ -128,8 +128,9 @@ func (r *random) pack(m protoreflect.Message, depth int) {
 	}
 	t := r.types[r.IntN(len(r.types))]
 	if r.one(3) { // those with a form of their own are few
-		t, _ = protoregistry.GlobalTypes.FindMessageByName(pick[protoreflect.FullName](r, "google.protobuf.Any", "google.protobuf.Duration",
-			"google.protobuf.Struct", "google.protobuf.StringValue", "google.protobuf.Empty", "google.protobuf.UInt32Value", "google.protobuf.FieldMask"))
+		t, _ = protoregistry.GlobalTypes.FindMessageByName(pick[protoreflect.FullName](r,
+			"google.protobuf.Any", "google.protobuf.Duration", "google.protobuf.Struct", "google.protobuf.StringValue",
+			"google.protobuf.Empty", "google.protobuf.UInt32Value", "google.protobuf.FieldMask"))
 	}
 	inner := t.New()
 	r.fill(inner, depth-1)
@@ -137,7 +138,8 @@ func (r *random) pack(m protoreflect.Message, depth int) {
 	if err != nil {
 		return
 	}
-	m.Set(m.Descriptor().Fields().ByNumber(1), protoreflect.ValueOfString(pick(r, "type.googleapis.com/", "x/y/", "")+string(t.Descriptor().FullName())))
+	m.Set(m.Descriptor().Fields().ByNumber(1),
+		protoreflect.ValueOfString(pick(r, "type.googleapis.com/", "x/y/", "")+string(t.Descriptor().FullName())))
 	m.Set(m.Descriptor().Fields().ByNumber(2), protoreflect.ValueOfBytes(body))
 }
 
@@ -177,11 +179,13 @@ func (r *random) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, de
 // scalar makes a value, often one at a bound.
 func (r *random) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	i := pick(r, 0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt64, math.MinInt64, int64(r.Uint64()), r.Int64N(1000))
-	f := pick(r, 0, math.Copysign(0, -1), 1, 0.1, -2.5, 1e-6, 1e-7, 1e-10, 1e21, 123456789012, math.MaxFloat64, math.SmallestNonzeroFloat64, r.NormFloat64())
+	f := pick(r, 0, math.Copysign(0, -1), 1, 0.1, -2.5, 1e-6, 1e-7, 1e-10, 1e21, 123456789012, math.MaxFloat64,
+		math.SmallestNonzeroFloat64, r.NormFloat64())
 	if r.one(10) {
 		f = pick(r, math.NaN(), math.Inf(1), math.Inf(-1))
 	}
-	text := pick(r, "", "a", "outbound:127.0.0.1:20001", "\"quoted\" \\ \x00\x1f\x7f\b\f\n\r\t", "<&>\u2028\ufffd", "日本語🦀", strings.Repeat("long ", r.IntN(20)))
+	text := pick(r, "", "a", "outbound:127.0.0.1:20001", "\"quoted\" \\ \x00\x1f\x7f\b\f\n\r\t",
+		"<&>\u2028\ufffd", "日本語🦀", strings.Repeat("long ", r.IntN(20)))
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(r.one(2))
@@ -246,9 +250,9 @@ func textRecord(num protowire.Number, body []byte) record {
 	return record{num, protowire.BytesType, protowire.AppendBytes(nil, body)}
 }
 
-// mangle rewrites the wire form of a message: fields in another order, messages in parts, lists packed and unpacked,
-// values that others replace, members of a oneof that come too late, fields that nobody knows. Often the result means
-// something else, and now and then nothing.
+// mangle rewrites the wire form of a message: fields in another order, messages in parts, lists
+// packed and unpacked, values that others replace, members of a oneof that come too late, fields
+// that nobody knows. Often the result means something else, and now and then nothing.
 func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int) []byte {
 	var out []record
 	for _, f := range records(wire) {
@@ -273,7 +277,8 @@ func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int
 				other := o.Fields().Get(r.IntN(o.Fields().Len()))
 				out = append(out, r.other(other))
 			}
-		case fd.IsList() && f.typ == protowire.BytesType && fd.Kind() != protoreflect.StringKind && fd.Kind() != protoreflect.BytesKind && r.one(2):
+		case fd.IsList() && f.typ == protowire.BytesType && fd.Kind() != protoreflect.StringKind &&
+			fd.Kind() != protoreflect.BytesKind && r.one(2):
 			packed, _ := protowire.ConsumeBytes(f.body)
 			for len(packed) > 0 { // one value by one
 				n := protowire.ConsumeFieldValue(f.num, wireOf(fd), packed)
@@ -292,7 +297,8 @@ func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int
 	if r.one(4) {
 		out = append(out, pick(r,
 			record{100000, protowire.VarintType, []byte{1}},
-			record{200000, protowire.StartGroupType, protowire.AppendTag(protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 5), 200000, protowire.EndGroupType)},
+			record{200000, protowire.StartGroupType, protowire.AppendTag(
+				protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 5), 200000, protowire.EndGroupType)},
 			record{protowire.Number(1 + r.IntN(20)), protowire.Fixed32Type, []byte{1, 2, 3, 4}},
 			record{protowire.Number(1 + r.IntN(20)), protowire.Fixed64Type, []byte{1, 2, 3, 4, 5, 6, 7, 8}},
 			record{protowire.Number(1 + r.IntN(20)), protowire.VarintType, protowire.AppendVarint(nil, r.Uint64())},
@@ -308,7 +314,8 @@ func (r *random) mangle(d protoreflect.MessageDescriptor, wire []byte, depth int
 // other makes another value of a field.
 func (r *random) other(fd protoreflect.FieldDescriptor) record {
 	if wireOf(fd) != protowire.BytesType {
-		return record{fd.Number(), wireOf(fd), []byte{1, 0, 0, 0, 0, 0, 0, 0}[:map[protowire.Type]int{protowire.VarintType: 1, protowire.Fixed32Type: 4, protowire.Fixed64Type: 8}[wireOf(fd)]]}
+		return record{fd.Number(), wireOf(fd), []byte{1, 0, 0, 0, 0, 0, 0, 0}[:map[protowire.Type]int{protowire.VarintType: 1,
+			protowire.Fixed32Type: 4, protowire.Fixed64Type: 8}[wireOf(fd)]]}
 	}
 	return textRecord(fd.Number(), pick(r, nil, []byte("\x0a\x01a"), []byte("\x10\x01"), []byte("other")))
 }

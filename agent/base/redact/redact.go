@@ -1,8 +1,8 @@
 // Package redact renders protobuf messages as JSON, with the values of secret fields replaced.
 //
-// The output is what google.golang.org/protobuf/encoding/protojson writes, without white space. The same bytes give the
-// same output. Bytes that proto.Unmarshal refuses are an error, and so are messages that lie more than 100 deep, packed
-// ones included: Envoy does not load them either.
+// The output is what google.golang.org/protobuf/encoding/protojson writes, without white space. The
+// same bytes give the same output. Bytes that proto.Unmarshal refuses are an error, and so are
+// messages that lie more than 100 deep, packed ones included: Envoy does not load them either.
 package redact
 
 import (
@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxDepth bounds the nesting of messages. It is the limit of the C++ library that Envoy is built with, which counts
-// anew in each google.protobuf.Any; here it holds for all of them together.
+// maxDepth bounds the nesting of messages. It is the limit of the C++ library that Envoy is built
+// with, which counts anew in each google.protobuf.Any; here it holds for all of them together.
 const maxDepth = 100
 
 var errDepth = fmt.Errorf("messages lie more than %d deep in each other", maxDepth)
@@ -35,8 +35,8 @@ const (
 // Redacted replaces secret texts, and its bytes replace secret bytes.
 const Redacted = "[redacted]"
 
-// Renderer renders messages. It remembers the fields of message types, so one renderer should serve many messages. It is
-// not safe for concurrent use.
+// Renderer renders messages. It remembers the fields of message types, so one renderer should serve
+// many messages. It is not safe for concurrent use.
 type Renderer struct {
 	secrecy func(protoreflect.FieldDescriptor) Secrecy
 	scratch []byte
@@ -46,7 +46,8 @@ type Renderer struct {
 	suspects map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor
 }
 
-// New returns a renderer. secrecy must give the same answer for the same field; nil shows all of them.
+// New returns a renderer. secrecy must give the same answer for the same field; nil shows all of
+// them.
 func New(secrecy func(protoreflect.FieldDescriptor) Secrecy) *Renderer {
 	if secrecy == nil {
 		secrecy = func(protoreflect.FieldDescriptor) Secrecy { return Inherit }
@@ -58,8 +59,9 @@ func New(secrecy func(protoreflect.FieldDescriptor) Secrecy) *Renderer {
 	}
 }
 
-// JSON returns the JSON form of a message of type t whose wire form is given. Types in google.protobuf.Any and extensions
-// are those that are linked into the program. A value without a JSON form, such as a duration out of range, is an error.
+// JSON returns the JSON form of a message of type t whose wire form is given. Types in
+// google.protobuf.Any and extensions are those that are linked into the program. A value without a
+// JSON form, such as a duration out of range, is an error.
 func (r *Renderer) JSON(t protoreflect.MessageType, wire []byte) (json.RawMessage, error) {
 	m := t.New()
 	if err := unmarshal(m, wire, maxDepth); err != nil {
@@ -92,7 +94,8 @@ func unmarshal(m protoreflect.Message, wire []byte, depth int) error {
 	return fmt.Errorf("the bytes are not a valid message: %w", plain(err))
 }
 
-// plain returns an error of the protobuf library without its prefix, whose white space varies from build to build.
+// plain returns an error of the protobuf library without its prefix, whose white space varies from
+// build to build.
 func plain(err error) error {
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
 	return errors.New(strings.ReplaceAll(text, "proto: ", ""))

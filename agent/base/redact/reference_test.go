@@ -22,7 +22,8 @@ var errPanic = errors.New("the protobuf library panics")
 // reference renders a message as the protobuf library does. edit may change it before.
 func reference(t protoreflect.MessageType, wire []byte, edit func(protoreflect.Message)) (_ []byte, err error) {
 	defer func() {
-		// Its reader of messages without Go types does so when the key of a map entry comes again with a wrong wire type.
+		// Its reader of messages without Go types does so when the key of a map entry comes again with a
+		// wrong wire type.
 		if p := recover(); p != nil {
 			err = errPanic
 		}
@@ -47,7 +48,8 @@ func reference(t protoreflect.MessageType, wire []byte, edit func(protoreflect.M
 const tooDeep = "messages lie more than 100 deep"
 
 // compare holds a renderer against the library. It reports whether the message has a JSON form.
-func compare(t *testing.T, r *redact.Renderer, mt protoreflect.MessageType, wire []byte, edit func(protoreflect.Message)) bool {
+func compare(t *testing.T, r *redact.Renderer, mt protoreflect.MessageType, wire []byte,
+	edit func(protoreflect.Message)) bool {
 	t.Helper()
 	want, wantErr := reference(mt, wire, edit)
 	if wantErr == errPanic {
@@ -70,8 +72,8 @@ func compare(t *testing.T, r *redact.Renderer, mt protoreflect.MessageType, wire
 	return true
 }
 
-// TestLikeTheLibrary renders random messages of the served types, and of all others packed in an Any: as the library
-// has encoded them, and as nobody would.
+// TestLikeTheLibrary renders random messages of the served types, and of all others packed in an
+// Any: as the library has encoded them, and as nobody would.
 func TestLikeTheLibrary(t *testing.T) {
 	rounds := uint64(1200)
 	if testing.Short() {
@@ -132,7 +134,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPartsAreMerged puts the parts of a message together in every order of its fields; the output stays what it is.
+// TestPartsAreMerged puts the parts of a message together in every order of its fields; the output
+// stays what it is.
 func TestPartsAreMerged(t *testing.T) {
 	mt := served[1].ProtoReflect().Type()
 	m := mt.New()

@@ -102,8 +102,8 @@ func hiddenValue(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// TestSecretsLikeTheLibrary hides fields of random messages, and holds the result against the same messages with the
-// values taken out.
+// TestSecretsLikeTheLibrary hides fields of random messages, and holds the result against the same
+// messages with the values taken out.
 func TestSecretsLikeTheLibrary(t *testing.T) {
 	r := redact.New(some)
 	rendered := 0
@@ -185,7 +185,8 @@ func TestNothingSecretShows(t *testing.T) {
 		}
 		marked += n
 		// Base64 of three bytes at a time: the mark and whatever follows begin alike.
-		if strings.Contains(string(got), mark) || strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte(mark[:6]))) {
+		if strings.Contains(string(got), mark) ||
+			strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte(mark[:6]))) {
 			t.Fatalf("seed %d: %s", seed, got)
 		}
 	}

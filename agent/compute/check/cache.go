@@ -16,7 +16,8 @@ const (
 	minKept       = 1 << 13 // results that are kept at least
 )
 
-// cache remembers what was found of resources by themselves. It keeps no resource alive but those of the last config.
+// cache remembers what was found of resources by themselves. It keeps no resource alive but those
+// of the last config.
 type cache struct {
 	plans *plans
 	last  [envoy.NumKinds]results
@@ -30,7 +31,8 @@ type cache struct {
 	// filters are the types of network filters that have shapes, by URL.
 	filters map[string]*shapeType
 	shaper  shaper
-	// used counts what the present check has looked up, so that the cache is emptied when most of it is old.
+	// used counts what the present check has looked up, so that the cache is emptied when most of it
+	// is old.
 	used int
 }
 
@@ -74,7 +76,8 @@ func (c *cache) remember(k anyKey, of uses) {
 	c.plain[k] = of
 }
 
-// all returns what is known of the resources of a kind. As a rule the list is like the last one but for a few.
+// all returns what is known of the resources of a kind. As a rule the list is like the last one but
+// for a few.
 func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 	last := c.last[k]
 	if slices.Equal(last.list, list) {
@@ -147,7 +150,8 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 		}
 	}
 	if name := envoy.ResourceName(m); name != r.Name {
-		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
+		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name",
+			clip.Value(name), clip.Value(r.Name))
 	}
 	w.root(m)
 	return out
@@ -156,8 +160,8 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 // xdstpScheme begins names that Envoy reads as URLs.
 const xdstpScheme = "xdstp:"
 
-// kinds are, by kind, the rule about a resource of another name than the one asked for, the one about two of a name, and
-// what messages call it.
+// kinds are, by kind, the rule about a resource of another name than the one asked for, the one
+// about two of a name, and what messages call it.
 var kinds = [envoy.NumKinds]struct {
 	nameRule, duplicateRule int
 	word                    string

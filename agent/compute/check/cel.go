@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// celFault says what is wrong with the syntax of an expression in the Common Expression Language, "" for nothing. Names
-// and types are not checked.
+// celFault says what is wrong with the syntax of an expression in the Common Expression Language,
+// "" for nothing. Names and types are not checked.
 func celFault(text string) string {
 	p := &celParser{text: text}
 	p.expression(0)

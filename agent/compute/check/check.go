@@ -8,23 +8,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Checker says what an Envoy would make of configs. It remembers what it found per resource version, so that a config
-// in which little changed is checked fast. The zero value is ready to use; it must not be used by two goroutines at
-// once. One checker may serve many proxies.
+// Checker says what an Envoy would make of configs. It remembers what it found per resource
+// version, so that a config in which little changed is checked fast. The zero value is ready to
+// use; it must not be used by two goroutines at once. One checker may serve many proxies.
 type Checker struct {
 	cache cache
 	set   set
 }
 
-// Check checks a config of a proxy against the rules of [Rules]: each resource by itself with everything that is packed
-// in it, the resources against each other, and the step from prev, which is what the proxy has accepted so far (nil or
-// empty for a proxy that starts). facts may be nil. The findings are sorted: by kind, name, severity, rule, pointer.
+// Check checks a config of a proxy against the rules of [Rules]: each resource by itself with
+// everything that is packed in it, the resources against each other, and the step from prev, which
+// is what the proxy has accepted so far (nil or empty for a proxy that starts). facts may be nil.
+// The findings are sorted: by kind, name, severity, rule, pointer.
 //
-// A resource that has a finding which blocks is taken as not there when others refer to it, unless prev has it in an
-// older form, which then stays in force.
+// A resource that has a finding which blocks is taken as not there when others refer to it, unless
+// prev has it in an older form, which then stays in force.
 //
-// Messages are decoded by the types that are linked into the program; an extension of a type that is not, and is not
-// among the facts, is one that Envoy does not know either.
+// Messages are decoded by the types that are linked into the program; an extension of a type that
+// is not, and is not among the facts, is one that Envoy does not know either.
 func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 	if prev == nil {
 		prev = &envoy.Snapshot{}
@@ -42,7 +43,8 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 	return out
 }
 
-// Forget lets go of what was found of single resources. What is known of their shapes stays, and is most of the work that is saved.
+// Forget lets go of what was found of single resources. What is known of their shapes stays, and is
+// most of the work that is saved.
 func (c *Checker) Forget() {
 	c.cache.byKey, c.cache.last = nil, [envoy.NumKinds]results{}
 	c.set = set{}
@@ -84,7 +86,8 @@ func Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 
 func compareFindings(a, b finding.Finding) int {
 	return cmp.Or(
-		cmp.Compare(slices.Index(envoy.KindURLs[:], a.Type), slices.Index(envoy.KindURLs[:], b.Type)), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
+		cmp.Compare(slices.Index(envoy.KindURLs[:], a.Type), slices.Index(envoy.KindURLs[:], b.Type)),
+		cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
 		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Message, b.Message))
 }
 
@@ -94,12 +97,13 @@ func (c *Checker) Alone(k envoy.Kind, r *envoy.Resource) []finding.Finding {
 	return c.cache.get(k, r).findings
 }
 
-// Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing is found in it, and it
-// refers to nothing.
+// Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing
+// is found in it, and it refers to nothing.
 func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
 	used := c.cache.used
 	c.cache.begin()
 	c.cache.used = used // what the last config needs is kept
 	found := c.cache.get(k, r)
-	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
+	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+
+		len(found.binds) == 0 && !found.blocked
 }

@@ -31,7 +31,8 @@ type lastCheck struct {
 	files      [envoy.NumKinds]bool // some of it has files, so that the host matters
 }
 
-// sameFacts reports whether the facts are those of the last check, as far as that is seen easily, and takes note of them.
+// sameFacts reports whether the facts are those of the last check, as far as that is seen easily,
+// and takes note of them.
 func (l *lastCheck) sameFacts(facts *finding.Facts) bool {
 	was := l.facts
 	if l.facts = *facts; was.Host != facts.Host {
@@ -39,12 +40,14 @@ func (l *lastCheck) sameFacts(facts *finding.Facts) bool {
 			l.clean[k] = l.clean[k] && !l.files[k]
 		}
 	}
-	return was.Build == facts.Build && was.RE2Limit == facts.RE2Limit && was.SecretsLater == facts.SecretsLater && was.NoIPv6 == facts.NoIPv6 &&
-		was.LowestPort == facts.LowestPort && was.NoTransparent == facts.NoTransparent && slices.Equal(was.StaticClusters, facts.StaticClusters) && slices.Equal(was.Extensions, facts.Extensions) &&
+	return was.Build == facts.Build && was.RE2Limit == facts.RE2Limit && was.SecretsLater == facts.SecretsLater &&
+		was.NoIPv6 == facts.NoIPv6 && was.LowestPort == facts.LowestPort && was.NoTransparent == facts.NoTransparent &&
+		slices.Equal(was.StaticClusters, facts.StaticClusters) && slices.Equal(was.Extensions, facts.Extensions) &&
 		len(was.Taken)+len(facts.Taken) == 0
 }
 
-// sameLists reports whether the resources of a kind, and those before, are those of the last check, of which nothing was found, and takes note of them.
+// sameLists reports whether the resources of a kind, and those before, are those of the last check,
+// of which nothing was found, and takes note of them.
 func (l *lastCheck) sameLists(k envoy.Kind, prev, next []*envoy.Resource) bool {
 	if l.clean[k] && slices.Equal(l.next[k], next) && slices.Equal(l.prev[k], prev) {
 		return true
@@ -74,10 +77,13 @@ type owner struct {
 	leaves  bool // it will have another address
 }
 
-// sendOrder is that in which what is held back is found: what is referred to before what refers to it.
-var sendOrder = [...]envoy.Kind{envoy.KindSecret, envoy.KindEndpoint, envoy.KindCluster, envoy.KindRoute, envoy.KindListener}
+// sendOrder is that in which what is held back is found: what is referred to before what refers to
+// it.
+var sendOrder = [...]envoy.Kind{envoy.KindSecret, envoy.KindEndpoint, envoy.KindCluster, envoy.KindRoute,
+	envoy.KindListener}
 
-func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, all *[envoy.NumKinds][]*checked) []finding.Finding {
+func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts,
+	all *[envoy.NumKinds][]*checked) []finding.Finding {
 	s.out = nil
 	s.gone = nil
 	if s.missing == nil || s.build != facts.Build {
@@ -107,7 +113,9 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, 
 			s.addresses(c, next[k], before, all[k])
 		}
 		s.last.clean[k] = len(s.out) == from
-		same = had != nil && s.last.clean[k] && maps.EqualFunc(had, s.names[k], func(a, b status) bool { return a.held == b.held && a.checked.secret == b.checked.secret })
+		same = had != nil && s.last.clean[k] && maps.EqualFunc(had, s.names[k], func(a, b status) bool {
+			return a.held == b.held && a.checked.secret == b.checked.secret
+		})
 	}
 	out := s.out
 	s.out = nil
@@ -115,7 +123,8 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, 
 }
 
 // one checks a resource in the light of those that were checked before.
-func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy.Snapshot, facts *finding.Facts, found *checked) {
+func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy.Snapshot, facts *finding.Facts,
+	found *checked) {
 	if k == envoy.KindSecret && facts.SecretsLater {
 		s.names[k][r.Name] = status{checked: found}
 		return
@@ -133,7 +142,8 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		blocked = blocked || severity.Blocks()
 		p := place
 		p.Pointer = pointer
-		s.out = append(s.out, finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
+		s.out = append(s.out,
+			finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, twice := s.names[k][r.Name]; twice {
 		report(kinds[k].duplicateRule, finding.Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
@@ -145,7 +155,8 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		}
 	}
 	if i := found.uses.first(s.missing); i >= 0 {
-		report(23, finding.Reject, "", "Envoy %s has no %s (%s): leave it out, or run an Envoy that has it", facts.Build.Version, extensionList[i].name, extensionList[i].category)
+		report(23, finding.Reject, "", "Envoy %s has no %s (%s): leave it out, or run an Envoy that has it",
+			facts.Build.Version, extensionList[i].name, extensionList[i].category)
 	}
 	for _, re := range found.regexes {
 		limit := int(facts.RE2Limit)
@@ -154,15 +165,18 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		}
 		switch {
 		case re.size > limit:
-			report(58, finding.Reject, re.pointer, "the program of this regular expression has about %d instructions, re2.max_program_size.error_level allows %d", re.size, limit)
+			report(58, finding.Reject, re.pointer, "the program of this regular expression has about %d instructions, "+
+				"re2.max_program_size.error_level allows %d", re.size, limit)
 		case re.size > limit/2:
-			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
+			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, "+
+				"and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
 		}
 	}
 	if h := facts.Host; h != nil {
 		for _, f := range found.files {
 			if why, bad := h.Unwritable[f.path]; bad && h.Guessed {
-				report(106, finding.Warning, f.pointer, "unless Envoy has a file system of its own, it cannot open %q: %s", clip.Value(f.path), why)
+				report(106, finding.Warning, f.pointer, "unless Envoy has a file system of its own, it cannot open %q: %s",
+					clip.Value(f.path), why)
 			} else if bad {
 				report(106, finding.Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
 			}
@@ -182,7 +196,8 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
 }
 
-// bound cuts what was said about a resource, from an index on, to what one can read: the worst stays.
+// bound cuts what was said about a resource, from an index on, to what one can read: the worst
+// stays.
 func (s *set) bound(from int) {
 	if len(s.out)-from > maxFindings {
 		slices.SortStableFunc(s.out[from:], func(a, b finding.Finding) int { return int(a.Severity) - int(b.Severity) })
@@ -194,7 +209,8 @@ func (s *set) bound(from int) {
 func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
 	place.Pointer = r.pointer
 	report := func(severity finding.Severity, format string, args ...any) bool {
-		s.out = append(s.out, finding.Finding{Rule: r.rule, Severity: severity, Place: place, Message: fmt.Sprintf(format, args...)})
+		s.out = append(s.out,
+			finding.Finding{Rule: r.rule, Severity: severity, Place: place, Message: fmt.Sprintf(format, args...)})
 		return severity.Blocks()
 	}
 	switch r.kind {
@@ -218,17 +234,20 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 	target, exists := s.names[r.kind][r.name]
 	switch {
 	case !exists:
-		if r.kind == envoy.KindCluster && (r.severity.Blocks() || r.rule == 31) && !s.gone[r.name] && prev.Find(envoy.KindCluster, r.name) != nil {
+		if r.kind == envoy.KindCluster && (r.severity.Blocks() || r.rule == 31) && !s.gone[r.name] &&
+			prev.Find(envoy.KindCluster, r.name) != nil {
 			if s.gone == nil {
 				s.gone = map[string]bool{}
 			}
 			s.gone[r.name] = true
-			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable, Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{place},
+			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable,
+				Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{place},
 				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
 		}
 		return report(r.severity, "%s %q does not exist: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
 	case target.held:
-		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
+		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s",
+			kinds[r.kind].word, clip.Value(r.name), r.what)
 		s.out[len(s.out)-1].Others = []finding.Place{{Type: r.kind.URL(), Resource: r.name}}
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
@@ -239,8 +258,9 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 	return false
 }
 
-// addresses finds listeners that want the same address. One that has it already keeps it, also while another form of the
-// listener is on its way or is held back: Envoy gives it to no other one in the same update, not even where the two swap.
+// addresses finds listeners that want the same address. One that has it already keeps it, also
+// while another form of the listener is on its way or is held back: Envoy gives it to no other one
+// in the same update, not even where the two swap.
 func (s *set) addresses(c *cache, list, before []*envoy.Resource, all []*checked) {
 	if s.owners == nil {
 		s.owners = make(map[string]owner, len(list))
@@ -264,7 +284,8 @@ func (s *set) addresses(c *cache, list, before []*envoy.Resource, all []*checked
 				}
 			}
 			for _, b := range has.binds {
-				if settled && !slices.ContainsFunc(wants, func(o bind) bool { return o.address == b.address }) && s.owners[b.address].name == "" {
+				if settled && !slices.ContainsFunc(wants, func(o bind) bool { return o.address == b.address }) &&
+					s.owners[b.address].name == "" {
 					s.owners[b.address] = owner{r.Name, b.pointer, true}
 				}
 			}
@@ -290,12 +311,17 @@ func (s *set) claim(name string, b bind) {
 	if first.name == name && !first.leaves {
 		return // Envoy takes a further address that stands twice
 	}
-	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip.Value(first.name), clip.Value(b.address))
+	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not",
+		clip.Value(first.name), clip.Value(b.address))
 	if first.leaves {
-		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip.Value(first.name), clip.Value(b.address))
+		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another "+
+			"one only after that; change the two one after the other, with a third address where they swap",
+			clip.Value(first.name), clip.Value(b.address))
 	}
-	s.out = append(s.out, finding.Finding{Rule: 10, Severity: finding.Reject, Place: finding.Place{Type: envoy.KindListener.URL(), Resource: name, Pointer: b.pointer},
-		Others: []finding.Place{{Type: envoy.KindListener.URL(), Resource: first.name, Pointer: first.pointer}}, Message: message})
+	s.out = append(s.out, finding.Finding{Rule: 10, Severity: finding.Reject,
+		Place:   finding.Place{Type: envoy.KindListener.URL(), Resource: name, Pointer: b.pointer},
+		Others:  []finding.Place{{Type: envoy.KindListener.URL(), Resource: first.name, Pointer: first.pointer}},
+		Message: message})
 }
 
 // bindings checks addresses against the host.
@@ -327,14 +353,16 @@ func transition(before, after *checked, report func(int, finding.Severity, strin
 	b, optionsAfter, _ := strings.Cut(after.socket, " ")
 	switch {
 	case a != b:
-		report(11, finding.Reject, "/enableReusePort", "reuse_port cannot change while a listener is updated (it was %s): give the listener another name", a)
+		report(11, finding.Reject, "/enableReusePort",
+			"reuse_port cannot change while a listener is updated (it was %s): give the listener another name", a)
 	case a == "false" && optionsBefore != optionsAfter:
-		report(12, finding.Reject, "/socketOptions", "socket options cannot change while reuse_port is off: give the listener another name")
+		report(12, finding.Reject, "/socketOptions",
+			"socket options cannot change while reuse_port is off: give the listener another name")
 	}
 }
 
-// previous returns, for each resource of next, that of the same name in prev, nil for none. Lists that are sorted by
-// name, as they are as a rule, are merged.
+// previous returns, for each resource of next, that of the same name in prev, nil for none. Lists
+// that are sorted by name, as they are as a rule, are merged.
 func previous(prev, next []*envoy.Resource) []*envoy.Resource {
 	out := make([]*envoy.Resource, len(next))
 	if len(prev) == 0 {

@@ -47,7 +47,8 @@ func readExtensions(text string) []extension {
 		case strings.HasPrefix(line, " "):
 			name, newer := strings.CutPrefix(strings.TrimSpace(line), "+")
 			name, gone := strings.CutPrefix(name, "-")
-			out = append(out, extension{strings.TrimPrefix(category, "@"), protoreflect.FullName(name), newer, gone, !strings.HasPrefix(category, "@")})
+			out = append(out, extension{strings.TrimPrefix(category, "@"), protoreflect.FullName(name), newer, gone,
+				!strings.HasPrefix(category, "@")})
 		default:
 			category = line
 		}
@@ -75,7 +76,8 @@ func (u *uses) first(o *uses) int {
 	return -1
 }
 
-// missing are the extensions that an Envoy of a build does not have: by its own list, else by its version.
+// missing are the extensions that an Envoy of a build does not have: by its own list, else by its
+// version.
 func missing(b *finding.Build) *uses {
 	out := &uses{}
 	if b == nil {

@@ -19,9 +19,10 @@ const (
 	partOnly         // the same, of a message to merge into another one, which gives what this one leaves open
 )
 
-// CheckFields checks a message and everything that is packed in it against the rules that Envoy's API carries as
-// annotations. A partial message is one to merge into another one: what it leaves open is not missing, but the items of
-// its lists are whole. The findings have no resource, and pointers from the message on.
+// CheckFields checks a message and everything that is packed in it against the rules that Envoy's
+// API carries as annotations. A partial message is one to merge into another one: what it leaves
+// open is not missing, but the items of its lists are whole. The findings have no resource, and
+// pointers from the message on.
 func CheckFields(m proto.Message, partial bool) []finding.Finding {
 	w := &walker{subject: &subject{out: &checked{}}, cache: &cache{plans: newPlans()}, scope: fieldsOnly}
 	if partial {
@@ -31,8 +32,8 @@ func CheckFields(m proto.Message, partial bool) []finding.Finding {
 	return w.out.findings
 }
 
-// fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in it that are not
-// packed. Envoy applies the same ones when it decodes.
+// fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in
+// it that are not packed. Envoy applies the same ones when it decodes.
 func (w *walker) fieldRules(m proto.Message) {
 	v, ok := m.(interface{ ValidateAll() error })
 	if !ok {
@@ -51,7 +52,8 @@ type annotation interface {
 	ErrorName() string
 }
 
-// annotated reports the faults in a validation error of a message, each at its field. m is nil where it is not known.
+// annotated reports the faults in a validation error of a message, each at its field. m is nil
+// where it is not known.
 func (w *walker) annotated(err error, at string, m protoreflect.Message, partial bool) {
 	if all, ok := err.(interface{ AllErrors() []error }); ok {
 		for _, e := range all.AllErrors() {
@@ -88,8 +90,9 @@ func byPriority(f protoreflect.FieldDescriptor) bool {
 	return f.Parent().FullName() == "envoy.config.cluster.v3.CircuitBreakers"
 }
 
-// fieldOf finds a field as validation names it, "FilterChains[0]": as Go does, and oneofs like fields. It returns the part
-// of a JSON pointer for it, the field, nil where the message has no such field, and the key or index.
+// fieldOf finds a field as validation names it, "FilterChains[0]": as Go does, and oneofs like
+// fields. It returns the part of a JSON pointer for it, the field, nil where the message has no
+// such field, and the key or index.
 func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
 	name, key, indexed := strings.Cut(field, "[")
 	var found protoreflect.FieldDescriptor
@@ -161,7 +164,8 @@ func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key strin
 func annotatedRule(message, field string) int {
 	name, _, _ := strings.Cut(field, "[")
 	switch message + "." + name {
-	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType", "Matcher_MatcherTree_MatchMap.Map":
+	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType",
+		"Matcher_MatcherTree_MatchMap.Map":
 		return 35
 	case "HttpConnectionManager.RouteSpecifier":
 		return 43
@@ -169,13 +173,15 @@ func annotatedRule(message, field string) int {
 		return 59
 	case "LocalityLbEndpoints.Priority":
 		return 84
-	case "OutlierDetection.MaxEjectionPercent", "OutlierDetection.EnforcingConsecutive_5Xx", "OutlierDetection.EnforcingSuccessRate":
+	case "OutlierDetection.MaxEjectionPercent", "OutlierDetection.EnforcingConsecutive_5Xx",
+		"OutlierDetection.EnforcingSuccessRate":
 		return 85
 	case "HttpProtocolOptions.UpstreamProtocolOptions":
 		return 87
 	case "Cluster.ConnectTimeout":
 		return 89
-	case "Policy.Permissions", "Policy.Principals", "Permission_Set.Rules", "Principal_Set.Ids", "Permission.Rule", "Principal.Identifier":
+	case "Policy.Permissions", "Policy.Principals", "Permission_Set.Rules", "Principal_Set.Ids", "Permission.Rule",
+		"Principal.Identifier":
 		return 99
 	case "RBAC.StatPrefix":
 		return 100

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// structFields returns the fields of a generated struct by the names that they have in the proto file.
+// structFields returns the fields of a generated struct by the names that they have in the proto
+// file.
 func structFields(m proto.Message) map[string]string {
 	out := map[string]string{}
 	t := reflect.TypeOf(m).Elem()
@@ -24,8 +25,8 @@ func structFields(m proto.Message) map[string]string {
 	return out
 }
 
-// TestFieldsByGoName finds the fields of all messages by the names that they have in the generated structs, as validation
-// names them.
+// TestFieldsByGoName finds the fields of all messages by the names that they have in the generated
+// structs, as validation names them.
 func TestFieldsByGoName(t *testing.T) {
 	n := 0
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// luaFault says what is wrong with the blocks and brackets of a Lua script, "" for nothing. It reads no more of the
-// grammar than that: what it finds is a fault for sure.
+// luaFault says what is wrong with the blocks and brackets of a Lua script, "" for nothing. It
+// reads no more of the grammar than that: what it finds is a fault for sure.
 func luaFault(code string) string {
 	var open []string // what is to be closed, by its closing word
 	line := 1
@@ -77,7 +77,8 @@ func luaFault(code string) string {
 	return ""
 }
 
-// longBracket is the length of a text in long brackets that s begins with, 0 for none. One that has no end goes to the end.
+// longBracket is the length of a text in long brackets that s begins with, 0 for none. One that has
+// no end goes to the end.
 func longBracket(s string) int {
 	if !strings.HasPrefix(s, "[") {
 		return 0

@@ -4,8 +4,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// plans say, by type of message, which rule it has and which of its fields lead to a message with one. A config is walked
-// along them, so that what no rule asks about costs nothing.
+// plans say, by type of message, which rule it has and which of its fields lead to a message with
+// one. A config is walked along them, so that what no rule asks about costs nothing.
 type plans struct {
 	rules map[protoreflect.FullName]ruleFunc
 	known map[protoreflect.MessageDescriptor]*plan
@@ -44,7 +44,8 @@ const (
 )
 
 func newPlans() *plans {
-	return &plans{rules: messageRules(), known: map[protoreflect.MessageDescriptor]*plan{}, leads: map[protoreflect.MessageDescriptor]bool{}}
+	return &plans{rules: messageRules(), known: map[protoreflect.MessageDescriptor]*plan{},
+		leads: map[protoreflect.MessageDescriptor]bool{}}
 }
 
 // of returns the plan of a type.
@@ -81,8 +82,8 @@ func (p *plans) leadsSomewhere(d protoreflect.MessageDescriptor) bool {
 	if known, ok := p.leads[d]; ok {
 		return known
 	}
-	// Types hold each other in circles. All that is seen on the way leads nowhere if the first does not; if it does,
-	// only what is on the path to a rule is known for sure.
+	// Types hold each other in circles. All that is seen on the way leads nowhere if the first does
+	// not; if it does, only what is on the path to a rule is known for sure.
 	seen := map[protoreflect.MessageDescriptor]bool{}
 	if !p.search(d, seen) {
 		for s := range seen {

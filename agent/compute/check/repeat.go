@@ -6,10 +6,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Filter chains that differ in what they match alone have the same filters, byte by byte: those for a port or a prefix
-// beside those for any, those of the listener for IPv4 beside that for IPv6. Others differ in names alone. A filter is
-// decoded and walked once in a check; where one of its shape, or without a shape the same one, comes again, what was
-// noted of it is noted again with other pointers and names.
+// Filter chains that differ in what they match alone have the same filters, byte by byte: those for
+// a port or a prefix beside those for any, those of the listener for IPv4 beside that for IPv6.
+// Others differ in names alone. A filter is decoded and walked once in a check; where one of its
+// shape, or without a shape the same one, comes again, what was noted of it is noted again with
+// other pointers and names.
 
 const (
 	maxRepeats     = 1 << 12 // filters of one check
@@ -23,7 +24,8 @@ type repeats struct {
 	shaper       shaper
 }
 
-// repeatKey is what rules about a filter ask beside what it holds: all filters stand in a filter chain of a listener.
+// repeatKey is what rules about a filter ask beside what it holds: all filters stand in a filter
+// chain of a listener.
 type repeatKey struct {
 	url    string
 	udp    bool
@@ -63,7 +65,8 @@ func (w *walker) repeated(a *anypb.Any, in slot) {
 		return
 	}
 	at := len(w.pointer(""))
-	n := &noted{checked: checked{uses: has, refs: slices.Clone(w.out.refs[refs:]), regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
+	n := &noted{checked: checked{uses: has, refs: slices.Clone(w.out.refs[refs:]),
+		regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
 	n.again = w.weight()-len(w.out.refs)-len(w.out.regexes)-len(w.out.files) != rest
 	if key.shaped {
 		var sure bool
@@ -98,7 +101,8 @@ func (c *checked) pointers(change func(string) string) {
 // note notes a filter once more. The names of one with a shape are those of s.
 func (w *walker) note(n *noted, s *shaper) {
 	refs, regexes, files := len(w.out.refs), len(w.out.regexes), len(w.out.files)
-	w.out.refs, w.out.regexes, w.out.files = append(w.out.refs, n.refs...), append(w.out.regexes, n.regexes...), append(w.out.files, n.files...)
+	w.out.refs, w.out.regexes, w.out.files = append(w.out.refs, n.refs...), append(w.out.regexes, n.regexes...),
+		append(w.out.files, n.files...)
 	w.out.uses.addAll(&n.uses)
 	added := checked{refs: w.out.refs[refs:], regexes: w.out.regexes[regexes:], files: w.out.files[files:]}
 	at := w.pointer("")

@@ -28,7 +28,8 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		match := c.GetFilterChainMatch()
 		at := finding.Part("filterChains", i, "filterChainMatch")
 		if match.GetAddressSuffix() != "" || match.GetSuffixLen() != nil {
-			s.report(6, finding.Reject, at+"/addressSuffix", "Envoy does not implement address_suffix and suffix_len: use prefix_ranges")
+			s.report(6, finding.Reject, at+"/addressSuffix",
+				"Envoy does not implement address_suffix and suffix_len: use prefix_ranges")
 		}
 		if m.GetFilterChainMatcher() == nil {
 			checkMatch(s, match, at)
@@ -48,7 +49,8 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		a, b := chains[c.First], chains[c.Second]
 		switch {
 		case c.First == c.Second:
-			s.report(4, finding.Reject, second, "filter chain %q asks twice for %s: remove one", clip.Value(match.ChainName(b, c.Second)), c.Leaf)
+			s.report(4, finding.Reject, second, "filter chain %q asks twice for %s: remove one",
+				clip.Value(match.ChainName(b, c.Second)), c.Leaf)
 		case proto.Equal(a.GetFilterChainMatch(), b.GetFilterChainMatch()):
 			s.reportWith(others, 3, finding.Reject, second, "filter chains %q and %q ask for the same, %s: keep one",
 				clip.Value(match.ChainName(a, c.First)), clip.Value(match.ChainName(b, c.Second)), c.Leaf)
@@ -58,7 +60,8 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		}
 	}
 	if index.Full() {
-		s.report(4, finding.Warning, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
+		s.report(4, finding.Warning, "filterChains",
+			"the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
 	}
 	if len(index.Conflicts) == 0 {
 		for _, f := range match.FindShadows(m, index) {
@@ -88,9 +91,11 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 		rest, wildcard := strings.CutPrefix(name, "*.")
 		switch {
 		case !wildcard && strings.Contains(name, "*"):
-			s.report(5, finding.Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first label: write *.example.com, or leave server_names out for any", clip.Value(name))
+			s.report(5, finding.Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first "+
+				"label: write *.example.com, or leave server_names out for any", clip.Value(name))
 		case strings.Contains(rest, "*"):
-			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
+			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits",
+				clip.Value(name))
 		}
 	}
 }
@@ -116,9 +121,11 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 	case err != nil:
 		s.report(rule, finding.Reject, at+"/addressPrefix", "%v", err)
 	case length == nil:
-		s.report(rule, finding.Warning, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
+		s.report(rule, finding.Warning, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one",
+			clip.Value(r.GetAddressPrefix()))
 	case int(length.GetValue()) > p.Addr().BitLen():
-		s.report(rule, finding.Warning, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
+		s.report(rule, finding.Warning, at+"/prefixLen", "a length of %d is read as %d, the whole address %s",
+			length.GetValue(), p.Addr().BitLen(), p.Addr())
 	}
 }
 
@@ -132,7 +139,8 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		case c.GetName() == "":
 			s.report(8, finding.Reject, at, "a filter chain that a matcher chooses needs a name")
 		case twice:
-			s.reportWith([]string{finding.Part("filterChains", first, "name")}, 8, finding.Reject, at, "filter chain name %q is taken: names are unique where a matcher chooses by them", clip.Value(c.GetName()))
+			s.reportWith([]string{finding.Part("filterChains", first, "name")}, 8, finding.Reject, at,
+				"filter chain name %q is taken: names are unique where a matcher chooses by them", clip.Value(c.GetName()))
 		default:
 			names[c.GetName()] = i
 		}
@@ -140,20 +148,25 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	at := "filterChainMatcher"
 	err := inspectMatcher(m.GetFilterChainMatcher(), func(input *anypb.Any) {
 		name, is := strings.CutPrefix(input.GetTypeUrl(), match.NetworkInputs)
-		if _, known := match.NetworkInputNames[name]; (!is || !known) && !strings.HasPrefix(input.GetTypeUrl(), commonInputs) {
-			s.report(32, finding.Reject, at, "%s is no input of connections: give one of a type in %s*", match.ShortURL(input.GetTypeUrl()), strings.TrimPrefix(match.NetworkInputs, envoy.TypePrefix))
+		if _, known := match.NetworkInputNames[name]; (!is || !known) &&
+			!strings.HasPrefix(input.GetTypeUrl(), commonInputs) {
+			s.report(32, finding.Reject, at, "%s is no input of connections: give one of a type in %s*",
+				match.ShortURL(input.GetTypeUrl()), strings.TrimPrefix(match.NetworkInputs, envoy.TypePrefix))
 		}
 	}, func(action *anypb.Any) {
 		name, ok := match.ChainNameOf(action)
 		if !ok {
-			s.report(33, finding.Reject, at, "the action is %s: a filter chain is named by a google.protobuf.StringValue", match.ShortURL(action.GetTypeUrl()))
+			s.report(33, finding.Reject, at, "the action is %s: a filter chain is named by a google.protobuf.StringValue",
+				match.ShortURL(action.GetTypeUrl()))
 		} else if _, exists := names[name]; !exists {
-			s.report(9, finding.Unusable, at, "the matcher leads to the filter chain %q, which does not exist: its connections are closed, without the default chain", clip.Value(name))
+			s.report(9, finding.Unusable, at, "the matcher leads to the filter chain %q, "+
+				"which does not exist: its connections are closed, without the default chain", clip.Value(name))
 		}
 	}, func(input *anypb.Any, key string) {
 		if strings.HasSuffix(input.GetTypeUrl(), "PortInput") {
 			if n, err := strconv.ParseUint(key, 10, 16); err != nil || strconv.FormatUint(n, 10) != key {
-				s.report(38, finding.Warning, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
+				s.report(38, finding.Warning, at,
+					"no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
 			}
 		}
 	})
@@ -165,8 +178,10 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 // commonInputs is the package of inputs that are there for connections and requests.
 const commonInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs."
 
-// inspectMatcher calls functions with the inputs, actions and exact keys of a matcher and of those in it, packed or not.
-func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func(*anypb.Any), key func(*anypb.Any, string)) error {
+// inspectMatcher calls functions with the inputs, actions and exact keys of a matcher and of those
+// in it, packed or not.
+func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func(*anypb.Any),
+	key func(*anypb.Any, string)) error {
 	return protorange.Options{Stable: true}.Range(m.ProtoReflect(), func(p protopath.Values) error {
 		v, ok := p.Index(-1).Value.Interface().(protoreflect.Message)
 		if !ok {

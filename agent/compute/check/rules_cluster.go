@@ -38,7 +38,8 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 		switch {
 		case protocolOptions[key] == "":
 			s.report(88, finding.Reject, at, "Envoy knows no protocol options %q: give %s", clip.Value(key), nameHTTPOptions)
-		case protocolOptions[key] != nameHTTPOptions && m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() != envoy.TypePrefix+protocolOptions[key]:
+		case protocolOptions[key] != nameHTTPOptions &&
+			m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() != envoy.TypePrefix+protocolOptions[key]:
 			s.report(88, finding.Reject, at, "the options of %s are a %s", key, protocolOptions[key])
 		case isOptions != (protocolOptions[key] == nameHTTPOptions):
 			s.report(88, finding.Reject, at, "HttpProtocolOptions and the key %s go together", nameHTTPOptions)
@@ -52,49 +53,62 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 		return
 	}
 	if m.GetType() != clusterv3.Cluster_EDS && m.GetEdsClusterConfig() != nil {
-		s.report(81, finding.Reject, "edsClusterConfig", "eds_cluster_config is for EDS clusters, and this is a %s one: remove it", m.GetType())
+		s.report(81, finding.Reject,
+			"edsClusterConfig", "eds_cluster_config is for EDS clusters, and this is a %s one: remove it", m.GetType())
 	}
 	switch m.GetType() {
 	case clusterv3.Cluster_EDS:
 		eds := m.GetEdsClusterConfig()
 		if eds == nil {
-			s.report(81, finding.Reject, "edsClusterConfig", "an EDS cluster needs eds_cluster_config with the source of its endpoints")
+			s.report(81, finding.Reject,
+				"edsClusterConfig", "an EDS cluster needs eds_cluster_config with the source of its endpoints")
 			return
 		}
 		if eds.GetEdsConfig().GetConfigSourceSpecifier() == nil {
-			s.report(81, finding.Reject, "edsClusterConfig/edsConfig", "an EDS cluster needs the source of its endpoints: give ads with resource_api_version V3")
+			s.report(81, finding.Reject, "edsClusterConfig/edsConfig",
+				"an EDS cluster needs the source of its endpoints: give ads with resource_api_version V3")
 		}
 		if eds.GetEdsConfig().GetAds() != nil || eds.GetEdsConfig().GetSelf() != nil {
 			name := eds.GetServiceName()
 			if name == "" {
 				name = m.GetName()
 			}
-			s.refer(envoy.KindEndpoint, name, "edsClusterConfig", 113, finding.Unusable, "the cluster waits for it until initial_fetch_timeout, then has no endpoints")
+			s.refer(envoy.KindEndpoint, name, "edsClusterConfig", 113, finding.Unusable,
+				"the cluster waits for it until initial_fetch_timeout, then has no endpoints")
 		}
 	case clusterv3.Cluster_ORIGINAL_DST:
 		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
-			s.report(74, finding.Reject, "lbPolicy", "an ORIGINAL_DST cluster needs lb_policy CLUSTER_PROVIDED, and this has %s", m.GetLbPolicy())
+			s.report(74, finding.Reject, "lbPolicy", "an ORIGINAL_DST cluster needs lb_policy CLUSTER_PROVIDED, and this has %s",
+				m.GetLbPolicy())
 		}
 		if m.GetLoadAssignment() != nil {
-			s.report(76, finding.Reject, "loadAssignment", "an ORIGINAL_DST cluster has no endpoints of its own: leave load_assignment out")
+			s.report(76, finding.Reject,
+				"loadAssignment", "an ORIGINAL_DST cluster has no endpoints of its own: leave load_assignment out")
 		}
 		if m.GetLbSubsetConfig() != nil {
 			s.report(76, finding.Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: leave lb_subset_config out")
 		}
-		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" && !substitution.HeaderName(o.GetHttpHeaderName()) {
-			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header", clip.Value(o.GetHttpHeaderName()))
+		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" &&
+			!substitution.HeaderName(o.GetHttpHeaderName()) {
+			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header",
+				clip.Value(o.GetHttpHeaderName()))
 		}
 	default:
 		checkEndpointAddresses(s, m)
 	}
 	s.out.resolves = resolves(m)
-	if r := m.GetTypedDnsResolverConfig(); r != nil && (m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
-		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok && !slices.Contains(resolvers, name) {
-			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s", match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
+	if r := m.GetTypedDnsResolverConfig(); r != nil &&
+		(m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
+		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok &&
+			!slices.Contains(resolvers, name) {
+			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s",
+				match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
 		}
 	}
-	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED && m.GetLoadBalancingPolicy() == nil {
-		s.report(75, finding.Reject, "lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
+	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED &&
+		m.GetLoadBalancingPolicy() == nil {
+		s.report(75, finding.Reject,
+			"lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
 	}
 	if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {
 		if l := m.GetLoadAssignment().GetEndpoints(); len(l) != 1 || len(l[0].GetLbEndpoints()) != 1 {
@@ -103,11 +117,11 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	}
 }
 
-// resolves reports whether a cluster has a host name that Envoy's usual resolver, c-ares, looks up with the servers of the
-// system.
+// resolves reports whether a cluster has a host name that Envoy's usual resolver, c-ares, looks up
+// with the servers of the system.
 func resolves(m *clusterv3.Cluster) bool {
-	if m.GetType() != clusterv3.Cluster_STRICT_DNS && m.GetType() != clusterv3.Cluster_LOGICAL_DNS || m.GetTypedDnsResolverConfig() != nil ||
-		m.GetDnsResolutionConfig() != nil || len(m.GetDnsResolvers()) > 0 {
+	if m.GetType() != clusterv3.Cluster_STRICT_DNS && m.GetType() != clusterv3.Cluster_LOGICAL_DNS ||
+		m.GetTypedDnsResolverConfig() != nil || m.GetDnsResolutionConfig() != nil || len(m.GetDnsResolvers()) > 0 {
 		return false
 	}
 	for _, l := range m.GetLoadAssignment().GetEndpoints() {
@@ -120,10 +134,12 @@ func resolves(m *clusterv3.Cluster) bool {
 	return false
 }
 
-// resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster needs it.
+// resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster
+// needs it.
 var resolvers = typeNames("envoy.network.dns_resolver")
 
-// checkEndpointAddresses checks that the endpoints of a cluster are of the kind that its type takes.
+// checkEndpointAddresses checks that the endpoints of a cluster are of the kind that its type
+// takes.
 func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 	dns := m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for i, l := range m.GetLoadAssignment().GetEndpoints() {
@@ -133,15 +149,18 @@ func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 			sa := a.GetSocketAddress()
 			switch {
 			case dns && sa.GetResolverName() != "":
-				s.report(79, finding.Reject, at, "a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
+				s.report(79, finding.Reject, at,
+					"a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
 			case a.GetAddress() == nil:
 				s.report(78, finding.Reject, at, "the endpoint has no address")
 			case !dns && sa != nil && hasPortName(sa):
-				s.report(78, finding.Reject, at, "port %q is no number: give port_value, or use STRICT_DNS", clip.Value(sa.GetNamedPort()))
+				s.report(78, finding.Reject, at, "port %q is no number: give port_value, or use STRICT_DNS",
+					clip.Value(sa.GetNamedPort()))
 			case sa.GetNetworkNamespaceFilepath() != "":
 				s.report(78, finding.Reject, at, "endpoints have no network namespace: remove network_namespace_filepath")
 			case !dns && sa != nil && !isIP(sa):
-				s.report(78, finding.Reject, at, "%q is not an IP address: use STRICT_DNS for host names", clip.Value(sa.GetAddress()))
+				s.report(78, finding.Reject, at, "%q is not an IP address: use STRICT_DNS for host names",
+					clip.Value(sa.GetAddress()))
 			}
 		}
 	}
@@ -159,7 +178,8 @@ func isIP(a *corev3.SocketAddress) bool {
 
 // checkBalancer checks the configs of load balancers.
 func checkBalancer(s *subject, m *clusterv3.Cluster) {
-	if r := m.GetRingHashLbConfig(); r != nil && m.GetLbPolicy() == clusterv3.Cluster_RING_HASH && m.GetLoadBalancingPolicy() == nil {
+	if r := m.GetRingHashLbConfig(); r != nil && m.GetLbPolicy() == clusterv3.Cluster_RING_HASH &&
+		m.GetLoadBalancingPolicy() == nil {
 		low, high := uint64(1024), uint64(8<<20)
 		if v := r.GetMinimumRingSize(); v != nil {
 			low = v.GetValue()
@@ -171,7 +191,8 @@ func checkBalancer(s *subject, m *clusterv3.Cluster) {
 			s.report(86, finding.Reject, "ringHashLbConfig", "the minimum ring size %d is above the maximum %d", low, high)
 		}
 	}
-	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && v.GetValue() != 1 && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV &&
+		m.GetLoadBalancingPolicy() == nil && v.GetValue() != 1 && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
 		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
 	}
 }
@@ -185,7 +206,8 @@ func checkOutlier(s *subject, m *clusterv3.OutlierDetection) {
 		base = b.AsDuration()
 	}
 	if m.GetMaxEjectionTime().AsDuration() < base {
-		s.report(85, finding.Reject, "outlierDetection/maxEjectionTime", "max_ejection_time %v is below base_ejection_time %v", m.GetMaxEjectionTime().AsDuration(), base)
+		s.report(85, finding.Reject, "outlierDetection/maxEjectionTime",
+			"max_ejection_time %v is below base_ejection_time %v", m.GetMaxEjectionTime().AsDuration(), base)
 	}
 }
 
@@ -198,12 +220,14 @@ func checkHTTPOptions(s *subject, m *httpv3.HttpProtocolOptions) {
 	s.contextual++
 	if http3 {
 		if s.place.Type == envoy.KindCluster.URL() && !strings.HasSuffix(s.transport, ".QuicUpstreamTransport") {
-			s.report(87, finding.Reject, "explicitHttpConfig/http3ProtocolOptions", "HTTP/3 needs a QuicUpstreamTransport transport socket")
+			s.report(87, finding.Reject, "explicitHttpConfig/http3ProtocolOptions",
+				"HTTP/3 needs a QuicUpstreamTransport transport socket")
 		}
 		return
 	}
 	if s.place.Type == envoy.KindCluster.URL() && (s.transport == "" || s.transport == match.RawBufferURL) {
-		s.report(87, finding.Reject, "autoConfig", "auto_config chooses the protocol by ALPN, which needs a TLS transport socket: use explicit_http_config")
+		s.report(87, finding.Reject, "autoConfig",
+			"auto_config chooses the protocol by ALPN, which needs a TLS transport socket: use explicit_http_config")
 	}
 }
 
@@ -217,18 +241,21 @@ func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 	for i, l := range m.GetEndpoints() {
 		localities[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())
 		if localities[l.GetPriority()] > 1<<32-1 {
-			s.report(83, finding.Reject, finding.Part("endpoints", i, "loadBalancingWeight"), "the weights of the localities of priority %d sum up to more than %d", l.GetPriority(), uint64(1<<32-1))
+			s.report(83, finding.Reject, finding.Part("endpoints", i, "loadBalancingWeight"),
+				"the weights of the localities of priority %d sum up to more than %d", l.GetPriority(), uint64(1<<32-1))
 			return
 		}
 		var endpoints uint64
 		for j, e := range l.GetLbEndpoints() {
 			if e.GetEndpoint() != nil && e.GetEndpoint().GetAddress().GetAddress() == nil {
-				s.report(78, finding.Reject, finding.Part("endpoints", i, "lbEndpoints", index(j), "endpoint/address"), "the endpoint has no address")
+				s.report(78, finding.Reject, finding.Part("endpoints", i, "lbEndpoints", index(j), "endpoint/address"),
+					"the endpoint has no address")
 			}
 			endpoints += uint64(max(1, e.GetLoadBalancingWeight().GetValue()))
 		}
 		if endpoints > 1<<32-1 {
-			s.report(83, finding.Reject, finding.Part("endpoints", i), "the weights of the endpoints of a locality sum up to more than %d", uint64(1<<32-1))
+			s.report(83, finding.Reject, finding.Part("endpoints", i),
+				"the weights of the endpoints of a locality sum up to more than %d", uint64(1<<32-1))
 		}
 	}
 }

@@ -30,20 +30,25 @@ const (
 // networkTerminality is that of a network filter, by type URL.
 func networkTerminality(url string) terminality {
 	switch strings.TrimPrefix(url, match.NetworkFilters) {
-	case "http_connection_manager.v3.HttpConnectionManager", "tcp_proxy.v3.TcpProxy", "echo.v3.Echo", "direct_response.v3.Config",
-		"redis_proxy.v3.RedisProxy", "thrift_proxy.v3.ThriftProxy", "dubbo_proxy.v3.DubboProxy", "generic_proxy.v3.GenericProxy",
+	case "http_connection_manager.v3.HttpConnectionManager", "tcp_proxy.v3.TcpProxy", "echo.v3.Echo",
+		"direct_response.v3.Config",
+		"redis_proxy.v3.RedisProxy", "thrift_proxy.v3.ThriftProxy", "dubbo_proxy.v3.DubboProxy",
+		"generic_proxy.v3.GenericProxy",
 		"reverse_tunnel.v3.ReverseTunnel":
 		return ends
-	case "rbac.v3.RBAC", "connection_limit.v3.ConnectionLimit", "ext_authz.v3.ExtAuthz", "geoip.v3.Geoip", "local_ratelimit.v3.LocalRateLimit",
+	case "rbac.v3.RBAC", "connection_limit.v3.ConnectionLimit", "ext_authz.v3.ExtAuthz", "geoip.v3.Geoip",
+		"local_ratelimit.v3.LocalRateLimit",
 		"mongo_proxy.v3.MongoProxy", "ratelimit.v3.RateLimit", "set_filter_state.v3.Config", "sni_cluster.v3.SniCluster",
-		"sni_dynamic_forward_proxy.v3.FilterConfig", "wasm.v3.Wasm", "zookeeper_proxy.v3.ZooKeeperProxy", "ext_proc.v3.NetworkExternalProcessor",
+		"sni_dynamic_forward_proxy.v3.FilterConfig", "wasm.v3.Wasm", "zookeeper_proxy.v3.ZooKeeperProxy",
+		"ext_proc.v3.NetworkExternalProcessor",
 		"tcp_bandwidth_limit.v3.TcpBandwidthLimit":
 		return passes
 	}
 	return mayEnd
 }
 
-// httpTerminality is that of an HTTP filter. All but a few pass requests on (measured with Envoy 1.36.2 and 1.40.0).
+// httpTerminality is that of an HTTP filter. All but a few pass requests on (measured with Envoy
+// 1.36.2 and 1.40.0).
 func httpTerminality(url string) terminality {
 	switch strings.TrimPrefix(url, match.HttpFilters) {
 	case "router.v3.Router", "mcp_router.v3.McpRouter":
@@ -58,12 +63,15 @@ func httpTerminality(url string) terminality {
 func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 	filters := m.GetFilters()
 	if len(filters) == 0 {
-		if !s.inside("envoy.config.listener.v3.ApiListener") && m.GetTransportSocket().GetName() != "envoy.transport_sockets.quic" {
-			s.report(22, finding.Unusable, "filters", "a filter chain without filters closes its connections at once: give a terminal filter, as tcp_proxy")
+		if !s.inside("envoy.config.listener.v3.ApiListener") &&
+			m.GetTransportSocket().GetName() != "envoy.transport_sockets.quic" {
+			s.report(22, finding.Unusable,
+				"filters", "a filter chain without filters closes its connections at once: give a terminal filter, as tcp_proxy")
 		}
 		return
 	}
-	checkFilters(s, filters, "filters", "network filter", match.NetworkFilters, "a terminal one such as tcp_proxy", 21, 20, networkTerminality)
+	checkFilters(s, filters, "filters", "network filter", match.NetworkFilters, "a terminal one such as tcp_proxy",
+		21, 20, networkTerminality)
 }
 
 // filter is a network or HTTP filter.
@@ -73,16 +81,18 @@ type filter interface {
 	GetConfigDiscovery() *corev3.ExtensionConfigSource
 }
 
-// checkFilters checks that a list of filters ends as it must: by the rule early no other is terminal, by the rule late
-// the last one is.
-func checkFilters[F filter](s *subject, filters []F, field, word, prefix, terminal string, early, late int, of func(url string) terminality) {
+// checkFilters checks that a list of filters ends as it must: by the rule early no other is
+// terminal, by the rule late the last one is.
+func checkFilters[F filter](s *subject, filters []F, field, word, prefix, terminal string, early, late int,
+	of func(url string) terminality) {
 	moved := false // a terminal filter is to be moved to the end, which is enough
 	for i, f := range filters {
 		at := finding.Part(field, i)
 		http, _ := any(f).(*hcmv3.HttpFilter)
 		if f.GetTypedConfig() == nil {
 			if f.GetConfigDiscovery() == nil && !http.GetIsOptional() {
-				s.report(23, finding.Reject, at+"/typedConfig", "%s %q has no typed_config, by whose type Envoy finds it", word, clip.Value(f.GetName()))
+				s.report(23, finding.Reject, at+"/typedConfig", "%s %q has no typed_config, by whose type Envoy finds it",
+					word, clip.Value(f.GetName()))
 			}
 			continue
 		}
@@ -91,10 +101,12 @@ func checkFilters[F filter](s *subject, filters []F, field, word, prefix, termin
 		switch {
 		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), prefix): // another rule says what is wrong
 		case last && kind == passes && !moved:
-			s.report(late, finding.Reject, at, "the last %s, %q, is not terminal: add %s after it", word, clip.Value(f.GetName()), terminal)
+			s.report(late, finding.Reject, at, "the last %s, %q, is not terminal: add %s after it",
+				word, clip.Value(f.GetName()), terminal)
 		case !last && kind == ends:
 			moved = true
-			s.report(early, finding.Reject, at, "%s %q is terminal, but other filters follow it: move it to the end", word, clip.Value(f.GetName()))
+			s.report(early, finding.Reject, at, "%s %q is terminal, but other filters follow it: move it to the end",
+				word, clip.Value(f.GetName()))
 		case kind == ends && http.GetDisabled():
 			s.report(late, finding.Reject, at+"/disabled", "a terminal filter cannot be disabled")
 		}
@@ -105,14 +117,17 @@ func checkFilters[F filter](s *subject, filters []F, field, word, prefix, termin
 func checkTransportSocket(s *subject, m *corev3.TransportSocket) {
 	url := m.GetTypedConfig().GetTypeUrl()
 	if url == "" {
-		s.report(23, finding.Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
+		s.report(23, finding.Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it",
+			clip.Value(m.GetName()))
 		return
 	}
 	switch {
 	case url == match.UpstreamTLSURL && s.inside("envoy.config.listener.v3.FilterChain"):
-		s.report(24, finding.Reject, "typedConfig", "an UpstreamTlsContext is for clusters: a filter chain takes a DownstreamTlsContext")
+		s.report(24, finding.Reject,
+			"typedConfig", "an UpstreamTlsContext is for clusters: a filter chain takes a DownstreamTlsContext")
 	case url == match.DownstreamTLSURL && s.inside("envoy.config.cluster.v3.Cluster"):
-		s.report(24, finding.Reject, "typedConfig", "a DownstreamTlsContext is for listeners: a cluster takes an UpstreamTlsContext")
+		s.report(24, finding.Reject,
+			"typedConfig", "a DownstreamTlsContext is for listeners: a cluster takes an UpstreamTlsContext")
 	}
 }
 
@@ -122,14 +137,18 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 	if c := m.GetCluster(); c != "" {
 		s.refer(envoy.KindCluster, c, "cluster", 31, finding.Unusable, then)
 	}
-	if b := m.GetBackoffOptions(); b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
-		s.report(66, finding.Reject, "backoffOptions/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
+	if b := m.GetBackoffOptions(); b.GetMaxInterval() != nil &&
+		b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
+		s.report(66, finding.Reject, "backoffOptions/maxInterval", "max_interval %v is below base_interval %v",
+			b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
 	}
 	if m.GetUpstreamConnectMode() != tcpv3.UpstreamConnectMode_IMMEDIATE && m.GetMaxEarlyDataBytes() == nil {
-		s.reportNewer(206, finding.Reject, "maxEarlyDataBytes", "upstream_connect_mode %s needs it: say how many bytes are read before the connection is made", m.GetUpstreamConnectMode())
+		s.reportNewer(206, finding.Reject, "maxEarlyDataBytes", "upstream_connect_mode %s needs it: say how many bytes are "+
+			"read before the connection is made", m.GetUpstreamConnectMode())
 	}
 	for i, w := range m.GetWeightedClusters().GetClusters() {
-		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31, finding.Unusable, then)
+		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31,
+			finding.Unusable, then)
 	}
 }
 
@@ -145,7 +164,8 @@ func checkTunneling(s *subject, m *tcpv3.TcpProxy_TunnelingConfig) {
 func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	filters := m.GetHttpFilters()
 	if len(filters) == 0 {
-		s.report(42, finding.Unusable, "httpFilters", "the list is empty, so no request is answered: add envoy.filters.http.router")
+		s.report(42, finding.Unusable,
+			"httpFilters", "the list is empty, so no request is answered: add envoy.filters.http.router")
 	}
 	checkHTTPFilters(s, filters, "httpFilters", 40, 41)
 	if m.GetRds() != nil {
@@ -160,20 +180,25 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	for i, u := range m.GetUpgradeConfigs() {
 		key := match.LowerASCII(u.GetUpgradeType())
 		if first, twice := types[key]; twice {
-			s.reportWith([]string{finding.Part("upgradeConfigs", first)}, 44, finding.Reject, finding.Part("upgradeConfigs", i), "the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
+			s.reportWith([]string{finding.Part("upgradeConfigs", first)}, 44, finding.Reject, finding.Part("upgradeConfigs", i),
+				"the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
 		}
 		types[key] = i
 		if len(u.GetFilters()) > 0 {
 			checkHTTPFilters(s, u.GetFilters(), finding.Part("upgradeConfigs", i, "filters"), 45, 45)
 		}
 	}
-	if len(m.GetOriginalIpDetectionExtensions()) > 0 && (m.GetUseRemoteAddress().GetValue() || m.GetXffNumTrustedHops() > 0) {
-		s.report(46, finding.Reject, "originalIpDetectionExtensions", "original_ip_detection_extensions do not go together with use_remote_address and xff_num_trusted_hops")
+	if len(m.GetOriginalIpDetectionExtensions()) > 0 &&
+		(m.GetUseRemoteAddress().GetValue() || m.GetXffNumTrustedHops() > 0) {
+		s.report(46, finding.Reject, "originalIpDetectionExtensions",
+			"original_ip_detection_extensions do not go together with use_remote_address and xff_num_trusted_hops")
 	}
 	if m.GetStripMatchingHostPort() && m.GetStripAnyHostPort() {
-		s.report(47, finding.Reject, "stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port do not go together: set one")
+		s.report(47, finding.Reject,
+			"stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port do not go together: set one")
 	}
-	if m.GetCodecType() == hcmv3.HttpConnectionManager_HTTP3 && !s.inside("envoy.config.listener.v3.UdpListenerConfig") && s.place.Type == envoy.KindListener.URL() && !s.out.udp() {
+	if m.GetCodecType() == hcmv3.HttpConnectionManager_HTTP3 && !s.inside("envoy.config.listener.v3.UdpListenerConfig") &&
+		s.place.Type == envoy.KindListener.URL() && !s.out.udp() {
 		s.report(48, finding.Reject, "codecType", "HTTP/3 needs a QUIC listener: use AUTO on TCP")
 	}
 	checkRanges(s, 49, m.GetInternalAddressConfig().GetCidrRanges(), "internalAddressConfig/cidrRanges")
@@ -184,7 +209,8 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 func (c *checked) udp() bool { return slices.ContainsFunc(c.binds, func(b bind) bool { return b.udp }) }
 
 func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, early, late int) {
-	checkFilters(s, filters, field, "HTTP filter", match.HttpFilters, "envoy.filters.http.router", early, late, httpTerminality)
+	checkFilters(s, filters, field, "HTTP filter", match.HttpFilters, "envoy.filters.http.router", early, late,
+		httpTerminality)
 }
 
 // checkOverrideNames compares what routes say about filters with the filters that there are.
@@ -205,8 +231,10 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 			switch {
 			case !exists:
 				s.report(52, finding.Lint, at, "there is no HTTP filter %q that this could be for", clip.Value(name))
-			case own != match.FilterConfigURL && url != "" && packageOf(own) != packageOf(url) && strings.HasPrefix(own, match.HttpFilters):
-				s.report(52, finding.Warning, at, "%s is not a config of the filter %q, which is a %s and passes over it", match.ShortURL(own), clip.Value(name), match.ShortURL(url))
+			case own != match.FilterConfigURL && url != "" && packageOf(own) != packageOf(url) &&
+				strings.HasPrefix(own, match.HttpFilters):
+				s.report(52, finding.Warning, at, "%s is not a config of the filter %q, which is a %s and passes over it",
+					match.ShortURL(own), clip.Value(name), match.ShortURL(url))
 			}
 		}
 	}
@@ -216,7 +244,8 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 		for j, r := range h.GetRoutes() {
 			check(r.GetTypedPerFilterConfig(), fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d", i, j))
 			for k, w := range r.GetRoute().GetWeightedClusters().GetClusters() {
-				check(w.GetTypedPerFilterConfig(), fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d/route/weightedClusters/clusters/%d", i, j, k))
+				check(w.GetTypedPerFilterConfig(),
+					fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d/route/weightedClusters/clusters/%d", i, j, k))
 			}
 		}
 	}

@@ -37,7 +37,8 @@ const minFill = 50 * time.Millisecond
 
 func checkBucket(s *subject, b *typev3.TokenBucket, at string) {
 	if b != nil && b.GetFillInterval() != nil && b.GetFillInterval().AsDuration() < minFill {
-		s.report(205, finding.Reject, at+"/fillInterval", "fill_interval %v is below %v", b.GetFillInterval().AsDuration(), minFill)
+		s.report(205, finding.Reject, at+"/fillInterval", "fill_interval %v is below %v",
+			b.GetFillInterval().AsDuration(), minFill)
 	}
 }
 
@@ -65,7 +66,8 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 			wildcard = wildcard || e.GetValue() == ""
 		}
 		if first, twice := seen[key.String()]; twice && !wildcard {
-			s.reportWith([]string{finding.Part("descriptors", first)}, 205, finding.Reject, at, "the descriptor stands twice: remove one")
+			s.reportWith([]string{finding.Part("descriptors", first)}, 205, finding.Reject, at,
+				"the descriptor stands twice: remove one")
 		}
 		seen[key.String()] = i
 	}
@@ -73,7 +75,8 @@ func checkHTTPLimit(s *subject, m *httplimitv3.LocalRateLimit) {
 
 func checkLua(s *subject, m *luav3.Lua) {
 	if m.GetInlineCode() != "" && m.GetDefaultSourceCode() != nil {
-		s.report(205, finding.Reject, "inlineCode", "inline_code and default_source_code do not go together: keep default_source_code")
+		s.report(205, finding.Reject,
+			"inlineCode", "inline_code and default_source_code do not go together: keep default_source_code")
 	}
 	checkLuaCode(s, m.GetInlineCode(), "inlineCode")
 	if code, ok := inline(m.GetDefaultSourceCode()); ok {
@@ -105,8 +108,10 @@ func checkJWT(s *subject, m *jwtv3.JwtAuthentication) {
 		known(r, "requirementMap/"+finding.PointerKey(name))
 	}
 	for name, p := range m.GetProviders() {
-		if uri := p.GetRemoteJwks().GetHttpUri().GetUri(); uri != "" && !strings.HasPrefix(uri, "https://") && !strings.HasPrefix(uri, "http://") {
-			s.report(205, finding.Reject, "providers/"+finding.PointerKey(name)+"/remoteJwks/httpUri/uri", "%q is no URI: it begins with https:// or http://", clip.Value(uri))
+		if uri := p.GetRemoteJwks().GetHttpUri().GetUri(); uri != "" && !strings.HasPrefix(uri, "https://") &&
+			!strings.HasPrefix(uri, "http://") {
+			s.report(205, finding.Reject, "providers/"+finding.PointerKey(name)+"/remoteJwks/httpUri/uri",
+				"%q is no URI: it begins with https:// or http://", clip.Value(uri))
 		}
 		at := "providers/" + finding.PointerKey(name) + "/localJwks"
 		data, given := inline(p.GetLocalJwks())
@@ -157,10 +162,12 @@ func checkWasm(s *subject, m *wasmv3.PluginConfig) {
 	switch runtime := vm.GetRuntime(); {
 	case runtime == "envoy.wasm.runtime.null":
 		if strings.HasPrefix(string(code), "\x00asm") {
-			s.report(205, finding.Reject, "vmConfig/code/local", "the null runtime has the code compiled in: give the name of the plugin, or envoy.wasm.runtime.v8")
+			s.report(205, finding.Reject, "vmConfig/code/local",
+				"the null runtime has the code compiled in: give the name of the plugin, or envoy.wasm.runtime.v8")
 		}
 	case runtime != "" && !strings.HasPrefix(runtime, "envoy.wasm.runtime."):
-		s.report(205, finding.Reject, "vmConfig/runtime", "there is no Wasm runtime %q: give envoy.wasm.runtime.v8", clip.Value(runtime))
+		s.report(205, finding.Reject, "vmConfig/runtime", "there is no Wasm runtime %q: give envoy.wasm.runtime.v8",
+			clip.Value(runtime))
 	case given && !strings.HasPrefix(string(code), "\x00asm\x01\x00\x00\x00"):
 		s.report(205, finding.Reject, "vmConfig/code/local", "it is no Wasm module")
 	case given && len(code) == 8:
@@ -173,7 +180,8 @@ func checkHealthFilter(s *subject, m *healthv3.HealthCheck) {
 		s.report(205, finding.Reject, "cacheTime", "cache_time goes with pass_through_mode: leave it out")
 	}
 	if len(m.GetClusterMinHealthyPercentages()) > 0 && m.GetPassThroughMode().GetValue() {
-		s.report(205, finding.Reject, "clusterMinHealthyPercentages", "cluster_min_healthy_percentages do not go together with pass_through_mode: leave one out")
+		s.report(205, finding.Reject, "clusterMinHealthyPercentages",
+			"cluster_min_healthy_percentages do not go together with pass_through_mode: leave one out")
 	}
 }
 
@@ -218,7 +226,8 @@ func checkBasicAuth(s *subject, m *basicv3.BasicAuth) {
 		name, hash, found := strings.Cut(line, ":")
 		sha, isSHA := strings.CutPrefix(hash, "{SHA}")
 		if !found || name == "" || !isSHA || len(sha) != 28 || seen[name] {
-			s.report(205, finding.Reject, "users", "each line is a name of its own and the hash of a password, as name:{SHA} with 28 characters")
+			s.report(205, finding.Reject,
+				"users", "each line is a name of its own and the hash of a password, as name:{SHA} with 28 characters")
 			return
 		}
 		seen[name] = true
@@ -229,7 +238,8 @@ func checkAPIKeys(s *subject, m *apikeyv3.ApiKeyAuth) {
 	seen := map[string]int{}
 	for i, c := range m.GetCredentials() {
 		if first, twice := seen[c.GetKey()]; twice {
-			s.reportWith([]string{finding.Part("credentials", first)}, 205, finding.Reject, finding.Part("credentials", i), "the key stands twice: each client has its own")
+			s.reportWith([]string{finding.Part("credentials", first)}, 205, finding.Reject, finding.Part("credentials", i),
+				"the key stands twice: each client has its own")
 		}
 		seen[c.GetKey()] = i
 	}
@@ -288,14 +298,16 @@ func checkHTTP2(s *subject, m *corev3.Http2ProtocolOptions) {
 // checkCommonHTTP checks options that connections of both sides have.
 func checkCommonHTTP(s *subject, m *corev3.HttpProtocolOptions) {
 	if m.GetMaxResponseHeadersKb() != nil && s.inside(hcmPackage+"HttpConnectionManager") {
-		s.report(206, finding.Reject, "maxResponseHeadersKb", "it is for clusters: remove it from the HTTP connection manager")
+		s.report(206, finding.Reject,
+			"maxResponseHeadersKb", "it is for clusters: remove it from the HTTP connection manager")
 	}
 }
 
 func checkAdmission(s *subject, m *admissionv3.AdmissionControl) {
 	for i, r := range m.GetSuccessCriteria().GetHttpCriteria().GetHttpSuccessStatus() {
 		if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() > r.GetEnd() {
-			s.report(205, finding.Reject, finding.Part("successCriteria/httpCriteria/httpSuccessStatus", i), "[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+			s.report(205, finding.Reject, finding.Part("successCriteria/httpCriteria/httpSuccessStatus", i),
+				"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
 		}
 	}
 }

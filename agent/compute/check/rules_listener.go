@@ -20,12 +20,14 @@ import (
 func checkListener(s *subject, m *listenerv3.Listener) {
 	if m.GetApiListener() == nil {
 		checkAddress(s, m)
-		if len(m.GetFilterChains()) == 0 && m.GetDefaultFilterChain() == nil && m.GetFcdsConfig() == nil && !isUDP(m.GetAddress()) {
+		if len(m.GetFilterChains()) == 0 && m.GetDefaultFilterChain() == nil && m.GetFcdsConfig() == nil &&
+			!isUDP(m.GetAddress()) {
 			s.report(2, finding.Reject, "filterChains", "there is no filter chain: give at least one, or a default one")
 		}
 	}
 	if m.GetApiListener() != nil {
-		s.report(23, finding.Reject, "apiListener", "an API listener is for gRPC clients and Envoy Mobile: give an address and filter chains")
+		s.report(23, finding.Reject,
+			"apiListener", "an API listener is for gRPC clients and Envoy Mobile: give an address and filter chains")
 	}
 	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
 		s.reportNewer(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
@@ -48,7 +50,8 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 		return
 	}
 	if a == nil || a.GetAddress() == nil {
-		s.report(1, finding.Reject, "address", "the listener has no address: give a socket address, a pipe or internal_listener")
+		s.report(1, finding.Reject,
+			"address", "the listener has no address: give a socket address, a pipe or internal_listener")
 		return
 	}
 	if a.GetEnvoyInternalAddress() != nil {
@@ -65,7 +68,8 @@ func checkAddress(s *subject, m *listenerv3.Listener) {
 	for i, more := range m.GetAdditionalAddresses() {
 		at := finding.Part("additionalAddresses", i, "address")
 		if isUDP(more.GetAddress()) != isUDP(a) {
-			s.report(13, finding.Reject, at, "all addresses of a listener are of one protocol, and the first is %s", protocolText(a))
+			s.report(13, finding.Reject, at, "all addresses of a listener are of one protocol, and the first is %s",
+				protocolText(a))
 		}
 		own(s, m, more.GetAddress(), at)
 	}
@@ -101,10 +105,12 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 		return
 	}
 	if sa.GetIpv4Compat() && (!addr.Is6() || addr != netip.IPv6Unspecified() && !addr.Is4In6()) {
-		s.report(14, finding.Reject, at+"/socketAddress/ipv4Compat", "ipv4_compat is for :: and IPv4-mapped addresses, not for %s", addr)
+		s.report(14, finding.Reject, at+"/socketAddress/ipv4Compat",
+			"ipv4_compat is for :: and IPv4-mapped addresses, not for %s", addr)
 	}
 	if addr.Is4In6() && !sa.GetIpv4Compat() && match.BoundToPort(m) {
-		s.report(25, finding.Reject, at+"/socketAddress/address", "%s is an IPv4 address in IPv6 form, and Envoy binds it for IPv6 alone, which no system allows: write %s", addr, addr.Unmap())
+		s.report(25, finding.Reject, at+"/socketAddress/address", "%s is an IPv4 address in IPv6 form, "+
+			"and Envoy binds it for IPv6 alone, which no system allows: write %s", addr, addr.Unmap())
 	}
 	host := addr.String()
 	s.out.binds = append(s.out.binds, bind{
@@ -128,8 +134,8 @@ func checkInternal(s *subject, m *listenerv3.Listener) {
 		s.report(16, finding.Reject, "address", "an internal listener has no address of its own")
 	}
 	for field, set := range map[string]bool{
-		"enableMptcp": m.GetEnableMptcp(), "enableReusePort": m.GetEnableReusePort() != nil, "freebind": m.GetFreebind() != nil,
-		"socketOptions": len(m.GetSocketOptions()) > 0, "tcpBacklogSize": m.GetTcpBacklogSize() != nil,
+		"enableMptcp": m.GetEnableMptcp(), "enableReusePort": m.GetEnableReusePort() != nil, "freebind": m.GetFreebind() !=
+			nil, "socketOptions": len(m.GetSocketOptions()) > 0, "tcpBacklogSize": m.GetTcpBacklogSize() != nil,
 		"tcpFastOpenQueueLength": m.GetTcpFastOpenQueueLength() != nil, "transparent": m.GetTransparent() != nil,
 	} {
 		if set {
@@ -142,24 +148,29 @@ func checkInternal(s *subject, m *listenerv3.Listener) {
 func checkUDP(s *subject, m *listenerv3.Listener) {
 	quic := m.GetUdpListenerConfig().GetQuicOptions() != nil
 	if !quic && len(m.GetFilterChains()) > 0 {
-		s.report(18, finding.Reject, "filterChains", "a UDP listener without QUIC has no connections, and so no filter chains: use listener_filters")
+		s.report(18, finding.Reject,
+			"filterChains", "a UDP listener without QUIC has no connections, and so no filter chains: use listener_filters")
 	}
 	if m.GetEnableReusePort() != nil && !m.GetEnableReusePort().GetValue() {
-		s.report(18, finding.Reject, "enableReusePort", "a UDP listener needs reuse_port as soon as Envoy runs more than one worker")
+		s.report(18, finding.Reject,
+			"enableReusePort", "a UDP listener needs reuse_port as soon as Envoy runs more than one worker")
 	}
 	for i, c := range m.GetFilterChains() {
 		if quic && c.GetTransportSocket() == nil {
-			s.report(18, finding.Reject, finding.Part("filterChains", i, "transportSocket"), "QUIC needs a transport socket of its own")
+			s.report(18, finding.Reject, finding.Part("filterChains", i, "transportSocket"),
+				"QUIC needs a transport socket of its own")
 		}
 		if n := len(c.GetFilters()); quic && n > 0 && c.GetFilters()[n-1].GetTypedConfig().GetTypeUrl() != match.HcmURL {
-			s.report(18, finding.Reject, finding.Part("filterChains", i, "filters", index(n-1)), "with QUIC the last filter is an HTTP connection manager")
+			s.report(18, finding.Reject, finding.Part("filterChains", i, "filters", index(n-1)),
+				"with QUIC the last filter is an HTTP connection manager")
 		}
 	}
 }
 
 func checkBalance(s *subject, m *listenerv3.Listener) {
 	if b := m.GetConnectionBalanceConfig(); b != nil && b.GetBalanceType() == nil {
-		s.report(19, finding.Reject, "connectionBalanceConfig", "no balance type is given: give exact_balance, or leave the field out")
+		s.report(19, finding.Reject,
+			"connectionBalanceConfig", "no balance type is given: give exact_balance, or leave the field out")
 	}
 }
 
@@ -180,11 +191,13 @@ func socketText(m *listenerv3.Listener) string {
 // checkListenerFilter checks one listener filter.
 func checkListenerFilter(s *subject, m *listenerv3.ListenerFilter) {
 	if m.GetTypedConfig() == nil && m.GetConfigDiscovery() == nil {
-		s.report(23, finding.Reject, "typedConfig", "listener filter %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
+		s.report(23, finding.Reject, "typedConfig", "listener filter %q has no typed_config, by whose type Envoy finds it",
+			clip.Value(m.GetName()))
 	}
 }
 
-// checkInspectors finds chains that no connection can come to, since the listener filter that they need is not there.
+// checkInspectors finds chains that no connection can come to, since the listener filter that they
+// need is not there.
 func checkInspectors(s *subject, m *listenerv3.Listener) {
 	if m.GetFilterChainMatcher() != nil {
 		return
@@ -194,7 +207,8 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 		restored = restored || f.GetTypedConfig().GetTypeUrl() == match.OriginalDstURL
 		if f.GetFilterDisabled() != nil && !restored && m.GetUseOriginalDst().GetValue() {
 			s.report(29, finding.Warning, finding.Part("listenerFilters", i, "filterDisabled"),
-				"this asks for the port before the original destination is restored, so it sees the port of the redirection: put original_dst first")
+				"this asks for the port before the original destination is restored, so it sees the port of the redirection: put "+
+					"original_dst first")
 		}
 	}
 	tls, http, known := match.InspectorsOf(m)
@@ -204,11 +218,13 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	dead := 0
 	var report []func(finding.Severity)
 	for i, c := range m.GetFilterChains() {
-		why, field := match.NeedsInspector(c.GetFilterChainMatch(), c.GetFilterChainMatch().GetDestinationPort().GetValue(), tls, http)
+		why, field := match.NeedsInspector(c.GetFilterChainMatch(),
+			c.GetFilterChainMatch().GetDestinationPort().GetValue(), tls, http)
 		if why != "" {
 			dead++
 			report = append(report, func(sev finding.Severity) {
-				s.report(27, sev, finding.Part("filterChains", i, "filterChainMatch", field), "no connection fits filter chain %q: %s", clip.Value(match.ChainName(c, i)), why)
+				s.report(27, sev, finding.Part("filterChains", i, "filterChainMatch", field),
+					"no connection fits filter chain %q: %s", clip.Value(match.ChainName(c, i)), why)
 			})
 		}
 	}

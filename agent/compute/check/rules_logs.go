@@ -54,7 +54,8 @@ func checkCELFilter(s *subject, m *celfilterv3.ExpressionFilter) {
 // checkExtensionFilter checks that a filter of logs says what it is.
 func checkExtensionFilter(s *subject, m *accesslogv3.ExtensionFilter) {
 	if m.GetTypedConfig() == nil {
-		s.report(107, finding.Reject, "typedConfig", "filter %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
+		s.report(107, finding.Reject, "typedConfig", "filter %q has no typed_config, by whose type Envoy finds it",
+			clip.Value(m.GetName()))
 	}
 }
 
@@ -62,8 +63,10 @@ func checkExtensionFilter(s *subject, m *accesslogv3.ExtensionFilter) {
 func checkFluentd(s *subject, m *fluentdv3.FluentdAccessLogConfig) {
 	s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Reject, "Envoy looks for it when it loads the log")
 	checkJSONFormat(s, m.GetRecord(), "record", m.GetFormatters())
-	if b := m.GetRetryOptions().GetBackoffOptions(); b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
-		s.report(66, finding.Reject, "retryOptions/backoffOptions/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
+	if b := m.GetRetryOptions().GetBackoffOptions(); b.GetMaxInterval() != nil &&
+		b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
+		s.report(66, finding.Reject, "retryOptions/backoffOptions/maxInterval", "max_interval %v is below base_interval %v",
+			b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
 	}
 }
 
@@ -97,7 +100,8 @@ func checkJSONValue(s *subject, v *structpb.Value, at string, formatters []*core
 	}
 }
 
-// checkTelemetryLog checks a log to an OpenTelemetry collector: texts are formats, and there are no other plain values.
+// checkTelemetryLog checks a log to an OpenTelemetry collector: texts are formats, and there are no
+// other plain values.
 func checkTelemetryLog(s *subject, m *otelv3.OpenTelemetryAccessLogConfig) {
 	checkTelemetryValue(s, m.GetBody(), "body")
 	for i, kv := range m.GetAttributes().GetValues() {
@@ -123,13 +127,16 @@ func checkTelemetryValue(s *subject, v *commonv1.AnyValue, at string) {
 	}
 }
 
-// checkEnvoyGRPC notes the cluster of a gRPC service. Envoy looks for it when it loads what uses it.
+// checkEnvoyGRPC notes the cluster of a gRPC service. Envoy looks for it when it loads what uses
+// it.
 func checkEnvoyGRPC(s *subject, m *corev3.GrpcService_EnvoyGrpc) {
 	if s.inside("envoy.config.core.v3.ApiConfigSource") {
-		s.refer(staticCluster, m.GetClusterName(), "clusterName", 81, finding.Reject, "config can come from a cluster of the bootstrap alone")
+		s.refer(staticCluster, m.GetClusterName(), "clusterName", 81, finding.Reject,
+			"config can come from a cluster of the bootstrap alone")
 		return
 	}
-	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Warning, "what is sent there is lost until it does")
+	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Warning,
+		"what is sent there is lost until it does")
 }
 
 // staticCluster is the kind of a reference to a cluster of the bootstrap.
@@ -143,7 +150,8 @@ func checkHTTPURI(s *subject, m *corev3.HttpUri) {
 
 func checkAPISource(s *subject, m *corev3.ApiConfigSource) {
 	for i, c := range m.GetClusterNames() {
-		s.refer(staticCluster, c, finding.Part("clusterNames", i), 81, finding.Reject, "config can come from a cluster of the bootstrap alone")
+		s.refer(staticCluster, c, finding.Part("clusterNames", i), 81, finding.Reject,
+			"config can come from a cluster of the bootstrap alone")
 	}
 }
 
@@ -153,6 +161,7 @@ func checkDatadog(s *subject, m *tracev3.DatadogConfig) { checkCollector(s, m.Ge
 // checkCollector notes the cluster that traces are sent to.
 func checkCollector(s *subject, name string) {
 	if name != "" {
-		s.refer(envoy.KindCluster, name, "collectorCluster", 51, finding.Reject, "Envoy looks for it when it loads the tracer")
+		s.refer(envoy.KindCluster, name, "collectorCluster", 51, finding.Reject,
+			"Envoy looks for it when it loads the tracer")
 	}
 }

@@ -20,22 +20,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// checkClusterParts checks parts of a cluster that have to go together (measured with Envoy 1.36.2 and 1.40.0).
+// checkClusterParts checks parts of a cluster that have to go together (measured with Envoy 1.36.2
+// and 1.40.0).
 func checkClusterParts(s *subject, m *clusterv3.Cluster) {
-	if b := m.GetUpstreamBindConfig(); b.GetSourceAddress() == nil && len(b.GetExtraSourceAddresses())+len(b.GetAdditionalSourceAddresses()) > 0 {
-		s.report(203, finding.Reject, "upstreamBindConfig", "further source addresses stand beside a first one: give source_address")
+	if b := m.GetUpstreamBindConfig(); b.GetSourceAddress() == nil && len(b.GetExtraSourceAddresses())+
+		len(b.GetAdditionalSourceAddresses()) > 0 {
+		s.report(203, finding.Reject,
+			"upstreamBindConfig", "further source addresses stand beside a first one: give source_address")
 	}
 	for i, a := range m.GetDnsResolvers() {
-		if sa := a.GetSocketAddress(); sa != nil && !isIP(sa) && (m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
-			s.report(203, finding.Reject, finding.Part("dnsResolvers", i, "socketAddress/address"), "%q is not an IP address", clip.Value(sa.GetAddress()))
+		if sa := a.GetSocketAddress(); sa != nil && !isIP(sa) &&
+			(m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
+			s.report(203, finding.Reject, finding.Part("dnsResolvers", i, "socketAddress/address"), "%q is not an IP address",
+				clip.Value(sa.GetAddress()))
 		}
 	}
-	if r := m.GetDnsFailureRefreshRate(); r.GetMaxInterval() != nil && r.GetMaxInterval().AsDuration() < r.GetBaseInterval().AsDuration() {
-		s.report(203, finding.Reject, "dnsFailureRefreshRate/maxInterval", "max_interval %v is below base_interval %v", r.GetMaxInterval().AsDuration(), r.GetBaseInterval().AsDuration())
+	if r := m.GetDnsFailureRefreshRate(); r.GetMaxInterval() != nil &&
+		r.GetMaxInterval().AsDuration() < r.GetBaseInterval().AsDuration() {
+		s.report(203, finding.Reject, "dnsFailureRefreshRate/maxInterval", "max_interval %v is below base_interval %v",
+			r.GetMaxInterval().AsDuration(), r.GetBaseInterval().AsDuration())
 	}
 	for i, t := range m.GetCircuitBreakers().GetPerHostThresholds() {
-		if t.GetMaxPendingRequests() != nil || t.GetMaxRequests() != nil || t.GetMaxRetries() != nil || t.GetMaxConnectionPools() != nil || t.GetRetryBudget() != nil || t.GetTrackRemaining() {
-			s.report(203, finding.Reject, finding.Part("circuitBreakers/perHostThresholds", i), "a threshold of one host has max_connections alone: remove the other fields")
+		if t.GetMaxPendingRequests() != nil || t.GetMaxRequests() != nil || t.GetMaxRetries() != nil ||
+			t.GetMaxConnectionPools() != nil || t.GetRetryBudget() != nil || t.GetTrackRemaining() {
+			s.report(203, finding.Reject, finding.Part("circuitBreakers/perHostThresholds", i),
+				"a threshold of one host has max_connections alone: remove the other fields")
 		}
 	}
 	for i, sel := range m.GetLbSubsetConfig().GetSubsetSelectors() {
@@ -48,25 +57,30 @@ func checkClusterParts(s *subject, m *clusterv3.Cluster) {
 				s.report(203, finding.Reject, at, "fallback_keys_subset is for the fallback policy KEYS_SUBSET")
 			}
 		case len(fallback) == 0 || slices.ContainsFunc(fallback, outside) || len(fallback) >= len(keys):
-			s.report(203, finding.Reject, at, "fallback_keys_subset has some of the keys of the selector, and neither none nor all of them")
+			s.report(203, finding.Reject, at,
+				"fallback_keys_subset has some of the keys of the selector, and neither none nor all of them")
 		}
 	}
 	if m.GetLbPolicy() == clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG && m.GetLoadBalancingPolicy() == nil {
-		s.report(203, finding.Reject, "loadBalancingPolicy", "lb_policy is LOAD_BALANCING_POLICY_CONFIG: give load_balancing_policy")
+		s.report(203, finding.Reject,
+			"loadBalancingPolicy", "lb_policy is LOAD_BALANCING_POLICY_CONFIG: give load_balancing_policy")
 	}
 	if p := m.GetLoadBalancingPolicy(); p != nil {
 		known := func(p *clusterv3.LoadBalancingPolicy_Policy) bool {
 			name := strings.TrimPrefix(p.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl(), envoy.TypePrefix)
 			_, ok := balancers[protoreflect.FullName(name)]
-			return ok || !knownElsewhere(protoreflect.FullName(name)) && name != "" && !strings.HasPrefix(name, "envoy.") && !strings.HasPrefix(name, "google.")
+			return ok || !knownElsewhere(protoreflect.FullName(name)) && name != "" && !strings.HasPrefix(name, "envoy.") &&
+				!strings.HasPrefix(name, "google.")
 		}
 		if !slices.ContainsFunc(p.GetPolicies(), known) {
-			s.report(203, finding.Reject, "loadBalancingPolicy", "none of the policies is one that Envoy knows: give one of a type in envoy.extensions.load_balancing_policies.*")
+			s.report(203, finding.Reject, "loadBalancingPolicy",
+				"none of the policies is one that Envoy knows: give one of a type in envoy.extensions.load_balancing_policies.*")
 		}
 	}
 }
 
-// balancers are the types of load balancing policies. Envoy takes the first of a list that it knows.
+// balancers are the types of load balancing policies. Envoy takes the first of a list that it
+// knows.
 var balancers = types([]string{"envoy.load_balancing_policies"})
 
 // checkBindConfig checks addresses that connections come from.
@@ -86,8 +100,10 @@ func checkBindConfig(s *subject, m *corev3.BindConfig) {
 	further = append(further, m.GetAdditionalSourceAddresses()...)
 	first, firstErr := netip.ParseAddr(m.GetSourceAddress().GetAddress())
 	for _, a := range further {
-		if b, err := netip.ParseAddr(a.GetAddress()); err == nil && firstErr == nil && (b.Is4() == first.Is4() || len(further) > 1) {
-			s.report(203, finding.Reject, "sourceAddress", "there is one source address of each IP version, and %s is a further one", b)
+		if b, err := netip.ParseAddr(a.GetAddress()); err == nil && firstErr == nil &&
+			(b.Is4() == first.Is4() || len(further) > 1) {
+			s.report(203, finding.Reject,
+				"sourceAddress", "there is one source address of each IP version, and %s is a further one", b)
 			break
 		}
 	}
@@ -109,31 +125,39 @@ func checkEndpoint(s *subject, m *endpointv3.Endpoint) {
 		return
 	}
 	if a.GetNetworkNamespaceFilepath() != "" {
-		s.report(78, finding.Reject, "address/socketAddress/networkNamespaceFilepath", "endpoints have no network namespace: remove it")
+		s.report(78, finding.Reject, "address/socketAddress/networkNamespaceFilepath",
+			"endpoints have no network namespace: remove it")
 	}
-	if _, named := a.GetPortSpecifier().(*corev3.SocketAddress_NamedPort); named && s.place.Type == envoy.KindEndpoint.URL() {
-		s.report(78, finding.Reject, "address/socketAddress/namedPort", "port %q is no number: give port_value", clip.Value(a.GetNamedPort()))
+	if _, named := a.GetPortSpecifier().(*corev3.SocketAddress_NamedPort); named &&
+		s.place.Type == envoy.KindEndpoint.URL() {
+		s.report(78, finding.Reject, "address/socketAddress/namedPort", "port %q is no number: give port_value",
+			clip.Value(a.GetNamedPort()))
 	}
 }
 
-// protocolOptions are the keys of typed_extension_protocol_options that Envoy knows beside that of HTTP, with the type
-// of each.
+// protocolOptions are the keys of typed_extension_protocol_options that Envoy knows beside that of
+// HTTP, with the type of each.
 var protocolOptions = map[string]string{
-	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": nameHTTPOptions, "envoy.upstreams.http.http_protocol_options": nameHTTPOptions,
-	"envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions": "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions", "envoy.upstreams.tcp.tcp_protocol_options": "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions",
-	"envoy.filters.network.redis_proxy": "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions", "envoy.redis_proxy": "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions",
-	"envoy.filters.network.thrift_proxy": "envoy.extensions.filters.network.thrift_proxy.v3.ThriftProtocolOptions",
+	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": nameHTTPOptions,
+	"envoy.upstreams.http.http_protocol_options":             nameHTTPOptions,
+	"envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions":   "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions",
+	"envoy.upstreams.tcp.tcp_protocol_options":               "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions",
+	"envoy.filters.network.redis_proxy":                      "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions",
+	"envoy.redis_proxy":                                      "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions",
+	"envoy.filters.network.thrift_proxy":                     "envoy.extensions.filters.network.thrift_proxy.v3.ThriftProtocolOptions",
 }
 
 // checkDrops checks which part of the requests is dropped.
 func checkDrops(s *subject, drops []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) {
 	if len(drops) > 1 {
-		s.report(203, finding.Reject, "policy/dropOverloads", "there are %d categories of requests to drop, and Envoy takes one", len(drops))
+		s.report(203, finding.Reject, "policy/dropOverloads",
+			"there are %d categories of requests to drop, and Envoy takes one", len(drops))
 		return
 	}
 	for i, d := range drops {
 		if p := d.GetDropPercentage(); uint64(p.GetNumerator()) > match.Denominator(p.GetDenominator()) {
-			s.report(203, finding.Reject, finding.Part("policy/dropOverloads", i, "dropPercentage"), "%d of %d is more than all requests", p.GetNumerator(), match.Denominator(p.GetDenominator()))
+			s.report(203, finding.Reject, finding.Part("policy/dropOverloads", i, "dropPercentage"),
+				"%d of %d is more than all requests", p.GetNumerator(), match.Denominator(p.GetDenominator()))
 		}
 	}
 }
@@ -162,7 +186,8 @@ func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 	for i, h := range m.GetHealthChecks() {
 		at := finding.Part("healthChecks", i)
 		if h.GetGrpcHealthCheck() != nil && !speaksHTTP2(m) {
-			s.report(204, finding.Reject, at+"/grpcHealthCheck", "gRPC is probed over HTTP/2, which the cluster is not configured for: give it http2_protocol_options")
+			s.report(204, finding.Reject, at+"/grpcHealthCheck",
+				"gRPC is probed over HTTP/2, which the cluster is not configured for: give it http2_protocol_options")
 		}
 		if p := h.GetTcpHealthCheck(); p != nil {
 			checkHex(s, p.GetSend(), at+"/tcpHealthCheck/send")
@@ -172,12 +197,14 @@ func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 		}
 		for j, r := range h.GetHttpHealthCheck().GetExpectedStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
-				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/expectedStatuses", j), "[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/expectedStatuses", j),
+					"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}
 		for j, r := range h.GetHttpHealthCheck().GetRetriableStatuses() {
 			if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() >= r.GetEnd() {
-				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/retriableStatuses", j), "[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
+				s.report(204, finding.Reject, finding.Part(at+"/httpHealthCheck/retriableStatuses", j),
+					"[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
 			}
 		}
 	}
@@ -187,7 +214,8 @@ func checkHealthChecks(s *subject, m *clusterv3.Cluster) {
 func checkHex(s *subject, p *corev3.HealthCheck_Payload, at string) {
 	if text := p.GetText(); text != "" {
 		if _, err := hex.DecodeString(text); err != nil {
-			s.report(204, finding.Reject, at+"/text", "%q is no hexadecimal text with two digits for each byte", clip.Value(text))
+			s.report(204, finding.Reject, at+"/text", "%q is no hexadecimal text with two digits for each byte",
+				clip.Value(text))
 		}
 	}
 }
@@ -203,5 +231,6 @@ func speaksHTTP2(m *clusterv3.Cluster) bool {
 		return true // another rule tells of it
 	}
 	explicit := o.GetExplicitHttpConfig()
-	return explicit == nil && (o.GetAutoConfig() != nil || o.GetUseDownstreamProtocolConfig().GetHttp2ProtocolOptions() != nil) || explicit.GetHttp2ProtocolOptions() != nil
+	return explicit == nil && (o.GetAutoConfig() != nil ||
+		o.GetUseDownstreamProtocolConfig().GetHttp2ProtocolOptions() != nil) || explicit.GetHttp2ProtocolOptions() != nil
 }

@@ -25,7 +25,8 @@ func bothForms(s *subject, enforced, shadow bool) {
 		s.report(102, finding.Warning, "rules", "there is a matcher too, which takes the place of the rules: keep one")
 	}
 	if shadow {
-		s.report(102, finding.Warning, "shadowRules", "there is a shadow matcher too, which takes the place of the rules: keep one")
+		s.report(102, finding.Warning,
+			"shadowRules", "there is a shadow matcher too, which takes the place of the rules: keep one")
 	}
 }
 
@@ -36,7 +37,8 @@ func checkPermission(s *subject, m *rbacv3.Permission) {
 		checkRange(s, 101, r.DestinationIp, "destinationIp")
 	case *rbacv3.Permission_DestinationPortRange:
 		if r.DestinationPortRange.GetEnd() > 1<<16 {
-			s.report(101, finding.Reject, "destinationPortRange/end", "%d is above the last port: a range ends at 65536 at most", r.DestinationPortRange.GetEnd())
+			s.report(101, finding.Reject, "destinationPortRange/end", "%d is above the last port: a range ends at 65536 at most",
+				r.DestinationPortRange.GetEnd())
 		}
 		if r.DestinationPortRange.GetEnd() <= r.DestinationPortRange.GetStart() {
 			s.report(101, finding.Reject, "destinationPortRange", "no port is in [%d, %d): the end must be above the start",

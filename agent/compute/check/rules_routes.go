@@ -17,8 +17,8 @@ import (
 // anyMap is the type of typed_per_filter_config.
 type anyMap = map[string]*anypb.Any
 
-// checkRouteConfiguration checks what is about all virtual hosts, and the clusters that routes lead to: whether Envoy
-// looks for those is said here.
+// checkRouteConfiguration checks what is about all virtual hosts, and the clusters that routes lead
+// to: whether Envoy looks for those is said here.
 func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	x := match.IndexHosts(m.GetVirtualHosts())
 	for _, c := range x.Conflicts {
@@ -28,17 +28,20 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 			s.reportWith(others, 54, finding.Reject, at, "two virtual hosts take any domain: keep one *")
 			continue
 		}
-		s.reportWith(others, 53, finding.Reject, at, "the domain %q stands twice: Envoy compares domains without regard to case, and each has one virtual host", clip.Value(c.Domain))
+		s.reportWith(others, 53, finding.Reject, at, "the domain %q stands twice: Envoy compares domains without regard to "+
+			"case, and each has one virtual host", clip.Value(c.Domain))
 	}
 	names := map[string]int{}
 	for i, h := range m.GetVirtualHosts() {
 		if first, twice := names[h.GetName()]; twice && h.GetName() != "" {
-			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Warning, finding.Part("virtualHosts", i, "name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
+			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Warning, finding.Part("virtualHosts", i,
+				"name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
 		} else {
 			names[h.GetName()] = i
 		}
 	}
-	// For inline routes Envoy looks for the clusters unless it is told not to, for those of RDS only if it is told to.
+	// For inline routes Envoy looks for the clusters unless it is told not to, for those of RDS only
+	// if it is told to.
 	validates := s.place.Type != envoy.KindRoute.URL()
 	if v := m.GetValidateClusters(); v != nil {
 		validates = v.GetValue()
@@ -57,11 +60,13 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 			at := finding.Part("virtualHosts", i, "routes", index(j))
 			referToClusters(s, r, at, validates)
 			if p := r.GetRoute().GetClusterSpecifierPlugin(); p != "" && !plugins[p] {
-				s.report(206, finding.Reject, at+"/route/clusterSpecifierPlugin", "cluster_specifier_plugins has no %q", clip.Value(p))
+				s.report(206, finding.Reject, at+"/route/clusterSpecifierPlugin", "cluster_specifier_plugins has no %q",
+					clip.Value(p))
 			}
 			body := r.GetDirectResponse().GetBody()
 			if size := max(len(body.GetInlineString()), len(body.GetInlineBytes())); uint32(size) > limit {
-				s.report(64, finding.Reject, at+"/directResponse/body", "the body has %d bytes, max_direct_response_body_size_bytes allows %d", size, limit)
+				s.report(64, finding.Reject, at+"/directResponse/body",
+					"the body has %d bytes, max_direct_response_body_size_bytes allows %d", size, limit)
 			}
 		}
 	}
@@ -73,7 +78,8 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 // clusterRef notes a reference of a route.
 func clusterRef(s *subject, name, at string, validates bool) {
 	if validates {
-		s.refer(envoy.KindCluster, name, at, 63, finding.Reject, "Envoy looks for it when it loads the routes (validate_clusters)")
+		s.refer(envoy.KindCluster, name, at, 63, finding.Reject,
+			"Envoy looks for it when it loads the routes (validate_clusters)")
 		return
 	}
 	s.refer(envoy.KindCluster, name, at, 31, finding.Warning, "its requests are answered with 503")
@@ -115,8 +121,10 @@ func referToClusters(s *subject, r *routev3.Route, at string, validates bool) {
 // checkVirtualHost checks one virtual host.
 func checkVirtualHost(s *subject, m *routev3.VirtualHost) {
 	for i, d := range m.GetDomains() {
-		if d != "*" && (strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
-			s.report(56, finding.Warning, finding.Part("domains", i), "of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
+		if d != "*" &&
+			(strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
+			s.report(56, finding.Warning, finding.Part("domains", i),
+				"of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
 		}
 	}
 	if m.GetMatcher() != nil && len(m.GetRoutes()) > 0 {
@@ -135,9 +143,11 @@ func checkRoute(s *subject, m *routev3.Route) {
 		return
 	}
 	checkUpgrades(s, a)
-	template := strings.HasSuffix(m.GetMatch().GetPathMatchPolicy().GetTypedConfig().GetTypeUrl(), "UriTemplateMatchConfig")
+	template := strings.HasSuffix(m.GetMatch().GetPathMatchPolicy().GetTypedConfig().GetTypeUrl(),
+		"UriTemplateMatchConfig")
 	if strings.HasSuffix(a.GetPathRewritePolicy().GetTypedConfig().GetTypeUrl(), "UriTemplateRewriteConfig") && !template {
-		s.report(206, finding.Reject, "route/pathRewritePolicy", "a path is rewritten by a URI template where it was matched by one: give path_match_policy")
+		s.report(206, finding.Reject, "route/pathRewritePolicy",
+			"a path is rewritten by a URI template where it was matched by one: give path_match_policy")
 	}
 	rewrites := 0
 	for _, set := range []bool{a.GetPrefixRewrite() != "", a.GetRegexRewrite() != nil, a.GetPathRewritePolicy() != nil} {
@@ -146,7 +156,8 @@ func checkRoute(s *subject, m *routev3.Route) {
 		}
 	}
 	if rewrites > 1 {
-		s.report(65, finding.Reject, "route", "prefix_rewrite, regex_rewrite and path_rewrite_policy do not go together: keep one")
+		s.report(65, finding.Reject,
+			"route", "prefix_rewrite, regex_rewrite and path_rewrite_policy do not go together: keep one")
 	}
 }
 
@@ -157,11 +168,13 @@ func checkUpgrades(s *subject, a *routev3.RouteAction) {
 		kind := match.LowerASCII(u.GetUpgradeType())
 		at := finding.Part("route/upgradeConfigs", i)
 		if first, twice := seen[kind]; twice {
-			s.reportWith([]string{finding.Part("route/upgradeConfigs", first)}, 44, finding.Reject, at, "the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
+			s.reportWith([]string{finding.Part("route/upgradeConfigs", first)}, 44, finding.Reject, at,
+				"the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
 		}
 		seen[kind] = i
 		if u.GetConnectConfig() != nil && kind != "connect" && kind != "connect-udp" {
-			s.report(44, finding.Reject, at+"/connectConfig", "connect_config is for the upgrade CONNECT, and this is %q", clip.Value(u.GetUpgradeType()))
+			s.report(44, finding.Reject, at+"/connectConfig", "connect_config is for the upgrade CONNECT, and this is %q",
+				clip.Value(u.GetUpgradeType()))
 		}
 	}
 }
@@ -172,12 +185,15 @@ var specifiers = typeNames("envoy.router.cluster_specifier_plugin")
 // checkSpecifier checks an extension that chooses clusters.
 func checkSpecifier(s *subject, m *routev3.ClusterSpecifierPlugin) {
 	url := m.GetExtension().GetTypedConfig().GetTypeUrl()
-	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && strings.HasPrefix(name, "envoy.") && !slices.Contains(specifiers, name) {
-		s.report(23, finding.Reject, "extension/typedConfig", "%s is no cluster specifier: give one of %s", match.ShortURL(url), strings.Join(specifiers, ", "))
+	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && strings.HasPrefix(name, "envoy.") &&
+		!slices.Contains(specifiers, name) {
+		s.report(23, finding.Reject, "extension/typedConfig", "%s is no cluster specifier: give one of %s",
+			match.ShortURL(url), strings.Join(specifiers, ", "))
 	}
 }
 
-// checkTemplateMatch checks the template of a path: segments are literal, * or a variable, and ** is the last one.
+// checkTemplateMatch checks the template of a path: segments are literal, * or a variable, and **
+// is the last one.
 func checkTemplateMatch(s *subject, m *templatev3.UriTemplateMatchConfig) {
 	text := m.GetPathTemplate()
 	report := func(why string) {
@@ -236,15 +252,18 @@ func checkWeightedCluster(s *subject, m *routev3.WeightedCluster) {
 
 // retryWords are the conditions of retry_on, for HTTP and for gRPC.
 var retryWords = map[string]bool{
-	"5xx": true, "gateway-error": true, "connect-failure": true, "envoy-ratelimited": true, "retriable-4xx": true, "refused-stream": true,
-	"retriable-status-codes": true, "retriable-headers": true, "reset": true, "reset-before-request": true, "http3-post-connect-failure": true,
+	"5xx": true, "gateway-error": true, "connect-failure": true, "envoy-ratelimited": true, "retriable-4xx": true,
+	"refused-stream": true, "retriable-status-codes": true, "retriable-headers": true, "reset": true,
+	"reset-before-request": true, "http3-post-connect-failure": true,
 	"cancelled": true, "deadline-exceeded": true, "resource-exhausted": true, "unavailable": true, "internal": true,
 }
 
 // checkRetryPolicy checks a retry policy.
 func checkRetryPolicy(s *subject, m *routev3.RetryPolicy) {
-	if b := m.GetRetryBackOff(); b.GetMaxInterval() != nil && b.GetBaseInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
-		s.report(66, finding.Reject, "retryBackOff/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
+	if b := m.GetRetryBackOff(); b.GetMaxInterval() != nil && b.GetBaseInterval() != nil &&
+		b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
+		s.report(66, finding.Reject, "retryBackOff/maxInterval", "max_interval %v is below base_interval %v",
+			b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
 		if word = strings.TrimSpace(word); word != "" && !retryWords[word] {

@@ -33,13 +33,15 @@ func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
 	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
 		for i, own := range c.GetTlsCertificates() {
 			if own.GetOcspStaple() == nil {
-				s.report(92, finding.Reject, finding.Part("commonTlsContext/tlsCertificates", i), "with MUST_STAPLE each certificate needs an ocsp_staple")
+				s.report(92, finding.Reject, finding.Part("commonTlsContext/tlsCertificates", i),
+					"with MUST_STAPLE each certificate needs an ocsp_staple")
 			}
 		}
 	}
-	if certificates(c) == 0 && c.GetTlsCertificateProviderInstance() == nil && c.GetTlsCertificateCertificateProvider() == nil &&
-		c.GetTlsCertificateCertificateProviderInstance() == nil && c.GetCustomTlsCertificateSelector() == nil {
-		s.report(92, finding.Reject, "commonTlsContext", "a server needs a certificate: give tls_certificates or tls_certificate_sds_secret_configs")
+	if certificates(c) == 0 && c.GetTlsCertificateProviderInstance() == nil && c.GetTlsCertificateCertificateProvider() ==
+		nil && c.GetTlsCertificateCertificateProviderInstance() == nil && c.GetCustomTlsCertificateSelector() == nil {
+		s.report(92, finding.Reject,
+			"commonTlsContext", "a server needs a certificate: give tls_certificates or tls_certificate_sds_secret_configs")
 	}
 }
 
@@ -60,13 +62,15 @@ const (
 // checkSDS notes a secret that the management server gives.
 func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
 	if m.GetSdsConfig() == nil && m.GetName() != "" {
-		s.refer(staticSecret, m.GetName(), "", 98, finding.Reject, "without sds_config it is one of the bootstrap: give sds_config")
+		s.refer(staticSecret, m.GetName(), "", 98, finding.Reject,
+			"without sds_config it is one of the bootstrap: give sds_config")
 		return
 	}
 	if c := m.GetSdsConfig(); c.GetAds() == nil && c.GetSelf() == nil || m.GetName() == "" {
 		return
 	}
-	s.refer(envoy.KindSecret, m.GetName(), "", 98, finding.Unusable, "what needs it waits until initial_fetch_timeout, then cannot do TLS")
+	s.refer(envoy.KindSecret, m.GetName(), "", 98, finding.Unusable,
+		"what needs it waits until initial_fetch_timeout, then cannot do TLS")
 	r := &s.out.refs[len(s.out.refs)-1]
 	for i := len(s.path) - 1; i >= 0 && r.secret == ""; i-- {
 		switch s.path[i].field {
@@ -88,7 +92,8 @@ func checkTickets(s *subject, m *tlsv3.TlsSessionTicketKeys) {
 	const length = 80
 	for i, k := range m.GetKeys() {
 		if data, given := inline(k); given && len(data) != length {
-			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, and this has %d", length, len(data))
+			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, and this has %d",
+				length, len(data))
 		}
 	}
 }
@@ -120,7 +125,8 @@ func inline(d *corev3.DataSource) ([]byte, bool) {
 	return nil, false
 }
 
-// checkCertificate checks that a certificate can be read and is of the key. What is wrong is said without the key.
+// checkCertificate checks that a certificate can be read and is of the key. What is wrong is said
+// without the key.
 func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
 	chain, given := inline(m.GetCertificateChain())
 	key, keyGiven := inline(m.GetPrivateKey())
@@ -163,7 +169,8 @@ func checkPEM(data []byte) string {
 // checkValidation checks how the certificates of peers are checked.
 func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 	if v := m.GetCustomValidatorConfig(); v != nil && !strings.HasPrefix(v.GetName(), "envoy.tls.cert_validator.") {
-		s.report(95, finding.Reject, "customValidatorConfig/name", "there is no certificate validator %q: give envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
+		s.report(95, finding.Reject, "customValidatorConfig/name",
+			"there is no certificate validator %q: give envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
 	}
 	ca, given := inline(m.GetTrustedCa())
 	if given {
@@ -174,7 +181,8 @@ func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 	if s.inside("envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext") {
 		return // the authorities come from the secret
 	}
-	if m.GetTrustedCa() != nil || m.GetCaCertificateProviderInstance() != nil || m.GetSystemRootCerts() != nil || m.GetCustomValidatorConfig() != nil {
+	if m.GetTrustedCa() != nil || m.GetCaCertificateProviderInstance() != nil || m.GetSystemRootCerts() != nil ||
+		m.GetCustomValidatorConfig() != nil {
 		return
 	}
 	if len(m.GetMatchTypedSubjectAltNames()) > 0 || len(m.GetMatchSubjectAltNames()) > 0 {
@@ -196,11 +204,13 @@ func checkSANMatcher(s *subject, m *tlsv3.SubjectAltNameMatcher) {
 func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	low, high := m.GetTlsMinimumProtocolVersion(), m.GetTlsMaximumProtocolVersion()
 	if low != tlsv3.TlsParameters_TLS_AUTO && high != tlsv3.TlsParameters_TLS_AUTO && low > high {
-		s.report(96, finding.Unusable, "tlsMinimumProtocolVersion", "the lowest version %s is above the highest, %s: Envoy loads it, and no handshake succeeds", low, high)
+		s.report(96, finding.Unusable, "tlsMinimumProtocolVersion",
+			"the lowest version %s is above the highest, %s: Envoy loads it, and no handshake succeeds", low, high)
 	}
 	for i, a := range m.GetSignatureAlgorithms() {
 		if !signatureNames[a] {
-			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL knows no signature algorithm %q", clip.Value(a))
+			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL knows no signature algorithm %q",
+				clip.Value(a))
 		}
 	}
 	for i, c := range m.GetCipherSuites() {
@@ -209,7 +219,8 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 		}
 		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
 			if !cipherNames[strings.TrimLeft(name, "!-+")] {
-				s.report(96, finding.Reject, finding.Part("cipherSuites", i), "BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
+				s.report(96, finding.Reject, finding.Part("cipherSuites", i),
+					"BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
 			}
 		}
 	}
@@ -222,23 +233,28 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 
 // signatureNames are the signature algorithms that BoringSSL has.
 var signatureNames = map[string]bool{
-	"rsa_pkcs1_sha256": true, "rsa_pkcs1_sha384": true, "rsa_pkcs1_sha512": true, "ecdsa_secp256r1_sha256": true, "ecdsa_secp384r1_sha384": true,
-	"ecdsa_secp521r1_sha512": true, "rsa_pss_rsae_sha256": true, "rsa_pss_rsae_sha384": true, "rsa_pss_rsae_sha512": true, "ed25519": true, "rsa_pkcs1_sha1": true, "ecdsa_sha1": true,
+	"rsa_pkcs1_sha256": true, "rsa_pkcs1_sha384": true, "rsa_pkcs1_sha512": true, "ecdsa_secp256r1_sha256": true,
+	"ecdsa_secp384r1_sha384": true,
+	"ecdsa_secp521r1_sha512": true, "rsa_pss_rsae_sha256": true, "rsa_pss_rsae_sha384": true,
+	"rsa_pss_rsae_sha512": true, "ed25519": true, "rsa_pkcs1_sha1": true, "ecdsa_sha1": true,
 }
 
-// cipherNames are the suites up to TLS 1.2 that BoringSSL has, and the groups of suites that it can be given.
+// cipherNames are the suites up to TLS 1.2 that BoringSSL has, and the groups of suites that it can
+// be given.
 var cipherNames = map[string]bool{
 	"ECDHE-ECDSA-AES128-GCM-SHA256": true, "ECDHE-RSA-AES128-GCM-SHA256": true, "ECDHE-ECDSA-AES256-GCM-SHA384": true,
 	"ECDHE-RSA-AES256-GCM-SHA384": true, "ECDHE-ECDSA-CHACHA20-POLY1305": true, "ECDHE-RSA-CHACHA20-POLY1305": true,
-	"ECDHE-ECDSA-AES128-SHA": true, "ECDHE-RSA-AES128-SHA": true, "ECDHE-ECDSA-AES256-SHA": true, "ECDHE-RSA-AES256-SHA": true,
-	"ECDHE-ECDSA-AES128-SHA256": true, "ECDHE-RSA-AES128-SHA256": true, "ECDHE-PSK-AES128-CBC-SHA": true, "ECDHE-PSK-AES256-CBC-SHA": true,
-	"ECDHE-PSK-CHACHA20-POLY1305": true, "AES128-GCM-SHA256": true, "AES256-GCM-SHA384": true, "AES128-SHA": true, "AES256-SHA": true,
-	"DES-CBC3-SHA": true, "PSK-AES128-CBC-SHA": true, "PSK-AES256-CBC-SHA": true, "ALL": true, "HIGH": true, "aRSA": true, "aECDSA": true,
-	"ECDHE": true, "kRSA": true, "AES128": true, "AES256": true, "CHACHA20": true, "AESGCM": true, "SHA1": true, "3DES": true, "PSK": true,
+	"ECDHE-ECDSA-AES128-SHA": true, "ECDHE-RSA-AES128-SHA": true, "ECDHE-ECDSA-AES256-SHA": true,
+	"ECDHE-RSA-AES256-SHA": true, "ECDHE-ECDSA-AES128-SHA256": true, "ECDHE-RSA-AES128-SHA256": true,
+	"ECDHE-PSK-AES128-CBC-SHA": true, "ECDHE-PSK-AES256-CBC-SHA": true, "ECDHE-PSK-CHACHA20-POLY1305": true,
+	"AES128-GCM-SHA256": true, "AES256-GCM-SHA384": true, "AES128-SHA": true, "AES256-SHA": true, "DES-CBC3-SHA": true,
+	"PSK-AES128-CBC-SHA": true, "PSK-AES256-CBC-SHA": true, "ALL": true, "HIGH": true, "aRSA": true, "aECDSA": true,
+	"ECDHE": true, "kRSA": true, "AES128": true, "AES256": true, "CHACHA20": true, "AESGCM": true, "SHA1": true,
+	"3DES": true, "PSK": true,
 }
 
 // curveNames are the groups that BoringSSL has.
 var curveNames = map[string]bool{
-	"P-224": true, "P-256": true, "P-384": true, "P-521": true, "X25519": true, "X25519Kyber768Draft00": true, "X25519MLKEM768": true, "MLKEM1024": true,
-	"prime256v1": true, "secp384r1": true, "secp521r1": true,
+	"P-224": true, "P-256": true, "P-384": true, "P-521": true, "X25519": true, "X25519Kyber768Draft00": true,
+	"X25519MLKEM768": true, "MLKEM1024": true, "prime256v1": true, "secp384r1": true, "secp521r1": true,
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// notedRegex is the size from which a regular expression is noted: half of Envoy's default limit, since RE2's programs
-// are not those of this package.
+// notedRegex is the size from which a regular expression is noted: half of Envoy's default limit,
+// since RE2's programs are not those of this package.
 const notedRegex = 50
 
 func checkRegex(s *subject, m *matcherv3.RegexMatcher)       { checkPattern(s, m.GetRegex()) }
@@ -45,8 +45,8 @@ func checkPattern(s *subject, pattern string) {
 	}
 }
 
-// beyondLatin1 reports whether a pattern has an escape of a character above \xff. From 1.39 on Envoys read patterns as
-// Latin-1 and refuse it.
+// beyondLatin1 reports whether a pattern has an escape of a character above \xff. From 1.39 on
+// Envoys read patterns as Latin-1 and refuse it.
 func beyondLatin1(pattern string) bool {
 	for i := 0; i+1 < len(pattern); i++ {
 		if pattern[i] != '\\' {
@@ -66,7 +66,8 @@ func beyondLatin1(pattern string) bool {
 // checkHeaderMatcher checks a matcher for a header.
 func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 	if r := m.GetRangeMatch(); r != nil && r.GetEnd() <= r.GetStart() {
-		s.report(70, finding.Warning, "rangeMatch", "no number is in [%d, %d): the end must be above the start", r.GetStart(), r.GetEnd())
+		s.report(70, finding.Warning, "rangeMatch", "no number is in [%d, %d): the end must be above the start",
+			r.GetStart(), r.GetEnd())
 	}
 	if s.inside("envoy.extensions.filters.network.rbac.v3.RBAC") {
 		s.report(100, finding.Reject, "", "the network RBAC filter sees no headers: use the HTTP one")
@@ -76,8 +77,10 @@ func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 // checkHeaderValueOption checks a header that is added.
 func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 	name := m.GetHeader().GetKey()
-	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") && !s.inside("envoy.config.core.v3.GrpcService") {
-		s.report(68, finding.Reject, "header/key", "%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
+	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") &&
+		!s.inside("envoy.config.core.v3.GrpcService") {
+		s.report(68, finding.Reject, "header/key",
+			"%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
 	}
 	if v := m.GetHeader().GetValue(); strings.Contains(v, "%") {
 		checkFormatText(s, 68, v, "header/value")
@@ -96,7 +99,8 @@ func checkHeaderNames(s *subject, names []string, at string) {
 // formatterNames are commands that Envoy knows only where an entry in `formatters` brings them.
 var formatterNames = []string{"REQ_WITHOUT_QUERY", "FILE_CONTENT", "SECRET"}
 
-// checkFormatText checks a format string. Commands of formatters that are configured beside it are taken as good.
+// checkFormatText checks a format string. Commands of formatters that are configured beside it are
+// taken as good.
 func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev3.TypedExtensionConfig) {
 	segments, err := substitution.ParseFormat(text)
 	for i := range segments {
@@ -162,7 +166,8 @@ func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
 // checkFraction checks a fraction.
 func checkFraction(s *subject, m *typev3.FractionalPercent) {
 	if uint64(m.GetNumerator()) > match.Denominator(m.GetDenominator()) {
-		s.report(104, finding.Warning, "numerator", "%d of %d is above the whole, which Envoy takes as always", m.GetNumerator(), match.Denominator(m.GetDenominator()))
+		s.report(104, finding.Warning, "numerator", "%d of %d is above the whole, which Envoy takes as always",
+			m.GetNumerator(), match.Denominator(m.GetDenominator()))
 	}
 }
 
@@ -172,6 +177,7 @@ func checkFault(s *subject, m *faultv3.HTTPFault) {
 		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Warning, "the fault meets no request")
 	}
 	if code := m.GetAbort().GetHttpStatus(); code != 0 && (code < 200 || code > 599) {
-		s.report(103, finding.Reject, "abort/httpStatus", "%d is no status that Envoy answers with: give one from 200 to 599", code)
+		s.report(103, finding.Reject, "abort/httpStatus", "%d is no status that Envoy answers with: give one from 200 to 599",
+			code)
 	}
 }

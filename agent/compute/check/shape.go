@@ -12,11 +12,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
 )
 
-// A proxy with a thousand services has a thousand listeners that differ in names alone. A shape is the wire form of a
-// resource with its names taken out: of each only remains which others it is equal to. Two resources of one shape have
-// the same findings, if names are such that no rule asks more of them than which are equal; what one of them refers to,
-// the other refers to under its own names. So of each shape one resource is decoded and checked, and for the others a
-// walk over their bytes is enough.
+// A proxy with a thousand services has a thousand listeners that differ in names alone. A shape is
+// the wire form of a resource with its names taken out: of each only remains which others it is
+// equal to. Two resources of one shape have the same findings, if names are such that no rule asks
+// more of them than which are equal; what one of them refers to, the other refers to under its own
+// names. So of each shape one resource is decoded and checked, and for the others a walk over their
+// bytes is enough.
 //
 // Which fields hold names is said in shapeTypes. Everything else belongs to the shape.
 
@@ -83,7 +84,8 @@ type shaper struct {
 	failed bool
 }
 
-// take makes the shape of a resource, in s.key. It fails where the resource is not one of those that it is made for.
+// take makes the shape of a resource, in s.key. It fails where the resource is not one of those
+// that it is made for.
 func (s *shaper) take(k envoy.Kind, t *shapeType, body []byte) bool {
 	*s = shaper{key: append(s.key[:0], byte(k)), names: s.names[:0], refs: s.refs[:0], own: -1}
 	s.message(t, body, 0)
@@ -152,7 +154,8 @@ func (s *shaper) value(f shapeField, tag, field, value []byte, depth int) {
 			return
 		}
 	case format:
-		if list, err := substitution.ParseFormat(string(value)); err == nil && utf8.Valid(value) && !slices.ContainsFunc(list, beyondGrammar) {
+		if list, err := substitution.ParseFormat(string(value)); err == nil && utf8.Valid(value) &&
+			!slices.ContainsFunc(list, beyondGrammar) {
 			s.key = append(append(s.key, markName), tag...)
 			return
 		}
@@ -275,8 +278,8 @@ func plainStruct(b []byte) bool {
 	})
 }
 
-// eachField calls fn with the fields of a message, all of which have a length, until it returns false. It reports
-// whether all were accepted.
+// eachField calls fn with the fields of a message, all of which have a length, until it returns
+// false. It reports whether all were accepted.
 func eachField(b []byte, fn func(protowire.Number, []byte) bool) bool {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -33,18 +33,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// Names that are good for every field, and few enough to meet, and those that break a rule in some field.
+// Names that are good for every field, and few enough to meet, and those that break a rule in some
+// field.
 var (
 	goodNames = []string{"a", "b", "svc-1", "svc-2", "x.y", "web.com", "outbound:10.0.0.1:80"}
-	badNames  = []string{"A", "*", "*.x", "x*", "", "xdstp://x", "xdstp://a/t/x", "with space", "%", "%NO%", "\u00e4", "\xff", "a\nb", "a\x00b", ":path", "WEB.com", "Web.com", strings.Repeat("x", 300)}
+	badNames  = []string{"A", "*", "*.x", "x*", "", "xdstp://x", "xdstp://a/t/x", "with space", "%", "%NO%", "\u00e4",
+		"\xff", "a\nb", "a\x00b", ":path", "WEB.com", "Web.com", strings.Repeat("x", 300)}
 	addresses = []string{"10.0.0.1", "10.0.0.2", "127.0.0.1"}
 	badHosts  = []string{"::1", "::", "x", "", "::ffff:10.0.0.1"}
 	ports     = []uint32{1, 80, 65535}
 	badPorts  = []uint32{0, 65536, 1 << 20}
 )
 
-// script makes resources. It writes down the choices that it makes, and can make them again but for one, which is
-// another name.
+// script makes resources. It writes down the choices that it makes, and can make them again but for
+// one, which is another name.
 type script struct {
 	t       *rapid.T
 	choices []int
@@ -92,29 +94,40 @@ func socketAddressOf(s *script) *corev3.Address {
 	}}}
 }
 
-var routerFilter = &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: match.RouterURL}}}
+var routerFilter = &hcmv3.HttpFilter{Name: "router",
+	ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: match.RouterURL}}}
 
 func drawListener(s *script) proto.Message {
-	log := &filelogv3.FileAccessLog{Path: "/x", AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-		Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s.name("format")}}},
-	}}}
-	logs := []*accesslogv3.AccessLog{{Name: "x", ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: mustPack(log)}}}
+	log := &filelogv3.FileAccessLog{Path: "/x",
+		AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
+			Format: &corev3.SubstitutionFormatString_TextFormatSource{
+				TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s.name("format")}},
+			},
+		}}}
+	logs := []*accesslogv3.AccessLog{{Name: "x",
+		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: mustPack(log)}}}
 	var config proto.Message
 	switch s.pick(3, "filter") {
 	case 0:
-		config = &tcpv3.TcpProxy{StatPrefix: s.name("stat"), AccessLog: logs, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: s.name("cluster")}}
+		config = &tcpv3.TcpProxy{StatPrefix: s.name("stat"), AccessLog: logs,
+			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: s.name("cluster")}}
 	case 1:
-		config = &hcmv3.HttpConnectionManager{StatPrefix: s.name("stat"), HttpFilters: []*hcmv3.HttpFilter{routerFilter}, RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-			RouteConfigName: s.name("rds"), ConfigSource: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}},
-		}}}
+		config = &hcmv3.HttpConnectionManager{StatPrefix: s.name("stat"), HttpFilters: []*hcmv3.HttpFilter{routerFilter},
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+				RouteConfigName: s.name("rds"), ConfigSource: &corev3.ConfigSource{
+					ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+				},
+			}}}
 	default:
-		m := &hcmv3.HttpConnectionManager{StatPrefix: s.name("stat"), AccessLog: logs, HttpFilters: []*hcmv3.HttpFilter{routerFilter}}
+		m := &hcmv3.HttpConnectionManager{StatPrefix: s.name("stat"), AccessLog: logs,
+			HttpFilters: []*hcmv3.HttpFilter{routerFilter}}
 		m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: drawRoutes(s).(*routev3.RouteConfiguration)}
 		config = m
 	}
 	l := &listenerv3.Listener{
 		Name: s.name("name"), StatPrefix: s.name("listener stat"), Address: socketAddressOf(s),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustPack(config)}}}}},
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "f",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustPack(config)}}}}},
 	}
 	if s.rarely("additional") {
 		l.AdditionalAddresses = []*listenerv3.AdditionalAddress{{Address: socketAddressOf(s)}}
@@ -136,7 +149,9 @@ func drawMetadata(s *script) *corev3.Metadata {
 	default:
 		v = structpb.NewStringValue(s.name("value"))
 	}
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{s.name("key"): {Fields: map[string]*structpb.Value{s.name("field"): v}}}}
+	return &corev3.Metadata{
+		FilterMetadata: map[string]*structpb.Struct{s.name("key"): {Fields: map[string]*structpb.Value{s.name("field"): v}}},
+	}
 }
 
 func drawRoutes(s *script) proto.Message {
@@ -163,7 +178,8 @@ func drawRoutes(s *script) proto.Message {
 	return rc
 }
 
-// drawMirror is a reference in a field that belongs to the shape, by a name that may be that of a name.
+// drawMirror is a reference in a field that belongs to the shape, by a name that may be that of a
+// name.
 func drawMirror(s *script) []*routev3.RouteAction_RequestMirrorPolicy {
 	if !s.rarely("mirror") {
 		return nil
@@ -176,7 +192,9 @@ func drawCluster(s *script) proto.Message {
 		Name: s.name("name"), AltStatName: s.name("alt"), ConnectTimeout: durationpb.New(1e9), Metadata: drawMetadata(s),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{
-			ServiceName: s.name("service"), EdsConfig: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}},
+			ServiceName: s.name("service"), EdsConfig: &corev3.ConfigSource{
+				ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+			},
 		},
 	}
 	if s.pick(3, "endpoints") == 0 {
@@ -190,24 +208,31 @@ func drawCluster(s *script) proto.Message {
 			a.Address = pickOf(s, "host", append(addresses, "::1"), badNames)
 		}
 		c.ClusterDiscoveryType, c.EdsClusterConfig = &clusterv3.Cluster_Type{Type: kind}, nil
-		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: s.name("assigned"), Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: a}},
-			}}}},
-		}}}
+		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: s.name("assigned"),
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				LbEndpoints: []*endpointv3.LbEndpoint{
+					{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+						Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: a}},
+					}}}},
+			}}}
 	}
 	if s.pick(2, "tls") == 0 {
-		c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: mustPack(&tlsv3.UpstreamTlsContext{
-			Sni: s.name("sni"),
-			CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
-				CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-					DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{
-						SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s.name("san")}},
-					}}},
-					ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a", SdsConfig: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}},
-				},
-			}},
-		})}}
+		c.TransportSocket = &corev3.TransportSocket{Name: "tls",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: mustPack(&tlsv3.UpstreamTlsContext{
+				Sni: s.name("sni"),
+				CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+					CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+						DefaultValidationContext: &tlsv3.CertificateValidationContext{
+							MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{
+								SanType: tlsv3.SubjectAltNameMatcher_URI,
+								Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s.name("san")}},
+							}}},
+						ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a", SdsConfig: &corev3.ConfigSource{
+							ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+						}},
+					},
+				}},
+			})}}
 	}
 	return c
 }
@@ -215,16 +240,19 @@ func drawCluster(s *script) proto.Message {
 func drawAssignment(s *script) proto.Message {
 	return &endpointv3.ClusterLoadAssignment{ClusterName: s.name("name"), Endpoints: []*endpointv3.LocalityLbEndpoints{{
 		LbEndpoints: []*endpointv3.LbEndpoint{{
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddressOf(s)}},
-			Metadata:       drawMetadata(s), LoadBalancingWeight: wrapperspb.UInt32([]uint32{1, 1, 1, 1, 1, 1, 0, 1<<32 - 1}[s.pick(8, "weight")]),
+			HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddressOf(s)}},
+			Metadata:            drawMetadata(s),
+			LoadBalancingWeight: wrapperspb.UInt32([]uint32{1, 1, 1, 1, 1, 1, 0, 1<<32 - 1}[s.pick(8, "weight")]),
 		}},
 	}}}
 }
 
-// TestShapesHaveOneResult compares what is taken from a shape with what the check of the resource itself finds: of
-// random resources that are good as a rule, and of each with one name changed, for the better or the worse.
+// TestShapesHaveOneResult compares what is taken from a shape with what the check of the resource
+// itself finds: of random resources that are good as a rule, and of each with one name changed, for
+// the better or the worse.
 func TestShapesHaveOneResult(t *testing.T) {
-	makers := map[envoy.Kind]func(*script) proto.Message{envoy.KindListener: drawListener, envoy.KindCluster: drawCluster, envoy.KindEndpoint: drawAssignment, envoy.KindRoute: drawRoutes}
+	makers := map[envoy.Kind]func(*script) proto.Message{envoy.KindListener: drawListener, envoy.KindCluster: drawCluster,
+		envoy.KindEndpoint: drawAssignment, envoy.KindRoute: drawRoutes}
 	taken := 0
 	types, drawn := shapeTypes(), map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +281,8 @@ func TestShapesHaveOneResult(t *testing.T) {
 			}
 		}
 		for range 8 {
-			k := rapid.SampledFrom([]envoy.Kind{envoy.KindListener, envoy.KindCluster, envoy.KindEndpoint, envoy.KindRoute}).Draw(t, "kind")
+			k := rapid.SampledFrom([]envoy.Kind{envoy.KindListener, envoy.KindCluster, envoy.KindEndpoint, envoy.KindRoute}).
+				Draw(t, "kind")
 			s := &script{t: t}
 			compare(k, makers[k](s))
 			for range 6 {
@@ -272,7 +301,8 @@ func TestShapesHaveOneResult(t *testing.T) {
 		}
 		for _, path := range namedFields(types[k], k.New().ProtoReflect().Descriptor(), nil) {
 			if !drawn[path] {
-				t.Errorf("shapeTypes has %s, which no random resource sets: set it in a draw function, so that it is compared", path)
+				t.Errorf("shapeTypes has %s, which no random resource sets: set it in a draw function, so that it is compared",
+					path)
 			}
 		}
 	}
@@ -331,8 +361,8 @@ func namedFields(s *shapeType, d protoreflect.MessageDescriptor, out []string) [
 	return out
 }
 
-// TestRepeatsHaveOneResult: a listener whose filter chains have filters that are equal, or differ in a name, is found to be
-// what it is without a memory of filters.
+// TestRepeatsHaveOneResult: a listener whose filter chains have filters that are equal, or differ
+// in a name, is found to be what it is without a memory of filters.
 func TestRepeatsHaveOneResult(t *testing.T) {
 	repeated := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -378,7 +408,8 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 	}
 }
 
-// TestShapeTypesNameFields: every name in the table is a field of its message, and a text or a port.
+// TestShapeTypesNameFields: every name in the table is a field of its message, and a text or a
+// port.
 func TestShapeTypesNameFields(t *testing.T) {
 	seen := 0
 	var walk func(d protoreflect.MessageDescriptor, s *shapeType)
@@ -438,7 +469,8 @@ func TestShapesForget(t *testing.T) {
 	var c cache
 	for i := range 3 * maxShapes {
 		c.begin()
-		m := &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		m := &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9),
+			ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 			PerConnectionBufferLimitBytes: wrapperspb.UInt32(uint32(i + 1))}
 		r, err := envoy.NewResource(m)
 		if err != nil {
@@ -456,23 +488,29 @@ func TestShapesForget(t *testing.T) {
 	}
 }
 
-// TestShapesAreNotTooWide: what is good in one form says nothing about another one that looks alike.
+// TestShapesAreNotTooWide: what is good in one form says nothing about another one that looks
+// alike.
 func TestShapesAreNotTooWide(t *testing.T) {
 	tls := func(sni string) proto.Message {
-		return &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-			TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: mustPack(&tlsv3.UpstreamTlsContext{Sni: sni})}}}
+		return &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+			TransportSocket: &corev3.TransportSocket{Name: "tls",
+				ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: mustPack(&tlsv3.UpstreamTlsContext{Sni: sni})}}}
 	}
 	noted := func(key string) proto.Message {
-		return &endpointv3.ClusterLoadAssignment{ClusterName: "a", Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{key: {}}},
-		}}}}}
+		return &endpointv3.ClusterLoadAssignment{ClusterName: "a",
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
+				Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{key: {}}},
+			}}}}}
 	}
 	dual := func(ip string) proto.Message {
-		return &listenerv3.Listener{Name: "a", Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}, Ipv4Compat: true,
-		}}}, FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{
-			TypedConfig: mustPack(&tcpv3.TcpProxy{StatPrefix: "s", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "c"}}),
-		}}}}}}
+		return &listenerv3.Listener{Name: "a",
+			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}, Ipv4Compat: true,
+			}}}, FilterChains: []*listenerv3.FilterChain{
+				{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{
+					TypedConfig: mustPack(&tcpv3.TcpProxy{StatPrefix: "s", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "c"}}),
+				}}}}}}
 	}
 	for name, c := range map[string]struct {
 		kind      envoy.Kind

@@ -18,8 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// shapeTypes returns, by kind, which fields hold names. A field may stand here if the rules ask nothing of a text in it
-// that isName admits, but which others it is equal to; a reference has to stand as refName.
+// shapeTypes returns, by kind, which fields hold names. A field may stand here if the rules ask
+// nothing of a text in it that isName admits, but which others it is equal to; a reference has to
+// stand as refName.
 func shapeTypes() [envoy.NumKinds]*shapeType {
 	name := shapeField{role: plainName}
 	ref := shapeField{role: refName}
@@ -53,7 +54,8 @@ func shapeTypes() [envoy.NumKinds]*shapeType {
 	listener := typeWith(&listenerv3.Listener{}, names{
 		"name": own, "stat_prefix": name, "metadata": extra,
 		"address": in(typeWith(&corev3.Address{}, names{
-			"socket_address": in(typeWith(&corev3.SocketAddress{}, names{"address": {role: ipv4}, "port_value": {role: portNumber}})),
+			"socket_address": in(typeWith(&corev3.SocketAddress{},
+				names{"address": {role: ipv4}, "port_value": {role: portNumber}})),
 		})),
 		"filter_chains": in(typeWith(&listenerv3.FilterChain{}, names{"filters": filters})),
 	})
@@ -99,7 +101,8 @@ func shapeTypes() [envoy.NumKinds]*shapeType {
 	routesAlone := *routes
 	routesAlone.fields = append([]shapeField(nil), routes.fields...)
 	routesAlone.fields[1] = own
-	out[envoy.KindListener], out[envoy.KindCluster], out[envoy.KindEndpoint], out[envoy.KindRoute] = listener, cluster, endpoints, &routesAlone
+	out[envoy.KindListener], out[envoy.KindCluster], out[envoy.KindEndpoint], out[envoy.KindRoute] = listener, cluster,
+		endpoints, &routesAlone
 	return out
 }
 
@@ -120,7 +123,8 @@ type typed struct {
 	names   names
 }
 
-// typeWith makes a shapeType of a message. A name that is not a field of it is passed over; a test sees to that.
+// typeWith makes a shapeType of a message. A name that is not a field of it is passed over; a test
+// sees to that.
 func typeWith(m proto.Message, n names) *shapeType {
 	t := &shapeType{}
 	fields := m.ProtoReflect().Descriptor().Fields()

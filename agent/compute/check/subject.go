@@ -23,8 +23,8 @@ type subject struct {
 	stack []protoreflect.FullName // of the messages around the present one, those in Any too
 	out   *checked
 	anys  int // how deep the present message is packed
-	// transport is the type of a cluster's transport socket. What depends on it counts as contextual: it cannot be
-	// remembered without it.
+	// transport is the type of a cluster's transport socket. What depends on it counts as contextual:
+	// it cannot be remembered without it.
 	transport  string
 	contextual int
 }
@@ -135,13 +135,15 @@ func (s *subject) reportNewer(rule int, severity finding.Severity, part, format 
 	if len(s.out.newer) < maxFindings {
 		at := s.place
 		at.Pointer = s.pointer(part)
-		s.out.newer = append(s.out.newer, finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
+		s.out.newer = append(s.out.newer,
+			finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 // refer notes a reference from a part of the present message.
 func (s *subject) refer(kind envoy.Kind, name, part string, rule int, severity finding.Severity, what string) {
-	s.out.refs = append(s.out.refs, ref{kind: kind, name: name, pointer: s.pointer(part), rule: rule, severity: severity, what: what})
+	s.out.refs = append(s.out.refs,
+		ref{kind: kind, name: name, pointer: s.pointer(part), rule: rule, severity: severity, what: what})
 }
 
 // inside reports whether the present message is inside one of a type.

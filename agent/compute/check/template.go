@@ -10,12 +10,13 @@ import (
 // template is what was found of the first resource of a shape, for the others.
 type template struct {
 	checked *checked
-	// refs are, by reference of the resource, the index of its name, -1 for one that belongs to the shape.
+	// refs are, by reference of the resource, the index of its name, -1 for one that belongs to the
+	// shape.
 	refs []int
 }
 
-// newTemplate returns a template, nil where the findings cannot be told from the shape: those with findings, and those
-// of which it is not sure which names the references come from.
+// newTemplate returns a template, nil where the findings cannot be told from the shape: those with
+// findings, and those of which it is not sure which names the references come from.
 func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
 	if len(c.findings)+len(c.newer) > 0 || len(c.binds) > 1 || s.ips != len(c.binds) || s.ports != len(c.binds) {
 		return nil
@@ -30,8 +31,9 @@ func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
 	return &template{checked: c, refs: refs}
 }
 
-// origins returns the indexes of the names that references come from, -1 for one that belongs to the shape. It fails
-// where that is not sure. The endpoints of a cluster may be asked for by its own name.
+// origins returns the indexes of the names that references come from, -1 for one that belongs to
+// the shape. It fails where that is not sure. The endpoints of a cluster may be asked for by its
+// own name.
 func (s *shaper) origins(refs []ref, cluster bool) ([]int, bool) {
 	out := make([]int, len(refs))
 	left := slices.Clone(s.refs)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// structured is a message in the form of JSON, as patches write extensions whose types they do not have.
+// structured is a message in the form of JSON, as patches write extensions whose types they do not
+// have.
 type structured struct {
 	url   string
 	value *structpb.Struct

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// maxSeconds is the longest duration that Envoy converts: nanoseconds fit into 63 bits (measured with 1.36.2 and 1.40.0).
+// maxSeconds is the longest duration that Envoy converts: nanoseconds fit into 63 bits (measured
+// with 1.36.2 and 1.40.0).
 const maxSeconds = math.MaxInt64/1_000_000_000 - 1
 
 // maxPacked bounds how deep messages are packed into each other.
@@ -101,8 +102,10 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 			w.packed(a, s.at(w))
 		}
 	case nameDuration:
-		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules && (d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid() || d.GetSeconds() > maxSeconds) {
-			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to %ds", d.GetSeconds(), d.GetNanos(), int64(maxSeconds))
+		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules &&
+			(d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid() || d.GetSeconds() > maxSeconds) {
+			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to %ds",
+				d.GetSeconds(), d.GetNanos(), int64(maxSeconds))
 		}
 	default:
 		was := w.typed
@@ -114,10 +117,12 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 
 // isTyped reports whether a message is an extension with a name.
 func isTyped(d protoreflect.MessageDescriptor) bool {
-	return d != nil && (d.FullName() == "envoy.config.core.v3.TypedExtensionConfig" || d.FullName() == "xds.core.v3.TypedExtensionConfig")
+	return d != nil &&
+		(d.FullName() == "envoy.config.core.v3.TypedExtensionConfig" || d.FullName() == "xds.core.v3.TypedExtensionConfig")
 }
 
-// packed checks a message in an Any: that its type is known and fits the place, and the message itself.
+// packed checks a message in an Any: that its type is known and fits the place, and the message
+// itself.
 func (w *walker) packed(a *anypb.Any, in slot) {
 	if w.scope != allRules {
 		w.unpack(a, in)
@@ -147,7 +152,8 @@ func (w *walker) packed(a *anypb.Any, in slot) {
 
 // weight grows with everything that is noted of a resource.
 func (s *subject) weight() int {
-	return len(s.out.findings) + len(s.out.newer) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) + len(s.out.files) + s.contextual
+	return len(s.out.findings) + len(s.out.newer) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) +
+		len(s.out.files) + s.contextual
 }
 
 func (w *walker) unpack(a *anypb.Any, in slot) {

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// What follows makes the forms of resources that an Envoy is sent while connections are on filter chains that it has let go of.
-// Each returns the resource as it is where it has nothing to change.
+// What follows makes the forms of resources that an Envoy is sent while connections are on filter
+// chains that it has let go of. Each returns the resource as it is where it has nothing to change.
 
 var (
 	managerURL  = []byte("/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager")
@@ -24,7 +24,8 @@ var (
 	httpRBACURL = []byte("/envoy.extensions.filters.http.rbac.v3.RBAC")
 )
 
-// Speaks says whether the filter chains of a listener take requests, and whether they take connections as they are.
+// Speaks says whether the filter chains of a listener take requests, and whether they take
+// connections as they are.
 func Speaks(listener *Resource) (http, tcp bool) {
 	body := listener.Body()
 	return bytes.Contains(body, managerURL), bytes.Contains(body, tcpProxyURL)
@@ -59,10 +60,13 @@ func SpeakAs(cluster, before *Resource) *Resource {
 	if proto.Unmarshal(before.Body(), &m) != nil {
 		return cluster
 	}
-	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a == nil || a.UnmarshalTo(&old) != nil || old.UpstreamProtocolOptions == nil {
+	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a == nil || a.UnmarshalTo(&old) != nil ||
+		old.UpstreamProtocolOptions == nil {
 		return cluster
 	}
-	return editHTTPOptions(cluster, func(o *httpv3.HttpProtocolOptions) { o.UpstreamProtocolOptions = old.UpstreamProtocolOptions })
+	return editHTTPOptions(cluster, func(o *httpv3.HttpProtocolOptions) {
+		o.UpstreamProtocolOptions = old.UpstreamProtocolOptions
+	})
 }
 
 func editHTTPOptions(cluster *Resource, edit func(*httpv3.HttpProtocolOptions)) *Resource {
@@ -92,8 +96,9 @@ func editHTTPOptions(cluster *Resource, edit func(*httpv3.HttpProtocolOptions)) 
 // Guards says whether a listener has RBAC filters for requests.
 func Guards(listener *Resource) bool { return bytes.Contains(listener.Body(), httpRBACURL) }
 
-// Guard returns routes with what the listener says now about who may use them, so that it holds on the chains of an older form of
-// the listener too, which have the same routes. Without an older form it says so in any case.
+// Guard returns routes with what the listener says now about who may use them, so that it holds on
+// the chains of an older form of the listener too, which have the same routes. Without an older
+// form it says so in any case.
 func Guard(routes, listener, older *Resource) *Resource {
 	now, before := guardsOf(listener, routes.Name), map[string]*anypb.Any{}
 	if older != nil {
@@ -127,7 +132,8 @@ func Guard(routes, listener, older *Resource) *Resource {
 	return sealedAs(routes, &m)
 }
 
-// guardsOf returns the RBAC filters for requests of the chains of a listener that have certain routes, by name.
+// guardsOf returns the RBAC filters for requests of the chains of a listener that have certain
+// routes, by name.
 func guardsOf(listener *Resource, routes string) map[string]*anypb.Any {
 	var l listenerv3.Listener
 	if proto.Unmarshal(listener.Body(), &l) != nil {

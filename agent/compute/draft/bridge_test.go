@@ -50,12 +50,14 @@ func TestClustersOfOldFilterChains(t *testing.T) {
 	http2.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(7)}
 	for name, c := range map[string]*draft.Resource{"HTTP/2": clusterOf(t, http2), "nothing": clusterOf(t, nil)} {
 		o := optionsOf(t, draft.FollowDownstream(c))
-		if o.GetUseDownstreamProtocolConfig() == nil || name == "HTTP/2" && !proto.Equal(o.CommonHttpProtocolOptions, http2.CommonHttpProtocolOptions) {
+		if o.GetUseDownstreamProtocolConfig() == nil ||
+			name == "HTTP/2" && !proto.Equal(o.CommonHttpProtocolOptions, http2.CommonHttpProtocolOptions) {
 			t.Errorf("%s: %v does not follow the client", name, o)
 		}
 	}
 	plain, two := clusterOf(t, nil), clusterOf(t, http2)
-	if o := optionsOf(t, draft.SpeakAs(plain, two)); o.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil || o.CommonHttpProtocolOptions != nil {
+	if o := optionsOf(t, draft.SpeakAs(plain, two)); o.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil ||
+		o.CommonHttpProtocolOptions != nil {
 		t.Errorf("%v does not speak as before", o)
 	}
 	if got := draft.SpeakAs(two, two); got != two {

@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Draft is the config of one proxy while it is made. The order of its lists has no meaning: sealing sorts.
+// Draft is the config of one proxy while it is made. The order of its lists has no meaning: sealing
+// sorts.
 type Draft struct {
 	Listeners []*Listener
 	Clusters  []*Cluster
@@ -44,7 +45,8 @@ type Service struct {
 	Kind     string // "" for a kuma.io/service tag, else the kind of the service resource
 	Name     string // value of the tag, or the cluster name of the service resource
 	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
-	// Resource, Section and Port are of a service resource: its key, the name of its port ("" for none) and the number.
+	// Resource, Section and Port are of a service resource: its key, the name of its port ("" for
+	// none) and the number.
 	Resource resource.Key
 	Section  string
 	Port     uint32
@@ -59,8 +61,8 @@ type Listener struct {
 	Port    uint32  // of the inbound or outbound
 	Inbound int     // index in networking.inbound of an Inbound, else 0
 	Service Service // behind an outbound; of an inbound, by its tag
-	// Tags are what the listener stands for; they become its metadata when it is sealed. Nil for none, must not be
-	// changed.
+	// Tags are what the listener stands for; they become its metadata when it is sealed. Nil for none,
+	// must not be changed.
 	Tags    map[string]string
 	Message *listenerv3.Listener
 	Chains  []*Chain
@@ -80,13 +82,15 @@ type Chain struct {
 	only [1]*listenerv3.Filter
 }
 
-// HTTP is an HTTP connection manager. Message holds everything but the filters and the inline routes.
+// HTTP is an HTTP connection manager. Message holds everything but the filters and the inline
+// routes.
 type HTTP struct {
 	Message *hcmv3.HttpConnectionManager
 	Filters []Extension // the router comes last
 	Routes  *routev3.RouteConfiguration
 	Headers *Headers // added to requests besides those of Routes; nil for none
-	// Origins are, by the name of a route, the route policies that made it, the strongest last. Nil for none.
+	// Origins are, by the name of a route, the route policies that made it, the strongest last. Nil
+	// for none.
 	Origins map[string][]resource.Key
 }
 
@@ -107,8 +111,8 @@ type Cluster struct {
 	Inbound int    // of an InboundCluster: index in networking.inbound of the first inbound in front of it
 	Service Service
 	Message *clusterv3.Cluster
-	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package: use EditHTTP
-	// to change it.
+	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package:
+	// use EditHTTP to change it.
 	HTTP *httpv3.HttpProtocolOptions
 }
 

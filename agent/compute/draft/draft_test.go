@@ -39,8 +39,8 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// TestSealIsolatesFaults seals a good and three bad resources: the bad ones are named, and those that have a wire form are
-// there, since a client that has another form of them would lose it.
+// TestSealIsolatesFaults seals a good and three bad resources: the bad ones are named, and those
+// that have a wire form are there, since a client that has another form of them would lose it.
 func TestSealIsolatesFaults(t *testing.T) {
 	bad := cluster("bad")
 	bad.Message.ConnectTimeout = durationpb.New(-1)
@@ -50,7 +50,8 @@ func TestSealIsolatesFaults(t *testing.T) {
 	}
 	listener := &draft.Listener{Message: &listenerv3.Listener{Name: "l"}, Chains: []*draft.Chain{chain}}
 	unsayable := cluster("\xff")
-	s, faults := draft.Seal(&draft.Draft{Clusters: []*draft.Cluster{bad, unsayable, cluster("good")}, Listeners: []*draft.Listener{listener}}, nil)
+	s, faults := draft.Seal(&draft.Draft{Clusters: []*draft.Cluster{bad, unsayable, cluster("good")},
+		Listeners: []*draft.Listener{listener}}, nil)
 	if len(faults) != 3 {
 		t.Fatalf("got faults %v, want 3", faults)
 	}
@@ -64,7 +65,8 @@ func TestSealIsolatesFaults(t *testing.T) {
 		t.Errorf("got clusters %v, want bad and good", got)
 	}
 	var l listenerv3.Listener
-	if list := s.Resources[draft.Rank(draft.TypeListener)]; len(list) != 1 || proto.Unmarshal(list[0].Body(), &l) != nil || len(l.FilterChains[0].Filters) != 2 {
+	if list := s.Resources[draft.Rank(draft.TypeListener)]; len(list) != 1 || proto.Unmarshal(list[0].Body(), &l) != nil ||
+		len(l.FilterChains[0].Filters) != 2 {
 		t.Errorf("got listeners %v, want l with both filters", list)
 	}
 }
@@ -98,7 +100,8 @@ func TestSealOrders(t *testing.T) {
 	}
 }
 
-// TestEditHTTPCopies changes the options of one cluster and looks whether another one keeps the shared value.
+// TestEditHTTPCopies changes the options of one cluster and looks whether another one keeps the
+// shared value.
 func TestEditHTTPCopies(t *testing.T) {
 	a, b := cluster("a"), cluster("b")
 	a.EditHTTP().UpstreamProtocolOptions = nil

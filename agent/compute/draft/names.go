@@ -28,9 +28,10 @@ func (s *NameSet) Add(name string) {
 // Len returns how many names the set has.
 func (s *NameSet) Len() int { return len(s.names) }
 
-// FirstIn returns the first name of the set that a resource holds as a whole string of its message, as a reference to another
-// resource is: a byte that may be the key of a field of bytes, the length, the name
-// (https://protobuf.dev/programming-guides/encoding/). Another string of the message may be the same by chance.
+// FirstIn returns the first name of the set that a resource holds as a whole string of its message,
+// as a reference to another resource is: a byte that may be the key of a field of bytes, the
+// length, the name (https://protobuf.dev/programming-guides/encoding/). Another string of the
+// message may be the same by chance.
 func (s *NameSet) FirstIn(r *Resource) (name string, ok bool) {
 	body := r.Body()
 	for i := 1; i < len(body); i++ {
@@ -49,7 +50,8 @@ func (s *NameSet) FirstIn(r *Resource) (name string, ok bool) {
 	return "", false
 }
 
-// endsKey says whether bytes end with what may be the key of a field of bytes, of a number below 2048.
+// endsKey says whether bytes end with what may be the key of a field of bytes, of a number
+// below 2048.
 func endsKey(b []byte) bool {
 	last := b[len(b)-1]
 	return last < 0x80 && (last&7 == 2 || len(b) > 1 && b[len(b)-2] >= 0x80 && b[len(b)-2]&7 == 2)

@@ -25,7 +25,8 @@ func TestNameSet(t *testing.T) {
 		{"backend", "", ""},
 		{"b", "a b", "b"},
 	} {
-		typed, err := anypb.New(&tcpv3.TcpProxy{StatPrefix: "s", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: c.cluster}})
+		typed, err := anypb.New(&tcpv3.TcpProxy{StatPrefix: "s",
+			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: c.cluster}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func FuzzNameSet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, name string) {
 		var set draft.NameSet
 		set.Add(name)
-		if got, ok := set.FirstIn(draft.NewResource("r", body)); ok && (got != name || !strings.Contains(string(body), name)) {
+		if got, ok := set.FirstIn(draft.NewResource("r", body)); ok &&
+			(got != name || !strings.Contains(string(body), name)) {
 			t.Errorf("%q for %q", got, name)
 		}
 	})

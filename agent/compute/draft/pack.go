@@ -16,7 +16,8 @@ import (
 // typePrefix makes a type URL of a message's name.
 const typePrefix = "type.googleapis.com/"
 
-// The type URLs of the terminal filters and of HTTP options, and the connection manager's field for inline routes.
+// The type URLs of the terminal filters and of HTTP options, and the connection manager's field for
+// inline routes.
 const (
 	hcmURL           = typePrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 	tcpURL           = typePrefix + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
@@ -24,7 +25,8 @@ const (
 	fieldRouteConfig = 4
 )
 
-// rigour says whether messages are validated, by the rules that Envoy's API carries, before they are encoded.
+// rigour says whether messages are validated, by the rules that Envoy's API carries, before they
+// are encoded.
 type rigour bool
 
 const (
@@ -55,11 +57,13 @@ func (h *HTTP) Pack() (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: hcmURL, Value: body}, nil
 }
 
-// inlineRoutes stands for routes that are encoded apart or served by RDS, as the rules want routes to be there.
+// inlineRoutes stands for routes that are encoded apart or served by RDS, as the rules want routes
+// to be there.
 var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
 
-// append appends the wire form, with the routes or, where rds is not [inline], the name under which RDS serves them. What
-// it borrows the message for is put back, so that a draft can be encoded and then still be edited.
+// append appends the wire form, with the routes or, where rds is not [inline], the name under which
+// RDS serves them. What it borrows the message for is put back, so that a draft can be encoded and
+// then still be edited.
 func (h *HTTP) append(b []byte, rds string, how rigour) ([]byte, error) {
 	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
 	defer func() {
@@ -190,8 +194,9 @@ func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	return b, nil
 }
 
-// appendListener appends the wire form of a listener. rds has the name under which RDS serves the routes of each chain; nil
-// leaves all inline. scratch is room that may be used until it returns. What it borrows the messages for is put back.
+// appendListener appends the wire form of a listener. rds has the name under which RDS serves the
+// routes of each chain; nil leaves all inline. scratch is room that may be used until it returns.
+// What it borrows the messages for is put back.
 func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how rigour) ([]byte, error) {
 	defer func() {
 		l.Message.FilterChains = nil
@@ -217,7 +222,8 @@ func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how ri
 		l.Message.FilterChains = append(l.Message.FilterChains, c.Message)
 	}
 	b, err := appendMessage(b, l.Message, how)
-	// Envoy replaces a listener whose metadata differs, and drains all its connections; nothing needs those of an inbound.
+	// Envoy replaces a listener whose metadata differs, and drains all its connections; nothing needs
+	// those of an inbound.
 	if served := rds != nil; err == nil && l.Tags != nil && !(served && l.Kind == Inbound) {
 		b = appendListenerTags(b, l.Tags)
 	}
@@ -304,8 +310,9 @@ const (
 // tagsNamespace is where a listener's metadata says which tags it stands for.
 const tagsNamespace = "io.kuma.tags"
 
-// AppendTag appends one entry of a google.protobuf.Struct, a string. Entries in the order of their keys are what the
-// protobuf library writes as deterministic form; building the messages first costs many times as much.
+// AppendTag appends one entry of a google.protobuf.Struct, a string. Entries in the order of their
+// keys are what the protobuf library writes as deterministic form; building the messages first
+// costs many times as much.
 func AppendTag(b []byte, key, value string) []byte {
 	b = appendEntry(b, fieldStructFields, key, protowire.SizeTag(fieldStringValue)+protowire.SizeBytes(len(value)))
 	b = protowire.AppendTag(b, fieldStringValue, protowire.BytesType)
@@ -319,7 +326,8 @@ func AppendNamespace(b []byte, namespace string, tags []byte) []byte {
 
 // appendEntry appends one entry of a map up to its value, which has a number of bytes.
 func appendEntry(b []byte, field protowire.Number, key string, value int) []byte {
-	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(value)
+	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) +
+		protowire.SizeBytes(value)
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(n))
 	b = protowire.AppendTag(b, fieldKey, protowire.BytesType)
@@ -328,8 +336,8 @@ func appendEntry(b []byte, field protowire.Number, key string, value int) []byte
 	return protowire.AppendVarint(b, uint64(value))
 }
 
-// appendListenerTags appends the metadata of a listener to its wire form. What the message holds there already is
-// merged by whoever reads it, as the wire format has it.
+// appendListenerTags appends the metadata of a listener to its wire form. What the message holds
+// there already is merged by whoever reads it, as the wire format has it.
 func appendListenerTags(b []byte, tags map[string]string) []byte {
 	var room [8]string
 	keys := slices.AppendSeq(room[:0], maps.Keys(tags))

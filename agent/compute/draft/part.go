@@ -49,8 +49,9 @@ func (s *Sealer) Since(m Mark) (p Part, ok bool) {
 	return p, true
 }
 
-// AddPart adds what was sealed before, by this sealer or another one, with the headers that the routes of this one add. It returns it as it is
-// added: the same part where it has no routes with headers, or the same ones. The headers must be valid, as [NewHeaders] returns them.
+// AddPart adds what was sealed before, by this sealer or another one, with the headers that the
+// routes of this one add. It returns it as it is added: the same part where it has no routes with
+// headers, or the same ones. The headers must be valid, as [NewHeaders] returns them.
 func (s *Sealer) AddPart(p *Part, h *Headers) *Part {
 	if p.headers != nil && !bytes.Equal(p.headers.field, h.field) {
 		p = s.withHeaders(p, h)

@@ -26,21 +26,24 @@ const (
 	PipeOTLP PipeKind = "otlp" // an OpenTelemetry collector
 )
 
-// Pipe is a way of the log entries of a proxy to the agent. It has to be there before an Envoy hears of the loggers that use it:
-// a FIFO that nobody reads stops the Envoy. What differs in a pipe alone makes no difference to the bytes of the config.
+// Pipe is a way of the log entries of a proxy to the agent. It has to be there before an Envoy
+// hears of the loggers that use it: a FIFO that nobody reads stops the Envoy. What differs in a
+// pipe alone makes no difference to the bytes of the config.
 type Pipe struct {
-	// Path is that of a FIFO of this proxy alone, or of the socket of the agent that takes the records of PipeOTLP.
+	// Path is that of a FIFO of this proxy alone, or of the socket of the agent that takes the records
+	// of PipeOTLP.
 	Path string
 	Kind PipeKind
 	// Target is the path of the file, or the host:port of the collector.
 	Target   string
 	Rotation Rotation // of the file
 	Prefix   string   // that lines in the FIFO begin with, and not for the collector
-	// Backend is the name that the policy or the mesh gives it, "" for none, and Policy is who asks for it.
+	// Backend is the name that the policy or the mesh gives it, "" for none, and Policy is who asks
+	// for it.
 	Backend string
 	Policy  resource.Key
-	// Route tells the records of PipeOTLP from those of others, Cluster is the cluster that they go through, and Direct is the form
-	// of that cluster that leads to the collector itself.
+	// Route tells the records of PipeOTLP from those of others, Cluster is the cluster that they go
+	// through, and Direct is the form of that cluster that leads to the collector itself.
 	Route   string
 	Cluster string
 	Direct  *Resource
@@ -74,7 +77,8 @@ func orderPipes(list []Pipe) []Pipe {
 	return slices.CompactFunc(list, func(a, b Pipe) bool { return a.ID() == b.ID() })
 }
 
-// Pipes returns those of a config and, of another one, those that some listener of the config mentions as well.
+// Pipes returns those of a config and, of another one, those that some listener of the config
+// mentions as well.
 func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
 	out := own
 	for i := range other {
@@ -90,9 +94,9 @@ func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
 	return orderPipes(out)
 }
 
-// Without returns the config without the loggers that write to some pipes, by their ID: a FIFO is not mentioned any more,
-// and the records of PipeOTLP go to their collector directly. The result lists the pipes that are left. It is s where no pipe is
-// one of these.
+// Without returns the config without the loggers that write to some pipes, by their ID: a FIFO is
+// not mentioned any more, and the records of PipeOTLP go to their collector directly. The result
+// lists the pipes that are left. It is s where no pipe is one of these.
 func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 	var fifos []string
 	var direct []*Resource

@@ -11,8 +11,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// Pool remembers resources as long as somebody uses them, so that equal ones are one, and those of one name that differ little are kept
-// as what differs (see [envoy.Packed]). It is not safe for use by two goroutines at once. A nil Pool remembers nothing.
+// Pool remembers resources as long as somebody uses them, so that equal ones are one, and those of
+// one name that differ little are kept as what differs (see [envoy.Packed]). It is not safe for use
+// by two goroutines at once. A nil Pool remembers nothing.
 type Pool struct {
 	known map[uint64]weak.Pointer[Resource]     // by the first eight bytes of the hash
 	bases map[ResourceID]weak.Pointer[Resource] // what others of the name are packed against
@@ -33,7 +34,8 @@ const minSweep = 4096
 
 // NewPool returns an empty pool.
 func NewPool() *Pool {
-	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[Resource]{}, limit: minSweep}
+	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[Resource]{},
+		limit: minSweep}
 }
 
 // Seal seals the wire form of a message of a type, which is not kept.
@@ -76,7 +78,8 @@ func (p *Pool) made(id ResourceID, version string, body []byte) *Resource {
 	return r
 }
 
-// finish is [Order] for a list of a rank, which takes one that another config has, where it is the same. The list that is given stays as it is.
+// finish is [Order] for a list of a rank, which takes one that another config has, where it is the
+// same. The list that is given stays as it is.
 func (p *Pool) finish(rank int, made []*Resource) ([]*Resource, string) {
 	if len(made) == 0 {
 		return nil, VersionOf(nil)
@@ -110,7 +113,8 @@ func (p *Pool) Rest() {
 // Len is how many entries the pool has, those included that nobody uses any more.
 func (p *Pool) Len() int { return len(p.known) + len(p.bases) }
 
-// sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.
+// sweep drops entries whose resource nobody uses any more, once there are twice as many as after
+// the last sweep.
 func (p *Pool) sweep() {
 	if p.Len() < p.limit {
 		return
@@ -125,7 +129,8 @@ func (p *Pool) Sweep() {
 	p.limit = max(minSweep, 2*p.Len())
 }
 
-// alive returns the entries that are in use, in a map of their size: one that has been larger keeps its memory.
+// alive returns the entries that are in use, in a map of their size: one that has been larger keeps
+// its memory.
 func alive[K comparable](m map[K]weak.Pointer[Resource]) map[K]weak.Pointer[Resource] {
 	maps.DeleteFunc(m, func(_ K, w weak.Pointer[Resource]) bool { return w.Value() == nil })
 	return maps.Clone(m)

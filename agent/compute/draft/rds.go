@@ -20,16 +20,17 @@ const (
 	fieldRouteConfigName = 2
 )
 
-// rdsSource is where routes come from, as field of the message Rds. A listener waits for its routes however long that takes:
-// until then the form of it that Envoy has goes on, and a new one takes no connections that it could only answer with 404.
-// Routes that Envoy rejects end the wait too.
+// rdsSource is where routes come from, as field of the message Rds. A listener waits for its routes
+// however long that takes: until then the form of it that Envoy has goes on, and a new one takes no
+// connections that it could only answer with 404. Routes that Envoy rejects end the wait too.
 var rdsSource = field(&hcmv3.Rds{ConfigSource: &corev3.ConfigSource{
 	ResourceApiVersion:    corev3.ApiVersion_V3,
 	ConfigSourceSpecifier: ADS.ConfigSourceSpecifier,
 	InitialFetchTimeout:   &durationpb.Duration{},
 }})
 
-// appendRDS appends the field of a connection manager which says that its routes are served under a name.
+// appendRDS appends the field of a connection manager which says that its routes are served under a
+// name.
 func appendRDS(b []byte, name string) []byte {
 	from := len(b)
 	b = append(b, rdsSource...)
@@ -38,7 +39,8 @@ func appendRDS(b []byte, name string) []byte {
 	return asField(b, from, fieldRDS)
 }
 
-// appendRoutes appends the wire form of the routes under a name. What it borrows the message for is put back.
+// appendRoutes appends the wire form of the routes under a name. What it borrows the message for is
+// put back.
 func (h *HTTP) appendRoutes(b []byte, name string, how rigour) ([]byte, error) {
 	own := h.Routes.Name
 	h.Routes.Name = name
@@ -53,10 +55,10 @@ func (h *HTTP) appendRoutes(b []byte, name string, how rigour) ([]byte, error) {
 // escapeListener makes sure that the part of a listener in the name of routes ends at the first #.
 var escapeListener = strings.NewReplacer("%", "%25", "#", "%23")
 
-// routeNames appends, for each chain, the name under which its routes are served, and [inline] for a chain without routes.
-// It is the name of the listener for the chain that takes all connections, else LISTENER#CHAIN, where CHAIN is the name of
-// the chain, or what it matches where it has none. So names neither move to another chain when some come or go, nor are two
-// of a proxy the same.
+// routeNames appends, for each chain, the name under which its routes are served, and [inline] for
+// a chain without routes. It is the name of the listener for the chain that takes all connections,
+// else LISTENER#CHAIN, where CHAIN is the name of the chain, or what it matches where it has none.
+// So names neither move to another chain when some come or go, nor are two of a proxy the same.
 func (l *Listener) routeNames(names []string) []string {
 	listener := ""
 	for i, c := range l.Chains {
@@ -79,7 +81,8 @@ func (l *Listener) routeNames(names []string) []string {
 	return names
 }
 
-// key tells the chain from the others of its listener: its name or, without one, the protocols that it takes.
+// key tells the chain from the others of its listener: its name or, without one, the protocols that
+// it takes.
 func (c *Chain) key() string {
 	m := c.Message.GetFilterChainMatch()
 	if name := c.Message.GetName(); name != "" || m == nil {

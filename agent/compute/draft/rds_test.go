@@ -13,23 +13,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// routed is a listener with a chain for each name; "" is a chain without one, "tls" and "raw" are unnamed too and match that.
+// routed is a listener with a chain for each name; "" is a chain without one, "tls" and "raw" are
+// unnamed too and match that.
 func routed(name string, chains ...string) *draft.Listener {
 	l := &draft.Listener{Kind: draft.Inbound, Tags: map[string]string{"a": "b"}, Message: &listenerv3.Listener{Name: name}}
 	for _, c := range chains {
 		m := &listenerv3.FilterChain{Name: c}
 		if c == "tls" || c == "raw" {
-			m = &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: c, ApplicationProtocols: []string{"x"}}}
+			m = &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: c,
+				ApplicationProtocols: []string{"x"}}}
 		}
 		l.Chains = append(l.Chains, &draft.Chain{Message: m, HTTP: &draft.HTTP{
 			Message: &hcmv3.HttpConnectionManager{StatPrefix: "s"}, Filters: draft.PlainFilters,
-			Routes: &routev3.RouteConfiguration{Name: "own", VirtualHosts: []*routev3.VirtualHost{{Name: "h", Domains: []string{c + ".example"}}}},
+			Routes: &routev3.RouteConfiguration{Name: "own",
+				VirtualHosts: []*routev3.VirtualHost{{Name: "h", Domains: []string{c + ".example"}}}},
 		}})
 	}
 	return l
 }
 
-// TestRoutesAreSplitOff: a sealed listener names its routes, which are resources, and the draft is as it was.
+// TestRoutesAreSplitOff: a sealed listener names its routes, which are resources, and the draft is
+// as it was.
 func TestRoutesAreSplitOff(t *testing.T) {
 	for _, c := range []struct {
 		listeners []*draft.Listener
@@ -77,7 +81,8 @@ func TestRoutesAreSplitOff(t *testing.T) {
 					t.Fatal(err)
 				}
 				rds, own := hcm.GetRds(), of.Chains[i].HTTP.Routes
-				if domains[rds.GetRouteConfigName()] != own.VirtualHosts[0].Domains[0] || rds.ConfigSource.GetAds() == nil || rds.ConfigSource.InitialFetchTimeout.AsDuration() != 0 || rds.ConfigSource.InitialFetchTimeout == nil {
+				if domains[rds.GetRouteConfigName()] != own.VirtualHosts[0].Domains[0] || rds.ConfigSource.GetAds() == nil ||
+					rds.ConfigSource.InitialFetchTimeout.AsDuration() != 0 || rds.ConfigSource.InitialFetchTimeout == nil {
 					t.Errorf("%s: chain %d has %v", r.Name, i, rds)
 				}
 				if own.Name != "own" || of.Chains[i].HTTP.Message.RouteSpecifier != nil {
@@ -111,7 +116,8 @@ func TestInlineRoutes(t *testing.T) {
 	s.Add(&draft.Draft{Listeners: []*draft.Listener{l}})
 	sealed, _ := s.Finish()
 	m := &listenerv3.Listener{}
-	if err := proto.Unmarshal(sealed.Resources[draft.RankListener][0].Body(), m); err != nil || m.GetMetadata() == nil || len(sealed.Resources[draft.RankRoute]) > 0 {
+	if err := proto.Unmarshal(sealed.Resources[draft.RankListener][0].Body(), m); err != nil || m.GetMetadata() == nil ||
+		len(sealed.Resources[draft.RankRoute]) > 0 {
 		t.Errorf("%v, %v", m, err)
 	}
 	whole, err := l.Whole()

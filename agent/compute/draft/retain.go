@@ -6,15 +6,17 @@ import (
 	"slices"
 )
 
-// Retained is what listeners that are gone still need, as it was found last: most changes leave it as it is. The zero value knows nothing.
+// Retained is what listeners that are gone still need, as it was found last: most changes leave it
+// as it is. The zero value knows nothing.
 type Retained struct {
 	gone         []*Resource
 	current, had Lists
 	kept, merged Lists // what is needed and the config has no longer; the lists with it
 }
 
-// Retain returns the lists of a config with what listeners that are gone refer to and the config has no longer, taken from the lists that had
-// it. All other lists are shared, and those that come out as they did last are the same.
+// Retain returns the lists of a config with what listeners that are gone refer to and the config
+// has no longer, taken from the lists that had it. All other lists are shared, and those that come
+// out as they did last are the same.
 func (t *Retained) Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 	out, differs := *current, [NumTypes]bool{RankListener: !slices.Equal(t.gone, gone)}
 	t.gone = gone
@@ -24,7 +26,8 @@ func (t *Retained) Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 			continue
 		}
 		moved := !SameList(current[rank], t.current[rank])
-		if moved || !SameList(had[rank], t.had[rank]) || slices.ContainsFunc(Referrers[rank], func(from int) bool { return differs[from] }) {
+		if moved || !SameList(had[rank], t.had[rank]) ||
+			slices.ContainsFunc(Referrers[rank], func(from int) bool { return differs[from] }) {
 			kept := mentioned(&referrers, rank, missing(current[rank], had[rank]))
 			differs[rank] = !slices.Equal(kept, t.kept[rank])
 			t.kept[rank] = kept
@@ -77,8 +80,8 @@ const (
 	few    = 4 // names for which it is quicker to look for one after the other
 )
 
-// finder looks for many names at once. A body is read once, however many they are: at each place the names that begin with the bytes there
-// are compared, by their lengths.
+// finder looks for many names at once. A body is read once, however many they are: at each place
+// the names that begin with the bytes there are compared, by their lengths.
 type finder struct {
 	names   []string
 	width   int // bytes that are looked up; 0: one name is looked for after the other
@@ -129,7 +132,8 @@ func (*finder) place(begin uint64) (word, bit uint64) {
 	return h >> 6, 1 << (h & 63)
 }
 
-// find calls found with the index of each name that a body holds, until it returns false; with some more than once.
+// find calls found with the index of each name that a body holds, until it returns false; with some
+// more than once.
 func (f *finder) find(body []byte, found func(i int) bool) {
 	if f.width == 0 {
 		for i, name := range f.names {

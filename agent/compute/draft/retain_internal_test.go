@@ -16,14 +16,17 @@ func TestMentions(t *testing.T) {
 		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab-:1")), 0, 24, -1)
 		names := rapid.SliceOfNDistinct(text, 0, 20, rapid.ID).Draw(t, "names")
 		var bodies [][]byte
-		for _, s := range rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("ab-:1")), 0, 80, -1), 0, 4).Draw(t, "bodies") {
+		for _, s := range rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("ab-:1")), 0, 80, -1), 0, 4).Draw(t,
+			"bodies") {
 			bodies = append(bodies, []byte(s))
 		}
 		if len(names) > 0 && rapid.Bool().Draw(t, "one is in it") {
 			bodies = append(bodies, []byte("x"+names[len(names)-1]))
 		}
 		for i, is := range mentions(bodies, names) {
-			if want := slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Contains(b, []byte(names[i])) }); is != want {
+			if want := slices.ContainsFunc(bodies, func(b []byte) bool {
+				return bytes.Contains(b, []byte(names[i]))
+			}); is != want {
 				t.Fatalf("%q in %q: %v", names[i], bodies, is)
 			}
 		}
@@ -37,7 +40,8 @@ func TestMentions(t *testing.T) {
 	})
 }
 
-// TestRetained: what is remembered of the last time makes no difference, and lists that come out the same are the same.
+// TestRetained: what is remembered of the last time makes no difference, and lists that come out
+// the same are the same.
 func TestRetained(t *testing.T) {
 	names := []string{"a", "b", "ab", "long-name-1", "long-name-2"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +49,8 @@ func TestRetained(t *testing.T) {
 			var out []*Resource
 			for _, name := range names {
 				if rapid.Bool().Draw(t, what+" has "+name) {
-					out = append(out, NewResource(name, []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "refers to"), " "))))
+					out = append(out, NewResource(name,
+						[]byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "refers to"), " "))))
 				}
 			}
 			slices.SortFunc(out, ByName)
@@ -78,13 +83,15 @@ func TestRetained(t *testing.T) {
 	})
 }
 
-// BenchmarkRetain: a thousand listeners drain, and their clusters are gone from the config; an acknowledgement of endpoints comes.
+// BenchmarkRetain: a thousand listeners drain, and their clusters are gone from the config; an
+// acknowledgement of endpoints comes.
 func BenchmarkRetain(b *testing.B) {
 	const n = 1000
 	var had, current Lists
 	for i := range n {
 		name := fmt.Sprintf("service-%d_namespace_svc_8080", i)
-		had[RankListener] = append(had[RankListener], NewResource(fmt.Sprintf("outbound:10.0.%d.%d:80", i/256, i%256), []byte(strings.Repeat("some bytes of a listener ", 30)+name)))
+		had[RankListener] = append(had[RankListener], NewResource(fmt.Sprintf("outbound:10.0.%d.%d:80", i/256, i%256),
+			[]byte(strings.Repeat("some bytes of a listener ", 30)+name)))
 		had[RankCluster] = append(had[RankCluster], NewResource(name, []byte(strings.Repeat("cluster ", 40)+name)))
 		had[RankEndpoint] = append(had[RankEndpoint], NewResource(name, []byte("endpoints")))
 	}
@@ -94,7 +101,8 @@ func BenchmarkRetain(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if out := new(Retained).Retain(&current, had[RankListener], &had); len(out[RankCluster]) != n || len(out[RankEndpoint]) != n {
+			if out := new(Retained).Retain(&current, had[RankListener], &had); len(out[RankCluster]) != n ||
+				len(out[RankEndpoint]) != n {
 				b.Fatal("something is missing")
 			}
 		}

@@ -1,7 +1,8 @@
 // Package draft holds a proxy's config while it is made, and its sealing.
 //
-// A draft is Envoy's own messages, not yet packed into Any, keyed by mesh names. It is edited in place by the steps
-// that make it and sealed once: packed, sorted, validated and hashed. The package is pure.
+// A draft is Envoy's own messages, not yet packed into Any, keyed by mesh names. It is edited in
+// place by the steps that make it and sealed once: packed, sorted, validated and hashed. The
+// package is pure.
 package draft
 
 import (
@@ -23,9 +24,9 @@ const (
 	TypeSecret   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
-// Types lists the type URLs in make-before-break order: what is referred to comes before what refers to it
-// (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol, "Eventual consistency considerations").
-// The index of a type in it is its rank.
+// Types lists the type URLs in make-before-break order: what is referred to comes before what
+// refers to it (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol, "Eventual
+// consistency considerations"). The index of a type in it is its rank.
 var Types = [...]string{TypeSecret, TypeCluster, TypeEndpoint, TypeListener, TypeRoute}
 
 // NumTypes is the number of types served.
@@ -43,7 +44,8 @@ const (
 	RankRoute    = int(envoy.KindRoute)
 )
 
-// Resource is one sealed xDS resource. It is immutable and shared between proxies that have the same bytes.
+// Resource is one sealed xDS resource. It is immutable and shared between proxies that have the
+// same bytes.
 type Resource = envoy.Resource
 
 // ResourceID names a resource of a proxy's config.
@@ -58,7 +60,8 @@ type Sealed struct {
 	Resources envoy.Snapshot
 	// Versions holds, by rank, a content hash over names and versions of the list; "" never occurs.
 	Versions [NumTypes]string
-	// Pipes are what its loggers write to and the agent reads, sorted, each once. They are no part of Resources or Versions.
+	// Pipes are what its loggers write to and the agent reads, sorted, each once. They are no part of
+	// Resources or Versions.
 	Pipes []Pipe
 }
 
@@ -69,8 +72,8 @@ func (s *Sealed) With(rank int, list []*Resource, version string) *Sealed {
 	return &out
 }
 
-// Compare calls f for every name whose bytes differ between two lists that are sorted by name, in the order of the names.
-// A resource is nil where its list has none of that name.
+// Compare calls f for every name whose bytes differ between two lists that are sorted by name, in
+// the order of the names. A resource is nil where its list has none of that name.
 func Compare(a, b []*Resource, f func(a, b *Resource)) {
 	for len(a) > 0 || len(b) > 0 {
 		var x, y *Resource
@@ -95,14 +98,14 @@ func Compare(a, b []*Resource, f func(a, b *Resource)) {
 	}
 }
 
-// Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of the draft are not
-// harmed.
+// Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of
+// the draft are not harmed.
 type Fault struct {
 	Type string // type URL
 	Name string
 	Err  error
-	// Left is true where the resource has no wire form, so that it is not in the config. Else it is, and must be held
-	// back: were it left out, the client would lose the form of it that it has.
+	// Left is true where the resource has no wire form, so that it is not in the config. Else it is,
+	// and must be held back: were it left out, the client would lose the form of it that it has.
 	Left bool
 }
 
@@ -117,16 +120,18 @@ func (f Fault) Error() string {
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts, each of which fits the
-// caches of a processor and whose memory the next one can use.
+// Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts,
+// each of which fits the caches of a processor and whose memory the next one can use.
 //
-// Resources whose message breaks Envoy's own field rules (those that its API carries as validation annotations) are
-// returned as faults. Of several resources with one name the first is kept.
+// Resources whose message breaks Envoy's own field rules (those that its API carries as validation
+// annotations) are returned as faults. Of several resources with one name the first is kept.
 type Sealer struct {
-	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
+	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No
+	// Envoy is served it.
 	Inline bool
 
-	// Like is a config of the same proxy, or of one like it, whose resources are taken where they come out the same; nil: there is none.
+	// Like is a config of the same proxy, or of one like it, whose resources are taken where they come
+	// out the same; nil: there is none.
 	Like *Sealed
 
 	pool    *Pool
@@ -139,7 +144,8 @@ type Sealer struct {
 	headers *Headers
 }
 
-// NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from none.
+// NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from
+// none.
 func NewSealer(pool *Pool) *Sealer {
 	s := &Sealer{pool: pool, out: &Sealed{}, names: []string{}}
 	if pool != nil {
@@ -164,28 +170,34 @@ func (s *Sealer) Add(d *Draft) {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
 	for _, c := range d.Clusters {
-		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
+		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) {
+			return appendCluster(b, c, how)
+		})
 	}
 	for _, l := range d.Listeners {
 		s.addListener(l)
 	}
 	for _, e := range d.Endpoints {
-		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
+		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) {
+			return appendMessage(b, e, how)
+		})
 	}
 	for _, r := range d.Routes {
 		s.add(RankRoute, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
 	}
 }
 
-// addListener seals a listener, and the routes of its chains as resources of their own, so that Envoy takes other routes
-// without draining the connections of the listener.
+// addListener seals a listener, and the routes of its chains as resources of their own, so that
+// Envoy takes other routes without draining the connections of the listener.
 func (s *Sealer) addListener(l *Listener) {
 	var rds []string
 	if !s.Inline {
 		s.names = l.routeNames(s.names[:0])
 		rds = s.names
 	}
-	s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, rds, &s.filters, how) })
+	s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) {
+		return appendListener(b, l, rds, &s.filters, how)
+	})
 	for i, name := range rds {
 		if name == inline {
 			continue
@@ -198,7 +210,8 @@ func (s *Sealer) addListener(l *Listener) {
 	}
 }
 
-// add seals one resource, whose wire form encode appends. One that breaks a rule is encoded without the rules, with a fault.
+// add seals one resource, whose wire form encode appends. One that breaks a rule is encoded without
+// the rules, with a fault.
 func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([]byte, error)) {
 	body, err := encode(s.scratch[:0], strict)
 	if err != nil {
@@ -246,8 +259,8 @@ func NewResource(name string, body []byte) *Resource {
 	return envoy.Raw(name, string(version[:]), body)
 }
 
-// Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the hash over its names
-// and versions. The list is sorted in place.
+// Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the
+// hash over its names and versions. The list is sorted in place.
 func Order(list []*Resource) ([]*Resource, string) {
 	byName := func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(list, byName) {
@@ -257,7 +270,8 @@ func Order(list []*Resource) ([]*Resource, string) {
 	return list, VersionOf(list)
 }
 
-// VersionOf returns the hash over the names and versions of a list that is ordered as [Order] does it.
+// VersionOf returns the hash over the names and versions of a list that is ordered as [Order] does
+// it.
 func VersionOf(list []*Resource) string {
 	h := sha256.New()
 	b := make([]byte, 0, 4096)

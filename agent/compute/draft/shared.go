@@ -31,16 +31,20 @@ const (
 // websocket is the upgrade to a WebSocket, as its header names it.
 const websocket = "websocket"
 
-// A proxy has thousands of listeners and clusters that are alike but for a few names. What they share stands here: it
-// is one value that many drafts point to, validated and encoded once. Who wants another value replaces the pointer;
-// the values themselves are never changed.
+// A proxy has thousands of listeners and clusters that are alike but for a few names. What they
+// share stands here: it is one value that many drafts point to, validated and encoded once. Who
+// wants another value replaces the pointer; the values themselves are never changed.
 var (
 	// HTTP1Options and HTTP2Options are the HTTP options of most clusters; see Cluster.EditHTTP.
 	HTTP1Options = explicit(&httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+			HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
+		},
 	})
 	HTTP2Options = explicit(&httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
+		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+		},
 	})
 	// ADS is the source of everything that is discovered.
 	ADS = &corev3.ConfigSource{
@@ -64,17 +68,24 @@ var (
 	ExtendedCONNECT = &corev3.Http2ProtocolOptions{AllowConnect: true}
 	// HTTP10 takes requests of HTTP/1.0, which Envoy answers with 426 by itself.
 	HTTP10 = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
-	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to them copies.
+	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to
+	// them copies.
 	PlainFilters = []Extension{{Name: NameRouter, Packed: router}}
-	GRPCFilters  = []Extension{{Name: NameGRPCStats, Packed: packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))}, PlainFilters[0]}
+	GRPCFilters  = []Extension{{Name: NameGRPCStats,
+		Packed: packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))}, PlainFilters[0]}
 
 	router = packed(anypb.New(&routerv3.Router{}))
 )
 
-// The shared values as fields of the message that holds them, ready to be appended to its wire form.
+// The shared values as fields of the message that holds them, ready to be appended to its wire
+// form.
 var (
-	http1Field    = field(&clusterv3.Cluster{TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))}})
-	http2Field    = field(&clusterv3.Cluster{TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))}})
+	http1Field = field(&clusterv3.Cluster{
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))},
+	})
+	http2Field = field(&clusterv3.Cluster{
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))},
+	})
 	edsField      = field(&clusterv3.Cluster{EdsClusterConfig: EDS})
 	internalField = field(&hcmv3.HttpConnectionManager{InternalAddressConfig: InternalAddresses})
 	plainField    = field(&hcmv3.HttpConnectionManager{HttpFilters: httpFilters(PlainFilters)})
@@ -82,7 +93,9 @@ var (
 )
 
 func explicit(c *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *httpv3.HttpProtocolOptions {
-	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: c}}
+	return &httpv3.HttpProtocolOptions{
+		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: c},
+	}
 }
 
 // packed and field drop the error of encoding a constant; TestConstants shows that there is none.
@@ -101,11 +114,12 @@ func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 	return out
 }
 
-// inspectionTime is how long inspectors wait for the first bytes of a client, where a server may speak first.
+// inspectionTime is how long inspectors wait for the first bytes of a client, where a server may
+// speak first.
 var inspectionTime = durationpb.New(200 * time.Millisecond)
 
-// ServerMaySpeakFirst makes the inspectors of a listener give up soon: a connection that is silent until then takes the
-// chain of plain ones, instead of being closed after the 15 s of Envoy.
+// ServerMaySpeakFirst makes the inspectors of a listener give up soon: a connection that is silent
+// until then takes the chain of plain ones, instead of being closed after the 15 s of Envoy.
 func ServerMaySpeakFirst(l *listenerv3.Listener) {
 	l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = inspectionTime, true
 }
@@ -124,11 +138,13 @@ func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 	return &Headers{field: b}, nil
 }
 
-// ClosedStatName is the prefix of the statistics of a chain of TCP whose cluster has no endpoints because policies close it. The chain
-// is another one than before, so that Envoy drains the connections that were opened then: they do not follow a cluster.
+// ClosedStatName is the prefix of the statistics of a chain of TCP whose cluster has no endpoints
+// because policies close it. The chain is another one than before, so that Envoy drains the
+// connections that were opened then: they do not follow a cluster.
 func ClosedStatName(s string) string { return StatName(s) + "_closed" }
 
-// StatName makes the name of a cluster or listener fit for a statistic, as the reference does: Envoy splits names at dots, and colons end up in none of its tags.
+// StatName makes the name of a cluster or listener fit for a statistic, as the reference does:
+// Envoy splits names at dots, and colons end up in none of its tags.
 func StatName(s string) string {
 	if !strings.ContainsAny(s, ".:[]") {
 		return s

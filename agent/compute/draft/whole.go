@@ -15,18 +15,20 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// A draft keeps apart what Envoy's messages hold together, so that plugins find it. Who wants to change a listener,
-// cluster or connection manager as a whole takes it with Whole, changes the message, which shares nothing with the
-// draft, and gives it back with SetWhole.
+// A draft keeps apart what Envoy's messages hold together, so that plugins find it. Who wants to
+// change a listener, cluster or connection manager as a whole takes it with Whole, changes the
+// message, which shares nothing with the draft, and gives it back with SetWhole.
 
-// Whole returns the listener as Envoy gets it, with chains, filters, routes and tags. It fails where sealing would.
+// Whole returns the listener as Envoy gets it, with chains, filters, routes and tags. It fails
+// where sealing would.
 func (l *Listener) Whole() (*listenerv3.Listener, error) {
 	out := &listenerv3.Listener{}
 	var scratch []byte
 	return out, decodeWhole(out)(appendListener(nil, l, nil, &scratch, strict))
 }
 
-// Whole returns the connection manager as Envoy gets it, with filters and inline routes. It fails where sealing would.
+// Whole returns the connection manager as Envoy gets it, with filters and inline routes. It fails
+// where sealing would.
 func (h *HTTP) Whole() (*hcmv3.HttpConnectionManager, error) {
 	out := &hcmv3.HttpConnectionManager{}
 	return out, decodeWhole(out)(h.append(nil, inline, strict))
@@ -47,11 +49,12 @@ func decodeWhole(out proto.Message) func([]byte, error) error {
 	}
 }
 
-// Copy returns a listener of which every field, also of its chains and connection managers, can be given another value
-// without changing l. The messages and lists themselves are shared.
+// Copy returns a listener of which every field, also of its chains and connection managers, can be
+// given another value without changing l. The messages and lists themselves are shared.
 func (l *Listener) Copy() *Listener {
-	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags, Message: l.Message,
-		Chains: make([]*Chain, len(l.Chains))}
+	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags,
+		Message: l.Message,
+		Chains:  make([]*Chain, len(l.Chains))}
 	for i, c := range l.Chains {
 		out.Chains[i] = &Chain{Message: c.Message, TLS: c.TLS, Network: c.Network, HTTP: c.HTTP, TCP: c.TCP}
 		if c.HTTP != nil {
@@ -62,8 +65,9 @@ func (l *Listener) Copy() *Listener {
 	return out
 }
 
-// SetWhole takes a listener apart. Tags that differ from its own are a part of its metadata from then on. The message must not be used afterwards. It
-// fails, and leaves the draft as it was, where a filter's configuration is not what its type URL says.
+// SetWhole takes a listener apart. Tags that differ from its own are a part of its metadata from
+// then on. The message must not be used afterwards. It fails, and leaves the draft as it was, where
+// a filter's configuration is not what its type URL says.
 func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	chains := make([]*Chain, len(m.FilterChains))
 	for i, fc := range m.FilterChains {
@@ -81,7 +85,8 @@ func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	return nil
 }
 
-// takeTags takes the tags of the listener out of the metadata of a message, and reports whether it has just these.
+// takeTags takes the tags of the listener out of the metadata of a message, and reports whether it
+// has just these.
 func (l *Listener) takeTags(m *listenerv3.Listener) bool {
 	of := m.GetMetadata().GetFilterMetadata()
 	fields := of[tagsNamespace].GetFields()
@@ -99,8 +104,9 @@ func (l *Listener) takeTags(m *listenerv3.Listener) bool {
 	return true
 }
 
-// NewChain takes a filter chain apart, whose message must not be used afterwards. A connection manager or TCP proxy
-// that is the last filter becomes the terminal one; all others stay packed, as Network.
+// NewChain takes a filter chain apart, whose message must not be used afterwards. A connection
+// manager or TCP proxy that is the last filter becomes the terminal one; all others stay packed, as
+// Network.
 func NewChain(m *listenerv3.FilterChain) (*Chain, error) {
 	c := &Chain{Message: m}
 	for i, f := range m.Filters {
@@ -145,11 +151,12 @@ func (h *HTTP) SetWhole(m *hcmv3.HttpConnectionManager) {
 
 // NewHTTPFilter returns an HTTP filter as extension, packed as it is.
 func NewHTTPFilter(f *hcmv3.HttpFilter) Extension {
-	return Extension{Name: f.Name, Packed: f.GetTypedConfig(), Discovery: f.GetConfigDiscovery(), Optional: f.IsOptional, Disabled: f.Disabled}
+	return Extension{Name: f.Name, Packed: f.GetTypedConfig(), Discovery: f.GetConfigDiscovery(), Optional: f.IsOptional,
+		Disabled: f.Disabled}
 }
 
-// SetWhole takes a cluster apart. The message must not be used afterwards. It fails, and leaves the draft as it was,
-// where the HTTP options are not what their type URL says.
+// SetWhole takes a cluster apart. The message must not be used afterwards. It fails, and leaves the
+// draft as it was, where the HTTP options are not what their type URL says.
 func (c *Cluster) SetWhole(m *clusterv3.Cluster) error {
 	var http *httpv3.HttpProtocolOptions
 	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a.GetTypeUrl() == httpOptionsURL {
@@ -173,13 +180,16 @@ const (
 
 // MadeBy names the part of the agent that the listener is of: Origin, else what Kind says.
 func (l *Listener) MadeBy() string {
-	by := [...]string{Inbound: OriginInbound, InboundPassthrough: OriginTransparent, OutboundPassthrough: OriginTransparent,
-		DirectAccess: OriginDirectAccess, OtherListener: ""}
+	by := [...]string{Inbound: OriginInbound, InboundPassthrough: OriginTransparent,
+		OutboundPassthrough: OriginTransparent,
+		DirectAccess:        OriginDirectAccess, OtherListener: ""}
 	return cmp.Or(l.Origin, by[l.Kind], OriginOutbound)
 }
 
-// MadeBy names the part of the agent that the cluster is of: Origin, else what Kind says, "" for OtherCluster.
+// MadeBy names the part of the agent that the cluster is of: Origin, else what Kind says, "" for
+// OtherCluster.
 func (c *Cluster) MadeBy() string {
-	by := [...]string{OutboundCluster: OriginOutbound, InboundCluster: OriginInbound, PassthroughCluster: OriginTransparent, OtherCluster: ""}
+	by := [...]string{OutboundCluster: OriginOutbound, InboundCluster: OriginInbound,
+		PassthroughCluster: OriginTransparent, OtherCluster: ""}
 	return cmp.Or(c.Origin, by[c.Kind])
 }

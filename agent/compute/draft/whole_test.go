@@ -30,10 +30,12 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// outbound is a listener as the generator makes it, with everything that a draft keeps apart or shares.
+// outbound is a listener as the generator makes it, with everything that a draft keeps apart or
+// shares.
 func outbound(t *testing.T) *draft.Listener {
 	t.Helper()
-	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-kuma-tags", Value: "&a=b&"}})
+	headers,
+		err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-kuma-tags", Value: "&a=b&"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,8 @@ func outbound(t *testing.T) *draft.Listener {
 			{Message: &listenerv3.FilterChain{Name: "http"}, HTTP: &draft.HTTP{
 				Message: &hcmv3.HttpConnectionManager{StatPrefix: "web", InternalAddressConfig: draft.InternalAddresses},
 				Filters: draft.GRPCFilters, Headers: headers,
-				Routes: &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}},
+				Routes: &routev3.RouteConfiguration{Name: "r",
+					VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}},
 			}},
 			{TCP: &tcpv3.TcpProxy{StatPrefix: "t", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "c"}},
 				Network: []draft.Extension{{Name: "own", Packed: pack(t, durationpb.New(5))}}},
@@ -61,8 +64,8 @@ func body(t *testing.T, d *draft.Draft, typeURL string) []byte {
 	return s.Resources[draft.Rank(typeURL)][0].Body()
 }
 
-// TestWholeBorrows shows that taking a listener or cluster as a whole leaves the draft as it was: it seals to the same
-// bytes as one that was never looked at.
+// TestWholeBorrows shows that taking a listener or cluster as a whole leaves the draft as it was:
+// it seals to the same bytes as one that was never looked at.
 func TestWholeBorrows(t *testing.T) {
 	want := body(t, &draft.Draft{Listeners: []*draft.Listener{outbound(t)}}, draft.TypeListener)
 	l := outbound(t)
@@ -107,7 +110,8 @@ func TestWholeBorrows(t *testing.T) {
 	}
 }
 
-// TestSetWhole takes apart what Whole has put together, and all that a patch can make of it: nothing is lost.
+// TestSetWhole takes apart what Whole has put together, and all that a patch can make of it:
+// nothing is lost.
 func TestSetWhole(t *testing.T) {
 	l := outbound(t)
 	m, err := l.Whole()
@@ -140,8 +144,10 @@ func TestSetWhole(t *testing.T) {
 	tcp := pack(t, &tcpv3.TcpProxy{StatPrefix: "t", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "c"}})
 	m.FilterChains = append(m.FilterChains,
 		&listenerv3.FilterChain{Name: "rds", Filters: []*listenerv3.Filter{filter(draft.NameHCM, rds)}},
-		&listenerv3.FilterChain{Name: "manager first", Filters: []*listenerv3.Filter{filter(draft.NameHCM, empty), filter(draft.NameTCPProxy, tcp)}},
-		&listenerv3.FilterChain{Name: "proxy first", Filters: []*listenerv3.Filter{filter(draft.NameTCPProxy, tcp), filter(draft.NameHCM, empty)}},
+		&listenerv3.FilterChain{Name: "manager first",
+			Filters: []*listenerv3.Filter{filter(draft.NameHCM, empty), filter(draft.NameTCPProxy, tcp)}},
+		&listenerv3.FilterChain{Name: "proxy first",
+			Filters: []*listenerv3.Filter{filter(draft.NameTCPProxy, tcp), filter(draft.NameHCM, empty)}},
 		&listenerv3.FilterChain{Name: "other names", Filters: []*listenerv3.Filter{filter("mine", empty)}},
 		&listenerv3.FilterChain{Name: "other types", Filters: []*listenerv3.Filter{filter(draft.NameHCM, tcp)}},
 		&listenerv3.FilterChain{Name: "discovered", Filters: []*listenerv3.Filter{
@@ -153,7 +159,8 @@ func TestSetWhole(t *testing.T) {
 	if err := l.SetWhole(m); err != nil {
 		t.Fatal(err)
 	}
-	if h := l.Chains[2].HTTP; h == nil || len(h.Filters) != 3 || h.Routes != nil || l.Chains[0].HTTP.Routes == nil || l.Chains[1].TCP == nil {
+	if h := l.Chains[2].HTTP; h == nil || len(h.Filters) != 3 || h.Routes != nil || l.Chains[0].HTTP.Routes == nil ||
+		l.Chains[1].TCP == nil {
 		t.Errorf("the listener was not taken apart: %+v", l.Chains)
 	}
 	got, err := l.Whole()
@@ -168,7 +175,9 @@ func TestSetWhole(t *testing.T) {
 // TestSetWholeCluster is the same for clusters.
 func TestSetWholeCluster(t *testing.T) {
 	options := &httpv3.HttpProtocolOptions{}
-	if err := protojson.Unmarshal([]byte(`{"explicitHttpConfig":{"httpProtocolOptions":{}},"commonHttpProtocolOptions":{"idleTimeout":"5s"}}`), options); err != nil {
+	if err := protojson.Unmarshal(
+		[]byte(`{"explicitHttpConfig":{"httpProtocolOptions":{}},"commonHttpProtocolOptions":{"idleTimeout":"5s"}}`),
+		options); err != nil {
 		t.Fatal(err)
 	}
 	for name, typed := range map[string]map[string]*anypb.Any{
@@ -199,10 +208,13 @@ func TestSetWholeCluster(t *testing.T) {
 		t.Errorf("broken options were taken: %v, %v", err, c.Message)
 	}
 	l := &draft.Listener{Message: &listenerv3.Listener{Name: "old"}}
-	if err := l.SetWhole(&listenerv3.Listener{Name: "new", FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-		Name:       draft.NameHCM,
-		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: pack(t, &hcmv3.HttpConnectionManager{}).TypeUrl, Value: []byte{0xff}}},
-	}}}}}); err == nil || l.Message.Name != "old" {
+	if err := l.SetWhole(
+		&listenerv3.Listener{Name: "new", FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name: draft.NameHCM,
+			ConfigType: &listenerv3.Filter_TypedConfig{
+				TypedConfig: &anypb.Any{TypeUrl: pack(t, &hcmv3.HttpConnectionManager{}).TypeUrl, Value: []byte{0xff}},
+			},
+		}}}}}); err == nil || l.Message.Name != "old" {
 		t.Errorf("a broken filter was taken: %v, %v", err, l.Message)
 	}
 }

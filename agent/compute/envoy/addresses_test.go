@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// TestAddressesThatMove: in one update an address goes to another listener only where the one that has it is removed.
-// Envoy compares with all listeners that are in force, so two of them can never swap.
+// TestAddressesThatMove: in one update an address goes to another listener only where the one that
+// has it is removed. Envoy compares with all listeners that are in force, so two of them can never
+// swap.
 func TestAddressesThatMove(t *testing.T) {
 	listeners := func(words string) *envoy.Snapshot {
 		var list []proto.Message

@@ -32,7 +32,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// base is a config with nothing to say about, in parts that a case can break. What is packed is packed by seal.
+// base is a config with nothing to say about, in parts that a case can break. What is packed is
+// packed by seal.
 type base struct {
 	listener *listenerv3.Listener
 	hcm      *hcmv3.HttpConnectionManager // of chain 0
@@ -54,7 +55,8 @@ type base struct {
 	prev     func(*base) // makes what was accepted before, of another base; nil for nothing
 }
 
-var ads = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+var ads = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 
 func sds(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: ads}
@@ -64,15 +66,21 @@ func newBase(certificate, key []byte) *base {
 	bytes := func(b []byte) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 	}
-	b := &base{facts: &finding.Facts{StaticClusters: []string{"xds", "again", "all", "any", "ip", "ip2", "ip3", "one", "two"}}}
-	b.file = &filelogv3.FileAccessLog{Path: "/var/log/a.log", AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-		Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%DURATION%\n"}}},
-	}}}
+	b := &base{facts: &finding.Facts{StaticClusters: []string{"xds", "again", "all", "any", "ip", "ip2", "ip3",
+		"one", "two"}}}
+	b.file = &filelogv3.FileAccessLog{Path: "/var/log/a.log",
+		AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
+			Format: &corev3.SubstitutionFormatString_TextFormatSource{
+				TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%DURATION%\n"}},
+			},
+		}}}
 	b.hcm = manager(host("web", "static", "web.com"), host("rest", "eds", "*"))
 	b.hcm.AccessLog = []*accesslogv3.AccessLog{{Name: "file"}}
 	b.tls = &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
 		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{sds("cert")},
-		ValidationContextType:          &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: sds("ca")},
+		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
+			ValidationContextSdsSecretConfig: sds("ca"),
+		},
 	}}
 	b.tcp = &tcpv3.TcpProxy{StatPrefix: "t", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "static"}}
 	rds := manager()
@@ -87,27 +95,40 @@ func newBase(certificate, key []byte) *base {
 		},
 	}
 	b.listener.FilterChains[2].Filters = []*listenerv3.Filter{filter("hcm", rds)}
-	b.static = &clusterv3.Cluster{Name: "static", ConnectTimeout: durationpb.New(time.Second), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		LoadAssignment: endpoints("static", "127.0.0.1", 9000)}
-	b.eds = &clusterv3.Cluster{Name: "eds", ConnectTimeout: durationpb.New(time.Second), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads}}
-	b.options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
-	}}}
-	b.upstream = &tlsv3.UpstreamTlsContext{Sni: "eds", CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{sds("cert")}}}
+	b.static = &clusterv3.Cluster{Name: "static", ConnectTimeout: durationpb.New(time.Second),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		LoadAssignment:       endpoints("static", "127.0.0.1", 9000)}
+	b.eds = &clusterv3.Cluster{Name: "eds", ConnectTimeout: durationpb.New(time.Second),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads}}
+	b.options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+				HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
+			},
+		}}}
+	b.upstream = &tlsv3.UpstreamTlsContext{Sni: "eds",
+		CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{sds("cert")}}}
 	b.assigned = endpoints("eds", "10.0.0.1", 80)
 	b.routes = &routev3.RouteConfiguration{Name: "rds", VirtualHosts: []*routev3.VirtualHost{host("all", "eds", "*")}}
-	b.cert = &tlsv3.Secret{Name: "cert", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: bytes(certificate), PrivateKey: bytes(key)}}}
-	b.ca = &tlsv3.Secret{Name: "ca", Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: bytes(certificate)}}}
+	b.cert = &tlsv3.Secret{Name: "cert", Type: &tlsv3.Secret_TlsCertificate{
+		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: bytes(certificate), PrivateKey: bytes(key)},
+	}}
+	b.ca = &tlsv3.Secret{Name: "ca", Type: &tlsv3.Secret_ValidationContext{
+		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: bytes(certificate)},
+	}}
 	return b
 }
 
 func endpoints(name, ip string, port uint32) *endpointv3.ClusterLoadAssignment {
-	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{endpoint(ip, port)}}}}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name,
+		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{endpoint(ip, port)}}}}
 }
 
 func endpoint(ip string, port uint32) *endpointv3.LbEndpoint {
-	return &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(ip, port)}}}
+	return &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+		Endpoint: &endpointv3.Endpoint{Address: address(ip, port)},
+	}}
 }
 
 // inline are the virtual hosts of chain 0.
@@ -131,14 +152,18 @@ func (b *base) messages() []proto.Message {
 			chains[1].Filters = b.filters(chains[1].Filters)
 		}
 		if chains[1].TransportSocket == nil {
-			chains[1].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(b.tls)}}
+			chains[1].TransportSocket = &corev3.TransportSocket{Name: "tls",
+				ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(b.tls)}}
 		}
 	}
 	if b.eds.TypedExtensionProtocolOptions == nil && b.options != nil {
-		b.eds.TypedExtensionProtocolOptions = map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(b.options)}
+		b.eds.TypedExtensionProtocolOptions = map[string]*anypb.Any{
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(b.options),
+		}
 	}
 	if b.upstream != nil {
-		b.eds.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(b.upstream)}}
+		b.eds.TransportSocket = &corev3.TransportSocket{Name: "tls",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(b.upstream)}}
 	}
 	var out []proto.Message
 	for _, m := range append([]proto.Message{b.cert, b.ca, b.static, b.eds, b.assigned, b.routes, b.listener}, b.more...) {
@@ -161,7 +186,8 @@ func keyPair(t testing.TB) (certificate, key []byte) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}, NotBefore: now, NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}, NotBefore: now,
+		NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -170,5 +196,6 @@ func keyPair(t testing.TB) (certificate, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// The builders of this file write listeners as a passthrough policy would, but for one that they are shorter.
+// The builders of this file write listeners as a passthrough policy would, but for one that they
+// are shorter.
 
 func pack(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
@@ -48,9 +49,12 @@ func listenerFilter(name string, m proto.Message, off ...uint32) *listenerv3.Lis
 			f.FilterDisabled = p
 			continue
 		}
-		f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
-			OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: []*listenerv3.ListenerFilterChainMatchPredicate{f.FilterDisabled, p}},
-		}}
+		f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
+			Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
+				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{
+					Rules: []*listenerv3.ListenerFilterChainMatchPredicate{f.FilterDisabled, p},
+				},
+			}}
 	}
 	return f
 }
@@ -60,14 +64,16 @@ func tcpProxy(cluster string) *listenerv3.Filter {
 }
 
 func router() *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}
+	return &hcmv3.HttpFilter{Name: "envoy.filters.http.router",
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}
 }
 
 func manager(hosts ...*routev3.VirtualHost) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
-		StatPrefix:     "s",
-		HttpFilters:    []*hcmv3.HttpFilter{router()},
-		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{Name: "r", VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false)}},
+		StatPrefix:  "s",
+		HttpFilters: []*hcmv3.HttpFilter{router()},
+		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{Name: "r",
+			VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false)}},
 	}
 }
 
@@ -77,9 +83,11 @@ func host(name, cluster string, domains ...string) *routev3.VirtualHost {
 
 func toCluster(name, prefix, cluster string) *routev3.Route {
 	return &routev3.Route{
-		Name:   name,
-		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+		Name:  name,
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
+		Action: &routev3.Route_Route{
+			Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}},
+		},
 	}
 }
 
@@ -98,8 +106,9 @@ func address(ip string, port uint32) *corev3.Address {
 	}}}
 }
 
-// chain makes a filter chain from words: "tls api.example.com :443", "tcp 10.0.0.0/8", "http 10.0.0.1 :80". The cluster
-// has the chain's name. An http chain without an address takes the virtual hosts.
+// chain makes a filter chain from words: "tls api.example.com :443", "tcp 10.0.0.0/8", "http
+// 10.0.0.1 :80". The cluster has the chain's name. An http chain without an address takes the
+// virtual hosts.
 func chain(name, words string, hosts ...*routev3.VirtualHost) *listenerv3.FilterChain {
 	m := &listenerv3.FilterChainMatch{}
 	c := &listenerv3.FilterChain{Name: name, FilterChainMatch: m, Filters: []*listenerv3.Filter{tcpProxy(name)}}
@@ -146,7 +155,8 @@ func passthrough(chains ...*listenerv3.FilterChain) *listenerv3.Listener {
 }
 
 func originalDst(name string) *clusterv3.Cluster {
-	return &clusterv3.Cluster{Name: name, ConnectTimeout: durationpb.New(5e9), LbPolicy: clusterv3.Cluster_CLUSTER_PROVIDED,
+	return &clusterv3.Cluster{Name: name, ConnectTimeout: durationpb.New(5e9),
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}}
 }
 
@@ -179,7 +189,8 @@ func through(dst string, first match.FirstBytes, sni string) *match.Conn {
 }
 
 func portPredicate(port uint32) *listenerv3.ListenerFilterChainMatchPredicate {
-	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
-		DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port) + 1},
-	}}
+	return &listenerv3.ListenerFilterChainMatchPredicate{
+		Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
+			DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port) + 1},
+		}}
 }

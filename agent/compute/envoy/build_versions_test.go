@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestWhatABuildHasNot: what an Envoy does not have, by what it says of itself, is found with its name, with one checker for
-// all of them. Of an Envoy that says nothing it is taken as good.
+// TestWhatABuildHasNot: what an Envoy does not have, by what it says of itself, is found with its
+// name, with one checker for all of them. Of an Envoy that says nothing it is taken as good.
 func TestWhatABuildHasNot(t *testing.T) {
 	certificate, key := keyPair(t)
 	only := func(types ...string) *finding.Build {
@@ -28,9 +28,12 @@ func TestWhatABuildHasNot(t *testing.T) {
 	}
 	const http, net = "envoy.extensions.filters.http.", "envoy.extensions.filters.network."
 	slim := []string{
-		"envoy.filters.http " + http + "router.v3.Router", "envoy.filters.network " + net + "tcp_proxy.v3.TcpProxy", "envoy.filters.network " + net + "http_connection_manager.v3.HttpConnectionManager",
-		"envoy.access_loggers envoy.extensions.access_loggers.file.v3.FileAccessLog", "envoy.filters.listener envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
-		"envoy.filters.listener envoy.extensions.filters.listener.http_inspector.v3.HttpInspector", "envoy.transport_sockets.downstream envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+		"envoy.filters.http " + http + "router.v3.Router", "envoy.filters.network " + net + "tcp_proxy.v3.TcpProxy",
+		"envoy.filters.network " + net + "http_connection_manager.v3.HttpConnectionManager",
+		"envoy.access_loggers envoy.extensions.access_loggers.file.v3.FileAccessLog",
+		"envoy.filters.listener envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
+		"envoy.filters.listener envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
+		"envoy.transport_sockets.downstream envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 		"envoy.transport_sockets.upstream envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 	}
 	format := func(text string) func(*base) {
@@ -48,7 +51,8 @@ func TestWhatABuildHasNot(t *testing.T) {
 		want   string // "" for nothing
 	}{
 		{"all that the base needs", func(*base) {}, only(slim...), ""},
-		{"a filter", cors, only(slim...), "Envoy 1.36.2 has no envoy.extensions.filters.http.cors.v3.Cors (envoy.filters.http)"},
+		{"a filter", cors, only(slim...),
+			"Envoy 1.36.2 has no envoy.extensions.filters.http.cors.v3.Cors (envoy.filters.http)"},
 		{"a filter that it has", cors, only(append(slim, "envoy.filters.http "+http+"cors.v3.Cors")...), ""},
 		{"a filter, and nothing is listed", cors, &finding.Build{Version: finding.ParseVersion("1.36.2")}, ""},
 		{"a command", format("%SPAN_ID%"), &finding.Build{Version: finding.ParseVersion("1.36.2")}, "has no SPAN_ID"},
@@ -65,7 +69,8 @@ func TestWhatABuildHasNot(t *testing.T) {
 		switch {
 		case x.want == "" && len(got) > 0:
 			t.Errorf("%s: %+v", x.name, got)
-		case x.want != "" && (len(got) != 1 || got[0].Rule != 23 || got[0].Resource != "in" || !strings.Contains(got[0].Message, x.want)):
+		case x.want != "" &&
+			(len(got) != 1 || got[0].Rule != 23 || got[0].Resource != "in" || !strings.Contains(got[0].Message, x.want)):
 			t.Errorf("%s: %+v, want %q", x.name, got, x.want)
 		}
 	}

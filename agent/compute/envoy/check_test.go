@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestHeldBackKeepsTheOlderForm: what the proxy has accepted before stays when its new form is held back, so that what
-// refers to it is good.
+// TestHeldBackKeepsTheOlderForm: what the proxy has accepted before stays when its new form is held
+// back, so that what refers to it is good.
 func TestHeldBackKeepsTheOlderForm(t *testing.T) {
 	certificate, key := keyPair(t)
 	good, bad := newBase(certificate, key), newBase(certificate, key)
@@ -83,14 +83,16 @@ func TestFindingsAreSorted(t *testing.T) {
 	}
 }
 
-// TestCheckerRemembers compares a checker that has seen other configs with one that has not, over random steps of a
-// config, and sees that what a checker gives out is not changed by later checks.
+// TestCheckerRemembers compares a checker that has seen other configs with one that has not, over
+// random steps of a config, and sees that what a checker gives out is not changed by later checks.
 func TestCheckerRemembers(t *testing.T) {
 	certificate, key := keyPair(t)
 	breakers := ruleCases()
 	hosts := []*finding.Facts{
-		{}, {}, {SecretsLater: true}, {StaticClusters: []string{"static"}}, {Build: &finding.Build{Version: finding.Version{Major: 1, Minor: 30}}},
-		{Host: &finding.Host{Unwritable: map[string]string{"/var/log/a.log": "it is a directory", "/dev/stdout": "it is closed"}}}, {Host: &finding.Host{}},
+		{}, {}, {SecretsLater: true}, {StaticClusters: []string{"static"}},
+		{Build: &finding.Build{Version: finding.Version{Major: 1, Minor: 30}}},
+		{Host: &finding.Host{Unwritable: map[string]string{"/var/log/a.log": "it is a directory",
+			"/dev/stdout": "it is closed"}}}, {Host: &finding.Host{}},
 		{Taken: map[string]string{"0.0.0.0:80": "nginx"}}, {NoIPv6: true, LowestPort: 1024},
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -147,7 +149,8 @@ func TestCheckerRemembers(t *testing.T) {
 			if d := cmp.Diff(check.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
 				t.Fatalf("fresh and warm, in another order (-, +):\n%s", d)
 			}
-			// Some kinds as they were in the last check, as the next proxy has them, on the same host and on others.
+			// Some kinds as they were in the last check, as the next proxy has them, on the same host and on
+			// others.
 			lists := []*envoy.Snapshot{next, other, {}}
 			for range 4 {
 				var from, to envoy.Snapshot
@@ -182,14 +185,16 @@ func thousand(t testing.TB, n int) *envoy.Snapshot {
 		name := fmt.Sprintf("svc-%04d", i)
 		l := secondListener("outbound:"+name, address("127.0.0.1", uint32(20000+i)))
 		l.FilterChains[0].Filters[0] = filter("hcm", manager(host(name, name, "*")))
-		c := &clusterv3.Cluster{Name: name, ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads}}
+		c := &clusterv3.Cluster{Name: name, ConnectTimeout: durationpb.New(1e9),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads}}
 		messages = append(messages, l, c, endpoints(name, fmt.Sprintf("10.0.%d.%d", i/250, i%250), 80))
 	}
 	return snapshot(t, messages...)
 }
 
-// TestManyServices: a config of a thousand services has nothing to say about, and one change in it is found.
+// TestManyServices: a config of a thousand services has nothing to say about, and one change in it
+// is found.
 func TestManyServices(t *testing.T) {
 	s := thousand(t, 1000)
 	var c check.Checker
@@ -199,7 +204,8 @@ func TestManyServices(t *testing.T) {
 	next := *s
 	next[envoy.KindCluster] = slices.Delete(slices.Clone(s[envoy.KindCluster]), 500, 501)
 	got := c.Check(s, &next, nil)
-	if len(got) != 2 || got[0].Rule != 90 || got[0].Resource != "svc-0500" || got[1].Rule != 31 || got[1].Resource != "outbound:svc-0500" {
+	if len(got) != 2 || got[0].Rule != 90 || got[0].Resource != "svc-0500" || got[1].Rule != 31 ||
+		got[1].Resource != "outbound:svc-0500" {
 		t.Errorf("one cluster less: %+v", got)
 	}
 }

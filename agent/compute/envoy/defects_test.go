@@ -14,8 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestKnownDefects: passthrough listeners that other control planes are known to make, as messages: those that Envoy
-// refuses as a whole, with both chains that meet named, and those that do not do what they read like.
+// TestKnownDefects: passthrough listeners that other control planes are known to make, as messages:
+// those that Envoy refuses as a whole, with both chains that meet named, and those that do not do
+// what they read like.
 func TestKnownDefects(t *testing.T) {
 	v6 := func(name, spelling string) *listenerv3.FilterChain {
 		c := chain(name, "tcp 2001:db8::1 :80")
@@ -30,17 +31,34 @@ func TestKnownDefects(t *testing.T) {
 		pointer  string
 		other    string
 	}{
-		{"N1 gRPC for any port beside HTTP on 80", []*listenerv3.FilterChain{chain("grpc_80", "http :80"), chain("http_80", "http :80")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N2 an IP and a CIDR of 32 bits", []*listenerv3.FilterChain{chain("ip", "tcp 10.0.0.1 :80"), chain("cidr", "tcp 10.0.0.1/32 :80")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N3 CIDRs of one network", []*listenerv3.FilterChain{chain("one", "tcp 192.168.0.1/24 :80"), chain("two", "tcp 192.168.0.2/24 :80")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N4 a domain in two cases", []*listenerv3.FilterChain{chain("one", "tls Example.com :443"), chain("two", "tls example.com :443")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N5 tcp and mysql for one address", []*listenerv3.FilterChain{chain("tcp", "tcp 10.0.0.1 :3306"), chain("tcp", "tcp 10.0.0.1 :3306")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N6 an address in two spellings", []*listenerv3.FilterChain{v6("one", "2001:db8::1"), v6("two", "2001:db8:0:0::1")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"), chain("any", "tls :80")}, 201, finding.Warning, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
-		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"), chain("ip", "tcp 10.0.0.1 :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V3 a range hides the hosts of requests", []*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"), chain("narrow", "tls 10.1.0.0/16")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"), chain("one", "tls a.com :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"N1 gRPC for any port beside HTTP on 80",
+			[]*listenerv3.FilterChain{chain("grpc_80", "http :80"), chain("http_80", "http :80")}, 3, finding.Reject,
+			"/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N2 an IP and a CIDR of 32 bits",
+			[]*listenerv3.FilterChain{chain("ip", "tcp 10.0.0.1 :80"), chain("cidr", "tcp 10.0.0.1/32 :80")}, 3, finding.Reject,
+			"/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N3 CIDRs of one network",
+			[]*listenerv3.FilterChain{chain("one", "tcp 192.168.0.1/24 :80"), chain("two", "tcp 192.168.0.2/24 :80")}, 4,
+			finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N4 a domain in two cases",
+			[]*listenerv3.FilterChain{chain("one", "tls Example.com :443"), chain("two", "tls example.com :443")}, 4,
+			finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N5 tcp and mysql for one address",
+			[]*listenerv3.FilterChain{chain("tcp", "tcp 10.0.0.1 :3306"), chain("tcp", "tcp 10.0.0.1 :3306")}, 3,
+			finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N6 an address in two spellings", []*listenerv3.FilterChain{v6("one", "2001:db8::1"), v6("two", "2001:db8:0:0::1")},
+			4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"),
+			chain("any", "tls :80")}, 201, finding.Warning, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
+		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"),
+			chain("ip", "tcp 10.0.0.1 :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V3 a range hides the hosts of requests",
+			[]*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202,
+			finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"),
+			chain("narrow", "tls 10.1.0.0/16")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"),
+			chain("one", "tls a.com :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := passthrough(c.chains...)
@@ -56,23 +74,27 @@ func TestKnownDefects(t *testing.T) {
 				t.Fatalf("%d findings, want one: %+v", len(found), found)
 			}
 			f := found[0]
-			if f.Rule != c.rule || f.Severity != c.severity || f.Pointer != c.pointer || len(f.Others) != 1 || f.Others[0].Pointer != c.other {
+			if f.Rule != c.rule || f.Severity != c.severity || f.Pointer != c.pointer || len(f.Others) != 1 ||
+				f.Others[0].Pointer != c.other {
 				t.Errorf("%+v, want rule %d %v at %s and %s", f, c.rule, c.severity, c.pointer, c.other)
 			}
 		})
 	}
 }
 
-// TestServerFirstCostsItsPort: N11, inspectors that are off for a port of MySQL keep TLS on that port from its chain.
+// TestServerFirstCostsItsPort: N11, inspectors that are off for a port of MySQL keep TLS on that
+// port from its chain.
 func TestServerFirstCostsItsPort(t *testing.T) {
 	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls a.com 10.0.0.2 :3306"))
 	l.ListenerFilters = []*listenerv3.ListenerFilter{
 		listenerFilter("dst", &originaldstv3.OriginalDst{}),
-		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306), listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
+		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306),
+		listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
 	}
 	s := snapshot(t, l, originalDst("mysql"), originalDst("tls"))
 	found := check.Check(nil, s, nil)
-	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != finding.Warning || found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
+	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != finding.Warning ||
+		found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
 		t.Errorf("%+v", found)
 	}
 	config := match.Open(s, nil)
@@ -83,18 +105,21 @@ func TestServerFirstCostsItsPort(t *testing.T) {
 	if got.Outcome != match.NoChain || got.At != match.LevelServerName {
 		t.Errorf("TLS beside it: %v at %v", got.Outcome, got.At)
 	}
-	if step := findStep(got, match.LevelInspection); step == nil || step.Note != "dst restores 10.0.0.2:3306; tls is off for port 3306; http is off for port 3306" {
+	if step := findStep(got, match.LevelInspection); step == nil ||
+		step.Note != "dst restores 10.0.0.2:3306; tls is off for port 3306; http is off for port 3306" {
 		t.Errorf("the inspection is told as %+v", step)
 	}
 }
 
-// TestServerFirstCostsAllPorts: what is for all ports loses the port of MySQL, which is said as it is: there is nothing
-// that could be said again for the port.
+// TestServerFirstCostsAllPorts: what is for all ports loses the port of MySQL, which is said as it
+// is: there is nothing that could be said again for the port.
 func TestServerFirstCostsAllPorts(t *testing.T) {
-	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls 10.0.0.2"), chain("domain", "tls a.com :3306"))
+	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls 10.0.0.2"),
+		chain("domain", "tls a.com :3306"))
 	l.ListenerFilters = []*listenerv3.ListenerFilter{
 		listenerFilter("dst", &originaldstv3.OriginalDst{}),
-		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306), listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
+		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306),
+		listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
 	}
 	found := check.Check(nil, snapshot(t, l, originalDst("mysql"), originalDst("tls"), originalDst("domain")), nil)
 	want := map[string]string{

@@ -41,19 +41,23 @@ func TestWhy(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	ip := findStep(got, match.LevelDestinationIP)
-	if ip == nil || ip.Input != "10.1.0.1" || !slices.Equal(ip.Candidates, []string{"10.1.0.0/16", "10.0.0.0/8"}) || ip.Choice != "10.1.0.0/16" {
+	if ip == nil || ip.Input != "10.1.0.1" || !slices.Equal(ip.Candidates, []string{"10.1.0.0/16", "10.0.0.0/8"}) ||
+		ip.Choice != "10.1.0.0/16" {
 		t.Fatalf("the step is %+v", ip)
 	}
-	if want := []match.Eliminated{{Name: "tcp_8", Why: "fits with 10.0.0.0/8, but 10.1.0.0/16 is more specific and final"}}; !slices.Equal(ip.Eliminated, want) {
+	if want := []match.Eliminated{{Name: "tcp_8",
+		Why: "fits with 10.0.0.0/8, but 10.1.0.0/16 is more specific and final"}}; !slices.Equal(ip.Eliminated, want) {
 		t.Errorf("eliminated: %+v, want %+v", ip.Eliminated, want)
 	}
 	last := findStep(got, match.LevelTransportProtocol)
-	if last == nil || last.Choice != "" || !slices.Equal(last.Eliminated, []match.Eliminated{{Name: "tls_16", Why: "wants tls"}}) {
+	if last == nil || last.Choice != "" ||
+		!slices.Equal(last.Eliminated, []match.Eliminated{{Name: "tls_16", Why: "wants tls"}}) {
 		t.Errorf("the step is %+v", last)
 	}
 }
 
-// TestTraceEqualsFind: what is explained is what is found, and every chain that is not chosen fell at one step.
+// TestTraceEqualsFind: what is explained is what is found, and every chain that is not chosen fell
+// at one step.
 func TestTraceEqualsFind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := passthrough(withoutConflicts(drawChains(t))...)
@@ -65,7 +69,8 @@ func TestTraceEqualsFind(t *testing.T) {
 				SNI: rapid.SampledFrom(someHosts).Draw(t, "sni"), ALPN: drawSome(t, "alpn", 2, sample(someALPN, "alpn")),
 			}
 			got, want := config.Connection(conn), match.NewListener(l).Find(conn)
-			if (got.Outcome == match.NoChain) != (want.Outcome == match.NoChain) || want.Outcome == match.NoChain && got.At != want.At {
+			if (got.Outcome == match.NoChain) != (want.Outcome == match.NoChain) ||
+				want.Outcome == match.NoChain && got.At != want.At {
 				t.Fatalf("%+v: explained as %v at %v, found %v at %v", conn, got.Outcome, got.At, want.Outcome, want.At)
 			}
 			fell := map[string]int{}
@@ -92,7 +97,8 @@ func TestTraceEqualsFind(t *testing.T) {
 	})
 }
 
-// withoutConflicts leaves out chains that ask for what an earlier one asks for: Envoy would refuse the listener.
+// withoutConflicts leaves out chains that ask for what an earlier one asks for: Envoy would refuse
+// the listener.
 func withoutConflicts(chains []*listenerv3.FilterChain) []*listenerv3.FilterChain {
 	var out []*listenerv3.FilterChain
 	seen := map[row]bool{}
@@ -121,7 +127,8 @@ func sealed(l *listenerv3.Listener) *envoy.Snapshot {
 
 // TestInspection: what listener filters find out, by what the client sends.
 func TestInspection(t *testing.T) {
-	tls, http := listenerFilter("tls", &tlsinspectorv3.TlsInspector{}), listenerFilter("http", &httpinspectorv3.HttpInspector{})
+	tls, http := listenerFilter("tls", &tlsinspectorv3.TlsInspector{}),
+		listenerFilter("http", &httpinspectorv3.HttpInspector{})
 	dst := listenerFilter("dst", &originaldstv3.OriginalDst{})
 	for _, c := range []struct {
 		name    string
@@ -131,30 +138,62 @@ func TestInspection(t *testing.T) {
 		outcome match.Outcome
 		want    string // transport, server name, protocols, destination
 	}{
-		{"TLS", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.TLSHello, SNI: "A.com", ALPN: []string{"h2"}}, match.Accepted, "tls a.com h2 1.1.1.1:1"},
+		{"TLS", []*listenerv3.ListenerFilter{tls, http}, nil,
+			match.Conn{First: match.TLSHello, SNI: "A.com", ALPN: []string{"h2"}}, match.Accepted, "tls a.com h2 1.1.1.1:1"},
 		{"no inspector", nil, nil, match.Conn{First: match.TLSHello, SNI: "a.com"}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"HTTP before TLS", []*listenerv3.ListenerFilter{http, tls}, nil, match.Conn{First: match.TLSHello, SNI: "a.com"}, match.Accepted, "tls a.com  1.1.1.1:1"},
-		{"HTTP/1.0", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.HTTP10}, match.Accepted, "raw_buffer  http/1.0 1.1.1.1:1"},
-		{"h2c", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.H2C}, match.Accepted, "raw_buffer  h2c 1.1.1.1:1"},
-		{"plain", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.PlainBytes}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"HTTP before TLS", []*listenerv3.ListenerFilter{http, tls}, nil, match.Conn{First: match.TLSHello, SNI: "a.com"},
+			match.Accepted, "tls a.com  1.1.1.1:1"},
+		{"HTTP/1.0", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.HTTP10}, match.Accepted,
+			"raw_buffer  http/1.0 1.1.1.1:1"},
+		{"h2c", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.H2C}, match.Accepted,
+			"raw_buffer  h2c 1.1.1.1:1"},
+		{"plain", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.PlainBytes}, match.Accepted,
+			"raw_buffer   1.1.1.1:1"},
 		{"server first", []*listenerv3.ListenerFilter{tls}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
-		{"server first, HTTP inspector", []*listenerv3.ListenerFilter{http}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
-		{"server first, no inspector", []*listenerv3.ListenerFilter{dst}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:2")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"server first, off for another port", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2)}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
-		{"server first, off for the port", []*listenerv3.ListenerFilter{dst, listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2, 1)}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"off for the port, before the destination is restored", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 1), dst}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.TimedOut, ""},
+		{"server first, HTTP inspector", []*listenerv3.ListenerFilter{http}, nil, match.Conn{First: match.ServerFirst},
+			match.TimedOut, ""},
+		{"server first, no inspector", []*listenerv3.ListenerFilter{dst}, nil, match.Conn{First: match.ServerFirst,
+			Entry: netip.MustParseAddrPort("127.0.0.1:2")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"server first, off for another port",
+			[]*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2)}, nil,
+			match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
+		{"server first, off for the port",
+			[]*listenerv3.ListenerFilter{dst, listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2, 1)}, nil,
+			match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted,
+			"raw_buffer   1.1.1.1:1"},
+		{"off for the port, before the destination is restored",
+			[]*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 1), dst}, nil,
+			match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.TimedOut, ""},
 		{"going on after the time is up", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) {
 			l.ContinueOnListenerFiltersTimeout, l.UseOriginalDst = true, wrapperspb.Bool(true)
 			l.ListenerFiltersTimeout = durationpb.New(time.Second)
-		}, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted, "raw_buffer   127.0.0.1:9"},
-		{"no end", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) { l.ListenerFiltersTimeout = durationpb.New(0) }, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
-		{"not", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: not(portPredicate(1))}}, nil, match.Conn{First: match.TLSHello, SNI: "a"}, match.Accepted, "tls a  1.1.1.1:1"},
-		{"any", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true}}}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), not(portPredicate(2)))}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"not both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), portPredicate(2))}}, nil, match.Conn{First: match.TLSHello, SNI: "a"}, match.Accepted, "tls a  1.1.1.1:1"},
-		{"no PROXY header", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, nil, match.Conn{First: match.PlainBytes}, match.Denied, ""},
-		{"a PROXY header that may be missing", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})}, nil, match.Conn{First: match.PlainBytes}, match.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"IPv4 in IPv6", nil, nil, match.Conn{Dst: netip.MustParseAddrPort("[::ffff:1.1.1.1]:1")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		}, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted,
+			"raw_buffer   127.0.0.1:9"},
+		{"no end", []*listenerv3.ListenerFilter{tls},
+			func(l *listenerv3.Listener) { l.ListenerFiltersTimeout = durationpb.New(0) }, match.Conn{First: match.ServerFirst},
+			match.TimedOut, ""},
+		{"not",
+			[]*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: not(portPredicate(1))}}, nil,
+			match.Conn{First: match.TLSHello, SNI: "a"}, match.Accepted, "tls a  1.1.1.1:1"},
+		{"any", []*listenerv3.ListenerFilter{{
+			Name:       "tls",
+			ConfigType: tls.ConfigType,
+			FilterDisabled: &listenerv3.ListenerFilterChainMatchPredicate{
+				Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true},
+			},
+		}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1),
+			not(portPredicate(2)))}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"not both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType,
+			FilterDisabled: both(portPredicate(1), portPredicate(2))}}, nil, match.Conn{First: match.TLSHello, SNI: "a"},
+			match.Accepted, "tls a  1.1.1.1:1"},
+		{"no PROXY header", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, nil,
+			match.Conn{First: match.PlainBytes}, match.Denied, ""},
+		{"a PROXY header that may be missing", []*listenerv3.ListenerFilter{listenerFilter("proxy",
+			&proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})}, nil, match.Conn{First: match.PlainBytes},
+			match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"IPv4 in IPv6", nil, nil, match.Conn{Dst: netip.MustParseAddrPort("[::ffff:1.1.1.1]:1")}, match.Accepted,
+			"raw_buffer   1.1.1.1:1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &listenerv3.Listener{ListenerFilters: c.filters, FilterChains: []*listenerv3.FilterChain{{}}}
@@ -165,7 +204,8 @@ func TestInspection(t *testing.T) {
 				c.conn.Dst = netip.MustParseAddrPort("1.1.1.1:1")
 			}
 			m := match.NewListener(l).Find(&c.conn)
-			got := strings.Join([]string{m.Seen.Transport, m.Seen.ServerName, strings.Join(m.Seen.Protocols, ","), m.Seen.Dst.String()}, " ")
+			got := strings.Join([]string{m.Seen.Transport, m.Seen.ServerName, strings.Join(m.Seen.Protocols, ","),
+				m.Seen.Dst.String()}, " ")
 			if m.Outcome != c.outcome || c.outcome == match.Accepted && got != c.want {
 				t.Errorf("%v %q, want %v %q", m.Outcome, got, c.outcome, c.want)
 			}
@@ -174,7 +214,9 @@ func TestInspection(t *testing.T) {
 }
 
 func not(p *listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.ListenerFilterChainMatchPredicate {
-	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: p}}
+	return &listenerv3.ListenerFilterChainMatchPredicate{
+		Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: p},
+	}
 }
 
 func both(p ...*listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.ListenerFilterChainMatchPredicate {
@@ -186,9 +228,11 @@ func both(p ...*listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.Listen
 // TestProxyHeader: a PROXY header changes the source, and not the peer of the socket.
 func TestProxyHeader(t *testing.T) {
 	l := match.NewListener(&listenerv3.Listener{
-		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, FilterChains: []*listenerv3.FilterChain{{}},
+		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})},
+		FilterChains:    []*listenerv3.FilterChain{{}},
 	})
-	conn := &match.Conn{Dst: netip.MustParseAddrPort("1.1.1.1:1"), Src: netip.MustParseAddrPort("2.2.2.2:2"), DirectSrc: netip.MustParseAddrPort("3.3.3.3:3")}
+	conn := &match.Conn{Dst: netip.MustParseAddrPort("1.1.1.1:1"), Src: netip.MustParseAddrPort("2.2.2.2:2"),
+		DirectSrc: netip.MustParseAddrPort("3.3.3.3:3")}
 	if m := l.Find(conn); m.Seen.Src != conn.Src || m.Seen.Direct != conn.DirectSrc {
 		t.Errorf("with a header: %+v", m.Seen)
 	}
@@ -233,8 +277,8 @@ func TestHandOff(t *testing.T) {
 	more := outbound("more", "10.9.9.1", 1)
 	more.AdditionalAddresses = []*listenerv3.AdditionalAddress{{Address: address("10.9.9.2", 2)}}
 	everything := passthrough(chain("all", "tcp"))
-	s := snapshot(t, everything, outbound("exact", "240.0.0.1", 80), outbound("wildcard", "0.0.0.0", 80), outbound("six", "::", 81), dual, more,
-		originalDst("all"), originalDst("static"))
+	s := snapshot(t, everything, outbound("exact", "240.0.0.1", 80), outbound("wildcard", "0.0.0.0", 80),
+		outbound("six", "::", 81), dual, more, originalDst("all"), originalDst("static"))
 	for dst, want := range map[string]string{
 		"240.0.0.1:80": "exact", "240.0.0.2:80": "wildcard", "240.0.0.1:81": everything.Name, "10.0.0.1:9999": "dual",
 		"10.9.9.2:2": "more", "8.8.8.8:53": everything.Name,
@@ -248,10 +292,12 @@ func TestHandOff(t *testing.T) {
 		}
 	}
 	direct := through("127.0.0.1:15001", match.PlainBytes, "")
-	if got := match.Open(s, nil).Connection(direct); got.Listener.Resource != everything.Name || findStep(got, match.LevelOriginalDst) != nil {
+	if got := match.Open(s, nil).Connection(direct); got.Listener.Resource != everything.Name ||
+		findStep(got, match.LevelOriginalDst) != nil {
 		t.Errorf("a connection that nothing redirects: %+v", got.Steps)
 	}
-	if got := match.Open(s, nil).Connection(&match.Conn{Dst: netip.MustParseAddrPort("240.0.0.1:80")}); got.Outcome != match.NoListener {
+	if got := match.Open(s, nil).Connection(&match.Conn{Dst: netip.MustParseAddrPort("240.0.0.1:80")}); got.Outcome !=
+		match.NoListener {
 		t.Errorf("a listener that is not bound takes %v", got)
 	}
 }
@@ -261,12 +307,15 @@ func TestHandshake(t *testing.T) {
 	mesh := func(require bool) *listenerv3.Listener {
 		l := secondListener("in", address("10.0.0.1", 80))
 		l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{})}
-		l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&tlsv3.DownstreamTlsContext{
-			RequireClientCertificate: wrapperspb.Bool(require),
-			CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
-				CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: uriNames()}},
-			}},
-		})}}
+		l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&tlsv3.DownstreamTlsContext{
+				RequireClientCertificate: wrapperspb.Bool(require),
+				CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+					CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+						DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: uriNames()},
+					},
+				}},
+			})}}
 		return l
 	}
 	member := &match.Peer{URIs: []string{"spiffe://mesh/web"}}
@@ -285,7 +334,8 @@ func TestHandshake(t *testing.T) {
 		{"a DNS name", true, match.TLSHello, &match.Peer{DNS: []string{"spiffe://mesh/web"}}, match.HandshakeEnd},
 	} {
 		config := match.Open(snapshot(t, mesh(c.require), originalDst("static")), nil)
-		got := config.Connection(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: c.first, Peer: c.peer})
+		got := config.Connection(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"),
+			Src: netip.MustParseAddrPort("10.0.0.2:1"), First: c.first, Peer: c.peer})
 		if got.Outcome != c.want {
 			t.Errorf("%s: %v (%s), want %v", c.name, got.Outcome, got.Reason, c.want)
 		}
@@ -299,13 +349,20 @@ func TestLocal(t *testing.T) {
 	external := chain("external", "tcp")
 	external.FilterChainMatch.SourceType = listenerv3.FilterChainMatch_EXTERNAL
 	l := match.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{local, external}})
-	for src, want := range map[string]string{"127.0.0.1:1": "local", "127.0.0.2:1": "external", "[::1]:1": "local", "10.0.0.1:1": "local", "10.0.0.2:1": "external"} {
+	for src, want := range map[string]string{
+		"127.0.0.1:1": "local",
+		"127.0.0.2:1": "external",
+		"[::1]:1":     "local",
+		"10.0.0.1:1":  "local",
+		"10.0.0.2:1":  "external",
+	} {
 		m := l.Find(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort(src)})
 		if m.Chain.GetName() != want {
 			t.Errorf("%s: %s, want %s", src, m.Chain.GetName(), want)
 		}
 	}
-	if m := l.Find(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), Local: true}); m.Chain.GetName() != "local" {
+	if m := l.Find(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"),
+		Local: true}); m.Chain.GetName() != "local" {
 		t.Errorf("one that is known to be local: %s", m.Chain.GetName())
 	}
 }
@@ -324,7 +381,8 @@ func TestDefaultChain(t *testing.T) {
 func manyChains(n int) *listenerv3.Listener {
 	var chains []*listenerv3.FilterChain
 	for i := range n {
-		words := []string{"tls svc-%d.example.com :443", "tcp 10.0.%d.1 :5432", "http 10.1.%d.1 :80", "tls 10.2.%d.0/24 :443"}[i%4]
+		words := []string{"tls svc-%d.example.com :443", "tcp 10.0.%d.1 :5432", "http 10.1.%d.1 :80",
+			"tls 10.2.%d.0/24 :443"}[i%4]
 		chains = append(chains, chain(fmt.Sprint("c", i), fmt.Sprintf(words, i/4)))
 	}
 	return passthrough(chains...)

@@ -20,11 +20,12 @@ func TestAccepted(t *testing.T) {
 		"", "text", "100%%", "%%DURATION%%", "%DURATION%%BYTES_SENT%", "%%%DURATION%", defaultFormat,
 		"%REQ(x)%", "%REQ(X-Forwarded-For?:authority):5%", "%RESP(server):0%", "%TRAILER(grpc-message):7%",
 		"%START_TIME%", "%START_TIME(%s)%", "%START_TIME(%Y/%m/%dT%H:%M:%S%z %3f)%", "%START_TIME()%", "%EMIT_TIME(%f)%",
-		"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a)%", "%FILTER_STATE(key)%", "%FILTER_STATE(key:PLAIN):10%", "%UPSTREAM_FILTER_STATE(key:FIELD:name)%",
-		"%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%", "%COMMON_DURATION(DS_RX_BEG:mine:us)%",
-		"%GRPC_STATUS%", "%GRPC_STATUS(NUMBER)%", "%ENVIRONMENT(HOME):3%", "%RESPONSE_CODE_DETAILS%", "%DOWNSTREAM_PEER_URI_SAN%",
-		"%CEL(request.path)%", `%CEL(re.extract(request.path, "^/(.*)$", "\\1")):7%`, "%CEL((a))% (b)%%",
-		"%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "%DOWNSTREAM_DIRECT_REMOTE_PORT%", "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%", "ä%DURATION%ö",
+		"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a)%", "%FILTER_STATE(key)%", "%FILTER_STATE(key:PLAIN):10%",
+		"%UPSTREAM_FILTER_STATE(key:FIELD:name)%", "%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%",
+		"%COMMON_DURATION(DS_RX_BEG:mine:us)%", "%GRPC_STATUS%", "%GRPC_STATUS(NUMBER)%", "%ENVIRONMENT(HOME):3%",
+		"%RESPONSE_CODE_DETAILS%", "%DOWNSTREAM_PEER_URI_SAN%", "%CEL(request.path)%",
+		`%CEL(re.extract(request.path, "^/(.*)$", "\\1")):7%`, "%CEL((a))% (b)%%", "%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+		"%DOWNSTREAM_DIRECT_REMOTE_PORT%", "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%", "ä%DURATION%ö",
 	} {
 		segs, err := substitution.ParseFormat(format)
 		if err != nil {
@@ -134,7 +135,9 @@ func TestAppendFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(substitution.AppendFormat([]byte("> "), segs, func(string) (string, bool) { return "%DURATION%, 100%", false }))
+	got := string(substitution.AppendFormat([]byte("> "), segs, func(string) (string, bool) {
+		return "%DURATION%, 100%", false
+	}))
 	if want := "> %%DURATION%%, 100%%|%DURATION%|%%"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -142,7 +145,8 @@ func TestAppendFormat(t *testing.T) {
 
 func TestJSONFormat(t *testing.T) {
 	segs, faults := substitution.ParseJSONFormat([]substitution.Field{
-		{Key: "a", Value: "%DURATION%"}, {Key: "", Value: "x"}, {Key: "a", Value: "y"}, {Key: "%b", Value: "%NO%"}, {Key: "c", Value: ""},
+		{Key: "a", Value: "%DURATION%"}, {Key: "", Value: "x"}, {Key: "a", Value: "y"}, {Key: "%b", Value: "%NO%"},
+		{Key: "c", Value: ""},
 	})
 	var got []string
 	for _, f := range faults {
@@ -165,7 +169,10 @@ func TestJSONFormat(t *testing.T) {
 var envoyCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\(([^)\n]*)\))?(?::([0-9]+))?%`)
 
 func FuzzParseFormat(f *testing.F) {
-	for _, s := range []string{defaultFormat, "100%", "%%", "%DURATION%%", "%REQ(x):5%", "%req(x)%", "%START_TIME(%n)%", "%A(", "%:5%", "%MINE%", "%REQ(\xff)%"} {
+	for _, s := range []string{
+		defaultFormat, "100%", "%%", "%DURATION%%", "%REQ(x):5%", "%req(x)%", "%START_TIME(%n)%", "%A(", "%:5%", "%MINE%",
+		"%REQ(\xff)%",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

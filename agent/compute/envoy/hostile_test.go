@@ -30,9 +30,11 @@ import (
 func someConnections() []*match.Conn {
 	var out []*match.Conn
 	for _, first := range []match.FirstBytes{match.PlainBytes, match.TLSHello, match.HTTP11, match.ServerFirst} {
-		out = append(out, &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: first, SNI: "a.com", ALPN: []string{"h2"}, Peer: &match.Peer{URIs: []string{"x"}}})
+		out = append(out, &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"),
+			First: first, SNI: "a.com", ALPN: []string{"h2"}, Peer: &match.Peer{URIs: []string{"x"}}})
 	}
-	return append(out, &match.Conn{}, through("10.0.0.1:80", match.HTTP11, ""), &match.Conn{Dst: netip.MustParseAddrPort("[fe80::1%eth0]:1")})
+	return append(out, &match.Conn{}, through("10.0.0.1:80", match.HTTP11, ""),
+		&match.Conn{Dst: netip.MustParseAddrPort("[fe80::1%eth0]:1")})
 }
 
 // askAll checks a config and asks about connections and requests.
@@ -44,7 +46,8 @@ func askAll(t interface{ Fatalf(string, ...any) }, prev, s *envoy.Snapshot) {
 	}
 	config := match.Open(s, nil)
 	for _, c := range someConnections() {
-		for _, trace := range []*match.Trace{config.Connection(c), config.Request(c, &match.Request{Host: "a.com:80", Path: "/%2e/../x?y", Headers: []match.Header{{Name: "x", Value: "y"}}})} {
+		for _, trace := range []*match.Trace{config.Connection(c), config.Request(c,
+			&match.Request{Host: "a.com:80", Path: "/%2e/../x?y", Headers: []match.Header{{Name: "x", Value: "y"}}})} {
 			if trace.Reason == "" || len(trace.Steps) == 0 || len(trace.Steps) > 10_000 {
 				t.Fatalf("%d steps, and %q", len(trace.Steps), trace.Reason)
 			}
@@ -72,8 +75,8 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// randomValues fills messages: with values at the edges, with messages in Any of every type that is linked in, and as
-// deep as the depth says.
+// randomValues fills messages: with values at the edges, with messages in Any of every type that is
+// linked in, and as deep as the depth says.
 type randomValues struct {
 	t     *rapid.T
 	types []protoreflect.MessageType
@@ -139,8 +142,10 @@ func (r *randomValues) message(m protoreflect.Message, depth int) {
 }
 
 func (r *randomValues) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
-	number := rapid.SampledFrom([]int64{0, 1, -1, 80, 65535, 65536, math.MaxInt32, math.MinInt32, math.MaxInt64, math.MinInt64}).Draw(r.t, "number")
-	text := rapid.SampledFrom([]string{"", "a", "*", "*.a.com", "a.com", "10.0.0.1", "::1", "0.0.0.0", "x*y*", "%", "%REQ(x)%", "(", "(a|b)*", "/", "tls", "xdstp://a/b/c", "Host", ":path", "\x00"}).Draw(r.t, "text")
+	number := rapid.SampledFrom([]int64{0, 1, -1, 80, 65535, 65536, math.MaxInt32, math.MinInt32, math.MaxInt64,
+		math.MinInt64}).Draw(r.t, "number")
+	text := rapid.SampledFrom([]string{"", "a", "*", "*.a.com", "a.com", "10.0.0.1", "::1", "0.0.0.0", "x*y*", "%",
+		"%REQ(x)%", "(", "(a|b)*", "/", "tls", "xdstp://a/b/c", "Host", ":path", "\x00"}).Draw(r.t, "text")
 	switch f.Kind() {
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(number != 0)
@@ -164,7 +169,8 @@ func (r *randomValues) scalar(f protoreflect.FieldDescriptor) protoreflect.Value
 	return protoreflect.ValueOfString(text)
 }
 
-// TestHostileMessages checks messages that a patch could make, whatever they hold, and asks about connections.
+// TestHostileMessages checks messages that a patch could make, whatever they hold, and asks about
+// connections.
 func TestHostileMessages(t *testing.T) {
 	var types []protoreflect.MessageType
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
@@ -174,7 +180,8 @@ func TestHostileMessages(t *testing.T) {
 	slices.SortFunc(types, func(a, b protoreflect.MessageType) int {
 		return strings.Compare(string(a.Descriptor().FullName()), string(b.Descriptor().FullName()))
 	})
-	kinds := []proto.Message{&tlsv3.Secret{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{}, &listenerv3.Listener{}, &routev3.RouteConfiguration{}}
+	kinds := []proto.Message{&tlsv3.Secret{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{},
+		&listenerv3.Listener{}, &routev3.RouteConfiguration{}}
 	rapid.Check(t, func(t *rapid.T) {
 		for range 4 {
 			s := &envoy.Snapshot{}
@@ -193,7 +200,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// TestDeepMessages: what is nested deeply is refused as Envoy's own library does it, or left unevaluated.
+// TestDeepMessages: what is nested deeply is refused as Envoy's own library does it, or left
+// unevaluated.
 func TestDeepMessages(t *testing.T) {
 	p := &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}}
 	for range 40 {
@@ -227,22 +235,27 @@ func TestDeepMessages(t *testing.T) {
 func TestManyCombinations(t *testing.T) {
 	c := chain("c", "tls")
 	for i := range 60 {
-		c.FilterChainMatch.ServerNames = append(c.FilterChainMatch.ServerNames, string(rune('a'+i%26))+string(rune('a'+i/26))+".com")
-		c.FilterChainMatch.PrefixRanges = append(c.FilterChainMatch.PrefixRanges, cidr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}).String()))
-		c.FilterChainMatch.SourcePrefixRanges = append(c.FilterChainMatch.SourcePrefixRanges, cidr(netip.AddrFrom4([4]byte{11, 0, 0, byte(i)}).String()))
+		c.FilterChainMatch.ServerNames = append(c.FilterChainMatch.ServerNames,
+			string(rune('a'+i%26))+string(rune('a'+i/26))+".com")
+		c.FilterChainMatch.PrefixRanges = append(c.FilterChainMatch.PrefixRanges,
+			cidr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}).String()))
+		c.FilterChainMatch.SourcePrefixRanges = append(c.FilterChainMatch.SourcePrefixRanges,
+			cidr(netip.AddrFrom4([4]byte{11, 0, 0, byte(i)}).String()))
 		c.FilterChainMatch.SourcePorts = append(c.FilterChainMatch.SourcePorts, uint32(i+1))
 	}
 	askAll(t, nil, snapshot(t, passthrough(c)))
 }
 
-// TestUnreadableRanges: chains of which nothing is left, since their ranges cannot be read, do no harm to the others.
+// TestUnreadableRanges: chains of which nothing is left, since their ranges cannot be read, do no
+// harm to the others.
 func TestUnreadableRanges(t *testing.T) {
 	broken := func(words string) *listenerv3.FilterChain {
 		c := chain("broken", words)
 		c.FilterChainMatch.SourcePrefixRanges = []*corev3.CidrRange{{AddressPrefix: "x"}}
 		return c
 	}
-	s := snapshot(t, passthrough(broken("tcp"), broken("tcp 10.0.0.0/8"), broken("tcp 0.0.0.0/0"), chain("one", "tls :80"), chain("two", "tls 10.0.0.1 :80")))
+	s := snapshot(t, passthrough(broken("tcp"), broken("tcp 10.0.0.0/8"), broken("tcp 0.0.0.0/0"), chain("one", "tls :80"),
+		chain("two", "tls 10.0.0.1 :80")))
 	askAll(t, nil, s)
 	got := match.Open(s, nil).Connection(through("10.0.0.1:80", match.TLSHello, ""))
 	if chosen(got, match.LevelChain) != "two" {

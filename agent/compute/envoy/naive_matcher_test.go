@@ -18,9 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// outcome is what a part of a filter_chain_matcher says of a connection: a chain's name, or nothing. As the functions of
-// the naive interpreter of chains, those here are written from the text alone: each part is drawn as a message and as a
-// function that says the same in Go.
+// outcome is what a part of a filter_chain_matcher says of a connection: a chain's name, or
+// nothing. As the functions of the naive interpreter of chains, those here are written from the
+// text alone: each part is drawn as a message and as a function that says the same in Go.
 type outcome func(*match.Seen) (chain string, ok bool)
 
 // drawnMatcher is a matcher in both forms.
@@ -35,7 +35,8 @@ type choice struct {
 	says outcome
 }
 
-// drawChoice leads to a chain, one that is missing among them, or to a further matcher, which may say nothing.
+// drawChoice leads to a chain, one that is missing among them, or to a further matcher, which may
+// say nothing.
 func drawChoice(t *rapid.T, depth int) choice {
 	if depth > 0 && rapid.IntRange(0, 2).Draw(t, "goes on") == 0 {
 		m := drawMatcher(t, depth-1)
@@ -64,10 +65,14 @@ var someInputs = []struct {
 	gives   func(*match.Seen) string
 	values  []string
 }{
-	{&networkv3.DestinationPortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Dst.Port()) }, []string{"80", "443", "3306", "0443"}},
-	{&networkv3.SourcePortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Src.Port()) }, []string{"1000", "2000"}},
-	{&networkv3.TransportProtocolInput{}, func(s *match.Seen) string { return s.Transport }, []string{"tls", "raw_buffer"}},
-	{&networkv3.ServerNameInput{}, func(s *match.Seen) string { return s.ServerName }, []string{"a.com", "x.a.com", "*.a.com"}},
+	{&networkv3.DestinationPortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Dst.Port()) },
+		[]string{"80", "443", "3306", "0443"}},
+	{&networkv3.SourcePortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Src.Port()) },
+		[]string{"1000", "2000"}},
+	{&networkv3.TransportProtocolInput{}, func(s *match.Seen) string { return s.Transport },
+		[]string{"tls", "raw_buffer"}},
+	{&networkv3.ServerNameInput{}, func(s *match.Seen) string { return s.ServerName },
+		[]string{"a.com", "x.a.com", "*.a.com"}},
 	{&networkv3.ApplicationProtocolInput{}, func(s *match.Seen) string {
 		if len(s.Protocols) == 0 {
 			return ""
@@ -106,7 +111,8 @@ func drawExact(t *rapid.T, depth int) drawnMatcher {
 			to[v], says[v] = c.on, c.says
 		}
 	}
-	return drawnMatcher{exact(input.message, to), func(s *match.Seen) (string, bool) { return firstOf(s, says[input.gives(s)]) }}
+	return drawnMatcher{exact(input.message, to),
+		func(s *match.Seen) (string, bool) { return firstOf(s, says[input.gives(s)]) }}
 }
 
 // drawList is a list of predicates, asked in their order.
@@ -139,21 +145,30 @@ func drawPredicate(t *rapid.T, depth int) (*xdsmatcherv3.Matcher_MatcherList_Pre
 	}
 	a, holdsA := drawPredicate(t, depth-1)
 	if kind == "not" {
-		return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_NotMatcher{NotMatcher: a}},
+		return &xdsmatcherv3.Matcher_MatcherList_Predicate{
+				MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_NotMatcher{NotMatcher: a},
+			},
 			func(s *match.Seen) bool { return !holdsA(s) }
 	}
 	b, holdsB := drawPredicate(t, depth-1)
-	both := &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: []*xdsmatcherv3.Matcher_MatcherList_Predicate{a, b}}
+	both := &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{
+		Predicate: []*xdsmatcherv3.Matcher_MatcherList_Predicate{a, b},
+	}
 	if kind == "and" {
-		return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_AndMatcher{AndMatcher: both}},
+		return &xdsmatcherv3.Matcher_MatcherList_Predicate{
+				MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_AndMatcher{AndMatcher: both},
+			},
 			func(s *match.Seen) bool { return holdsA(s) && holdsB(s) }
 	}
-	return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_OrMatcher{OrMatcher: both}},
+	return &xdsmatcherv3.Matcher_MatcherList_Predicate{
+			MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_OrMatcher{OrMatcher: both},
+		},
 		func(s *match.Seen) bool { return holdsA(s) || holdsB(s) }
 }
 
-// drawRanges is an IPMatcher: of the ranges that hold the address the longest is asked first, then the others from the
-// longest to the shortest but for exclusive ones, which only count where they are the longest.
+// drawRanges is an IPMatcher: of the ranges that hold the address the longest is asked first, then
+// the others from the longest to the shortest but for exclusive ones, which only count where they
+// are the longest.
 func drawRanges(t *rapid.T, depth int) drawnMatcher {
 	type branch struct {
 		prefix    netip.Prefix
@@ -162,7 +177,9 @@ func drawRanges(t *rapid.T, depth int) drawnMatcher {
 	}
 	var list []branch
 	message := &xdsmatcherv3.IPMatcher{}
-	for _, text := range []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "2001:db8::/32", "2001:db8::1/128", "::/0"} {
+	for _, text := range []string{
+		"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "2001:db8::/32", "2001:db8::1/128", "::/0",
+	} {
 		if !rapid.Bool().Draw(t, text) {
 			continue
 		}
@@ -171,7 +188,8 @@ func drawRanges(t *rapid.T, depth int) drawnMatcher {
 		b.says = c.says
 		list = append(list, b)
 		message.RangeMatchers = append(message.RangeMatchers, &xdsmatcherv3.IPMatcher_IPRangeMatcher{
-			Ranges: []*xdscorev3.CidrRange{xdsRange(b.prefix.Addr().String(), uint32(b.prefix.Bits()))}, OnMatch: c.on, Exclusive: b.exclusive,
+			Ranges: []*xdscorev3.CidrRange{xdsRange(b.prefix.Addr().String(), uint32(b.prefix.Bits()))}, OnMatch: c.on,
+			Exclusive: b.exclusive,
 		})
 	}
 	return drawnMatcher{custom(&networkv3.DestinationIPInput{}, message), func(s *match.Seen) (string, bool) {
@@ -192,9 +210,9 @@ func drawRanges(t *rapid.T, depth int) drawnMatcher {
 	}}
 }
 
-// drawNames is a ServerNameMatcher: the exact name, wildcards from the longest to the shortest, then "*". A connection
-// without a server name, as one that is not TLS, fits none of them; one with an encrypted hello has the name that its
-// outer hello shows.
+// drawNames is a ServerNameMatcher: the exact name, wildcards from the longest to the shortest,
+// then "*". A connection without a server name, as one that is not TLS, fits none of them; one with
+// an encrypted hello has the name that its outer hello shows.
 func drawNames(t *rapid.T, depth int) drawnMatcher {
 	message := &xdsmatcherv3.ServerNameMatcher{}
 	to := map[string]outcome{}
@@ -204,7 +222,8 @@ func drawNames(t *rapid.T, depth int) drawnMatcher {
 		}
 		c := drawChoice(t, depth)
 		to[domain] = c.says
-		message.DomainMatchers = append(message.DomainMatchers, &xdsmatcherv3.ServerNameMatcher_DomainMatcher{Domains: []string{domain}, OnMatch: c.on})
+		message.DomainMatchers = append(message.DomainMatchers,
+			&xdsmatcherv3.ServerNameMatcher_DomainMatcher{Domains: []string{domain}, OnMatch: c.on})
 	}
 	return drawnMatcher{custom(&networkv3.ServerNameInput{}, message), func(s *match.Seen) (string, bool) {
 		if s.ServerName == "" {
@@ -225,7 +244,8 @@ func drawNames(t *rapid.T, depth int) drawnMatcher {
 	}}
 }
 
-// TestMatcherEqualsNaive compares the engine with that on random matchers and connections: 60,000 in the 100 cases.
+// TestMatcherEqualsNaive compares the engine with that on random matchers and connections: 60,000
+// in the 100 cases.
 func TestMatcherEqualsNaive(t *testing.T) {
 	var compared, named, unnamed int
 	rapid.Check(t, func(t *rapid.T) {
@@ -247,7 +267,9 @@ func TestMatcherEqualsNaive(t *testing.T) {
 				switch name, ok := m.says(s); {
 				case ok:
 					// A chain that is missing is none: the default chain is not asked.
-					if index = slices.IndexFunc(l.FilterChains, func(c *listenerv3.FilterChain) bool { return c.Name == name }); index >= 0 {
+					if index = slices.IndexFunc(l.FilterChains, func(c *listenerv3.FilterChain) bool {
+						return c.Name == name
+					}); index >= 0 {
 						want, named = name, named+1
 					}
 				case l.DefaultFilterChain != nil:
@@ -258,12 +280,14 @@ func TestMatcherEqualsNaive(t *testing.T) {
 				}
 				compared++
 				if got.Index != index || got.Chain.GetName() != want {
-					t.Fatalf("%+v: the engine takes %d %q, the text %d %q\n%v", s, got.Index, got.Chain.GetName(), index, want, m.message)
+					t.Fatalf("%+v: the engine takes %d %q, the text %d %q\n%v", s, got.Index, got.Chain.GetName(), index,
+						want, m.message)
 				}
 			}
 		}
 	})
 	if named*10 < compared || unnamed*20 < compared {
-		t.Fatalf("of %d connections %d found a chain, %d had no server name: the random cases say nothing", compared, named, unnamed)
+		t.Fatalf("of %d connections %d found a chain, %d had no server name: the random cases say nothing",
+			compared, named, unnamed)
 	}
 }

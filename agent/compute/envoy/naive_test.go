@@ -15,8 +15,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// row is one combination of the values that a filter chain asks for. This file is the other opinion on how Envoy chooses
-// a chain: written from the description of the levels alone, with lists instead of an index.
+// row is one combination of the values that a filter chain asks for. This file is the other opinion
+// on how Envoy chooses a chain: written from the description of the levels alone, with lists
+// instead of an index.
 type row struct {
 	chain       int
 	port        uint32 // 0 for none
@@ -40,7 +41,8 @@ func one[T any](list []T) []T {
 func rangesOf(list []*corev3.CidrRange) []string {
 	var out []string
 	for _, r := range list {
-		out = append(out, netip.PrefixFrom(netip.MustParseAddr(r.AddressPrefix), int(r.PrefixLen.GetValue())).Masked().String())
+		out = append(out,
+			netip.PrefixFrom(netip.MustParseAddr(r.AddressPrefix), int(r.PrefixLen.GetValue())).Masked().String())
 	}
 	return out
 }
@@ -67,8 +69,8 @@ func rowsOf(chains []*listenerv3.FilterChain) []row {
 	return out
 }
 
-// level keeps the rows whose value at a level is the best that a connection can have there: rank is 0 for a value that
-// does not fit, and higher for a better one.
+// level keeps the rows whose value at a level is the best that a connection can have there: rank is
+// 0 for a value that does not fit, and higher for a better one.
 func level(rows []row, rank func(row) int) []row {
 	best := 0
 	for _, r := range rows {
@@ -108,7 +110,8 @@ func exactRank(want, none, have bool) int {
 // naive chooses a chain by the text; envoy.NoIndex and the level where nothing fits for none.
 func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 	rows := rowsOf(chains)
-	local := s.Local || s.Src.Addr() == s.Dst.Addr() || s.Src.Addr().String() == "127.0.0.1" || s.Src.Addr().String() == "::1"
+	local := s.Local || s.Src.Addr() == s.Dst.Addr() || s.Src.Addr().String() == "127.0.0.1" ||
+		s.Src.Addr().String() == "::1"
 	for _, l := range []struct {
 		level match.Level
 		rank  func(row) int
@@ -121,12 +124,14 @@ func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 				return 1
 			case r.name == s.ServerName:
 				return 1000
-			case strings.HasPrefix(r.name, "*.") && strings.HasSuffix(s.ServerName, r.name[1:]) && len(s.ServerName) >= len(r.name)-1:
+			case strings.HasPrefix(r.name, "*.") && strings.HasSuffix(s.ServerName, r.name[1:]) &&
+				len(s.ServerName) >= len(r.name)-1:
 				return 1 + len(r.name)
 			}
 			return 0
 		}},
-		{match.LevelTransportProtocol, func(r row) int { return exactRank(true, r.transport == "", r.transport == s.Transport) }},
+		{match.LevelTransportProtocol,
+			func(r row) int { return exactRank(true, r.transport == "", r.transport == s.Transport) }},
 		{match.LevelApplicationProtocol, func(r row) int {
 			if r.alpn == "" {
 				return 1
@@ -145,7 +150,8 @@ func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 			return exactRank(true, r.sourceType == 0, r.sourceType == wanted)
 		}},
 		{match.LevelSourceIP, func(r row) int { return prefixRank(r.source, s.Src.Addr()) }},
-		{match.LevelSourcePort, func(r row) int { return exactRank(true, r.sourcePort == 0, r.sourcePort == uint32(s.Src.Port())) }},
+		{match.LevelSourcePort,
+			func(r row) int { return exactRank(true, r.sourcePort == 0, r.sourcePort == uint32(s.Src.Port())) }},
 	} {
 		if rows = level(rows, l.rank); len(rows) == 0 {
 			return match.NoIndex, l.level
@@ -157,11 +163,13 @@ func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 // The values that random chains and connections have. They are few, so that they meet.
 var (
 	somePorts    = []uint32{0, 80, 443, 3306}
-	somePrefixes = []string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "10.1.2.9/24", "0.0.0.0/0", "192.168.0.0/15", "2001:db8::/32", "2001:db8::1/128", "::/0", "::ffff:10.1.2.3/128"}
-	someNames    = []string{"a.com", "x.a.com", "*.a.com", "*.x.a.com", "*.com", "A.com", "b.org", "a.com."}
-	someALPN     = []string{"h2", "http/1.1", "h2c", "istio"}
-	someAddrs    = []string{"10.1.2.3", "10.1.2.4", "10.2.0.1", "127.0.0.1", "8.8.8.8", "2001:db8::1", "2001:db8::2", "::1", "fe80::1"}
-	someHosts    = []string{"", "a.com", "x.a.com", "y.x.a.com", "b.org", "com", "c.net", "a.com.", ".a.com"}
+	somePrefixes = []string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "10.1.2.9/24", "0.0.0.0/0",
+		"192.168.0.0/15", "2001:db8::/32", "2001:db8::1/128", "::/0", "::ffff:10.1.2.3/128"}
+	someNames = []string{"a.com", "x.a.com", "*.a.com", "*.x.a.com", "*.com", "A.com", "b.org", "a.com."}
+	someALPN  = []string{"h2", "http/1.1", "h2c", "istio"}
+	someAddrs = []string{"10.1.2.3", "10.1.2.4", "10.2.0.1", "127.0.0.1", "8.8.8.8", "2001:db8::1", "2001:db8::2",
+		"::1", "fe80::1"}
+	someHosts = []string{"", "a.com", "x.a.com", "y.x.a.com", "b.org", "com", "c.net", "a.com.", ".a.com"}
 )
 
 func drawRange(t *rapid.T) *corev3.CidrRange {
@@ -191,9 +199,12 @@ func drawChains(t *rapid.T) []*listenerv3.FilterChain {
 			TransportProtocol:        rapid.SampledFrom([]string{"", "", "tls", "raw_buffer"}).Draw(t, "transport"),
 			ApplicationProtocols:     drawSome(t, "alpns", 2, sample(someALPN, "alpn")),
 			DirectSourcePrefixRanges: drawSome(t, "directs", 1, drawRange),
-			SourceType:               listenerv3.FilterChainMatch_ConnectionSourceType(rapid.SampledFrom([]int32{0, 0, 0, 1, 2}).Draw(t, "type")),
-			SourcePrefixRanges:       drawSome(t, "sources", 1, drawRange),
-			SourcePorts:              drawSome(t, "ports", 2, func(t *rapid.T) uint32 { return rapid.SampledFrom([]uint32{1000, 2000}).Draw(t, "source port") }),
+			SourceType: listenerv3.FilterChainMatch_ConnectionSourceType(rapid.SampledFrom([]int32{0, 0, 0, 1, 2}).Draw(t,
+				"type")),
+			SourcePrefixRanges: drawSome(t, "sources", 1, drawRange),
+			SourcePorts: drawSome(t, "ports", 2, func(t *rapid.T) uint32 {
+				return rapid.SampledFrom([]uint32{1000, 2000}).Draw(t, "source port")
+			}),
 		}
 		if p := rapid.SampledFrom(somePorts).Draw(t, "port"); p != 0 {
 			m.DestinationPort = wrapperspb.UInt32(p)
@@ -204,7 +215,8 @@ func drawChains(t *rapid.T) []*listenerv3.FilterChain {
 }
 
 func drawAddrPort(t *rapid.T, label string, ports []uint16) netip.AddrPort {
-	return netip.AddrPortFrom(netip.MustParseAddr(rapid.SampledFrom(someAddrs).Draw(t, label)), rapid.SampledFrom(ports).Draw(t, label+" port"))
+	return netip.AddrPortFrom(netip.MustParseAddr(rapid.SampledFrom(someAddrs).Draw(t, label)),
+		rapid.SampledFrom(ports).Draw(t, label+" port"))
 }
 
 func drawSeen(t *rapid.T) *match.Seen {
@@ -220,8 +232,8 @@ func drawSeen(t *rapid.T) *match.Seen {
 	return s
 }
 
-// TestChoiceEqualsNaive compares the two on random listeners: with the 100 cases that rapid makes of it, 100,000
-// connections.
+// TestChoiceEqualsNaive compares the two on random listeners: with the 100 cases that rapid makes
+// of it, 100,000 connections.
 func TestChoiceEqualsNaive(t *testing.T) {
 	compared, chosen := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,12 +6,14 @@ import (
 	"math/bits"
 )
 
-// Resources of one name differ little from proxy to proxy: in the name of the proxy, in its tags, in a path. One of them is kept as
-// it is, and the others as what differs from it: about a tenth of their bytes.
+// Resources of one name differ little from proxy to proxy: in the name of the proxy, in its tags,
+// in a path. One of them is kept as it is, and the others as what differs from it: about a tenth of
+// their bytes.
 //
-// The edits are the length of the body as varint, and then, until the body is whole: how many bytes are copied from the base, how
-// many follow literally, these, and by how much the place in the base moves, all as varints, the last one in zigzag. The place begins
-// at 0 and moves with what is copied and with what stands literally.
+// The edits are the length of the body as varint, and then, until the body is whole: how many bytes
+// are copied from the base, how many follow literally, these, and by how much the place in the base
+// moves, all as varints, the last one in zigzag. The place begins at 0 and moves with what is
+// copied and with what stands literally.
 
 const (
 	minPacked = 192 // bytes of a body below which packing saves next to nothing
@@ -19,8 +21,8 @@ const (
 	window    = 256 // bytes of the base in which a copy is looked for
 )
 
-// Packed makes a resource of a name and a version, whose body is kept as what differs from that of base. It returns nil where that
-// would save less than half. The body is not kept.
+// Packed makes a resource of a name and a version, whose body is kept as what differs from that of
+// base. It returns nil where that would save less than half. The body is not kept.
 func Packed(name, version string, body []byte, base *Resource) *Resource {
 	if base == nil || base.base != nil || len(body) < minPacked {
 		return nil
@@ -64,8 +66,8 @@ func appendEdits(b, base, body []byte) ([]byte, bool) {
 	return b, true
 }
 
-// findAlike returns where the base goes on as body begins, -1 for nowhere near: at best at the place that is expected, else about where
-// the difference began.
+// findAlike returns where the base goes on as body begins, -1 for nowhere near: at best at the
+// place that is expected, else about where the difference began.
 func findAlike(body, base []byte, began, expected int) int {
 	if len(body) < resync {
 		return -1

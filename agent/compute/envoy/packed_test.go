@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// TestPacked: a packed resource has the bytes that it was made of, and where little differs it is small.
+// TestPacked: a packed resource has the bytes that it was made of, and where little differs it is
+// small.
 func TestPacked(t *testing.T) {
 	text := func(name string) []byte {
 		var b strings.Builder
@@ -23,16 +24,17 @@ func TestPacked(t *testing.T) {
 	}
 	base := envoy.Raw("svc-7", "v", text("web-1"))
 	for name, body := range map[string][]byte{
-		"the same": text("web-1"), "of the same length": text("web-2"), "longer": text("web-17"), "much longer": text("payments-" + strings.Repeat("x", 30)),
-		"shorter": text("w"), "empty": text(""), "the half of it": text("web-1")[:400],
-		"more than it": append(text("web-1"), text("web-2")[:200]...),
+		"the same": text("web-1"), "of the same length": text("web-2"), "longer": text("web-17"),
+		"much longer": text("payments-" + strings.Repeat("x", 30)), "shorter": text("w"), "empty": text(""),
+		"the half of it": text("web-1")[:400], "more than it": append(text("web-1"), text("web-2")[:200]...),
 	} {
 		r := envoy.Packed("svc-7", "w", body, base)
 		if r == nil {
 			t.Errorf("%s is not packed", name)
 			continue
 		}
-		if got := r.Body(); !bytes.Equal(got, body) || r.Len() != len(body) || r.Name != "svc-7" || r.Version != "w" || !r.IsPacked() {
+		if got := r.Body(); !bytes.Equal(got, body) || r.Len() != len(body) || r.Name != "svc-7" || r.Version != "w" ||
+			!r.IsPacked() {
 			t.Errorf("%s: got %q", name, got)
 		}
 		if got := r.AppendBody([]byte("x")); !bytes.Equal(got[1:], body) {
@@ -42,14 +44,18 @@ func TestPacked(t *testing.T) {
 			t.Errorf("%s is the base of another one, though it is packed", name)
 		}
 	}
-	for name, body := range map[string][]byte{"small": []byte("svc-7"), "another": bytes.Repeat([]byte("0123456789 abc"), 40)} {
+	for name, body := range map[string][]byte{
+		"small":   []byte("svc-7"),
+		"another": bytes.Repeat([]byte("0123456789 abc"), 40),
+	} {
 		if envoy.Packed("svc-7", "w", body, base) != nil {
 			t.Errorf("%s is packed", name)
 		}
 	}
 }
 
-// FuzzPacked: whatever two bodies are, the packed one comes back as it was, from less than it takes.
+// FuzzPacked: whatever two bodies are, the packed one comes back as it was, from less than it
+// takes.
 func FuzzPacked(f *testing.F) {
 	long := bytes.Repeat([]byte("some text that is long "), 20)
 	f.Add(long, bytes.Replace(long, []byte("text"), []byte("words"), 3))

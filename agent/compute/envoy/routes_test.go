@@ -39,8 +39,9 @@ func TestVirtualHosts(t *testing.T) {
 	rc2 := &routev3.RouteConfiguration{VirtualHosts: rc.VirtualHosts, IgnorePortInHostMatching: true}
 	ignoring := match.NewRoutes(rc2)
 	for host, want := range map[string][2]int{
-		"a.com": {0, 0}, "A.COM": {0, 0}, "a.org": {0, 0}, "x.a.com": {1, 1}, "y-x.a.com": {2, 2}, "a.net": {3, 3}, "a.": {5, 5}, ".a.com": {5, 5},
-		"a.com:8080": {4, 0}, "a.com:80": {3, 0}, "x.a.com:80": {5, 1}, "b.de": {5, 5}, "[::1]:80": {6, 5}, "": {match.NoIndex, match.NoIndex},
+		"a.com": {0, 0}, "A.COM": {0, 0}, "a.org": {0, 0}, "x.a.com": {1, 1}, "y-x.a.com": {2, 2}, "a.net": {3, 3},
+		"a.": {5, 5}, ".a.com": {5, 5}, "a.com:8080": {4, 0}, "a.com:80": {3, 0}, "x.a.com:80": {5, 1}, "b.de": {5, 5},
+		"[::1]:80": {6, 5}, "": {match.NoIndex, match.NoIndex},
 	} {
 		got, _ := r.FindHost(host)
 		again, _ := ignoring.FindHost(host)
@@ -72,16 +73,20 @@ func TestRouteMatches(t *testing.T) {
 		return with(func(m *routev3.RouteMatch) { m.Headers = []*routev3.HeaderMatcher{h} })
 	}
 	text := func(s string) *routev3.HeaderMatcher_StringMatch {
-		return &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}}
+		return &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}},
+		}
 	}
 	query := with(func(m *routev3.RouteMatch) {
-		m.QueryParameters = []*routev3.QueryParameterMatcher{{Name: "q", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{
-			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "v"}},
-		}}}
+		m.QueryParameters = []*routev3.QueryParameterMatcher{{Name: "q",
+			QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "v"}},
+			}}}
 	})
 	present := func(want bool) *routev3.RouteMatch {
 		return with(func(m *routev3.RouteMatch) {
-			m.QueryParameters = []*routev3.QueryParameterMatcher{{Name: "q", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: want}}}
+			m.QueryParameters = []*routev3.QueryParameterMatcher{{Name: "q",
+				QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: want}}}
 		})
 	}
 	for _, c := range []struct {
@@ -101,28 +106,46 @@ func TestRouteMatches(t *testing.T) {
 		{"a separated prefix itself", separated("/a"), match.Request{Path: "/a?x"}, true},
 		{"below a separated prefix", separated("/a"), match.Request{Path: "/a/b"}, true},
 		{"beside a separated prefix", separated("/a"), match.Request{Path: "/ab"}, false},
-		{"a header", headerIs(&routev3.HeaderMatcher{Name: "X-A", HeaderMatchSpecifier: text("1")}), match.Request{Headers: []match.Header{{Name: "x-a", Value: "1"}}}, true},
-		{"a header twice", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1,2")}), match.Request{Headers: []match.Header{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}}}, true},
+		{"a header", headerIs(&routev3.HeaderMatcher{Name: "X-A", HeaderMatchSpecifier: text("1")}),
+			match.Request{Headers: []match.Header{{Name: "x-a", Value: "1"}}}, true},
+		{"a header twice", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1,2")}),
+			match.Request{Headers: []match.Header{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}}}, true},
 		{"no header", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1")}), match.Request{}, false},
-		{"no header, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"), InvertMatch: true}), match.Request{}, false},
-		{"no header, inverted, taken as empty", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"), InvertMatch: true, TreatMissingHeaderAsEmpty: true}), match.Request{}, true},
-		{"another header, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"), InvertMatch: true}), match.Request{Headers: []match.Header{{Name: "x-a", Value: "2"}}}, true},
-		{"presence", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}), match.Request{}, false},
-		{"absence", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: false}}), match.Request{}, true},
-		{"presence, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}, InvertMatch: true}), match.Request{}, true},
-		{"a range", headerIs(&routev3.HeaderMatcher{Name: "n", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 1, End: 3}}}), match.Request{Headers: []match.Header{{Name: "n", Value: "2"}}}, true},
-		{"the end of a range", headerIs(&routev3.HeaderMatcher{Name: "n", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 1, End: 3}}}), match.Request{Headers: []match.Header{{Name: "n", Value: "3"}}}, false},
-		{"the method", headerIs(&routev3.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: text("POST")}), match.Request{Method: "POST"}, true},
-		{"the host", headerIs(&routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: text("a.com")}), match.Request{}, true},
+		{"no header, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"),
+			InvertMatch: true}), match.Request{}, false},
+		{"no header, inverted, taken as empty", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"),
+			InvertMatch: true, TreatMissingHeaderAsEmpty: true}), match.Request{}, true},
+		{"another header, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a", HeaderMatchSpecifier: text("1"),
+			InvertMatch: true}), match.Request{Headers: []match.Header{{Name: "x-a", Value: "2"}}}, true},
+		{"presence", headerIs(&routev3.HeaderMatcher{Name: "x-a",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}), match.Request{}, false},
+		{"absence", headerIs(&routev3.HeaderMatcher{Name: "x-a",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: false}}), match.Request{}, true},
+		{"presence, inverted", headerIs(&routev3.HeaderMatcher{Name: "x-a",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}, InvertMatch: true}),
+			match.Request{}, true},
+		{"a range", headerIs(&routev3.HeaderMatcher{Name: "n",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 1, End: 3}}}),
+			match.Request{Headers: []match.Header{{Name: "n", Value: "2"}}}, true},
+		{"the end of a range", headerIs(&routev3.HeaderMatcher{Name: "n",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 1, End: 3}}}),
+			match.Request{Headers: []match.Header{{Name: "n", Value: "3"}}}, false},
+		{"the method", headerIs(&routev3.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: text("POST")}),
+			match.Request{Method: "POST"}, true},
+		{"the host", headerIs(&routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: text("a.com")}),
+			match.Request{}, true},
 		{"a query parameter", query, match.Request{Path: "/?a=1&q=value#x"}, true},
 		{"the second of its name", query, match.Request{Path: "/?q=x&q=v"}, false},
 		{"no query parameter", query, match.Request{Path: "/?a=q"}, false},
 		{"presence of one", present(true), match.Request{Path: "/?q"}, true},
 		{"absence of one", present(false), match.Request{Path: "/?q"}, false},
-		{"gRPC", with(func(m *routev3.RouteMatch) { m.Grpc = &routev3.RouteMatch_GrpcRouteMatchOptions{} }), match.Request{Headers: []match.Header{{Name: "content-type", Value: "application/grpc+proto"}}}, true},
-		{"not gRPC", with(func(m *routev3.RouteMatch) { m.Grpc = &routev3.RouteMatch_GrpcRouteMatchOptions{} }), match.Request{Headers: []match.Header{{Name: "content-type", Value: "application/grpcx"}}}, false},
+		{"gRPC", with(func(m *routev3.RouteMatch) { m.Grpc = &routev3.RouteMatch_GrpcRouteMatchOptions{} }),
+			match.Request{Headers: []match.Header{{Name: "content-type", Value: "application/grpc+proto"}}}, true},
+		{"not gRPC", with(func(m *routev3.RouteMatch) { m.Grpc = &routev3.RouteMatch_GrpcRouteMatchOptions{} }),
+			match.Request{Headers: []match.Header{{Name: "content-type", Value: "application/grpcx"}}}, false},
 		{"a cookie", with(func(m *routev3.RouteMatch) {
-			m.Cookies = []*routev3.CookieMatcher{{Name: "c", StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}}}}
+			m.Cookies = []*routev3.CookieMatcher{{Name: "c",
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}}}}
 		}), match.Request{Headers: []match.Header{{Name: "cookie", Value: `a=b; c="v"`}}}, true},
 		{"a fraction", with(func(m *routev3.RouteMatch) {
 			m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 10}}
@@ -131,19 +154,28 @@ func TestRouteMatches(t *testing.T) {
 			m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 10}}
 		}), match.Request{Roll: 110}, false},
 		{"no cookie", with(func(m *routev3.RouteMatch) {
-			m.Cookies = []*routev3.CookieMatcher{{Name: "c", StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}}, InvertMatch: true}}
+			m.Cookies = []*routev3.CookieMatcher{{
+				Name:        "c",
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}},
+				InvertMatch: true,
+			}}
 		}), match.Request{}, false},
 		{"no client certificate", with(func(m *routev3.RouteMatch) {
 			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)}
 		}), match.Request{}, false},
 		{"no client certificate, and none is wanted", with(func(m *routev3.RouteMatch) {
-			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(false), Validated: wrapperspb.Bool(false)}
+			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(false),
+				Validated: wrapperspb.Bool(false)}
 		}), match.Request{}, true},
 		{"no validated client certificate", with(func(m *routev3.RouteMatch) {
 			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Validated: wrapperspb.Bool(true)}
 		}), match.Request{}, false},
-		{"metadata", with(func(m *routev3.RouteMatch) { m.DynamicMetadata = []*matcherv3.MetadataMatcher{{Filter: "x"}} }), match.Request{}, false},
-		{"CONNECT", &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}}, match.Request{Method: "CONNECT"}, true},
+		{"metadata", with(func(m *routev3.RouteMatch) {
+			m.DynamicMetadata = []*matcherv3.MetadataMatcher{{Filter: "x"}}
+		}), match.Request{}, false},
+		{"CONNECT", &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{
+			ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{},
+		}}, match.Request{Method: "CONNECT"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			first := toCluster("first", "/", "first")
@@ -178,16 +210,26 @@ func TestRouteActions(t *testing.T) {
 		{"a direct response", func(r *routev3.Route) {
 			r.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 418}}
 		}, match.Request{}, 418, ""},
-		{"to https", redirect(&routev3.RedirectAction{SchemeRewriteSpecifier: &routev3.RedirectAction_HttpsRedirect{HttpsRedirect: true}}), match.Request{Host: "a.com:80", Path: "/x?y"}, 301, "https://a.com/x?y"},
-		{"to another port", redirect(&routev3.RedirectAction{PortRedirect: 8443, ResponseCode: routev3.RedirectAction_FOUND}), match.Request{Host: "a.com"}, 302, "http://a.com:8443/"},
-		{"to another host and path", redirect(&routev3.RedirectAction{HostRedirect: "b.com", PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: "/p?q"}, ResponseCode: routev3.RedirectAction_TEMPORARY_REDIRECT}), match.Request{Host: "a.com", Path: "/x?y"}, 307, "http://b.com/p?q"},
+		{"to https", redirect(&routev3.RedirectAction{SchemeRewriteSpecifier: &routev3.RedirectAction_HttpsRedirect{
+			HttpsRedirect: true,
+		}}), match.Request{Host: "a.com:80", Path: "/x?y"}, 301, "https://a.com/x?y"},
+		{"to another port", redirect(&routev3.RedirectAction{PortRedirect: 8443, ResponseCode: routev3.RedirectAction_FOUND}),
+			match.Request{Host: "a.com"}, 302, "http://a.com:8443/"},
+		{"to another host and path", redirect(&routev3.RedirectAction{
+			HostRedirect:         "b.com",
+			PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: "/p?q"},
+			ResponseCode:         routev3.RedirectAction_TEMPORARY_REDIRECT,
+		}), match.Request{Host: "a.com", Path: "/x?y"}, 307, "http://b.com/p?q"},
 		{"a prefix in place of the one that matched", func(r *routev3.Route) {
 			r.Match = &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/old"}}
-			redirect(&routev3.RedirectAction{PathRewriteSpecifier: &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: "/new"}, StripQuery: true})(r)
+			redirect(&routev3.RedirectAction{PathRewriteSpecifier: &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: "/new"},
+				StripQuery: true})(r)
 		}, match.Request{Host: "a.com", Path: "/old/x?y"}, 301, "http://a.com/new/x"},
-		{"a regex", redirect(&routev3.RedirectAction{ResponseCode: routev3.RedirectAction_PERMANENT_REDIRECT, PathRewriteSpecifier: &routev3.RedirectAction_RegexRewrite{
-			RegexRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "/v([0-9]+)"}, Substitution: `/$\1`},
-		}}), match.Request{Host: "a.com", Path: "/v1/x"}, 308, "http://a.com/$1/x"},
+		{"a regex", redirect(&routev3.RedirectAction{ResponseCode: routev3.RedirectAction_PERMANENT_REDIRECT,
+			PathRewriteSpecifier: &routev3.RedirectAction_RegexRewrite{
+				RegexRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "/v([0-9]+)"},
+					Substitution: `/$\1`},
+			}}), match.Request{Host: "a.com", Path: "/v1/x"}, 308, "http://a.com/$1/x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := vhost(c.edit).Find(&c.req)
@@ -215,7 +257,8 @@ func TestRouteActions(t *testing.T) {
 	byHeader := vhost(func(r *routev3.Route) {
 		r.GetRoute().ClusterSpecifier = &routev3.RouteAction_ClusterHeader{ClusterHeader: "x-to"}
 	})
-	if m := byHeader.Find(&match.Request{Headers: []match.Header{{Name: "X-To", Value: "there"}}}); m.Clusters[0].Name != "there" {
+	if m := byHeader.Find(&match.Request{Headers: []match.Header{{Name: "X-To", Value: "there"}}}); m.Clusters[0].Name !=
+		"there" {
 		t.Errorf("by a header: %+v", m)
 	}
 	secure := host("h", "c", "*")
@@ -231,10 +274,12 @@ func TestRouteActions(t *testing.T) {
 
 // inbound is a listener with one HTTP filter chain.
 func inbound(m *hcmv3.HttpConnectionManager) *listenerv3.Listener {
-	return &listenerv3.Listener{Name: "in", Address: address("10.0.0.1", 80), FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{filter("hcm", m)}}}}
+	return &listenerv3.Listener{Name: "in", Address: address("10.0.0.1", 80),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{filter("hcm", m)}}}}
 }
 
-var toInbound = &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1000"), First: match.HTTP11}
+var toInbound = &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1000"),
+	First: match.HTTP11}
 
 // TestRequests: the way of requests through an HTTP connection manager.
 func TestRequests(t *testing.T) {
@@ -260,9 +305,12 @@ func TestRequests(t *testing.T) {
 		{"forwarded", byHost(nil), match.Request{Host: "a.com"}, match.Forwarded, match.LevelCluster, 0, ""},
 		{"no host", byHost(nil), match.Request{Host: "c.com"}, match.NoHost, match.LevelVirtualHost, 404, "NR"},
 		{"no cluster", byHost(nil), match.Request{Host: "b.com"}, match.NoCluster, match.LevelCluster, 503, "NC"},
-		{"the port is stripped", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripMatchingHostPort = true }), match.Request{Host: "a.com:80"}, match.Forwarded, match.LevelCluster, 0, ""},
-		{"another port is not", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripMatchingHostPort = true }), match.Request{Host: "a.com:81"}, match.NoHost, match.LevelVirtualHost, 404, "NR"},
-		{"a dot behind the host", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripTrailingHostDot = true }), match.Request{Host: "a.com."}, match.Forwarded, match.LevelCluster, 0, ""},
+		{"the port is stripped", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripMatchingHostPort = true }),
+			match.Request{Host: "a.com:80"}, match.Forwarded, match.LevelCluster, 0, ""},
+		{"another port is not", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripMatchingHostPort = true }),
+			match.Request{Host: "a.com:81"}, match.NoHost, match.LevelVirtualHost, 404, "NR"},
+		{"a dot behind the host", byHost(func(m *hcmv3.HttpConnectionManager) { m.StripTrailingHostDot = true }),
+			match.Request{Host: "a.com."}, match.Forwarded, match.LevelCluster, 0, ""},
 		{"denied", byHost(func(m *hcmv3.HttpConnectionManager) {
 			m.HttpFilters = append([]*hcmv3.HttpFilter{denying}, m.HttpFilters...)
 		}), match.Request{Host: "a.com"}, match.Denied, match.LevelHTTPFilter, 403, "UAEX"},
@@ -271,13 +319,17 @@ func TestRequests(t *testing.T) {
 		}), match.Request{Host: "c.com"}, match.Denied, match.LevelHTTPFilter, 403, "UAEX"},
 		{"off for the route", byHost(func(m *hcmv3.HttpConnectionManager) {
 			m.HttpFilters = append([]*hcmv3.HttpFilter{denying}, m.HttpFilters...)
-			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&routev3.FilterConfig{Disabled: true})}
+			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{
+				"rbac": pack(&routev3.FilterConfig{Disabled: true}),
+			}
 		}), match.Request{Host: "a.com"}, match.Forwarded, match.LevelCluster, 0, ""},
 		{"off, but for the route", byHost(func(m *hcmv3.HttpConnectionManager) {
 			off := httpFilter("rbac", &httprbacv3.RBAC{Rules: deny})
 			off.Disabled = true
 			m.HttpFilters = append([]*hcmv3.HttpFilter{off}, m.HttpFilters...)
-			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: deny}})}
+			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{
+				"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: deny}}),
+			}
 		}), match.Request{Host: "a.com"}, match.Denied, match.LevelHTTPFilter, 403, "UAEX"},
 		{"off", byHost(func(m *hcmv3.HttpConnectionManager) {
 			off := httpFilter("rbac", &httprbacv3.RBAC{Rules: deny})
@@ -286,7 +338,9 @@ func TestRequests(t *testing.T) {
 		}), match.Request{Host: "a.com"}, match.Forwarded, match.LevelCluster, 0, ""},
 		{"other rules for the route", byHost(func(m *hcmv3.HttpConnectionManager) {
 			m.HttpFilters = append([]*hcmv3.HttpFilter{denying}, m.HttpFilters...)
-			m.GetRouteConfig().VirtualHosts[0].Routes[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allowAll()}})}
+			m.GetRouteConfig().VirtualHosts[0].Routes[0].TypedPerFilterConfig = map[string]*anypb.Any{
+				"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allowAll()}}),
+			}
 		}), match.Request{Host: "a.com"}, match.Forwarded, match.LevelCluster, 0, ""},
 		{"dots in the path", byHost(func(m *hcmv3.HttpConnectionManager) {
 			m.NormalizePath = wrapperspb.Bool(true)
@@ -303,29 +357,35 @@ func TestRequests(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := match.Open(snapshot(t, inbound(c.manager), originalDst("c")), nil).Request(toInbound, &c.req)
 			if got.Outcome != c.outcome || got.At != c.at || got.Status != c.status || got.Flag != c.flag || got.Reason == "" {
-				t.Errorf("%v at %v, %d %s (%s), want %v at %v, %d %s\n%+v", got.Outcome, got.At, got.Status, got.Flag, got.Reason, c.outcome, c.at, c.status, c.flag, got.Steps)
+				t.Errorf("%v at %v, %d %s (%s), want %v at %v, %d %s\n%+v", got.Outcome, got.At, got.Status, got.Flag, got.Reason,
+					c.outcome, c.at, c.status, c.flag, got.Steps)
 			}
 		})
 	}
 }
 
-// TestRequestPlaces: the parts of the config that decide are named as they stand in it, those of RDS in their own resource.
+// TestRequestPlaces: the parts of the config that decide are named as they stand in it, those of
+// RDS in their own resource.
 func TestRequestPlaces(t *testing.T) {
-	got := match.Open(snapshot(t, inbound(manager(host("x", "c", "x"), host("a", "c", "a.com"))), originalDst("c")), nil).Request(toInbound, &match.Request{Host: "a.com"})
+	got := match.Open(snapshot(t, inbound(manager(host("x", "c", "x"), host("a", "c", "a.com"))), originalDst("c")), nil).
+		Request(toInbound, &match.Request{Host: "a.com"})
 	if step := findStep(got, match.LevelRoute); step == nil || step.Choice != "#0" {
 		t.Errorf("a route without a name is called %+v", step)
 	}
 	if step := findStep(got, match.LevelChain); step == nil || step.Choice != "#0" {
 		t.Errorf("a filter chain without a name is called %+v", step)
 	}
-	if want := "/filterChains/0/filters/0/typedConfig/routeConfig/virtualHosts/1/routes/0"; got.Route == nil || got.Route.Pointer != want || got.Route.Resource != "in" {
+	if want := "/filterChains/0/filters/0/typedConfig/routeConfig/virtualHosts/1/routes/0"; got.Route == nil ||
+		got.Route.Pointer != want || got.Route.Resource != "in" {
 		t.Errorf("the route is %+v, want %s", got.Route, want)
 	}
 	m := manager()
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "r", ConfigSource: ads}}
 	routes := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{host("a", "c", "*")}}
-	got = match.Open(snapshot(t, inbound(m), routes, originalDst("c")), nil).Request(toInbound, &match.Request{Host: "a.com"})
-	if got.Route == nil || got.Route.Pointer != "/virtualHosts/0/routes/0" || got.Route.Resource != "r" || got.Outcome != match.Forwarded {
+	got = match.Open(snapshot(t, inbound(m), routes, originalDst("c")), nil).Request(toInbound,
+		&match.Request{Host: "a.com"})
+	if got.Route == nil || got.Route.Pointer != "/virtualHosts/0/routes/0" || got.Route.Resource != "r" ||
+		got.Outcome != match.Forwarded {
 		t.Errorf("by RDS: %v, the route is %+v", got.Outcome, got.Route)
 	}
 	got = match.Open(snapshot(t, inbound(m), originalDst("c")), nil).Request(toInbound, &match.Request{Host: "a.com"})
@@ -341,14 +401,16 @@ func TestRequestPlaces(t *testing.T) {
 	}
 	secure := *toInbound
 	secure.First = match.TLSHello
-	if got := match.Open(snapshot(t, inbound(m)), nil).Connection(&secure); got.Outcome != match.Broken || !strings.Contains(got.Reason, "TLS") {
+	if got := match.Open(snapshot(t, inbound(m)), nil).Connection(&secure); got.Outcome != match.Broken ||
+		!strings.Contains(got.Reason, "TLS") {
 		t.Errorf("TLS to a plain filter chain: %v (%s)", got.Outcome, got.Reason)
 	}
 }
 
 // TestWhyHosts: of each virtual host that is not chosen an explanation says why.
 func TestWhyHosts(t *testing.T) {
-	m := manager(host("all", "c", "*"), host("exact", "c", "a.b.com"), host("suffix", "c", "x.com", "*.b.com"), host("prefix", "c", "a.*"), host("other", "c", "c.com", "*.c.com", "d.*"))
+	m := manager(host("all", "c", "*"), host("exact", "c", "a.b.com"), host("suffix", "c", "x.com", "*.b.com"),
+		host("prefix", "c", "a.*"), host("other", "c", "c.com", "*.c.com", "d.*"))
 	got := match.Open(snapshot(t, inbound(m), originalDst("c")), nil).Request(toInbound, &match.Request{Host: "A.b.com"})
 	want := []match.Eliminated{
 		{Name: "all", Why: "fits with *, but a.b.com is more specific and final"},

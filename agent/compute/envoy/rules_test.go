@@ -51,8 +51,8 @@ func TestBaseIsGood(t *testing.T) {
 	}
 }
 
-// TestRules breaks every rule, one at a time, and sees that the finding says which rule and where. What is not broken
-// is not found.
+// TestRules breaks every rule, one at a time, and sees that the finding says which rule and where.
+// What is not broken is not found.
 func TestRules(t *testing.T) {
 	certificate, key := keyPair(t)
 	shown := map[int]bool{}
@@ -68,7 +68,8 @@ func TestRules(t *testing.T) {
 			}
 			found := false
 			for _, f := range findings {
-				if f.Rule == c.rule && f.Severity == c.severity && f.Resource == resource && strings.HasPrefix(f.Pointer, c.pointer) && strings.Contains(f.Message, c.words) {
+				if f.Rule == c.rule && f.Severity == c.severity && f.Resource == resource &&
+					strings.HasPrefix(f.Pointer, c.pointer) && strings.Contains(f.Message, c.words) {
 					found = true
 				}
 			}

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Kind is the type of an xDS resource. The kinds are in make-before-break order: what is referred to comes before what
-// refers to it.
+// Kind is the type of an xDS resource. The kinds are in make-before-break order: what is referred
+// to comes before what refers to it.
 type Kind uint8
 
 const (
@@ -42,7 +42,8 @@ var KindURLs = [NumKinds]string{
 
 // New returns an empty message of the kind.
 func (k Kind) New() proto.Message {
-	return [NumKinds]proto.Message{&tlsv3.Secret{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{}, &listenerv3.Listener{}, &routev3.RouteConfiguration{}}[k]
+	return [NumKinds]proto.Message{&tlsv3.Secret{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{},
+		&listenerv3.Listener{}, &routev3.RouteConfiguration{}}[k]
 }
 
 // URL is the type URL of the kind.
@@ -67,7 +68,8 @@ func Raw(name, version string, body []byte) *Resource {
 	return &Resource{Name: name, Version: version, body: body}
 }
 
-// Body returns the wire form, which must not be changed. It may be made anew each time: who reads it more than once keeps it.
+// Body returns the wire form, which must not be changed. It may be made anew each time: who reads
+// it more than once keeps it.
 func (r *Resource) Body() []byte {
 	if r.base == nil {
 		return r.body
@@ -98,7 +100,8 @@ func (r *Resource) Len() int {
 	return int(n)
 }
 
-// NewResource makes a resource of a message, for patches and tests. The name is that of the message's own field.
+// NewResource makes a resource of a message, for patches and tests. The name is that of the
+// message's own field.
 func NewResource(m proto.Message) (*Resource, error) {
 	url := TypePrefix + string(m.ProtoReflect().Descriptor().FullName())
 	if !slices.Contains(KindURLs[:], url) {
@@ -123,7 +126,8 @@ func ResourceName(m proto.Message) string {
 	return ""
 }
 
-// Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not changed.
+// Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not
+// changed.
 type Snapshot [NumKinds][]*Resource
 
 // Find returns the resource of a name, nil for none.

@@ -10,25 +10,30 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// policies are those of the vectors, as the listeners that they become without any closure over prefixes.
+// policies are those of the vectors, as the listeners that they become without any closure over
+// prefixes.
 var policies = map[string][]*listenerv3.FilterChain{
 	"A": {chain("tls_api", "tls api.example.com :443"), chain("tcp_ip", "tcp 10.0.0.1 :443")},
-	"B": {chain("tls_*", "tls *.example.com :443"), chain("tls_api", "tls api.example.com :443"), chain("tls_eu", "tls *.eu.example.com :443")},
-	"C": {chain("http_80", "http :80", host("www", "www", "www.google.com", "www.google.com:80"), host("no_match", "none", "*")),
-		chain("http_cidr", "http 142.250.0.0/15 :80")},
+	"B": {chain("tls_*", "tls *.example.com :443"), chain("tls_api", "tls api.example.com :443"),
+		chain("tls_eu", "tls *.eu.example.com :443")},
+	"C": {chain("http_80", "http :80", host("www", "www", "www.google.com", "www.google.com:80"),
+		host("no_match", "none", "*")), chain("http_cidr", "http 142.250.0.0/15 :80")},
 	"D": {chain("tcp_any", "tcp 10.0.0.1"), chain("tcp_443", "tcp 10.0.0.1 :443"), chain("tls_a", "tls a.com :443")},
 	"E": {chain("tcp_8", "tcp 10.0.0.0/8"), chain("tls_16", "tls 10.1.0.0/16")},
-	"F": {chain("http_80", "http :80", host("wild", "wild", "*.example.com", "*.example.com:80"), host("api", "api", "api.example.com", "api.example.com:80"),
+	"F": {chain("http_80", "http :80", host("wild", "wild", "*.example.com", "*.example.com:80"),
+		host("api", "api", "api.example.com", "api.example.com:80"),
 		host("any", "any.com", "any.com", "any.com:80"), host("no_match", "none", "*")),
 		chain("http_any", "http", host("any", "any.com", "any.com", "any.com:*"), host("no_match", "none", "*"))},
 	"v6": {chain("tls_ip", "tls b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6 :443")},
-	// With the closure over prefixes: what holds for a covering prefix is said again for the covered one.
-	"A closed": {chain("tls_api", "tls api.example.com :443"), chain("tcp_ip", "tcp 10.0.0.1 :443"), chain("tls_api_ip", "tls api.example.com 10.0.0.1 :443")},
+	// With the closure over prefixes: what holds for a covering prefix is said again for the covered
+	// one.
+	"A closed": {chain("tls_api", "tls api.example.com :443"), chain("tcp_ip", "tcp 10.0.0.1 :443"),
+		chain("tls_api_ip", "tls api.example.com 10.0.0.1 :443")},
 	"E closed": {chain("tcp_8", "tcp 10.0.0.0/8"), chain("tls_16", "tls 10.1.0.0/16"), chain("tcp_16", "tcp 10.1.0.0/16")},
 }
 
-// TestVectors are the connections whose way is known: from a port of Envoy's search, from a simulator of another mesh,
-// or from the rules.
+// TestVectors are the connections whose way is known: from a port of Envoy's search, from a
+// simulator of another mesh, or from the rules.
 func TestVectors(t *testing.T) {
 	for _, c := range []struct {
 		name, policy, dst string
@@ -50,8 +55,10 @@ func TestVectors(t *testing.T) {
 		{"7", "B", "10.0.0.9:443", match.TLSHello, "a.eu.example.com", "", "tls_eu", ""},
 		{"8", "B", "10.0.0.9:443", match.TLSHello, "x.y.example.com", "", "tls_*", ""},
 		{"exact before wildcard", "B", "10.0.0.9:443", match.TLSHello, "api.example.com", "", "tls_api", ""},
-		{"a wildcard does not admit the bare name", "B", "10.0.0.9:443", match.TLSHello, "example.com", "", "close at server_names", ""},
-		{"a longer wildcard does not admit its bare name", "B", "10.0.0.9:443", match.TLSHello, "eu.example.com", "", "tls_*", ""},
+		{"a wildcard does not admit the bare name", "B", "10.0.0.9:443", match.TLSHello, "example.com", "",
+			"close at server_names", ""},
+		{"a longer wildcard does not admit its bare name", "B", "10.0.0.9:443", match.TLSHello, "eu.example.com", "",
+			"tls_*", ""},
 		{"11", "C", "142.250.1.1:80", match.HTTP11, "", "www.google.com", "http_cidr", ""},
 		{"12", "C", "8.8.8.8:80", match.HTTP11, "", "www.google.com:80", "http_80", "www"},
 		{"unknown host", "C", "8.8.8.8:80", match.HTTP11, "", "other.com", "http_80", "none"},
@@ -71,7 +78,8 @@ func TestVectors(t *testing.T) {
 		{"port-less domain on another port", "F", "8.8.8.8:8080", match.HTTP11, "", "any.com", "http_any", "any.com"},
 		{"a star for the port takes any port", "F", "8.8.8.8:8080", match.HTTP11, "", "any.com:8080", "http_any", "any.com"},
 		{"26", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", match.TLSHello, "anything.org", "", "tls_ip", ""},
-		{"v6 plain", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", match.PlainBytes, "", "", "close at transport_protocol", ""},
+		{"v6 plain", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443",
+			match.PlainBytes, "", "", "close at transport_protocol", ""},
 		{"v6 other address", "v6", "[b6e5::1]:443", match.TLSHello, "anything.org", "", "close at destination_ip", ""},
 		{"server first", "A", "10.0.0.1:443", match.ServerFirst, "", "", "close at listener_filters", ""},
 	} {
@@ -102,7 +110,8 @@ func TestVectors(t *testing.T) {
 				return
 			}
 			if got.Outcome != match.Forwarded || got.Chain == nil || chosen(got, match.LevelChain) != c.chain {
-				t.Fatalf("%v at %v (%s), chain %q, want %s\n%+v", got.Outcome, got.At, got.Reason, chosen(got, match.LevelChain), c.chain, got.Steps)
+				t.Fatalf("%v at %v (%s), chain %q, want %s\n%+v", got.Outcome, got.At, got.Reason, chosen(got, match.LevelChain),
+					c.chain, got.Steps)
 			}
 			cluster := c.cluster
 			if cluster == "" {

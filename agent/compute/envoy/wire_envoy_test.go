@@ -86,12 +86,15 @@ func newWire(t *testing.T) *wire {
 	names := slices.Sorted(maps.Keys(wireListeners))
 	listener := func(name string, port uint16, m proto.Message) any {
 		l := wireListeners[name]
-		return decode(fmt.Sprintf(`{name: %s, address: {socket_address: {address: 127.0.0.1, port_value: %d}}, %sfilter_chains: [%s]}`, name, port, l[1], l[0]), m)
+		return decode(
+			fmt.Sprintf(`{name: %s, address: {socket_address: {address: 127.0.0.1, port_value: %d}}, %sfilter_chains: [%s]}`,
+				name, port, l[1], l[0]), m)
 	}
 	for _, name := range names {
 		listeners = append(listeners, listener(name, 0, &listenerv3.Listener{}))
 	}
-	boot, err := json.Marshal(map[string]any{"static_resources": map[string]any{"listeners": listeners, "clusters": clusters}})
+	boot,
+		err := json.Marshal(map[string]any{"static_resources": map[string]any{"listeners": listeners, "clusters": clusters}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +123,8 @@ func serveUpstream(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Path: %s\r\nX-Host: %s\r\nX-Headers: %s\r\n\r\n", to, s.path, s.host, s.headers)
+		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Path: %s\r\n"+
+			"X-Host: %s\r\nX-Headers: %s\r\n\r\n", to, s.path, s.host, s.headers)
 		io.Copy(io.Discard, c)
 		return
 	}
@@ -130,7 +134,8 @@ func serveUpstream(rw http.ResponseWriter, r *http.Request) {
 }
 
 // ownHeaders are set by Envoy itself.
-var ownHeaders = []string{"x-forwarded-proto", "x-request-id", "x-envoy-expected-rq-timeout-ms", "x-envoy-original-path", "x-envoy-original-host", "x-envoy-internal", "x-forwarded-for"}
+var ownHeaders = []string{"x-forwarded-proto", "x-request-id", "x-envoy-expected-rq-timeout-ms",
+	"x-envoy-original-path", "x-envoy-original-host", "x-envoy-internal", "x-forwarded-for"}
 
 func seenOf(r *http.Request) seenRequest {
 	var list []match.Header
@@ -160,7 +165,8 @@ func (w *wire) conn(listener string, first match.FirstBytes) *match.Conn {
 	return &match.Conn{Dst: w.at[listener], Src: netip.MustParseAddrPort("127.0.0.1:4000"), First: first}
 }
 
-// TestWire asks what becomes of requests, and compares the answers with what is written and with a real Envoy.
+// TestWire asks what becomes of requests, and compares the answers with what is written and with a
+// real Envoy.
 func TestWire(t *testing.T) {
 	w := newWire(t)
 	for _, row := range wireRows {
@@ -176,13 +182,15 @@ func TestWire(t *testing.T) {
 			if trace.Outcome == match.Forwarded {
 				u := trace.Targets[0].Request
 				said, status = seenRequest{u.Path, u.Host, headersText(u.Headers)}, 200
-				if u.Method != "CONNECT" && slices.ContainsFunc(u.Headers, func(h match.Header) bool { return h.Name == "upgrade" }) {
+				if u.Method != "CONNECT" &&
+					slices.ContainsFunc(u.Headers, func(h match.Header) bool { return h.Name == "upgrade" }) {
 					status = 101
 				}
 			}
 			want := seenRequest{row.path, row.host, row.headers}
 			if said != want || status != row.status || trace.Location != row.location {
-				t.Errorf("explained: %d %+v to %q, want %d %+v to %q (%s)", status, said, trace.Location, row.status, want, row.location, trace.Reason)
+				t.Errorf("explained: %d %+v to %q, want %d %+v to %q (%s)", status, said, trace.Location, row.status, want,
+					row.location, trace.Reason)
 			}
 			if !w.real {
 				return
@@ -190,14 +198,18 @@ func TestWire(t *testing.T) {
 			resp := w.send(t, row.listener, row.first, &req)
 			got := seenRequest{resp.Header.Get("X-Path"), resp.Header.Get("X-Host"), resp.Header.Get("X-Headers")}
 			if got != want || resp.StatusCode != int(row.status) || resp.Header.Get("Location") != row.location {
-				t.Errorf("Envoy: %d %+v to %q, want %d %+v to %q", resp.StatusCode, got, resp.Header.Get("Location"), row.status, want, row.location)
+				t.Errorf("Envoy: %d %+v to %q, want %d %+v to %q", resp.StatusCode, got, resp.Header.Get("Location"), row.status,
+					want, row.location)
 			}
 			for _, m := range trace.Mirrors {
-				if copied := <-w.got; m.Percent != 100 || m.Cluster != "copies" || copied != (seenRequest{m.Request.Path, m.Request.Host, headersText(m.Request.Headers)}) {
+				if copied := <-w.got; m.Percent != 100 || m.Cluster != "copies" ||
+					copied != (seenRequest{m.Request.Path, m.Request.Host, headersText(m.Request.Headers)}) {
 					t.Errorf("the copy is %+v, explained as %+v to %+v", copied, m, m.Request)
 				}
 			}
-			if i := slices.IndexFunc(trace.Effects, func(e match.Effect) bool { return e.Kind == match.EffectRateLimit }); i >= 0 {
+			if i := slices.IndexFunc(trace.Effects, func(e match.Effect) bool {
+				return e.Kind == match.EffectRateLimit
+			}); i >= 0 {
 				if again := w.send(t, row.listener, row.first, &req); again.StatusCode != int(trace.Effects[i].Status) {
 					t.Errorf("above the limit there comes %d, explained as %s", again.StatusCode, trace.Effects[i].Text)
 				}
@@ -207,8 +219,10 @@ func TestWire(t *testing.T) {
 	for _, row := range wireSilent {
 		t.Run("silent "+row.listener, func(t *testing.T) {
 			trace := w.config.Connection(w.conn(row.listener, match.ServerFirst))
-			if trace.Outcome != row.outcome || (trace.Wait == nil) != (row.wait == nil) || trace.Wait != nil && *trace.Wait != *row.wait {
-				t.Errorf("explained: %v, waits %+v (%s); want %v, %+v", trace.Outcome, trace.Wait, trace.Reason, row.outcome, row.wait)
+			if trace.Outcome != row.outcome || (trace.Wait == nil) != (row.wait == nil) ||
+				trace.Wait != nil && *trace.Wait != *row.wait {
+				t.Errorf("explained: %v, waits %+v (%s); want %v, %+v", trace.Outcome, trace.Wait, trace.Reason,
+					row.outcome, row.wait)
 			}
 			if !w.real || row.outcome == match.Broken { // which says nothing for an hour
 				return
@@ -264,8 +278,8 @@ func (w *wire) send(t *testing.T, listener string, first match.FirstBytes, req *
 	return resp
 }
 
-// startWireEnvoy runs an Envoy with a static config until the test ends, and returns where its listeners are once it is live; nil where
-// there is no Envoy.
+// startWireEnvoy runs an Envoy with a static config until the test ends, and returns where its
+// listeners are once it is live; nil where there is no Envoy.
 func startWireEnvoy(t *testing.T, bootstrap string) map[string]netip.AddrPort {
 	path := envoytest.Look()
 	if path == "" {

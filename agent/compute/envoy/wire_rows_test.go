@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 )
 
-// wireManager is an HTTP connection manager with some more fields and routes, as YAML in one line each.
+// wireManager is an HTTP connection manager with some more fields and routes, as YAML in one line
+// each.
 func wireManager(fields string, filters string, routes ...string) string {
 	if len(routes) == 0 {
 		routes = []string{"{match: {prefix: /}, route: {cluster: up}}"}
@@ -30,10 +31,14 @@ const (
 
 // wireListeners are the listeners by name: their filter chain, and what goes before it.
 var wireListeners = map[string][2]string{
-	"plain": {wireManager("", "", `{match: {path: /on}, route: {cluster: up, upgrade_configs: [{upgrade_type: WebSocket}]}}`, `{match: {prefix: /}, route: {cluster: up}}`)},
-	"few":   {wireManager("", "", `{match: {prefix: /there}, route: {cluster: up}}`)},
-	"open": {wireManager("upgrade_configs: [{upgrade_type: websocket}, {upgrade_type: CONNECT}], http_protocol_options: {accept_http_10: true},", "",
-		`{match: {path: /off}, route: {cluster: up, upgrade_configs: [{upgrade_type: websocket, enabled: false}]}}`, `{match: {prefix: /}, route: {cluster: up}}`)},
+	"plain": {wireManager("", "",
+		`{match: {path: /on}, route: {cluster: up, upgrade_configs: [{upgrade_type: WebSocket}]}}`,
+		`{match: {prefix: /}, route: {cluster: up}}`)},
+	"few": {wireManager("", "", `{match: {prefix: /there}, route: {cluster: up}}`)},
+	"open": {wireManager("upgrade_configs: [{upgrade_type: websocket}, {upgrade_type: CONNECT}], "+
+		"http_protocol_options: {accept_http_10: true},", "",
+		`{match: {path: /off}, route: {cluster: up, upgrade_configs: [{upgrade_type: websocket, enabled: false}]}}`,
+		`{match: {prefix: /}, route: {cluster: up}}`)},
 	"routes": {wireManager("", "",
 		`{match: {prefix: /prefix/}, route: {cluster: up, prefix_rewrite: /new/}}`,
 		`{match: {path_separated_prefix: /parts}, route: {cluster: up, prefix_rewrite: /new}}`,
@@ -49,8 +54,9 @@ var wireListeners = map[string][2]string{
 		`{match: {prefix: /moved/}, redirect: {prefix_rewrite: /new/, host_redirect: other.example, response_code: FOUND}}`,
 		`{match: {path: /moved-all}, redirect: {path_redirect: "/x?y=1", https_redirect: true}}`,
 		`{match: {prefix: /answer}, direct_response: {status: 418}}`)},
-	"faults": {wireManager("", fmt.Sprintf(wireFault, `, abort: {http_status: 418, percentage: {numerator: 100}}, headers: [{name: x-from, string_match: {exact: web}}]`)+", "+
-		fmt.Sprintf(wireFault, `, delay: {fixed_delay: 0.001s, percentage: {numerator: 100}}, abort: {http_status: 503, percentage: {numerator: 0}}`))},
+	"faults": {wireManager("", fmt.Sprintf(wireFault,
+		`, abort: {http_status: 418, percentage: {numerator: 100}}, headers: [{name: x-from, string_match: {exact: web}}]`)+
+		", "+fmt.Sprintf(wireFault, `, delay: {fixed_delay: 0.001s, percentage: {numerator: 100}}, abort: {http_status: 503, percentage: {numerator: 0}}`))},
 	"limited": {wireManager("", `{name: limit, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, stat_prefix: l,
 token_bucket: {max_tokens: 1, fill_interval: 3600s}, filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}}}`)},
 	"bytes":     {wireTCP},
@@ -72,45 +78,71 @@ var wireRows = []struct {
 }{
 	{"a request", "plain", match.HTTP11, match.Request{}, 200, "/", "a.com", "x-all=of-all x-host=of-host", ""},
 	{"HTTP/1.0", "plain", match.HTTP10, match.Request{}, 426, "", "", "", ""},
-	{"HTTP/1.0 that is taken", "open", match.HTTP10, match.Request{}, 200, "/", "a.com", "x-all=of-all x-host=of-host", ""},
+	{"HTTP/1.0 that is taken", "open", match.HTTP10, match.Request{}, 200, "/",
+		"a.com", "x-all=of-all x-host=of-host", ""},
 	{"HTTP/1.0 without a host", "open", match.HTTP10, match.Request{Host: "-"}, 400, "", "", "", ""},
 	{"an upgrade", "plain", match.HTTP11, upgrading("websocket", "/"), 403, "", "", "", ""},
 	{"an upgrade without a route", "few", match.HTTP11, upgrading("websocket", "/"), 404, "", "", "", ""},
 	{"an upgrade in place of a redirect", "routes", match.HTTP11, upgrading("websocket", "/moved/x"), 403, "", "", "", ""},
 	{"an upgrade in place of an answer", "routes", match.HTTP11, upgrading("websocket", "/answer"), 403, "", "", "", ""},
-	{"an upgrade in place of a fault", "faults", match.HTTP11, match.Request{Headers: append(upgrading("websocket", "/").Headers, match.Header{Name: "x-from", Value: "web"})}, 403, "", "", "", ""},
-	{"an upgrade that the route takes", "plain", match.HTTP11, upgrading("websocket", "/on"), 101, "/on", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"an upgrade that is taken", "open", match.HTTP11, upgrading("WebSocket", "/"), 101, "/", "a.com", "x-all=of-all x-host=of-host", ""},
+	{"an upgrade in place of a fault", "faults", match.HTTP11,
+		match.Request{Headers: append(upgrading("websocket", "/").Headers, match.Header{Name: "x-from", Value: "web"})}, 403,
+		"", "", "", ""},
+	{"an upgrade that the route takes", "plain", match.HTTP11, upgrading("websocket", "/on"), 101, "/on",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"an upgrade that is taken", "open", match.HTTP11, upgrading("WebSocket", "/"), 101, "/",
+		"a.com", "x-all=of-all x-host=of-host", ""},
 	{"an upgrade that the route does not take", "open", match.HTTP11, upgrading("websocket", "/off"), 403, "", "", "", ""},
 	{"an upgrade to something else", "open", match.HTTP11, upgrading("spdy/3.1", "/"), 403, "", "", "", ""},
-	{"an upgrade to h2c is ignored", "plain", match.HTTP11, upgrading("h2c", "/"), 200, "/", "a.com", "x-all=of-all x-host=of-host", ""},
+	{"an upgrade to h2c is ignored", "plain", match.HTTP11, upgrading("h2c", "/"), 200, "/",
+		"a.com", "x-all=of-all x-host=of-host", ""},
 	{"CONNECT", "plain", match.HTTP11, match.Request{Method: "CONNECT", Host: "b.com:443"}, 404, "", "", "", ""},
-	{"CONNECT without a route for it", "open", match.HTTP11, match.Request{Method: "CONNECT", Host: "b.com:443"}, 404, "", "", "", ""},
-	{"a prefix", "routes", match.HTTP11, match.Request{Path: "/prefix/a?b=/prefix/"}, 200, "/new/a?b=/prefix/", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"a prefix in parts", "routes", match.HTTP11, match.Request{Path: "/parts/a"}, 200, "/new/a", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"a prefix in parts alone", "routes", match.HTTP11, match.Request{Path: "/parts?x"}, 200, "/new?x", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"an exact path", "routes", match.HTTP11, match.Request{Path: "/exact?x"}, 200, "/other?x", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"a prefix in another case", "routes", match.HTTP11, match.Request{Path: "/fold/a"}, 200, "/new/a", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"a regex", "routes", match.HTTP11, match.Request{Path: "/item/7/x?y"}, 200, "/things/7/x?y", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"another host", "routes", match.HTTP11, match.Request{Path: "/host"}, 200, "/host", "other.example", "x-all=of-all x-forwarded-host=a.com x-host=of-host", ""},
-	{"a host by a header", "routes", match.HTTP11, match.Request{Path: "/by-header", Headers: []match.Header{{Name: "x-to", Value: "third.example"}}}, 200, "/by-header", "third.example", "x-all=of-all x-host=of-host x-to=third.example", ""},
-	{"a host by a header that is missing", "routes", match.HTTP11, match.Request{Path: "/by-header"}, 200, "/by-header", "a.com", "x-all=of-all x-host=of-host", ""},
-	{"the name of the endpoint", "routes", match.HTTP11, match.Request{Path: "/auto"}, 200, "/auto", "localhost", "x-all=of-all x-host=of-host", ""},
-	{"headers", "routes", match.HTTP11, match.Request{Path: "/headers", Headers: []match.Header{{Name: "x-a", Value: "1"}, {Name: "X-B", Value: "1"}, {Name: "x-c", Value: "old"}, {Name: "x-secret", Value: "7"}}},
+	{"CONNECT without a route for it", "open", match.HTTP11, match.Request{Method: "CONNECT", Host: "b.com:443"}, 404, "",
+		"", "", ""},
+	{"a prefix", "routes", match.HTTP11, match.Request{Path: "/prefix/a?b=/prefix/"}, 200, "/new/a?b=/prefix/",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"a prefix in parts", "routes", match.HTTP11, match.Request{Path: "/parts/a"}, 200, "/new/a",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"a prefix in parts alone", "routes", match.HTTP11, match.Request{Path: "/parts?x"}, 200, "/new?x",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"an exact path", "routes", match.HTTP11, match.Request{Path: "/exact?x"}, 200, "/other?x",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"a prefix in another case", "routes", match.HTTP11, match.Request{Path: "/fold/a"}, 200, "/new/a",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"a regex", "routes", match.HTTP11, match.Request{Path: "/item/7/x?y"}, 200, "/things/7/x?y",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"another host", "routes", match.HTTP11, match.Request{Path: "/host"}, 200, "/host",
+		"other.example", "x-all=of-all x-forwarded-host=a.com x-host=of-host", ""},
+	{"a host by a header", "routes", match.HTTP11,
+		match.Request{Path: "/by-header", Headers: []match.Header{{Name: "x-to", Value: "third.example"}}}, 200,
+		"/by-header", "third.example", "x-all=of-all x-host=of-host x-to=third.example", ""},
+	{"a host by a header that is missing", "routes", match.HTTP11, match.Request{Path: "/by-header"}, 200, "/by-header",
+		"a.com", "x-all=of-all x-host=of-host", ""},
+	{"the name of the endpoint", "routes", match.HTTP11, match.Request{Path: "/auto"}, 200, "/auto",
+		"localhost", "x-all=of-all x-host=of-host", ""},
+	{"headers", "routes", match.HTTP11, match.Request{Path: "/headers", Headers: []match.Header{{Name: "x-a", Value: "1"},
+		{Name: "X-B", Value: "1"}, {Name: "x-c", Value: "old"}, {Name: "x-secret", Value: "7"}}},
 		200, "/headers", "a.com", "x-a=1 x-a=2 x-all=of-all x-b=100% x-c=old x-host=of-host x-host=of-route", ""},
-	{"a cluster with its own host and headers", "routes", match.HTTP11, match.Request{Path: "/weighted/a"}, 200, "/w/a", "one.example", "x-all=of-all x-host=of-host x-w=w", ""},
-	{"a copy", "routes", match.HTTP11, match.Request{Path: "/mirrored/a", Host: "a.com:81"}, 200, "/m/a", "a.com:81", "x-all=of-all x-host=of-host", ""},
-	{"a redirect", "routes", match.HTTP11, match.Request{Path: "/moved/a?b"}, 302, "", "", "", "http://other.example/new/a?b"},
-	{"a redirect with its own query", "routes", match.HTTP11, match.Request{Path: "/moved-all?b"}, 301, "", "", "", "https://a.com/x?y=1"},
+	{"a cluster with its own host and headers", "routes", match.HTTP11, match.Request{Path: "/weighted/a"}, 200, "/w/a",
+		"one.example", "x-all=of-all x-host=of-host x-w=w", ""},
+	{"a copy", "routes", match.HTTP11, match.Request{Path: "/mirrored/a", Host: "a.com:81"}, 200, "/m/a", "a.com:81",
+		"x-all=of-all x-host=of-host", ""},
+	{"a redirect", "routes", match.HTTP11, match.Request{Path: "/moved/a?b"}, 302, "", "", "",
+		"http://other.example/new/a?b"},
+	{"a redirect with its own query", "routes", match.HTTP11, match.Request{Path: "/moved-all?b"}, 301, "", "", "",
+		"https://a.com/x?y=1"},
 	{"an answer", "routes", match.HTTP11, match.Request{Path: "/answer"}, 418, "", "", "", ""},
 	{"no route", "routes", match.HTTP11, match.Request{Path: "/none"}, 404, "", "", "", ""},
-	{"aborted", "faults", match.HTTP11, match.Request{Headers: []match.Header{{Name: "x-from", Value: "web"}}}, 418, "", "", "", ""},
-	{"not aborted", "faults", match.HTTP11, match.Request{Headers: []match.Header{{Name: "x-from", Value: "api"}}}, 200, "/", "a.com", "x-all=of-all x-from=api x-host=of-host", ""},
+	{"aborted", "faults", match.HTTP11, match.Request{Headers: []match.Header{{Name: "x-from", Value: "web"}}}, 418, "",
+		"", "", ""},
+	{"not aborted", "faults", match.HTTP11, match.Request{Headers: []match.Header{{Name: "x-from", Value: "api"}}}, 200,
+		"/", "a.com", "x-all=of-all x-from=api x-host=of-host", ""},
 	{"below the limit", "limited", match.HTTP11, match.Request{}, 200, "/", "a.com", "x-all=of-all x-host=of-host", ""},
 }
 
 func upgrading(to, path string) match.Request {
-	return match.Request{Path: path, Headers: []match.Header{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: to}}}
+	return match.Request{Path: path,
+		Headers: []match.Header{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: to}}}
 }
 
 // wireSilent are clients that wait for the server to speak.

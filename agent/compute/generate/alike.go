@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// alike is what the last proxy was made of that the next one may have too: the proxies of a mesh that reach the same services share
-// their lists, and the work for these is done once.
+// alike is what the last proxy was made of that the next one may have too: the proxies of a mesh
+// that reach the same services share their lists, and the work for these is done once.
 type alike struct {
 	outbounds []mesh.Outbound
 	linked    linked
@@ -70,8 +70,8 @@ func (m *Memo) sharedOutbounds(list []mesh.Outbound) []mesh.Outbound {
 
 func sameSlice[T any](a, b []T) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// relink returns what a proxy reaches with the services of another view in which nothing but endpoints has changed; false where
-// that is not certain.
+// relink returns what a proxy reaches with the services of another view in which nothing but
+// endpoints has changed; false where that is not certain.
 func (m *Memo) relink(list []mesh.Outbound, v *mesh.View) ([]mesh.Outbound, bool) {
 	if m == nil || len(list) == 0 {
 		return nil, false
@@ -103,9 +103,11 @@ func (m *Memo) relink(list []mesh.Outbound, v *mesh.View) ([]mesh.Outbound, bool
 	return to, true
 }
 
-// indexed returns endpoints with the indices that the services of outbounds, and what routes lead to, have in their view.
+// indexed returns endpoints with the indices that the services of outbounds, and what routes lead
+// to, have in their view.
 func (m *Memo) indexed(refs []*endpointRef, outbounds []mesh.Outbound, backends []backend) []*endpointRef {
-	if m != nil && len(backends) == 0 && sameSlice(m.alike.indices.from, refs) && sameSlice(m.alike.indices.outbounds, outbounds) {
+	if m != nil && len(backends) == 0 && sameSlice(m.alike.indices.from, refs) &&
+		sameSlice(m.alike.indices.outbounds, outbounds) {
 		return m.alike.indices.to
 	}
 	services := make(map[string]*mesh.Service, len(outbounds)+len(backends))
@@ -132,8 +134,8 @@ func (m *Memo) indexed(refs []*endpointRef, outbounds []mesh.Outbound, backends 
 
 // reachable is what the proxy reaches, and what there is to be said about it.
 func (g *generator) reachable() ([]mesh.Outbound, []mesh.Warning) {
-	if p := g.before; p != nil && p.border == nil && g.mesh.only == nil && p.Mesh == g.p.Mesh && p.Flavor == g.flavor && p.dataplane.Digest == g.r.Digest && p.dataplane.Key == g.r.Key &&
-		p.catalog == g.p.catalog && p.reach == g.p.reach {
+	if p := g.before; p != nil && p.border == nil && g.mesh.only == nil && p.Mesh == g.p.Mesh && p.Flavor == g.flavor &&
+		p.dataplane.Digest == g.r.Digest && p.dataplane.Key == g.r.Key && p.catalog == g.p.catalog && p.reach == g.p.reach {
 		if list, ok := g.memo.relink(p.outbounds, g.v); ok {
 			return list, p.Warnings[:len(p.Warnings)-len(p.notes)]
 		}
@@ -150,7 +152,8 @@ func (m *Memo) refsRoom(n int) []endpointRef {
 	return m.room.refs[:0]
 }
 
-// endpoints returns the load assignments of the proxy. Most are those that it had, or that the last proxy has.
+// endpoints returns the load assignments of the proxy. Most are those that it had, or that the last
+// proxy has.
 func (g *generator) endpoints() []*draft.Resource {
 	for i := range g.refs {
 		g.refs[i].localities = g.localitiesOf(&g.refs[i])
@@ -171,7 +174,8 @@ func (g *generator) endpoints() []*draft.Resource {
 	list := g.assign()
 	if m != nil {
 		m.room.refs = nil
-		m.alike.refs, m.alike.sorted, m.alike.endpoints, m.alike.isPlaced, m.alike.flavor = g.refs, g.p.refs, list, false, g.flavor
+		m.alike.refs, m.alike.sorted, m.alike.endpoints, m.alike.isPlaced, m.alike.flavor = g.refs, g.p.refs, list,
+			false, g.flavor
 	}
 	return list
 }
@@ -200,7 +204,8 @@ func (g *generator) assign() []*draft.Resource {
 	return out
 }
 
-// place notes where the load assignments are among those of the proxy, which policies may have added to.
+// place notes where the load assignments are among those of the proxy, which policies may have
+// added to.
 func (g *generator) place(eps []*draft.Resource) {
 	all, last := g.p.Sealed.Resources[draft.RankEndpoint], &alike{}
 	if g.memo != nil {
@@ -240,7 +245,8 @@ func ownRefs(refs []*endpointRef) []*endpointRef {
 	return out
 }
 
-// likeLast has a part share what it has in common with the last one for the same outbounds, which may be of another proxy.
+// likeLast has a part share what it has in common with the last one for the same outbounds, which
+// may be of another proxy.
 func (m *Memo) likeLast(p *part) {
 	if m == nil {
 		return
@@ -263,13 +269,15 @@ func (m *Memo) likeLast(p *part) {
 // maxLast bounds the parts that are remembered beside those that proxies have.
 const maxLast = 256
 
-// again returns what a list of endpoints has become for another proxy that had the same; nil: that is not known.
+// again returns what a list of endpoints has become for another proxy that had the same; nil: that
+// is not known.
 func (m *Memo) again(v *mesh.View, p *Proxy) *refreshed {
 	if m == nil {
 		return nil
 	}
 	r := &m.alike.refreshed
-	if r.view == v && r.flavor == p.Flavor && sameSlice(r.ofRefs, p.refs) && draft.SameList(r.of, p.Sealed.Resources[draft.RankEndpoint]) {
+	if r.view == v && r.flavor == p.Flavor && sameSlice(r.ofRefs, p.refs) &&
+		draft.SameList(r.of, p.Sealed.Resources[draft.RankEndpoint]) {
 		return r
 	}
 	return nil

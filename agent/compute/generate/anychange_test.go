@@ -31,9 +31,10 @@ var (
 	changeInputs = flag.String("changes-inputs", "", "a pattern of further files with resources for it")
 )
 
-// TestAnyChangeEqualsFresh changes the resources of the cases of all kinds at random: some go, some come from other cases, some take the
-// place of others. After each change every proxy of a mesh, and those at the border of the zone, are made from what they were and from
-// nothing. Configs, warnings and pipes agree.
+// TestAnyChangeEqualsFresh changes the resources of the cases of all kinds at random: some go, some
+// come from other cases, some take the place of others. After each change every proxy of a mesh,
+// and those at the border of the zone, are made from what they were and from nothing. Configs,
+// warnings and pipes agree.
 func TestAnyChangeEqualsFresh(t *testing.T) {
 	const steps = 15
 	inputs := kindtest.OwnInputs(t)
@@ -116,7 +117,8 @@ type changedWorld struct {
 }
 
 func newChangedWorld(t *testing.T, in kindtest.MeshInput, seed uint64) *changedWorld {
-	w := &changedWorld{t: t, seed: seed, first: in.Resources, have: map[resource.Key]*resource.Resource{}, last: map[string]*generate.Mesh{}, memo: generate.NewMemo(), made: map[string]*generate.Proxy{}}
+	w := &changedWorld{t: t, seed: seed, first: in.Resources, have: map[resource.Key]*resource.Resource{},
+		last: map[string]*generate.Mesh{}, memo: generate.NewMemo(), made: map[string]*generate.Proxy{}}
 	for _, r := range in.Resources {
 		w.have[r.Key] = r
 		if r.Kind == "Mesh" {
@@ -155,7 +157,9 @@ func (w *changedWorld) put(key resource.Key, r *resource.Resource) {
 
 // check makes everything twice.
 func (w *changedWorld) check() {
-	w.keys = slices.SortedFunc(maps.Keys(w.have), func(a, b resource.Key) int { return cmp.Compare(a.String(), b.String()) })
+	w.keys = slices.SortedFunc(maps.Keys(w.have), func(a, b resource.Key) int {
+		return cmp.Compare(a.String(), b.String())
+	})
 	set := resource.NewSet(slices.Collect(maps.Values(w.have)))
 	var again, fresh []*generate.Mesh
 	for _, name := range w.meshes {
@@ -175,19 +179,22 @@ func (w *changedWorld) check() {
 		case "Dataplane":
 			for _, flavor := range []node.Flavor{node.FlavorEnvoy, node.FlavorGRPC} {
 				in := generate.Input{Name: key.Name, Flavor: flavor, Build: w.build}
-				w.same(key.String()+string(flavor), func(list []*generate.Mesh, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
-					i := slices.IndexFunc(list, func(m *generate.Mesh) bool { return m.View.Name == key.Mesh })
-					if i < 0 {
-						return nil, nil
-					}
-					in.Mesh = list[i]
-					return generate.Generate(in, prev, memo)
-				}, again, fresh)
+				w.same(key.String()+string(flavor),
+					func(list []*generate.Mesh, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+						i := slices.IndexFunc(list, func(m *generate.Mesh) bool { return m.View.Name == key.Mesh })
+						if i < 0 {
+							return nil, nil
+						}
+						in.Mesh = list[i]
+						return generate.Generate(in, prev, memo)
+					}, again, fresh)
 			}
 		case "ZoneEgress", "ZoneIngress":
-			w.same(key.String(), func(list []*generate.Mesh, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
-				return generate.GenerateZone(generate.ZoneInput{Resource: w.have[key], Zone: "zone-1", Meshes: list, Flavor: node.FlavorEnvoy}, prev, memo)
-			}, again, fresh)
+			w.same(key.String(),
+				func(list []*generate.Mesh, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+					return generate.GenerateZone(generate.ZoneInput{Resource: w.have[key], Zone: "zone-1", Meshes: list,
+						Flavor: node.FlavorEnvoy}, prev, memo)
+				}, again, fresh)
 		}
 	}
 }
@@ -201,7 +208,8 @@ func (w *changedWorld) sameError(what string, err1, err2 error) bool {
 }
 
 // same makes a proxy from what it was and from nothing.
-func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *generate.Proxy, *generate.Memo) (*generate.Proxy, error), again, fresh []*generate.Mesh) {
+func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *generate.Proxy,
+	*generate.Memo) (*generate.Proxy, error), again, fresh []*generate.Mesh) {
 	w.t.Helper()
 	got, err1 := generated(again, w.made[what], w.memo)
 	want, err2 := generated(fresh, nil, nil)
@@ -222,7 +230,8 @@ func (w *changedWorld) same(what string, generated func([]*generate.Mesh, *gener
 	}
 }
 
-// TestChangeElsewhere: something that no policy of a proxy selects changes, and its config is what it would be from nothing.
+// TestChangeElsewhere: something that no policy of a proxy selects changes, and its config is what
+// it would be from nothing.
 func TestChangeElsewhere(t *testing.T) {
 	const (
 		web = `{type: Mesh, name: default}
@@ -232,10 +241,13 @@ func TestChangeElsewhere(t *testing.T) {
 ---
 {type: Dataplane, mesh: default, name: z, networking: {address: 10.0.0.3, inbound: [{port: 80, tags: {kuma.io/service: z}}]}}
 `
-		a          = "---\n{type: Dataplane, mesh: default, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n"
-		toA        = "---\n{type: MeshTimeout, mesh: default, name: t, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: a}, default: {connectionTimeout: 1s}}]}}\n"
-		otherRoute = "---\n{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: other}}], destinations: [{match: {kuma.io/service: a}}], conf: {destination: {kuma.io/service: a}}}\n"
-		raw        = `---
+		a = "---\n{type: Dataplane, mesh: default, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, " +
+			"tags: {kuma.io/service: a}}]}}\n"
+		toA = "---\n{type: MeshTimeout, mesh: default, name: t, spec: {targetRef: {kind: Mesh}, " +
+			"to: [{targetRef: {kind: MeshService, name: a}, default: {connectionTimeout: 1s}}]}}\n"
+		otherRoute = "---\n{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: other}}], " +
+			"destinations: [{match: {kuma.io/service: a}}], conf: {destination: {kuma.io/service: a}}}\n"
+		raw = `---
 type: ProxyTemplate
 mesh: default
 name: t
@@ -256,12 +268,15 @@ conf:
 		{"a service that a policy names goes", web + a + toA, web + toA},
 		{"the mesh has its first route", web + a, web + a + otherRoute},
 		{"the mesh has no route any more", web + a + otherRoute, web + a},
-		{"endpoints beside a load assignment of a template", web + a + raw, strings.ReplaceAll(web+a+raw, "10.0.0.3", "10.0.0.4")},
+		{"endpoints beside a load assignment of a template",
+			web + a + raw, strings.ReplaceAll(web+a+raw, "10.0.0.3", "10.0.0.4")},
 	} {
 		memo := generate.NewMemo()
 		was, is := decoded(t, c.before), decoded(t, c.after)
 		for i := range is { // as in a store, what did not change is the same value
-			if j := slices.IndexFunc(was, func(r *resource.Resource) bool { return r.Key == is[i].Key && r.Digest == is[i].Digest }); j >= 0 {
+			if j := slices.IndexFunc(was, func(r *resource.Resource) bool {
+				return r.Key == is[i].Key && r.Digest == is[i].Digest
+			}); j >= 0 {
 				is[i] = was[j]
 			}
 		}

@@ -39,9 +39,9 @@ const (
 // The same endpoint tags select subsets and TLS contexts.
 var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
 
-// assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names. Endpoints are the
-// largest and most often rebuilt part of a mesh, and this is a third of the work of building and marshalling
-// messages; TestAssignmentIsCanonical holds it against them.
+// assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names.
+// Endpoints are the largest and most often rebuilt part of a mesh, and this is a third of the work
+// of building and marshalling messages; TestAssignmentIsCanonical holds it against them.
 //
 // Endpoints on nodes that do not answer are unhealthy, as long as there are others.
 type assignment struct {
@@ -145,7 +145,8 @@ func zonesOf(list []mesh.Endpoint) []string {
 	return zones
 }
 
-// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library writes them.
+// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library
+// writes them.
 func (a *assignment) endpoint(e *mesh.Endpoint) {
 	a.lb = a.lb[:0]
 	if a.some && e.Dead() {
@@ -198,5 +199,6 @@ type endpointRef struct {
 
 // same reports whether the load assignments of two are the same.
 func (r *endpointRef) same(o *endpointRef) bool {
-	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() && maps.Equal(r.subset, o.subset)
+	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() &&
+		maps.Equal(r.subset, o.subset)
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // message builds what the encoder writes, as messages.
-func message(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
+func message(cluster string, list []mesh.Endpoint, l *policy.Localities,
+	f node.Flavor) *endpointv3.ClusterLoadAssignment {
 	out := messageOf(cluster, list, l, f)
 	if !slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() }) {
 		for _, g := range out.Endpoints {
@@ -31,7 +32,8 @@ func message(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.
 	return out
 }
 
-func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
+func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities,
+	f node.Flavor) *endpointv3.ClusterLoadAssignment {
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	if l != nil {
 		return placedMessage(out, list, l)
@@ -52,7 +54,8 @@ func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities, f nod
 }
 
 // placedMessage adds the groups that localities make, found with maps.
-func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint, l *policy.Localities) *endpointv3.ClusterLoadAssignment {
+func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
+	l *policy.Localities) *endpointv3.ClusterLoadAssignment {
 	groups := map[policy.Locality]*endpointv3.LocalityLbEndpoints{}
 	for i := range list {
 		p, ok := l.Place(list[i].Zone, list[i].Tags)
@@ -60,7 +63,8 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint, 
 			continue
 		}
 		if groups[p] == nil {
-			groups[p] = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: p.Zone, SubZone: p.SubZone}, Priority: p.Priority}
+			groups[p] = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: p.Zone, SubZone: p.SubZone},
+				Priority: p.Priority}
 			if p.Weight > 0 {
 				groups[p].LoadBalancingWeight = wrapperspb.UInt32(p.Weight)
 			}
@@ -85,8 +89,8 @@ func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	return out
 }
 
-// TestAssignmentIsCanonical holds the encoder against the protobuf library: the same bytes, and valid by the rules of
-// Envoy's API.
+// TestAssignmentIsCanonical holds the encoder against the protobuf library: the same bytes, and
+// valid by the rules of Envoy's API.
 func TestAssignmentIsCanonical(t *testing.T) {
 	var enc assignment // shared on purpose: no call may leave a trace in the next
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,9 +100,11 @@ func TestAssignmentIsCanonical(t *testing.T) {
 				Address: rapid.StringMatching(`10\.[0-9]{1,2}\.0\.[0-9]{1,2}|fd00::[1-9a-f]`).Draw(t, "address"),
 				Port:    rapid.Uint32Range(1, 65535).Draw(t, "port"),
 				Zone:    rapid.SampledFrom([]string{"", "east", "west", "default"}).Draw(t, "zone"),
-				Resource: rapid.SampledFrom([]*resource.Resource{nil, {}, {Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
+				Resource: rapid.SampledFrom([]*resource.Resource{nil, {},
+					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
 					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessNoAgent}}}).Draw(t, "resource"),
-				Tags: rapid.MapOf(rapid.OneOf(text, rapid.SampledFrom([]string{"kuma.io/service", "kuma.io/zone", "version"})), text).
+				Tags: rapid.MapOf(rapid.OneOf(text, rapid.SampledFrom([]string{"kuma.io/service", "kuma.io/zone", "version"})),
+					text).
 					Draw(t, "tags"),
 			}
 		})
@@ -112,10 +118,12 @@ func TestAssignmentIsCanonical(t *testing.T) {
 			l = policy.NewLocalities(policy.Localities{
 				Zone: "east", LocalWeight: rapid.Uint32Range(0, 2).Draw(t, "weight"),
 				Affinity: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) policy.Affinity {
-					return policy.Affinity{Key: "version", Value: text.Draw(t, "value"), Weight: rapid.Uint32Range(1, 1000).Draw(t, "affinity")}
+					return policy.Affinity{Key: "version", Value: text.Draw(t, "value"),
+						Weight: rapid.Uint32Range(1, 1000).Draw(t, "affinity")}
 				}), 0, 2).Draw(t, "tags"),
 				Failover: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) policy.Failover {
-					return policy.Failover{Priority: rapid.Uint32Range(1, 127).Draw(t, "priority"), Zones: zones.Draw(t, "zones"), Except: rapid.Bool().Draw(t, "except")}
+					return policy.Failover{Priority: rapid.Uint32Range(1, 127).Draw(t, "priority"), Zones: zones.Draw(t, "zones"),
+						Except: rapid.Bool().Draw(t, "except")}
 				}), 0, 2).Draw(t, "failover"),
 				Overprovisioning: rapid.SampledFrom([]uint32{0, 140, 200}).Draw(t, "factor"),
 			})

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// bigMesh is a mesh of n services with two endpoints each, and a proxy with an HTTP outbound to each of them; local
-// adds more such proxies.
+// bigMesh is a mesh of n services with two endpoints each, and a proxy with an HTTP outbound to
+// each of them; local adds more such proxies.
 func bigMesh(n, local int) []*resource.Resource {
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}}}
 	var outbound []resource.Outbound
@@ -22,7 +22,8 @@ func bigMesh(n, local int) []*resource.Resource {
 					"kuma.io/service": fmt.Sprintf("svc-%d", i), "kuma.io/protocol": "http", "version": fmt.Sprintf("v%d", e),
 				}}, nil))
 		}
-		outbound = append(outbound, resource.Outbound{Port: uint32(20000 + i), Tags: map[string]string{"kuma.io/service": fmt.Sprintf("svc-%d", i)}})
+		outbound = append(outbound,
+			resource.Outbound{Port: uint32(20000 + i), Tags: map[string]string{"kuma.io/service": fmt.Sprintf("svc-%d", i)}})
 	}
 	for k := range local + 1 {
 		name := "web"
@@ -42,12 +43,14 @@ func bigMesh(n, local int) []*resource.Resource {
 
 func dataplane(name, address string, in resource.Inbound, out []resource.Outbound) *resource.Resource {
 	return &resource.Resource{
-		Key:  resource.Key{Kind: "Dataplane", Mesh: "default", Name: name},
-		Spec: &resource.Dataplane{Networking: resource.Networking{Address: address, Inbound: []resource.Inbound{in}, Outbound: out}},
+		Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: name},
+		Spec: &resource.Dataplane{Networking: resource.Networking{Address: address, Inbound: []resource.Inbound{in},
+			Outbound: out}},
 	}
 }
 
-// BenchmarkGenerate derives the whole view and the proxy web from resources that are already decoded.
+// BenchmarkGenerate derives the whole view and the proxy web from resources that are already
+// decoded.
 func BenchmarkGenerate(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -107,7 +110,8 @@ func BenchmarkRefresh(b *testing.B) {
 	for b.Loop() {
 		i++
 		changed := *rs[1]
-		changed.Spec = &resource.Dataplane{Networking: resource.Networking{Address: fmt.Sprintf("10.7.%d.%d", i/250%250, i%250), Inbound: changed.Spec.(*resource.Dataplane).Networking.Inbound}}
+		changed.Spec = &resource.Dataplane{Networking: resource.Networking{Address: fmt.Sprintf("10.7.%d.%d", i/250%250,
+			i%250), Inbound: changed.Spec.(*resource.Dataplane).Networking.Inbound}}
 		changed.Digest = resource.Digest{1, 2, byte(i), byte(i >> 8), byte(i >> 16)}
 		rs[1] = &changed
 		if v, err = mesh.Build(resource.NewSet(rs), "default", mesh.Options{}, v); err != nil {
@@ -126,7 +130,8 @@ func BenchmarkUnrelated(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		extra := dataplane("zzz", "10.8.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": fmt.Sprintf("new-%d", i)}}, nil)
+		extra := dataplane("zzz", "10.8.0.1",
+			resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": fmt.Sprintf("new-%d", i)}}, nil)
 		extra.Digest = resource.Digest{9, byte(i), byte(i >> 8), byte(i >> 16)}
 		var err error
 		if v, err = mesh.Build(resource.NewSet(append(slices.Clone(rs), extra)), "default", mesh.Options{}, v); err != nil {

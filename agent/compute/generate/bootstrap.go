@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final NUL).
+// maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final
+// NUL).
 const maxSocketPath = 107
 
 // xdsCluster is the cluster of the bootstrap that leads to the agent.
@@ -26,8 +27,8 @@ const xdsCluster = "nearside-xds"
 // StaticClusters returns the names of the clusters that the bootstrap has.
 func StaticClusters() []string { return []string{xdsCluster, policy.AdminCluster} }
 
-// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that both together fit the metadata of a
-// node that the agent takes.
+// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that both
+// together fit the metadata of a node that the agent takes.
 const maxBootstrapPart = 120 << 10
 
 // DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
@@ -35,31 +36,35 @@ const DefaultMaxConnections = 50_000
 
 // BootstrapOptions says for which proxy a bootstrap is made.
 type BootstrapOptions struct {
-	Type        node.Type         // at the border of a zone there is neither mesh nor Dataplane
-	Mesh, Name  string            // of the resource; see ProxyRef.NodeID
-	Cluster     string            // node.cluster: the service of the proxy; the name when empty
-	XDSSocket   string            // absolute path of the agent's xDS socket, at most 107 bytes; empty with XDSAddress
-	XDSAddress  XDSAddress        // where the agent is reached over TCP
-	Token       string            // sent to the agent with each stream (Authorization: Bearer); none when empty
-	AdminSocket string            // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
-	Dataplane   []byte            // the Dataplane as JSON, which the agent then takes from the node metadata; none when empty
+	Type        node.Type  // at the border of a zone there is neither mesh nor Dataplane
+	Mesh, Name  string     // of the resource; see ProxyRef.NodeID
+	Cluster     string     // node.cluster: the service of the proxy; the name when empty
+	XDSSocket   string     // absolute path of the agent's xDS socket, at most 107 bytes; empty with XDSAddress
+	XDSAddress  XDSAddress // where the agent is reached over TCP
+	Token       string     // sent to the agent with each stream (Authorization: Bearer); none when empty
+	AdminSocket string     // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
+	// the Dataplane as JSON, which the agent then takes from the node metadata; none when empty
+	Dataplane   []byte
 	Annotations map[string]string // for the node metadata
 	Zone        string            // of the proxy, its locality; none when empty
-	// MaxConnections bounds the connections of clients that the Envoy has at once, MaxHeapBytes its heap: at 95 % it gives memory
-	// back, at 98 % it refuses requests. 0: no bound.
+	// MaxConnections bounds the connections of clients that the Envoy has at once, MaxHeapBytes its
+	// heap: at 95 % it gives memory back, at 98 % it refuses requests. 0: no bound.
 	MaxConnections, MaxHeapBytes uint64
-	StatsTags                    bool // adds the tags of statistics that Kuma's dashboards use, which cost an Envoy time at its start
+	// adds the tags of statistics that Kuma's dashboards use, which cost an Envoy time at its start
+	StatsTags bool
 }
 
-// Bootstrap returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket of the agent, a
-// stable node id, a raised RE2 limit and the admin interface on a unix socket. An Envoy whose agent is away waits for its first config
-// and is not LIVE before, and is back within two seconds of the agent. It holds no secret but the token. The same options
-// give the same bytes. Faults are reported all at once.
+// Bootstrap returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket
+// of the agent, a stable node id, a raised RE2 limit and the admin interface on a unix socket. An
+// Envoy whose agent is away waits for its first config and is not LIVE before, and is back within
+// two seconds of the agent. It holds no secret but the token. The same options give the same bytes.
+// Faults are reported all at once.
 func Bootstrap(o BootstrapOptions) ([]byte, error) {
 	var faults []error
 	id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
 	if strings.Contains(o.Mesh, ".") {
-		faults = append(faults, fmt.Errorf("mesh %q: a mesh name has no dot, since the node id is split at the first", o.Mesh))
+		faults = append(faults,
+			fmt.Errorf("mesh %q: a mesh name has no dot, since the node id is split at the first", o.Mesh))
 	} else if ref, err := node.ParseRef(id); err != nil {
 		faults = append(faults, err)
 	} else if ref.Type != o.Type {
@@ -89,7 +94,8 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 		faults = append(faults, fmt.Errorf("zone %q: not UTF-8", o.Zone))
 	}
 	if o.MaxConnections > math.MaxInt64 {
-		faults = append(faults, fmt.Errorf("max connections %d: at most %d are possible", o.MaxConnections, uint64(math.MaxInt64)))
+		faults = append(faults,
+			fmt.Errorf("max connections %d: at most %d are possible", o.MaxConnections, uint64(math.MaxInt64)))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
@@ -188,7 +194,8 @@ static_resources:
               pipe:
                 path: %s
 `
-	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is 100 unless it is raised.
+	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is
+	// 100 unless it is raised.
 	bootstrapRest = `layered_runtime:
   layers:
   - name: nearside
@@ -213,12 +220,14 @@ func checkSocketPath(what, path string) error {
 	case !strings.HasPrefix(path, "/"):
 		return fmt.Errorf("path of the %s socket %q: it must be absolute, as Envoy may run in another directory", what, path)
 	case len(path) > maxSocketPath:
-		return fmt.Errorf("path of the %s socket %q: %d bytes, but a unix socket takes at most %d; use a shorter directory, as /run/nearside", what, path, len(path), maxSocketPath)
+		return fmt.Errorf("path of the %s socket %q: %d bytes, but a unix socket takes at most %d; "+
+			"use a shorter directory, as /run/nearside", what, path, len(path), maxSocketPath)
 	}
 	return nil
 }
 
-// compactJSON returns a JSON object without needless space, keys and numbers as they were; "" for nothing.
+// compactJSON returns a JSON object without needless space, keys and numbers as they were; "" for
+// nothing.
 func compactJSON(data []byte) (string, error) {
 	if len(data) == 0 {
 		return "", nil
@@ -252,6 +261,6 @@ func checkAnnotations(annotations map[string]string) error {
 	return faults.Err()
 }
 
-// yamlString quotes a string for YAML. The escapes of Go's ASCII form are all escapes of YAML's double-quoted style
-// (YAML 1.2, 5.7), given that the string is valid UTF-8.
+// yamlString quotes a string for YAML. The escapes of Go's ASCII form are all escapes of YAML's
+// double-quoted style (YAML 1.2, 5.7), given that the string is valid UTF-8.
 func yamlString(s string) string { return strconv.QuoteToASCII(s) }

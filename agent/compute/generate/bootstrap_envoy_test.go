@@ -52,8 +52,8 @@ func (a *ads) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_
 	return status.Error(codes.Unavailable, "seen")
 }
 
-// TestEnvoyShowsToken: a real Envoy with such a bootstrap reaches the agent over the socket and over TCP with TLS on both
-// sides, and shows its token.
+// TestEnvoyShowsToken: a real Envoy with such a bootstrap reaches the agent over the socket and
+// over TCP with TLS on both sides, and shows its token.
 func TestEnvoyShowsToken(t *testing.T) {
 	envoy := envoytest.Find(t)
 	const token = "aB-_9.b.c"
@@ -80,7 +80,8 @@ func TestEnvoyShowsToken(t *testing.T) {
 	}{
 		"socket": {"unix", socket, nil, false},
 		"TCP with mTLS": {"tcp", "127.0.0.1:0", credentials.NewTLS(&tls.Config{
-			Certificates: []tls.Certificate{pair}, ClientCAs: authorities, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+			Certificates: []tls.Certificate{pair}, ClientCAs: authorities, ClientAuth: tls.RequireAndVerifyClientCert,
+			MinVersion: tls.VersionTLS12,
 		}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +123,8 @@ func TestEnvoyShowsToken(t *testing.T) {
 			defer func() { cancel(); _ = cmd.Wait() }()
 			select {
 			case got := <-seen.streams:
-				if len(got.authorization) != 1 || got.authorization[0] != "Bearer "+token || got.nodeID != "m.n" || got.certified != c.certified {
+				if len(got.authorization) != 1 || got.authorization[0] != "Bearer "+token || got.nodeID != "m.n" ||
+					got.certified != c.certified {
 					t.Errorf("the stream came with %+v", got)
 				}
 			case <-ctx.Done():

@@ -14,18 +14,19 @@ import (
 // XDSAddress is where an agent is reached over TCP. The zero value is nowhere.
 type XDSAddress struct {
 	Address string // HOST:PORT
-	// CA is the absolute path of a PEM file with the authorities of the agent's certificate, which must be for the host of
-	// Address. Without it there is no TLS.
+	// CA is the absolute path of a PEM file with the authorities of the agent's certificate, which
+	// must be for the host of Address. Without it there is no TLS.
 	CA string
-	// Cert and Key are the absolute paths of PEM files with the Envoy's own certificate and private key; both or neither.
+	// Cert and Key are the absolute paths of PEM files with the Envoy's own certificate and private
+	// key; both or neither.
 	Cert, Key string
 }
 
 // maxToken bounds a token in bytes.
 const maxToken = 8 << 10
 
-// checkToken refuses what is not three parts of base64url with dots between. Envoy replaces what stands between percent
-// signs in a header, and a token has none. The message does not repeat it.
+// checkToken refuses what is not three parts of base64url with dots between. Envoy replaces what
+// stands between percent signs in a header, and a token has none. The message does not repeat it.
 func checkToken(token string) error {
 	allowed := func(r rune) bool {
 		return r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
@@ -36,7 +37,8 @@ func checkToken(token string) error {
 	case len(token) > maxToken:
 		return fmt.Errorf("token: %d bytes, at most %d are allowed", len(token), maxToken)
 	case strings.Count(token, ".") != 2 || strings.ContainsFunc(token, func(r rune) bool { return !allowed(r) }):
-		return errors.New("token: want three parts of letters, digits, '-' and '_' with dots between, as nearside token create makes it")
+		return errors.New("token: want three parts of letters, digits, '-' and '_' with dots between, " +
+			"as nearside token create makes it")
 	}
 	return nil
 }
@@ -58,7 +60,8 @@ func (o *BootstrapOptions) xdsServer() (xdsServer, error) {
 	case o.XDSSocket == "" && a.Address == "":
 		return xdsServer{}, errors.New("path of the xDS socket: required")
 	case a.Address == "" && a != (XDSAddress{}):
-		return xdsServer{}, errors.New("certificates of the xDS server: they take its address, as TLS is not spoken over a socket")
+		return xdsServer{},
+			errors.New("certificates of the xDS server: they take its address, as TLS is not spoken over a socket")
 	case a.Address == "":
 		return xdsServer{socket: o.XDSSocket}, checkSocketPath("xDS", o.XDSSocket)
 	}
@@ -66,7 +69,8 @@ func (o *BootstrapOptions) xdsServer() (xdsServer, error) {
 	host, port, err := net.SplitHostPort(a.Address)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || portErr != nil || n == 0 || !validHost(host) {
-		return s, fmt.Errorf("address of the xDS server %q: want HOST:PORT, such as 192.0.2.1:15443 or [2001:db8::1]:15443", a.Address)
+		return s, fmt.Errorf("address of the xDS server %q: want HOST:PORT, such as 192.0.2.1:15443 or [2001:db8::1]:15443",
+			a.Address)
 	}
 	s.host, s.port = host, uint16(n)
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -80,11 +84,15 @@ func (o *BootstrapOptions) xdsServer() (xdsServer, error) {
 		faults = append(faults, errors.New("certificate of the Envoy: it takes its private key, and the key its certificate"))
 	}
 	if a.Cert != "" && a.CA == "" {
-		faults = append(faults, errors.New("certificate of the Envoy: it is shown in TLS only, which takes the authorities (CA) of the agent's certificate"))
+		faults = append(faults, errors.New("certificate of the Envoy: it is shown in TLS only, "+
+			"which takes the authorities (CA) of the agent's certificate"))
 	}
-	for _, f := range [...]struct{ what, path string }{{"authorities of the xDS server", a.CA}, {"certificate of the Envoy", a.Cert}, {"private key of the Envoy", a.Key}} {
+	for _, f := range [...]struct{ what, path string }{
+		{"authorities of the xDS server", a.CA}, {"certificate of the Envoy", a.Cert}, {"private key of the Envoy", a.Key},
+	} {
 		if f.path != "" && (!strings.HasPrefix(f.path, "/") || !utf8.ValidString(f.path) || strings.ContainsRune(f.path, 0)) {
-			faults = append(faults, fmt.Errorf("%s %q: want the absolute path of a file, as Envoy may run in another directory", f.what, f.path))
+			faults = append(faults,
+				fmt.Errorf("%s %q: want the absolute path of a file, as Envoy may run in another directory", f.what, f.path))
 		}
 	}
 	return s, errors.Join(faults...)
@@ -95,7 +103,8 @@ func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true
 	}
-	return host != "" && len(host) <= 253 && strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
+	return host != "" && len(host) <= 253 &&
+		strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
 }
 
 // write writes the cluster behind its name.

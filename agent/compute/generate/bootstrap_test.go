@@ -18,7 +18,8 @@ import (
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3" // of the overload manager
+	// of the overload manager
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -29,7 +30,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
-// readBootstrap decodes a bootstrap as Envoy would: YAML to JSON to the message, which is validated.
+// readBootstrap decodes a bootstrap as Envoy would: YAML to JSON to the message, which is
+// validated.
 func readBootstrap(t *testing.T, out []byte) *bootstrapv3.Bootstrap {
 	t.Helper()
 	var tree any
@@ -52,7 +54,8 @@ func readBootstrap(t *testing.T, out []byte) *bootstrapv3.Bootstrap {
 
 func TestBootstrap(t *testing.T) {
 	o := generate.BootstrapOptions{
-		Mesh: "default", Name: "web.1", Cluster: "web", XDSSocket: "/run/nearside/xds.sock", AdminSocket: "/run/nearside/web.sock",
+		Mesh: "default", Name: "web.1", Cluster: "web", XDSSocket: "/run/nearside/xds.sock",
+		AdminSocket: "/run/nearside/web.sock",
 		Dataplane:   []byte(` {"type": "Dataplane", "mesh":"default", "name":"web.1", "x": "a\"b"}`),
 		Annotations: map[string]string{"kuma.io/z": "on", "kuma.io/a": "line\nline: \"x\" \u2028 é"},
 	}
@@ -68,10 +71,13 @@ func TestBootstrap(t *testing.T) {
 	}
 	b := readBootstrap(t, out)
 	ads := b.GetDynamicResources().GetAdsConfig()
-	if ads.GetApiType() != corev3.ApiConfigSource_DELTA_GRPC || ads.GetTransportApiVersion() != corev3.ApiVersion_V3 || !ads.GetSetNodeOnFirstMessageOnly() {
+	if ads.GetApiType() != corev3.ApiConfigSource_DELTA_GRPC || ads.GetTransportApiVersion() != corev3.ApiVersion_V3 ||
+		!ads.GetSetNodeOnFirstMessageOnly() {
 		t.Errorf("ADS: %v", ads)
 	}
-	for _, source := range []*corev3.ConfigSource{b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig()} {
+	for _, source := range []*corev3.ConfigSource{
+		b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig(),
+	} {
 		if source.GetAds() == nil || source.GetResourceApiVersion() != corev3.ApiVersion_V3 {
 			t.Errorf("config source: %v", source)
 		}
@@ -80,11 +86,13 @@ func TestBootstrap(t *testing.T) {
 	if name := ads.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName(); name != c.GetName() {
 		t.Errorf("ADS asks cluster %q, the cluster is %q", name, c.GetName())
 	}
-	if path := c.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetPipe().GetPath(); path != o.XDSSocket {
+	if path := c.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetPipe().
+		GetPath(); path != o.XDSSocket {
 		t.Errorf("xDS socket %q", path)
 	}
 	options := &httpv3.HttpProtocolOptions{}
-	if err := c.GetTypedExtensionProtocolOptions()["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(options); err != nil {
+	if err := c.GetTypedExtensionProtocolOptions()["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(
+		options); err != nil {
 		t.Fatal(err)
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil || options.ValidateAll() != nil {
@@ -101,7 +109,8 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("node: %v", b.GetNode())
 	}
 	meta := b.GetNode().GetMetadata().GetFields()
-	if got, want := meta["dataplane.resource"].GetStringValue(), `{"type":"Dataplane","mesh":"default","name":"web.1","x":"a\"b"}`; got != want {
+	if got, want := meta["dataplane.resource"].GetStringValue(),
+		`{"type":"Dataplane","mesh":"default","name":"web.1","x":"a\"b"}`; got != want {
 		t.Errorf("dataplane.resource\n%s, want\n%s", got, want)
 	}
 	for k, want := range o.Annotations {
@@ -112,7 +121,8 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestBootstrapSmall(t *testing.T) {
-	out, err := generate.Bootstrap(generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/" + strings.Repeat("x", 106)})
+	out, err := generate.Bootstrap(generate.BootstrapOptions{Mesh: "m", Name: "n",
+		XDSSocket: "/" + strings.Repeat("x", 106)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +138,12 @@ func TestBootstrapFaults(t *testing.T) {
 		edit func(*generate.BootstrapOptions)
 		want []string
 	}{
-		"long socket":        {func(o *generate.BootstrapOptions) { o.XDSSocket = "/" + strings.Repeat("x", 107) }, []string{"xDS socket", "108 bytes", "at most 107", "shorter directory"}},
-		"relative":           {func(o *generate.BootstrapOptions) { o.AdminSocket = "admin.sock" }, []string{"admin socket", "absolute"}},
-		"socket and address": {func(o *generate.BootstrapOptions) { o.XDSAddress.Address = "192.0.2.1:1" }, []string{"keep one"}},
+		"long socket": {func(o *generate.BootstrapOptions) { o.XDSSocket = "/" + strings.Repeat("x", 107) },
+			[]string{"xDS socket", "108 bytes", "at most 107", "shorter directory"}},
+		"relative": {func(o *generate.BootstrapOptions) { o.AdminSocket = "admin.sock" },
+			[]string{"admin socket", "absolute"}},
+		"socket and address": {func(o *generate.BootstrapOptions) { o.XDSAddress.Address = "192.0.2.1:1" },
+			[]string{"keep one"}},
 		"CA for a socket":    {func(o *generate.BootstrapOptions) { o.XDSAddress.CA = "/ca" }, []string{"address"}},
 		"no port":            {tcp("192.0.2.1", "", "", ""), []string{`"192.0.2.1"`, "HOST:PORT"}},
 		"port 0":             {tcp("192.0.2.1:0", "", "", ""), []string{"HOST:PORT"}},
@@ -141,20 +154,28 @@ func TestBootstrapFaults(t *testing.T) {
 		"relative CA":        {tcp("a:1", "ca.pem", "", ""), []string{`"ca.pem"`, "absolute"}},
 		"no key":             {tcp("a:1", "/ca", "/cert", ""), []string{"private key"}},
 		"no CA":              {tcp("a:1", "", "/cert", "/key"), []string{"authorities"}},
-		"format in a token":  {func(o *generate.BootstrapOptions) { o.Token = "SECRET.%HOSTNAME%.c" }, []string{"token", "three parts"}},
-		"line in a token":    {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b.c\n" }, []string{"token"}},
-		"two parts":          {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b" }, []string{"token"}},
-		"huge token":         {func(o *generate.BootstrapOptions) { o.Token = "a.b." + strings.Repeat("c", 8<<10) }, []string{"token", "8196 bytes"}},
-		"one socket":         {func(o *generate.BootstrapOptions) { o.AdminSocket = "/x" }, []string{"admin socket", "that of the xDS socket"}},
-		"no socket":          {func(o *generate.BootstrapOptions) { o.XDSSocket = "" }, []string{"xDS socket", "required"}},
-		"dotted mesh":        {func(o *generate.BootstrapOptions) { o.Mesh = "a.b" }, []string{`mesh "a.b"`}},
-		"no name":            {func(o *generate.BootstrapOptions) { o.Name = "" }, []string{`"m."`}},
-		"control":            {func(o *generate.BootstrapOptions) { o.Name = "a\nb" }, []string{`'\n'`}},
-		"array":              {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("[1]") }, []string{"dataplane", "JSON object"}},
-		"null":               {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("null") }, []string{"dataplane", "JSON object"}},
-		"huge":               {func(o *generate.BootstrapOptions) { o.Dataplane = make([]byte, 2<<20) }, []string{"dataplane", "at most"}},
-		"bad annotation":     {func(o *generate.BootstrapOptions) { o.Annotations = map[string]string{"k": "\xff"} }, []string{`annotation "k"`}},
-		"two faults":         {func(o *generate.BootstrapOptions) { o.Name, o.XDSSocket = "", "" }, []string{"required", `"m."`}},
+		"format in a token": {func(o *generate.BootstrapOptions) { o.Token = "SECRET.%HOSTNAME%.c" },
+			[]string{"token", "three parts"}},
+		"line in a token": {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b.c\n" }, []string{"token"}},
+		"two parts":       {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b" }, []string{"token"}},
+		"huge token": {func(o *generate.BootstrapOptions) { o.Token = "a.b." + strings.Repeat("c", 8<<10) },
+			[]string{"token", "8196 bytes"}},
+		"one socket": {func(o *generate.BootstrapOptions) { o.AdminSocket = "/x" },
+			[]string{"admin socket", "that of the xDS socket"}},
+		"no socket":   {func(o *generate.BootstrapOptions) { o.XDSSocket = "" }, []string{"xDS socket", "required"}},
+		"dotted mesh": {func(o *generate.BootstrapOptions) { o.Mesh = "a.b" }, []string{`mesh "a.b"`}},
+		"no name":     {func(o *generate.BootstrapOptions) { o.Name = "" }, []string{`"m."`}},
+		"control":     {func(o *generate.BootstrapOptions) { o.Name = "a\nb" }, []string{`'\n'`}},
+		"array": {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("[1]") },
+			[]string{"dataplane", "JSON object"}},
+		"null": {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("null") },
+			[]string{"dataplane", "JSON object"}},
+		"huge": {func(o *generate.BootstrapOptions) { o.Dataplane = make([]byte, 2<<20) },
+			[]string{"dataplane", "at most"}},
+		"bad annotation": {func(o *generate.BootstrapOptions) { o.Annotations = map[string]string{"k": "\xff"} },
+			[]string{`annotation "k"`}},
+		"two faults": {func(o *generate.BootstrapOptions) { o.Name, o.XDSSocket = "", "" },
+			[]string{"required", `"m."`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good
@@ -180,7 +201,8 @@ func FuzzBootstrap(f *testing.F) {
 	f.Add("m", "é.\u00a0", "\x7f\u0085", "/\t\"'", "#: {", "%d\\x", `{"a":"\u0000"}`)
 	f.Add("m", "n", "yes", "/~", "no", "0x1f", "")
 	f.Fuzz(func(t *testing.T, mesh, name, cluster, path, key, value, dp string) {
-		o := generate.BootstrapOptions{Mesh: mesh, Name: name, Cluster: cluster, XDSSocket: path, Dataplane: []byte(dp), Annotations: map[string]string{key: value}}
+		o := generate.BootstrapOptions{Mesh: mesh, Name: name, Cluster: cluster, XDSSocket: path, Dataplane: []byte(dp),
+			Annotations: map[string]string{key: value}}
 		out, err := generate.Bootstrap(o)
 		if err != nil {
 			return
@@ -197,7 +219,8 @@ func FuzzBootstrap(f *testing.F) {
 		if err := yaml.Unmarshal(out, &b); err != nil {
 			t.Fatalf("not YAML: %v\n%s", err, out)
 		}
-		if b.Node.ID != mesh+"."+name || cluster != "" && b.Node.Cluster != cluster || b.Node.Metadata.Annotations[key] != value || !utf8.ValidString(b.Node.Metadata.Dataplane) {
+		if b.Node.ID != mesh+"."+name || cluster != "" && b.Node.Cluster != cluster ||
+			b.Node.Metadata.Annotations[key] != value || !utf8.ValidString(b.Node.Metadata.Dataplane) {
 			t.Fatalf("%+v from %+v\n%s", b, o, out)
 		}
 	})
@@ -226,7 +249,8 @@ func TestBootstrapToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Replace(string(out), "      initial_metadata:\n      - key: authorization\n        value: \"Bearer aB-_9.b.c\"\n", "", 1); got != string(without) {
+	if got := strings.Replace(string(out), "      initial_metadata:\n      - key: authorization\n"+
+		"        value: \"Bearer aB-_9.b.c\"\n", "", 1); got != string(without) {
 		t.Errorf("the token changes more than the metadata:\n%s", out)
 	}
 }
@@ -237,12 +261,14 @@ func TestBootstrapAddress(t *testing.T) {
 		host, san, sni    string
 		kind              clusterv3.Cluster_DiscoveryType
 	}{
-		"IPv4":           {"192.0.2.1:15443", "", "", "192.0.2.1", "", "", clusterv3.Cluster_STATIC},
-		"IPv6 with TLS":  {"[2001:DB8:0::1]:15443", "/ca.pem", "", "2001:db8::1", "IP_ADDRESS", "", clusterv3.Cluster_STATIC},
-		"name with mTLS": {"agent.example.org:15443", "/ca.pem", "/cert", "agent.example.org", "DNS", "agent.example.org", clusterv3.Cluster_LOGICAL_DNS},
+		"IPv4":          {"192.0.2.1:15443", "", "", "192.0.2.1", "", "", clusterv3.Cluster_STATIC},
+		"IPv6 with TLS": {"[2001:DB8:0::1]:15443", "/ca.pem", "", "2001:db8::1", "IP_ADDRESS", "", clusterv3.Cluster_STATIC},
+		"name with mTLS": {"agent.example.org:15443", "/ca.pem", "/cert",
+			"agent.example.org", "DNS", "agent.example.org", clusterv3.Cluster_LOGICAL_DNS},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSAddress: generate.XDSAddress{Address: c.address, CA: c.ca, Cert: c.cert}}
+			o := generate.BootstrapOptions{Mesh: "m", Name: "n",
+				XDSAddress: generate.XDSAddress{Address: c.address, CA: c.ca, Cert: c.cert}}
 			if c.cert != "" {
 				o.XDSAddress.Key = "/key"
 			}
@@ -251,7 +277,8 @@ func TestBootstrapAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			cluster := readBootstrap(t, out).GetStaticResources().GetClusters()[0]
-			address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+			address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().
+				GetSocketAddress()
 			if address.GetAddress() != c.host || address.GetPortValue() != 15443 || cluster.GetType() != c.kind {
 				t.Errorf("%v at %v", cluster.GetType(), address)
 			}
@@ -267,10 +294,12 @@ func TestBootstrapAddress(t *testing.T) {
 			}
 			trust := tls.GetCommonTlsContext().GetValidationContext()
 			san := trust.GetMatchTypedSubjectAltNames()[0]
-			if tls.GetSni() != c.sni || trust.GetTrustedCa().GetFilename() != c.ca || san.GetSanType().String() != c.san || san.GetMatcher().GetExact() != c.host {
+			if tls.GetSni() != c.sni || trust.GetTrustedCa().GetFilename() != c.ca || san.GetSanType().String() != c.san ||
+				san.GetMatcher().GetExact() != c.host {
 				t.Errorf("TLS: %v", tls)
 			}
-			if certs := tls.GetCommonTlsContext().GetTlsCertificates(); len(certs) > 0 != (c.cert != "") || len(certs) > 0 && certs[0].GetPrivateKey().GetFilename() != "/key" {
+			if certs := tls.GetCommonTlsContext().GetTlsCertificates(); len(certs) > 0 != (c.cert != "") ||
+				len(certs) > 0 && certs[0].GetPrivateKey().GetFilename() != "/key" {
 				t.Errorf("certificates %v", certs)
 			}
 		})
@@ -292,7 +321,8 @@ func TestEnvoyTakesBootstrap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/run/nearside/xds.sock", AdminSocket: t.TempDir() + "/a"}
+			o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/run/nearside/xds.sock",
+				AdminSocket: t.TempDir() + "/a"}
 			edit(&o)
 			out, err := generate.Bootstrap(o)
 			if err != nil {
@@ -314,7 +344,8 @@ func selfSigned(t *testing.T) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"localhost"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, DNSNames: []string{"localhost"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer)
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +356,10 @@ func selfSigned(t *testing.T) (cert, key string) {
 	}
 	dir := t.TempDir()
 	cert, key = dir+"/cert.pem", dir+"/key.pem"
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der},
+		key:  {Type: "PRIVATE KEY", Bytes: private},
+	} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +376,8 @@ func validateWithEnvoy(t *testing.T, envoy, file string) {
 
 // TestBootstrapLimits reads back what an Envoy waits for and where it ends.
 func TestBootstrapLimits(t *testing.T) {
-	o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/x", Zone: "east", MaxConnections: 7, MaxHeapBytes: 1 << 30, StatsTags: true}
+	o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/x", Zone: "east", MaxConnections: 7,
+		MaxHeapBytes: 1 << 30, StatsTags: true}
 	out, err := generate.Bootstrap(o)
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +386,9 @@ func TestBootstrapLimits(t *testing.T) {
 	if got := b.GetNode().GetLocality().GetZone(); got != "east" {
 		t.Errorf("zone %q", got)
 	}
-	for _, s := range []*corev3.ConfigSource{b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig()} {
+	for _, s := range []*corev3.ConfigSource{
+		b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig(),
+	} {
 		if s.GetInitialFetchTimeout() == nil || s.GetInitialFetchTimeout().AsDuration() != 0 {
 			t.Errorf("it does not wait for its config: %v", s)
 		}
@@ -374,7 +411,8 @@ func TestBootstrapLimits(t *testing.T) {
 		t.Errorf("limits that nobody asked for:\n%s", out)
 	}
 	o.MaxConnections = 1 << 63
-	if _, err = generate.Bootstrap(o); err == nil || !strings.Contains(err.Error(), "max connections 9223372036854775808") {
+	if _, err = generate.Bootstrap(o); err == nil ||
+		!strings.Contains(err.Error(), "max connections 9223372036854775808") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Check says what the Envoy of p would make of its config, given what it has accepted so far (nil for one that starts);
-// see [check.Checker]. A gRPC client that is its own proxy has rules of its own, of which nothing is said.
+// Check says what the Envoy of p would make of its config, given what it has accepted so far (nil
+// for one that starts); see [check.Checker]. A gRPC client that is its own proxy has rules of its
+// own, of which nothing is said.
 func (p *Proxy) Check(c *check.Checker, accepted *draft.Sealed) []finding.Finding {
 	if p.Flavor == node.FlavorGRPC {
 		return nil
@@ -23,11 +24,12 @@ func (p *Proxy) Check(c *check.Checker, accepted *draft.Sealed) []finding.Findin
 		prev = &accepted.Resources
 	}
 	// These hold for every Envoy that starts with the bootstrap of this package.
-	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host, StaticClusters: StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
+	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host, StaticClusters: StaticClusters(),
+		RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
 }
 
-// placeholders reports whether something in the config stands for a secret: nobody has yet made one, and at the border of a
-// zone what other meshes need is sent all the same.
+// placeholders reports whether something in the config stands for a secret: nobody has yet made
+// one, and at the border of a zone what other meshes need is sent all the same.
 func (p *Proxy) placeholders() bool {
 	if p.border != nil {
 		return slices.Contains(p.border.secrets, identity.Placeholder())
@@ -35,8 +37,9 @@ func (p *Proxy) placeholders() bool {
 	return p.secrets == identity.Placeholder()
 }
 
-// StillFit reports whether a config need not be checked where nothing of another one, was, is withheld: the two differ in
-// lists of endpoints alone, and those are good by themselves. It is what most changes of a mesh come to, and cheap.
+// StillFit reports whether a config need not be checked where nothing of another one, was, is
+// withheld: the two differ in lists of endpoints alone, and those are good by themselves. It is
+// what most changes of a mesh come to, and cheap.
 func (p *Proxy) StillFit(c *check.Checker, was *draft.Sealed) bool {
 	rank := draft.Rank(draft.TypeEndpoint)
 	for i, v := range p.Sealed.Versions {

@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestCheckOfRealSecrets: with the certificates that a proxy gets the check finds what it finds with placeholders, and
-// where they cannot be used, that. So it is with every input that there is.
+// TestCheckOfRealSecrets: with the certificates that a proxy gets the check finds what it finds
+// with placeholders, and where they cannot be used, that. So it is with every input that there is.
 func TestCheckOfRealSecrets(t *testing.T) {
 	inputs := kindtest.OwnInputs(t)
 	if files, err := kindtest.ConformanceFiles(); err == nil && len(files) > 0 {
@@ -63,7 +63,8 @@ func TestCheckOfRealSecrets(t *testing.T) {
 				}
 				proxies++
 				in.Secrets = new(identity.Secrets)
-				if got, _ := find(in); !strings.Contains(strings.Join(got, "\n"), "reject 92 Secret/identity_cert:secret:"+m.View.Name) {
+				if got, _ := find(in); !strings.Contains(strings.Join(got, "\n"),
+					"reject 92 Secret/identity_cert:secret:"+m.View.Name) {
 					t.Errorf("%s: certificates that are empty: %q", dp.Key, got)
 				}
 			}
@@ -74,8 +75,8 @@ func TestCheckOfRealSecrets(t *testing.T) {
 	}
 }
 
-// TestCheckOfMissingSecrets: what a patch makes refer to a secret that the proxy does not get is found, whether or not its
-// secrets are there.
+// TestCheckOfMissingSecrets: what a patch makes refer to a secret that the proxy does not get is
+// found, whether or not its secrets are there.
 func TestCheckOfMissingSecrets(t *testing.T) {
 	b := newBorder(t, decode(t, "input", []byte(borderMesh("default", "")+dataplaneOf("default", "")+`---
 type: MeshProxyPatch
@@ -99,12 +100,14 @@ spec:
 `)), nil)
 	s := newSecrets(t)
 	for _, secrets := range []*identity.Secrets{nil, s.of(b.meshes[0].View, "web")} {
-		p, err := generate.Generate(generate.Input{Mesh: b.meshes[0], Name: "web", Flavor: node.FlavorEnvoy, Secrets: secrets}, nil, nil)
+		p, err := generate.Generate(generate.Input{Mesh: b.meshes[0], Name: "web", Flavor: node.FlavorEnvoy,
+			Secrets: secrets}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := p.Check(&check.Checker{}, nil)
-		if len(found) != 1 || found[0].Rule != 98 || found[0].Resource != "patched" || !strings.Contains(found[0].Message, `"mine"`) {
+		if len(found) != 1 || found[0].Rule != 98 || found[0].Resource != "patched" ||
+			!strings.Contains(found[0].Message, `"mine"`) {
 			t.Errorf("with secrets %v: %+v", secrets, found)
 		}
 	}

@@ -24,8 +24,8 @@ func findingLine(f finding.Finding) string {
 	return fmt.Sprintf("%v %d %s/%s%s: %s", f.Severity, f.Rule, short(f.Type), f.Resource, f.Pointer, f.Message)
 }
 
-// checked checks a proxy as one that starts, then as one that has accepted what accepted gives, by name. The steps must
-// not find anything that the start did not.
+// checked checks a proxy as one that starts, then as one that has accepted what accepted gives, by
+// name. The steps must not find anything that the start did not.
 func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[string]*draft.Sealed) []string {
 	t.Helper()
 	lines := func(from *draft.Sealed) []string {
@@ -47,8 +47,8 @@ func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[str
 	return start
 }
 
-// sweep checks every proxy of an input, with one checker for all of them and with one of its own, and returns what is
-// found as lines of proxies.
+// sweep checks every proxy of an input, with one checker for all of them and with one of its own,
+// and returns what is found as lines of proxies.
 func sweep(t *testing.T, shared *check.Checker, in kindtest.MeshInput) (lines []string, proxies int) {
 	t.Helper()
 	bare := map[string]*draft.Sealed{}
@@ -73,9 +73,10 @@ func sweep(t *testing.T, shared *check.Checker, in kindtest.MeshInput) (lines []
 
 const expectedFindings = "testdata/check/findings.txt"
 
-// TestCheckOfOwnInputs runs the check over the config of every proxy of every input in the repository. What it finds
-// stands in a file that is to be read line by line: there is nothing in it but what the input asks for, as a patch that
-// takes away a cluster which is in use. UPDATE_GOLDEN=1 rewrites it.
+// TestCheckOfOwnInputs runs the check over the config of every proxy of every input in the
+// repository. What it finds stands in a file that is to be read line by line: there is nothing in
+// it but what the input asks for, as a patch that takes away a cluster which is in use.
+// UPDATE_GOLDEN=1 rewrites it.
 func TestCheckOfOwnInputs(t *testing.T) {
 	var b bytes.Buffer
 	var shared check.Checker
@@ -109,8 +110,8 @@ func TestCheckOfOwnInputs(t *testing.T) {
 	}
 }
 
-// TestCheckOfConformanceInputs: of the reference cases one asks for something of which there is anything to say, and
-// that does not block: a domain that Envoy takes and never matches.
+// TestCheckOfConformanceInputs: of the reference cases one asks for something of which there is
+// anything to say, and that does not block: a domain that Envoy takes and never matches.
 func TestCheckOfConformanceInputs(t *testing.T) {
 	var shared check.Checker
 	for _, in := range kindtest.ConformanceInputs(t) {
@@ -119,15 +120,16 @@ func TestCheckOfConformanceInputs(t *testing.T) {
 			t.Errorf("%s: no proxy was checked", in.Name)
 		}
 		for _, line := range lines {
-			if !strings.Contains(line, `warning 5 Listener/outbound:passthrough:ipv`) || !strings.Contains(line, `"*.example.*" has a second *`) {
+			if !strings.Contains(line, `warning 5 Listener/outbound:passthrough:ipv`) ||
+				!strings.Contains(line, `"*.example.*" has a second *`) {
 				t.Errorf("%s: %s", in.Name, line)
 			}
 		}
 	}
 }
 
-// TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by the script of the
-// reference where that is at hand.
+// TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by
+// the script of the reference where that is at hand.
 func TestCheckOfLargeMesh(t *testing.T) {
 	inputs := []kindtest.MeshInput{{Name: "large", Resources: append(bigMesh(100, 2), policies(t, 5)...)}}
 	const script = "../../../../shared/bench/xds/gen.py"

@@ -106,32 +106,42 @@ func randomRoutes(rt *rapid.T, services []string) string {
 	var docs strings.Builder
 	for i := range rapid.IntRange(0, 5).Draw(rt, "routes") {
 		about := "{kind: MeshService, name: " + service.Draw(rt, "about") + "}"
-		top := rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/service: web}}", "{kind: MeshService, name: other}"}).Draw(rt, "top")
+		top := rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/service: web}}",
+			"{kind: MeshService, name: other}"}).Draw(rt, "top")
 		switch rapid.IntRange(0, 3).Draw(rt, "kind") {
 		case 0:
-			fmt.Fprintf(&docs, "---\ntype: MeshHTTPRoute\nmesh: m\nname: h%d\nspec:\n  targetRef: %s\n  to:\n  - targetRef: %s\n    rules:\n    - matches: [{path: {type: PathPrefix, value: /x}}]\n      default: {backendRefs: [%s, %s]}\n", i, top, about, weighted(), weighted())
+			fmt.Fprintf(&docs, "---\ntype: MeshHTTPRoute\nmesh: m\nname: h%d\nspec:\n  targetRef: %s\n  to:\n  - targetRef: "+
+				"%s\n    rules:\n    - matches: [{path: {type: PathPrefix, value: /x}}]\n      default: {backendRefs: [%s, %s]}\n",
+				i, top, about, weighted(), weighted())
 		case 1:
-			fmt.Fprintf(&docs, "---\ntype: MeshHTTPRoute\nmesh: m\nname: h%d\nspec:\n  targetRef: %s\n  to:\n  - targetRef: %s\n    rules:\n    - matches: [{path: {type: PathPrefix, value: /y}}]\n      default: {filters: [{type: RequestMirror, requestMirror: {backendRef: %s}}]}\n", i, top, about, ref())
+			fmt.Fprintf(&docs, "---\ntype: MeshHTTPRoute\nmesh: m\nname: h%d\nspec:\n  targetRef: %s\n  to:\n"+
+				"  - targetRef: %s\n    rules:\n    - matches: [{path: {type: PathPrefix, value: /y}}]\n"+
+				"      default: {filters: [{type: RequestMirror, requestMirror: {backendRef: %s}}]}\n", i, top, about, ref())
 		case 2:
-			fmt.Fprintf(&docs, "---\ntype: MeshTCPRoute\nmesh: m\nname: t%d\nspec:\n  targetRef: %s\n  to:\n  - targetRef: %s\n    rules: [{default: {backendRefs: [%s]}}]\n", i, top, about, weighted())
+			fmt.Fprintf(&docs, "---\ntype: MeshTCPRoute\nmesh: m\nname: t%d\nspec:\n  targetRef: %s\n  to:\n"+
+				"  - targetRef: %s\n    rules: [{default: {backendRefs: [%s]}}]\n", i, top, about, weighted())
 		case 3:
 			to := rapid.SampledFrom(append([]string{"'*'"}, services...))
 			split := func() string {
-				return fmt.Sprintf("[{weight: 1, destination: %s}, {weight: 0, destination: %s}]", randomTags(rt, to.Draw(rt, "split"), true), randomTags(rt, to.Draw(rt, "no split"), true))
+				return fmt.Sprintf("[{weight: 1, destination: %s}, {weight: 0, destination: %s}]",
+					randomTags(rt, to.Draw(rt, "split"), true), randomTags(rt, to.Draw(rt, "no split"), true))
 			}
-			fmt.Fprintf(&docs, "---\ntype: TrafficRoute\nmesh: m\nname: r%d\nsources: [{match: {kuma.io/service: '*'}}]\ndestinations: [{match: {kuma.io/service: %s}}]\nconf:\n  split: %s\n  http: [{match: {path: {prefix: /z}}, split: %s}]\n", i, to.Draw(rt, "destination"), split(), split())
+			fmt.Fprintf(&docs, "---\ntype: TrafficRoute\nmesh: m\nname: r%d\nsources: [{match: {kuma.io/service: '*'}}]\n"+
+				"destinations: [{match: {kuma.io/service: %s}}]\nconf:\n  split: %s\n"+
+				"  http: [{match: {path: {prefix: /z}}, split: %s}]\n", i, to.Draw(rt, "destination"), split(), split())
 		}
 	}
 	return docs.String()
 }
 
-// crossing compares what the proxies of a mesh ask for with where a proxy at the border leads that, and returns how many
-// choices of tags led somewhere.
+// crossing compares what the proxies of a mesh ask for with where a proxy at the border leads that,
+// and returns how many choices of tags led somewhere.
 func crossing(rt *rapid.T, asked []string, border *generate.Proxy, at string, offers []offer) (choices int) {
 	engine := match.Open(border.Snapshot(), nil)
 	for _, sni := range asked {
 		want := wanted(rt, sni, offers)
-		conn := &match.Conn{Dst: netip.MustParseAddrPort(at), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni,
+		conn := &match.Conn{Dst: netip.MustParseAddrPort(at), Src: netip.MustParseAddrPort("10.0.0.1:40000"),
+			First: match.TLSHello, SNI: sni,
 			ALPN: []string{"kuma"}, Peer: &match.Peer{URIs: []string{"spiffe://m/web"}}}
 		got := engine.Request(conn, &match.Request{Method: "GET", Host: "x", Path: "/"})
 		var ends []string
@@ -150,34 +160,45 @@ func crossing(rt *rapid.T, asked []string, border *generate.Proxy, at string, of
 	return choices
 }
 
-// TestRoutesCrossTheBorder: whatever random outbounds and routes make the proxies of a mesh ask for, at the egress and at
-// the ingress of another zone a chain leads from it to the endpoints with those tags, and to no others.
+// TestRoutesCrossTheBorder: whatever random outbounds and routes make the proxies of a mesh ask
+// for, at the egress and at the ingress of another zone a chain leads from it to the endpoints with
+// those tags, and to no others.
 func TestRoutesCrossTheBorder(t *testing.T) {
 	out, in := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		var outside, inside []offer
 		outsiders, insiders := []string{"ext0", "ext1"}, []string{"svc0", "svc1"}
-		docs := borderMesh("m", "routing: {zoneEgress: true}\n") + zoneIn + strings.Replace(zoneOut, "networking", "zone: west\nnetworking", 1)
+		docs := borderMesh("m", "routing: {zoneEgress: true}\n") + zoneIn +
+			strings.Replace(zoneOut, "networking", "zone: west\nnetworking", 1)
 		protocol := rapid.SampledFrom([]string{"http", "tcp"}).Draw(rt, "protocol")
 		for i := range 2 {
 			for j := range 4 {
-				tags := map[string]string{resource.TagService: outsiders[i], "version": string("ab"[j&1]), "Group": string("ab"[j>>1])}
+				tags := map[string]string{resource.TagService: outsiders[i], "version": string("ab"[j&1]),
+					"Group": string("ab"[j>>1])}
 				at := fmt.Sprintf("192.0.%d.%d:7", i, j)
 				outside = append(outside, offer{at, tags})
-				docs += fmt.Sprintf("---\ntype: ExternalService\nmesh: m\nname: x%d-%d\ntags: {kuma.io/service: %s, kuma.io/protocol: %s, version: %s, Group: %s}\nnetworking: {address: '%s'}\n", i, j, outsiders[i], protocol, tags["version"], tags["Group"], at)
+				docs += fmt.Sprintf("---\ntype: ExternalService\nmesh: m\nname: x%d-%d\n"+
+					"tags: {kuma.io/service: %s, kuma.io/protocol: %s, version: %s, Group: %s}\nnetworking: {address: '%s'}\n",
+					i, j, outsiders[i], protocol, tags["version"], tags["Group"], at)
 				tags = maps.Clone(tags)
 				tags[resource.TagService], tags[resource.TagZone] = insiders[i], "east"
 				inside = append(inside, offer{fmt.Sprintf("10.1.%d.%d:80", i, j), tags})
-				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: e%d-%d\nnetworking: {address: 10.1.%d.%d, inbound: [{port: 80, tags: {kuma.io/service: %s, kuma.io/zone: east, kuma.io/protocol: %s, version: %s, Group: %s}}]}\n", i, j, i, j, insiders[i], protocol, tags["version"], tags["Group"])
+				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: e%d-%d\nnetworking: {address: 10.1.%d.%d, inbound: "+
+					"[{port: 80, tags: {kuma.io/service: %s, kuma.io/zone: east, kuma.io/protocol: %s, version: %s, Group: %s}}]}\n",
+					i, j, i, j, insiders[i], protocol, tags["version"], tags["Group"])
 			}
 		}
 		all := append(slices.Clone(outsiders), insiders...)
 		var outbounds []string
 		for i := range rapid.IntRange(1, 4).Draw(rt, "outbounds") {
-			outbounds = append(outbounds, fmt.Sprintf("{port: %d, tags: %s}", 20000+i, randomTags(rt, rapid.SampledFrom(all).Draw(rt, "service"), false)))
+			outbounds = append(outbounds,
+				fmt.Sprintf("{port: %d, tags: %s}", 20000+i, randomTags(rt, rapid.SampledFrom(all).Draw(rt, "service"), false)))
 		}
-		docs += strings.Replace(dataplaneOf("m", strings.Join(outbounds, ", ")), "service: web}", "service: web, kuma.io/zone: west}", 1)
-		docs += "---\ntype: Dataplane\nmesh: m\nname: tp\nnetworking:\n  address: 10.0.0.2\n  inbound: [{port: 8080, tags: {kuma.io/service: other, kuma.io/zone: west}}]\n  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n"
+		docs += strings.Replace(dataplaneOf("m", strings.Join(outbounds, ", ")), "service: web}",
+			"service: web, kuma.io/zone: west}", 1)
+		docs += "---\ntype: Dataplane\nmesh: m\nname: tp\nnetworking:\n  address: 10.0.0.2\n" +
+			"  inbound: [{port: 8080, tags: {kuma.io/service: other, kuma.io/zone: west}}]\n" +
+			"  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n"
 		docs += randomRoutes(rt, all)
 		rs := decode(t, "input", []byte(docs))
 		west, east := zoneOf(t, rs, "west"), zoneOf(t, rs, "east")
@@ -212,16 +233,19 @@ func TestRoutesCrossTheBorder(t *testing.T) {
 	}
 }
 
-// TestTooManyChoices: what is beyond the bound is told with the resource from which on it is left out, and the rest works.
+// TestTooManyChoices: what is beyond the bound is told with the resource from which on it is left
+// out, and the rest works.
 func TestTooManyChoices(t *testing.T) {
 	var refs strings.Builder
 	for i := range 10_001 {
 		fmt.Fprintf(&refs, "{kind: MeshServiceSubset, name: ext, tags: {version: v%d}}, ", i)
 	}
 	docs := borderMesh("m", "routing: {zoneEgress: true}\n") + zoneIn + zoneOut +
-		"---\ntype: ExternalService\nmesh: m\nname: x\ntags: {kuma.io/service: ext, version: v7}\nnetworking: {address: '192.0.2.1:7'}\n"
+		"---\ntype: ExternalService\nmesh: m\nname: x\ntags: {kuma.io/service: ext, version: v7}\n" +
+		"networking: {address: '192.0.2.1:7'}\n"
 	route := func(name, refs string) string {
-		return fmt.Sprintf("---\ntype: MeshTCPRoute\nmesh: m\nname: %s\nspec:\n  targetRef: {kind: Mesh}\n  to: [{targetRef: {kind: MeshService, name: ext}, rules: [{default: {backendRefs: [%s]}}]}]\n", name, refs)
+		return fmt.Sprintf("---\ntype: MeshTCPRoute\nmesh: m\nname: %s\nspec:\n  targetRef: {kind: Mesh}\n"+
+			"  to: [{targetRef: {kind: MeshService, name: ext}, rules: [{default: {backendRefs: [%s]}}]}]\n", name, refs)
 	}
 	rs := decode(t, "input", []byte(docs+route("long", refs.String())))
 	memo := generate.NewMemo()
@@ -235,8 +259,11 @@ func TestTooManyChoices(t *testing.T) {
 	if got := out.Sealed.Resources[draft.Rank(draft.TypeCluster)]; len(got) != 10_001 {
 		t.Errorf("%d clusters", len(got))
 	}
-	few := zoneOf(t, decode(t, "input", []byte(docs+route("long", "{kind: MeshServiceSubset, name: ext, tags: {version: v7}}"))), mesh.DefaultZone)
-	if p := few.egress(t, "out", out, memo); len(p.Warnings) != 0 || len(p.Sealed.Resources[draft.Rank(draft.TypeCluster)]) != 2 {
+	few := zoneOf(t,
+		decode(t, "input", []byte(docs+route("long", "{kind: MeshServiceSubset, name: ext, tags: {version: v7}}"))),
+		mesh.DefaultZone)
+	if p := few.egress(t, "out", out, memo); len(p.Warnings) != 0 ||
+		len(p.Sealed.Resources[draft.Rank(draft.TypeCluster)]) != 2 {
 		t.Errorf("after it was shortened: %v", p.Warnings)
 	}
 }

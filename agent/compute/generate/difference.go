@@ -16,8 +16,8 @@ type Change struct {
 	rank int
 }
 
-// Difference returns what changes from one config of a proxy to another one, sorted by type and name. Nil is a config
-// without resources.
+// Difference returns what changes from one config of a proxy to another one, sorted by type and
+// name. Nil is a config without resources.
 func Difference(from, to *Proxy) []Change {
 	none := &Proxy{Sealed: &draft.Sealed{}}
 	if from == nil {
@@ -32,14 +32,16 @@ func Difference(from, to *Proxy) []Change {
 	var out []Change
 	for rank, typeURL := range draft.Types {
 		draft.Compare(from.Sealed.Resources[rank], to.Sealed.Resources[rank], func(a, b *draft.Resource) {
-			out = append(out, Change{ResourceID: draft.ResourceID{TypeURL: typeURL, Name: cmp.Or(a, b).Name}, From: a, To: b, rank: rank})
+			out = append(out,
+				Change{ResourceID: draft.ResourceID{TypeURL: typeURL, Name: cmp.Or(a, b).Name}, From: a, To: b, rank: rank})
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Change) int { return cmp.Compare(a.TypeURL, b.TypeURL) })
 	return out
 }
 
-// Resource returns a resource of the config, nil for one that it does not have; a nil config has none.
+// Resource returns a resource of the config, nil for one that it does not have; a nil config has
+// none.
 func (p *Proxy) Resource(id draft.ResourceID) *draft.Resource {
 	if p == nil {
 		return nil
@@ -49,7 +51,9 @@ func (p *Proxy) Resource(id draft.ResourceID) *draft.Resource {
 		return nil
 	}
 	list := p.Sealed.Resources[rank]
-	i, ok := slices.BinarySearchFunc(list, id.Name, func(r *draft.Resource, name string) int { return cmp.Compare(r.Name, name) })
+	i, ok := slices.BinarySearchFunc(list, id.Name, func(r *draft.Resource, name string) int {
+		return cmp.Compare(r.Name, name)
+	})
 	if !ok {
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// RedactDump returns what Envoy answers at /config_dump without its secrets: those that are hidden in configs, and what an Envoy shows
-// to prove itself, as the token in its bootstrap. A message of a type that this program does not know is left out, with its name in its
-// place.
+// RedactDump returns what Envoy answers at /config_dump without its secrets: those that are hidden
+// in configs, and what an Envoy shows to prove itself, as the token in its bootstrap. A message of
+// a type that this program does not know is left out, with its name in its place.
 func RedactDump(body []byte) (json.RawMessage, error) {
 	marked, err := secrets()
 	if err != nil {
@@ -33,7 +33,8 @@ func RedactDump(body []byte) (json.RawMessage, error) {
 			err = read.Unmarshal(known, dump)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what the Envoy says is not a config dump: %s", strings.ReplaceAll(err.Error(), "\u00a0", " "))
+			return nil, fmt.Errorf("what the Envoy says is not a config dump: %s",
+				strings.ReplaceAll(err.Error(), "\u00a0", " "))
 		}
 	}
 	wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(dump)
@@ -42,7 +43,8 @@ func RedactDump(body []byte) (json.RawMessage, error) {
 	}
 	out, err := redact.New(func(f protoreflect.FieldDescriptor) redact.Secrecy {
 		switch f.FullName() {
-		case "envoy.config.core.v3.GrpcService.initial_metadata", "envoy.config.core.v3.GrpcService.GoogleGrpc.call_credentials":
+		case "envoy.config.core.v3.GrpcService.initial_metadata",
+			"envoy.config.core.v3.GrpcService.GoogleGrpc.call_credentials":
 			return redact.Hide
 		case "envoy.config.core.v3.HeaderValue.key":
 			return redact.Show
@@ -75,7 +77,8 @@ func known(v any) any {
 	case map[string]any:
 		if url, packed := v["@type"].(string); packed {
 			if _, err := protoregistry.GlobalTypes.FindMessageByURL(url); err != nil {
-				return map[string]any{"@type": "type.googleapis.com/google.protobuf.StringValue", "value": url + " is not known to this version, and not shown"}
+				return map[string]any{"@type": "type.googleapis.com/google.protobuf.StringValue",
+					"value": url + " is not known to this version, and not shown"}
 			}
 		}
 		for k := range v {

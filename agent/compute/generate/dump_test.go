@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// TestRedactDump has a dump with secrets in all places that an Envoy of a mesh can have them, and with what this program does not know.
+// TestRedactDump has a dump with secrets in all places that an Envoy of a mesh can have them, and
+// with what this program does not know.
 func TestRedactDump(t *testing.T) {
 	const tls = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 		"common_tls_context": {"tls_certificates": [{"certificate_chain": {"inline_string": "chain"}, "private_key": {"inline_string": "SECRET-1"}}]}}}`
@@ -28,13 +29,17 @@ func TestRedactDump(t *testing.T) {
 	if strings.Contains(text, "SECRET") {
 		t.Errorf("a secret is shown: %s", text)
 	}
-	for _, want := range []string{`"id":"default.web"`, `"key":"authorization"`, `"name":"backend"`, `"inlineString":"chain"`, `"name":"l"`,
-		"envoy.extensions.unheard.of.v3.Filter is not known", "envoy.admin.v3.NewConfigDump is not known"} {
+	for _, want := range []string{`"id":"default.web"`, `"key":"authorization"`, `"name":"backend"`,
+		`"inlineString":"chain"`, `"name":"l"`, "envoy.extensions.unheard.of.v3.Filter is not known",
+		"envoy.admin.v3.NewConfigDump is not known"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without %s: %s", want, text)
 		}
 	}
-	for _, bad := range []string{"", "[]", "null x", `{"configs": 1}`, `{"configs": [{"@type": 1}]}`, `{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "version_info": 1}]}`} {
+	for _, bad := range []string{
+		"", "[]", "null x", `{"configs": 1}`, `{"configs": [{"@type": 1}]}`,
+		`{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "version_info": 1}]}`,
+	} {
 		if out, err := generate.RedactDump([]byte(bad)); err == nil {
 			t.Errorf("%q: %s", bad, out)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// egress makes the config of an egress. A destination lies outside a mesh, and proxies of the mesh ask for it with mutual
-// TLS; or in another zone, and their TLS passes on to the ingress there.
+// egress makes the config of an egress. A destination lies outside a mesh, and proxies of the mesh
+// ask for it with mutual TLS; or in another zone, and their TLS passes on to the ingress there.
 type egress struct {
 	*border
 	spec *resource.ZoneEgress

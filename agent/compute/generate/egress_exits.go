@@ -27,7 +27,8 @@ type egressExit struct {
 	owner resource.Key // the first policy by name
 }
 
-// exitsOf lists what the policies of a mesh let out through egresses, sorted by server name, each once.
+// exitsOf lists what the policies of a mesh let out through egresses, sorted by server name, each
+// once.
 func exitsOf(m *Mesh) []egressExit {
 	if m.Policies == nil || !m.View.ThroughEgress() {
 		return nil
@@ -76,7 +77,9 @@ func (e *egress) exit(m *egressMesh, x *egressExit) {
 		}
 		c.Message.ClusterDiscoveryType = clusterType(clusterv3.Cluster_ORIGINAL_DST)
 		c.Message.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		c.Message.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true}}
+		c.Message.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+			OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true},
+		}
 		chain.HTTP = tunnelEnd(name, routes)
 	}
 	if e.take(sni, x.owner) {
@@ -107,7 +110,8 @@ func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
 		Timeout:          seconds(0),
 		UpgradeConfigs: []*routev3.RouteAction_UpgradeConfig{{
-			UpgradeType: upgradeConnect, ConnectConfig: &routev3.RouteAction_UpgradeConfig_ConnectConfig{}, Enabled: wrapperspb.Bool(true),
+			UpgradeType: upgradeConnect, ConnectConfig: &routev3.RouteAction_UpgradeConfig_ConnectConfig{},
+			Enabled: wrapperspb.Bool(true),
 		}},
 	}
 	route := func(name, pattern string) *routev3.Route {
@@ -141,15 +145,17 @@ func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
 	return []*routev3.Route{refused, route("ipv4", anyIPv4+":"+port), route("ipv6", anyIPv6+":"+port)}, nil
 }
 
-// Patterns (RE2) of addresses as Envoy writes them in front of a port: IPv4 with dots, IPv6 in the form of RFC 5952 in
-// brackets. Whatever fits a pattern of a prefix is an address within, or no address at all. A matcher of prefixes would
-// need the address in a header of its own, which then could say something else than the one by which Envoy dials.
+// Patterns (RE2) of addresses as Envoy writes them in front of a port: IPv4 with dots, IPv6 in the
+// form of RFC 5952 in brackets. Whatever fits a pattern of a prefix is an address within, or no
+// address at all. A matcher of prefixes would need the address in a header of its own, which then
+// could say something else than the one by which Envoy dials.
 const (
 	octet   = "(?:0|[1-9][0-9]{0,2})"
 	anyIPv4 = octet + `(?:\.` + octet + "){3}"
 	// anyIPv6 is global (2000::/3) and unique local (fc00::/7) addresses.
 	anyIPv6 = `\[(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}):[0-9a-f:]*\]`
-	// ownPattern is this host, its link and groups: 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3.
+	// ownPattern is this host, its link and groups: 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16,
+	// 224.0.0.0/3.
 	ownPattern = `(?:0|127|169\.254|22[4-9]|2[3-9][0-9])\.`
 )
 
@@ -181,8 +187,9 @@ func ipv4Pattern(p netip.Prefix) string {
 	return strings.Join(parts, `\.`)
 }
 
-// ipv6Pattern fails for prefixes of which an address may be written in several ways: where a part between colons can be
-// zero, or have zeros in front, the text of an address within does not begin with that of the prefix.
+// ipv6Pattern fails for prefixes of which an address may be written in several ways: where a part
+// between colons can be zero, or have zeros in front, the text of an address within does not begin
+// with that of the prefix.
 func ipv6Pattern(p netip.Prefix) (string, error) {
 	p = p.Masked()
 	if p.IsSingleIP() {
@@ -195,13 +202,15 @@ func ipv6Pattern(p netip.Prefix) (string, error) {
 		group := uint16(b[i])<<8 | uint16(b[i+1])
 		if left >= 16 {
 			if group == 0 {
-				return "", fmt.Errorf("%s: a prefix with a part that is zero cannot be told from the text of an address: write longer prefixes, or addresses", p)
+				return "", fmt.Errorf("%s: a prefix with a part that is zero cannot be told from the text of an address: write "+
+					"longer prefixes, or addresses", p)
 			}
 			fmt.Fprintf(&out, "%x:", group)
 			continue
 		}
 		if group>>12 == 0 {
-			return "", fmt.Errorf("%s: a prefix that ends in a part which may begin with a zero cannot be told from the text of an address: write longer prefixes, or addresses", p)
+			return "", fmt.Errorf("%s: a prefix that ends in a part which may begin with a zero cannot be told from the text "+
+				"of an address: write longer prefixes, or addresses", p)
 		}
 		for shift := 12; shift >= 0; shift, left = shift-4, left-4 {
 			out.WriteString(nibble(group>>shift&0xf, left))

@@ -24,8 +24,8 @@ const unixScheme = "unix://"
 // externalConnectTimeout is that of the reference for what lies outside the mesh.
 const externalConnectTimeout = 5 * time.Second
 
-// external adds the chains and clusters of one service outside a mesh: one for all its endpoints, and one for each choice
-// of tags that a proxy of the mesh makes.
+// external adds the chains and clusters of one service outside a mesh: one for all its endpoints,
+// and one for each choice of tags that a proxy of the mesh makes.
 func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	for _, subset := range m.subsets(s) {
 		o := &mesh.Outbound{Service: s, Subset: subset}
@@ -54,7 +54,8 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	}
 }
 
-// decide lets through a chain who may use all that it leads to, and does to them what legacy policies say.
+// decide lets through a chain who may use all that it leads to, and does to them what legacy
+// policies say.
 func (e *egress) decide(m *egressMesh, ch *draft.Chain, list []mesh.Endpoint) {
 	var to []*policy.Outside
 	for i := range list {
@@ -77,7 +78,8 @@ func (e *egress) owner(s *mesh.Service) resource.Key {
 	return e.in.Resource.Key
 }
 
-// externalCluster makes the cluster of endpoints outside a mesh; nil where that cannot be as it was asked for.
+// externalCluster makes the cluster of endpoints outside a mesh; nil where that cannot be as it was
+// asked for.
 func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpoint) *draft.Cluster {
 	if s.ID.Kind != mesh.KindMeshExternalService {
 		return outsideCluster(name, list, e.spec.Networking.Address, e.warn)
@@ -99,7 +101,8 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 			return nil
 		}
 		if v := spec.TLS.Verification; v != nil && v.Mode == verifySkipCA {
-			e.warn(s.Resource, "spec.tls.verification.mode: SkipCA believes every server: Envoy checks no names without authorities")
+			e.warn(s.Resource,
+				"spec.tls.verification.mode: SkipCA believes every server: Envoy checks no names without authorities")
 		}
 	}
 	resolve(c.Message, kind, e.spec.Networking.Address)
@@ -111,8 +114,8 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 	return c
 }
 
-// oneKind returns the endpoints that one cluster can have, since Envoy resolves names in clusters of names and addresses
-// alone.
+// oneKind returns the endpoints that one cluster can have, since Envoy resolves names in clusters
+// of names and addresses alone.
 func (e *egress) oneKind(k resource.Key, list []mesh.Endpoint) ([]mesh.Endpoint, clusterv3.Cluster_DiscoveryType) {
 	unix := func(ep mesh.Endpoint) bool { return strings.HasPrefix(ep.Address, unixScheme) }
 	named := func(ep mesh.Endpoint) bool {
@@ -124,7 +127,8 @@ func (e *egress) oneKind(k resource.Key, list []mesh.Endpoint) ([]mesh.Endpoint,
 	}
 	n := len(list)
 	if list = slices.DeleteFunc(list, unix); len(list) < n {
-		e.warn(k, "spec.endpoints: %d unix sockets stand beside host names, which one cluster cannot have: the sockets are left out; make them a service of their own", n-len(list))
+		e.warn(k, "spec.endpoints: %d unix sockets stand beside host names, which one cluster cannot have: the sockets are "+
+			"left out; make them a service of their own", n-len(list))
 	}
 	return list, clusterv3.Cluster_STRICT_DNS
 }
@@ -140,8 +144,8 @@ func externalEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	return out
 }
 
-// externalHTTP hands requests on to a service. Limits of time are the client's proxy's; those here end what it has
-// forgotten.
+// externalHTTP hands requests on to a service. Limits of time are the client's proxy's; those here
+// end what it has forgotten.
 func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	route := prefixRoute(routeName, cluster)
 	route.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: sharedTrue}
@@ -150,8 +154,8 @@ func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: httpFilters(s.Protocol),
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix: draft.StatName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout), InternalAddressConfig: draft.InternalAddresses,
-			UpgradeConfigs: draft.WebSockets,
+			StatPrefix: draft.StatName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout),
+			InternalAddressConfig: draft.InternalAddresses, UpgradeConfigs: draft.WebSockets,
 		},
 		Routes: routes,
 	}

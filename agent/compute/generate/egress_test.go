@@ -139,8 +139,9 @@ func lines(t testing.TB, p *generate.Proxy) []string {
 	return out
 }
 
-// TestEgressCases runs testdata/egress/*.txtar: input.yaml, and what the egress "out" gets, field by field, with the
-// warnings. A line "only: PREFIX" of the comment leaves the rest out. UPDATE_GOLDEN=1 rewrites it.
+// TestEgressCases runs testdata/egress/*.txtar: input.yaml, and what the egress "out" gets, field
+// by field, with the warnings. A line "only: PREFIX" of the comment leaves the rest out.
+// UPDATE_GOLDEN=1 rewrites it.
 func TestEgressCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/egress/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -163,7 +164,8 @@ func TestEgressCases(t *testing.T) {
 			sound(t, p)
 			var got strings.Builder
 			for _, line := range lines(t, p) {
-				if len(only) == 0 || slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+				if len(only) == 0 ||
+					slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
 					got.WriteString(line + "\n")
 				}
 			}
@@ -196,12 +198,14 @@ const egressAt = "10.0.0.9:10002"
 
 // borderMesh is a mesh with mutual TLS in which everybody may go everywhere.
 func borderMesh(name, more string) string {
-	return closedMesh(name, more) + "---\n{type: MeshTrafficPermission, mesh: " + name + ", name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n"
+	return closedMesh(name, more) + "---\n{type: MeshTrafficPermission, mesh: " + name +
+		", name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n"
 }
 
 // closedMesh is a mesh with mutual TLS and without permissions.
 func closedMesh(name, more string) string {
-	return "---\ntype: Mesh\nname: " + name + "\nmtls:\n  enabledBackend: ca\n  backends: [{name: ca, type: builtin}]\n" + more
+	return "---\ntype: Mesh\nname: " + name + "\nmtls:\n  enabledBackend: ca\n  backends: [{name: ca, type: builtin}]\n" +
+		more
 }
 
 const zoneOut = "---\ntype: ZoneEgress\nname: out\nnetworking: {address: 10.0.0.9, port: 10002}\n"
@@ -211,7 +215,8 @@ func dataplaneOf(mesh, outbounds string) string {
 		"  inbound: [{port: 8080, tags: {kuma.io/service: web}}]\n  outbound: [" + outbounds + "]\n"
 }
 
-// upstream reads what the cluster of a config asks the egress for: the server name, and whom it believes.
+// upstream reads what the cluster of a config asks the egress for: the server name, and whom it
+// believes.
 func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string) {
 	t.Helper()
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
@@ -228,7 +233,8 @@ func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string)
 		if err := c.TransportSocket.GetTypedConfig().UnmarshalTo(ctx); err != nil {
 			t.Fatal(err)
 		}
-		sans := ctx.CommonTlsContext.GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames()
+		sans := ctx.CommonTlsContext.GetCombinedValidationContext().GetDefaultValidationContext().
+			GetMatchTypedSubjectAltNames()
 		if len(sans) != 1 {
 			t.Fatalf("cluster %s believes %v", cluster, sans)
 		}
@@ -238,15 +244,17 @@ func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string)
 	return "", ""
 }
 
-// through follows a connection to a port of the workload's host through its proxy and the egress, and returns the cluster
-// of the egress in which it ends.
-func through(t testing.TB, b *border, meshName string, sidecar, out *generate.Proxy, dst string) (cluster string, endpoints []string) {
+// through follows a connection to a port of the workload's host through its proxy and the egress,
+// and returns the cluster of the egress in which it ends.
+func through(t testing.TB, b *border, meshName string, sidecar, out *generate.Proxy,
+	dst string) (cluster string, endpoints []string) {
 	t.Helper()
 	request := &match.Request{Method: "GET", Host: "api.example.com", Path: "/"}
 	first := match.Open(sidecar.Snapshot(), nil).Request(&match.Conn{
 		Dst: netip.MustParseAddrPort(dst), Src: netip.MustParseAddrPort("127.0.0.1:40000"), First: match.HTTP11,
 	}, request)
-	if first.Outcome != match.Forwarded || len(first.Targets) != 1 || !slices.Contains(first.Targets[0].Endpoints, egressAt) {
+	if first.Outcome != match.Forwarded || len(first.Targets) != 1 ||
+		!slices.Contains(first.Targets[0].Endpoints, egressAt) {
 		t.Fatalf("to %s: the proxy does not lead to the egress: %v %s %+v", dst, first.Outcome, first.Reason, first.Targets)
 	}
 	sni, san := upstream(t, sidecar, first.Targets[0].Cluster)
@@ -254,8 +262,8 @@ func through(t testing.TB, b *border, meshName string, sidecar, out *generate.Pr
 		t.Fatalf("to %s: the proxy believes %q, and the egress proves %q", dst, san, want)
 	}
 	second := match.Open(out.Snapshot(), nil).Request(&match.Conn{
-		Dst: netip.MustParseAddrPort(egressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni, ALPN: []string{"kuma"},
-		Peer: &match.Peer{URIs: []string{"spiffe://" + meshName + "/web"}},
+		Dst: netip.MustParseAddrPort(egressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello,
+		SNI: sni, ALPN: []string{"kuma"}, Peer: &match.Peer{URIs: []string{"spiffe://" + meshName + "/web"}},
 	}, request)
 	if second.Outcome != match.Forwarded || len(second.Targets) != 1 {
 		t.Fatalf("to %s: the egress does not forward what asks for %q: %v %s", dst, sni, second.Outcome, second.Reason)
@@ -263,8 +271,8 @@ func through(t testing.TB, b *border, meshName string, sidecar, out *generate.Pr
 	return second.Targets[0].Cluster, second.Targets[0].Endpoints
 }
 
-// TestEgressIsFollowed follows connections from a proxy through the egress, for random services: both sides have the same
-// server name, and each ends at the endpoints of its own service.
+// TestEgressIsFollowed follows connections from a proxy through the egress, for random services:
+// both sides have the same server name, and each ends at the endpoints of its own service.
 func TestEgressIsFollowed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-z][a-zA-Z0-9._:-]{0,20}[a-z0-9]`)
@@ -289,17 +297,21 @@ func TestEgressIsFollowed(t *testing.T) {
 				dst := fmt.Sprintf("127.0.0.1:%d", 20000+i)
 				if rapid.Bool().Draw(rt, "real") {
 					at := fmt.Sprintf("192.0.%d.%d", mi, i)
-					fmt.Fprintf(&docs, "---\ntype: MeshExternalService\nmesh: %s\nname: m%d\nspec:\n  match: {type: HostnameGenerator, port: 443, protocol: %s}\n  endpoints: [{address: %s, port: 7}]\n", m, i, protocol, at)
-					outbounds = append(outbounds, fmt.Sprintf("{port: %d, backendRef: {kind: MeshExternalService, name: m%d, port: 443}}", 20000+i, i))
+					fmt.Fprintf(&docs, "---\ntype: MeshExternalService\nmesh: %s\nname: m%d\nspec:\n  match: {type: "+
+						"HostnameGenerator, port: 443, protocol: %s}\n  endpoints: [{address: %s, port: 7}]\n", m, i, protocol, at)
+					outbounds = append(outbounds,
+						fmt.Sprintf("{port: %d, backendRef: {kind: MeshExternalService, name: m%d, port: 443}}", 20000+i, i))
 					wants = append(wants, want{m, dst, at + ":7"})
 					continue
 				}
 				for v, tags := range []string{"a", "b"} {
 					at := fmt.Sprintf("198.51.%d.%d", 10*mi+v, i)
-					fmt.Fprintf(&docs, "---\ntype: ExternalService\nmesh: %s\nname: e%d-%d\ntags: {kuma.io/service: '%s', kuma.io/protocol: %s, Version: %s}\nnetworking: {address: '%s:7'}\n", m, i, v, service, protocol, tags, at)
+					fmt.Fprintf(&docs, "---\ntype: ExternalService\nmesh: %s\nname: e%d-%d\ntags: {kuma.io/service: '%s', "+
+						"kuma.io/protocol: %s, Version: %s}\nnetworking: {address: '%s:7'}\n", m, i, v, service, protocol, tags, at)
 				}
 				tag := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "tag")
-				outbounds = append(outbounds, fmt.Sprintf("{port: %d, tags: {kuma.io/service: '%s', Version: %s}}", 20000+i, service, tag))
+				outbounds = append(outbounds,
+					fmt.Sprintf("{port: %d, tags: {kuma.io/service: '%s', Version: %s}}", 20000+i, service, tag))
 				wants = append(wants, want{m, dst, fmt.Sprintf("198.51.%d.%d:7", 10*mi+int(tag[0]-'a'), i)})
 			}
 			docs.WriteString(dataplaneOf(m, strings.Join(outbounds, ", ")))
@@ -316,11 +328,12 @@ func TestEgressIsFollowed(t *testing.T) {
 	})
 }
 
-// TestEgressKnowsTheMesh: whoever proves to be of another mesh, or of none, or names nothing, gets no further.
+// TestEgressKnowsTheMesh: whoever proves to be of another mesh, or of none, or names nothing, gets
+// no further.
 func TestEgressKnowsTheMesh(t *testing.T) {
-	b := newBorder(t, decode(t, "input", []byte(zoneOut+borderMesh("a", "routing: {zoneEgress: true}\n")+borderMesh("b", "")+
-		"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api}\nnetworking: {address: '192.0.2.1:7'}\n"+
-		dataplaneOf("a", "{port: 20000, tags: {kuma.io/service: api}}"))), nil)
+	b := newBorder(t, decode(t, "input", []byte(zoneOut+borderMesh("a", "routing: {zoneEgress: true}\n")+
+		borderMesh("b", "")+"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api}\n"+
+		"networking: {address: '192.0.2.1:7'}\n"+dataplaneOf("a", "{port: 20000, tags: {kuma.io/service: api}}"))), nil)
 	out, sni := b.egress(t, "out", nil, nil), "api{mesh=a}"
 	if got, _ := through(t, b, "a", b.sidecar(t, "a", "web"), out, "127.0.0.1:20000"); got != "a:api" {
 		t.Fatalf("a proxy of the mesh ends at %q", got)
@@ -330,26 +343,30 @@ func TestEgressKnowsTheMesh(t *testing.T) {
 		conn match.Conn
 	}{
 		{"another mesh", match.Conn{First: match.TLSHello, SNI: sni, Peer: &match.Peer{URIs: []string{"spiffe://b/web"}}}},
-		{"a mesh that begins alike", match.Conn{First: match.TLSHello, SNI: sni, Peer: &match.Peer{URIs: []string{"spiffe://ab/web"}}}},
+		{"a mesh that begins alike",
+			match.Conn{First: match.TLSHello, SNI: sni, Peer: &match.Peer{URIs: []string{"spiffe://ab/web"}}}},
 		{"no certificate", match.Conn{First: match.TLSHello, SNI: sni}},
-		{"another name", match.Conn{First: match.TLSHello, SNI: "api{mesh=b}", Peer: &match.Peer{URIs: []string{"spiffe://a/web"}}}},
+		{"another name",
+			match.Conn{First: match.TLSHello, SNI: "api{mesh=b}", Peer: &match.Peer{URIs: []string{"spiffe://a/web"}}}},
 		{"no name", match.Conn{First: match.TLSHello, Peer: &match.Peer{URIs: []string{"spiffe://a/web"}}}},
 		{"no TLS", match.Conn{First: match.PlainBytes}},
 	} {
 		c.conn.Dst, c.conn.Src = netip.MustParseAddrPort(egressAt), netip.MustParseAddrPort("10.0.0.1:40000")
-		if got := match.Open(out.Snapshot(), nil).Connection(&c.conn); got.Outcome == match.Forwarded || got.Outcome == match.Accepted {
+		if got := match.Open(out.Snapshot(), nil).Connection(&c.conn); got.Outcome == match.Forwarded ||
+			got.Outcome == match.Accepted {
 			t.Errorf("%s: %v %+v", c.what, got.Outcome, got.Targets)
 		}
 	}
 }
 
-// TestEgressStaysTheSame: nothing is made anew when nothing changed, secrets change alone, and a thousand times the same
-// bytes come out.
+// TestEgressStaysTheSame: nothing is made anew when nothing changed, secrets change alone, and a
+// thousand times the same bytes come out.
 func TestEgressStaysTheSame(t *testing.T) {
 	docs := zoneOut + borderMesh("a", "routing: {zoneEgress: true}\n") + borderMesh("b", "") +
-		"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api, kuma.io/protocol: http, v: '1'}\nnetworking: {address: 'api.example.com:443', tls: {enabled: true}}\n" +
-		"---\ntype: MeshExternalService\nmesh: b\nname: api\nspec:\n  match: {port: 443, protocol: tcp}\n  endpoints: [{address: 192.0.2.1, port: 7}]\n" +
-		dataplaneOf("a", "{port: 20000, tags: {kuma.io/service: api, v: '1'}}")
+		"---\ntype: ExternalService\nmesh: a\nname: api\ntags: {kuma.io/service: api, kuma.io/protocol: http, v: '1'}\n" +
+		"networking: {address: 'api.example.com:443', tls: {enabled: true}}\n" +
+		"---\ntype: MeshExternalService\nmesh: b\nname: api\nspec:\n  match: {port: 443, protocol: tcp}\n  endpoints: " +
+		"[{address: 192.0.2.1, port: 7}]\n" + dataplaneOf("a", "{port: 20000, tags: {kuma.io/service: api, v: '1'}}")
 	memo := generate.NewMemo()
 	b := newBorder(t, decode(t, "input", []byte(docs)), nil)
 	first := b.egress(t, "out", nil, memo)
@@ -362,7 +379,8 @@ func TestEgressStaysTheSame(t *testing.T) {
 	if d := cmp.Diff(want, lines(t, b.egress(t, "out", nil, nil))); d != "" {
 		t.Errorf("-first +again:\n%s", d)
 	}
-	other := newBorder(t, decode(t, "input", []byte(docs+"---\ntype: Dataplane\nmesh: b\nname: more\nnetworking:\n  address: 10.0.0.7\n  inbound: [{port: 80, tags: {kuma.io/service: more}}]\n")), b)
+	other := newBorder(t, decode(t, "input", []byte(docs+"---\ntype: Dataplane\nmesh: b\nname: more\nnetworking:\n"+
+		"  address: 10.0.0.7\n  inbound: [{port: 80, tags: {kuma.io/service: more}}]\n")), b)
 	if p := other.egress(t, "out", first, memo); p != first {
 		t.Error("a dataplane that does not concern the egress has its config made anew")
 	}
@@ -387,7 +405,8 @@ func TestEgressStaysTheSame(t *testing.T) {
 	changed := newBorder(t, decode(t, "input", []byte(strings.Replace(docs, "port: 7}", "port: 8}", 1))), b)
 	p := changed.egress(t, "out", first, memo)
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
-		if kept := slices.Contains(first.Sealed.Resources[draft.Rank(draft.TypeCluster)], r); kept == strings.HasPrefix(r.Name, "b:") {
+		if kept := slices.Contains(first.Sealed.Resources[draft.Rank(draft.TypeCluster)],
+			r); kept == strings.HasPrefix(r.Name, "b:") {
 			t.Errorf("cluster %s is kept: %v", r.Name, kept)
 		}
 	}

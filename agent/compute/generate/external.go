@@ -29,9 +29,11 @@ const (
 	verifySkipAll = "SkipAll"
 )
 
-// externalTLS gives a cluster the TLS contexts of a MeshExternalService: one for all endpoints, or one for each where
-// they are known by names of their own. It fails where TLS cannot be as safe as was asked for.
-func externalTLS(c *clusterv3.Cluster, spec *resource.MeshExternalService, list []mesh.Endpoint, systemCA string) error {
+// externalTLS gives a cluster the TLS contexts of a MeshExternalService: one for all endpoints, or
+// one for each where they are known by names of their own. It fails where TLS cannot be as safe as
+// was asked for.
+func externalTLS(c *clusterv3.Cluster, spec *resource.MeshExternalService, list []mesh.Endpoint,
+	systemCA string) error {
 	t := spec.TLS
 	var names []string
 	for i := range list {
@@ -80,7 +82,8 @@ func externalSocket(t *resource.MeshExternalTLS, name, systemCA string) (*corev3
 	if v == nil {
 		v = &resource.MeshExternalVerification{}
 	}
-	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation, CommonTlsContext: &tlsv3.CommonTlsContext{}}
+	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation,
+		CommonTlsContext: &tlsv3.CommonTlsContext{}}
 	if _, err := netip.ParseAddr(name); err == nil {
 		ctx.Sni = "" // a server name is never an address (RFC 6066, section 3)
 	}
@@ -208,7 +211,8 @@ func clientPair(cert *resource.DataSource, key *resource.KeySource) (*tlsv3.TlsC
 	return &tlsv3.TlsCertificate{CertificateChain: chain, PrivateKey: private}, nil
 }
 
-// externalCluster holds its endpoints itself: by name they are resolved by the proxy, else they are static.
+// externalCluster holds its endpoints itself: by name they are resolved by the proxy, else they are
+// static.
 func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft.Service) {
 	c := outsideCluster(name, o.Service.Endpoints.Subset(o.Subset), g.dp.Networking.Address, g.Warn)
 	c.Service = service
@@ -254,8 +258,8 @@ func resolve(c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, proxy s
 	}
 }
 
-// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags. Envoy offers the ALPN protocol of
-// the cluster's HTTP version by itself.
+// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags. Envoy offers
+// the ALPN protocol of the cluster's HTTP version by itself.
 func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Cluster_TransportSocketMatch, error) {
 	name := cmp.Or(t.ServerName, e.Address)
 	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation}

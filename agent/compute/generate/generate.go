@@ -1,7 +1,8 @@
-// Package generate makes the config of a proxy: a view of the mesh, its policies and a proxy in, a sealed config out.
+// Package generate makes the config of a proxy: a view of the mesh, its policies and a proxy in, a
+// sealed config out.
 //
-// It is pure: the same input gives the same bytes on every node. What a [Memo] or an earlier result saves is work, never a
-// difference.
+// It is pure: the same input gives the same bytes on every node. What a [Memo] or an earlier result
+// saves is work, never a difference.
 package generate
 
 import (
@@ -27,9 +28,10 @@ type Mesh struct {
 	only    *[]mesh.Outbound // instead of what a dataplane reaches; nil: that
 }
 
-// NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did not change are used
-// again. It fails when the set has no mesh of that name.
-func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Plugin, p policy.Options, prev *Mesh) (*Mesh, error) {
+// NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did
+// not change are used again. It fails when the set has no mesh of that name.
+func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Plugin, p policy.Options,
+	prev *Mesh) (*Mesh, error) {
 	var last *mesh.View
 	if prev != nil {
 		last = prev.View
@@ -46,7 +48,8 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Pl
 	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, again), set: set, options: p}, nil
 }
 
-// domains are the names outside of a mesh that its policies give virtual addresses, also shadow policies: an address stays when they act.
+// domains are the names outside of a mesh that its policies give virtual addresses, also shadow
+// policies: an address stays when they act.
 func domains(set *resource.Set, mesh string, plugins []policy.Plugin) (out []string) {
 	for i := range plugins {
 		if plugins[i].Domains == nil {
@@ -62,8 +65,8 @@ func domains(set *resource.Set, mesh string, plugins []policy.Plugin) (out []str
 	return slices.Compact(out)
 }
 
-// Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like the others. It is m
-// where there are none.
+// Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like
+// the others. It is m where there are none.
 func (m *Mesh) Shadow() *Mesh {
 	if m.Policies == nil || m.options.Shadow || !m.Policies.HasShadow {
 		return m
@@ -106,15 +109,18 @@ type Input struct {
 	*Mesh
 	Name   string // of the dataplane
 	Flavor node.Flavor
-	// Build is what the Envoy says of itself; nil where that is not known. Then the config is one that all versions take.
+	// Build is what the Envoy says of itself; nil where that is not known. Then the config is one that
+	// all versions take.
 	Build *finding.Build
-	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal secrets. With nil,
-	// placeholders stand for them: such a config is to be looked at, and no Envoy accepts it.
+	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal
+	// secrets. With nil, placeholders stand for them: such a config is to be looked at, and no Envoy
+	// accepts it.
 	Secrets *identity.Secrets
-	// Also is another config of the same proxy, made elsewhere with other things in mind, which may save as much as an earlier one;
-	// nil: there is none.
+	// Also is another config of the same proxy, made elsewhere with other things in mind, which may
+	// save as much as an earlier one; nil: there is none.
 	Also *Proxy
-	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
+	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No
+	// Envoy is served it.
 	Inline bool
 }
 
@@ -154,17 +160,19 @@ type NotFoundError struct{ Mesh, Name string }
 
 // Error names the dataplane and the remedy.
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("mesh %q has no dataplane %q: apply a Dataplane of that name, or start its Envoy with the Dataplane in its node metadata", e.Mesh, e.Name)
+	return fmt.Sprintf("mesh %q has no dataplane %q: apply a Dataplane of that name, "+
+		"or start its Envoy with the Dataplane in its node metadata", e.Mesh, e.Name)
 }
 
-// Generate makes the config of one dataplane. It is pure but for memo, which only saves work and memory: nil is
-// allowed and gives the same bytes.
+// Generate makes the config of one dataplane. It is pure but for memo, which only saves work and
+// memory: nil is allowed and gives the same bytes.
 //
-// prev is the result of an earlier call for the same dataplane, or nil. Where nothing that it depends on has changed
-// its parts are used again; when nothing at all has changed, the returned Sealed is the same pointer.
+// prev is the result of an earlier call for the same dataplane, or nil. Where nothing that it
+// depends on has changed its parts are used again; when nothing at all has changed, the returned
+// Sealed is the same pointer.
 //
-// It fails with a NotFoundError when the view has no such dataplane, and when the dataplane cannot be served at all. A
-// part that cannot be served is left out and named in Warnings.
+// It fails with a NotFoundError when the view has no such dataplane, and when the dataplane cannot
+// be served at all. A part that cannot be served is left out and named in Warnings.
 func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	v, name, f := in.View, in.Name, in.Flavor
 	r := v.Dataplane(name)
@@ -180,8 +188,8 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		in.Secrets = nil
 	case f == node.FlavorGRPC:
 		// Plain text where the mesh asks for mutual TLS would be worse than no config.
-		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), for which a gRPC client takes no certificates from this agent: "+
-			"put an Envoy beside the client, or move its Dataplane to a mesh without mTLS", v.Name, b.Name)
+		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), for which a gRPC client takes no certificates from "+
+			"this agent: put an Envoy beside the client, or move its Dataplane to a mesh without mTLS", v.Name, b.Name)
 	case in.Secrets == nil:
 		in.Secrets = identity.Placeholder()
 	}
@@ -193,7 +201,8 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		fingerprint = match.Fingerprint
 	}
 	for _, p := range [...]*Proxy{prev, in.Also} {
-		if p == nil || p.Flavor != f || p.dataplane.Key != r.Key || p.dataplane.Digest != r.Digest || p.policies != fingerprint || !p.fitsBuild(in.Build) {
+		if p == nil || p.Flavor != f || p.dataplane.Key != r.Key || p.dataplane.Digest != r.Digest ||
+			p.policies != fingerprint || !p.fitsBuild(in.Build) {
 			continue
 		}
 		if next := p.reuse(in.Mesh, r, dp, memo); next != nil {
@@ -208,9 +217,11 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.sealed()), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, upgrades: v.WebSockets, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
-	}, tls: tls, permits: in.Mesh.permits(r)}
+	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{},
+		sealer: draft.NewSealer(memo.sealed()), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
+			Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, upgrades: v.WebSockets,
+			zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
+		}, tls: tls, permits: in.Mesh.permits(r)}
 	g.sealer.Inline = in.Inline
 	if prev != nil {
 		g.sealer.Like, g.before = prev.Sealed, prev
@@ -341,7 +352,8 @@ func (g *generator) run() error {
 	return nil
 }
 
-// seal packs the draft and adds the endpoints, which proxies share, and the secrets, when something refers to them.
+// seal packs the draft and adds the endpoints, which proxies share, and the secrets, when something
+// refers to them.
 func (g *generator) seal() error {
 	if g.c != nil {
 		g.c.Last = true
@@ -365,7 +377,8 @@ func (g *generator) seal() error {
 	return nil
 }
 
-// flush lets the policies act on the part that was made, seals it and begins another one in its place.
+// flush lets the policies act on the part that was made, seals it and begins another one in its
+// place.
 func (g *generator) flush() {
 	g.apply()
 	g.sealer.Add(g.d)

@@ -49,7 +49,8 @@ func view(t testing.TB, rs []*resource.Resource, prev *mesh.View) *mesh.View {
 	return v
 }
 
-func generated(t testing.TB, v *mesh.View, name string, f node.Flavor, prev *generate.Proxy, memo *generate.Memo) *generate.Proxy {
+func generated(t testing.TB, v *mesh.View, name string, f node.Flavor, prev *generate.Proxy,
+	memo *generate.Memo) *generate.Proxy {
 	t.Helper()
 	p, err := generate.Generate(generate.Input{Mesh: &generate.Mesh{View: v}, Name: name, Flavor: f}, prev, memo)
 	if err != nil {
@@ -58,9 +59,10 @@ func generated(t testing.TB, v *mesh.View, name string, f node.Flavor, prev *gen
 	return p
 }
 
-// TestGenerateCases runs testdata/generate/*.txtar. A case holds input.yaml, names (every resource that the proxy
-// web gets, and the warnings) and, for the resources that the case is about, a file TYPE/NAME with the whole
-// resource. The first word of the comment may be "grpc" for the flavor of gRPC clients. UPDATE_GOLDEN=1 rewrites them.
+// TestGenerateCases runs testdata/generate/*.txtar. A case holds input.yaml, names (every resource
+// that the proxy web gets, and the warnings) and, for the resources that the case is about, a file
+// TYPE/NAME with the whole resource. The first word of the comment may be "grpc" for the flavor of
+// gRPC clients. UPDATE_GOLDEN=1 rewrites them.
 func TestGenerateCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/generate/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -153,8 +155,8 @@ func same(a, b *draft.Sealed) bool {
 	return true
 }
 
-// TestSameInputSameBytes generates the quickstart-like mesh many times, its resources in another order each time, with
-// and without a memo.
+// TestSameInputSameBytes generates the quickstart-like mesh many times, its resources in another
+// order each time, with and without a memo.
 func TestSameInputSameBytes(t *testing.T) {
 	files, err := filepath.Glob("testdata/generate/*.txtar")
 	if err != nil {
@@ -178,8 +180,9 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 }
 
-// TestIncrementalEqualsFresh changes a mesh at random, and generates after each step both from the previous result and
-// from nothing. The bytes agree, and nothing changes hands when nothing changed.
+// TestIncrementalEqualsFresh changes a mesh at random, and generates after each step both from the
+// previous result and from nothing. The bytes agree, and nothing changes hands when nothing
+// changed.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type instance struct {
@@ -209,8 +212,10 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 				}, nil))
 			}
 			web := dataplane("web", "10.1.0.1", resource.Inbound{Port: 80, Tags: map[string]string{resource.TagService: "web"}},
-				[]resource.Outbound{{Port: 1, Tags: map[string]string{resource.TagService: "a"}}, {Port: 2, Tags: map[string]string{resource.TagService: "b", resource.TagZone: "east"}}})
-			tp := &resource.TransparentProxying{RedirectPortInbound: 15006, RedirectPortOutbound: 15001, ReachableServices: []string{"a", "b"}}
+				[]resource.Outbound{{Port: 1, Tags: map[string]string{resource.TagService: "a"}},
+					{Port: 2, Tags: map[string]string{resource.TagService: "b", resource.TagZone: "east"}}})
+			tp := &resource.TransparentProxying{RedirectPortInbound: 15006, RedirectPortOutbound: 15001,
+				ReachableServices: []string{"a", "b"}}
 			if direct {
 				tp.DirectAccessServices = []string{"a"}
 			}
@@ -268,7 +273,8 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !same(fresh.Sealed, next.Sealed) {
-				t.Fatalf("the incremental result differs from a fresh one (-fresh +incremental):\n%s", cmp.Diff(fresh.Sealed, next.Sealed))
+				t.Fatalf("the incremental result differs from a fresh one (-fresh +incremental):\n%s",
+					cmp.Diff(fresh.Sealed, next.Sealed))
 			}
 			if again, _ := generate.Generate(input(v, "web"), next, memo); again.Sealed != next.Sealed {
 				t.Fatal("a second call with the same view made another config")
@@ -278,12 +284,14 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 	})
 }
 
-// TestUnrelatedServiceCostsNothing adds a service that a proxy does not reach: its config is the same value.
+// TestUnrelatedServiceCostsNothing adds a service that a proxy does not reach: its config is the
+// same value.
 func TestUnrelatedServiceCostsNothing(t *testing.T) {
 	rs := bigMesh(3, 0)
 	v1 := view(t, rs, nil)
 	p := generated(t, v1, "web", node.FlavorEnvoy, nil, nil)
-	more := append(slices.Clone(rs), dataplane("other", "10.3.0.1", resource.Inbound{Port: 80, Tags: map[string]string{resource.TagService: "aaa"}}, nil))
+	more := append(slices.Clone(rs),
+		dataplane("other", "10.3.0.1", resource.Inbound{Port: 80, Tags: map[string]string{resource.TagService: "aaa"}}, nil))
 	v2 := view(t, more, v1)
 	if v1.Catalog == v2.Catalog {
 		t.Fatal("a new service is not in the catalog")
@@ -293,7 +301,8 @@ func TestUnrelatedServiceCostsNothing(t *testing.T) {
 	}
 }
 
-// TestEnvoyAccepts validates every generated message, packed ones included, by the rules of Envoy's API.
+// TestEnvoyAccepts validates every generated message, packed ones included, by the rules of Envoy's
+// API.
 func TestEnvoyAccepts(t *testing.T) {
 	files, err := filepath.Glob("testdata/generate/*.txtar")
 	if err != nil {
@@ -344,7 +353,10 @@ func validate(t *testing.T, name string, m protoreflect.Message) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case fd.IsMap() && fd.MapValue().Message() != nil:
-			v.Map().Range(func(_ protoreflect.MapKey, mv protoreflect.Value) bool { validate(t, name, mv.Message()); return true })
+			v.Map().Range(func(_ protoreflect.MapKey, mv protoreflect.Value) bool {
+				validate(t, name, mv.Message())
+				return true
+			})
 		case fd.IsList() && fd.Message() != nil:
 			for i := range v.List().Len() {
 				validate(t, name, v.List().Get(i).Message())
@@ -363,7 +375,8 @@ func TestRefusals(t *testing.T) {
 	if _, err := generate.Generate(input(v, "other"), nil, nil); !errors.As(err, &missing) || missing.Name != "other" {
 		t.Errorf("got %v, want a NotFoundError", err)
 	}
-	if _, err := mesh.Build(resource.NewSet(nil), "default", mesh.Options{}, nil); err == nil || !strings.Contains(err.Error(), `"default"`) {
+	if _, err := mesh.Build(resource.NewSet(nil), "default", mesh.Options{}, nil); err == nil ||
+		!strings.Contains(err.Error(), `"default"`) {
 		t.Errorf("got %v, want an error that names the mesh", err)
 	}
 }
@@ -374,7 +387,8 @@ func TestSecretsAreHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := generated(t, view(t, decode(t, "external", a.Files[0].Data), nil), "web", node.FlavorEnvoy, nil, nil).JSON()
+	config, err := generated(t, view(t, decode(t, "external", a.Files[0].Data), nil), "web", node.FlavorEnvoy,
+		nil, nil).JSON()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// noServicePort is the port of an inbound that only carries tags: its workload serves nothing (Kuma's convention for
-// pods without a service).
+// noServicePort is the port of an inbound that only carries tags: its workload serves nothing
+// (Kuma's convention for pods without a service).
 const noServicePort = 49151
 
 // inbounds adds a listener and a cluster for each port that the workload serves.
@@ -34,22 +34,26 @@ func (g *generator) inbounds() {
 		host := cmp.Or(in.Address, n.Address)
 		addr, err := netip.ParseAddr(host)
 		if err != nil {
-			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
+			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; "+
+				"set networking.address to an IP", i, host)
 			continue
 		}
 		if tp := g.dp.Networking.TransparentProxying; tp != nil && !redirected(tp.IPFamilyMode, addr) {
-			g.warnf("networking.inbound[%d]: the address %s is not of a family that ipFamilyMode %s redirects: connections to it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
+			g.warnf("networking.inbound[%d]: the address %s is not of a family that ipFamilyMode %s redirects: connections to "+
+				"it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
 				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
 		}
 		g.inbound(i, in, addr)
 	}
 }
 
-// used reports whether an inbound that is not ignored has the address and port of an ignored one, and so its listener.
+// used reports whether an inbound that is not ignored has the address and port of an ignored one,
+// and so its listener.
 func (g *generator) used(ignored *resource.Inbound) bool {
 	n := &g.dp.Networking
 	return slices.ContainsFunc(n.Inbound, func(in resource.Inbound) bool {
-		return in.State != resource.InboundIgnored && in.Port == ignored.Port && cmp.Or(in.Address, n.Address) == cmp.Or(ignored.Address, n.Address)
+		return in.State != resource.InboundIgnored && in.Port == ignored.Port &&
+			cmp.Or(in.Address, n.Address) == cmp.Or(ignored.Address, n.Address)
 	})
 }
 
@@ -102,8 +106,8 @@ func spokenTo(p mesh.Protocol) mesh.Protocol {
 	return p
 }
 
-// localName names the cluster of a port of the workload. Inbounds share it as long as they reach the port alike; the first
-// one decides what the name without more stands for.
+// localName names the cluster of a port of the workload. Inbounds share it as long as they reach
+// the port alike; the first one decides what the name without more stands for.
 func (g *generator) localName(port uint32, t localTarget) string {
 	name := fmt.Sprintf("localhost:%d", port)
 	if first, ok := g.locals[port]; ok && first != t {
@@ -116,7 +120,8 @@ func (g *generator) localName(port uint32, t localTarget) string {
 	return name
 }
 
-// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
+// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the
+// redirection.
 func (g *generator) bindToPort() *wrapperspb.BoolValue {
 	if g.dp.Networking.TransparentProxying == nil {
 		return nil

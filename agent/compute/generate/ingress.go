@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// arrival is a service, or a choice of its endpoints, that proxies ask a zone proxy for with a TLS that passes through it
-// unread: at an ingress those of other zones, at an egress those of its own.
+// arrival is a service, or a choice of its endpoints, that proxies ask a zone proxy for with a TLS
+// that passes through it unread: at an ingress those of other zones, at an egress those of its own.
 type arrival struct {
 	mesh     string
 	outbound mesh.Outbound
@@ -21,8 +21,8 @@ type arrival struct {
 	owner    resource.Key
 }
 
-// ingress makes the config of an ingress: a destination is a service of its zone. Mutual TLS passes through it unread, so
-// that it has no secrets.
+// ingress makes the config of an ingress: a destination is a service of its zone. Mutual TLS passes
+// through it unread, so that it has no secrets.
 func (b *border) ingress(prev *Proxy) (*Proxy, error) {
 	arrivals, cut := b.in.arrivals(b.memo)
 	b.p.border.fingerprint = ingressFingerprint(b.in, arrivals, cut)
@@ -50,7 +50,8 @@ type cutChoices struct {
 	from resource.Key
 }
 
-// arrivals lists what other zones can ask for, of all meshes with mutual TLS: without it there is no server name.
+// arrivals lists what other zones can ask for, of all meshes with mutual TLS: without it there is
+// no server name.
 func (in *ZoneInput) arrivals(memo *Memo) (out []arrival, cut []cutChoices) {
 	for _, m := range in.Meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
@@ -80,7 +81,8 @@ func (in *ZoneInput) arrivals(memo *Memo) (out []arrival, cut []cutChoices) {
 }
 
 // appendArrivals adds the endpoints of a service, and each choice among them.
-func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh.Endpoint, choices *policy.Choices) []arrival {
+func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh.Endpoint,
+	choices *policy.Choices) []arrival {
 	owner := s.Resource
 	if owner == (resource.Key{}) {
 		owner = list[0].Resource.Key
@@ -104,10 +106,11 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 		return
 	}
 	name := a.mesh + ":" + clusterName(&a.outbound)
-	b.d.Clusters = append(b.d.Clusters, &draft.Cluster{Service: namedService(a.outbound.Service), Message: &clusterv3.Cluster{
-		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
-		ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
-	}})
+	b.d.Clusters = append(b.d.Clusters,
+		&draft.Cluster{Service: namedService(a.outbound.Service), Message: &clusterv3.Cluster{
+			Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
+			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
+		}})
 	r := b.memo.sealed().Seal(draft.TypeEndpoint, name, enc.encode(name, a.list, nil, b.in.Flavor))
 	b.d.Ready[draft.RankEndpoint] = append(b.d.Ready[draft.RankEndpoint], r)
 	b.listener.Chains = append(b.listener.Chains, &draft.Chain{
@@ -133,7 +136,8 @@ func (d *digest) arrivals(list []arrival) {
 	for i := range list {
 		a := &list[i]
 		s := a.outbound.Service
-		d.add(a.mesh, s.ID.Kind, s.ID.Name, s.FullName, string(s.Protocol), a.owner.Name, mesh.TagString(single(a.outbound.Subset)))
+		d.add(a.mesh, s.ID.Kind, s.ID.Name, s.FullName, string(s.Protocol), a.owner.Name,
+			mesh.TagString(single(a.outbound.Subset)))
 		d.number(len(a.list))
 		for j := range a.list {
 			e := &a.list[j]

@@ -37,7 +37,8 @@ func zoneOf(t testing.TB, rs []*resource.Resource, zone string) *border {
 func (b *border) ingressOf(t testing.TB, zone string, prev *generate.Proxy, memo *generate.Memo) *generate.Proxy {
 	t.Helper()
 	p, err := generate.GenerateZone(generate.ZoneInput{
-		Resource: b.set.Get(resource.Key{Kind: "ZoneIngress", Name: "in"}), Zone: zone, Meshes: b.meshes, Flavor: node.FlavorEnvoy,
+		Resource: b.set.Get(resource.Key{Kind: "ZoneIngress", Name: "in"}), Zone: zone, Meshes: b.meshes,
+		Flavor: node.FlavorEnvoy,
 	}, prev, memo)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +51,8 @@ const ingressAt = "10.9.0.1:10001"
 
 const zoneIn = "---\ntype: ZoneIngress\nname: in\nzone: east\nnetworking: {address: 10.9.0.1, port: 10001}\n"
 
-// arrive follows a connection from a port of the host of a proxy in the west through the ingress of the east, and returns
-// the endpoints at which it may end.
+// arrive follows a connection from a port of the host of a proxy in the west through the ingress of
+// the east, and returns the endpoints at which it may end.
 func arrive(t testing.TB, sidecar, in, out *generate.Proxy, dst string) []string {
 	t.Helper()
 	request := &match.Request{Method: "GET", Host: "web", Path: "/"}
@@ -68,21 +69,26 @@ func arrive(t testing.TB, sidecar, in, out *generate.Proxy, dst string) []string
 	sni, _ := upstream(t, sidecar, first.Targets[0].Cluster)
 	if out != nil {
 		between := match.Open(out.Snapshot(), nil).Connection(&match.Conn{
-			Dst: netip.MustParseAddrPort(egressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni, ALPN: []string{"kuma"}})
-		if between.Outcome != match.Forwarded || len(between.Targets) != 1 || !slices.Equal(between.Targets[0].Endpoints, []string{ingressAt}) {
-			t.Fatalf("to %s: the egress does not lead what asks for %q to the ingress: %v %s %+v", dst, sni, between.Outcome, between.Reason, between.Targets)
+			Dst: netip.MustParseAddrPort(egressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello,
+			SNI: sni, ALPN: []string{"kuma"}})
+		if between.Outcome != match.Forwarded || len(between.Targets) != 1 ||
+			!slices.Equal(between.Targets[0].Endpoints, []string{ingressAt}) {
+			t.Fatalf("to %s: the egress does not lead what asks for %q to the ingress: %v %s %+v",
+				dst, sni, between.Outcome, between.Reason, between.Targets)
 		}
 	}
 	second := match.Open(in.Snapshot(), nil).Connection(&match.Conn{
-		Dst: netip.MustParseAddrPort(ingressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni, ALPN: []string{"kuma"}})
+		Dst: netip.MustParseAddrPort(ingressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello,
+		SNI: sni, ALPN: []string{"kuma"}})
 	if second.Outcome != match.Forwarded || len(second.Targets) != 1 {
 		t.Fatalf("to %s: the ingress does not forward what asks for %q: %v %s", dst, sni, second.Outcome, second.Reason)
 	}
 	return second.Targets[0].Endpoints
 }
 
-// TestIngressIsFollowed follows connections between two zones, for random services of all kinds and choices of tags: the
-// server name of a proxy in one zone leads through the ingress of the other to the instances that are there, and no other.
+// TestIngressIsFollowed follows connections between two zones, for random services of all kinds and
+// choices of tags: the server name of a proxy in one zone leads through the ingress of the other to
+// the instances that are there, and no other.
 func TestIngressIsFollowed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,20}[a-z0-9]`)
@@ -107,14 +113,21 @@ func TestIngressIsFollowed(t *testing.T) {
 			var east []string
 			for v := range 2 {
 				east = append(east, fmt.Sprintf("10.1.%d.%d:80", i, v))
-				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: e%d-%d\nnetworking: {address: 10.1.%d.%d, inbound: [{port: 80, tags: {kuma.io/service: %s, kuma.io/protocol: http, kuma.io/zone: east, Version: v%d}}]}\n", i, v, i, v, s, v)
+				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: e%d-%d\nnetworking: {address: 10.1.%d.%d, "+
+					"inbound: [{port: 80, tags: {kuma.io/service: %s, kuma.io/protocol: http, kuma.io/zone: east, Version: v%d}}]}\n",
+					i, v, i, v, s, v)
 			}
 			if rapid.Bool().Draw(rt, "in both zones") {
-				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: w%d\nnetworking: {address: 10.0.1.%d, inbound: [{port: 80, tags: {kuma.io/service: %s, kuma.io/protocol: http, kuma.io/zone: west, Version: v0}}]}\n", i, i, s)
+				docs += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: w%d\nnetworking: {address: 10.0.1.%d, inbound: [{port: "+
+					"80, tags: {kuma.io/service: %s, kuma.io/protocol: http, kuma.io/zone: west, Version: v0}}]}\n", i, i, s)
 			}
-			docs += fmt.Sprintf("---\ntype: MeshService\nmesh: m\nname: all-%d\nspec: {selector: {dataplaneTags: {kuma.io/service: %s}}, ports: [{port: 8080, targetPort: 80, appProtocol: http}]}\n", i, s)
-			docs += fmt.Sprintf("---\ntype: MeshService\nmesh: m\nname: east-%d\nlabels: {kuma.io/zone: east, n: n%d}\nspec: {selector: {dataplaneTags: {kuma.io/service: %s}}, ports: [{port: 8080, targetPort: 80, appProtocol: http}]}\n", i, i, s)
-			docs += fmt.Sprintf("---\ntype: MeshMultiZoneService\nmesh: m\nname: both-%d\nspec: {selector: {meshService: {matchLabels: {n: n%d}}}, ports: [{port: 8080, appProtocol: http}]}\n", i, i)
+			docs += fmt.Sprintf("---\ntype: MeshService\nmesh: m\nname: all-%d\nspec: {selector: {dataplaneTags: "+
+				"{kuma.io/service: %s}}, ports: [{port: 8080, targetPort: 80, appProtocol: http}]}\n", i, s)
+			docs += fmt.Sprintf("---\ntype: MeshService\nmesh: m\nname: east-%d\nlabels: {kuma.io/zone: east, n: n%d}\nspec: "+
+				"{selector: {dataplaneTags: {kuma.io/service: %s}}, ports: [{port: 8080, targetPort: 80, appProtocol: http}]}\n",
+				i, i, s)
+			docs += fmt.Sprintf("---\ntype: MeshMultiZoneService\nmesh: m\nname: both-%d\n"+
+				"spec: {selector: {meshService: {matchLabels: {n: n%d}}}, ports: [{port: 8080, appProtocol: http}]}\n", i, i)
 			reach("tags: {kuma.io/service: "+s+"}", east...)
 			reach("tags: {kuma.io/service: "+s+", Version: v1}", east[1])
 			reach("tags: {kuma.io/service: "+s+", kuma.io/zone: east}", east...)
@@ -146,19 +159,22 @@ func TestIngressIsFollowed(t *testing.T) {
 			got := arrive(t, sidecar, in, out, w.dst)
 			slices.Sort(got)
 			if !slices.Equal(got, w.at) {
-				rt.Fatalf("%s (%s): ends at %v, want %v", w.dst, outbounds[slices.IndexFunc(wants, func(o want) bool { return o.dst == w.dst })], got, w.at)
+				rt.Fatalf("%s (%s): ends at %v, want %v", w.dst, outbounds[slices.IndexFunc(wants, func(o want) bool {
+					return o.dst == w.dst
+				})], got, w.at)
 			}
 		}
 	})
 }
 
-// TestIngressIsKept makes the same config again: it is the same pointer, and one endpoint that moves changes one
-// resource. What names nothing, or nothing that is here, gets no further.
+// TestIngressIsKept makes the same config again: it is the same pointer, and one endpoint that
+// moves changes one resource. What names nothing, or nothing that is here, gets no further.
 func TestIngressIsKept(t *testing.T) {
 	docs := func(address string) []*resource.Resource {
 		return decode(t, "input", []byte(borderMesh("m", "")+zoneIn+
-			"---\ntype: Dataplane\nmesh: m\nname: a\nnetworking: {address: "+address+", inbound: [{port: 80, tags: {kuma.io/service: a, kuma.io/zone: east}}]}\n"+
-			"---\ntype: Dataplane\nmesh: m\nname: w\nnetworking: {address: 10.0.0.9, inbound: [{port: 80, tags: {kuma.io/service: w, kuma.io/zone: west}}]}\n"))
+			"---\ntype: Dataplane\nmesh: m\nname: a\nnetworking: {address: "+address+", inbound: [{port: 80, "+
+			"tags: {kuma.io/service: a, kuma.io/zone: east}}]}\n---\ntype: Dataplane\nmesh: m\nname: w\n"+
+			"networking: {address: 10.0.0.9, inbound: [{port: 80, tags: {kuma.io/service: w, kuma.io/zone: west}}]}\n"))
 	}
 	memo := generate.NewMemo()
 	first := zoneOf(t, docs("10.1.0.1"), "east").ingressOf(t, "east", nil, memo)
@@ -178,28 +194,37 @@ func TestIngressIsKept(t *testing.T) {
 		t.Errorf("an endpoint moved, and %d resources changed", changed)
 	}
 	sound(t, next)
-	for _, c := range []match.Conn{{First: match.TLSHello}, {First: match.PlainBytes}, {First: match.TLSHello, SNI: "w{mesh=m}"}, {First: match.TLSHello, SNI: "a{mesh=other}"}} {
+	for _, c := range []match.Conn{
+		{First: match.TLSHello}, {First: match.PlainBytes}, {First: match.TLSHello, SNI: "w{mesh=m}"},
+		{First: match.TLSHello, SNI: "a{mesh=other}"},
+	} {
 		c.Dst, c.Src = netip.MustParseAddrPort(ingressAt), netip.MustParseAddrPort("10.0.0.1:40000")
 		if got := match.Open(next.Snapshot(), nil).Connection(&c); got.Outcome == match.Forwarded {
 			t.Errorf("%+v is forwarded to %v", c, got.Targets)
 		}
 	}
-	if _, err := generate.GenerateZone(generate.ZoneInput{Resource: zoneOf(t, docs("10.1.0.1"), "west").set.Get(resource.Key{Kind: "ZoneIngress", Name: "in"}), Zone: "west", Flavor: node.FlavorEnvoy}, nil, nil); err == nil || !strings.Contains(err.Error(), "belongs to zone \"east\"") {
+	if _, err := generate.GenerateZone(generate.ZoneInput{Resource: zoneOf(t, docs("10.1.0.1"), "west").set.Get(
+		resource.Key{Kind: "ZoneIngress", Name: "in"}), Zone: "west", Flavor: node.FlavorEnvoy}, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "belongs to zone \"east\"") {
 		t.Errorf("an agent of another zone: %v", err)
 	}
 }
 
-// TestLocalZoneFirst: endpoints of the own zone come first where the mesh asks for it, and of a MeshMultiZoneService
-// always, unless a policy says otherwise.
+// TestLocalZoneFirst: endpoints of the own zone come first where the mesh asks for it, and of a
+// MeshMultiZoneService always, unless a policy says otherwise.
 func TestLocalZoneFirst(t *testing.T) {
 	dps := ""
 	for i, zone := range []string{"west", "east"} {
-		dps += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: d%d\nnetworking: {address: 10.0.1.%d, inbound: [{port: 80, tags: {kuma.io/service: a, kuma.io/zone: %s}}]}\n", i, i, zone)
+		dps += fmt.Sprintf("---\ntype: Dataplane\nmesh: m\nname: d%d\nnetworking: {address: 10.0.1.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: a, kuma.io/zone: %s}}]}\n", i, i, zone)
 	}
-	dps += "---\ntype: MeshService\nmesh: m\nname: s\nlabels: {a: b}\nspec: {selector: {dataplaneTags: {kuma.io/service: a}}, ports: [{port: 80}]}\n" +
-		"---\ntype: MeshMultiZoneService\nmesh: m\nname: z\nspec: {selector: {meshService: {matchLabels: {a: b}}}, ports: [{port: 80}]}\n" +
-		dataplaneOf("m", "{port: 1, tags: {kuma.io/service: a}}, {port: 2, backendRef: {kind: MeshMultiZoneService, name: z, port: 80}}")
-	off := "---\ntype: MeshLoadBalancingStrategy\nmesh: m\nname: off\nspec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {localityAwareness: {disabled: true}}}]}\n"
+	dps += "---\ntype: MeshService\nmesh: m\nname: s\nlabels: {a: b}\n" +
+		"spec: {selector: {dataplaneTags: {kuma.io/service: a}}, ports: [{port: 80}]}\n" +
+		"---\ntype: MeshMultiZoneService\nmesh: m\nname: z\n" +
+		"spec: {selector: {meshService: {matchLabels: {a: b}}}, ports: [{port: 80}]}\n" + dataplaneOf("m",
+		"{port: 1, tags: {kuma.io/service: a}}, {port: 2, backendRef: {kind: MeshMultiZoneService, name: z, port: 80}}")
+	off := "---\ntype: MeshLoadBalancingStrategy\nmesh: m\nname: off\n" +
+		"spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {localityAwareness: {disabled: true}}}]}\n"
 	for _, c := range []struct{ name, docs, want string }{
 		{"by default", "type: Mesh\nname: m\n" + dps, "m_z__west_mzsvc_80"},
 		{"asked for", "type: Mesh\nname: m\nrouting: {localityAwareLoadBalancing: true}\n" + dps, "a m_z__west_mzsvc_80"},

@@ -15,8 +15,8 @@ type ProxyID struct {
 	Flavor     node.Flavor
 }
 
-// In makes the config of the proxy in a mesh, for the Envoy of prev; nil where the mesh, which may be nil, has no such
-// dataplane. The rest is as for [Generate].
+// In makes the config of the proxy in a mesh, for the Envoy of prev; nil where the mesh, which may
+// be nil, has no such dataplane. The rest is as for [Generate].
 func (id ProxyID) In(m *Mesh, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if m == nil {
 		return nil, nil
@@ -41,7 +41,8 @@ func (m *Mesh) Without(k resource.Key) *Mesh {
 	return &out
 }
 
-// With is the mesh in which a policy, which must be one of the mesh, is another one of the same key.
+// With is the mesh in which a policy, which must be one of the mesh, is another one of the same
+// key.
 func (m *Mesh) With(r *resource.Resource) *Mesh {
 	all := m.set.All()
 	if i := slices.IndexFunc(all, func(o *resource.Resource) bool { return o.Key == r.Key }); i >= 0 {

@@ -15,20 +15,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestLocalitiesStay: what a plugin says about the places of endpoints holds for endpoints that come later, when nothing
-// else is made anew, and proxies with other wishes do not get each other's bytes from the memo.
+// TestLocalitiesStay: what a plugin says about the places of endpoints holds for endpoints that
+// come later, when nothing else is made anew, and proxies with other wishes do not get each other's
+// bytes from the memo.
 func TestLocalitiesStay(t *testing.T) {
 	backend := func(name, address, zone string) *resource.Resource {
-		r := dataplane(name, address, resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "backend", "kuma.io/zone": zone}}, nil)
+		r := dataplane(name, address,
+			resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "backend", "kuma.io/zone": zone}}, nil)
 		r.Digest = resource.Digest{address[len(address)-1]}
 		return r
 	}
 	rs := []*resource.Resource{
 		{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}},
-		dataplane("web", "10.0.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}}, []resource.Outbound{{Port: 1000, Tags: map[string]string{"kuma.io/service": "backend"}}}),
+		dataplane("web", "10.0.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}},
+			[]resource.Outbound{{Port: 1000, Tags: map[string]string{"kuma.io/service": "backend"}}}),
 		backend("b-1", "10.0.1.1", "east"),
 	}
-	wish := policy.NewLocalities(policy.Localities{Zone: "east", Failover: []policy.Failover{{Priority: 7, Zones: []string{"west"}}}})
+	wish := policy.NewLocalities(policy.Localities{Zone: "east",
+		Failover: []policy.Failover{{Priority: 7, Zones: []string{"west"}}}})
 	applied := 0
 	plugin := policy.Plugin{Apply: func(c *policy.Context, d *draft.Draft) {
 		applied++
@@ -39,9 +43,11 @@ func TestLocalitiesStay(t *testing.T) {
 		}
 	}}
 	memo := generate.NewMemo()
-	both := func(rs []*resource.Resource, plugins []policy.Plugin, prev *generate.Mesh, prevProxy *generate.Proxy) (*generate.Mesh, *generate.Proxy) {
+	both := func(rs []*resource.Resource, plugins []policy.Plugin, prev *generate.Mesh,
+		prevProxy *generate.Proxy) (*generate.Mesh, *generate.Proxy) {
 		t.Helper()
-		m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{Zone: "east"}, plugins, policy.Options{}, prev)
+		m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{Zone: "east"}, plugins,
+			policy.Options{}, prev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +79,8 @@ func TestLocalitiesStay(t *testing.T) {
 	more := append(slices.Clone(rs), backend("b-2", "10.0.1.2", "west"), backend("b-3", "10.0.1.3", "north"))
 	_, next := both(more, []policy.Plugin{plugin}, m, p)
 	if next.Sealed == p.Sealed || applied != before {
-		t.Fatalf("same config: %v, plugins asked again: %v; want endpoints alone made anew", next.Sealed == p.Sealed, applied != before)
+		t.Fatalf("same config: %v, plugins asked again: %v; want endpoints alone made anew",
+			next.Sealed == p.Sealed, applied != before)
 	}
 	if got := priorities(next); !slices.Equal(got, []uint32{0, 7}) {
 		t.Errorf("with new endpoints: priorities %v", got)

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same bytes share them. It
-// is not safe for use by two goroutines at once. A nil Memo remembers nothing.
+// Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same
+// bytes share them. It is not safe for use by two goroutines at once. A nil Memo remembers nothing.
 type Memo struct {
 	pool     *draft.Pool
 	assigned map[assignKey]weak.Pointer[draft.Resource]
@@ -49,7 +49,8 @@ func NewMemo() *Memo {
 	}
 }
 
-// choices returns the choices of tags that proxies of a mesh may make. All proxies at the border of the zone need them.
+// choices returns the choices of tags that proxies of a mesh may make. All proxies at the border of
+// the zone need them.
 func (m *Memo) choices(of *Mesh) *policy.Choices {
 	if m == nil {
 		return policy.NewChoices(of.View, of.Policies)
@@ -89,7 +90,8 @@ func (a *assignment) bodyOf(ref *endpointRef, f node.Flavor) []byte {
 	return a.encode(ref.cluster, ref.set.Subset(ref.subset), ref.localities, f)
 }
 
-// sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.
+// sweep drops entries whose resource nobody uses any more, once there are twice as many as after
+// the last sweep.
 func (m *Memo) sweep() {
 	if len(m.assigned) < m.limit {
 		return
@@ -111,8 +113,8 @@ func (m *Memo) Sweep() {
 	}
 }
 
-// reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil
-// when it has to be made anew. The dataplane and the flavor are those of p.
+// reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy
+// sees of the mesh; nil when it has to be made anew. The dataplane and the flavor are those of p.
 func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
 	v, reach := m.View, m.reach(r)
 	if p.catalog == v.Catalog && p.reach == reach {
@@ -143,10 +145,12 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	return next.refresh(v, memo)
 }
 
-// sameOutbound reports whether the listener and the cluster of two outbounds of one dataplane are the same.
+// sameOutbound reports whether the listener and the cluster of two outbounds of one dataplane are
+// the same.
 func sameOutbound(a, b mesh.Outbound) bool {
 	s, t := a.Service, b.Service
-	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol && s.External == t.External && s.Egress == t.Egress && s.Denied == t.Denied &&
+	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol &&
+		s.External == t.External && s.Egress == t.Egress && s.Denied == t.Denied &&
 		(!s.External || s.Endpoints == t.Endpoints) && (s.Index < 0) == (t.Index < 0) && maps.Equal(a.Tags, b.Tags) &&
 		s.FullName == t.FullName && s.TLSNotReady == t.TLSNotReady && slices.Equal(s.Identities, t.Identities)
 }

@@ -28,7 +28,8 @@ const (
 	passthroughConnectTimeout = 5 * time.Second
 )
 
-// Addresses from which a transparent proxy dials its workload, so that the redirection lets them through.
+// Addresses from which a transparent proxy dials its workload, so that the redirection lets them
+// through.
 const (
 	inboundSourceV4 = "127.0.0.6"
 	inboundSourceV6 = "::6"
@@ -36,7 +37,8 @@ const (
 
 const tagsHeader = "x-kuma-tags"
 
-// Messages that many drafts share. Who wants another value replaces the pointer; the messages are never changed.
+// Messages that many drafts share. Who wants another value replaces the pointer; the messages are
+// never changed.
 var (
 	sharedTrue  = wrapperspb.Bool(true)
 	sharedFalse = wrapperspb.Bool(false)
@@ -62,7 +64,8 @@ func inboundListener(addr netip.Addr, port uint32) *listenerv3.Listener {
 
 // tcpTo hands connections on to a cluster; idle is nil for Envoy's own limit.
 func tcpTo(stat, cluster string, idle *durationpb.Duration) *tcpv3.TcpProxy {
-	return &tcpv3.TcpProxy{StatPrefix: draft.StatName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, IdleTimeout: idle}
+	return &tcpv3.TcpProxy{StatPrefix: draft.StatName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
+		IdleTimeout: idle}
 }
 
 // routesOf are routes for every host.
@@ -127,7 +130,8 @@ func endpointTags(e *mesh.Endpoint) *structpb.Struct {
 
 func lbEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	out := &endpointv3.LbEndpoint{
-		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.Address, e.Port)}},
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.Address,
+			e.Port)}},
 	}
 	if s := endpointTags(e); len(s.Fields) > 0 {
 		out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{

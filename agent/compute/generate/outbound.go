@@ -22,8 +22,8 @@ import (
 // routeName is the name of the route that an outbound has while no policy adds others.
 const routeName = "default"
 
-// outboundParts is the messages of one outbound, allocated together: a proxy has thousands of outbounds, and one
-// allocation each is what makes them cheap.
+// outboundParts is the messages of one outbound, allocated together: a proxy has thousands of
+// outbounds, and one allocation each is what makes them cheap.
 type outboundParts struct {
 	draft    draft.Listener
 	chain    draft.Chain
@@ -100,7 +100,8 @@ func (r *room) clear() {
 // partSize is how many outbounds are made and sealed at a time, more or less; see cutParts.
 const partSize = 64
 
-// tagsHeader is the header by which proxies tell each other their tags; nil where it cannot carry them.
+// tagsHeader is the header by which proxies tell each other their tags; nil where it cannot carry
+// them.
 func (g *generator) tagsHeader() *draft.Headers {
 	tags := mesh.TagString(g.v.ProxyTags(g.dp))
 	h, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: tags}})
@@ -110,7 +111,8 @@ func (g *generator) tagsHeader() *draft.Headers {
 	return h
 }
 
-// outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
+// outbounds adds a listener for each address that the workload may dial, and the clusters behind
+// them.
 func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeListener, len(list))
 	g.sealer.Grow(draft.TypeCluster, len(list))
@@ -180,7 +182,8 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 // serviceOf names a service in a draft.
 func (g *generator) serviceOf(s *mesh.Service) draft.Service {
 	out := namedService(s)
-	// Proxies of the mesh speak HTTP/2 with each other, in which inbounds take upgrades only where the mesh asks for it.
+	// Proxies of the mesh speak HTTP/2 with each other, in which inbounds take upgrades only where the
+	// mesh asks for it.
 	out.Upgrades = s.Protocol == mesh.ProtocolHTTP && (s.External || s.Egress || g.v.WebSockets)
 	return out
 }
@@ -219,7 +222,8 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Header
 	return &p.http
 }
 
-// clusterName is the name of the service, with a hash of the tags where the outbound wants a subset of its endpoints.
+// clusterName is the name of the service, with a hash of the tags where the outbound wants a subset
+// of its endpoints.
 func clusterName(o *mesh.Outbound) string {
 	if len(o.Subset) == 0 {
 		return o.Service.ID.Name
@@ -231,7 +235,8 @@ func clusterName(o *mesh.Outbound) string {
 	return o.Service.ID.Name + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// serviceCluster adds the cluster of an outbound once: EDS for services of the mesh, else with its endpoints.
+// serviceCluster adds the cluster of an outbound once: EDS for services of the mesh, else with its
+// endpoints.
 func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name string, service draft.Service) {
 	if !g.claim(name) {
 		return
@@ -241,10 +246,12 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 		return
 	}
 	p.clusterType.Type = clusterv3.Cluster_EDS
-	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, draft.EDS
+	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name,
+		&p.clusterType, draft.EDS
 	g.tls.service(o, p)
 	if o.Service.Egress {
-		// The egress hands on what the service speaks, and knows no subsets by tags: the server name has them.
+		// The egress hands on what the service speaks, and knows no subsets by tags: the server name has
+		// them.
 		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
 		httpOptions(&p.cluster, o.Service.Protocol)
 		g.d.Clusters = append(g.d.Clusters, &p.cluster)
@@ -257,8 +264,8 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 	g.refs = append(g.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 }
 
-// apiListeners serves a gRPC client that is its own proxy: for xds:///SERVICE it asks for a listener of that name
-// (gRFC A27), follows it to the routes and on to cluster and endpoints.
+// apiListeners serves a gRPC client that is its own proxy: for xds:///SERVICE it asks for a
+// listener of that name (gRFC A27), follows it to the routes and on to cluster and endpoints.
 func (g *generator) apiListeners(list []mesh.Outbound) {
 	for i := range list {
 		o := &list[i]
@@ -296,6 +303,7 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS),
 			EdsClusterConfig:     draft.EDS,
 		}})
-		g.refs = append(g.refs, endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+		g.refs = append(g.refs,
+			endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 	}
 }

@@ -9,14 +9,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestMemoryIsSharedNotChanged: proxies of different services that log by the rules of a policy have packed resources, whose bytes and
-// versions are those that are made without a memo.
+// TestMemoryIsSharedNotChanged: proxies of different services that log by the rules of a policy
+// have packed resources, whose bytes and versions are those that are made without a memo.
 func TestMemoryIsSharedNotChanged(t *testing.T) {
 	var docs bytes.Buffer
-	docs.WriteString("{type: Mesh, name: default}\n---\n{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /var/log/mesh.log}}]}}]}}\n")
+	docs.WriteString("{type: Mesh, name: default}\n---\n" +
+		"{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, " +
+		"default: {backends: [{type: File, file: {path: /var/log/mesh.log}}]}}]}}\n")
 	const proxies = 4
 	for k := range proxies {
-		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web-%[1]d, kuma.io/protocol: http}}], outbound: [", k*100, k+1)
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: web-%[1]d, kuma.io/protocol: http}}], outbound: [", k*100, k+1)
 		for i := range 5 {
 			fmt.Fprintf(&docs, "{port: %d, tags: {kuma.io/service: web-%d}}, ", 1000+i, i*100)
 		}
@@ -40,7 +43,8 @@ func TestMemoryIsSharedNotChanged(t *testing.T) {
 		for rank, list := range without.Sealed.Resources {
 			for i, want := range list {
 				got := with.Sealed.Resources[rank][i]
-				if got.Name != want.Name || got.Version != want.Version || !bytes.Equal(got.Body(), want.Body()) || got.Len() != want.Len() {
+				if got.Name != want.Name || got.Version != want.Version || !bytes.Equal(got.Body(), want.Body()) ||
+					got.Len() != want.Len() {
 					t.Errorf("%s: %s differs", in.Name, want.Name)
 				}
 				if k > 0 && got.IsPacked() {

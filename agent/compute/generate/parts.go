@@ -14,9 +14,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// part is some outbounds of a proxy as they were made and sealed, with all that their making took from the generator and left in
-// it: made again where that is the same, it would come out the same. It is used again for the same proxy when other parts of it
-// change, and for other proxies of one mesh that have the same rules. It is immutable once it is made.
+// part is some outbounds of a proxy as they were made and sealed, with all that their making took
+// from the generator and left in it: made again where that is the same, it would come out the same.
+// It is used again for the same proxy when other parts of it change, and for other proxies of one
+// mesh that have the same rules. It is immutable once it is made.
 type part struct {
 	of     []mesh.Outbound
 	sealed draft.Part
@@ -50,8 +51,9 @@ type (
 	}
 )
 
-// Sizes of parts, in outbounds. They end where the address of an outbound says so, so that one that comes or goes in the middle
-// leaves the parts behind it as they are. The first one is small: it is made together with all that is not an outbound, each time.
+// Sizes of parts, in outbounds. They end where the address of an outbound says so, so that one that
+// comes or goes in the middle leaves the parts behind it as they are. The first one is small: it is
+// made together with all that is not an outbound, each time.
 const (
 	firstPart = partSize / 4
 	minPart   = partSize / 2
@@ -99,7 +101,8 @@ type partKey struct {
 	outbound int // of them
 }
 
-// sharedParts are the parts of the proxies of a mesh, as long as what decides about all outbounds of it stays.
+// sharedParts are the parts of the proxies of a mesh, as long as what decides about all outbounds
+// of it stays.
 type sharedParts struct {
 	spec     weak.Pointer[resource.Mesh]
 	upgrades bool
@@ -115,7 +118,8 @@ func (m *Memo) partsOf(v *mesh.View) *sharedParts {
 	}
 	have, spec := m.parts[v.Name], weak.Make(v.Spec)
 	if have == nil || have.spec != spec || have.upgrades != v.WebSockets || have.zone != v.Zone {
-		have = &sharedParts{spec: spec, upgrades: v.WebSockets, zone: v.Zone, made: map[partKey]weak.Pointer[part]{}, limit: 1024}
+		have = &sharedParts{spec: spec, upgrades: v.WebSockets, zone: v.Zone, made: map[partKey]weak.Pointer[part]{},
+			limit: 1024}
 		m.parts[v.Name] = have
 	}
 	return have
@@ -143,8 +147,8 @@ func (s *sharedParts) sweep() {
 	s.limit = max(1024, 2*len(s.made))
 }
 
-// onTop returns parts as parts of another list, in which each of their outbounds is the same, so that they keep nothing of earlier
-// views.
+// onTop returns parts as parts of another list, in which each of their outbounds is the same, so
+// that they keep nothing of earlier views.
 func onTop(parts []*part, list []mesh.Outbound) []*part {
 	out := make([]*part, 0, len(parts))
 	for _, p := range parts {

@@ -34,11 +34,13 @@ type place struct {
 
 func placeAt(list []mesh.Outbound) place { return place{list[0].Address.String(), list[0].Port} }
 
-// newPartMaker prepares the parts of a proxy with its policies; nil: none act. prev is what it was last; nil: nothing is known.
+// newPartMaker prepares the parts of a proxy with its policies; nil: none act. prev is what it was
+// last; nil: nothing is known.
 func (g *generator) newPartMaker(prev *Proxy, match *policy.Match) *partMaker {
 	m := &partMaker{g: g, shared: g.memo.partsOf(g.v)}
 	addr, err := netip.ParseAddr(g.dp.Networking.Address)
-	m.key = partKey{flavor: g.flavor, rules: g.p.policies, ipv6: err == nil && !addr.Is4(), bind: g.bindToPort() == nil, tagged: g.headers != nil, inline: g.sealer.Inline}
+	m.key = partKey{flavor: g.flavor, rules: g.p.policies, ipv6: err == nil && !addr.Is4(), bind: g.bindToPort() == nil,
+		tagged: g.headers != nil, inline: g.sealer.Inline}
 	if g.sealer.Inline || match != nil && match.ByTags() {
 		m.key.tags = tagsDigest(g.dp)
 	}
@@ -51,10 +53,11 @@ func (g *generator) newPartMaker(prev *Proxy, match *policy.Match) *partMaker {
 	return m
 }
 
-// differsInOutboundsAlone reports whether all that decides about single outbounds of p is the same for next, a proxy of the same name
-// that is about to be made.
+// differsInOutboundsAlone reports whether all that decides about single outbounds of p is the same
+// for next, a proxy of the same name that is about to be made.
 func (p *Proxy) differsInOutboundsAlone(next *Proxy, dp *resource.Dataplane) bool {
-	if p.border != nil || p.Flavor != next.Flavor || p.Mesh != next.Mesh || p.mesh != next.mesh || p.upgrades != next.upgrades || p.zone != next.zone || p.policies != next.policies ||
+	if p.border != nil || p.Flavor != next.Flavor || p.Mesh != next.Mesh || p.mesh != next.mesh ||
+		p.upgrades != next.upgrades || p.zone != next.zone || p.policies != next.policies ||
 		p.dataplane.Key != next.dataplane.Key || !maps.Equal(p.dataplane.Labels, next.dataplane.Labels) {
 		return false
 	}
@@ -192,7 +195,9 @@ func (m *partMaker) add(p *part, list []mesh.Outbound) {
 	case added != &p.sealed: // with other headers: what is shared stays the one that was made
 		next.sealed = *added
 		g.p.parts = append(g.p.parts, &next)
-	case len(p.backends) > 0 || !slices.EqualFunc(p.of, list, func(a, b mesh.Outbound) bool { return a.Service == b.Service }):
+	case len(p.backends) > 0 || !slices.EqualFunc(p.of, list, func(a, b mesh.Outbound) bool {
+		return a.Service == b.Service
+	}):
 		m.keep(&next)
 	default:
 		m.keep(p)

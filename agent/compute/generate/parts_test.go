@@ -16,8 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestPartsMakeNoDifference changes outbounds, policies, endpoints, certificates and Envoys at random. What is made of parts of earlier
-// configs and of other proxies has the bytes, warnings and pipes of what is made from nothing.
+// TestPartsMakeNoDifference changes outbounds, policies, endpoints, certificates and Envoys at
+// random. What is made of parts of earlier configs and of other proxies has the bytes, warnings and
+// pipes of what is made from nothing.
 func TestPartsMakeNoDifference(t *testing.T) {
 	const services, steps = 30, 40
 	for seed := range uint64(2) {
@@ -37,12 +38,14 @@ func TestPartsMakeNoDifference(t *testing.T) {
 			}
 			b.WriteString("}\n---\n")
 			for i := range services {
-				fmt.Fprintf(&b, "{type: Dataplane, mesh: default, name: svc-%d, networking: {address: 10.1.%d.%d, inbound: [{port: 80, tags: {kuma.io/service: svc-%d, kuma.io/protocol: %s}}]}}\n---\n",
+				fmt.Fprintf(&b, "{type: Dataplane, mesh: default, name: svc-%d, networking: {address: 10.1.%d.%d, "+
+					"inbound: [{port: 80, tags: {kuma.io/service: svc-%d, kuma.io/protocol: %s}}]}}\n---\n",
 					i, address*(i%2), i, i, []string{"http", "tcp", "grpc"}[i%3])
 			}
 			for i, name := range []string{"web-a", "web-b", "api"} {
 				service, _, _ := strings.Cut(name, "-")
-				fmt.Fprintf(&b, "{type: Dataplane, mesh: default, name: %s, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: %s, kuma.io/protocol: http, version: v1}}], outbound: [", name, i+1, service)
+				fmt.Fprintf(&b, "{type: Dataplane, mesh: default, name: %s, networking: {address: 10.0.0.%d, inbound: [{port: "+
+					"80, tags: {kuma.io/service: %s, kuma.io/protocol: http, version: v1}}], outbound: [", name, i+1, service)
 				for k, s := range outbound[name] {
 					fmt.Fprintf(&b, "{port: %d, tags: {kuma.io/service: svc-%d}}, ", 20000+k, s)
 				}
@@ -76,8 +79,10 @@ func TestPartsMakeNoDifference(t *testing.T) {
 				if policies[i] != "" {
 					delete(policies, i)
 				} else {
-					target := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/service: web}}", "{kind: Dataplane, name: web-b}"}[rnd.IntN(3)]
-					policies[i] = pooled(fmt.Sprintf("p-%d", i), i, target, []string{"{kind: Mesh}", "{kind: MeshService, name: svc-4}"}[rnd.IntN(2)])
+					target := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/service: web}}",
+						"{kind: Dataplane, name: web-b}"}[rnd.IntN(3)]
+					policies[i] = pooled(fmt.Sprintf("p-%d", i), i, target,
+						[]string{"{kind: Mesh}", "{kind: MeshService, name: svc-4}"}[rnd.IntN(2)])
 				}
 			case 6:
 				address++
@@ -97,8 +102,10 @@ func TestPartsMakeNoDifference(t *testing.T) {
 	}
 }
 
-// asFromNothing makes the config of a proxy with what is remembered of earlier ones, and holds it to the one that is made from nothing.
-func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *generate.Memo, what string) *generate.Proxy {
+// asFromNothing makes the config of a proxy with what is remembered of earlier ones, and holds it
+// to the one that is made from nothing.
+func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *generate.Memo,
+	what string) *generate.Proxy {
 	t.Helper()
 	want, err := generate.Generate(in, nil, nil)
 	if err != nil {
@@ -122,8 +129,8 @@ func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *
 	return got
 }
 
-// BenchmarkAlike makes the configs of proxies that differ in their addresses alone, in a mesh of 1000 services: of one more proxy, and
-// after a change of one outbound.
+// BenchmarkAlike makes the configs of proxies that differ in their addresses alone, in a mesh of
+// 1000 services: of one more proxy, and after a change of one outbound.
 func BenchmarkAlike(b *testing.B) {
 	rs := bigMesh(1000, 1)
 	m := meshOf(b, rs, nil)

@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestPartsOfUnlikeProxies: proxies of one mesh that differ in tags, in the family of their address and in what permissions and legacy
-// policies give them have the configs that are made from nothing, in whichever order they are made.
+// TestPartsOfUnlikeProxies: proxies of one mesh that differ in tags, in the family of their address
+// and in what permissions and legacy policies give them have the configs that are made from
+// nothing, in whichever order they are made.
 func TestPartsOfUnlikeProxies(t *testing.T) {
 	t.Parallel()
 	proxies := []struct{ name, address, tags string }{
@@ -25,13 +26,16 @@ func TestPartsOfUnlikeProxies(t *testing.T) {
 	for i := range services {
 		protocol := []string{"http", "tcp", "grpc", "http2"}[i%4]
 		if i%6 == 5 {
-			fmt.Fprintf(&base, "---\n{type: ExternalService, mesh: default, name: svc-%d, tags: {kuma.io/service: svc-%d, kuma.io/protocol: %s}, networking: {address: host-%d.example.com:80}}\n", i, i, protocol, i)
+			fmt.Fprintf(&base, "---\n{type: ExternalService, mesh: default, name: svc-%d, tags: {kuma.io/service: svc-%d, "+
+				"kuma.io/protocol: %s}, networking: {address: host-%d.example.com:80}}\n", i, i, protocol, i)
 			continue
 		}
-		fmt.Fprintf(&base, "---\n{type: Dataplane, mesh: default, name: svc-%d, networking: {address: 10.1.0.%d, inbound: [{port: 80, tags: {kuma.io/service: svc-%d, kuma.io/protocol: %s}}]}}\n", i, i, i, protocol)
+		fmt.Fprintf(&base, "---\n{type: Dataplane, mesh: default, name: svc-%d, networking: {address: 10.1.0.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: svc-%d, kuma.io/protocol: %s}}]}}\n", i, i, i, protocol)
 	}
 	for _, p := range proxies {
-		fmt.Fprintf(&base, "---\n{type: Dataplane, mesh: default, name: %s, networking: {address: %q, inbound: [{port: 80, tags: {%s, kuma.io/protocol: http}}], outbound: [", p.name, p.address, p.tags)
+		fmt.Fprintf(&base, "---\n{type: Dataplane, mesh: default, name: %s, networking: {address: %q, inbound: [{port: 80, "+
+			"tags: {%s, kuma.io/protocol: http}}], outbound: [", p.name, p.address, p.tags)
 		for i := range services {
 			fmt.Fprintf(&base, "{port: %d, tags: {kuma.io/service: svc-%d}}, ", 20000+i, i)
 		}
@@ -40,17 +44,24 @@ func TestPartsOfUnlikeProxies(t *testing.T) {
 	const (
 		plain   = "{type: Mesh, name: default}\n"
 		mtls    = "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n"
-		timeout = "---\n{type: Timeout, mesh: default, name: %s, sources: [{match: {kuma.io/service: %s}}, {match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: %ds}}\n"
-		route   = "---\n{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: %s}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {destination: {kuma.io/service: svc-0}}}\n"
-		permit  = "---\n{type: TrafficPermission, mesh: default, name: p, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: '*'}}]}\n"
-		header  = "---\n{type: MeshHTTPRoute, mesh: default, name: h, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: svc-40}, rules: [{matches: [{path: {type: PathPrefix, value: /a}}], default: {backendRefs: [{kind: MeshService, name: svc-44}]}}]}]}}\n"
-		probe   = "---\n{type: MeshHealthCheck, mesh: default, name: c, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {http: {path: /ready}}}]}}\n"
-		logs    = "---\n{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: svc-60}, default: {backends: [{type: File, file: {path: /tmp/l.log}}]}}]}}\n"
+		timeout = "---\n{type: Timeout, mesh: default, name: %s, sources: [{match: {kuma.io/service: %s}}, " +
+			"{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: %ds}}\n"
+		route = "---\n{type: TrafficRoute, mesh: default, name: r, sources: [{match: {kuma.io/service: %s}}], " +
+			"destinations: [{match: {kuma.io/service: '*'}}], conf: {destination: {kuma.io/service: svc-0}}}\n"
+		permit = "---\n{type: TrafficPermission, mesh: default, name: p, sources: [{match: {kuma.io/service: web}}], " +
+			"destinations: [{match: {kuma.io/service: '*'}}]}\n"
+		header = "---\n{type: MeshHTTPRoute, mesh: default, name: h, spec: {targetRef: {kind: Mesh}, " +
+			"to: [{targetRef: {kind: MeshService, name: svc-40}, rules: [{matches: [{path: {type: PathPrefix, value: /a}}], " +
+			"default: {backendRefs: [{kind: MeshService, name: svc-44}]}}]}]}}\n"
+		probe = "---\n{type: MeshHealthCheck, mesh: default, name: c, spec: {targetRef: {kind: Mesh}, " +
+			"to: [{targetRef: {kind: Mesh}, default: {http: {path: /ready}}}]}}\n"
+		logs = "---\n{type: MeshAccessLog, mesh: default, name: l, spec: {targetRef: {kind: Mesh}, to: [{targetRef: " +
+			"{kind: MeshService, name: svc-60}, default: {backends: [{type: File, file: {path: /tmp/l.log}}]}}]}}\n"
 	)
 	timeouts := fmt.Sprintf(timeout, "t-web", "web", 1) + fmt.Sprintf(timeout, "t-api", "api", 2)
 	steps := []string{
-		plain, plain + timeouts, plain + fmt.Sprintf(route, "nobody"), plain + fmt.Sprintf(route, "web"), plain + header, plain + probe + logs,
-		mtls, mtls + permit, mtls + permit + header + timeouts,
+		plain, plain + timeouts, plain + fmt.Sprintf(route, "nobody"), plain + fmt.Sprintf(route, "web"), plain + header,
+		plain + probe + logs, mtls, mtls + permit, mtls + permit + header + timeouts,
 	}
 	memo, prev := generate.NewMemo(), map[string]*generate.Proxy{}
 	var m *generate.Mesh

@@ -19,15 +19,17 @@ func (m *Mesh) permits(dataplane *resource.Resource) *permits {
 	return &permits{m: m, names: m.CertificateNames(dataplane), denied: map[*mesh.Service]*mesh.Service{}}
 }
 
-// Denied reports whether policies keep a dataplane from all that an outbound leads to outside of the mesh.
+// Denied reports whether policies keep a dataplane from all that an outbound leads to outside of
+// the mesh.
 func (m *Mesh) Denied(dataplane *resource.Resource, o mesh.Outbound) bool {
 	return m.permits(dataplane).restrict(o).Service.Denied
 }
 
-// restrict returns an outbound with the endpoints outside of the mesh that the proxy may use. Where it may use none, its
-// service is one that nothing offers, with the protocol that it has.
+// restrict returns an outbound with the endpoints outside of the mesh that the proxy may use. Where
+// it may use none, its service is one that nothing offers, with the protocol that it has.
 //
-// What goes through an egress arrives there as one destination, so that the proxy must be admitted to all that is behind.
+// What goes through an egress arrives there as one destination, so that the proxy must be admitted
+// to all that is behind.
 func (p *permits) restrict(o mesh.Outbound) mesh.Outbound {
 	s := o.Service
 	if s.Outside == nil {
@@ -61,15 +63,16 @@ func (p *permits) deny(s *mesh.Service) *mesh.Service {
 	out, ok := p.denied[s]
 	if !ok {
 		none := *s
-		none.External, none.Egress, none.Outside, none.Endpoints, none.Index, none.Denied = false, false, nil, &mesh.EndpointSet{}, -1, true
+		none.External, none.Egress, none.Outside, none.Endpoints, none.Index, none.Denied = false, false, nil,
+			&mesh.EndpointSet{}, -1, true
 		out = &none
 		p.denied[s] = out
 	}
 	return out
 }
 
-// Permissions says which services admit a dataplane, whether that restricts what it reaches or not; nil where the mesh keeps
-// nobody out.
+// Permissions says which services admit a dataplane, whether that restricts what it reaches or not;
+// nil where the mesh keeps nobody out.
 func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
 	if m.Policies == nil {
 		return nil

@@ -89,7 +89,8 @@ func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draf
 	return g.serviceOf(o.Service), true
 }
 
-// backend finds what a reference leads to, and notes it: the config has to be made anew when that changes.
+// backend finds what a reference leads to, and notes it: the config has to be made anew when that
+// changes.
 func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mesh.Outbound, bool) {
 	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
 	switch {
@@ -137,8 +138,8 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 	}
 }
 
-// localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said, else in the zone of the
-// proxy, where the mesh asks for that and for a MeshMultiZoneService.
+// localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said,
+// else in the zone of the proxy, where the mesh asks for that and for a MeshMultiZoneService.
 func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 	if l, said := g.localities[ref.cluster]; said || g.flavor == node.FlavorGRPC {
 		return l
@@ -152,13 +153,14 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 		return nil
 	}
 	if g.localFirst == nil {
-		g.localFirst = policy.NewLocalities(policy.Localities{Zone: g.v.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}})
+		g.localFirst = policy.NewLocalities(policy.Localities{Zone: g.v.Zone,
+			Failover: []policy.Failover{{Priority: 1, Except: true}}})
 	}
 	return g.localFirst
 }
 
-// EnvoyFrom implements [policy.Host]. What was asked is noted: the config has to be made anew for an Envoy of which the
-// answer is another one.
+// EnvoyFrom implements [policy.Host]. What was asked is noted: the config has to be made anew for
+// an Envoy of which the answer is another one.
 func (g *generator) EnvoyFrom(major, minor uint32) bool {
 	if v := (finding.Version{Major: major, Minor: minor}); !slices.Contains(g.p.versions, v) {
 		g.p.versions = append(g.p.versions, v)
@@ -172,10 +174,13 @@ func (g *generator) EnvoyFrom(major, minor uint32) bool {
 
 // fitsBuild reports whether the config of p is that for another Envoy too.
 func (p *Proxy) fitsBuild(b *finding.Build) bool {
-	return p.Build == b || !slices.ContainsFunc(p.versions, func(v finding.Version) bool { return p.Build.From(v.Major, v.Minor) != b.From(v.Major, v.Minor) })
+	return p.Build == b || !slices.ContainsFunc(p.versions, func(v finding.Version) bool {
+		return p.Build.From(v.Major, v.Minor) != b.From(v.Major, v.Minor)
+	})
 }
 
-// egressEndpoints is the load assignment that clusters share which lead to the egresses. No service has such a name.
+// egressEndpoints is the load assignment that clusters share which lead to the egresses. No service
+// has such a name.
 const egressEndpoints = "egress/endpoints"
 
 // atEgress is the index of an endpointRef to the egresses.
@@ -211,7 +216,8 @@ func (g *generator) note(w mesh.Warning) {
 	}
 }
 
-// sameBackends looks up again what routes lead to, and reports whether listeners and clusters are still the same.
+// sameBackends looks up again what routes lead to, and reports whether listeners and clusters are
+// still the same.
 func (p *Proxy) sameBackends(m *Mesh, permits *permits) ([]backend, bool) {
 	out := make([]backend, len(p.backends))
 	for i, b := range p.backends {

@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// policies are n of each of MeshTimeout, MeshCircuitBreaker, MeshAccessLog and MeshTrafficPermission: one about all
-// services, the others about one each.
+// policies are n of each of MeshTimeout, MeshCircuitBreaker, MeshAccessLog and
+// MeshTrafficPermission: one about all services, the others about one each.
 func policies(tb testing.TB, n int) []*resource.Resource {
 	tb.Helper()
 	var b strings.Builder
@@ -25,10 +25,14 @@ func policies(tb testing.TB, n int) []*resource.Resource {
 			to = fmt.Sprintf("{kind: MeshService, name: svc-%d}", i)
 		}
 		for _, p := range []struct{ kind, name, rules string }{
-			{"MeshTimeout", "t", fmt.Sprintf("to: [{targetRef: %s, default: {connectionTimeout: %ds, http: {requestTimeout: 9s}}}]", to, i+1)},
-			{"MeshCircuitBreaker", "c", fmt.Sprintf("to: [{targetRef: %s, default: {connectionLimits: {maxConnections: %d}}}]", to, i+1)},
-			{"MeshAccessLog", "l", fmt.Sprintf("to: [{targetRef: %s, default: {backends: [{type: File, file: {path: /var/log/mesh/%d.log}}]}}]", to, i)},
-			{"MeshTrafficPermission", "p", fmt.Sprintf("from: [{targetRef: {kind: MeshSubset, tags: {version: v%d}}, default: {action: Allow}}]", i)},
+			{"MeshTimeout",
+				"t", fmt.Sprintf("to: [{targetRef: %s, default: {connectionTimeout: %ds, http: {requestTimeout: 9s}}}]", to, i+1)},
+			{"MeshCircuitBreaker",
+				"c", fmt.Sprintf("to: [{targetRef: %s, default: {connectionLimits: {maxConnections: %d}}}]", to, i+1)},
+			{"MeshAccessLog", "l", fmt.Sprintf("to: [{targetRef: %s, default: {backends: [{type: File, "+
+				"file: {path: /var/log/mesh/%d.log}}]}}]", to, i)},
+			{"MeshTrafficPermission",
+				"p", fmt.Sprintf("from: [{targetRef: {kind: MeshSubset, tags: {version: v%d}}, default: {action: Allow}}]", i)},
 		} {
 			fmt.Fprintf(&b, "{type: %s, name: %s-%d, spec: {targetRef: {kind: Mesh}, %s}}\n---\n", p.kind, p.name, i, p.rules)
 		}
@@ -40,8 +44,8 @@ func policies(tb testing.TB, n int) []*resource.Resource {
 	return rs
 }
 
-// BenchmarkPolicies derives the whole mesh and the proxy web with policies from resources that are already decoded.
-// The first number is that of the services, the second that of the policies.
+// BenchmarkPolicies derives the whole mesh and the proxy web with policies from resources that are
+// already decoded. The first number is that of the services, the second that of the policies.
 func BenchmarkPolicies(b *testing.B) {
 	for _, c := range []struct{ services, policies int }{{100, 20}, {1000, 20}, {1000, 100}, {1000, 1000}} {
 		b.Run(fmt.Sprintf("%d/%d", c.services, c.policies), func(b *testing.B) {

@@ -18,20 +18,33 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pool is one spec of each kind; TARGET stands for the top-level targetRef, SERVICE for a destination.
+// pool is one spec of each kind; TARGET stands for the top-level targetRef, SERVICE for a
+// destination.
 var pool = []string{
-	"MeshTimeout, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {connectionTimeout: 3s, http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1h}}]}",
-	"MeshCircuitBreaker, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {connectionLimits: {maxConnections: 7}}}]}",
-	"MeshAccessLog, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {backends: [{type: File, file: {path: /var/log/a.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: '127.0.0.1:5000'}}]}}]}",
-	"MeshTrafficPermission, spec: {targetRef: TARGET, from: [{targetRef: {kind: MeshSubset, tags: {version: v1}}, default: {action: Allow}}]}",
-	"MeshFaultInjection, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
-	"MeshHTTPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, value: /a}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
-	"MeshTCPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{default: {backendRefs: [{kind: MeshService, name: svc-1, weight: 1}]}}]}]}",
-	"MeshProxyPatch, spec: {targetRef: TARGET, default: {appendModifications: [{cluster: {operation: Add, value: '{name: extra, connectTimeout: 5s, type: STATIC}'}}]}}",
+	"MeshTimeout, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {connectionTimeout: 3s, " +
+		"http: {requestTimeout: 9s}}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1h}}]}",
+	"MeshCircuitBreaker, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, " +
+		"default: {connectionLimits: {maxConnections: 7}}}]}",
+	"MeshAccessLog, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {backends: [{type: File, " +
+		"file: {path: /var/log/a.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, " +
+		"tcp: {address: '127.0.0.1:5000'}}]}}]}",
+	"MeshTrafficPermission, spec: {targetRef: TARGET, from: [{targetRef: {kind: MeshSubset, tags: {version: v1}}, " +
+		"default: {action: Allow}}]}",
+	"MeshFaultInjection, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, " +
+		"default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
+	"MeshHTTPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, " +
+		"value: /a}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
+	"MeshTCPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{default: {backendRefs: [{kind: MeshService, " +
+		"name: svc-1, weight: 1}]}}]}]}",
+	"MeshProxyPatch, spec: {targetRef: TARGET, default: {appendModifications: [{cluster: {operation: Add, " +
+		"value: '{name: extra, connectTimeout: 5s, type: STATIC}'}}]}}",
 	"MeshRetry, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {http: {numRetries: 3}}}]}",
-	"MeshHealthCheck, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {interval: 10s, timeout: 2s, unhealthyThreshold: 3, healthyThreshold: 1, tcp: {}}}]}",
-	"MeshLoadBalancingStrategy, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {loadBalancer: {type: Random}}}]}",
-	"MeshRateLimit, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, default: {local: {http: {requestRate: {num: 5, interval: 10s}}}}}]}",
+	"MeshHealthCheck, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {interval: 10s, timeout: 2s, " +
+		"unhealthyThreshold: 3, healthyThreshold: 1, tcp: {}}}]}",
+	"MeshLoadBalancingStrategy, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, " +
+		"default: {loadBalancer: {type: Random}}}]}",
+	"MeshRateLimit, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, " +
+		"default: {local: {http: {requestRate: {num: 5, interval: 10s}}}}}]}",
 }
 
 // pooled returns policy i of the pool under a name of its own.
@@ -76,11 +89,14 @@ func proxyOf(t testing.TB, m *generate.Mesh, name string, prev *generate.Proxy, 
 	return p
 }
 
-// TestSameBytes makes the config with every kind of policy a thousand times, from its resources in any order.
+// TestSameBytes makes the config with every kind of policy a thousand times, from its resources in
+// any order.
 func TestSameBytes(t *testing.T) {
 	var doc strings.Builder
 	for i := range pool {
-		for j, target := range []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/protocol: http}}", "{kind: MeshService, name: web}"} {
+		for j, target := range []string{
+			"{kind: Mesh}", "{kind: MeshSubset, tags: {kuma.io/protocol: http}}", "{kind: MeshService, name: web}",
+		} {
 			for k, service := range []string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}"} {
 				doc.WriteString(pooled(fmt.Sprintf("p%d-%d-%d", i, j, k), i, target, service))
 			}
@@ -110,9 +126,11 @@ func TestUnselected(t *testing.T) {
 		m := meshOf(t, slices.Concat(base, own), nil)
 		before := proxyOf(t, m, "web", nil, memo)
 		var doc strings.Builder
-		targets := []string{"{kind: MeshService, name: svc-1}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: Dataplane, name: svc-0-0}", "{kind: MeshService, name: nobody}"}
+		targets := []string{"{kind: MeshService, name: svc-1}", "{kind: MeshSubset, tags: {version: v1}}",
+			"{kind: Dataplane, name: svc-0-0}", "{kind: MeshService, name: nobody}"}
 		for i := range rapid.IntRange(1, 5).Draw(r, "others") {
-			doc.WriteString(pooled(fmt.Sprintf("other-%d", i), rapid.IntRange(0, len(pool)-1).Draw(r, "kind"), rapid.SampledFrom(targets).Draw(r, "target"), "{kind: MeshService, name: svc-1}"))
+			doc.WriteString(pooled(fmt.Sprintf("other-%d", i), rapid.IntRange(0, len(pool)-1).Draw(r, "kind"),
+				rapid.SampledFrom(targets).Draw(r, "target"), "{kind: MeshService, name: svc-1}"))
 		}
 		m = meshOf(t, slices.Concat(base, own, decoded(t, doc.String())), m)
 		if after := proxyOf(t, m, "web", before, memo); after.Sealed != before.Sealed {
@@ -124,8 +142,8 @@ func TestUnselected(t *testing.T) {
 	})
 }
 
-// TestReuseWithPolicies changes policies, services and endpoints at random: what is brought up to date equals what is
-// made anew.
+// TestReuseWithPolicies changes policies, services and endpoints at random: what is brought up to
+// date equals what is made anew.
 func TestReuseWithPolicies(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		memo := generate.NewMemo()
@@ -136,8 +154,10 @@ func TestReuseWithPolicies(t *testing.T) {
 			var doc strings.Builder
 			for i := range rapid.IntRange(0, 4).Draw(r, "policies") {
 				doc.WriteString(pooled(fmt.Sprintf("p-%d", i), rapid.IntRange(0, len(pool)-1).Draw(r, "kind"),
-					rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: svc-1}"}).Draw(r, "target"),
-					rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}", "{kind: MeshService, name: svc-3}"}).Draw(r, "service")))
+					rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: svc-1}"}).
+						Draw(r, "target"),
+					rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}",
+						"{kind: MeshService, name: svc-3}"}).Draw(r, "service")))
 			}
 			rs = slices.Concat(rs, decoded(t, doc.String()))
 			if rapid.Bool().Draw(r, "moved") { // an endpoint that moves
@@ -175,7 +195,8 @@ func TestEditConcernsThree(t *testing.T) {
 	}
 	memo := generate.NewMemo()
 	edit := func(timeout string) []*resource.Resource {
-		return slices.Concat(rs, policies(t, 5), decoded(t, "{type: MeshTimeout, name: front, spec: {targetRef: {kind: Dataplane, labels: {team: front}}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: "+timeout+"}}]}}"))
+		return slices.Concat(rs, policies(t, 5), decoded(t, "{type: MeshTimeout, name: front, spec: {targetRef: {kind: "+
+			"Dataplane, labels: {team: front}}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: "+timeout+"}}]}}"))
 	}
 	m := meshOf(t, edit("3s"), nil)
 	proxies := map[string]*generate.Proxy{}

@@ -16,11 +16,14 @@ func TestProxyRef(t *testing.T) {
 		want node.Ref
 		key  resource.Key
 	}{
-		{"default.web", node.Ref{Mesh: "default", Name: "web"}, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}},
+		{"default.web", node.Ref{Mesh: "default", Name: "web"},
+			resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}},
 		{"egress.web", node.Ref{Mesh: "egress", Name: "web"}, resource.Key{Kind: "Dataplane", Mesh: "egress", Name: "web"}},
-		{"default.web.shop", node.Ref{Mesh: "default", Name: "web.shop"}, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web.shop"}},
+		{"default.web.shop", node.Ref{Mesh: "default", Name: "web.shop"},
+			resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web.shop"}},
 		{".egress.out", node.Ref{Type: node.ProxyEgress, Name: "out"}, resource.Key{Kind: "ZoneEgress", Name: "out"}},
-		{".egress.out.kuma-system", node.Ref{Type: node.ProxyEgress, Name: "out.kuma-system"}, resource.Key{Kind: "ZoneEgress", Name: "out.kuma-system"}},
+		{".egress.out.kuma-system", node.Ref{Type: node.ProxyEgress, Name: "out.kuma-system"},
+			resource.Key{Kind: "ZoneEgress", Name: "out.kuma-system"}},
 		{".ingress.out", node.Ref{Type: node.ProxyIngress, Name: "out"}, resource.Key{Kind: "ZoneIngress", Name: "out"}},
 		{".egress." + long, node.Ref{Type: node.ProxyEgress, Name: long}, resource.Key{Kind: "ZoneEgress", Name: long}},
 	} {
@@ -29,8 +32,9 @@ func TestProxyRef(t *testing.T) {
 			t.Errorf("%q: %+v, %v; node id %q, key %v", c.id, got, err, got.NodeID(), got.Key())
 		}
 	}
-	for _, id := range []string{"", ".", "..", ".web", ".egress", ".egress.", ".dataplane.web", "..web", ".Egress.web", "default.", ".egress.a b",
-		".egress.a/b", ".egress.\xff", ".egress." + long + "n", strings.Repeat("x", 10_000), "." + strings.Repeat("x", 10_000)} {
+	for _, id := range []string{"", ".", "..", ".web", ".egress", ".egress.", ".dataplane.web", "..web", ".Egress.web",
+		"default.", ".egress.a b", ".egress.a/b", ".egress.\xff", ".egress." + long + "n", strings.Repeat("x", 10_000),
+		"." + strings.Repeat("x", 10_000)} {
 		if r, err := node.ParseRef(id); err == nil || len(err.Error()) > 2000 {
 			t.Errorf("%.100q is read as %+v, %.100v", id, r, err)
 		}
@@ -42,13 +46,15 @@ func FuzzProxyRef(f *testing.F) {
 	f.Add(".egress.out")
 	f.Add(".ingress.")
 	f.Fuzz(func(t *testing.T, id string) {
-		if r, err := node.ParseRef(id); err == nil && (r.NodeID() != id || r.Name == "" || (r.Mesh == "") != (r.Type != node.ProxyDataplane)) {
+		if r, err := node.ParseRef(id); err == nil &&
+			(r.NodeID() != id || r.Name == "" || (r.Mesh == "") != (r.Type != node.ProxyDataplane)) {
 			t.Errorf("%q: %+v", id, r)
 		}
 	})
 }
 
-// TestBootstrapAtTheBorder: the bootstrap says which proxy it is for, in a node id that is read as such.
+// TestBootstrapAtTheBorder: the bootstrap says which proxy it is for, in a node id that is read as
+// such.
 func TestBootstrapAtTheBorder(t *testing.T) {
 	for _, typ := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
 		o := generate.BootstrapOptions{Type: typ, Name: "out", XDSSocket: "/run/xds.sock"}
@@ -58,7 +64,8 @@ func TestBootstrapAtTheBorder(t *testing.T) {
 		}
 		info := readBootstrap(t, out).GetNode()
 		ref, err := node.ParseRef(info.GetId())
-		if err != nil || ref != (node.Ref{Type: typ, Name: "out"}) || info.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
+		if err != nil || ref != (node.Ref{Type: typ, Name: "out"}) ||
+			info.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
 			t.Errorf("%s: node %v, %+v, %v", typ, info, ref, err)
 		}
 		for _, change := range []func(o *generate.BootstrapOptions){

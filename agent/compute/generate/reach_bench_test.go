@@ -12,24 +12,32 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// reachMesh is a mesh of n services with four endpoints each and a MeshService for each, and a transparent proxy web.
+// reachMesh is a mesh of n services with four endpoints each and a MeshService for each, and a
+// transparent proxy web.
 func reachMesh(n int, labels map[string]string, backends *resource.ReachableBackends) []*resource.Resource {
 	backend := "ca"
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Labels: labels, Spec: &resource.Mesh{
 		MeshServices: &resource.MeshServices{Mode: resource.MeshServicesExclusive},
-		MTLS:         &resource.MTLS{EnabledBackend: backend, Backends: []resource.MTLSBackend{{Name: backend, Type: resource.BackendBuiltin}}}}}}
+		MTLS: &resource.MTLS{EnabledBackend: backend,
+			Backends: []resource.MTLSBackend{{Name: backend, Type: resource.BackendBuiltin}}}}}}
 	for i := range n {
 		name := fmt.Sprintf("svc-%d", i)
 		tags := map[string]string{"kuma.io/service": name, "kuma.io/protocol": "http", "app": name}
 		for e := range 4 {
-			rs = append(rs, dataplane(fmt.Sprintf("svc-%d-%d", i, e), fmt.Sprintf("10.%d.%d.%d", 1+e, i/250, i%250), resource.Inbound{Port: 8080, Tags: tags}, nil))
+			rs = append(rs, dataplane(fmt.Sprintf("svc-%d-%d", i, e), fmt.Sprintf("10.%d.%d.%d", 1+e, i/250, i%250),
+				resource.Inbound{Port: 8080, Tags: tags}, nil))
 		}
-		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: name}, Spec: &resource.MeshService{
-			Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{"kuma.io/service": name}},
-			Ports:    []resource.MeshServicePort{{Port: 8080, AppProtocol: "http"}}}})
+		rs = append(rs,
+			&resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: name}, Spec: &resource.MeshService{
+				Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{"kuma.io/service": name}},
+				Ports:    []resource.MeshServicePort{{Port: 8080, AppProtocol: "http"}}}})
 	}
 	web := dataplane("web", "10.9.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}}, nil)
-	web.Spec.(*resource.Dataplane).Networking.TransparentProxying = &resource.TransparentProxying{RedirectPortInbound: 15006, RedirectPortOutbound: 15001, ReachableBackends: backends}
+	web.Spec.(*resource.Dataplane).Networking.TransparentProxying = &resource.TransparentProxying{
+		RedirectPortInbound:  15006,
+		RedirectPortOutbound: 15001,
+		ReachableBackends:    backends,
+	}
 	rs = append(rs, web)
 	for i, r := range rs {
 		r.Digest = resource.Digest{byte(i), byte(i >> 8), byte(i >> 16), 1}
@@ -76,7 +84,8 @@ func permissions2000(tb testing.TB, n int) []*resource.Resource {
 		if i%400 != 0 {
 			client = fmt.Sprintf("svc-%d", i)
 		}
-		rs, faults := reg.Decode("", fmt.Appendf(nil, "{type: MeshTrafficPermission, mesh: default, name: p-%d, spec: {targetRef: {kind: MeshSubset, tags: {kuma.io/service: svc-%d}}, "+
+		rs, faults := reg.Decode("", fmt.Appendf(nil, "{type: MeshTrafficPermission, mesh: default, name: p-%d, "+
+			"spec: {targetRef: {kind: MeshSubset, tags: {kuma.io/service: svc-%d}}, "+
 			"from: [{targetRef: {kind: MeshSubset, tags: {kuma.io/service: %s}}, default: {action: Allow}}]}}", i, i%n, client))
 		if len(faults) > 0 {
 			tb.Fatal(faults)
@@ -88,8 +97,8 @@ func permissions2000(tb testing.TB, n int) []*resource.Resource {
 
 var auto = map[string]string{policy.LabelAutoReachable: "true"}
 
-// TestRestrictedProxy has 5 of 500 services, in a config of no more than 60 KB, and nothing is made anew for what it does
-// not reach: neither by a list nor by permissions.
+// TestRestrictedProxy has 5 of 500 services, in a config of no more than 60 KB, and nothing is made
+// anew for what it does not reach: neither by a list nor by permissions.
 func TestRestrictedProxy(t *testing.T) {
 	const n = 500
 	for name, rs := range map[string][]*resource.Resource{
@@ -115,7 +124,8 @@ func TestRestrictedProxy(t *testing.T) {
 		if p2 := derive(m2, p); p2.Sealed != p.Sealed {
 			t.Errorf("%s: an endpoint that it does not reach makes a new config", name)
 		}
-		if p2 := derive(reachMeshOf(t, moved(rs, related, 1), m), p); p2.Sealed == p.Sealed || p2.Sealed.Versions[1] != p.Sealed.Versions[1] {
+		if p2 := derive(reachMeshOf(t, moved(rs, related, 1), m), p); p2.Sealed == p.Sealed ||
+			p2.Sealed.Versions[1] != p.Sealed.Versions[1] {
 			t.Errorf("%s: an endpoint that it reaches is not seen, or changes clusters", name)
 		}
 		if name == "permitted" {
@@ -131,8 +141,8 @@ func TestRestrictedProxy(t *testing.T) {
 	}
 }
 
-// BenchmarkReach is 5,000 services of four endpoints and a proxy that reaches five: its config, and its own work when an
-// endpoint changes that it does not reach.
+// BenchmarkReach is 5,000 services of four endpoints and a proxy that reaches five: its config, and
+// its own work when an endpoint changes that it does not reach.
 func BenchmarkReach(b *testing.B) {
 	rs := reachMesh(5000, nil, five())
 	m := reachMeshOf(b, rs, nil)
@@ -163,8 +173,8 @@ func BenchmarkReach(b *testing.B) {
 	})
 }
 
-// BenchmarkAutoReach is 5,000 services and 2,000 permissions: the index of the first view, the one after an endpoint has
-// changed, and the one after a permission has, each without the view itself.
+// BenchmarkAutoReach is 5,000 services and 2,000 permissions: the index of the first view, the one
+// after an endpoint has changed, and the one after a permission has, each without the view itself.
 func BenchmarkAutoReach(b *testing.B) {
 	rs := append(reachMesh(5000, auto, nil), permissions2000(b, 5000)...)
 	set := resource.NewSet(rs)

@@ -22,15 +22,16 @@ type RenderCache interface {
 	Put(RenderKey, json.RawMessage)
 }
 
-// Renderer renders resources as JSON, with proto field names in lowerCamelCase. Private keys and other secret values are
-// replaced. The output is the same for the same resource. It must not be used by two goroutines at once.
+// Renderer renders resources as JSON, with proto field names in lowerCamelCase. Private keys and
+// other secret values are replaced. The output is the same for the same resource. It must not be
+// used by two goroutines at once.
 type Renderer struct {
 	redact *redact.Renderer
 	cache  RenderCache
 }
 
-// NewRenderer returns a renderer that remembers resources in a cache; nil: nowhere. It fails when the program cannot tell
-// which values are secret.
+// NewRenderer returns a renderer that remembers resources in a cache; nil: nowhere. It fails when
+// the program cannot tell which values are secret.
 func NewRenderer(cache RenderCache) (*Renderer, error) {
 	secrecy, err := secrets()
 	if err != nil {
@@ -95,8 +96,9 @@ func (r *Renderer) Config(p *Proxy) (map[string]map[string]json.RawMessage, erro
 // sensitive is the option by which Envoy's API marks fields with private keys and the like.
 const sensitive = "udpa.annotations.sensitive"
 
-// secrets returns what is hidden when a config is shown: the fields that Envoy's API marks, but not where a secret is
-// kept. It fails when the program does not know the mark, so that nothing is shown for want of it.
+// secrets returns what is hidden when a config is shown: the fields that Envoy's API marks, but not
+// where a secret is kept. It fails when the program does not know the mark, so that nothing is
+// shown for want of it.
 func secrets() (func(protoreflect.FieldDescriptor) redact.Secrecy, error) {
 	mark, err := protoregistry.GlobalTypes.FindExtensionByName(sensitive)
 	if err != nil {

@@ -62,8 +62,9 @@ func hideKeys(t *testing.T, m protoreflect.Message) {
 func byLibrary(t *testing.T, typeURL string, body []byte) []byte {
 	t.Helper()
 	m := map[string]proto.Message{
-		draft.TypeCluster: &clusterv3.Cluster{}, draft.TypeListener: &listenerv3.Listener{}, draft.TypeEndpoint: &endpointv3.ClusterLoadAssignment{},
-		draft.TypeRoute: &routev3.RouteConfiguration{}, draft.TypeSecret: &tlsv3.Secret{},
+		draft.TypeCluster: &clusterv3.Cluster{}, draft.TypeListener: &listenerv3.Listener{},
+		draft.TypeEndpoint: &endpointv3.ClusterLoadAssignment{},
+		draft.TypeRoute:    &routev3.RouteConfiguration{}, draft.TypeSecret: &tlsv3.Secret{},
 	}[typeURL]
 	if err := proto.Unmarshal(body, m); err != nil {
 		t.Fatal(err)
@@ -80,8 +81,8 @@ func byLibrary(t *testing.T, typeURL string, body []byte) []byte {
 	return b.Bytes()
 }
 
-// TestRenderLikeTheLibrary renders every resource of every proxy in the cases, of the conformance cases too where they
-// lie beside the repository.
+// TestRenderLikeTheLibrary renders every resource of every proxy in the cases, of the conformance
+// cases too where they lie beside the repository.
 func TestRenderLikeTheLibrary(t *testing.T) {
 	inputs := map[string][]byte{}
 	conformance, err := filepath.Glob("../../../../shared/conformance/cases/*/input.yaml")
@@ -139,7 +140,8 @@ func TestRenderLikeTheLibrary(t *testing.T) {
 	}
 }
 
-// TestSecretFields puts a secret in each field that Envoy's API marks, and shows what is left of it.
+// TestSecretFields puts a secret in each field that Envoy's API marks, and shows what is left of
+// it.
 func TestSecretFields(t *testing.T) {
 	bytesOf := func(s string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte(s)}}
@@ -160,17 +162,23 @@ func TestSecretFields(t *testing.T) {
 		secret *tlsv3.Secret
 		want   string
 	}{
-		{"certificate", certificate(&tlsv3.TlsCertificate{CertificateChain: bytesOf("CERT"), PrivateKey: bytesOf("SECRET"), Password: text("SECRET"), Pkcs12: bytesOf("SECRET")}),
-			`{"tlsCertificate":{"certificateChain":{"inlineBytes":"` + shown + `"},"privateKey":{"inlineBytes":"` + hidden + `"},"pkcs12":{"inlineBytes":"` + hidden + `"},"password":{"inlineString":"[redacted]"}}}`},
+		{"certificate", certificate(&tlsv3.TlsCertificate{CertificateChain: bytesOf("CERT"), PrivateKey: bytesOf("SECRET"),
+			Password: text("SECRET"), Pkcs12: bytesOf("SECRET")}),
+			`{"tlsCertificate":{"certificateChain":{"inlineBytes":"` + shown + `"},"privateKey":{"inlineBytes":"` + hidden +
+				`"},"pkcs12":{"inlineBytes":"` + hidden + `"},"password":{"inlineString":"[redacted]"}}}`},
 		{"places", certificate(&tlsv3.TlsCertificate{PrivateKey: file, Password: variable}),
 			`{"tlsCertificate":{"privateKey":{"filename":"/key.pem"},"password":{"environmentVariable":"KEY"}}}`},
-		{"provider", certificate(&tlsv3.TlsCertificate{PrivateKeyProvider: &tlsv3.PrivateKeyProvider{ProviderName: "p", ConfigType: &tlsv3.PrivateKeyProvider_TypedConfig{TypedConfig: packed}}}),
+		{"provider", certificate(&tlsv3.TlsCertificate{PrivateKeyProvider: &tlsv3.PrivateKeyProvider{ProviderName: "p",
+			ConfigType: &tlsv3.PrivateKeyProvider_TypedConfig{TypedConfig: packed}}}),
 			`{"tlsCertificate":{"privateKeyProvider":{"providerName":"p","typedConfig":{"@type":"type.googleapis.com/envoy.config.core.v3.DataSource","inlineBytes":"` + hidden + `"}}}}`},
-		{"ticket keys", &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{bytesOf("SECRET"), file}}}},
+		{"ticket keys", &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{
+			SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{bytesOf("SECRET"), file}}}},
 			`{"sessionTicketKeys":{"keys":[{"inlineBytes":"` + hidden + `"},{"filename":"/key.pem"}]}}`},
-		{"generic", &tlsv3.Secret{Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{Secret: text("SECRET"), Secrets: map[string]*corev3.DataSource{"a": text("SECRET")}}}},
+		{"generic", &tlsv3.Secret{Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
+			Secret: text("SECRET"), Secrets: map[string]*corev3.DataSource{"a": text("SECRET")}}}},
 			`{"genericSecret":{"secret":{"inlineString":"[redacted]"},"secrets":{"a":{"inlineString":"[redacted]"}}}}`},
-		{"authority", &tlsv3.Secret{Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: bytesOf("CERT")}}},
+		{"authority", &tlsv3.Secret{Type: &tlsv3.Secret_ValidationContext{
+			ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: bytesOf("CERT")}}},
 			`{"validationContext":{"trustedCa":{"inlineBytes":"` + shown + `"}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -201,7 +209,8 @@ func TestRenderNamesTheFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.Render(draft.Rank(draft.TypeCluster), draft.NewResource("c", []byte{0x0a, 1, 0xff}))
-	if err == nil || !strings.Contains(err.Error(), `Cluster "c": the bytes are not a valid message: string field contains invalid UTF-8`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`Cluster "c": the bytes are not a valid message: string field contains invalid UTF-8`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,13 +15,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestFieldRuleIsHeldBack: a policy gives clusters and listeners values that break rules of Envoy's API. They stay in the
-// config and the check refuses them, so that a client keeps the forms that it has; left out, they would be removed there.
+// TestFieldRuleIsHeldBack: a policy gives clusters and listeners values that break rules of Envoy's
+// API. They stay in the config and the check refuses them, so that a client keeps the forms that it
+// has; left out, they would be removed there.
 func TestFieldRuleIsHeldBack(t *testing.T) {
 	rs := []*resource.Resource{
 		{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}},
-		dataplane("web", "10.0.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}}, []resource.Outbound{{Port: 1000, Tags: map[string]string{"kuma.io/service": "backend"}}}),
-		dataplane("backend", "10.0.1.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "backend"}}, nil),
+		dataplane("web", "10.0.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}},
+			[]resource.Outbound{{Port: 1000, Tags: map[string]string{"kuma.io/service": "backend"}}}),
+		dataplane("backend", "10.0.1.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "backend"}},
+			nil),
 	}
 	plugin := policy.Plugin{Apply: func(_ *policy.Context, d *draft.Draft) {
 		for _, c := range d.Clusters {
@@ -37,7 +40,8 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 			}
 		}
 	}}
-	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, []policy.Plugin{plugin}, policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, []policy.Plugin{plugin},
+		policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,25 +13,29 @@ import (
 
 const shadowed = "labels: {kuma.io/effect: shadow}, "
 
-// drawnPolicies draws policies of the pool; label is put before their specs. Legacy policies are among them.
+// drawnPolicies draws policies of the pool; label is put before their specs. Legacy policies are
+// among them.
 func drawnPolicies(r *rapid.T, prefix, label string) string {
 	var b strings.Builder
 	for i := range rapid.IntRange(0, 5).Draw(r, prefix) {
 		name := fmt.Sprintf("%s-%d", prefix, i)
 		if rapid.IntRange(0, 5).Draw(r, "legacy") == 0 {
-			fmt.Fprintf(&b, "{type: Timeout, mesh: default, name: %s, %ssources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: %ds}}\n---\n", name, label, i+1)
+			fmt.Fprintf(&b, "{type: Timeout, mesh: default, name: %s, %ssources: [{match: {kuma.io/service: '*'}}], "+
+				"destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: %ds}}\n---\n", name, label, i+1)
 			continue
 		}
 		doc := pooled(name, rapid.IntRange(0, len(pool)-1).Draw(r, "kind"),
-			rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: svc-1}"}).Draw(r, "target"),
+			rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: svc-1}"}).
+				Draw(r, "target"),
 			rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: svc-1}"}).Draw(r, "service"))
 		b.WriteString(strings.Replace(doc, "spec:", label+"spec:", 1))
 	}
 	return b.String()
 }
 
-// TestShadowPolicies adds shadow policies to real ones: every proxy keeps its bytes and the very value. Counted in, they
-// give what they give once their label is gone, and before that nothing of it is made.
+// TestShadowPolicies adds shadow policies to real ones: every proxy keeps its bytes and the very
+// value. Counted in, they give what they give once their label is gone, and before that nothing of
+// it is made.
 func TestShadowPolicies(t *testing.T) {
 	base := bigMesh(3, 0)
 	rapid.Check(t, func(r *rapid.T) {
@@ -60,7 +64,8 @@ func TestShadowPolicies(t *testing.T) {
 			}
 			counted, without := proxyOf(t, with.Shadow(), d.Name, after, memo), proxyOf(t, live, d.Name, after, memo)
 			if counted.Sealed.Versions != without.Sealed.Versions || len(generate.Difference(counted, without)) > 0 {
-				r.Errorf("%s: without the label the bytes are others than with shadow policies counted in\n%s---\n%s", d.Name, real, shadow)
+				r.Errorf("%s: without the label the bytes are others than with shadow policies counted in\n%s---\n%s",
+					d.Name, real, shadow)
 			}
 			if !slices.Equal(counted.Warnings, without.Warnings) {
 				r.Errorf("%s: the warnings are %v, and without the label %v", d.Name, counted.Warnings, without.Warnings)

@@ -27,7 +27,8 @@ import (
 const (
 	upstreamTLSURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 
-	// meshProtocol is what proxies of a mesh offer each other by ALPN. It tells their TLS from that of workloads.
+	// meshProtocol is what proxies of a mesh offer each other by ALPN. It tells their TLS from that of
+	// workloads.
 	meshProtocol     = "kuma"
 	nameTLSInspector = "envoy.filters.listener.tls_inspector"
 
@@ -84,7 +85,8 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 			ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
 				CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 					DefaultValidationContext: &tlsv3.CertificateValidationContext{
-						MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: prefix}},
+						MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_URI,
+							Matcher: prefix}},
 					},
 					ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name)),
 				},
@@ -106,7 +108,9 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name))})
+	t.trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+		ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name)),
+	})
 	return t, err
 }
 
@@ -116,7 +120,8 @@ func newTLSInspector() (*listenerv3.ListenerFilter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
+	return &listenerv3.ListenerFilter{Name: nameTLSInspector,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
 }
 
 // packTLS makes the transport socket of a TLS context.
@@ -135,8 +140,9 @@ func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
 // members is what the SPIFFE IDs of the mesh begin with.
 func (t *meshTLS) members() string { return resource.SPIFFEID(t.mesh, "") }
 
-// chains makes the filter chains of an inbound, each with filters of its own. In permissive mode connections that are
-// not of the mesh are let through as they are: plain ones, and those with a TLS of the workload's.
+// chains makes the filter chains of an inbound, each with filters of its own. In permissive mode
+// connections that are not of the mesh are let through as they are: plain ones, and those with a
+// TLS of the workload's.
 func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*draft.Chain {
 	if t == nil {
 		return []*draft.Chain{make()}
@@ -153,7 +159,8 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 		plain.Message = &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: transport}}
 		out = append(out, plain)
 	}
-	secure.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
+	secure.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS,
+		ApplicationProtocols: []string{meshProtocol}}
 	l.ListenerFilters = append(l.ListenerFilters, t.inspector)
 	if secure.HTTP == nil {
 		draft.ServerMaySpeakFirst(l)
@@ -161,7 +168,8 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 	return append(out, secure)
 }
 
-// service gives the cluster of a service its TLS context, in the memory given, where proxies use TLS towards it.
+// service gives the cluster of a service its TLS context, in the memory given, where proxies use
+// TLS towards it.
 func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
 	if t == nil || !o.Service.Egress && !t.view.UsesTLS(o.Service) {
 		return
@@ -173,7 +181,8 @@ func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
 	p.clusterSpec.TransportSocket = &p.tlsSocket
 }
 
-// anybody gives a cluster a TLS context that accepts every proxy of the mesh, for destinations that are not known.
+// anybody gives a cluster a TLS context that accepts every proxy of the mesh, for destinations that
+// are not known.
 func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	if t != nil {
 		t.used = true
@@ -184,11 +193,12 @@ func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 // egress is the TLS context of connections to the egresses of the zone.
 func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
 	t.used = true
-	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
+	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL,
+		Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
 }
 
-// identities are what the proxies of a service prove themselves with; none for a service of which no identity is known,
-// behind which every proxy of the mesh may be.
+// identities are what the proxies of a service prove themselves with; none for a service of which
+// no identity is known, behind which every proxy of the mesh may be.
 func (t *meshTLS) identities(s *mesh.Service) []string {
 	switch {
 	case s.Egress:
@@ -199,9 +209,9 @@ func (t *meshTLS) identities(s *mesh.Service) []string {
 	return s.Identities
 }
 
-// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, with none all of the mesh. A proxy has
-// thousands of these, and building the messages costs many times as much; TestUpstreamTLSIsCanonical holds it against
-// them.
+// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, with none all of the
+// mesh. A proxy has thousands of these, and building the messages costs many times as much;
+// TestUpstreamTLSIsCanonical holds it against them.
 func (t *meshTLS) upstream(sni string, ids ...string) []byte {
 	t.outer = t.outer[:0]
 	if len(ids) == 0 {
@@ -230,8 +240,8 @@ func (t *meshTLS) appendSAN(b []byte, how protowire.Number, uri string) []byte {
 	return appendBytes(b, fieldTypedSANs, t.inner)
 }
 
-// sniOf is the server name that a client sends: zone ingresses of the reference route by it. It is "" where it would be
-// longer than Envoy allows.
+// sniOf is the server name that a client sends: zone ingresses of the reference route by it. It is
+// "" where it would be longer than Envoy allows.
 func sniOf(meshName string, o *mesh.Outbound) string {
 	if o.Service.ID.Kind != mesh.KindTag {
 		return resourceSNI(meshName, o.Service)
@@ -249,9 +259,11 @@ func sniOf(meshName string, o *mesh.Outbound) string {
 	return sni
 }
 
-// resourceSNI names one port of a real service: a hash of the whole, then what fits into the labels of a DNS name.
+// resourceSNI names one port of a real service: a hash of the whole, then what fits into the labels
+// of a DNS name.
 func resourceSNI(meshName string, s *mesh.Service) string {
-	short := map[string]string{mesh.KindMeshService: "ms", mesh.KindMeshExternalService: "mes", mesh.KindMeshMultiZoneService: "mzms"}[s.ID.Kind]
+	short := map[string]string{mesh.KindMeshService: "ms", mesh.KindMeshExternalService: "mes",
+		mesh.KindMeshMultiZoneService: "mzms"}[s.ID.Kind]
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s;%s;", s.FullName, meshName)
 	label := func(name string) string {
@@ -260,7 +272,8 @@ func resourceSNI(meshName string, s *mesh.Service) string {
 		}
 		return name
 	}
-	return fmt.Sprintf("a%s.%s.%d.%s.%s", hex.EncodeToString(h.Sum(nil)), label(s.FullName), s.Port, label(meshName), short)
+	return fmt.Sprintf("a%s.%s.%d.%s.%s", hex.EncodeToString(h.Sum(nil)), label(s.FullName), s.Port,
+		label(meshName), short)
 }
 
 // Names of the secrets of a proxy: its own certificate, and those of the authorities of its mesh.
@@ -269,12 +282,14 @@ func authoritySecret(mesh string) string { return "mesh_ca:secret:" + mesh }
 
 // secretResources seals the secrets of a proxy.
 func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Resource, error) {
-	own := &tlsv3.Secret{Name: identitySecret(mesh), Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-		CertificateChain: inlineBytes(s.Certificate()), PrivateKey: inlineBytes(s.Key()),
-	}}}
-	authorities := &tlsv3.Secret{Name: authoritySecret(mesh), Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-		TrustedCa: inlineBytes(s.Authorities()),
-	}}}
+	own := &tlsv3.Secret{Name: identitySecret(mesh),
+		Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+			CertificateChain: inlineBytes(s.Certificate()), PrivateKey: inlineBytes(s.Key()),
+		}}}
+	authorities := &tlsv3.Secret{Name: authoritySecret(mesh),
+		Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+			TrustedCa: inlineBytes(s.Authorities()),
+		}}}
 	var out []*draft.Resource
 	for _, m := range []*tlsv3.Secret{own, authorities} {
 		if err := m.Validate(); err != nil {
@@ -293,7 +308,8 @@ func inlineBytes(b []byte) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 }
 
-// withSecrets returns p with other secrets. Nothing but they changes, and p is returned where they have not either.
+// withSecrets returns p with other secrets. Nothing but they changes, and p is returned where they
+// have not either.
 func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 	if s == p.secrets {
 		return p, nil

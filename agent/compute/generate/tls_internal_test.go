@@ -38,22 +38,25 @@ func TestUpstreamTLSIsCanonical(t *testing.T) {
 			valid := &tlsv3.CertificateValidationContext{}
 			for _, id := range ids {
 				valid.MatchTypedSubjectAltNames = append(valid.MatchTypedSubjectAltNames, &tlsv3.SubjectAltNameMatcher{
-					SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: id}},
+					SanType: tlsv3.SubjectAltNameMatcher_URI,
+					Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: id}},
 				})
 			}
 			if len(ids) == 0 {
 				valid.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{{
 					SanType: tlsv3.SubjectAltNameMatcher_URI,
-					Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "spiffe://" + meshName + "/"}},
+					Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "spiffe://" +
+						meshName + "/"}},
 				}}
 			}
 			want := &tlsv3.UpstreamTlsContext{Sni: sni, CommonTlsContext: &tlsv3.CommonTlsContext{
 				TlsParams:                      &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
 				AlpnProtocols:                  []string{"kuma"},
 				TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{sds("identity_cert:secret:" + meshName)},
-				ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-					DefaultValidationContext: valid, ValidationContextSdsSecretConfig: sds("mesh_ca:secret:" + meshName),
-				}},
+				ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+					CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+						DefaultValidationContext: valid, ValidationContextSdsSecretConfig: sds("mesh_ca:secret:" + meshName),
+					}},
 			}}
 			if err := want.ValidateAll(); err != nil {
 				t.Fatal(err)

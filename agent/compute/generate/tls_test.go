@@ -24,7 +24,8 @@ import (
 const mtlsMesh = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n---\n"
 
 func workload(name, address, service, rest string) string {
-	return fmt.Sprintf("type: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s---\n", name, address, service, rest)
+	return fmt.Sprintf("type: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n"+
+		"  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s---\n", name, address, service, rest)
 }
 
 // secrets makes certificates at a time that can be moved on.
@@ -54,7 +55,8 @@ func (s *secrets) of(v *mesh.View, name string) *identity.Secrets {
 	return out
 }
 
-// TestRotationChangesOneSecret: of the whole config one resource is another one, the rest is the same value.
+// TestRotationChangesOneSecret: of the whole config one resource is another one, the rest is the
+// same value.
 func TestRotationChangesOneSecret(t *testing.T) {
 	v := view(t, decode(t, "mtls", []byte(mtlsMesh+workload("backend", "10.0.0.2", "backend", "")+
 		workload("web", "10.0.0.1", "web", "  outbound: [{port: 10001, tags: {kuma.io/service: backend}}]\n"))), nil)
@@ -92,7 +94,8 @@ func TestRotationChangesOneSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		cert := got.GetTlsCertificate()
-		if !bytes.Equal(cert.PrivateKey.GetInlineBytes(), in.Secrets.Key()) || !bytes.Equal(cert.CertificateChain.GetInlineBytes(), in.Secrets.Certificate()) {
+		if !bytes.Equal(cert.PrivateKey.GetInlineBytes(), in.Secrets.Key()) ||
+			!bytes.Equal(cert.CertificateChain.GetInlineBytes(), in.Secrets.Certificate()) {
 			t.Error("the secret does not hold what was given")
 		}
 	}
@@ -102,14 +105,18 @@ func TestRotationChangesOneSecret(t *testing.T) {
 	}
 }
 
-// TestSecretsFollowTheMesh: with mTLS switched off and on again, what was made from a previous config equals what is
-// made anew.
+// TestSecretsFollowTheMesh: with mTLS switched off and on again, what was made from a previous
+// config equals what is made anew.
 func TestSecretsFollowTheMesh(t *testing.T) {
 	s, memo := newSecrets(t), generate.NewMemo()
 	var prev *generate.Proxy
 	var last *mesh.View
-	for step, head := range []string{"type: Mesh\nname: default\n---\n", mtlsMesh, "type: Mesh\nname: default\n---\n", mtlsMesh, strings.Replace(mtlsMesh, "builtin", "builtin, mode: PERMISSIVE", 1)} {
-		last = view(t, decode(t, "mesh", []byte(head+workload("web", "10.0.0.1", "web", "  outbound: [{port: 10001, tags: {kuma.io/service: web}}]\n"))), last)
+	for step, head := range []string{
+		"type: Mesh\nname: default\n---\n", mtlsMesh, "type: Mesh\nname: default\n---\n",
+		mtlsMesh, strings.Replace(mtlsMesh, "builtin", "builtin, mode: PERMISSIVE", 1),
+	} {
+		last = view(t, decode(t, "mesh", []byte(head+
+			workload("web", "10.0.0.1", "web", "  outbound: [{port: 10001, tags: {kuma.io/service: web}}]\n"))), last)
 		in := input(last, "web")
 		if last.Spec.MTLSEnabled() != nil {
 			in.Secrets = s.of(last, "web")
@@ -130,7 +137,8 @@ func TestSecretsFollowTheMesh(t *testing.T) {
 	}
 }
 
-// TestNothingInPlainText: in a strict mesh every inbound asks for a certificate, and every cluster of the mesh shows one.
+// TestNothingInPlainText: in a strict mesh every inbound asks for a certificate, and every cluster
+// of the mesh shows one.
 func TestNothingInPlainText(t *testing.T) {
 	rs := decode(t, "mtls", []byte(mtlsMesh))
 	for _, r := range bigMesh(4, 0) {
@@ -151,7 +159,8 @@ func TestNothingInPlainText(t *testing.T) {
 		inbounds++
 		for _, ch := range l.FilterChains {
 			var ctx tlsv3.DownstreamTlsContext
-			if err := ch.GetTransportSocket().GetTypedConfig().UnmarshalTo(&ctx); err != nil || !ctx.RequireClientCertificate.GetValue() {
+			if err := ch.GetTransportSocket().GetTypedConfig().UnmarshalTo(&ctx); err != nil ||
+				!ctx.RequireClientCertificate.GetValue() {
 				t.Errorf("%s takes clients without certificates: %v", l.Name, err)
 			}
 		}
@@ -166,8 +175,9 @@ func TestNothingInPlainText(t *testing.T) {
 		}
 		clusters++
 		var ctx tlsv3.UpstreamTlsContext
-		if err := c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&ctx); err != nil || ctx.Sni != c.Name+"{mesh=default}" ||
-			len(ctx.CommonTlsContext.GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames()) != 1 {
+		if err := c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&ctx); err != nil || ctx.Sni != c.Name+
+			"{mesh=default}" || len(ctx.CommonTlsContext.GetCombinedValidationContext().GetDefaultValidationContext().
+			GetMatchTypedSubjectAltNames()) != 1 {
 			t.Errorf("%s is reached without looking at its certificate: %v", c.Name, err)
 		}
 	}
@@ -181,7 +191,8 @@ func TestGRPCNeedsPlainText(t *testing.T) {
 	v := view(t, decode(t, "mtls", []byte(mtlsMesh+workload("web", "10.0.0.1", "web", ""))), nil)
 	in := input(v, "web")
 	in.Flavor = node.FlavorGRPC
-	if _, err := generate.Generate(in, nil, nil); err == nil || !strings.Contains(err.Error(), `mesh "default" enables mTLS (backend "ca")`) || !strings.Contains(err.Error(), "put an Envoy beside the client") {
+	if _, err := generate.Generate(in, nil, nil); err == nil || !strings.Contains(err.Error(),
+		`mesh "default" enables mTLS (backend "ca")`) || !strings.Contains(err.Error(), "put an Envoy beside the client") {
 		t.Errorf("got %v", err)
 	}
 }

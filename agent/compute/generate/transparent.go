@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// family is one IP version: its name, the address that stands for all of it, and where a proxy dials its workload from.
+// family is one IP version: its name, the address that stands for all of it, and where a proxy
+// dials its workload from.
 type family struct{ name, any, source string }
 
 func families(mode string) []family {
@@ -28,8 +29,8 @@ func families(mode string) []family {
 	return both
 }
 
-// transparent adds the listeners that redirected connections arrive at. Each hands connections to the listener that
-// owns their original destination, and passes the rest through.
+// transparent adds the listeners that redirected connections arrive at. Each hands connections to
+// the listener that owns their original destination, and passes the rest through.
 func (g *generator) transparent() {
 	tp := g.dp.Networking.TransparentProxying
 	if tp == nil {
@@ -66,8 +67,8 @@ func (g *generator) transparent() {
 	}
 }
 
-// closed is a cluster without endpoints: what is sent there is reset, on purpose and visibly, instead of by a
-// reference that leads nowhere.
+// closed is a cluster without endpoints: what is sent there is reset, on purpose and visibly,
+// instead of by a reference that leads nowhere.
 func closed(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -77,7 +78,8 @@ func closed(name string) *clusterv3.Cluster {
 	}
 }
 
-func passthrough(kind draft.ListenerKind, name string, f family, port uint32, dir corev3.TrafficDirection) *draft.Listener {
+func passthrough(kind draft.ListenerKind, name string, f family, port uint32,
+	dir corev3.TrafficDirection) *draft.Listener {
 	return &draft.Listener{
 		Kind: kind, Port: port,
 		Message: &listenerv3.Listener{
@@ -93,13 +95,16 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32, di
 // directAccessCluster dials what the workload dialled.
 const directAccessCluster = "direct_access"
 
-// directServices are the instances of the services that a workload dials by their own addresses, without its own.
+// directServices are the instances of the services that a workload dials by their own addresses,
+// without its own.
 func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) []mesh.Instance {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil || len(tp.DirectAccessServices) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(v.Instances(tp.DirectAccessServices), func(i mesh.Instance) bool { return i.Dataplane == r.Key })
+	return slices.DeleteFunc(v.Instances(tp.DirectAccessServices), func(i mesh.Instance) bool {
+		return i.Dataplane == r.Key
+	})
 }
 
 // directAccess adds a listener for each instance of those services.
@@ -133,6 +138,7 @@ func (g *generator) directAccess() {
 	if g.claim(directAccessCluster) {
 		c := originalDst(directAccessCluster)
 		g.tls.anybody(c)
-		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Origin: draft.OriginDirectAccess, Message: c})
+		g.d.Clusters = append(g.d.Clusters,
+			&draft.Cluster{Kind: draft.PassthroughCluster, Origin: draft.OriginDirectAccess, Message: c})
 	}
 }

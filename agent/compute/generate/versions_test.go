@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// TestVersionsOfEnvoy: a config is written for the version of its Envoy where versions differ, and is the same value where
-// they do not. One of an unknown version gets what all take.
+// TestVersionsOfEnvoy: a config is written for the version of its Envoy where versions differ, and
+// is the same value where they do not. One of an unknown version gets what all take.
 func TestVersionsOfEnvoy(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
@@ -34,7 +34,10 @@ func TestVersionsOfEnvoy(t *testing.T) {
 		for _, x := range []struct {
 			version string
 			newer   bool
-		}{{"", false}, {"1.36.2", false}, {"1.36.9", false}, {"1.37.0", true}, {"1.40.0-dev", true}, {"1.40.0-dev", true}, {"1.36.2", false}, {"2.0.0", true}, {"", false}} {
+		}{
+			{"", false}, {"1.36.2", false}, {"1.36.9", false}, {"1.37.0", true}, {"1.40.0-dev", true}, {"1.40.0-dev", true},
+			{"1.36.2", false}, {"2.0.0", true}, {"", false},
+		} {
 			in := generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy, Build: build(x.version)}
 			p, err := generate.Generate(in, prev, memo)
 			if err != nil {

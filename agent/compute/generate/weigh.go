@@ -5,8 +5,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Weigh returns how many bytes the config of a dataplane for an Envoy has, in all resources and without TLS secrets of its
-// own, if it reached services at virtual addresses and nothing else.
+// Weigh returns how many bytes the config of a dataplane for an Envoy has, in all resources and
+// without TLS secrets of its own, if it reached services at virtual addresses and nothing else.
 func (m *Mesh) Weigh(name string, services []*mesh.Service) (int, error) {
 	outbounds := make([]mesh.Outbound, 0, len(services))
 	for _, s := range services {

@@ -9,13 +9,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Withhold returns the config of p as it is sent where a check of it has these findings, prev is what was sent before
-// (nil: nothing), and check looks at a config in the same light. Each resource that has a finding which blocks is withheld:
-// in its place stands the form that prev has of it, with what that form refers to, or nothing. What is made is fit as a
-// whole: what does not go with such a form is withheld with it.
+// Withhold returns the config of p as it is sent where a check of it has these findings, prev is
+// what was sent before (nil: nothing), and check looks at a config in the same light. Each resource
+// that has a finding which blocks is withheld: in its place stands the form that prev has of it,
+// with what that form refers to, or nothing. What is made is fit as a whole: what does not go with
+// such a form is withheld with it.
 //
 // Where prev is what comes out, its Sealed is that of the result.
-func (p *Proxy) Withhold(findings []finding.Finding, prev *draft.Sealed, check func(*Proxy) []finding.Finding) (*Proxy, []draft.Withheld) {
+func (p *Proxy) Withhold(findings []finding.Finding, prev *draft.Sealed,
+	check func(*Proxy) []finding.Finding) (*Proxy, []draft.Withheld) {
 	if prev == nil {
 		prev = &draft.Sealed{}
 	}
@@ -43,7 +45,8 @@ func (p *Proxy) Withhold(findings []finding.Finding, prev *draft.Sealed, check f
 	}
 }
 
-// substitute returns the config with the forms that prev has in the place of what is withheld, and without what is left out.
+// substitute returns the config with the forms that prev has in the place of what is withheld, and
+// without what is left out.
 func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOut map[draft.ResourceID]bool) *Proxy {
 	var older draft.Lists
 	for _, w := range withheld {
@@ -54,7 +57,9 @@ func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOu
 	next, out := *p, *p.Sealed
 	out.Resources = draft.Substitute(&out.Resources, &older, &prev.Resources)
 	for rank, typeURL := range draft.Types {
-		list := draft.Merge(out.Resources[rank], nil, func(name string) bool { return leftOut[draft.ResourceID{TypeURL: typeURL, Name: name}] })
+		list := draft.Merge(out.Resources[rank], nil, func(name string) bool {
+			return leftOut[draft.ResourceID{TypeURL: typeURL, Name: name}]
+		})
 		if !draft.SameList(list, p.Sealed.Resources[rank]) {
 			out.Resources[rank], out.Versions[rank] = draft.Order(list)
 		}
@@ -66,8 +71,8 @@ func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOu
 	return &next
 }
 
-// Withheld returns the resources that findings block, one for each. Of several findings the worst is told; one that only
-// follows from another withheld resource comes last.
+// Withheld returns the resources that findings block, one for each. Of several findings the worst
+// is told; one that only follows from another withheld resource comes last.
 func Withheld(findings []finding.Finding) []draft.Withheld {
 	worst := map[draft.ResourceID]*finding.Finding{}
 	count := map[draft.ResourceID]int{}
@@ -100,7 +105,8 @@ func follows(f *finding.Finding) bool {
 	return len(f.Others) == 1 && f.Others[0].Type != f.Type && f.Others[0].Pointer == ""
 }
 
-// rootOf returns the resource that a finding follows from in the end, the zero value when it follows from none.
+// rootOf returns the resource that a finding follows from in the end, the zero value when it
+// follows from none.
 func rootOf(f *finding.Finding, worst map[draft.ResourceID]*finding.Finding) (root draft.ResourceID) {
 	for range draft.Types {
 		if f == nil || !follows(f) {

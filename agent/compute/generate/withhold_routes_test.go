@@ -10,8 +10,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestBrokenRoutesAreWithheldAlone: routes that Envoy would reject are withheld, and not their listener; where no earlier form
-// can be sent, the listener that would wait for them is withheld too.
+// TestBrokenRoutesAreWithheldAlone: routes that Envoy would reject are withheld, and not their
+// listener; where no earlier form can be sent, the listener that would wait for them is withheld
+// too.
 func TestBrokenRoutesAreWithheldAlone(t *testing.T) {
 	const route = "outbound:127.0.0.1:20000"
 	patched := func(policies string) *generate.Proxy {
@@ -26,7 +27,8 @@ func TestBrokenRoutesAreWithheldAlone(t *testing.T) {
 		withheld []string
 		has      *draft.Resource
 	}{
-		{"with an earlier form", good.Sealed, []string{"RouteConfiguration"}, good.Resource(draft.ResourceID{TypeURL: draft.TypeRoute, Name: route})},
+		{"with an earlier form", good.Sealed, []string{"RouteConfiguration"},
+			good.Resource(draft.ResourceID{TypeURL: draft.TypeRoute, Name: route})},
 		{"without one", nil, []string{"Listener", "RouteConfiguration"}, nil},
 	} {
 		checker := &check.Checker{}

@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// words makes a proxy of words "C:name=body" (clusters) and "L:name=body" (listeners), and line is the way back.
+// words makes a proxy of words "C:name=body" (clusters) and "L:name=body" (listeners), and line is
+// the way back.
 func words(text string) *generate.Proxy {
 	p := &generate.Proxy{Sealed: &draft.Sealed{}}
 	for _, w := range strings.Fields(text) {
@@ -37,13 +38,15 @@ func line(p *generate.Proxy) string {
 	return strings.Join(out, " ")
 }
 
-// TestWithhold: in the place of what is withheld stands what was published last, with what that needs, or nothing; and what
-// is made is checked as a whole. A body that starts with "bad" is unfit; a listener needs the cluster after the dot in its
-// body, and no two listeners have the word before it.
+// TestWithhold: in the place of what is withheld stands what was published last, with what that
+// needs, or nothing; and what is made is checked as a whole. A body that starts with "bad" is
+// unfit; a listener needs the cluster after the dot in its body, and no two listeners have the word
+// before it.
 func TestWithhold(t *testing.T) {
 	check := func(p *generate.Proxy) (out []finding.Finding) {
 		block := func(rank int, r *draft.Resource) {
-			out = append(out, finding.Finding{Rule: 1, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.Types[rank], Resource: r.Name}})
+			out = append(out, finding.Finding{Rule: 1, Severity: finding.Reject, Message: "no",
+				Place: finding.Place{Type: draft.Types[rank], Resource: r.Name}})
 		}
 		clusters, taken := map[string]bool{}, map[string]bool{}
 		for _, c := range p.Sealed.Resources[draft.RankCluster] {
@@ -61,7 +64,8 @@ func TestWithhold(t *testing.T) {
 		if clusters["removed"] {
 			return out
 		}
-		return append(out, finding.Finding{Rule: 2, Severity: finding.Reject, Message: "is removed", Place: finding.Place{Type: draft.TypeCluster, Resource: "removed"}})
+		return append(out, finding.Finding{Rule: 2, Severity: finding.Reject, Message: "is removed",
+			Place: finding.Place{Type: draft.TypeCluster, Resource: "removed"}})
 	}
 	for _, c := range []struct{ what, prev, now, want, withheld string }{
 		{"nothing to withhold", "C:a=1", "C:a=2 L:l=x.a", "C:a=2 L:l=x.a", ""},
@@ -81,7 +85,8 @@ func TestWithhold(t *testing.T) {
 		var names []string
 		for _, w := range withheld {
 			names = append(names, w.ID.Name)
-			if w.Resource == nil || w.Resource != p.Resource(w.ID) || w.Rule != 1 || !strings.HasPrefix(w.Reason, "not sent: Envoy would reject it: no") {
+			if w.Resource == nil || w.Resource != p.Resource(w.ID) || w.Rule != 1 ||
+				!strings.HasPrefix(w.Reason, "not sent: Envoy would reject it: no") {
 				t.Errorf("%s: %+v", c.what, w)
 			}
 		}

@@ -23,10 +23,12 @@ type ZoneInput struct {
 	Zone     string             // of this node
 	Meshes   []*Mesh            // all of them, sorted by name
 	Flavor   node.Flavor
-	// Secrets are what the proxy proves itself with in each mesh with mTLS, by its name. Equal pointers mean equal
-	// secrets. For one that is missing a placeholder stands: such a config is to be looked at, and no Envoy accepts it.
+	// Secrets are what the proxy proves itself with in each mesh with mTLS, by its name. Equal
+	// pointers mean equal secrets. For one that is missing a placeholder stands: such a config is to
+	// be looked at, and no Envoy accepts it.
 	Secrets map[string]*identity.Secrets
-	// SystemCA is the file with the authorities that the system of the proxy trusts; "": there is none.
+	// SystemCA is the file with the authorities that the system of the proxy trusts; "": there is
+	// none.
 	SystemCA string
 }
 
@@ -60,14 +62,15 @@ func (in *ZoneInput) secretsFor(meshes []string) []*identity.Secrets {
 	return out
 }
 
-// GenerateZone makes the config of a proxy at the border of a zone. As [Generate] it is pure but for memo, and the
-// result is prev itself where nothing has changed.
+// GenerateZone makes the config of a proxy at the border of a zone. As [Generate] it is pure but
+// for memo, and the result is prev itself where nothing has changed.
 //
-// It fails when the proxy cannot be served at all. A part that cannot be served is left out and named in Warnings, with
-// the resource that it is of.
+// It fails when the proxy cannot be served at all. A part that cannot be served is left out and
+// named in Warnings, with the resource that it is of.
 func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if in.Flavor == node.FlavorGRPC {
-		return nil, fmt.Errorf("%s: a gRPC client cannot be a proxy for others: start an Envoy with the output of nearside bootstrap", in.Resource.Key)
+		return nil, fmt.Errorf("%s: a gRPC client cannot be a proxy for others: start an Envoy with the output of nearside "+
+			"bootstrap", in.Resource.Key)
 	}
 	switch spec := in.Resource.Spec.(type) {
 	case *resource.ZoneEgress:
@@ -95,8 +98,9 @@ const (
 // maxBorderChains bounds the filter chains of a proxy at the border of a zone.
 const maxBorderChains = 20_000
 
-// border makes the config of one proxy at the border of a zone: a listener with a filter chain for each destination, told
-// by the server name that other proxies ask for, and the clusters of these destinations.
+// border makes the config of one proxy at the border of a zone: a listener with a filter chain for
+// each destination, told by the server name that other proxies ask for, and the clusters of these
+// destinations.
 type border struct {
 	in       *ZoneInput
 	memo     *Memo
@@ -112,16 +116,20 @@ type border struct {
 // newBorder begins a config. It fails for a proxy of another zone, and for one without an address.
 func newBorder(in *ZoneInput, origin, zone, address string, port uint32, memo *Memo) (*border, error) {
 	if zone != "" && zone != in.Zone {
-		return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, zone, in.Zone)
+		return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of "+
+			"its zone", in.Resource.Key, zone, in.Zone)
 	}
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: networking.address: an %s cannot listen at %q: give an IP address", in.Resource.Key, origin, address)
+		return nil, fmt.Errorf("%s: networking.address: an %s cannot listen at %q: give an IP address",
+			in.Resource.Key, origin, address)
 	}
 	return &border{
-		in: in, memo: memo, origin: origin, d: &draft.Draft{}, names: map[string]resource.Key{}, noted: map[mesh.Warning]bool{},
-		p:        &Proxy{Name: in.Resource.Name, Flavor: in.Flavor, border: &zoneState{}},
-		listener: &draft.Listener{Kind: draft.OtherListener, Origin: origin, Port: port, Message: inboundListener(addr, port)},
+		in: in, memo: memo, origin: origin, d: &draft.Draft{}, names: map[string]resource.Key{},
+		noted: map[mesh.Warning]bool{},
+		p:     &Proxy{Name: in.Resource.Name, Flavor: in.Flavor, border: &zoneState{}},
+		listener: &draft.Listener{Kind: draft.OtherListener, Origin: origin, Port: port,
+			Message: inboundListener(addr, port)},
 	}, nil
 }
 
@@ -134,16 +142,19 @@ func (b *border) warn(k resource.Key, format string, args ...any) {
 	}
 }
 
-// serverName is the server name of a destination, in lower case; "", with a warning, where that would be too long.
+// serverName is the server name of a destination, in lower case; "", with a warning, where that
+// would be too long.
 func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Key) string {
 	sni := strings.ToLower(sniOf(meshName, o))
 	if sni == "" {
-		b.warn(owner, "its server name, which is made of the mesh, the service and %d tags, is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), maxSNI, b.origin)
+		b.warn(owner, "its server name, which is made of the mesh, the service and %d tags, "+
+			"is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), maxSNI, b.origin)
 	}
 	return sni
 }
 
-// take takes a server name in lower case. Envoy compares names in lower case, so that some services cannot be told apart.
+// take takes a server name in lower case. Envoy compares names in lower case, so that some services
+// cannot be told apart.
 func (b *border) take(sni string, owner resource.Key) bool {
 	lost := "is left out of the " + b.origin
 	if b.origin == originIngress {
@@ -151,7 +162,8 @@ func (b *border) take(sni string, owner resource.Key) bool {
 	}
 	switch other, taken := b.names[sni]; {
 	case taken:
-		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not distinguish: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
+		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, "+
+			"which TLS does not distinguish: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
 	case strings.Contains(sni, "*"):
 		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, maxSNI), lost)
 	case len(b.names) == maxBorderChains:
@@ -166,7 +178,8 @@ func (b *border) take(sni string, owner resource.Key) bool {
 // seal packs the draft. A listener without chains would be refused, so there is none.
 func (b *border) seal() *Proxy {
 	if b.left > 0 {
-		b.warn(b.in.Resource.Key, "more than %d services and choices of tags: %d are not reachable through the %s", maxBorderChains, b.left, b.origin)
+		b.warn(b.in.Resource.Key, "more than %d services and choices of tags: %d are not reachable through the %s",
+			maxBorderChains, b.left, b.origin)
 	}
 	if len(b.listener.Chains) > 0 {
 		b.d.Listeners = append(b.d.Listeners, b.listener)
@@ -174,7 +187,9 @@ func (b *border) seal() *Proxy {
 	for _, c := range b.d.Clusters {
 		c.Origin = b.origin
 	}
-	slices.SortFunc(b.d.Ready[draft.RankEndpoint], func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(b.d.Ready[draft.RankEndpoint], func(a, b *draft.Resource) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	s := draft.NewSealer(b.memo.sealed())
 	s.Add(b.d)
 	sealed, faults := s.Finish()
@@ -217,9 +232,11 @@ func (d *digest) sum() [sha256.Size]byte {
 }
 
 // tooManyChoices tells that not all choices of tags of a mesh were found.
-const tooManyChoices = "the outbounds and routes of mesh %q choose among endpoints by too many combinations of tags: those from %s on are not reachable through this proxy; use fewer"
+const tooManyChoices = "the outbounds and routes of mesh %q choose among endpoints by too many combinations of " +
+	"tags: those from %s on are not reachable through this proxy; use fewer"
 
-// reuseZone returns p with the present secrets, p itself when they are the same; nil when something else has changed.
+// reuseZone returns p with the present secrets, p itself when they are the same; nil when something
+// else has changed.
 func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Memo) (*Proxy, error) {
 	if p == nil || p.border == nil || p.border.fingerprint != fingerprint {
 		return nil, nil

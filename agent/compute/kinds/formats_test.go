@@ -26,39 +26,57 @@ const formats = `
 ---
 `
 
-// TestNewFormsSayTheSame compares the config that a newer form makes with that of the older way to say the same.
+// TestNewFormsSayTheSame compares the config that a newer form makes with that of the older way to
+// say the same.
 func TestNewFormsSayTheSame(t *testing.T) {
 	spec := func(kind, spec string) string { return "{type: " + kind + ", name: p, spec: {" + spec + "}}\n" }
 	const everyone, byLabels = "targetRef: {kind: Mesh}, ", "targetRef: {kind: Dataplane, labels: {app: backend}}, "
 	type pair struct{ what, older, newer string }
 	pairs := []pair{
 		{"a client that is allowed",
-			spec("MeshTrafficPermission", everyone+"from: [{targetRef: {kind: MeshService, name: web}, default: {action: Allow}}]"),
-			spec("MeshTrafficPermission", `rules: [{default: {allow: [{spiffeID: {type: Exact, value: "spiffe://default/web"}}]}}]`)},
+			spec("MeshTrafficPermission",
+				everyone+"from: [{targetRef: {kind: MeshService, name: web}, default: {action: Allow}}]"),
+			spec("MeshTrafficPermission",
+				`rules: [{default: {allow: [{spiffeID: {type: Exact, value: "spiffe://default/web"}}]}}]`)},
 		{"a client that is counted",
-			spec("MeshTrafficPermission", everyone+"from: [{targetRef: {kind: MeshService, name: web}, default: {action: AllowWithShadowDeny}}]"),
-			spec("MeshTrafficPermission", `rules: [{default: {allowWithShadowDeny: [{spiffeID: {type: Exact, value: "spiffe://default/web"}}]}}]`)},
+			spec("MeshTrafficPermission",
+				everyone+"from: [{targetRef: {kind: MeshService, name: web}, default: {action: AllowWithShadowDeny}}]"),
+			spec("MeshTrafficPermission",
+				`rules: [{default: {allowWithShadowDeny: [{spiffeID: {type: Exact, value: "spiffe://default/web"}}]}}]`)},
 		{"nobody",
 			spec("MeshTrafficPermission", everyone+"from: [{targetRef: {kind: Mesh}, default: {action: Deny}}]"),
 			spec("MeshTrafficPermission", `rules: [{default: {deny: [{spiffeID: {type: Prefix, value: "spiffe://"}}]}}]`)},
 		{"a dataplane by its labels",
-			spec("MeshTimeout", "targetRef: {kind: Dataplane, name: backend-1}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
-			spec("MeshTimeout", "targetRef: {kind: Dataplane, labels: {app: backend, kuma.io/zone: default}}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]")},
+			spec("MeshTimeout",
+				"targetRef: {kind: Dataplane, name: backend-1}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
+			spec("MeshTimeout", "targetRef: {kind: Dataplane, labels: {app: backend, kuma.io/zone: default}}, "+
+				"from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]")},
 		{"an inbound by its name",
-			spec("MeshTimeout", "targetRef: {kind: MeshService, name: backend}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
-			spec("MeshTimeout", "targetRef: {kind: Dataplane, labels: {app: backend}, sectionName: main}, rules: [{default: {idleTimeout: 3h}}]")},
+			spec("MeshTimeout",
+				"targetRef: {kind: MeshService, name: backend}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
+			spec("MeshTimeout",
+				"targetRef: {kind: Dataplane, labels: {app: backend}, sectionName: main}, rules: [{default: {idleTimeout: 3h}}]")},
 		{"an inbound by its port",
-			spec("MeshTimeout", "targetRef: {kind: MeshService, name: admin}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
-			spec("MeshTimeout", "targetRef: {kind: Dataplane, name: backend-1, sectionName: '81'}, rules: [{default: {idleTimeout: 3h}}]")},
+			spec("MeshTimeout",
+				"targetRef: {kind: MeshService, name: admin}, from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 3h}}]"),
+			spec("MeshTimeout",
+				"targetRef: {kind: Dataplane, name: backend-1, sectionName: '81'}, rules: [{default: {idleTimeout: 3h}}]")},
 		{"services by their labels",
-			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, name: one}, default: {connectionTimeout: 9s}}, {targetRef: {kind: MeshService, name: two}, default: {connectionTimeout: 9s}}]"),
-			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, labels: {tier: data}}, default: {connectionTimeout: 9s}}]")},
+			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, name: one}, default: {connectionTimeout: 9s}}, "+
+				"{targetRef: {kind: MeshService, name: two}, default: {connectionTimeout: 9s}}]"),
+			spec("MeshTimeout",
+				"to: [{targetRef: {kind: MeshService, labels: {tier: data}}, default: {connectionTimeout: 9s}}]")},
 		{"a port of services by their labels",
-			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, name: one, sectionName: '80'}, default: {connectionTimeout: 9s}}, {targetRef: {kind: MeshService, name: two, sectionName: http}, default: {connectionTimeout: 9s}}]"),
-			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, labels: {tier: data}, sectionName: http}, default: {connectionTimeout: 9s}}]")},
+			spec("MeshTimeout",
+				"to: [{targetRef: {kind: MeshService, name: one, sectionName: '80'}, default: {connectionTimeout: 9s}}, "+
+					"{targetRef: {kind: MeshService, name: two, sectionName: http}, default: {connectionTimeout: 9s}}]"),
+			spec("MeshTimeout", "to: [{targetRef: {kind: MeshService, labels: {tier: data}, sectionName: http}, "+
+				"default: {connectionTimeout: 9s}}]")},
 		{"a port that one of them lacks",
-			spec("MeshRetry", "to: [{targetRef: {kind: MeshService, name: one, sectionName: more}, default: {http: {numRetries: 9}}}]"),
-			spec("MeshRetry", "to: [{targetRef: {kind: MeshService, labels: {tier: data}, sectionName: more}, default: {http: {numRetries: 9}}}]")},
+			spec("MeshRetry",
+				"to: [{targetRef: {kind: MeshService, name: one, sectionName: more}, default: {http: {numRetries: 9}}}]"),
+			spec("MeshRetry", "to: [{targetRef: {kind: MeshService, labels: {tier: data}, sectionName: more}, "+
+				"default: {http: {numRetries: 9}}}]")},
 	}
 	for kind, conf := range map[string]string{
 		"MeshTimeout":        "{idleTimeout: 3h, http: {requestTimeout: 4s}}",
@@ -69,10 +87,12 @@ func TestNewFormsSayTheSame(t *testing.T) {
 		"MeshTLS":            "{mode: Permissive}",
 	} {
 		pairs = append(pairs, pair{"rules of " + kind,
-			spec(kind, byLabels+"from: [{targetRef: {kind: Mesh}, default: "+conf+"}]"), spec(kind, byLabels+"rules: [{default: "+conf+"}]")})
+			spec(kind, byLabels+"from: [{targetRef: {kind: Mesh}, default: "+conf+"}]"),
+			spec(kind, byLabels+"rules: [{default: "+conf+"}]")})
 	}
 	var plain string
-	for i, p := range append([]pair{{what: "nothing", older: "{type: MeshTimeout, name: shadow, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]}}"}}, pairs...) {
+	for i, p := range append([]pair{{what: "nothing", older: "{type: MeshTimeout, name: shadow, labels: " +
+		"{kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]}}"}}, pairs...) {
 		config := func(doc string) string {
 			proxy := kindtest.Generator(t, []byte(formats+doc), "backend-1")()
 			doc2, err := proxy.JSON()
@@ -103,9 +123,12 @@ func TestNewFormsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestDataplaneOfNewerDocuments: the protocol of an inbound is a field, which counts before the tag; the variant of xDS is kept.
+// TestDataplaneOfNewerDocuments: the protocol of an inbound is a field, which counts before the
+// tag; the variant of xDS is kept.
 func TestDataplaneOfNewerDocuments(t *testing.T) {
-	const mesh = "{type: Mesh, name: default}\n---\n{type: Dataplane, name: web-1, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 1001, tags: {kuma.io/service: backend}}]}}\n---\n"
+	const mesh = "{type: Mesh, name: default}\n---\n{type: Dataplane, name: web-1, networking: {address: 10.0.0.2, " +
+		"inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 1001, " +
+		"tags: {kuma.io/service: backend}}]}}\n---\n"
 	for inbound, requests := range map[string]bool{
 		"{port: 80, tags: {kuma.io/service: backend}}":                                         false,
 		"{port: 80, protocol: http, tags: {kuma.io/service: backend}}":                         true,
@@ -113,13 +136,18 @@ func TestDataplaneOfNewerDocuments(t *testing.T) {
 		"{port: 80, protocol: grpc, tags: {kuma.io/service: backend, kuma.io/protocol: tcp}}":  true,
 		"{port: 80, protocol: http2, tags: {kuma.io/service: backend, kuma.io/protocol: tcp}}": true,
 	} {
-		doc := "{type: Dataplane, name: backend-1, envoy: {xdsTransportProtocolVariant: DELTA_GRPC}, networking: {address: 10.0.0.1, inbound: [" + inbound + "]}}\n"
-		for proxy, listener := range map[string]string{"backend-1": "inbound:10.0.0.1:80", "web-1": "outbound:127.0.0.1:1001"} {
+		doc := "{type: Dataplane, name: backend-1, envoy: {xdsTransportProtocolVariant: DELTA_GRPC}, " +
+			"networking: {address: 10.0.0.1, inbound: [" + inbound + "]}}\n"
+		for proxy, listener := range map[string]string{
+			"backend-1": "inbound:10.0.0.1:80",
+			"web-1":     "outbound:127.0.0.1:1001",
+		} {
 			config, err := kindtest.Generator(t, []byte(mesh+doc), proxy)().JSON()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Contains(string(config["type.googleapis.com/envoy.config.listener.v3.Listener"][listener]), "http_connection_manager"); got != requests {
+			if got := strings.Contains(string(config["type.googleapis.com/envoy.config.listener.v3.Listener"][listener]),
+				"http_connection_manager"); got != requests {
 				t.Errorf("%s: %s takes requests: %v", inbound, listener, got)
 			}
 		}
@@ -134,79 +162,124 @@ func TestDataplaneOfNewerDocuments(t *testing.T) {
 	}
 }
 
-// TestRulesThatAreRefused has a document for each way to write the newer forms wrongly, and for older forms that are refused.
+// TestRulesThatAreRefused has a document for each way to write the newer forms wrongly, and for
+// older forms that are refused.
 func TestRulesThatAreRefused(t *testing.T) {
 	const id = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`
 	allow := func(match string) string { return "rules: [{default: {allow: [" + match + "]}}]" }
 	for _, c := range []struct{ kind, spec, field, reason string }{
-		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s}}], from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]", "rules", "move from into another policy"},
-		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s}}], to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]", "rules", "move to into another policy"},
+		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s}}], from: [{targetRef: {kind: Mesh}, " +
+			"default: {idleTimeout: 1s}}]", "rules", "move from into another policy"},
+		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s}}], to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]",
+			"rules", "move to into another policy"},
 		{"MeshTimeout", "rules: [{default: {}}]", "rules[0].default", "no timeout is given"},
 		{"MeshTimeout", "rules: [{}]", "rules[0].default", "no timeout is given"},
 		{"MeshTimeout", "rules: []", "", "the policy says nothing"},
 		{"MeshTimeout", "rules: {}", "rules", "a list is wanted"},
-		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]", "rules[0].targetRef", "not known in the schema of Kuma 2.13"},
-		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches", "write to in a policy whose targetRef selects their proxies; remove it"},
-		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]", "rules[0].matches", "or a MeshRateLimit; remove it"},
-		{"MeshTLS", "rules: [{matches: [" + id + "], default: {mode: Permissive}}]", "rules[0].matches", "settled before a client has shown a certificate"},
-		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules[0].default.local.tcp", "before its client has shown a certificate"},
-		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {http: {}}}}]", "rules[0].default.local.http", "nothing is given"},
-		{"MeshRateLimit", "rules: [{matches: [{}], default: {local: {http: {disabled: true}}}}]", "rules[0].matches[0].spiffeID", "the SPIFFE ID is missing"},
-		{"MeshRateLimit", "rules: [{matches: [{spiffeID: {type: Exact, value: web}}], default: {local: {http: {disabled: true}}}}]", "rules[0].matches[0].spiffeID.value", "begins with spiffe://"},
-		{"MeshAccessLog", "rules: [{matches: [{spiffeID: {type: Suffix, value: 'spiffe://a/b'}}], default: {backends: []}}]", "rules[0].matches[0].spiffeID.type", "Exact, Prefix"},
-		{"MeshAccessLog", "rules: [{matches: [" + id + "], default: {}}]", "rules[0].default.backends", "the backends are missing"},
+		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]",
+			"rules[0].targetRef", "not known in the schema of Kuma 2.13"},
+		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches",
+			"write to in a policy whose targetRef selects their proxies; remove it"},
+		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]",
+			"rules[0].matches", "or a MeshRateLimit; remove it"},
+		{"MeshTLS", "rules: [{matches: [" + id + "], default: {mode: Permissive}}]", "rules[0].matches",
+			"settled before a client has shown a certificate"},
+		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {tcp: {connectionRate: {num: 1, " +
+			"interval: 1s}}}}}]", "rules[0].default.local.tcp", "before its client has shown a certificate"},
+		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {http: {}}}}]", "rules[0].default.local.http",
+			"nothing is given"},
+		{"MeshRateLimit", "rules: [{matches: [{}], default: {local: {http: {disabled: true}}}}]",
+			"rules[0].matches[0].spiffeID", "the SPIFFE ID is missing"},
+		{"MeshRateLimit", "rules: [{matches: [{spiffeID: {type: Exact, value: web}}], " +
+			"default: {local: {http: {disabled: true}}}}]", "rules[0].matches[0].spiffeID.value", "begins with spiffe://"},
+		{"MeshAccessLog", "rules: [{matches: [{spiffeID: {type: Suffix, value: 'spiffe://a/b'}}], default: {backends: []}}]",
+			"rules[0].matches[0].spiffeID.type", "Exact, Prefix"},
+		{"MeshAccessLog", "rules: [{matches: [" + id + "], default: {}}]", "rules[0].default.backends",
+			"the backends are missing"},
 		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "says nothing"},
-		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
-		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]", "rules[0].default.tlsVersion", "kind Mesh alone"},
-		{"MeshTimeout", "targetRef: null, rules: [{default: {idleTimeout: 1s}}]", "targetRef", "null is no value here: give one, or remove the field"},
+		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: " +
+			"1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
+		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]",
+			"rules[0].default.tlsVersion", "kind Mesh alone"},
+		{"MeshTimeout", "targetRef: null, rules: [{default: {idleTimeout: 1s}}]",
+			"targetRef", "null is no value here: give one, or remove the field"},
 		{"MeshTimeout", "from: null, rules: [{default: {idleTimeout: 1s}}]", "from", "null is no value here"},
-		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s, http: null}}]", "rules[0].default.http", "null is no value here"},
+		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s, http: null}}]",
+			"rules[0].default.http", "null is no value here"},
 		{"MeshTimeout", "rules: [{matches: null, default: {idleTimeout: 1s}}]", "rules[0].matches", "null is no value here"},
-		{"MeshTimeout", "rules: [{default: {http: {requestTimeout: null}}}]", "rules[0].default.http.requestTimeout", "null is no value here"},
-		{"MeshTimeout", "targetRef: {kind: MeshSubset, tags: {a: null}}, rules: [{default: {idleTimeout: 1s}}]", `targetRef.tags["a"]`, "null"},
-		{"MeshTimeout", "targetRef: {kind: Mesh, proxyTypes: []}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.proxyTypes", "the list is empty: give at least one item, or remove the field"},
-		{"MeshTimeout", "targetRef: {kind: MeshServiceSubset, name: a, namespace: b, tags: {c: d}}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.namespace", "does not go with kind MeshServiceSubset"},
-		{"MeshTimeout", "to: [{targetRef: {kind: MeshServiceSubset, name: a, namespace: b}, default: {idleTimeout: 1s}}]", "to[0].targetRef.kind", ""},
-		{"MeshRateLimit", "from: [{targetRef: {kind: Mesh}, default: {local: {http: {disabled: true}}}}]", "from", "write targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
-		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
+		{"MeshTimeout", "rules: [{default: {http: {requestTimeout: null}}}]", "rules[0].default.http.requestTimeout",
+			"null is no value here"},
+		{"MeshTimeout", "targetRef: {kind: MeshSubset, tags: {a: null}}, rules: [{default: {idleTimeout: 1s}}]",
+			`targetRef.tags["a"]`, "null"},
+		{"MeshTimeout", "targetRef: {kind: Mesh, proxyTypes: []}, rules: [{default: {idleTimeout: 1s}}]",
+			"targetRef.proxyTypes", "the list is empty: give at least one item, or remove the field"},
+		{"MeshTimeout", "targetRef: {kind: MeshServiceSubset, name: a, namespace: b, tags: {c: d}}, " +
+			"rules: [{default: {idleTimeout: 1s}}]", "targetRef.namespace", "does not go with kind MeshServiceSubset"},
+		{"MeshTimeout", "to: [{targetRef: {kind: MeshServiceSubset, name: a, namespace: b}, default: {idleTimeout: 1s}}]",
+			"to[0].targetRef.kind", ""},
+		{"MeshRateLimit", "from: [{targetRef: {kind: Mesh}, default: {local: {http: {disabled: true}}}}]",
+			"from", "write targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
+		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, " +
+			"from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
 		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; remove it"},
-		{"MeshTimeout", "targetRef: {kind: Dataplane, name: a, labels: {a: b}}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.name", "remove them or the name"},
-		{"MeshTimeout", "targetRef: {kind: Mesh, sectionName: main}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.sectionName", "does not go with kind Mesh"},
-		{"MeshTimeout", "to: [{targetRef: {kind: MeshService, name: a, labels: {a: b}}, default: {idleTimeout: 1s}}]", "to[0].targetRef.name", "labels select by themselves"},
-		{"MeshTimeout", "to: [{targetRef: {kind: MeshService}, default: {idleTimeout: 1s}}]", "to[0].targetRef.name", "selected by labels"},
+		{"MeshTimeout", "targetRef: {kind: Dataplane, name: a, labels: {a: b}}, rules: [{default: {idleTimeout: 1s}}]",
+			"targetRef.name", "remove them or the name"},
+		{"MeshTimeout", "targetRef: {kind: Mesh, sectionName: main}, rules: [{default: {idleTimeout: 1s}}]",
+			"targetRef.sectionName", "does not go with kind Mesh"},
+		{"MeshTimeout", "to: [{targetRef: {kind: MeshService, name: a, labels: {a: b}}, default: {idleTimeout: 1s}}]",
+			"to[0].targetRef.name", "labels select by themselves"},
+		{"MeshTimeout", "to: [{targetRef: {kind: MeshService}, default: {idleTimeout: 1s}}]",
+			"to[0].targetRef.name", "selected by labels"},
 		{"MeshTrafficPermission", "rules: [{default: {}}]", "rules[0].default", "give allow, allowWithShadowDeny or deny"},
-		{"MeshTrafficPermission", "rules: [{default: {action: Allow}}]", "rules[0].default.action", "not known in the schema"},
-		{"MeshTrafficPermission", "rules: [{matches: [" + id + "], default: {allow: [" + id + "]}}]", "rules[0].matches", "the clients are in default"},
+		{"MeshTrafficPermission", "rules: [{default: {action: Allow}}]",
+			"rules[0].default.action", "not known in the schema"},
+		{"MeshTrafficPermission", "rules: [{matches: [" + id + "], default: {allow: [" + id + "]}}]", "rules[0].matches",
+			"the clients are in default"},
 		{"MeshTrafficPermission", allow("{}"), "rules[0].default.allow[0].spiffeID", "the SPIFFE ID is missing"},
-		{"MeshTrafficPermission", allow(`{sni: {type: Exact, value: a}}`), "rules[0].default.allow[0].sni", "not known in the schema of Kuma 2.13"},
-		{"MeshTrafficPermission", allow(`{spiffeId: {type: Exact, value: "spiffe://a/b"}}`), "rules[0].default.allow[0].spiffeId", `did you mean "spiffeID"`},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Regex, value: "spiffe://a/b"}}`), "rules[0].default.allow[0].spiffeID.type", "Exact, Prefix"},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact}}`), "rules[0].default.allow[0].spiffeID.value", "the value is missing"},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Prefix, value: web}}`), "rules[0].default.allow[0].spiffeID.value", "begins with spiffe://"},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/"}}`), "rules[0].default.allow[0].spiffeID.value", "type: Prefix"},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/a;URI=b"}}`), "rules[0].default.allow[0].spiffeID.value", "are allowed"},
-		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/` + strings.Repeat("a", 2048) + `"}}`), "rules[0].default.allow[0].spiffeID.value", "at most 2048"},
-		{"MeshFaultInjection", "rules: [{matches: [" + strings.Repeat(id+", ", 101) + "], default: {http: []}}]", "rules[0].matches", "at most 100"},
-		{"MeshFaultInjection", "rules: [{matches: [" + id + "], default: {http: [{}]}}]", "rules[0].default.http[0]", "does nothing"},
+		{"MeshTrafficPermission", allow(`{sni: {type: Exact, value: a}}`), "rules[0].default.allow[0].sni",
+			"not known in the schema of Kuma 2.13"},
+		{"MeshTrafficPermission", allow(`{spiffeId: {type: Exact, value: "spiffe://a/b"}}`),
+			"rules[0].default.allow[0].spiffeId", `did you mean "spiffeID"`},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Regex, value: "spiffe://a/b"}}`),
+			"rules[0].default.allow[0].spiffeID.type", "Exact, Prefix"},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact}}`), "rules[0].default.allow[0].spiffeID.value",
+			"the value is missing"},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Prefix, value: web}}`), "rules[0].default.allow[0].spiffeID.value",
+			"begins with spiffe://"},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/"}}`),
+			"rules[0].default.allow[0].spiffeID.value", "type: Prefix"},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/a;URI=b"}}`),
+			"rules[0].default.allow[0].spiffeID.value", "are allowed"},
+		{"MeshTrafficPermission", allow(`{spiffeID: {type: Exact, value: "spiffe://default/` + strings.Repeat("a", 2048) +
+			`"}}`), "rules[0].default.allow[0].spiffeID.value", "at most 2048"},
+		{"MeshFaultInjection", "rules: [{matches: [" + strings.Repeat(id+", ", 101) + "], default: {http: []}}]",
+			"rules[0].matches", "at most 100"},
+		{"MeshFaultInjection", "rules: [{matches: [" + id + "], default: {http: [{}]}}]", "rules[0].default.http[0]",
+			"does nothing"},
 	} {
 		doc := "{type: " + c.kind + ", name: p, spec: {" + c.spec + "}}"
 		_, faults := kinds.Registry().Decode("", []byte(doc))
 		want := strings.TrimSuffix("spec."+c.field, ".")
-		if !slices.ContainsFunc(faults, func(f resource.Fault) bool { return f.Field == want && strings.Contains(f.Reason, c.reason) }) {
+		if !slices.ContainsFunc(faults, func(f resource.Fault) bool {
+			return f.Field == want && strings.Contains(f.Reason, c.reason)
+		}) {
 			t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, want, c.reason, faults)
 		}
 	}
 }
 
-// TestNullsThatAreTaken has documents in which null is a field that is not given: messages of protobuf, the form of Kubernetes, and values of
-// any form.
+// TestNullsThatAreTaken has documents in which null is a field that is not given: messages of
+// protobuf, the form of Kubernetes, and values of any form.
 func TestNullsThatAreTaken(t *testing.T) {
 	for _, doc := range []string{
 		"{type: Mesh, name: default, mtls: null, routing: {zoneEgress: null}}",
-		"{type: Timeout, name: p, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 1s, http: null}}",
+		"{type: Timeout, name: p, sources: [{match: {kuma.io/service: '*'}}], " +
+			"destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 1s, http: null}}",
 		"{type: MeshTimeout, name: p, labels: null, spec: {to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]}}",
-		"{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout, metadata: {name: p, namespace: kuma-system}, spec: {targetRef: null, from: null, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s, http: null}}]}}",
-		"{type: MeshProxyPatch, name: p, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{cluster: {operation: Patch, jsonPatches: [{op: replace, path: /altStatName, value: null}]}}]}}}",
+		"{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout, metadata: {name: p, namespace: kuma-system}, " +
+			"spec: {targetRef: null, from: null, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s, http: null}}]}}",
+		"{type: MeshProxyPatch, name: p, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{cluster: " +
+			"{operation: Patch, jsonPatches: [{op: replace, path: /altStatName, value: null}]}}]}}}",
 	} {
 		if _, faults := kinds.Registry().Decode("", []byte(doc)); len(faults) > 0 {
 			t.Errorf("%s: %v", doc, faults)

@@ -1,5 +1,5 @@
-// Package kinds lists every kind of resource that the agent knows. The list of policies is the order in which they act
-// on a proxy's draft.
+// Package kinds lists every kind of resource that the agent knows. The list of policies is the
+// order in which they act on a proxy's draft.
 package kinds
 
 import (
@@ -35,8 +35,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// All returns the descriptors of every kind: the mesh itself, its policies in the order in which they act, and what
-// policies refer to.
+// All returns the descriptors of every kind: the mesh itself, its policies in the order in which
+// they act, and what policies refer to.
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
 	for _, r := range Plugins() {
@@ -45,8 +45,8 @@ func All() []resource.Descriptor {
 	return out
 }
 
-// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy kind behind those
-// that replace it.
+// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy
+// kind behind those that replace it.
 func Policies() []resource.Descriptor {
 	var out []resource.Descriptor
 	for _, r := range Plugins() {
@@ -85,8 +85,8 @@ func Plugins() []policy.Plugin {
 	}
 }
 
-// Registry returns a new registry of all kinds. It panics when the list above contradicts itself, which no input can
-// bring about and a test excludes.
+// Registry returns a new registry of all kinds. It panics when the list above contradicts itself,
+// which no input can bring about and a test excludes.
 func Registry() *resource.Registry {
 	r, err := resource.NewRegistry(All()...)
 	if err != nil {

@@ -49,8 +49,8 @@ func TestRegistryHoldsEveryKind(t *testing.T) {
 	}
 }
 
-// TestShapes decodes one policy of every place a targetRef can have, with a kind that is allowed there and with one that
-// no kind allows.
+// TestShapes decodes one policy of every place a targetRef can have, with a kind that is allowed
+// there and with one that no kind allows.
 func TestShapes(t *testing.T) {
 	r := kinds.Registry()
 	for _, d := range kinds.Policies() {
@@ -157,8 +157,8 @@ func TestReferenceInputs(t *testing.T) {
 	}
 	// What the shared shape and the core kinds must refuse; the rest belongs to the plugins.
 	shapes := []string{
-		"71-rb-invalid/invalid/bad-01", "71-rb-invalid/invalid/bad-02", "71-rb-invalid/invalid/bad-05", "71-rb-invalid/invalid/bad-06",
-		"45-mal-invalid/invalid/i12", "45-mal-invalid/invalid/i20",
+		"71-rb-invalid/invalid/bad-01", "71-rb-invalid/invalid/bad-02", "71-rb-invalid/invalid/bad-05",
+		"71-rb-invalid/invalid/bad-06", "45-mal-invalid/invalid/i12", "45-mal-invalid/invalid/i20",
 	}
 	for _, name := range shapes {
 		path := filepath.Join("../../../../shared/conformance/cases", name)

@@ -25,8 +25,8 @@ type routes struct {
 	}
 }
 
-// TestLimitsWhereRoutesLeave: a RateLimit about an ExternalService limits what a TrafficRoute leads there, in a split at that cluster alone,
-// and nothing on an outbound that a MeshHTTPRoute leads.
+// TestLimitsWhereRoutesLeave: a RateLimit about an ExternalService limits what a TrafficRoute leads
+// there, in a split at that cluster alone, and nothing on an outbound that a MeshHTTPRoute leads.
 func TestLimitsWhereRoutesLeave(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
@@ -45,7 +45,8 @@ func TestLimitsWhereRoutesLeave(t *testing.T) {
 ---
 {type: RateLimit, name: pay, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: pay}}], conf: {http: {requests: 5, interval: 1s}}}
 `
-	const route = "---\n{type: MeshHTTPRoute, name: r, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: pay}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}\n"
+	const route = "---\n{type: MeshHTTPRoute, name: r, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: " +
+		"MeshService, name: pay}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}\n"
 	limits := func(doc string) map[string]string {
 		all, err := kindtest.Generator(t, []byte(doc), "web-1")().JSON()
 		if err != nil {

@@ -25,19 +25,22 @@ func TestPermissionsBeforeLimits(t *testing.T) {
 	var l struct {
 		FilterChains []struct{ Filters []struct{ Name string } }
 	}
-	if err := json.Unmarshal(config["type.googleapis.com/envoy.config.listener.v3.Listener"]["inbound:10.0.0.1:5432"], &l); err != nil {
+	if err := json.Unmarshal(config["type.googleapis.com/envoy.config.listener.v3.Listener"]["inbound:10.0.0.1:5432"],
+		&l); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, f := range l.FilterChains[0].Filters {
 		names = append(names, f.Name)
 	}
-	if len(names) != 3 || names[0] != "envoy.filters.network.rbac" || names[1] != "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit" {
+	if len(names) != 3 || names[0] != "envoy.filters.network.rbac" ||
+		names[1] != "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit" {
 		t.Errorf("the filters are %q", names)
 	}
 }
 
-// TestConnectionsAndHTTPDestinations: what a TrafficRoute says of requests is not for the connections of a service of TCP.
+// TestConnectionsAndHTTPDestinations: what a TrafficRoute says of requests is not for the
+// connections of a service of TCP.
 func TestConnectionsAndHTTPDestinations(t *testing.T) {
 	const docs = `
 {type: Mesh, name: default}
@@ -60,7 +63,8 @@ func TestConnectionsAndHTTPDestinations(t *testing.T) {
 			Filters []struct{ TypedConfig struct{ Cluster string } }
 		}
 	}
-	if err := json.Unmarshal(config["type.googleapis.com/envoy.config.listener.v3.Listener"]["outbound:127.0.0.1:1001"], &l); err != nil {
+	if err := json.Unmarshal(config["type.googleapis.com/envoy.config.listener.v3.Listener"]["outbound:127.0.0.1:1001"],
+		&l); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.FilterChains[0].Filters[0].TypedConfig.Cluster; got != "db" {

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// comments are the comments on the fields of the types that documents are decoded into, one a line: PACKAGE.TYPE.FIELD, a tab and the
-// text. A test takes them from the sources.
+// comments are the comments on the fields of the types that documents are decoded into, one a line:
+// PACKAGE.TYPE.FIELD, a tab and the text. A test takes them from the sources.
 //
 //go:embed comments.txt
 var comments string

@@ -106,7 +106,8 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// takes says whether a schema allows a document, as far as its types, enums and fields go, and where it does not.
+// takes says whether a schema allows a document, as far as its types, enums and fields go, and
+// where it does not.
 func takes(s map[string]any, v any, at string) string {
 	if list, ok := s["enum"].([]string); ok {
 		if text, isText := v.(string); !isText || !slices.Contains(list, text) {
@@ -152,7 +153,8 @@ func takes(s map[string]any, v any, at string) string {
 	return ""
 }
 
-// TestSchemaTakesExamples: what the examples of the documents hold, the schemas allow, and every kind has fields.
+// TestSchemaTakesExamples: what the examples of the documents hold, the schemas allow, and every
+// kind has fields.
 func TestSchemaTakesExamples(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/kinds/*.md")
 	if err != nil || len(pages) < 10 {

@@ -23,14 +23,14 @@ type Family struct {
 // Entry is what a line says.
 type Entry struct {
 	Values []string // of the operators asked for, "" for one that is not read
-	// Members are those of the family whose line it may be: all that have these words. None has for words of no format, as the name
-	// of a service that is no longer there.
+	// Members are those of the family whose line it may be: all that have these words. None has for
+	// words of no format, as the name of a service that is no longer there.
 	Members []int
 	Words   []string // in which the formats differ, as the line has them
 }
 
-// Families groups formats and prepares to read their lines for some operators, by name. faults says, by index, which formats
-// cannot be read at all; these are in no family.
+// Families groups formats and prepares to read their lines for some operators, by name. faults
+// says, by index, which formats cannot be read at all; these are in no family.
 func Families(formats []Format, names ...string) (families []*Family, faults []error) {
 	faults = make([]error, len(formats))
 	parsed := make([]map[string][]piece, len(formats))
@@ -109,9 +109,11 @@ func pieces(segs []substitution.Segment) []piece {
 	return out
 }
 
-// wordByte reports whether a character may be in the name of a service or a cluster, or in an address without brackets.
+// wordByte reports whether a character may be in the name of a service or a cluster, or in an
+// address without brackets.
 func wordByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == ':' || c == '-'
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' ||
+		c == ':' || c == '-'
 }
 
 func newFamily(formats []Format, parsed []map[string][]piece, members []int, names []string) (*Family, error) {
@@ -132,7 +134,8 @@ func newFamily(formats []Format, parsed []map[string][]piece, members []int, nam
 		}
 		for at, p := range first[key] {
 			differs := p.word && slices.ContainsFunc(members, func(i int) bool { return parsed[i][key][at].text != p.text })
-			differs = differs || once && p.word && !slices.ContainsFunc(members, func(i int) bool { return parsed[i][key][at].text != formats[i].Name })
+			differs = differs || once && p.word &&
+				!slices.ContainsFunc(members, func(i int) bool { return parsed[i][key][at].text != formats[i].Name })
 			switch {
 			case p.seg.Operator != "":
 				segs = append(segs, p.seg)
@@ -192,10 +195,12 @@ func (f *Family) key(words []string) string {
 // Has reports whether values of the operator with an index among those asked for are read.
 func (f *Family) Has(i int) bool { return f.reader.Has(i) }
 
-// Hidden says why values of an operator that the formats have are not read; nil where they are, and where they do not have it.
+// Hidden says why values of an operator that the formats have are not read; nil where they are, and
+// where they do not have it.
 func (f *Family) Hidden(i int) error { return f.reader.Hidden(i) }
 
-// Words reports whether the words in which the formats differ are read, and why they are not. A family of one has none.
+// Words reports whether the words in which the formats differ are read, and why they are not. A
+// family of one has none.
 func (f *Family) Words() (bool, error) {
 	var errs []error
 	for i := range f.words {
@@ -205,7 +210,8 @@ func (f *Family) Words() (bool, error) {
 	return f.words > 0 && err == nil, err
 }
 
-// Read returns what a line says. It is false for a line that none of the formats has written, whatever the words in it.
+// Read returns what a line says. It is false for a line that none of the formats has written,
+// whatever the words in it.
 func (f *Family) Read(line []byte) (Entry, bool) {
 	values, ok := f.reader.Read(line)
 	if !ok {

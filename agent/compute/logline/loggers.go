@@ -46,7 +46,8 @@ type (
 	}
 )
 
-// Loggers lists the access loggers of a listener, given as JSON: its own first, then those of the filters of its chains.
+// Loggers lists the access loggers of a listener, given as JSON: its own first, then those of the
+// filters of its chains.
 func Loggers(name string, resource json.RawMessage) ([]Logger, error) {
 	var l listener
 	if err := json.Unmarshal(resource, &l); err != nil {
@@ -55,7 +56,8 @@ func Loggers(name string, resource json.RawMessage) ([]Logger, error) {
 	var out []Logger
 	add := func(from *logger, more Logger) {
 		more.Path, more.Filtered = from.TypedConfig.Path, len(from.Filter) > 0
-		more.Format = Format{Text: from.TypedConfig.LogFormat.TextFormatSource.InlineString, JSON: from.TypedConfig.LogFormat.JSONFormat}
+		more.Format = Format{Text: from.TypedConfig.LogFormat.TextFormatSource.InlineString,
+			JSON: from.TypedConfig.LogFormat.JSONFormat}
 		out = append(out, more)
 	}
 	for i := range l.AccessLog {

@@ -15,15 +15,18 @@ var names = []string{"START_TIME", "UPSTREAM_CLUSTER", "RESPONSE_CODE"}
 // TestReader: what JSON lines and lines of text say, and which lines are of no format.
 func TestReader(t *testing.T) {
 	text := logline.Format{Text: "[%START_TIME%] %RESPONSE_CODE% %REQ(A)% %UPSTREAM_CLUSTER%\n"}
-	fields := logline.Format{JSON: map[string]any{"t": "%START_TIME%", "code": "%RESPONSE_CODE%", "to": "to %UPSTREAM_CLUSTER%", "agent": "%REQ(USER-AGENT)%", "mesh": "default", "deep": map[string]any{"a": "b"}}}
+	fields := logline.Format{JSON: map[string]any{"t": "%START_TIME%", "code": "%RESPONSE_CODE%",
+		"to": "to %UPSTREAM_CLUSTER%", "agent": "%REQ(USER-AGENT)%", "mesh": "default", "deep": map[string]any{"a": "b"}}}
 	for _, c := range []struct {
 		name, line string
 		format     logline.Format
 		want       []string // nil: not of the format
 	}{
-		{"text", "[2026-11-23T10:00:00.000Z] 200 any thing backend", text, []string{"2026-11-23T10:00:00.000Z", "backend", "200"}},
+		{"text", "[2026-11-23T10:00:00.000Z] 200 any thing backend",
+			text, []string{"2026-11-23T10:00:00.000Z", "backend", "200"}},
 		{"text, other", "2026-11-23T10:00:00.000Z 200 a backend", text, nil},
-		{"JSON", `{"t":"2026-11-23T10:00:00.000Z","code":200,"to":"to backend","agent":"\"},{\"to\":\"to cart","mesh":"default","deep":{"a":1}}`, fields, []string{"2026-11-23T10:00:00.000Z", "backend", "200"}},
+		{"JSON", `{"t":"2026-11-23T10:00:00.000Z","code":200,"to":"to backend","agent":"\"},{\"to\":\"to cart","mesh":"default","deep":{"a":1}}`,
+			fields, []string{"2026-11-23T10:00:00.000Z", "backend", "200"}},
 		{"JSON without values", `{"code":null,"mesh":"default"}`, fields, []string{"", "", ""}},
 		{"JSON, the code as text", `{"code":"404"}`, fields, []string{"", "", "404"}},
 		{"JSON, another constant", `{"code":200,"mesh":"other"}`, fields, nil},
@@ -45,13 +48,15 @@ func TestReader(t *testing.T) {
 			t.Errorf("%s: %q %v, want %q", c.name, got, ok, c.want)
 		}
 	}
-	if r, err := logline.NewReader(logline.Format{JSON: map[string]any{"a": "%REQ(A)% %RESPONSE_CODE% %REQ(B)%"}}, nil, names...); err != nil || r.Has(2) || r.Hidden(2) == nil || !strings.Contains(r.Hidden(2).Error(), `field "a"`) {
+	if r, err := logline.NewReader(logline.Format{JSON: map[string]any{"a": "%REQ(A)% %RESPONSE_CODE% %REQ(B)%"}}, nil,
+		names...); err != nil || r.Has(2) || r.Hidden(2) == nil || !strings.Contains(r.Hidden(2).Error(), `field "a"`) {
 		t.Errorf("%v %v", r, err)
 	}
 	if _, err := logline.NewReader(logline.Format{Text: "%NOSUCH%"}, nil, names...); err == nil {
 		t.Error("an operator that does not exist is taken")
 	}
-	r, err := logline.NewReader(logline.Format{Text: "%KUMA_MESH%|%RESPONSE_CODE%"}, []string{"KUMA_MESH"}, "RESPONSE_CODE", "KUMA_MESH")
+	r, err := logline.NewReader(logline.Format{Text: "%KUMA_MESH%|%RESPONSE_CODE%"}, []string{"KUMA_MESH"},
+		"RESPONSE_CODE", "KUMA_MESH")
 	if got, ok := r.Read([]byte("default|503")); err != nil || !ok || !slices.Equal(got, []string{"503", "default"}) {
 		t.Errorf("%q %v %v", got, ok, err)
 	}
@@ -62,7 +67,13 @@ func TestReader(t *testing.T) {
 
 // TestForgeable names what puts line breaks into a text.
 func TestForgeable(t *testing.T) {
-	for text, want := range map[string]string{"%START_TIME% %QUERY_PARAM(a)%": "%QUERY_PARAM(a)%", "%QUERY_PARAMS%": "%QUERY_PARAMS%", "%QUERY_PARAMS(ORIG)%": "", "%REQ(A)%": "", "%NOSUCH%": ""} {
+	for text, want := range map[string]string{
+		"%START_TIME% %QUERY_PARAM(a)%": "%QUERY_PARAM(a)%",
+		"%QUERY_PARAMS%":                "%QUERY_PARAMS%",
+		"%QUERY_PARAMS(ORIG)%":          "",
+		"%REQ(A)%":                      "",
+		"%NOSUCH%":                      "",
+	} {
 		if got := (&logline.Format{Text: text}).Forgeable(); got != want {
 			t.Errorf("%s: %q", text, got)
 		}
@@ -82,28 +93,36 @@ func formats(texts ...string) []logline.Format {
 
 // TestFamilies: formats that differ in words are read together, and the words say whose line it is.
 func TestFamilies(t *testing.T) {
-	const http, tcp = "[%%START_TIME%%] \"%%REQ(:PATH)%%\" %%RESPONSE_CODE%% \"web\" \"%s\" \"%%UPSTREAM_HOST%%\"", "[%%START_TIME%%] web->%%UPSTREAM_HOST%%(%s) took %%DURATION%%ms"
-	list := formats(fmt.Sprintf(http, "backend"), fmt.Sprintf(http, "backend-2"), fmt.Sprintf(tcp, "db"), fmt.Sprintf(http, "backend"), fmt.Sprintf(tcp, "external"), "%BROKEN%", fmt.Sprintf(http, "a/b"))
-	list = append(list, logline.Format{JSON: map[string]any{"d": "cart", "a": "%REQ(A)%"}}, logline.Format{JSON: map[string]any{"d": "shop", "a": "%REQ(A)%"}})
+	const http, tcp = "[%%START_TIME%%] \"%%REQ(:PATH)%%\" %%RESPONSE_CODE%% \"web\" \"%s\" \"%%UPSTREAM_HOST%%\"",
+		"[%%START_TIME%%] web->%%UPSTREAM_HOST%%(%s) took %%DURATION%%ms"
+	list := formats(fmt.Sprintf(http, "backend"), fmt.Sprintf(http, "backend-2"), fmt.Sprintf(tcp, "db"),
+		fmt.Sprintf(http, "backend"), fmt.Sprintf(tcp, "external"), "%BROKEN%", fmt.Sprintf(http, "a/b"))
+	list = append(list, logline.Format{JSON: map[string]any{"d": "cart", "a": "%REQ(A)%"}},
+		logline.Format{JSON: map[string]any{"d": "shop", "a": "%REQ(A)%"}})
 	families, faults := logline.Families(list, "START_TIME", "UPSTREAM_HOST")
-	if len(families) != 4 || faults[5] == nil || slices.ContainsFunc(faults[:5], func(err error) bool { return err != nil }) {
+	if len(families) != 4 || faults[5] == nil ||
+		slices.ContainsFunc(faults[:5], func(err error) bool { return err != nil }) {
 		t.Fatalf("%d families, %v", len(families), faults)
 	}
 	for line, want := range map[string]string{
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend" "10.0.0.1:80"`:                                     "0 [0 3] [backend] 10.0.0.1:80",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80"`:                                   "0 [1] [backend-2] 10.0.0.1:80",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "gone" "-"`:                                                  "0 [] [gone] -",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80" 200 "web" "backend" "10.0.0.9:80"`: "0 [0 3] [backend] 10.0.0.9:80", // what came before was sent by the client
-		`[2026-11-23T10:00:00.000Z] web->10.0.0.1:80(db) took 5ms`:                                             "1 [2] [db] 10.0.0.1:80",
-		`[2026-11-23T10:00:00.000Z] web->-(external) took 5ms`:                                                 "1 [4] [external] -",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "a/b" "-"`:                                                   "2 [6] [] -",
-		`{"a":"x\",\"d\":\"shop","d":"cart"}`:                                                                  "3 [7] [cart] ",
-		`{"d":"shop"}`:                                                                                         "3 [8] [shop] ",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "other" "backend" "10.0.0.1:80"`:                                   "",
-		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "` + "x\ny: z" + `" "-"`:                                     "",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend" "10.0.0.1:80"`: "0 [0 3] " +
+			"[backend] 10.0.0.1:80",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80"`: "0 [1] [backend-2] 10.0.0.1:80",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "gone" "-"`:                "0 [] [gone] -",
+		// what came before was sent by the client
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "backend-2" "10.0.0.1:80" 200 "web" "backend" "10.0.0.9:80"`: "0 [0 3] " +
+			"[backend] 10.0.0.9:80",
+		`[2026-11-23T10:00:00.000Z] web->10.0.0.1:80(db) took 5ms`:           "1 [2] [db] 10.0.0.1:80",
+		`[2026-11-23T10:00:00.000Z] web->-(external) took 5ms`:               "1 [4] [external] -",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "a/b" "-"`:                 "2 [6] [] -",
+		`{"a":"x\",\"d\":\"shop","d":"cart"}`:                                "3 [7] [cart] ",
+		`{"d":"shop"}`:                                                       "3 [8] [shop] ",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "other" "backend" "10.0.0.1:80"`: "",
+		`[2026-11-23T10:00:00.000Z] "/" 200 "web" "` + "x\ny: z" + `" "-"`:   "",
 		`x`: "",
-		`[2026-11-23T10:00:00.000Z] web->10.0.0.1:80(db) took 5ms, [2026-11-23T10:00:00.000Z] web->-(db) took 5ms`:   "",
-		`[2026-11-23T10:00:00.000Z] "` + strings.Repeat(`" 200 "web" "backend`, 5) + `" 200 "web" "backend-2" "::1"`: "0 [1] [backend-2] ::1",
+		`[2026-11-23T10:00:00.000Z] web->10.0.0.1:80(db) took 5ms, [2026-11-23T10:00:00.000Z] web->-(db) took 5ms`: "",
+		`[2026-11-23T10:00:00.000Z] "` + strings.Repeat(`" 200 "web" "backend`, 5) +
+			`" 200 "web" "backend-2" "::1"`: "0 [1] [backend-2] ::1",
 	} {
 		got := ""
 		for i, f := range families {
@@ -126,8 +145,10 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("%s: %s", text, got)
 		}
 	}
-	hidden, _ := logline.Families(formats("%REQ(A)% x %REQ(B)% %UPSTREAM_HOST%", "%REQ(A)% y %REQ(B)% %UPSTREAM_HOST%"), "UPSTREAM_HOST")
-	if told, why := hidden[0].Words(); told || why == nil || !strings.Contains(why.Error(), "the value of %REQ(A)% before it may hold the text that follows it") {
+	hidden, _ := logline.Families(formats("%REQ(A)% x %REQ(B)% %UPSTREAM_HOST%", "%REQ(A)% y %REQ(B)% %UPSTREAM_HOST%"),
+		"UPSTREAM_HOST")
+	if told, why := hidden[0].Words(); told || why == nil ||
+		!strings.Contains(why.Error(), "the value of %REQ(A)% before it may hold the text that follows it") {
 		t.Errorf("%v %v", told, why)
 	}
 	if e, ok := hidden[0].Read([]byte("x x 10.0.0.1:80")); !ok || len(e.Members) != 2 || e.Values[0] != "10.0.0.1:80" {
@@ -148,15 +169,19 @@ func TestLoggers(t *testing.T) {
 	for _, x := range got {
 		text = append(text, fmt.Sprint(x.Path, x.Filtered, x.Listener, x.Cluster, x.Chain, x.Format.Text))
 	}
-	if want := []string{"/own false true-1 x", "/chain true false c 0 x", "/default false false -1 x", "false false -1"}; strings.ReplaceAll(strings.Join(text, ";"), " ", "") != strings.ReplaceAll(strings.Join(want, ";"), " ", "") {
+	if want := []string{"/own false true-1 x", "/chain true false c 0 x", "/default false false -1 x",
+		"false false -1"}; strings.ReplaceAll(strings.Join(text, ";"), " ", "") !=
+		strings.ReplaceAll(strings.Join(want, ";"), " ", "") {
 		t.Errorf("%q", text)
 	}
-	if _, err := logline.Loggers("l", json.RawMessage(`{"accessLog":1}`)); err == nil || !strings.Contains(err.Error(), "listener l") {
+	if _, err := logline.Loggers("l", json.RawMessage(`{"accessLog":1}`)); err == nil ||
+		!strings.Contains(err.Error(), "listener l") {
 		t.Errorf("%v", err)
 	}
 }
 
-// FuzzFamilies: what is read of a line stands in it, and a line that two formats of a family could have written is given to both.
+// FuzzFamilies: what is read of a line stands in it, and a line that two formats of a family could
+// have written is given to both.
 func FuzzFamilies(f *testing.F) {
 	f.Add("%START_TIME% a %UPSTREAM_HOST%", "%START_TIME% b %UPSTREAM_HOST%", "- b 10.0.0.1:80", false)
 	f.Add("\"a\" %REQ(B)%", "\"c\" %REQ(B)%", `"a" x "c"`, false)
@@ -184,7 +209,8 @@ func FuzzFamilies(f *testing.F) {
 					t.Fatal(err)
 				}
 				told, _ := family.Words()
-				if _, alone := single.Read([]byte(line)); alone && told && !slices.Contains(e.Members, m) && len(family.Members) > 1 {
+				if _, alone := single.Read([]byte(line)); alone && told && !slices.Contains(e.Members, m) &&
+					len(family.Members) > 1 {
 					t.Errorf("format %d has written %q and is not among %v", m, line, e.Members)
 				}
 			}

@@ -16,13 +16,13 @@ type Format struct {
 	Text string
 	// JSON has the fields of a line. What is no string is a field whose value is not looked at.
 	JSON map[string]any
-	// Name is a word that tells the format from others of its [Family]. Where it stands once in the format it is read as such, also
-	// where all of the family have the same; "" for none.
+	// Name is a word that tells the format from others of its [Family]. Where it stands once in the
+	// format it is read as such, also where all of the family have the same; "" for none.
 	Name string
 }
 
-// Forgeable returns an operator of a text format whose value a client can put line breaks into, "" for none: a file with such
-// lines may hold any others.
+// Forgeable returns an operator of a text format whose value a client can put line breaks into, ""
+// for none: a file with such lines may hold any others.
 func (f *Format) Forgeable() string {
 	if f.JSON != nil {
 		return ""
@@ -39,7 +39,8 @@ func (f *Format) Forgeable() string {
 	return ""
 }
 
-// fields are the parts of a format that are read on their own: those of a JSON format by their key, else one with the key "".
+// fields are the parts of a format that are read on their own: those of a JSON format by their key,
+// else one with the key "".
 func (f *Format) fields(placeholders []string) (map[string][]substitution.Segment, error) {
 	out := map[string][]substitution.Segment{}
 	if f.JSON == nil {
@@ -73,9 +74,10 @@ type Reader struct {
 	why   []error
 }
 
-// NewReader reads lines of a format for some operators, by name. An operator of which nothing certain can be told counts as one
-// that the format does not have; Hidden says why. placeholders are names of operators that somebody has replaced by a name or an
-// address before Envoy has seen the format; they may be asked for too.
+// NewReader reads lines of a format for some operators, by name. An operator of which nothing
+// certain can be told counts as one that the format does not have; Hidden says why. placeholders
+// are names of operators that somebody has replaced by a name or an address before Envoy has seen
+// the format; they may be asked for too.
 func NewReader(f Format, placeholders []string, names ...string) (*Reader, error) {
 	fields, err := f.fields(placeholders)
 	if err != nil {
@@ -120,10 +122,12 @@ func newReader(f *Format, fields map[string][]substitution.Segment, names []stri
 // Has reports whether values of the operator with an index among those asked for are read.
 func (r *Reader) Has(i int) bool { return r.has[i] }
 
-// Hidden says why values of an operator that the format has are not read; nil where they are, and where it does not have it.
+// Hidden says why values of an operator that the format has are not read; nil where they are, and
+// where it does not have it.
 func (r *Reader) Hidden(i int) error { return r.why[i] }
 
-// Read returns the values of the operators, "" for one that is not read. It is false for a line that the format has not written.
+// Read returns the values of the operators, "" for one that is not read. It is false for a line
+// that the format has not written.
 func (r *Reader) Read(line []byte) ([]string, bool) {
 	if !r.json {
 		return r.lines[""].Read(string(line))

@@ -11,8 +11,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// key is a value that chains ask for at a level: a prefix, a number or a text. The zero value is that of chains which do
-// not ask for anything there.
+// key is a value that chains ask for at a level: a prefix, a number or a text. The zero value is
+// that of chains which do not ask for anything there.
 type key struct {
 	text   string
 	prefix netip.Prefix
@@ -38,8 +38,8 @@ func (k key) String() string {
 // anyValue is what a level shows for chains that do not ask for anything there.
 const anyValue = "any"
 
-// compareKeys puts the most specific first: long prefixes, low numbers, exact names, then wildcards by their length. What
-// asks for nothing comes last.
+// compareKeys puts the most specific first: long prefixes, low numbers, exact names, then wildcards
+// by their length. What asks for nothing comes last.
 func compareKeys(a, b key) int {
 	switch {
 	case a == b:
@@ -76,7 +76,8 @@ type chainLevel struct {
 	appendKeys func(b []key, m *listenerv3.FilterChainMatch) []key
 	// input is what of a connection is looked up.
 	input func(s *Seen) string
-	// tries yields the keys that fit a connection, the most specific first, where prefixes have certain lengths.
+	// tries yields the keys that fit a connection, the most specific first, where prefixes have
+	// certain lengths.
 	tries func(s *Seen, lengths *[2][]int, yield func(key) bool)
 }
 
@@ -90,7 +91,9 @@ var chainLevels = [...]chainLevel{
 		func(s *Seen) string { return portText(s.Dst.Port()) },
 		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(key{number: uint32(s.Dst.Port())}) },
 	},
-	addressLevel(LevelDestinationIP, (*listenerv3.FilterChainMatch).GetPrefixRanges, func(s *Seen) netip.AddrPort { return s.Dst }),
+	addressLevel(LevelDestinationIP, (*listenerv3.FilterChainMatch).GetPrefixRanges, func(s *Seen) netip.AddrPort {
+		return s.Dst
+	}),
 	{LevelServerName,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetServerNames()) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key { return keysOf(b, m.GetServerNames(), nameKey) },
@@ -120,7 +123,8 @@ var chainLevels = [...]chainLevel{
 			}
 		},
 	},
-	addressLevel(LevelDirectSourceIP, (*listenerv3.FilterChainMatch).GetDirectSourcePrefixRanges, func(s *Seen) netip.AddrPort { return s.Direct }),
+	addressLevel(LevelDirectSourceIP, (*listenerv3.FilterChainMatch).GetDirectSourcePrefixRanges,
+		func(s *Seen) netip.AddrPort { return s.Direct }),
 	{LevelSourceType,
 		func(m *listenerv3.FilterChainMatch) bool { return m.GetSourceType() != 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
@@ -132,7 +136,9 @@ var chainLevels = [...]chainLevel{
 		func(s *Seen) string { return s.sourceType().String() },
 		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(sourceKey(s.sourceType())) },
 	},
-	addressLevel(LevelSourceIP, (*listenerv3.FilterChainMatch).GetSourcePrefixRanges, func(s *Seen) netip.AddrPort { return s.Src }),
+	addressLevel(LevelSourceIP, (*listenerv3.FilterChainMatch).GetSourcePrefixRanges, func(s *Seen) netip.AddrPort {
+		return s.Src
+	}),
 	{LevelSourcePort,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetSourcePorts()) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
@@ -143,9 +149,10 @@ var chainLevels = [...]chainLevel{
 	},
 }
 
-// addressLevel is a level of prefixes. An address that is not valid, as of a peer on a unix socket, is held by 0.0.0.0/0
-// alone.
-func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.CidrRange, addr func(*Seen) netip.AddrPort) chainLevel {
+// addressLevel is a level of prefixes. An address that is not valid, as of a peer on a unix socket,
+// is held by 0.0.0.0/0 alone.
+func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.CidrRange,
+	addr func(*Seen) netip.AddrPort) chainLevel {
 	return chainLevel{l,
 		func(m *listenerv3.FilterChainMatch) bool { return len(ranges(m)) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// MaxLeaves bounds the combinations of values that the filter chains of one listener may ask for: repeated fields
-// multiply. A bound of this package; Envoy has none.
+// MaxLeaves bounds the combinations of values that the filter chains of one listener may ask for:
+// repeated fields multiply. A bound of this package; Envoy has none.
 const MaxLeaves = 1 << 18
 
 // NoIndex stands for no filter chain, DefaultIndex for the default one.
@@ -21,9 +21,10 @@ const (
 	DefaultIndex = -2
 )
 
-// chainIndex is the tree by which Envoy finds a filter chain, one level for each kind of criterion in the order in which
-// it asks (FilterChainManagerImpl). The order of the chains in the listener has no part in it. Levels at which no chain
-// asks for anything are left out, except destination port and IP.
+// chainIndex is the tree by which Envoy finds a filter chain, one level for each kind of criterion
+// in the order in which it asks (FilterChainManagerImpl). The order of the chains in the listener
+// has no part in it. Levels at which no chain asks for anything are left out, except destination
+// port and IP.
 type chainIndex struct {
 	chains []*listenerv3.FilterChain
 	levels []*indexLevel
@@ -34,19 +35,21 @@ type chainIndex struct {
 	paired    map[[2]int]bool
 }
 
-// conflict is two chains, or one with itself, that want the same connections. Envoy refuses the listener.
+// conflict is two chains, or one with itself, that want the same connections. Envoy refuses the
+// listener.
 type conflict struct {
 	First, Second int
 	Leaf          string // what both want
 }
 
-// indexLevel is a level with the keys that chains ask for. Nodes know keys by their index; the first is the zero key.
+// indexLevel is a level with the keys that chains ask for. Nodes know keys by their index; the
+// first is the zero key.
 type indexLevel struct {
 	chainLevel
 	keys  []key
 	index map[key]int
-	// lengths are those of the prefixes, the longest first: of IPv4, of IPv6. There are few of them as a rule, which makes
-	// this faster than a trie of bits and smaller by far.
+	// lengths are those of the prefixes, the longest first: of IPv4, of IPv6. There are few of them as
+	// a rule, which makes this faster than a trie of bits and smaller by far.
 	lengths [2][]int
 }
 
@@ -74,11 +77,14 @@ func (l *indexLevel) below(n *node, k key) *node {
 
 // sorted lists the edges of a node, the most specific first.
 func (l *indexLevel) sorted(n *node) []edge {
-	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int { return compareKeys(l.keys[a.key], l.keys[b.key]) })
+	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int {
+		return compareKeys(l.keys[a.key], l.keys[b.key])
+	})
 }
 
-// ambiguous returns the prefix of length 0 that stands beside "no prefix" below a node. Envoy makes 0.0.0.0/0 and ::/0 of
-// the latter, and which of the two nodes it finds is not defined; here it is the one with the prefix.
+// ambiguous returns the prefix of length 0 that stands beside "no prefix" below a node. Envoy makes
+// 0.0.0.0/0 and ::/0 of the latter, and which of the two nodes it finds is not defined; here it is
+// the one with the prefix.
 func (l *indexLevel) ambiguous(n *node) (key, bool) {
 	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if k := (key{prefix: netip.PrefixFrom(a, 0)}); l.below(n, k) != nil && n.get(0) != nil {
@@ -182,8 +188,9 @@ func (n *node) collect(fn func(chain int)) {
 	}
 }
 
-// IndexChains makes the tree of a listener's chains. What cannot be read of a criterion is left out: Envoy would refuse
-// the listener, which the check reports. Of chains in conflict the first stays.
+// IndexChains makes the tree of a listener's chains. What cannot be read of a criterion is left
+// out: Envoy would refuse the listener, which the check reports. Of chains in conflict the first
+// stays.
 func IndexChains(chains []*listenerv3.FilterChain) *chainIndex {
 	x := &chainIndex{chains: chains, root: &node{chain: NoIndex}}
 	for _, l := range chainLevels {
@@ -219,7 +226,8 @@ func family(a netip.Addr) int {
 // Full reports whether chains were left out for there being too many leaves.
 func (x *chainIndex) Full() bool { return x.leaves >= MaxLeaves }
 
-// add enters what a chain wants below a node, at a depth; way is where in its wants the levels above it are.
+// add enters what a chain wants below a node, at a depth; way is where in its wants the levels
+// above it are.
 func (x *chainIndex) add(n *node, chain int, wants [][]int, way []int, depth int) {
 	if depth < len(wants) {
 		for i, k := range wants[depth] {
@@ -259,7 +267,8 @@ func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 		}
 	}
 	out := fmt.Sprintf("destination port %s, prefix %s, server name %s, transport protocol %s, application protocol %s",
-		cmp.Or(texts[LevelDestinationPort], anyValue), cmp.Or(texts[LevelDestinationIP], anyValue), clip.Value(cmp.Or(texts[LevelServerName], anyValue)),
+		cmp.Or(texts[LevelDestinationPort], anyValue), cmp.Or(texts[LevelDestinationIP], anyValue),
+		clip.Value(cmp.Or(texts[LevelServerName], anyValue)),
 		cmp.Or(texts[LevelTransportProtocol], anyValue), cmp.Or(texts[LevelApplicationProtocol], anyValue))
 	if t := texts[LevelDirectSourceIP]; t != "" {
 		out += ", direct source " + t
@@ -270,8 +279,8 @@ func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 	return out
 }
 
-// find goes down the tree: the first value that exists at a level is final, there is no way back. It returns the chain's
-// index and LevelChain, or NoIndex and the level at which nothing fitted.
+// find goes down the tree: the first value that exists at a level is final, there is no way back.
+// It returns the chain's index and LevelChain, or NoIndex and the level at which nothing fitted.
 func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 	rec.start(x)
 	n := x.root

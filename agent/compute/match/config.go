@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Config answers what a proxy with a certain config does with connections and requests. Resources are decoded when they
-// are first needed, so a config must not be used by two goroutines at once.
+// Config answers what a proxy with a certain config does with connections and requests. Resources
+// are decoded when they are first needed, so a config must not be used by two goroutines at once.
 type Config struct {
 	snapshot *envoy.Snapshot
 	facts    *finding.Facts
@@ -26,8 +26,8 @@ type Config struct {
 	routes    map[string]*Routes
 }
 
-// Open makes a config of a snapshot, which must not be changed. Resources that cannot be decoded are as if they were not
-// there; the check tells of them. facts may be nil.
+// Open makes a config of a snapshot, which must not be changed. Resources that cannot be decoded
+// are as if they were not there; the check tells of them. facts may be nil.
 func Open(s *envoy.Snapshot, facts *finding.Facts) *Config {
 	if facts == nil {
 		facts = &finding.Facts{}
@@ -47,7 +47,8 @@ func (c *Config) open() {
 	for i, r := range list {
 		m := &listenerv3.Listener{}
 		var err error
-		if scratch, err = withoutFields(scratch[:0], r.Body(), fieldFilterChains, fieldDefaultChain, fieldListenerMetadata, fieldChainMatcher); err != nil || proto.Unmarshal(scratch, m) != nil {
+		if scratch, err = withoutFields(scratch[:0], r.Body(), fieldFilterChains, fieldDefaultChain, fieldListenerMetadata,
+			fieldChainMatcher); err != nil || proto.Unmarshal(scratch, m) != nil {
 			m = &listenerv3.Listener{}
 		}
 		c.heads[i] = m
@@ -109,8 +110,8 @@ func (c *Config) assignment(m *clusterv3.Cluster) *endpointv3.ClusterLoadAssignm
 	return nil
 }
 
-// Connection follows a connection through listener filters, filter chain, network filters and, where the chain forwards
-// bytes, to the cluster.
+// Connection follows a connection through listener filters, filter chain, network filters and,
+// where the chain forwards bytes, to the cluster.
 func (c *Config) Connection(conn *Conn) *Trace {
 	return (&walk{config: c, conn: conn, trace: &Trace{}}).run()
 }

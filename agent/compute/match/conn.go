@@ -2,7 +2,8 @@ package match
 
 import "net/netip"
 
-// FirstBytes says what the client of a connection sends first, which is all that listener filters can go by.
+// FirstBytes says what the client of a connection sends first, which is all that listener filters
+// can go by.
 type FirstBytes uint8
 
 const (
@@ -33,17 +34,19 @@ func (f FirstBytes) String() string {
 	return "unknown"
 }
 
-// Conn is a connection as its client opens it. What an Envoy sees of it depends on the listener filters that run.
+// Conn is a connection as its client opens it. What an Envoy sees of it depends on the listener
+// filters that run.
 type Conn struct {
 	Dst netip.AddrPort // what the client dialled; SO_ORIGINAL_DST of a redirected connection
 	Src netip.AddrPort // the client; what a PROXY protocol header names, where a listener reads one
 	// DirectSrc is the peer of the socket; the zero value stands for Src.
 	DirectSrc netip.AddrPort
-	// Entry is the socket that the kernel hands the connection to, as the port of a redirection; the zero value stands
-	// for Dst: nothing redirects.
+	// Entry is the socket that the kernel hands the connection to, as the port of a redirection; the
+	// zero value stands for Dst: nothing redirects.
 	Entry netip.AddrPort
 	First FirstBytes
-	// Within is what a client of TLS sends first inside of it, for filter chains that terminate TLS; PlainBytes where that is not known.
+	// Within is what a client of TLS sends first inside of it, for filter chains that terminate TLS;
+	// PlainBytes where that is not known.
 	Within FirstBytes
 	SNI    string   // of a TLS client, in any case; "" for none
 	ALPN   []string // of a TLS client, the preferred first
@@ -89,7 +92,7 @@ type Request struct {
 	Path    string // with the query; "" stands for /
 	Scheme  string // "" stands for http, or https on TLS
 	Headers []Header
-	// Roll is the number that Envoy draws for a request, which decides between weighted clusters and about fractions;
-	// explanations list all clusters whatever it is.
+	// Roll is the number that Envoy draws for a request, which decides between weighted clusters and
+	// about fractions; explanations list all clusters whatever it is.
 	Roll uint64
 }

@@ -58,7 +58,8 @@ type Effect struct {
 
 // effect notes an effect of the next step.
 func (w *walk) effect(k EffectKind, percent float64, status uint32, format string, args ...any) {
-	w.trace.Effects = append(w.trace.Effects, Effect{Kind: k, Percent: percent, Status: status, Text: fmt.Sprintf(format, args...), Step: len(w.trace.Steps)})
+	w.trace.Effects = append(w.trace.Effects,
+		Effect{Kind: k, Percent: percent, Status: status, Text: fmt.Sprintf(format, args...), Step: len(w.trace.Steps)})
 }
 
 // percentOf is a fraction in percent, at most 100.
@@ -69,8 +70,8 @@ func percentOf(f *typev3.FractionalPercent) float64 {
 // PercentText writes a percentage without zeros at its end: "0.5 %".
 func PercentText(p float64) string { return strconv.FormatFloat(p, 'g', -1, 64) + " %" }
 
-// fault evaluates a fault filter, with the config of the route in place of its own where there is one. The result is the
-// end where every request is aborted, or nil to go on.
+// fault evaluates a fault filter, with the config of the route in place of its own where there is
+// one. The result is the end where every request is aborted, or nil to go on.
 func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	m := &faultv3.HTTPFault{}
 	if special.GetTypeUrl() == faultURL {
@@ -180,8 +181,8 @@ func rateText(b *typev3.TokenBucket, what string) string {
 	return text
 }
 
-// limits notes the timeouts and retries of a request that is forwarded. They are effects of the step of the route, which
-// is the last one of its level.
+// limits notes the timeouts and retries of a request that is forwarded. They are effects of the
+// step of the route, which is the last one of its level.
 func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade string) {
 	at := 0
 	for i := range w.trace.Steps {

@@ -23,7 +23,8 @@ func (w *walk) handshake() *Trace {
 		return nil
 	}
 	place := w.chain.Below("transportSocket")
-	step := Step{Level: LevelTransportSocket, Input: w.conn.First.String(), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
+	step := Step{Level: LevelTransportSocket, Input: w.conn.First.String(), Choice: ShortURL(config.GetTypeUrl()),
+		Place: &place}
 	var m tlsv3.DownstreamTlsContext
 	if config.GetTypeUrl() != DownstreamTLSURL || config.UnmarshalTo(&m) != nil {
 		step.note("this transport socket is not evaluated here")
@@ -61,7 +62,8 @@ func (w *walk) refuses(m *tlsv3.DownstreamTlsContext) string {
 	if combined := common.GetCombinedValidationContext(); combined != nil {
 		validation = combined.GetDefaultValidationContext()
 	}
-	if sans := validation.GetMatchTypedSubjectAltNames(); len(sans) > 0 && !slices.ContainsFunc(sans, w.conn.Peer.hasName) {
+	if sans := validation.GetMatchTypedSubjectAltNames(); len(sans) > 0 &&
+		!slices.ContainsFunc(sans, w.conn.Peer.hasName) {
 		return "no name in the client's certificate is one that the filter chain takes"
 	}
 	//lint:ignore SA1019 Envoy still reads it
@@ -71,7 +73,8 @@ func (w *walk) refuses(m *tlsv3.DownstreamTlsContext) string {
 	return ""
 }
 
-// hasName reports whether a matcher for names of one type fits the peer. Types other than URI and DNS fit nobody here.
+// hasName reports whether a matcher for names of one type fits the peer. Types other than URI and
+// DNS fit nobody here.
 func (p *Peer) hasName(m *tlsv3.SubjectAltNameMatcher) bool {
 	value := compileString(m.GetMatcher())
 	switch m.GetSanType() {

@@ -31,11 +31,13 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 	case first == TLSHello && !w.tls:
 		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain takes plain HTTP, and the client speaks TLS")
 	case first == ServerFirst:
-		return w.end(Broken, LevelNetworkFilter, "", "the filter chain takes HTTP, where the server says nothing before the client does")
+		return w.end(Broken, LevelNetworkFilter, "",
+			"the filter chain takes HTTP, where the server says nothing before the client does")
 	case first == PlainBytes:
 		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain takes HTTP, and the client speaks something else")
 	case w.req == nil:
-		return w.end(Accepted, LevelNetworkFilter, "", "an HTTP connection manager takes the connection; what becomes of requests depends on them")
+		return w.end(Accepted, LevelNetworkFilter, "",
+			"an HTTP connection manager takes the connection; what becomes of requests depends on them")
 	}
 	if t := w.version(m); t != nil {
 		return t
@@ -93,7 +95,8 @@ func (w *walk) pass(m RouteMatch, s *stream, o overrides) {
 	}
 }
 
-// tellCertificate is what the connection manager says of the client's certificate in a header. The hashes in it are not known.
+// tellCertificate is what the connection manager says of the client's certificate in a header. The
+// hashes in it are not known.
 func (s *stream) tellCertificate(m *hcmv3.HttpConnectionManager) {
 	how := m.GetForwardClientCertDetails()
 	if how == hcmv3.HttpConnectionManager_ALWAYS_FORWARD_ONLY {
@@ -164,7 +167,9 @@ type overrides struct {
 }
 
 func (o overrides) find(name string) *anypb.Any {
-	for _, m := range []map[string]*anypb.Any{o.route.GetTypedPerFilterConfig(), o.host.GetTypedPerFilterConfig(), o.routes.GetTypedPerFilterConfig()} {
+	for _, m := range []map[string]*anypb.Any{
+		o.route.GetTypedPerFilterConfig(), o.host.GetTypedPerFilterConfig(), o.routes.GetTypedPerFilterConfig(),
+	} {
 		if a, ok := m[name]; ok {
 			return a
 		}
@@ -177,11 +182,13 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *str
 	for i, f := range filters {
 		config := f.GetTypedConfig()
 		place := at.Below(strconv.Itoa(i))
-		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
+		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()),
+			Place: &place}
 		special := o.find(f.GetName())
-		if slices.ContainsFunc(o.route.GetRoute().GetWeightedClusters().GetClusters(), func(c *routev3.WeightedCluster_ClusterWeight) bool {
-			return c.GetTypedPerFilterConfig()[f.GetName()] != nil
-		}) {
+		if slices.ContainsFunc(o.route.GetRoute().GetWeightedClusters().GetClusters(),
+			func(c *routev3.WeightedCluster_ClusterWeight) bool {
+				return c.GetTypedPerFilterConfig()[f.GetName()] != nil
+			}) {
 			step.note("some of the clusters that the route chooses among have a config of their own for it")
 		}
 		disabled := f.GetDisabled() && special == nil
@@ -216,7 +223,8 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *str
 	return nil
 }
 
-// httpRBAC evaluates an RBAC filter with the config of the route in place of its own, where there is one.
+// httpRBAC evaluates an RBAC filter with the config of the route in place of its own, where there
+// is one.
 func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trace {
 	m := &httprbacv3.RBAC{}
 	err := config.UnmarshalTo(m)
@@ -232,7 +240,8 @@ func (w *walk) httpRBAC(step *Step, config, special *anypb.Any, s *stream) *Trac
 		w.step(*step)
 		return nil
 	}
-	return w.rbac(step, evaluateRBAC(m.GetRules(), s, true), evaluateShadow(m.GetShadowRules(), w, s), m.GetMatcher() != nil)
+	return w.rbac(step, evaluateRBAC(m.GetRules(), s, true), evaluateShadow(m.GetShadowRules(), w, s),
+		m.GetMatcher() != nil)
 }
 
 // evaluateShadow says what shadow rules decide, "" where there are none.

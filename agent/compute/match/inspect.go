@@ -44,8 +44,8 @@ func newSocket(c *Conn) *socket {
 	return &socket{seen: Seen{Dst: unmap(c.entry()), Src: direct, Direct: direct, Local: c.Local}}
 }
 
-// inspect runs the listener filters over a connection, in their order, as far as what the client sends allows. It
-// reports what became of that: Accepted to go on, Denied or TimedOut.
+// inspect runs the listener filters over a connection, in their order, as far as what the client
+// sends allows. It reports what became of that: Accepted to go on, Denied or TimedOut.
 func (s *socket) inspect(l *listenerv3.Listener, c *Conn, step *Step) Outcome {
 	s.late = false
 	for _, f := range l.GetListenerFilters() {
@@ -109,8 +109,8 @@ func (s *socket) run(config *anypb.Any, name string, l *listenerv3.Listener, c *
 	return Accepted
 }
 
-// restore is the original_dst filter: the address that the client dialled takes the place of that which a redirection
-// has put in.
+// restore is the original_dst filter: the address that the client dialled takes the place of that
+// which a redirection has put in.
 func (s *socket) restore(c *Conn, name string, step *Step) {
 	if dst := unmap(c.Dst); dst.IsValid() && dst != s.seen.Dst {
 		s.seen.Dst, s.restored = dst, true
@@ -139,8 +139,8 @@ func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome 
 	return TimedOut
 }
 
-// readProxyHeader is the proxy_protocol filter. The client sends a header where the connection's source is another than
-// the peer of the socket.
+// readProxyHeader is the proxy_protocol filter. The client sends a header where the connection's
+// source is another than the peer of the socket.
 func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.Listener, c *Conn, step *Step) Outcome {
 	switch {
 	case c.DirectSrc.IsValid() && c.DirectSrc != c.Src:
@@ -158,11 +158,12 @@ func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.L
 	return Accepted
 }
 
-// maxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's is its stack.
+// maxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's
+// is its stack.
 const MaxNesting = 32
 
-// disabled evaluates a filter_disabled predicate at the moment when the filter is to run: the port is the original one
-// only where a filter before has restored it.
+// disabled evaluates a filter_disabled predicate at the moment when the filter is to run: the port
+// is the original one only where a filter before has restored it.
 func disabled(p *listenerv3.ListenerFilterChainMatchPredicate, dst netip.AddrPort, depth int) bool {
 	if depth > MaxNesting {
 		return false

@@ -8,8 +8,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// inspectorsOf returns the inspectors of a listener, nil for none. They are not known where another filter may set what
-// they do.
+// inspectorsOf returns the inspectors of a listener, nil for none. They are not known where another
+// filter may set what they do.
 func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter, known bool) {
 	for _, f := range m.GetListenerFilters() {
 		switch f.GetTypedConfig().GetTypeUrl() {
@@ -25,9 +25,10 @@ func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter,
 	return tls, http, true
 }
 
-// needsInspector says which listener filter a match needs that is not there or off for a port (0: for any), and for what
-// field.
-func NeedsInspector(m *listenerv3.FilterChainMatch, port uint32, tls, http *listenerv3.ListenerFilter) (why, field string) {
+// needsInspector says which listener filter a match needs that is not there or off for a port (0:
+// for any), and for what field.
+func NeedsInspector(m *listenerv3.FilterChainMatch, port uint32,
+	tls, http *listenerv3.ListenerFilter) (why, field string) {
 	off := func(f *listenerv3.ListenerFilter) string {
 		if f == nil {
 			return "is missing"
@@ -48,7 +49,8 @@ func NeedsInspector(m *listenerv3.FilterChainMatch, port uint32, tls, http *list
 	case m.GetTransportProtocol() == transportRaw && noHTTP != "":
 		return "application protocols of plain connections need the http_inspector, which " + noHTTP, "applicationProtocols"
 	case m.GetTransportProtocol() == "" && noTLS != "" && noHTTP != "":
-		return "application protocols need the tls_inspector or the http_inspector, and the one " + noTLS + ", the other " + noHTTP, "applicationProtocols"
+		return "application protocols need the tls_inspector or the http_inspector, and the one " + noTLS + ", the other " +
+			noHTTP, "applicationProtocols"
 	}
 	return "", ""
 }

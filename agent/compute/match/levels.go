@@ -26,8 +26,8 @@ func (r *levels) start(x *chainIndex) {
 	x.root.collect(func(c int) { r.alive[c] = true })
 }
 
-// note adds a step: what was chosen below a node, and what is below that, nil where nothing fitted. Levels at which no
-// chain asks for anything are passed over: there is nothing to learn from them.
+// note adds a step: what was chosen below a node, and what is below that, nil where nothing fitted.
+// Levels at which no chain asks for anything are passed over: there is nothing to learn from them.
 func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 	if r == nil {
 		return
@@ -53,10 +53,12 @@ func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 			step.More++
 			continue
 		}
-		step.Eliminated = append(step.Eliminated, Eliminated{Name: ChainName(r.x.chains[c], c), Why: whyNot(l, r.x.chains[c].GetFilterChainMatch(), r.seen, step.Choice)})
+		step.Eliminated = append(step.Eliminated, Eliminated{Name: ChainName(r.x.chains[c], c),
+			Why: whyNot(l, r.x.chains[c].GetFilterChainMatch(), r.seen, step.Choice)})
 	}
 	if p, both := l.ambiguous(n); both {
-		step.Note = fmt.Sprintf("chains with %s stand beside chains without a prefix: Envoy does not define which of them it finds", p)
+		step.Note = fmt.Sprintf("chains with %s stand beside chains without a prefix: Envoy does not define which of them "+
+			"it finds", p)
 	}
 	r.alive = stay
 	if len(step.Candidates) == 1 && step.Candidates[0] == anyValue {

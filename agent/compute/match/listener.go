@@ -8,8 +8,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// Listener finds the filter chain of a connection. It is made once of a listener's message, which must not be changed,
-// and then only read.
+// Listener finds the filter chain of a connection. It is made once of a listener's message, which
+// must not be changed, and then only read.
 type Listener struct {
 	Message *listenerv3.Listener
 	index   *chainIndex
@@ -17,7 +17,8 @@ type Listener struct {
 	byName  map[string]int // chains, for matcher
 }
 
-// NewListener makes the index of a listener. Any message will do: what Envoy would refuse is left out.
+// NewListener makes the index of a listener. Any message will do: what Envoy would refuse is left
+// out.
 func NewListener(m *listenerv3.Listener) *Listener {
 	l := &Listener{Message: m}
 	if m.GetFilterChainMatcher() == nil {
@@ -36,17 +37,21 @@ func NewListener(m *listenerv3.Listener) *Listener {
 
 // Match is the filter chain that a listener chooses.
 type Match struct {
-	// Outcome is Accepted where there is a chain, else NoChain, or what the listener filters do: Denied or TimedOut.
+	// Outcome is Accepted where there is a chain, else NoChain, or what the listener filters do:
+	// Denied or TimedOut.
 	Outcome Outcome
-	// Index is that of the chain in filter_chains, DefaultIndex for the default chain, NoIndex for none.
+	// Index is that of the chain in filter_chains, DefaultIndex for the default chain, NoIndex for
+	// none.
 	Index int
 	Chain *listenerv3.FilterChain
-	// At is LevelChain, or the level at which nothing fitted: of a default chain, the level that led to it.
+	// At is LevelChain, or the level at which nothing fitted: of a default chain, the level that led
+	// to it.
 	At   Level
 	Seen Seen // what the choice went by
 }
 
-// Find chooses the filter chain for a connection that this listener takes and does not hand to another one.
+// Find chooses the filter chain for a connection that this listener takes and does not hand to
+// another one.
 func (l *Listener) Find(c *Conn) Match {
 	s := newSocket(c)
 	if out := s.inspect(l.Message, c, nil); out != Accepted {
@@ -106,7 +111,8 @@ func (l *Listener) byMatcher(s *Seen, steps *[]Step) (int, Level) {
 	if i, found := l.byName[name]; ok && found {
 		return i, LevelChain
 	}
-	// The default chain stands in for a matcher that finds nothing, not for one that names a chain that is not there.
+	// The default chain stands in for a matcher that finds nothing, not for one that names a chain
+	// that is not there.
 	return closedIndex, LevelMatcher
 }
 
@@ -116,7 +122,8 @@ type sockets struct {
 	bound map[netip.AddrPort]int
 }
 
-// add enters a listener's addresses. Of two with the same one the first stays: Envoy refuses the second.
+// add enters a listener's addresses. Of two with the same one the first stays: Envoy refuses the
+// second.
 func (t *sockets) add(i int, l *listenerv3.Listener) {
 	binds := BoundToPort(l)
 	for _, a := range listenerAddresses(l) {
@@ -134,7 +141,8 @@ type listenerSocket struct {
 func listenerAddresses(l *listenerv3.Listener) []listenerSocket {
 	var out []listenerSocket
 	add := func(a *corev3.SocketAddress) {
-		if addr, err := netip.ParseAddr(a.GetAddress()); err == nil && a.GetProtocol() == corev3.SocketAddress_TCP && a.GetPortValue() <= 65535 {
+		if addr, err := netip.ParseAddr(a.GetAddress()); err == nil && a.GetProtocol() == corev3.SocketAddress_TCP &&
+			a.GetPortValue() <= 65535 {
 			out = append(out, listenerSocket{netip.AddrPortFrom(addr.WithZone(""), uint16(a.GetPortValue())), a.GetIpv4Compat()})
 		}
 	}

@@ -13,11 +13,13 @@ import (
 // networkInputs is the package of the inputs that a connection has.
 const NetworkInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs.network.v3."
 
-// networkInputNames are the inputs that a filter_chain_matcher can have; true for those that are evaluated here.
+// networkInputNames are the inputs that a filter_chain_matcher can have; true for those that are
+// evaluated here.
 var NetworkInputNames = map[string]bool{
 	"DestinationIPInput": true, "DestinationPortInput": true, "SourceIPInput": true, "SourcePortInput": true,
 	"DirectSourceIPInput": true, "SourceTypeInput": true, "ServerNameInput": true, "TransportProtocolInput": true,
-	"ApplicationProtocolInput": true, "FilterStateInput": false, "DynamicMetadataInput": false, "NetworkNamespaceInput": false,
+	"ApplicationProtocolInput": true, "FilterStateInput": false, "DynamicMetadataInput": false,
+	"NetworkNamespaceInput": false,
 }
 
 // input gives the inputs of a connection. They are strings, ports too.

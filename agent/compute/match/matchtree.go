@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// matchTree is a compiled xds.type.matcher.v3.Matcher: a list of predicates, or a lookup of one input. What cannot be
-// compiled matches nothing.
+// matchTree is a compiled xds.type.matcher.v3.Matcher: a list of predicates, or a lookup of one
+// input. What cannot be compiled matches nothing.
 type matchTree struct {
 	list []matchEntry
 
@@ -41,7 +41,8 @@ type matchRange struct {
 	on        *onMatch
 }
 
-// onMatch is what a match leads to: an action, or a further tree. One to keep matching after is as no match.
+// onMatch is what a match leads to: an action, or a further tree. One to keep matching after is as
+// no match.
 type onMatch struct {
 	action *anypb.Any
 	tree   *matchTree
@@ -67,7 +68,8 @@ func compileMatcher(m *xdsmatcherv3.Matcher, depth int) *matchTree {
 	}
 	t := &matchTree{otherwise: compileOnMatch(m.GetOnNoMatch(), depth)}
 	for _, f := range m.GetMatcherList().GetMatchers() {
-		t.list = append(t.list, matchEntry{compilePredicate(f.GetPredicate(), depth+1), compileOnMatch(f.GetOnMatch(), depth)})
+		t.list = append(t.list,
+			matchEntry{compilePredicate(f.GetPredicate(), depth+1), compileOnMatch(f.GetOnMatch(), depth)})
 	}
 	tree := m.GetMatcherTree()
 	t.input = tree.GetInput().GetTypedConfig()
@@ -178,14 +180,15 @@ func compileSingle(p *xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate
 	return out
 }
 
-// matchInputs gives the value of an input; ok is false where there is none, and known where nothing here can tell.
+// matchInputs gives the value of an input; ok is false where there is none, and known where nothing
+// here can tell.
 type matchInputs interface {
 	input(config *anypb.Any) (value string, ok, known bool)
 }
 
-// evaluate finds the action of a tree, nil for none. A match whose further tree finds nothing is as no match: the
-// search goes on, with the next entry of a list, the next shorter prefix, range or name, then with on_no_match. Envoys
-// before 1.35 end it there.
+// evaluate finds the action of a tree, nil for none. A match whose further tree finds nothing is as
+// no match: the search goes on, with the next entry of a list, the next shorter prefix, range or
+// name, then with on_no_match. Envoys before 1.35 end it there.
 func (t *matchTree) evaluate(in matchInputs, step func(Step)) *anypb.Any {
 	if t == nil {
 		return nil
@@ -254,8 +257,9 @@ func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 	return nil
 }
 
-// fitting goes through what a value may lead to, in the order in which it is tried: prefixes and ranges the longest
-// first, an exclusive range only if it is the first of them, and of names the exact one, then wildcards, then "*".
+// fitting goes through what a value may lead to, in the order in which it is tried: prefixes and
+// ranges the longest first, an exclusive range only if it is the first of them, and of names the
+// exact one, then wildcards, then "*".
 func (t *matchTree) fitting(value string) iter.Seq2[string, *onMatch] {
 	return func(yield func(string, *onMatch) bool) {
 		var keys []string

@@ -26,7 +26,8 @@ func (w *walk) networkFilters() *Trace {
 	for i, f := range w.match.Chain.GetFilters() {
 		config := f.GetTypedConfig()
 		place := w.chain.Below("filters", strconv.Itoa(i))
-		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
+		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()),
+			Place: &place}
 		inside := place.Below("typedConfig")
 		switch config.GetTypeUrl() {
 		case HcmURL:
@@ -57,7 +58,8 @@ func (w *walk) networkFilters() *Trace {
 		}
 		switch config.GetTypeUrl() {
 		case forwardURL:
-			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count", clip.Value(w.socket.seen.ServerName))
+			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count",
+				clip.Value(w.socket.seen.ServerName))
 		case stateURL:
 			step.note("what it says to later filters is not evaluated here")
 		default:
@@ -65,10 +67,12 @@ func (w *walk) networkFilters() *Trace {
 		}
 		w.step(step)
 	}
-	return w.end(Broken, LevelNetworkFilter, "", "the filter chain has no terminal filter that is known here: Envoy closes the connection")
+	return w.end(Broken, LevelNetworkFilter, "",
+		"the filter chain has no terminal filter that is known here: Envoy closes the connection")
 }
 
-// spoken is what filters see first of the client: what is within TLS where the chain has terminated that.
+// spoken is what filters see first of the client: what is within TLS where the chain has terminated
+// that.
 func (w *walk) spoken() FirstBytes {
 	if w.tls && w.conn.First == TLSHello {
 		return w.conn.Within
@@ -99,7 +103,8 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 		w.trace.Status = 403
 	}
 	if w.spoken() == ServerFirst && step.Level == LevelNetworkFilter {
-		return w.end(Denied, step.Level, "UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
+		return w.end(Denied, step.Level,
+			"UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
 	}
 	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// parseRange reads a CIDR range as Envoy does: the bits behind the length are cleared, a length that is too large is
-// cut, and one that is missing is 0.
+// parseRange reads a CIDR range as Envoy does: the bits behind the length are cleared, a length
+// that is too large is cut, and one that is missing is 0.
 func ParseRange(r *corev3.CidrRange) (netip.Prefix, error) {
 	return ParsePrefix(r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
 }

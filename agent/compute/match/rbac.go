@@ -15,16 +15,17 @@ import (
 // Decision is what RBAC rules say about a connection or request.
 type Decision struct {
 	Allowed bool
-	// Known is false where it depends on what is not evaluated here, as metadata or CEL; Allowed then is what holds if
-	// none of that fits.
+	// Known is false where it depends on what is not evaluated here, as metadata or CEL; Allowed then
+	// is what holds if none of that fits.
 	Known  bool
 	Policy string // the policy that fitted, "" for none
 	Action string // of the rules: ALLOW, DENY or LOG
 }
 
-// EvaluateRBAC says what rules decide about a connection, and about a request on it where req is not nil. tls says that
-// the connection's TLS ends at this proxy, without which nobody is authenticated. Policies are tried by name; the first
-// that fits decides. Rules that are nil allow everything.
+// EvaluateRBAC says what rules decide about a connection, and about a request on it where req is
+// not nil. tls says that the connection's TLS ends at this proxy, without which nobody is
+// authenticated. Policies are tried by name; the first that fits decides. Rules that are nil allow
+// everything.
 func EvaluateRBAC(rules *rbacv3.RBAC, seen *Seen, peer *Peer, tls bool, req *Request) Decision {
 	if req == nil {
 		req = &Request{}
@@ -154,8 +155,8 @@ func (e *rbac) principal(p *rbacv3.Principal) truth {
 	return unknown // metadata, filter state, extensions
 }
 
-// authenticated evaluates a principal name: one of the URI SANs has to fit, or one of the DNS SANs, or the subject.
-// Without TLS nobody is authenticated; without a name to match, TLS is enough.
+// authenticated evaluates a principal name: one of the URI SANs has to fit, or one of the DNS SANs,
+// or the subject. Without TLS nobody is authenticated; without a name to match, TLS is enough.
 func (e *rbac) authenticated(name *matcherv3.StringMatcher) truth {
 	if !e.stream.tls {
 		return no
@@ -167,8 +168,8 @@ func (e *rbac) authenticated(name *matcherv3.StringMatcher) truth {
 	if e.stream.peer == nil {
 		return truthOf(m.matches(""))
 	}
-	return truthOf(slices.ContainsFunc(e.stream.peer.URIs, m.matches) || slices.ContainsFunc(e.stream.peer.DNS, m.matches) ||
-		m.matches(e.stream.peer.Subject))
+	return truthOf(slices.ContainsFunc(e.stream.peer.URIs, m.matches) ||
+		slices.ContainsFunc(e.stream.peer.DNS, m.matches) || m.matches(e.stream.peer.Subject))
 }
 
 // onRequest evaluates a rule about a request; without one it does not fit.

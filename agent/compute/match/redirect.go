@@ -23,7 +23,8 @@ func redirectStatus(a *routev3.RedirectAction) uint32 {
 	return 301
 }
 
-// redirectTo is the Location that a redirect answers with. A port that belongs to the old scheme goes with it.
+// redirectTo is the Location that a redirect answers with. A port that belongs to the old scheme
+// goes with it.
 func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) string {
 	scheme := s.scheme
 	if a.GetHttpsRedirect() {
@@ -68,7 +69,8 @@ func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) str
 	return scheme + "://" + host + path + query
 }
 
-// rewrite replaces what a regular expression finds, everywhere, where \1 to \9 stand for its groups.
+// rewrite replaces what a regular expression finds, everywhere, where \1 to \9 stand for its
+// groups.
 func rewrite(path, pattern, substitution string) string {
 	if _, _, err := CompileRegex(pattern); err != nil {
 		return path

@@ -21,10 +21,11 @@ type stream struct {
 
 const certificateHeader = "x-forwarded-client-cert"
 
-// newStream takes a request on a connection. Several headers of one name are joined by commas, as Envoy does to compare
-// them.
+// newStream takes a request on a connection. Several headers of one name are joined by commas, as
+// Envoy does to compare them.
 func newStream(r *Request, s *Seen, peer *Peer, tls bool) *stream {
-	st := &stream{seen: s, peer: peer, tls: tls, method: r.Method, host: r.Host, path: r.Path, scheme: r.Scheme, roll: r.Roll}
+	st := &stream{seen: s, peer: peer, tls: tls, method: r.Method, host: r.Host, path: r.Path, scheme: r.Scheme,
+		roll: r.Roll}
 	if st.method == "" {
 		st.method = "GET"
 	}
@@ -52,7 +53,8 @@ func newStream(r *Request, s *Seen, peer *Peer, tls bool) *stream {
 	return st
 }
 
-// internal says whether Envoy takes the request to come from inside the network, as far as the client's address says so.
+// internal says whether Envoy takes the request to come from inside the network, as far as the
+// client's address says so.
 func (s *stream) internal() bool {
 	a := s.seen.Src.Addr()
 	return a.IsPrivate() || a.IsLoopback()
@@ -119,8 +121,8 @@ func portStart(host string) int {
 	return i
 }
 
-// normalizePath takes dots out of a path as RFC 3986, section 5.2.4 has it, and slashes that lean the other way. What
-// else Envoy normalises, as the case of escapes, makes no difference here.
+// normalizePath takes dots out of a path as RFC 3986, section 5.2.4 has it, and slashes that lean
+// the other way. What else Envoy normalises, as the case of escapes, makes no difference here.
 func normalizePath(path string) string {
 	p := withoutQuery(path)
 	rest := path[len(p):]

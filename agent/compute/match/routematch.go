@@ -154,7 +154,8 @@ func cookie(s *stream, name string) (string, bool) {
 	return "", false
 }
 
-// inFraction says whether a random number falls into a fraction. A numerator above the denominator means always.
+// inFraction says whether a random number falls into a fraction. A numerator above the denominator
+// means always.
 func inFraction(f *typev3.FractionalPercent, roll uint64) bool {
 	return roll%Denominator(f.GetDenominator()) < uint64(f.GetNumerator())
 }

@@ -8,17 +8,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Routes chooses the virtual host and the route of requests. It is made once of a message, which must not be changed,
-// and then only read.
+// Routes chooses the virtual host and the route of requests. It is made once of a message, which
+// must not be changed, and then only read.
 type Routes struct {
 	Message *routev3.RouteConfiguration
 	hosts   *hostIndex
 	routes  [][]routeMatch // by virtual host
 }
 
-// NewRoutes makes the index of a route configuration. Any message will do: what Envoy would refuse is left out.
+// NewRoutes makes the index of a route configuration. Any message will do: what Envoy would refuse
+// is left out.
 func NewRoutes(m *routev3.RouteConfiguration) *Routes {
-	r := &Routes{Message: m, hosts: IndexHosts(m.GetVirtualHosts()), routes: make([][]routeMatch, len(m.GetVirtualHosts()))}
+	r := &Routes{Message: m, hosts: IndexHosts(m.GetVirtualHosts()),
+		routes: make([][]routeMatch, len(m.GetVirtualHosts()))}
 	for i, h := range m.GetVirtualHosts() {
 		r.routes[i] = make([]routeMatch, len(h.GetRoutes()))
 		for j, route := range h.GetRoutes() {
@@ -88,7 +90,8 @@ func (r *Routes) find(s *stream, steps *[]Step) RouteMatch {
 		return m
 	}
 	vhost := hosts[m.Host]
-	if wants := vhost.GetRequireTls(); s.scheme != "https" && (wants == routev3.VirtualHost_ALL || wants == routev3.VirtualHost_EXTERNAL_ONLY && !s.internal()) {
+	if wants := vhost.GetRequireTls(); s.scheme != "https" &&
+		(wants == routev3.VirtualHost_ALL || wants == routev3.VirtualHost_EXTERNAL_ONLY && !s.internal()) {
 		m.Outcome, m.Status, m.Location = Answered, 301, "https://"+s.host+s.path
 		return m
 	}

@@ -19,8 +19,8 @@ const (
 	shadowBudget = 1 << 15 // leaves that are looked at
 )
 
-// shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
-// address: Envoy takes that and does not come back.
+// shadows finds chains that do not get connections which they ask for, since another chain names a
+// more specific port or address: Envoy takes that and does not come back.
 type shadows struct {
 	m      *listenerv3.Listener
 	x      *chainIndex
@@ -38,12 +38,15 @@ type shadow struct {
 	Message string
 }
 
-// FindShadows returns the filter chains of a listener that do not get connections which they ask for.
+// FindShadows returns the filter chains of a listener that do not get connections which they ask
+// for.
 func FindShadows(m *listenerv3.Listener, x *chainIndex) []shadow {
 	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}, search: newSearch()}
 	ports := x.levels[0].keys
 	anyPort := x.root.get(0)
-	for _, p := range slices.SortedFunc(slices.Values(x.root.edges), func(a, b edge) int { return cmp.Compare(ports[a.key].number, ports[b.key].number) }) {
+	for _, p := range slices.SortedFunc(slices.Values(x.root.edges), func(a, b edge) int {
+		return cmp.Compare(ports[a.key].number, ports[b.key].number)
+	}) {
 		sh.withinPort(p.to, ports[p.key])
 		if p.key != 0 && anyPort != nil {
 			sh.acrossPorts(anyPort, p.to, ports[p.key])
@@ -61,8 +64,9 @@ func (sh *shadows) withinPort(ips *node, port key) {
 	l := sh.x.levels[1]
 	p, both := l.ambiguous(ips)
 	if a, b := firstChain(l.below(ips, p)), firstChain(ips.get(0)); both && a != NoIndex && b != NoIndex {
-		sh.add(201, finding.Part("filterChains", a, "filterChainMatch", "prefixRanges"), []string{finding.Part("filterChains", b)},
-			"%s stands beside filter chains without a prefix, which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
+		sh.add(201, finding.Part("filterChains", a, "filterChainMatch", "prefixRanges"),
+			[]string{finding.Part("filterChains", b)}, "%s stands beside filter chains without a prefix, "+
+				"which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
 	}
 	for _, e := range l.sorted(ips) {
 		k := l.keys[e.key]
@@ -77,7 +81,8 @@ func (sh *shadows) withinPort(ips *node, port key) {
 	}
 }
 
-// acrossPorts compares chains for any port with those of one port: there the former are not looked at.
+// acrossPorts compares chains for any port with those of one port: there the former are not looked
+// at.
 func (sh *shadows) acrossPorts(any, one *node, port key) {
 	l := sh.x.levels[1]
 	for _, e := range l.sorted(any) {
@@ -90,7 +95,8 @@ func (sh *shadows) acrossPorts(any, one *node, port key) {
 	}
 }
 
-// covering goes through the nodes below another that have prefixes that hold a prefix, itself among them, the longest first.
+// covering goes through the nodes below another that have prefixes that hold a prefix, itself among
+// them, the longest first.
 func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		if !p.IsValid() {
@@ -109,8 +115,8 @@ func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	}
 }
 
-// compare reports the chains of outer whose connections find nothing in inner, by what they ask for. Both are nodes below
-// the prefixes.
+// compare reports the chains of outer whose connections find nothing in inner, by what they ask
+// for. Both are nodes below the prefixes.
 func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 	type asked struct {
 		name, transport, protocol string
@@ -120,7 +126,8 @@ func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 	s := &Seen{}
 	sh.below(outer, s, 2, func(n *node) {
 		if sh.left--; sh.left >= 0 && !sh.admits(inner, s, 2) {
-			missing = append(missing, asked{strings.TrimPrefix(s.ServerName, wildName), s.Transport, strings.Join(s.Protocols, ""), firstChain(n)})
+			missing = append(missing,
+				asked{strings.TrimPrefix(s.ServerName, wildName), s.Transport, strings.Join(s.Protocols, ""), firstChain(n)})
 		}
 	})
 	slices.SortFunc(missing, func(a, b asked) int {
@@ -134,8 +141,8 @@ func (sh *shadows) compare(outer, inner *node, port, prefix key) {
 // wildName stands for the labels that a wildcard leaves open. No name in a config has it.
 const wildName = "\x00"
 
-// below calls fn for each combination of server name, transport and application protocol that chains below a node at a
-// depth ask for, with s as a connection that has it.
+// below calls fn for each combination of server name, transport and application protocol that
+// chains below a node at a depth ask for, with s as a connection that has it.
 func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 	if depth == len(sh.x.levels) || sh.x.levels[depth].Level > LevelApplicationProtocol {
 		fn(n)
@@ -159,8 +166,8 @@ func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 	}
 }
 
-// admits reports whether a connection finds a chain below a node at a depth, whatever its source. An empty transport
-// protocol stands for every one.
+// admits reports whether a connection finds a chain below a node at a depth, whatever its source.
+// An empty transport protocol stands for every one.
 func (sh *shadows) admits(n *node, s *Seen, depth int) bool {
 	for ; n != nil && depth < len(sh.x.levels) && sh.x.levels[depth].Level <= LevelApplicationProtocol; depth++ {
 		if sh.x.levels[depth].Level == LevelTransportProtocol && s.Transport == "" {
@@ -199,7 +206,8 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 		if why, field := NeedsInspector(m, port.number, tls, http); why != "" {
 			// To say it again for the port would not help.
 			if own, _ := NeedsInspector(m, m.GetDestinationPort().GetValue(), tls, http); own == "" {
-				sh.add(27, at+"/"+field, nil, "no connection to port %s fits filter chain %q: %s", port, clip.Value(ChainName(sh.x.chains[hidden], hidden)), why)
+				sh.add(27, at+"/"+field, nil, "no connection to port %s fits filter chain %q: %s",
+					port, clip.Value(ChainName(sh.x.chains[hidden], hidden)), why)
 			}
 			return
 		}
@@ -209,7 +217,8 @@ func (sh *shadows) report(hidden int, inner *node, port, prefix key) {
 		others = []string{finding.Part("filterChains", by)}
 	}
 	sh.add(202, at, others,
-		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, and none of them takes its connections: say it there again",
+		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, "+
+			"and none of them takes its connections: say it there again",
 		clip.Value(ChainName(sh.x.chains[hidden], hidden)), port, prefix)
 }
 

@@ -7,7 +7,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// Seen is what Envoy knows of a connection when it chooses a filter chain: what the listener filters have found out.
+// Seen is what Envoy knows of a connection when it chooses a filter chain: what the listener
+// filters have found out.
 type Seen struct {
 	Dst    netip.AddrPort // the original destination where a listener filter has restored it, else the listener's own
 	Src    netip.AddrPort
@@ -32,11 +33,12 @@ func unmap(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// isLocal says whether Envoy takes the client to be on the same host: its address is a canonical loopback address or
-// the one that it dialled.
+// isLocal says whether Envoy takes the client to be on the same host: its address is a canonical
+// loopback address or the one that it dialled.
 func (s *Seen) isLocal() bool {
 	src := s.Src.Addr()
-	return s.Local || src == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || src == netip.IPv6Loopback() || src.IsValid() && src == s.Dst.Addr()
+	return s.Local || src == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || src == netip.IPv6Loopback() ||
+		src.IsValid() && src == s.Dst.Addr()
 }
 
 // sourceType is isLocal as Envoy names it.
@@ -47,9 +49,9 @@ func (s *Seen) sourceType() listenerv3.FilterChainMatch_ConnectionSourceType {
 	return listenerv3.FilterChainMatch_EXTERNAL
 }
 
-// wildcardKeys calls yield with the keys under which wildcards for a server name stand, the longest first, until it
-// returns false. "*.example.com" stands under ".example.com". As in Envoy the search begins behind the first byte, and
-// a dot at the end is no suffix.
+// wildcardKeys calls yield with the keys under which wildcards for a server name stand, the longest
+// first, until it returns false. "*.example.com" stands under ".example.com". As in Envoy the
+// search begins behind the first byte, and a dot at the end is no suffix.
 func wildcardKeys(name string, yield func(key string) bool) {
 	for pos := 0; pos < len(name); {
 		i := strings.IndexByte(name[pos+1:], '.')

@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this package.
+// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this
+// package.
 const MaxRegex = 16 << 10
 
 // stringMatch is a compiled StringMatcher. The zero value matches nothing.
@@ -46,8 +47,8 @@ func (m *stringMatch) matches(v string) bool {
 	return false
 }
 
-// fits is matches for a value of a request. Envoys from 1.39 on have RE2 read pattern and value as Latin-1, so that a dot is
-// one byte of a character; that makes a difference beyond ASCII alone.
+// fits is matches for a value of a request. Envoys from 1.39 on have RE2 read pattern and value as
+// Latin-1, so that a dot is one byte of a character; that makes a difference beyond ASCII alone.
 func (m *stringMatch) fits(s *stream, v string) bool {
 	if m.kind != 'r' || !s.latin1 || isASCII(v) && isASCII(m.value) {
 		return m.matches(v)
@@ -114,7 +115,8 @@ func compileString(m *matcherv3.StringMatcher) stringMatch {
 	return stringMatch{}
 }
 
-// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3, which has the same wire form.
+// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3, which has the
+// same wire form.
 func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
 	var out matcherv3.StringMatcher
 	if body, err := proto.Marshal(m); err != nil || proto.Unmarshal(body, &out) != nil {
@@ -123,8 +125,8 @@ func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
 	return compileString(&out)
 }
 
-// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with RE2, and returns the
-// size of its program. That of RE2 is of the same order, but not the same.
+// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with
+// RE2, and returns the size of its program. That of RE2 is of the same order, but not the same.
 func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	if len(pattern) > MaxRegex {
 		return nil, 0, fmt.Errorf("the regular expression has %d bytes, at most %d are allowed", len(pattern), MaxRegex)
@@ -150,7 +152,8 @@ func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	return re, len(prog.Inst), nil
 }
 
-// withoutAnyByte replaces \C, any byte, which RE2 knows and package regexp does not, by any character.
+// withoutAnyByte replaces \C, any byte, which RE2 knows and package regexp does not, by any
+// character.
 func withoutAnyByte(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {

@@ -31,7 +31,8 @@ func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 			step.note("%s", why)
 			reason = why
 		} else if m := w.config.cluster(c.Name); m != nil {
-			w.effect(EffectTimeout, 100, 0, "connecting to cluster %s may take %s", clip.Value(c.Name), timeText(durationOr(m.GetConnectTimeout(), connectTimeout)))
+			w.effect(EffectTimeout, 100, 0, "connecting to cluster %s may take %s",
+				clip.Value(c.Name), timeText(durationOr(m.GetConnectTimeout(), connectTimeout)))
 		}
 		w.step(step)
 		w.trace.Targets = append(w.trace.Targets, t)
@@ -58,7 +59,8 @@ func (w *walk) fill(t *Target) string {
 	m := w.config.cluster(t.Cluster)
 	if m == nil {
 		if slices.Contains(w.config.facts.StaticClusters, t.Cluster) {
-			t.Place, t.Endpoints = &finding.Place{Type: envoy.KindCluster.URL(), Resource: t.Cluster}, []string{"of the bootstrap"}
+			t.Place, t.Endpoints = &finding.Place{Type: envoy.KindCluster.URL(), Resource: t.Cluster},
+				[]string{"of the bootstrap"}
 			return ""
 		}
 		return fmt.Sprintf("cluster %q does not exist", clip.Value(t.Cluster))
@@ -93,8 +95,9 @@ func (w *walk) fill(t *Target) string {
 // forwardProxy is the type of clusters that resolve the name that a client gives.
 const forwardProxy = "envoy.clusters.dynamic_forward_proxy"
 
-// namedDestination is what such a cluster resolves: the Host of a request, else the server name. Where the config sets no port, it is taken
-// to be the one that was dialled, as the configs of the agent have it.
+// namedDestination is what such a cluster resolves: the Host of a request, else the server name.
+// Where the config sets no port, it is taken to be the one that was dialled, as the configs of the
+// agent have it.
 func (w *walk) namedDestination() []string {
 	host, port, _ := net.SplitHostPort(w.socket.seen.Dst.String())
 	if name := w.socket.seen.ServerName; name != "" {
@@ -152,7 +155,8 @@ type Log struct {
 	finding.Place
 	Name string `json:"name"`           // of the logger
 	Sink string `json:"sink,omitempty"` // the file, or the type of the logger
-	// Conditional is true for a log with a filter, which decides when the connection or request has ended.
+	// Conditional is true for a log with a filter, which decides when the connection or request has
+	// ended.
 	Conditional bool `json:"conditional,omitempty"`
 }
 
@@ -175,8 +179,8 @@ func (w *walk) log(l *accesslogv3.AccessLog, at finding.Place, conditional bool)
 // flagNoChain is what Envoy notes of a connection that no filter chain takes.
 const flagNoChain = "NR"
 
-// logsOfListener notes those that the listener itself writes: of every connection, or of those alone that no filter chain
-// takes.
+// logsOfListener notes those that the listener itself writes: of every connection, or of those
+// alone that no filter chain takes.
 func (w *walk) logsOfListener(noChain bool) {
 	for i, l := range w.listener.Message.GetAccessLog() {
 		conditional := l.GetFilter() != nil
@@ -190,8 +194,8 @@ func (w *walk) logsOfListener(noChain bool) {
 	}
 }
 
-// onlyNoChain reports whether a filter keeps entries of connections alone that no filter chain takes, and whether it asks
-// for more.
+// onlyNoChain reports whether a filter keeps entries of connections alone that no filter chain
+// takes, and whether it asks for more.
 func onlyNoChain(f *accesslogv3.AccessLogFilter) (only, more bool) {
 	if flags := f.GetResponseFlagFilter().GetFlags(); len(flags) == 1 && flags[0] == flagNoChain {
 		return true, false

@@ -9,8 +9,9 @@ import (
 // Level is a question that is answered on the way of a connection or request.
 type Level uint8
 
-// The levels in the order in which they are asked. Those from LevelDestinationPort to LevelSourcePort are the levels of
-// a filter_chain_match; a listener with a filter_chain_matcher asks LevelMatcher instead.
+// The levels in the order in which they are asked. Those from LevelDestinationPort to
+// LevelSourcePort are the levels of a filter_chain_match; a listener with a filter_chain_matcher
+// asks LevelMatcher instead.
 const (
 	LevelListener            Level = iota // which listener takes the connection
 	LevelOriginalDst                      // whether it is handed to another one
@@ -38,9 +39,10 @@ const (
 )
 
 var levelNames = [numLevels]string{
-	"listener", "original_dst", "listener_filters", "destination_port", "destination_ip", "server_names", "transport_protocol",
-	"application_protocols", "direct_source_ip", "source_type", "source_ip", "source_ports", "filter_chain_matcher",
-	"filter_chain", "transport_socket", "network_filter", "http_filter", "virtual_host", "route", "cluster", "endpoints", "access_log",
+	"listener", "original_dst", "listener_filters", "destination_port", "destination_ip", "server_names",
+	"transport_protocol", "application_protocols", "direct_source_ip", "source_type", "source_ip", "source_ports",
+	"filter_chain_matcher", "filter_chain", "transport_socket", "network_filter", "http_filter", "virtual_host", "route",
+	"cluster", "endpoints", "access_log",
 }
 
 // String names the level by Envoy's name of the field where there is one.
@@ -64,8 +66,8 @@ type Eliminated struct {
 type Step struct {
 	Level Level  `json:"level"`
 	Input string `json:"input,omitempty"` // what was looked up, as Envoy sees it; "" for nothing
-	// Candidates are the values that were there to be chosen, the most specific first. Long lists are cut; More counts
-	// what they and Eliminated leave out.
+	// Candidates are the values that were there to be chosen, the most specific first. Long lists are
+	// cut; More counts what they and Eliminated leave out.
 	Candidates []string       `json:"candidates,omitempty"`
 	Choice     string         `json:"choice,omitempty"` // "" where nothing fitted
 	Eliminated []Eliminated   `json:"eliminated,omitempty"`
@@ -78,23 +80,24 @@ type Step struct {
 type Outcome uint8
 
 const (
-	Accepted     Outcome = iota // an HTTP connection manager takes the connection; what becomes of requests depends on them
-	Forwarded                   // a cluster gets it
-	Answered                    // Envoy answers it itself: a direct response, a redirect
-	Denied                      // a filter refuses it
-	NoListener                  // nothing listens there
-	NoChain                     // no filter chain matches: closed
-	HandshakeEnd                // TLS does not come about: closed
-	TimedOut                    // the listener filters wait for bytes that do not come: closed
-	NoHost                      // no virtual host
-	NoRoute                     // no route
-	NoCluster                   // the cluster does not exist, or has no endpoint
-	Broken                      // the chain cannot serve a connection, as one without filters: closed
+	// an HTTP connection manager takes the connection; what becomes of requests depends on them
+	Accepted     Outcome = iota
+	Forwarded            // a cluster gets it
+	Answered             // Envoy answers it itself: a direct response, a redirect
+	Denied               // a filter refuses it
+	NoListener           // nothing listens there
+	NoChain              // no filter chain matches: closed
+	HandshakeEnd         // TLS does not come about: closed
+	TimedOut             // the listener filters wait for bytes that do not come: closed
+	NoHost               // no virtual host
+	NoRoute              // no route
+	NoCluster            // the cluster does not exist, or has no endpoint
+	Broken               // the chain cannot serve a connection, as one without filters: closed
 	numOutcomes
 )
 
-var outcomeNames = [numOutcomes]string{"accepted", "forwarded", "answered", "denied", "no_listener", "no_chain", "handshake_failed", "timed_out",
-	"no_virtual_host", "no_route", "no_cluster", "broken"}
+var outcomeNames = [numOutcomes]string{"accepted", "forwarded", "answered", "denied", "no_listener", "no_chain",
+	"handshake_failed", "timed_out", "no_virtual_host", "no_route", "no_cluster", "broken"}
 
 // String names the outcome.
 func (o Outcome) String() string {
@@ -113,21 +116,24 @@ type Target struct {
 	Weight  uint32         `json:"weight"` // of Total
 	Total   uint32         `json:"total"`
 	Place   *finding.Place `json:"place,omitempty"` // of the cluster, nil where it does not exist
-	// Endpoints are the addresses it would dial, at most 64; for a cluster that dials the original destination, that.
+	// Endpoints are the addresses it would dial, at most 64; for a cluster that dials the original
+	// destination, that.
 	Endpoints []string `json:"endpoints,omitempty"`
 	More      int      `json:"more,omitempty"` // further endpoints
 	// Request is the request as it gets there, nil for a connection.
 	Request *Upstream `json:"request,omitempty"`
 }
 
-// Wait is what becomes of a client that waits for the server to speak, where a listener filter waits for bytes of the client.
+// Wait is what becomes of a client that waits for the server to speak, where a listener filter
+// waits for bytes of the client.
 type Wait struct {
 	Filter string        `json:"filter"`
 	After  time.Duration `json:"after"`  // 0: without an end
 	Closes bool          `json:"closes"` // and does not go on without what the filter would have found
 }
 
-// Trace is the whole way of a connection or request through a config. It is the same for the same input.
+// Trace is the whole way of a connection or request through a config. It is the same for the same
+// input.
 type Trace struct {
 	Outcome Outcome `json:"outcome"`
 	// At is the level that decided, for outcomes other than Forwarded.

@@ -1,6 +1,7 @@
 package match
 
-// truth is the answer to a condition: some depend on what is not known here, as metadata that a filter sets.
+// truth is the answer to a condition: some depend on what is not known here, as metadata that a
+// filter sets.
 type truth int8
 
 const (

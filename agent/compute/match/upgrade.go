@@ -23,7 +23,8 @@ const (
 	statusBadRequest    = 400
 )
 
-// version turns away requests of HTTP/1.0 unless the connection manager takes them; the result is the end, or nil to go on.
+// version turns away requests of HTTP/1.0 unless the connection manager takes them; the result is
+// the end, or nil to go on.
 func (w *walk) version(m *hcmv3.HttpConnectionManager) *Trace {
 	options := m.GetHttpProtocolOptions()
 	switch {
@@ -31,16 +32,19 @@ func (w *walk) version(m *hcmv3.HttpConnectionManager) *Trace {
 		return nil
 	case !options.GetAcceptHttp_10():
 		w.trace.Status = statusLowVersion
-		return w.end(Answered, LevelNetworkFilter, "", "the HTTP connection manager takes no HTTP/1.0 (accept_http_10) and answers with %d", statusLowVersion)
+		return w.end(Answered, LevelNetworkFilter, "",
+			"the HTTP connection manager takes no HTTP/1.0 (accept_http_10) and answers with %d", statusLowVersion)
 	case w.req.Host == "" && options.GetDefaultHostForHttp_10() == "":
 		w.trace.Status = statusBadRequest
-		return w.end(Answered, LevelNetworkFilter, "", "the request of HTTP/1.0 has no Host, and Envoy answers with %d", statusBadRequest)
+		return w.end(Answered, LevelNetworkFilter, "", "the request of HTTP/1.0 has no Host, and Envoy answers with %d",
+			statusBadRequest)
 	}
 	return nil
 }
 
-// upgradeOf returns the protocol that a request wants to change to, as in its Upgrade header, or CONNECT; "" for none. Upgrades
-// that Envoy ignores are taken out of the request: those to h2c, and those that the options name.
+// upgradeOf returns the protocol that a request wants to change to, as in its Upgrade header, or
+// CONNECT; "" for none. Upgrades that Envoy ignores are taken out of the request: those to h2c, and
+// those that the options name.
 func (s *stream) upgradeOf(options *corev3.Http1ProtocolOptions, first FirstBytes) string {
 	if s.method == methodConnect {
 		return methodConnect
@@ -49,10 +53,11 @@ func (s *stream) upgradeOf(options *corev3.Http1ProtocolOptions, first FirstByte
 	if !ok || !hasToken(s.headers["connection"], "upgrade") {
 		return ""
 	}
-	ignored := strings.EqualFold(to, alpnH2C) || slices.ContainsFunc(options.GetIgnoreHttp_11Upgrade(), func(m *matcherv3.StringMatcher) bool {
-		c := compileString(m)
-		return c.matches(to)
-	})
+	ignored := strings.EqualFold(to, alpnH2C) ||
+		slices.ContainsFunc(options.GetIgnoreHttp_11Upgrade(), func(m *matcherv3.StringMatcher) bool {
+			c := compileString(m)
+			return c.matches(to)
+		})
 	if first == H2C || !ignored {
 		return to
 	}
@@ -78,16 +83,19 @@ func hasToken(list, word string) bool {
 	return false
 }
 
-// upgrade turns away requests for an upgrade that neither the route nor the connection manager takes; one that has no route goes on
-// to the filters, and to the answer that there is none. It returns the filters that the request goes through, with their place.
-func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Place, o overrides, to string) ([]*hcmv3.HttpFilter, finding.Place, *Trace) {
+// upgrade turns away requests for an upgrade that neither the route nor the connection manager
+// takes; one that has no route goes on to the filters, and to the answer that there is none. It
+// returns the filters that the request goes through, with their place.
+func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Place, o overrides,
+	to string) ([]*hcmv3.HttpFilter, finding.Place, *Trace) {
 	own, place := m.GetHttpFilters(), at.Below("httpFilters")
 	if to == "" {
 		return own, place, nil
 	}
 	if w.spoken() == H2C && !m.GetHttp2ProtocolOptions().GetAllowConnect() && to != methodConnect {
 		w.trace.Status = 0
-		return nil, place, w.end(Broken, LevelNetworkFilter, "", "the HTTP connection manager takes no upgrade to %s over HTTP/2 (allow_connect) and resets the request", clip.Value(to))
+		return nil, place, w.end(Broken, LevelNetworkFilter, "", "the HTTP connection manager takes no upgrade to %s over "+
+			"HTTP/2 (allow_connect) and resets the request", clip.Value(to))
 	}
 	allowed := false
 	for _, c := range o.route.GetRoute().GetUpgradeConfigs() {
@@ -127,5 +135,6 @@ func (w *walk) refuseUpgrade(to string) *Trace {
 	if to == methodConnect {
 		what = methodConnect
 	}
-	return w.end(Answered, LevelNetworkFilter, "", "neither the HTTP connection manager nor the route takes the %s (upgrade_configs): Envoy answers with %d", what, statusUpgradeFailed)
+	return w.end(Answered, LevelNetworkFilter, "", "neither the HTTP connection manager nor the route takes the %s "+
+		"(upgrade_configs): Envoy answers with %d", what, statusUpgradeFailed)
 }

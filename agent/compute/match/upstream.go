@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// Upstream is a request as a cluster gets it. What Envoy adds by itself, as x-request-id, is not in it.
+// Upstream is a request as a cluster gets it. What Envoy adds by itself, as x-request-id, is not in
+// it.
 type Upstream struct {
 	Method  string   `json:"method"`
 	Host    string   `json:"host"`
@@ -31,8 +32,10 @@ type Mirror struct {
 	Request *Upstream      `json:"request"`
 }
 
-// upstream is the request as a cluster of a route gets it: headers first, then host and path, as Envoy's router goes about it.
-func (w *walk) upstream(s *stream, o overrides, entry *routev3.WeightedCluster_ClusterWeight, c *clusterv3.Cluster) *Upstream {
+// upstream is the request as a cluster of a route gets it: headers first, then host and path, as
+// Envoy's router goes about it.
+func (w *walk) upstream(s *stream, o overrides, entry *routev3.WeightedCluster_ClusterWeight,
+	c *clusterv3.Cluster) *Upstream {
 	u := &Upstream{Method: s.method, Host: s.host, Path: s.path}
 	for _, h := range w.req.Headers {
 		if v, ok := s.headers[LowerASCII(h.Name)]; ok && (LowerASCII(h.Name) != "connection" || v != "") {
@@ -91,9 +94,11 @@ func (u *Upstream) mutate(remove []string, add []*corev3.HeaderValueOption) {
 		}
 		has := slices.ContainsFunc(u.Headers, func(h Header) bool { return h.Name == name })
 		switch {
-		case action == corev3.HeaderValueOption_ADD_IF_ABSENT && has, action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS && !has:
+		case action == corev3.HeaderValueOption_ADD_IF_ABSENT && has,
+			action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS && !has:
 			continue
-		case action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
+		case action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+			action == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
 			u.remove(name)
 		}
 		u.Headers = append(u.Headers, Header{name, value})
@@ -119,8 +124,10 @@ func (u *Upstream) note(format string, args ...any) {
 	u.Note = s.Note
 }
 
-// rewriteHost is what the route makes of the host. The name of an endpoint is that of the first one, where several have names.
-func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCluster_ClusterWeight, c *clusterv3.Cluster) {
+// rewriteHost is what the route makes of the host. The name of an endpoint is that of the first
+// one, where several have names.
+func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCluster_ClusterWeight,
+	c *clusterv3.Cluster) {
 	host := entry.GetHostRewriteLiteral()
 	switch h := a.GetHostRewriteSpecifier().(type) {
 	case nil:
@@ -131,7 +138,8 @@ func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCl
 	case *routev3.RouteAction_HostRewriteHeader:
 		host = u.header(h.HostRewriteHeader)
 	case *routev3.RouteAction_HostRewritePathRegex:
-		host = rewrite(withoutQuery(u.Path), h.HostRewritePathRegex.GetPattern().GetRegex(), h.HostRewritePathRegex.GetSubstitution())
+		host = rewrite(withoutQuery(u.Path), h.HostRewritePathRegex.GetPattern().GetRegex(),
+			h.HostRewritePathRegex.GetSubstitution())
 	case *routev3.RouteAction_AutoHostRewrite:
 		if h.AutoHostRewrite.GetValue() {
 			host = firstHostname(c)
@@ -148,7 +156,8 @@ func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCl
 	u.Host = host
 }
 
-// firstHostname is the name of the first endpoint of a cluster: the one that it is given, else the one that is looked up.
+// firstHostname is the name of the first endpoint of a cluster: the one that it is given, else the
+// one that is looked up.
 func firstHostname(c *clusterv3.Cluster) string {
 	looked := c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for _, l := range c.GetLoadAssignment().GetEndpoints() {
@@ -180,7 +189,8 @@ func (u *Upstream) rewritePath(r *routev3.Route) {
 	u.Path = path + query
 }
 
-// mirrors notes the clusters that get copies of the request: those of the route, else of the virtual host, else of all routes.
+// mirrors notes the clusters that get copies of the request: those of the route, else of the
+// virtual host, else of all routes.
 func (w *walk) mirrors(o overrides, u *Upstream) {
 	list := o.route.GetRoute().GetRequestMirrorPolicies()
 	if len(list) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// hostIndex finds the virtual host of a request: the exact domain, else the longest suffix wildcard, else the longest
-// prefix wildcard, else "*" (RouteMatcher).
+// hostIndex finds the virtual host of a request: the exact domain, else the longest suffix
+// wildcard, else the longest prefix wildcard, else "*" (RouteMatcher).
 type hostIndex struct {
 	exact              map[string]int // by domain in lower case
 	suffixes, prefixes map[string]int // without their star
@@ -133,7 +133,8 @@ func hostStep(hosts []*routev3.VirtualHost, host string, chosen int, domain stri
 		}
 		why := "wants " + clip.Value(strings.Join(h.GetDomains()[:min(len(h.GetDomains()), 8)], ", "))
 		if j := slices.IndexFunc(h.GetDomains(), func(d string) bool { return domainFits(d, host) }); j >= 0 {
-			why = fmt.Sprintf("fits with %s, but %s is more specific and final", clip.Value(h.GetDomains()[j]), clip.Value(domain))
+			why = fmt.Sprintf("fits with %s, but %s is more specific and final",
+				clip.Value(h.GetDomains()[j]), clip.Value(domain))
 		}
 		step.Eliminated = append(step.Eliminated, Eliminated{Name: h.GetName(), Why: why})
 	}

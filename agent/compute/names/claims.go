@@ -17,12 +17,14 @@ type Claim struct {
 	Why       string
 }
 
-// Claims finds the claims to names, and keeps what it has looked through. The zero value is ready; it is for one goroutine.
+// Claims finds the claims to names, and keeps what it has looked through. The zero value is ready;
+// it is for one goroutine.
 type Claims struct {
 	within map[*mesh.View]map[string][]Claim
 }
 
-// Of lists who else wants a name, and why he does not have it: other services of its mesh, then those of other meshes.
+// Of lists who else wants a name, and why he does not have it: other services of its mesh, then
+// those of other meshes.
 func (x *Claims) Of(n *Name) []Claim {
 	if !n.Contested {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// taken is a name outside of the mesh at whose virtual addresses the proxy of a dataplane of the node takes connections.
+// taken is a name outside of the mesh at whose virtual addresses the proxy of a dataplane of the
+// node takes connections.
 type taken struct {
 	dataplane, name string
 	v4, v6          netip.Addr
@@ -41,7 +42,8 @@ func (t *Table) domains(m *Mesh) (out []taken) {
 	return out
 }
 
-// domainsOf returns the names that the proxy of a dataplane takes, each with the first policy that asks for it.
+// domainsOf returns the names that the proxy of a dataplane takes, each with the first policy that
+// asks for it.
 func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 	spec, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
@@ -90,7 +92,10 @@ func (p *part) addDomains(t *Table) {
 	for i := range p.domains {
 		d := &p.domains[i]
 		is := func(n *Name) bool { return n.Name == d.name }
-		if _, ok := slices.BinarySearchFunc(p.names[:had], d.name, func(n *Name, name string) int { return strings.Compare(n.Name, name) }); ok || slices.ContainsFunc(p.names[had:], is) {
+		if _, ok := slices.BinarySearchFunc(p.names[:had], d.name, func(n *Name,
+			name string) int {
+			return strings.Compare(n.Name, name)
+		}); ok || slices.ContainsFunc(p.names[had:], is) {
 			continue
 		}
 		n := &Name{Mesh: p.name, view: p.view, rank: 1, group: t.domainGroup(p.name, d.name)}
@@ -120,8 +125,8 @@ func (p *part) apart(t *Table) {
 	}
 }
 
-// commonDomains are the groups of the domains that the proxies of all dataplanes of the node take: nothing tells those who ask from a
-// loopback address apart.
+// commonDomains are the groups of the domains that the proxies of all dataplanes of the node take:
+// nothing tells those who ask from a loopback address apart.
 func (t *Table) commonDomains() (out []uint32) {
 	first := true
 	for _, p := range t.parts {
@@ -152,7 +157,8 @@ func common(a, b []uint32) (out []uint32) {
 	return out
 }
 
-// NotPast are the addresses that a domain with virtual addresses must not lead to, with the ranges of these.
+// NotPast are the addresses that a domain with virtual addresses must not lead to, with the ranges
+// of these.
 func NotPast(ranges []netip.Prefix) []netip.Prefix { return append(policy.OwnAddresses(), ranges...) }
 
 // OthersView is the view of those whose address has none; nil for everything but domains.

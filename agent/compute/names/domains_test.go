@@ -8,14 +8,17 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// TestDomains: a name outside of the meshes has virtual addresses for those alone whose proxy takes connections to them: workloads by their
-// address, and where all proxies of the node do, everybody.
+// TestDomains: a name outside of the meshes has virtual addresses for those alone whose proxy takes
+// connections to them: workloads by their address, and where all proxies of the node do, everybody.
 func TestDomains(t *testing.T) {
 	const name = "db.example.com"
 	const redirected = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n"
-	const policy = "---\ntype: MeshPassthrough\nmesh: a\nname: p\nlabels: {nearside.io/dns-pinned: \"true\"}\nspec:\n  targetRef: {kind: MeshSubset, tags: {kuma.io/service: x}}\n" +
-		"  default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: db.example.com, port: 5432, protocol: tcp}]}\n"
-	docs := "---\ntype: Mesh\nname: a\nnetworking: {outbound: {passthrough: false}}\n" + dataplane("a", "x", "10.0.0.1", "x", redirected) + dataplane("a", "y", "10.0.0.2", "y", redirected) +
+	const policy = "---\ntype: MeshPassthrough\nmesh: a\nname: p\nlabels: {nearside.io/dns-pinned: \"true\"}\nspec:\n" +
+		"  targetRef: {kind: MeshSubset, tags: {kuma.io/service: x}}\n" +
+		"  default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: db.example.com, port: 5432, " +
+		"protocol: tcp}]}\n"
+	docs := "---\ntype: Mesh\nname: a\nnetworking: {outbound: {passthrough: false}}\n" +
+		dataplane("a", "x", "10.0.0.1", "x", redirected) + dataplane("a", "y", "10.0.0.2", "y", redirected) +
 		dataplane("a", "x-beside-y", "10.0.0.2", "x", redirected) + policy
 	for _, c := range []struct {
 		what   string

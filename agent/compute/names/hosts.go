@@ -52,7 +52,8 @@ const maxChange = 128
 
 // Since returns what has changed since another table, which may be nil.
 func (t *Table) Since(prev *Table) Change {
-	if prev == nil || prev.Pending || t.Pending || !slices.EqualFunc(t.Suffixes, prev.Suffixes, func(a, b Suffix) bool { return a.Name == b.Name }) {
+	if prev == nil || prev.Pending || t.Pending ||
+		!slices.EqualFunc(t.Suffixes, prev.Suffixes, func(a, b Suffix) bool { return a.Name == b.Name }) {
 		return Change{Whole: true}
 	}
 	var c Change
@@ -75,7 +76,8 @@ func (t *Table) Since(prev *Table) Change {
 	return c
 }
 
-// differences walks along two sorted lists, and calls gone and put with what differs until one of them returns false.
+// differences walks along two sorted lists, and calls gone and put with what differs until one of
+// them returns false.
 func differences[T any](old, now []T, compare func(a, b T) int, same func(a, b T) bool, gone, put func(T) bool) {
 	for i, j := 0, 0; i < len(old) || j < len(now); {
 		order := 0

@@ -12,13 +12,16 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// Canary is a name that every table has, and nobody else: a query for it that is answered with [CanaryAddr] has reached an agent.
+// Canary is a name that every table has, and nobody else: a query for it that is answered with
+// [CanaryAddr] has reached an agent.
 const Canary = "canary.nearside.invalid"
 
-// CanaryAddr is the address of the canary. It is for documentation (RFC 5737), so that nobody is ever sent there.
+// CanaryAddr is the address of the canary. It is for documentation (RFC 5737), so that nobody is
+// ever sent there.
 func CanaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
-// Options say what belongs to the meshes beside the names of their services. The zero value owns no suffix.
+// Options say what belongs to the meshes beside the names of their services. The zero value owns no
+// suffix.
 type Options struct {
 	// Suffixes are owned: below them there is nothing but what the table has.
 	Suffixes []string
@@ -31,7 +34,8 @@ type Options struct {
 }
 
 func (o *Options) equal(p *Options) bool {
-	return slices.Equal(o.Suffixes, p.Suffixes) && slices.Equal(o.Ranges, p.Ranges) && o.Generators == p.Generators && o.ReachableOnly == p.ReachableOnly
+	return slices.Equal(o.Suffixes, p.Suffixes) && slices.Equal(o.Ranges, p.Ranges) && o.Generators == p.Generators &&
+		o.ReachableOnly == p.ReachableOnly
 }
 
 // Mesh is one mesh as names are made of it.
@@ -56,7 +60,8 @@ type Name struct {
 // Service is the name of the service.
 func (n *Name) Service() string { return n.Resource.Name + n.Tag }
 
-// Suffix is a suffix that belongs to the meshes, or that does not although a generator ends its names with it.
+// Suffix is a suffix that belongs to the meshes, or that does not although a generator ends its
+// names with it.
 type Suffix struct {
 	Name      string
 	Origin    string       // OriginConfig, OriginGenerator or OriginRange
@@ -106,12 +111,15 @@ type part struct {
 	clients   []client
 }
 
-// Build makes the table of a node. What of prev, which may be nil, still holds is used again: where nothing has changed, prev is returned.
+// Build makes the table of a node. What of prev, which may be nil, still holds is used again: where
+// nothing has changed, prev is returned.
 func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	if prev == nil {
 		prev = &Table{Pending: true}
 	}
-	meshes = slices.SortedFunc(slices.Values(meshes), func(a, b Mesh) int { return strings.Compare(a.View.Name, b.View.Name) })
+	meshes = slices.SortedFunc(slices.Values(meshes), func(a, b Mesh) int {
+		return strings.Compare(a.View.Name, b.View.Name)
+	})
 	t := &Table{options: o, Pending: len(meshes) == 0, groups: prev.groups}
 	t.groups.own = false
 	changed := prev.parts == nil || len(meshes) != len(prev.parts) || !o.equal(&prev.options)
@@ -141,7 +149,9 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 
 // part returns the names of a mesh, nil for none.
 func (t *Table) part(name string) *part {
-	i, ok := slices.BinarySearchFunc(t.parts, name, func(p *part, name string) int { return strings.Compare(p.name, name) })
+	i, ok := slices.BinarySearchFunc(t.parts, name, func(p *part, name string) int {
+		return strings.Compare(p.name, name)
+	})
 	if !ok {
 		return nil
 	}
@@ -151,7 +161,9 @@ func (t *Table) part(name string) *part {
 // Find returns the owner of a name, nil for none.
 func (t *Table) Find(name string) *Name {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	i, ok := slices.BinarySearchFunc(t.Names, name, func(n *Name, name string) int { return strings.Compare(n.Name, name) })
+	i, ok := slices.BinarySearchFunc(t.Names, name, func(n *Name, name string) int {
+		return strings.Compare(n.Name, name)
+	})
 	if !ok {
 		return nil
 	}
@@ -170,8 +182,10 @@ func (t *Table) Reverse(a netip.Addr) *Name {
 // newPart returns the names of a mesh: old where they are the same.
 func (t *Table) newPart(m *Mesh, old *part) *part {
 	v := m.View
-	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog, domains: t.domains(m)}
-	same := old != nil && old.local == p.local && old.catalog == p.catalog && sameList(old.hostnames, p.hostnames) && slices.Equal(old.domains, p.domains)
+	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog,
+		domains: t.domains(m)}
+	same := old != nil && old.local == p.local && old.catalog == p.catalog && sameList(old.hostnames, p.hostnames) &&
+		slices.Equal(old.domains, p.domains)
 	if p.seen = t.localViews(m); same && slices.Equal(p.seen, old.seen) {
 		return old
 	}
@@ -245,7 +259,8 @@ func (n *Name) compare(o *Name) int {
 }
 
 func originRank(o mesh.Origin) int {
-	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginVirtual, mesh.OriginTag, mesh.OriginPolicy}, o)
+	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginVirtual, mesh.OriginTag,
+		mesh.OriginPolicy}, o)
 }
 
 // merge gives every name its owner.
@@ -277,7 +292,8 @@ func (t *Table) merge() {
 	t.Names = out
 }
 
-// point finds out what the addresses of the names point to: of several names of a service the one by which people know it.
+// point finds out what the addresses of the names point to: of several names of a service the one
+// by which people know it.
 func (t *Table) point() {
 	at := make(map[netip.Addr]int, len(t.Names))
 	for _, n := range t.Names {

@@ -58,15 +58,18 @@ var usual = names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: 
 func aMesh(name string) string { return fmt.Sprintf("---\ntype: Mesh\nname: %s\n", name) }
 
 func dataplane(in, name, address, service, more string) string {
-	return fmt.Sprintf("---\ntype: Dataplane\nmesh: %s\nname: %s\nnetworking:\n  address: %s\n  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s", in, name, address, service, more)
+	return fmt.Sprintf("---\ntype: Dataplane\nmesh: %s\nname: %s\nnetworking:\n  address: %s\n"+
+		"  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s", in, name, address, service, more)
 }
 
 func generator(name, template string) string {
-	return fmt.Sprintf("---\ntype: HostnameGenerator\nname: %s\nspec:\n  selector: {meshService: {matchLabels: {}}}\n  template: '%s'\n", name, template)
+	return fmt.Sprintf("---\ntype: HostnameGenerator\nname: %s\nspec:\n  selector: {meshService: {matchLabels: {}}}\n"+
+		"  template: '%s'\n", name, template)
 }
 
 func service(in, name string) string {
-	return fmt.Sprintf("---\ntype: MeshService\nmesh: %s\nname: %s\nspec:\n  selector: {dataplaneTags: {kuma.io/service: %s}}\n  ports: [{port: 80, name: web}, {port: 443}]\n", in, name, name)
+	return fmt.Sprintf("---\ntype: MeshService\nmesh: %s\nname: %s\nspec:\n  "+
+		"selector: {dataplaneTags: {kuma.io/service: %s}}\n  ports: [{port: 80, name: web}, {port: 443}]\n", in, name, name)
 }
 
 // owners writes every name with its owner and who does not have it.
@@ -82,7 +85,8 @@ func owners(t *names.Table) (out []string) {
 	return out
 }
 
-// TestOwners: of services of two meshes that want one name, one has it whatever the order, and it is said why the other has not.
+// TestOwners: of services of two meshes that want one name, one has it whatever the order, and it
+// is said why the other has not.
 func TestOwners(t *testing.T) {
 	docs := aMesh("a") + aMesh("b") + dataplane("a", "x", "10.0.0.1", "x", "") + dataplane("b", "x", "10.0.0.2", "x", "") +
 		dataplane("a", "y.svc", "10.0.0.3", "y.svc", "") + service("b", "y") + generator("g", "{{ .DisplayName }}.svc.mesh")
@@ -93,7 +97,8 @@ func TestOwners(t *testing.T) {
 	}{
 		{nil, []string{"x.mesh = a/x by tag; not b/x: mesh a takes precedence over b by its name",
 			"y.svc.mesh = b/y by generator; not a/y.svc: a name by generator takes precedence over one by tag"}},
-		{[]string{"b/x"}, []string{"x.mesh = b/x by tag; not a/x: " + local, "y.svc.mesh = b/y by generator; not a/y.svc: " + local}},
+		{[]string{"b/x"},
+			[]string{"x.mesh = b/x by tag; not a/x: " + local, "y.svc.mesh = b/y by generator; not a/y.svc: " + local}},
 		{[]string{"a/x"}, []string{"x.mesh = a/x by tag; not b/x: mesh a has a proxy on this node, and mesh b has none",
 			"y.svc.mesh = a/y.svc by tag; not b/y: mesh a has a proxy on this node, and mesh b has none"}},
 	} {
@@ -107,17 +112,20 @@ func TestOwners(t *testing.T) {
 			t.Errorf("local %v, in the other order (-want +got):\n%s", c.local, d)
 		}
 	}
-	within := names.Build(usual, newWorld(t).meshes(aMesh("a")+service("a", "x")+service("a", "y")+generator("g", "one.mesh")), nil)
-	if got := owners(within); len(got) != 1 || !strings.HasPrefix(got[0], "one.mesh = a/x by generator; not a/y: the name belongs to MeshService/a/x") {
+	within := names.Build(usual,
+		newWorld(t).meshes(aMesh("a")+service("a", "x")+service("a", "y")+generator("g", "one.mesh")), nil)
+	if got := owners(within); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "one.mesh = a/x by generator; not a/y: the name belongs to MeshService/a/x") {
 		t.Errorf("within a mesh: %q", got)
 	}
 }
 
 // TestSuffixes is which suffixes belong to the meshes.
 func TestSuffixes(t *testing.T) {
-	docs := aMesh("a") + service("a", "x") + generator("a", "{{ .DisplayName }}.svc.{{ .Zone }}.Mesh.Local") + generator("b", "{{ .DisplayName }}-db.team.example") +
-		generator("c", "{{ .DisplayName }}.com") + generator("d", "{{ .DisplayName }}.svc.cluster.local") + generator("e", "one.fixed.name") +
-		generator("f", "x-{{ .DisplayName }}") + generator("g", "{{ .DisplayName }}.again.mesh.local") + generator("h", "{{ .DisplayName }}.mesh")
+	docs := aMesh("a") + service("a", "x") + generator("a", "{{ .DisplayName }}.svc.{{ .Zone }}.Mesh.Local") +
+		generator("b", "{{ .DisplayName }}-db.team.example") + generator("c", "{{ .DisplayName }}.com") + generator("d",
+		"{{ .DisplayName }}.svc.cluster.local") + generator("e", "one.fixed.name") + generator("f", "x-{{ .DisplayName }}") +
+		generator("g", "{{ .DisplayName }}.again.mesh.local") + generator("h", "{{ .DisplayName }}.mesh")
 	list := func(s []names.Suffix) (out []string) {
 		for _, x := range s {
 			if x.Origin != names.OriginRange {
@@ -131,7 +139,8 @@ func TestSuffixes(t *testing.T) {
 		o              names.Options
 		owned, unowned []string
 	}{
-		{"usual", usual, []string{"again.mesh.local g", "mesh", "mesh.local a", "team.example b"}, []string{"com c", "svc.cluster.local d"}},
+		{"usual", usual, []string{"again.mesh.local g", "mesh", "mesh.local a", "team.example b"},
+			[]string{"com c", "svc.cluster.local d"}},
 		{"listed", names.Options{Suffixes: []string{"mesh", "COM.", "com", "svc.cluster.local"}, Generators: true},
 			[]string{"again.mesh.local g", "com", "mesh", "mesh.local a", "svc.cluster.local", "team.example b"}, nil},
 		{"without generators", names.Options{Suffixes: []string{"mesh"}}, []string{"mesh"},
@@ -145,7 +154,8 @@ func TestSuffixes(t *testing.T) {
 			t.Errorf("%s, not owned (-want +got):\n%s", c.name, d)
 		}
 	}
-	ranges := names.Build(names.Options{Ranges: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/7")}}, newWorld(t).meshes(aMesh("a")), nil).OwnedSuffixes()
+	ranges := names.Build(names.Options{Ranges: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/7")}},
+		newWorld(t).meshes(aMesh("a")), nil).OwnedSuffixes()
 	if d := cmp.Diff([]string{"240.in-addr.arpa", "241.in-addr.arpa"}, ranges); d != "" {
 		t.Errorf("reverse names of a range (-want +got):\n%s", d)
 	}
@@ -159,10 +169,10 @@ func TestViews(t *testing.T) {
 		dataplane("a", "some", "10.0.0.2", "s2", fmt.Sprintf(transparent, ", reachableServices: [s1]")) +
 		dataplane("a", "four", "10.0.0.3", "s2", fmt.Sprintf(transparent, ", ipFamilyMode: IPv4")) +
 		dataplane("a", "six", "10.0.0.4", "s2", fmt.Sprintf(transparent, ", ipFamilyMode: IPv6")) +
-		dataplane("a", "shared-1", "10.0.0.5", "s2", fmt.Sprintf(transparent, ", reachableServices: [s1], ipFamilyMode: IPv4")) +
-		dataplane("a", "shared-2", "10.0.0.5", "s3", fmt.Sprintf(transparent, ", reachableServices: [s3]")) +
-		dataplane("a", "loopback", "127.0.0.1", "s3", fmt.Sprintf(transparent, ", reachableServices: [s3]")) +
-		dataplane("a", "none", "10.0.0.6", "s3", "") +
+		dataplane("a", "shared-1", "10.0.0.5", "s2",
+			fmt.Sprintf(transparent, ", reachableServices: [s1], ipFamilyMode: IPv4")) + dataplane("a", "shared-2", "10.0.0.5",
+		"s3", fmt.Sprintf(transparent, ", reachableServices: [s3]")) + dataplane("a", "loopback", "127.0.0.1", "s3",
+		fmt.Sprintf(transparent, ", reachableServices: [s3]")) + dataplane("a", "none", "10.0.0.6", "s3", "") +
 		dataplane("a", "elsewhere", "10.0.0.7", "s3", fmt.Sprintf(transparent, ", reachableServices: [s3]"))
 	local := []string{"a/all", "a/some", "a/four", "a/six", "a/shared-1", "a/shared-2", "a/loopback", "a/none", "a/gone"}
 	for _, only := range []bool{false, true} {
@@ -193,8 +203,10 @@ func TestViews(t *testing.T) {
 			return strings.Join(out, " ")
 		}
 		const everything = "s1/4 s1/6 s2/4 s2/6 s3/4 s3/6"
-		want := map[string]string{"10.0.0.1": everything, "10.0.0.2": "s1/4 s1/6", "10.0.0.3": "s1/4 s2/4 s3/4", "10.0.0.4": "s1/6 s2/6 s3/6",
-			"10.0.0.5": "s1/4 s1/6 s3/4 s3/6", "127.0.0.1": everything, "10.0.0.6": everything, "10.0.0.7": everything, "10.9.9.9": everything}
+		want := map[string]string{"10.0.0.1": everything, "10.0.0.2": "s1/4 s1/6", "10.0.0.3": "s1/4 s2/4 s3/4",
+			"10.0.0.4": "s1/6 s2/6 s3/6",
+			"10.0.0.5": "s1/4 s1/6 s3/4 s3/6", "127.0.0.1": everything, "10.0.0.6": everything, "10.0.0.7": everything,
+			"10.9.9.9": everything}
 		if !only {
 			want["10.0.0.2"], want["10.0.0.5"] = everything, everything
 		}
@@ -212,14 +224,16 @@ func TestViews(t *testing.T) {
 // TestReuse: a table whose input says the same is the same one.
 func TestReuse(t *testing.T) {
 	w := newWorld(t)
-	docs := aMesh("a") + aMesh("b") + dataplane("a", "x", "10.0.0.1", "x", fmt.Sprintf(transparent, ", reachableServices: [x]")) + service("b", "y")
+	docs := aMesh("a") + aMesh("b") +
+		dataplane("a", "x", "10.0.0.1", "x", fmt.Sprintf(transparent, ", reachableServices: [x]")) + service("b", "y")
 	o := usual
 	o.ReachableOnly = true
 	first := names.Build(o, w.meshes(docs, "a/x"), nil)
 	if again := names.Build(o, w.meshes(docs, "a/x"), first); again != first {
 		t.Error("the same meshes make another table")
 	}
-	if moved := names.Build(o, w.meshes(strings.ReplaceAll(docs, "10.0.0.1", "10.0.0.2"), "a/x"), first); moved == first || moved.View(netip.MustParseAddr("10.0.0.2")) == nil {
+	if moved := names.Build(o, w.meshes(strings.ReplaceAll(docs, "10.0.0.1", "10.0.0.2"), "a/x"), first); moved == first ||
+		moved.View(netip.MustParseAddr("10.0.0.2")) == nil {
 		t.Error("a dataplane with another address has no view")
 	}
 	if !names.Build(o, nil, first).Pending || names.Build(o, nil, nil) == nil {
@@ -248,7 +262,8 @@ func TestChanges(t *testing.T) {
 				docs += aMesh(m)
 				for i := range rapid.IntRange(0, 5).Draw(rt, "services") {
 					name := fmt.Sprintf("s%d", rapid.IntRange(0, 7).Draw(rt, "service"))
-					docs += dataplane(m, fmt.Sprintf("d%d", i), fmt.Sprintf("10.0.0.%d", i+1), name, fmt.Sprintf(transparent, ", reachableServices: [s1]"))
+					docs += dataplane(m, fmt.Sprintf("d%d", i), fmt.Sprintf("10.0.0.%d", i+1), name,
+						fmt.Sprintf(transparent, ", reachableServices: [s1]"))
 					if rapid.Bool().Draw(rt, "local") {
 						all = append(all, fmt.Sprintf("%s/d%d", m, i))
 					}
@@ -258,7 +273,8 @@ func TestChanges(t *testing.T) {
 				}
 			}
 			if docs != "" && rapid.Bool().Draw(rt, "generator") {
-				docs += generator("g", rapid.SampledFrom([]string{"{{ .Name }}.mesh", "{{ .Name }}.svc.mesh.local", "x.mesh"}).Draw(rt, "template"))
+				docs += generator("g",
+					rapid.SampledFrom([]string{"{{ .Name }}.mesh", "{{ .Name }}.svc.mesh.local", "x.mesh"}).Draw(rt, "template"))
 			}
 			meshes := w.meshes(docs, all...)
 			next := names.Build(o, meshes, table)

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// clusterDomain is where Kubernetes has its own names. A generator that ends names with it must not hide those.
+// clusterDomain is where Kubernetes has its own names. A generator that ends names with it must not
+// hide those.
 const clusterDomain = "cluster.local"
 
 // own finds out which suffixes belong to the meshes.
@@ -60,7 +61,8 @@ func (t *Table) own(meshes []Mesh) {
 	}
 }
 
-// generatedSuffix returns what all names of a template end with, from the first whole label on; "" for nothing.
+// generatedSuffix returns what all names of a template end with, from the first whole label on; ""
+// for nothing.
 func generatedSuffix(template string) string {
 	parts, err := resource.ParseHostnameTemplate(template)
 	if err != nil || len(parts) < 2 {

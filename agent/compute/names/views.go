@@ -49,8 +49,8 @@ func (t *Table) View(a netip.Addr) *View {
 	return &t.Views[i]
 }
 
-// ViewOf returns what the workload of a dataplane is told, nil for everything, and whether its proxy is on this node. Where it is not, this
-// is what it would be told.
+// ViewOf returns what the workload of a dataplane is told, nil for everything, and whether its
+// proxy is on this node. Where it is not, this is what it would be told.
 func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	p := t.part(m.View.Name)
 	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {
@@ -71,7 +71,8 @@ func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	return &as.Views[0], false
 }
 
-// groups number services, so that a view is a set of bits. A service keeps its number while it is there.
+// groups number services, so that a view is a set of bits. A service keeps its number while it is
+// there.
 type groups struct {
 	number map[groupKey]uint32
 	own    bool // number is not shared with another table
@@ -137,7 +138,8 @@ func (t *Table) localViews(m *Mesh) (out []localView) {
 	return out
 }
 
-// clients works out what the dataplanes of the node are told. One whose address is no IP address is told everything.
+// clients works out what the dataplanes of the node are told. One whose address is no IP address is
+// told everything.
 func (t *Table) clients(m *Mesh, local []localView) (out []client) {
 	for i := range local {
 		r := m.View.Dataplane(local[i].dataplane.Name)
@@ -164,7 +166,8 @@ func (t *Table) clients(m *Mesh, local []localView) (out []client) {
 	return out
 }
 
-// restricted reports whether lists of a dataplane, the mode of its mesh or permissions decide what it reaches.
+// restricted reports whether lists of a dataplane, the mode of its mesh or permissions decide what
+// it reaches.
 func restricted(m *Mesh, dp *resource.Dataplane) bool {
 	services, backends := mesh.Lists(dp)
 	auto := false

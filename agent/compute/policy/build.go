@@ -117,7 +117,8 @@ func (b *builder) target(it *item) {
 		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
 		if t.Name != "" && t.Name != b.x.View.Name {
 			it.tags, it.keys = false, nil
-			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
+			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q: the item has no effect; remove the name",
+				it.origin.Item, t.Name)
 		}
 		return
 	case "MeshServiceSubset":
@@ -137,7 +138,8 @@ func (b *builder) target(it *item) {
 		}
 		it.keys = append(it.keys, id)
 	}
-	// A MeshService is a value of the tag as well: in every mode a dataplane may have an outbound by tags.
+	// A MeshService is a value of the tag as well: in every mode a dataplane may have an outbound by
+	// tags.
 	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
 		it.tags = true
 		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
@@ -171,8 +173,8 @@ func (b *builder) routeItems(it item, route *resource.Resource) []item {
 	return out
 }
 
-// to makes the rules by tags. There are no negations: of the rules that hold a destination the first, which names most
-// tags, decides.
+// to makes the rules by tags. There are no negations: of the rules that hold a destination the
+// first, which names most tags, decides.
 func (b *builder) to(items []item) {
 	byService := map[string][]item{}
 	var services []string
@@ -230,8 +232,8 @@ func (b *builder) to(items []item) {
 	})
 }
 
-// toResources makes the rules about resources. What is said of the mesh is said of each of them, and what is said of a
-// service is said of each of its ports.
+// toResources makes the rules about resources. What is said of the mesh is said of each of them,
+// and what is said of a service is said of each of its ports.
 func (b *builder) toResources(items []item) {
 	list := slices.DeleteFunc(slices.Clone(items), func(it item) bool { return len(it.keys) == 0 })
 	if len(list) == 0 {
@@ -348,7 +350,8 @@ func (b *builder) client(it *item) bool {
 	switch t := it.ref; t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != b.x.View.Name {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name",
+				it.origin.Item, t.Name)
 			return false
 		}
 	case "MeshSubset":
@@ -365,13 +368,15 @@ func (b *builder) client(it *item) bool {
 			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
 		}
 	default:
-		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect", it.origin.Item, t.Kind)
+		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect",
+			it.origin.Item, t.Kind)
 		return false
 	}
 	return true
 }
 
-// clients makes disjoint rules of items. Where there are too many combinations the weakest items are left out.
+// clients makes disjoint rules of items. Where there are too many combinations the weakest items
+// are left out.
 func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
 	if len(items) == 0 {
 		return nil, false
@@ -384,7 +389,8 @@ func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
 			p := group[0].origin.Policy
 			if !dropped[p.Key] {
 				dropped[p.Key] = true
-				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were dropped; use fewer tags in from", b.k.Kind, maxRules)
+				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were "+
+					"dropped; use fewer tags in from", b.k.Kind, maxRules)
 			}
 			group = group[max(1, len(group)/16):]
 			tags = valuesOf(group)

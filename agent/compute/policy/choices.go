@@ -17,18 +17,21 @@ const (
 	maxLegacy  = 200_000 // pairs of a legacy policy and an outbound
 )
 
-// Choices are the tags by which proxies of a mesh may choose among the endpoints of its tag services: with mutual TLS they
-// ask for each choice by a server name of its own. There may be some that no proxy makes, since it is not looked at which
-// proxies a policy selects. A Choices is immutable.
+// Choices are the tags by which proxies of a mesh may choose among the endpoints of its tag
+// services: with mutual TLS they ask for each choice by a server name of its own. There may be some
+// that no proxy makes, since it is not looked at which proxies a policy selects. A Choices is
+// immutable.
 type Choices struct {
-	// Cut names the dataplane or policy from which on choices are left out, because there are too many. Zero: none are.
+	// Cut names the dataplane or policy from which on choices are left out, because there are too
+	// many. Zero: none are.
 	Cut resource.Key
 
 	of map[string][]map[string]string
 }
 
-// Of returns the choices among the endpoints of a value of kuma.io/service, in a fixed order: the tags beside the service, at
-// least one each. They must not be changed. There are none in a nil Choices.
+// Of returns the choices among the endpoints of a value of kuma.io/service, in a fixed order: the
+// tags beside the service, at least one each. They must not be changed. There are none in a nil
+// Choices.
 func (c *Choices) Of(service string) []map[string]string {
 	if c == nil {
 		return nil
@@ -36,10 +39,11 @@ func (c *Choices) Of(service string) []map[string]string {
 	return c.of[service]
 }
 
-// NewChoices finds the choices that outbounds of dataplanes make, and the policies of an index of the same view. x may be
-// nil: there are no policies.
+// NewChoices finds the choices that outbounds of dataplanes make, and the policies of an index of
+// the same view. x may be nil: there are no policies.
 func NewChoices(v *mesh.View, x *Index) *Choices {
-	c := &chooser{view: v, out: &Choices{}, seen: map[string]bool{}, found: map[string][]choice{}, written: map[string][]map[string]string{}}
+	c := &chooser{view: v, out: &Choices{}, seen: map[string]bool{}, found: map[string][]choice{},
+		written: map[string][]map[string]string{}}
 	for r, dp := range resource.Specs[*resource.Dataplane](v.Dataplanes()) {
 		for i := range dp.Networking.Outbound {
 			c.outbound(r, &dp.Networking.Outbound[i])
@@ -128,8 +132,8 @@ func (c *chooser) refs(p *resource.Resource, refs []BackendRef) {
 	}
 }
 
-// legacyPolicy adds the choices that a legacy policy makes for the outbounds to its destinations. A destination is known
-// by its service alone: what asks for more tags concerns no outbound.
+// legacyPolicy adds the choices that a legacy policy makes for the outbounds to its destinations. A
+// destination is known by its service alone: what asks for more tags concerns no outbound.
 func (c *chooser) legacyPolicy(p *resource.Resource, spec *resource.LegacyPolicy, l *LegacyKind) {
 	for i := range spec.Destinations {
 		service, ok := spec.Destinations[i].Match[resource.TagService]
@@ -156,8 +160,8 @@ func (c *chooser) legacyPolicy(p *resource.Resource, spec *resource.LegacyPolicy
 	}
 }
 
-// legacyOutbounds adds the choices that a legacy policy makes for the outbounds to a service: the one without other tags,
-// which its virtual address is too, and those that are written.
+// legacyOutbounds adds the choices that a legacy policy makes for the outbounds to a service: the
+// one without other tags, which its virtual address is too, and those that are written.
 func (c *chooser) legacyOutbounds(p *resource.Resource, l *LegacyKind, service string) {
 	look := func(tags map[string]string) {
 		if c.legacy++; c.legacy > maxLegacy {

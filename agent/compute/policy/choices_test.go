@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leading gives the plugins of an index destinations: MeshHTTPRoute those whose service and version its routes name, as
-// in backend=v1, and Old what its conf says in the same way of each outbound.
+// leading gives the plugins of an index destinations: MeshHTTPRoute those whose service and version
+// its routes name, as in backend=v1, and Old what its conf says in the same way of each outbound.
 func leading(x *policy.Index) *policy.Index {
 	ref := func(s string) policy.BackendRef {
 		service, version, _ := strings.Cut(s, "=")
@@ -59,15 +59,18 @@ func choicesOf(c *policy.Choices, services ...string) string {
 }
 
 func outbounds(list string) string {
-	return "{type: Dataplane, name: client, networking: {address: 10.0.0.6, inbound: [{port: 80, tags: {kuma.io/service: client}}], outbound: [" + list + "]}}\n---\n"
+	return "{type: Dataplane, name: client, networking: {address: 10.0.0.6, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: client}}], outbound: [" + list + "]}}\n---\n"
 }
 
 func httpRoute(name, names, more string) string {
-	return fmt.Sprintf("{type: MeshHTTPRoute, name: %s, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, names: [%s]}]}}\n---\n", name, more, names)
+	return fmt.Sprintf("{type: MeshHTTPRoute, name: %s, %s spec: {targetRef: {kind: Mesh}, "+
+		"to: [{targetRef: {kind: MeshService, name: backend}, names: [%s]}]}}\n---\n", name, more, names)
 }
 
 func oldPolicy(name, to, list string) string {
-	return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {kuma.io/service: '*'}}], destinations: [%s], conf: {list: [%s]}}\n---\n", name, to, list)
+	return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {kuma.io/service: '*'}}], destinations: [%s], "+
+		"conf: {list: [%s]}}\n---\n", name, to, list)
 }
 
 func TestChoices(t *testing.T) {
@@ -78,24 +81,32 @@ func TestChoices(t *testing.T) {
 		want       string
 	}{
 		{name: "nobody chooses", docs: outbounds("{port: 1, tags: {kuma.io/service: backend}}")},
-		{name: "an outbound, twice", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1, a: b}}, {port: 2, tags: {a: b, version: v1, kuma.io/service: backend}}"),
+		{name: "an outbound, twice", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1, a: b}}, " +
+			"{port: 2, tags: {a: b, version: v1, kuma.io/service: backend}}"),
 			want: "backend{a=b,version=v1}"},
-		{name: "what is alike when it is run together", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, a: b, c: d}}, {port: 2, tags: {kuma.io/service: backend, a: bc, d: d}}"),
+		{name: "what is alike when it is run together", docs: outbounds("{port: 1, tags: {kuma.io/service: backend, a: b, " +
+			"c: d}}, {port: 2, tags: {kuma.io/service: backend, a: bc, d: d}}"),
 			want: "backend{a=b,c=d} backend{a=bc,d=d}"},
-		{name: "a route, of what nothing offers too", docs: httpRoute("r", "backend=v1, none=v2", ""), want: "backend{version=v1} none{version=v2}"},
-		{name: "a route and an outbound", docs: httpRoute("r", "backend=v1, backend=v2", "") + outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1}}"),
+		{name: "a route, of what nothing offers too", docs: httpRoute("r", "backend=v1, none=v2", ""),
+			want: "backend{version=v1} none{version=v2}"},
+		{name: "a route and an outbound", docs: httpRoute("r", "backend=v1, backend=v2", "") +
+			outbounds("{port: 1, tags: {kuma.io/service: backend, version: v1}}"),
 			want: "backend{version=v1} backend{version=v2}"},
 		{name: "a shadow", docs: httpRoute("r", "backend=v1", shadow)},
-		{name: "a shadow that acts", docs: httpRoute("r", "backend=v1", shadow), o: policy.Options{Shadow: true}, want: "backend{version=v1}"},
+		{name: "a shadow that acts", docs: httpRoute("r", "backend=v1", shadow), o: policy.Options{Shadow: true},
+			want: "backend{version=v1}"},
 		{name: "a policy that does not act", docs: httpRoute("r", "backend=v1", ""),
 			o: policy.Options{Without: resource.Key{Kind: "MeshHTTPRoute", Mesh: "default", Name: "r"}}},
-		{name: "a legacy policy about a service", docs: oldPolicy("o", "{match: {kuma.io/service: web}}", "backend=v1"), want: "backend{version=v1}"},
+		{name: "a legacy policy about a service", docs: oldPolicy("o", "{match: {kuma.io/service: web}}", "backend=v1"),
+			want: "backend{version=v1}"},
 		{name: "it has what outbounds write", docs: oldPolicy("o", "{match: {kuma.io/service: web}}", "backend=v1") +
 			outbounds("{port: 1, tags: {kuma.io/service: web, a: b}}, {port: 2, tags: {kuma.io/service: backend, c: d}}"),
 			want: "backend{c=d} backend{of-a=b,version=v1} backend{version=v1} web{a=b}"},
-		{name: "a legacy policy about all", docs: oldPolicy("o", "{match: {kuma.io/service: '*'}}", "backend=v1") + outbounds("{port: 1, tags: {kuma.io/service: none, a: b}}"),
+		{name: "a legacy policy about all", docs: oldPolicy("o", "{match: {kuma.io/service: '*'}}", "backend=v1") +
+			outbounds("{port: 1, tags: {kuma.io/service: none, a: b}}"),
 			want: "backend{of-a=b,version=v1} backend{version=v1} none{a=b}"},
-		{name: "a legacy policy about tags, which concerns no outbound", docs: oldPolicy("o", "{match: {kuma.io/service: web, version: v1}}", "backend=v1")},
+		{name: "a legacy policy about tags, which concerns no outbound",
+			docs: oldPolicy("o", "{match: {kuma.io/service: web, version: v1}}", "backend=v1")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := leading(indexOf(t, decode(t, dataplanes+c.docs), c.o))
@@ -122,8 +133,8 @@ func sorted(s string) string {
 	return strings.Join(parts, " ")
 }
 
-// TestChoicesAreBounded: too many choices, and too many pairs of legacy policies and outbounds, are cut off where it is
-// said.
+// TestChoicesAreBounded: too many choices, and too many pairs of legacy policies and outbounds, are
+// cut off where it is said.
 func TestChoicesAreBounded(t *testing.T) {
 	names := make([]string, 10_001)
 	for i := range names {
@@ -134,7 +145,8 @@ func TestChoicesAreBounded(t *testing.T) {
 	if n := len(c.Of("backend")); n != 10_000 || c.Cut != (resource.Key{}) {
 		t.Errorf("%d choices, cut off at %s", n, c.Cut)
 	}
-	x = leading(index(t, httpRoute("b", strings.Join(names[:9_999], ", "), "")+httpRoute("a", strings.Join(names[9_999:], ", "), "")))
+	x = leading(index(t,
+		httpRoute("b", strings.Join(names[:9_999], ", "), "")+httpRoute("a", strings.Join(names[9_999:], ", "), "")))
 	if c = policy.NewChoices(x.View, x); len(c.Of("backend")) != 10_000 || c.Cut.Name == "" {
 		t.Errorf("%d choices, cut off at %s", len(c.Of("backend")), c.Cut)
 	}
@@ -159,7 +171,8 @@ func TestChoicesAreBounded(t *testing.T) {
 func BenchmarkChoices(b *testing.B) {
 	var docs strings.Builder
 	for i := range 2_000 {
-		fmt.Fprintf(&docs, "{type: Dataplane, name: d%d, networking: {address: 10.1.%d.%d, inbound: [{port: 80, tags: {kuma.io/service: s%d}}], outbound: [", i, i/250, i%250, i%200)
+		fmt.Fprintf(&docs, "{type: Dataplane, name: d%d, networking: {address: 10.1.%d.%d, inbound: [{port: 80, "+
+			"tags: {kuma.io/service: s%d}}], outbound: [", i, i/250, i%250, i%200)
 		for j := range 20 {
 			version := ""
 			if j%2 == 0 {

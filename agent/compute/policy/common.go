@@ -6,8 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// common is the items about everything, which stand between those about one destination in the rule of each. What they
-// merge to is made once for every place at which others can come between.
+// common is the items about everything, which stand between those about one destination in the rule
+// of each. What they merge to is made once for every place at which others can come between.
 type common struct {
 	ranks   []int
 	origins []Origin

@@ -38,8 +38,9 @@ func (*routes) Validate(*resource.Validator) {}
 func (r *routes) RouteNames() []string       { return r.Names }
 
 var (
-	tops = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshMultiZoneService", "MeshGateway", "Dataplane", "MeshHTTPRoute"}
-	tos  = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
+	tops = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshMultiZoneService", "MeshGateway",
+		"Dataplane", "MeshHTTPRoute"}
+	tos = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
 )
 
 func plugins() []policy.Plugin {
@@ -52,18 +53,20 @@ func plugins() []policy.Plugin {
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshT", "mesht", "", resource.PolicyShape{
 				Top: tops, From: tops, To: tos, MeshName: true, NewConf: newConf})},
 			Legacy: []policy.LegacyKind{{
-				Descriptor: resource.LegacyDescriptor("Old", "olds", "", resource.LegacyShape{NewConf: newConf}), ReplacedBy: []string{"MeshT"}}},
+				Descriptor: resource.LegacyDescriptor("Old", "olds", "", resource.LegacyShape{NewConf: newConf}),
+				ReplacedBy: []string{"MeshT"}}},
 		},
 		{
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshP", "meshp", "", resource.PolicyShape{
 				Top: tops, Default: true, NewConf: newConf})},
-			Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor("OldP", "oldps", "", resource.LegacyShape{Selectors: true, NewConf: newConf})}},
+			Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor("OldP", "oldps", "",
+				resource.LegacyShape{Selectors: true, NewConf: newConf})}},
 		},
 	}
 }
 
-// dataplanes are the proxies of these tests: web has two inbounds, backend two versions, gw is a gateway, bare serves
-// nothing.
+// dataplanes are the proxies of these tests: web has two inbounds, backend two versions, gw is a
+// gateway, bare serves nothing.
 const dataplanes = `
 type: Mesh
 name: default

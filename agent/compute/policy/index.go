@@ -1,11 +1,13 @@
 // Package policy decides which policies act on a proxy and what they say together.
 //
-// An [Index] holds the policies of one mesh, ranked. [Index.Match] selects those of one proxy and resolves what they
-// refer to; [Match.Rules] merges them into rules: for the proxy, for each inbound, for each outbound and for each service
-// resource, every rule with its origins in the order in which they were merged. A [Plugin] is one folder below
-// agent/compute/kinds: the kinds that it declares, and what they do to the draft of a proxy.
+// An [Index] holds the policies of one mesh, ranked. [Index.Match] selects those of one proxy and
+// resolves what they refer to; [Match.Rules] merges them into rules: for the proxy, for each
+// inbound, for each outbound and for each service resource, every rule with its origins in the
+// order in which they were merged. A [Plugin] is one folder below agent/compute/kinds: the kinds
+// that it declares, and what they do to the draft of a proxy.
 //
-// The package knows no kind by its meaning. It is pure: the same resources give the same rules, in any order of input.
+// The package knows no kind by its meaning. It is pure: the same resources give the same rules, in
+// any order of input.
 package policy
 
 import (
@@ -27,7 +29,8 @@ type Options struct {
 	Without resource.Key
 	// AutoReachable leaves out of a proxy's config the services whose permissions do not admit it.
 	AutoReachable bool
-	// Prev is an index of the same mesh, whose work on what did not change since is used again; nil for none.
+	// Prev is an index of the same mesh, whose work on what did not change since is used again; nil
+	// for none.
 	Prev *Index
 	// RunDir is the agent's run directory; "" means /run/nearside.
 	RunDir string
@@ -71,7 +74,8 @@ type legacyIndex struct {
 func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
 	x := &Index{
 		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
-		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{}, routing: map[string]bool{},
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{},
+		routing: map[string]bool{},
 	}
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
@@ -131,7 +135,8 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	return x
 }
 
-// Policies returns the policies of a kind that act, each stronger than the ones before. The slice must not be changed.
+// Policies returns the policies of a kind that act, each stronger than the ones before. The slice
+// must not be changed.
 func (x *Index) Policies(kind string) []*resource.Resource {
 	if i, ok := x.byKind[kind]; ok {
 		return x.kinds[i].policies
@@ -151,7 +156,8 @@ func (x *Index) legacyOf(kind string) []*resource.Resource {
 // Rules returns what all policies say about a dataplane.
 func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
 
-// strength orders the kinds of targetRef from those that select much to those that select little; a route selects least.
+// strength orders the kinds of targetRef from those that select much to those that select little; a
+// route selects least.
 var strength = map[string]int{
 	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
 	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11,
@@ -178,7 +184,8 @@ func refStrength(t *resource.TargetRef) int {
 	return s
 }
 
-// roles orders the values of kuma.io/policy-role: what the owner of a workload says takes precedence.
+// roles orders the values of kuma.io/policy-role: what the owner of a workload says takes
+// precedence.
 var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
 
 // compareStrength orders policies of one kind: later ones take precedence.

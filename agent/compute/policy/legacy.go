@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// legacyKind is the legacy policies of one kind for one proxy. Of several that concern one connection the one whose selectors
-// name most tags wins: tags with a value count first, then those with "*", then the name that comes first.
+// legacyKind is the legacy policies of one kind for one proxy. Of several that concern one
+// connection the one whose selectors name most tags wins: tags with a value count first, then those
+// with "*", then the name that comes first.
 type legacyKind struct {
 	kind string
 	out  map[string][]legacyOut // of policies whose sources the proxy is among, by the kuma.io/service of the destination
@@ -41,13 +42,15 @@ func (r rank) compare(o rank) int {
 	return cmp.Or(cmp.Compare(r.exact, o.exact), cmp.Compare(r.any, o.any))
 }
 
-// matchLegacy selects the legacy policies of a dataplane of some kinds, nil for all, but those of kinds that are replaced by one that rules it. It
-// calls used for each.
-func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind string) bool, used func(kind string, p *resource.Resource)) []legacyKind {
+// matchLegacy selects the legacy policies of a dataplane of some kinds, nil for all, but those of
+// kinds that are replaced by one that rules it. It calls used for each.
+func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind string) bool,
+	used func(kind string, p *resource.Resource)) []legacyKind {
 	var out []legacyKind
 	for i := range x.legacy {
 		l := &x.legacy[i]
-		if len(l.policies) == 0 || of != nil && !of(l.kind) || slices.ContainsFunc(l.replacedBy, func(k string) bool { return ruled[k] }) {
+		if len(l.policies) == 0 || of != nil && !of(l.kind) ||
+			slices.ContainsFunc(l.replacedBy, func(k string) bool { return ruled[k] }) {
 			continue
 		}
 		k := legacyKind{kind: l.kind, in: make([][]legacyIn, len(s.dp.Networking.Inbound))}
@@ -66,7 +69,8 @@ func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind str
 	return out
 }
 
-// tagSets returns the tags of each inbound, nil for those that are ignored, and those of the gateway as the last.
+// tagSets returns the tags of each inbound, nil for those that are ignored, and those of the
+// gateway as the last.
 func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 	n := &dp.Networking
 	out := make([]map[string]string, len(n.Inbound)+1)
@@ -152,9 +156,9 @@ type LegacySelection struct {
 	Why      string // why nothing is selected, "" when something is
 }
 
-// SelectLegacy reports whether the selectors of a legacy policy match a dataplane: as a whole, or as a source of
-// connections, or with inbound as a destination. Whether the policy acts at all, and which connections are left to it
-// by others, is not looked at.
+// SelectLegacy reports whether the selectors of a legacy policy match a dataplane: as a whole, or
+// as a source of connections, or with inbound as a destination. Whether the policy acts at all, and
+// which connections are left to it by others, is not looked at.
 func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) LegacySelection {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	spec, isLegacy := p.Spec.(*resource.LegacyPolicy)
@@ -230,8 +234,8 @@ func missingTag(want map[string]string, have map[string][]string) string {
 // ServiceRule returns the rule about a service of the view, nil for none.
 func (k *KindRules) ServiceRule(s *mesh.Service) *Rule { return k.Outbound(serviceOf(s)) }
 
-// SupersededAt returns the targetRef policy that keeps a field of legacy policies of the kind from acting on the
-// connections to a service of the view, nil for none.
+// SupersededAt returns the targetRef policy that keeps a field of legacy policies of the kind from
+// acting on the connections to a service of the view, nil for none.
 func (l *LegacyKind) SupersededAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
 	if l.SupersededBy == nil {
 		return nil
@@ -240,5 +244,6 @@ func (l *LegacyKind) SupersededAt(r *Rules, s *mesh.Service, path string) *resou
 }
 
 func serviceOf(s *mesh.Service) draft.Service {
-	return draft.Service{Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section, Port: s.Port, External: s.External}
+	return draft.Service{Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource,
+		Section: s.Section, Port: s.Port, External: s.External}
 }

@@ -11,7 +11,8 @@ func TestPlace(t *testing.T) {
 		Zone:        "east",
 		Affinity:    []policy.Affinity{{Key: "node", Value: "n1", Weight: 90}, {Key: "rack", Value: "r1", Weight: 9}},
 		LocalWeight: 1,
-		Failover:    []policy.Failover{{Priority: 1, Zones: []string{"west"}}, {Priority: 3, Zones: []string{"north"}, Except: true}},
+		Failover: []policy.Failover{{Priority: 1, Zones: []string{"west"}},
+			{Priority: 3, Zones: []string{"north"}, Except: true}},
 	})
 	for _, c := range []struct {
 		name, zone string
@@ -19,11 +20,15 @@ func TestPlace(t *testing.T) {
 		want       policy.Locality
 		none       bool
 	}{
-		{name: "the first tag in common decides", zone: "east", tags: map[string]string{"node": "n1", "rack": "r1"}, want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
-		{name: "a later tag", zone: "east", tags: map[string]string{"node": "n2", "rack": "r1"}, want: policy.Locality{Zone: "east", SubZone: "rack=r1", Weight: 9}},
+		{name: "the first tag in common decides", zone: "east", tags: map[string]string{"node": "n1", "rack": "r1"},
+			want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
+		{name: "a later tag", zone: "east", tags: map[string]string{"node": "n2", "rack": "r1"},
+			want: policy.Locality{Zone: "east", SubZone: "rack=r1", Weight: 9}},
 		{name: "no tag in common", zone: "east", want: policy.Locality{Zone: "east", Weight: 1}},
-		{name: "no zone counts as the proxy's", tags: map[string]string{"node": "n1"}, want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
-		{name: "a zone by name, tags do not matter", zone: "west", tags: map[string]string{"node": "n1"}, want: policy.Locality{Zone: "west", Priority: 1}},
+		{name: "no zone counts as the proxy's", tags: map[string]string{"node": "n1"},
+			want: policy.Locality{Zone: "east", SubZone: "node=n1", Weight: 90}},
+		{name: "a zone by name, tags do not matter", zone: "west", tags: map[string]string{"node": "n1"},
+			want: policy.Locality{Zone: "west", Priority: 1}},
 		{name: "a zone that is not excepted", zone: "south", want: policy.Locality{Zone: "south", Priority: 3}},
 		{name: "an excepted zone", zone: "north", none: true},
 	} {

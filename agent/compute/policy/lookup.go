@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// tagRoute stands in subsets for the route of a request: rules of policies that target a MeshHTTPRoute have it. Its
-// values are those of RouteConf.
+// tagRoute stands in subsets for the route of a request: rules of policies that target a
+// MeshHTTPRoute have it. Its values are those of RouteConf.
 const tagRoute = "__rule-matches-hash__"
 
 // RouteConf is implemented by the conf of route policies whose routes other policies can be about.
@@ -19,10 +19,11 @@ type RouteConf interface {
 	RouteNames() []string
 }
 
-// PathConf is implemented by the conf of route policies whose requests can be told by their path where they arrive.
+// PathConf is implemented by the conf of route policies whose requests can be told by their path
+// where they arrive.
 type PathConf interface {
-	// PathMatches returns what is said of the path, once for each match; a match that says nothing of it is one with
-	// the prefix "/".
+	// PathMatches returns what is said of the path, once for each match; a match that says nothing of
+	// it is one with the prefix "/".
 	PathMatches() []PathMatch
 }
 
@@ -32,15 +33,16 @@ type PathMatch struct {
 	Value string
 }
 
-// Types of PathMatch. A prefix is of whole elements: /a takes /a and /a/b but not /ab. A regular expression, in the
-// syntax of RE2, is about the whole path.
+// Types of PathMatch. A prefix is of whole elements: /a takes /a and /a/b but not /ab. A regular
+// expression, in the syntax of RE2, is about the whole path.
 const (
 	PathExact  = "Exact"
 	PathPrefix = "PathPrefix"
 	PathRegex  = "RegularExpression"
 )
 
-// ShownConf is implemented by a conf that rules are shown with in another form than documents have it in.
+// ShownConf is implemented by a conf that rules are shown with in another form than documents have
+// it in.
 type ShownConf interface {
 	// Shown returns what has the JSON to show.
 	Shown() any
@@ -62,8 +64,9 @@ func (k *KindRules) Outbound(s draft.Service) *Rule {
 	return k.forAll()
 }
 
-// Route returns the rule about the requests of one route to a destination: that about the route when there is one,
-// else that about the destination. name is the route's, origins are the policies that made it, as draft.HTTP has them.
+// Route returns the rule about the requests of one route to a destination: that about the route
+// when there is one, else that about the destination. name is the route's, origins are the policies
+// that made it, as draft.HTTP has them.
 func (k *KindRules) Route(s draft.Service, name string, origins []resource.Key) *Rule {
 	if k == nil {
 		return nil
@@ -97,8 +100,8 @@ func (k *KindRules) Inbound(i int) *InboundRules {
 	return nil
 }
 
-// InboundAll returns the rule about all clients of an inbound, nil when there is none: for kinds that cannot tell
-// clients apart.
+// InboundAll returns the rule about all clients of an inbound, nil when there is none: for kinds
+// that cannot tell clients apart.
 func (k *KindRules) InboundAll(i int) *Rule {
 	rules := k.Inbound(i)
 	if rules == nil {
@@ -125,8 +128,9 @@ func (k *KindRules) forAll() *Rule {
 	return nil
 }
 
-// LegacyOutbound returns the legacy policy of a kind for the connections of the proxy to a kuma.io/service: the one
-// whose sources and destinations name most tags. Nil for none, and when a targetRef policy supersedes it.
+// LegacyOutbound returns the legacy policy of a kind for the connections of the proxy to a
+// kuma.io/service: the one whose sources and destinations name most tags. Nil for none, and when a
+// targetRef policy supersedes it.
 func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
 	k := r.legacyKind(kind)
 	to := []map[string]string{{resource.TagService: service}}
@@ -148,8 +152,9 @@ func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
 	return out
 }
 
-// LegacyInbound returns the legacy policies of a kind for the connections to an inbound by its index, the one whose
-// destinations name most tags first. It is empty when a targetRef policy supersedes them.
+// LegacyInbound returns the legacy policies of a kind for the connections to an inbound by its
+// index, the one whose destinations name most tags first. It is empty when a targetRef policy
+// supersedes them.
 func (r *Rules) LegacyInbound(kind string, inbound int) []*resource.Resource {
 	k := r.legacyKind(kind)
 	if inbound < 0 || inbound >= len(k.in) {
@@ -162,8 +167,8 @@ func (r *Rules) LegacyInbound(kind string, inbound int) []*resource.Resource {
 	return out
 }
 
-// LegacyProxy returns the legacy policy of a kind that selects proxies as a whole. Nil for none, and when a targetRef
-// policy supersedes it.
+// LegacyProxy returns the legacy policy of a kind that selects proxies as a whole. Nil for none,
+// and when a targetRef policy supersedes it.
 func (r *Rules) LegacyProxy(kind string) *resource.Resource {
 	if k := r.legacyKind(kind); len(k.self) > 0 {
 		return k.self[0].policy
@@ -183,13 +188,14 @@ func (r *Rules) legacyKind(kind string) legacyKind {
 	return legacyKind{}
 }
 
-// Legacy reports whether the mesh has policies of a legacy kind, whether or not they select the proxy.
+// Legacy reports whether the mesh has policies of a legacy kind, whether or not they select the
+// proxy.
 func (r *Rules) Legacy(kind string) bool {
 	return r != nil && r.index != nil && len(r.index.legacyOf(kind)) > 0
 }
 
-// Resources returns the resources of a kind that a plugin declares in Refers, sorted by name: those of the mesh, or all
-// of a global kind. The slice must not be changed.
+// Resources returns the resources of a kind that a plugin declares in Refers, sorted by name: those
+// of the mesh, or all of a global kind. The slice must not be changed.
 func (r *Rules) Resources(kind string) []*resource.Resource {
 	if r == nil || r.index == nil {
 		return nil

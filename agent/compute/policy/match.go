@@ -15,8 +15,8 @@ import (
 
 // Match is the policies of one proxy, before they are merged.
 type Match struct {
-	// Fingerprint is a hash over everything that the rules of the proxy depend on beside the proxy and the services
-	// that it reaches: equal fingerprints mean equal rules.
+	// Fingerprint is a hash over everything that the rules of the proxy depend on beside the proxy and
+	// the services that it reaches: equal fingerprints mean equal rules.
 	Fingerprint [32]byte
 
 	index     *Index
@@ -38,8 +38,8 @@ type matched struct {
 	sel    Selection
 }
 
-// ByTags reports whether the rules depend on the tags of the proxy, beside what the fingerprint holds: legacy policies act by how
-// many of them a selector names.
+// ByTags reports whether the rules depend on the tags of the proxy, beside what the fingerprint
+// holds: legacy policies act by how many of them a selector names.
 func (m *Match) ByTags() bool { return len(m.legacy) > 0 }
 
 // Policies returns all policies that were matched, in the order in which they act.
@@ -89,7 +89,9 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 		fp.resource(p)
 		m.legacyPolicies = append(m.legacyPolicies, p)
 	})
-	for i := range m.legacy { // also where no policy of it was matched: with TrafficRoutes in the mesh, what none is about is closed
+	// also where no policy of it was matched: with TrafficRoutes in the mesh, what none is about is
+	// closed
+	for i := range m.legacy {
 		fp.h.Write(append(append([]byte{3}, m.legacy[i].kind...), 0))
 	}
 	for i := range x.Plugins { // not the map: the order is part of the hash
@@ -156,7 +158,8 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 	}
 }
 
-// offered adds what was gathered, and whether somebody offers the service that an item names: a warning says where nobody does.
+// offered adds what was gathered, and whether somebody offers the service that an item names: a
+// warning says where nobody does.
 func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
 	there := byte(0)
 	if (t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset") && x.offered(t.Name) {
@@ -199,7 +202,8 @@ func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resour
 	names := mesh.Qualified(from, t.Name, t.Namespace)
 	var out []*resource.Resource
 	for _, r := range x.Policies(t.Kind) {
-		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) || len(t.Labels) == 0 && slices.Contains(names, r.Name) {
+		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) ||
+			len(t.Labels) == 0 && slices.Contains(names, r.Name) {
 			out = append(out, r)
 		}
 	}

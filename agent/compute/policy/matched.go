@@ -22,9 +22,9 @@ type MatchConf interface {
 // maxMatched bounds the matches that are told apart at one inbound.
 const maxMatched = 256
 
-// matched makes rules of the items with matches, and returns those without: exact matches come first, then prefixes, the
-// longest first. In the rule of a match are all items that hold for its clients, the more specific over the others, and
-// of those alike the stronger over the weaker.
+// matched makes rules of the items with matches, and returns those without: exact matches come
+// first, then prefixes, the longest first. In the rule of a match are all items that hold for its
+// clients, the more specific over the others, and of those alike the stronger over the weaker.
 func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	if !slices.ContainsFunc(items, func(it item) bool { return len(it.matches) > 0 }) {
 		return nil, items
@@ -42,7 +42,8 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 			switch {
 			case m.SpiffeID == nil || known[*m.SpiffeID]:
 			case len(matches) == maxMatched:
-				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one inbound: some of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
+				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one "+
+					"inbound: some of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
 			default:
 				known[*m.SpiffeID] = true
 				matches = append(matches, m)
@@ -87,7 +88,8 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	return out, rest
 }
 
-// specificity orders matches: exact ones over prefixes, long prefixes over short ones. It is more than 0.
+// specificity orders matches: exact ones over prefixes, long prefixes over short ones. It is more
+// than 0.
 func specificity(m *resource.ClientMatch) int {
 	if m.SpiffeID.Type == resource.MatchExact {
 		return 1 << 20 // above the length of any
@@ -107,6 +109,7 @@ func (b *builder) warnForeign(it *item) {
 		if m == nil || strings.HasPrefix(m.Value, own) || m.Type == resource.MatchPrefix && strings.HasPrefix(own, m.Value) {
 			continue
 		}
-		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s: those of this mesh are %sSERVICE, by the tag kuma.io/service", it.origin.Item, m.Value, own)
+		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s: those of this mesh are %sSERVICE, "+
+			"by the tag kuma.io/service", it.origin.Item, m.Value, own)
 	}
 }

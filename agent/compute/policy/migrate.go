@@ -43,8 +43,8 @@ type WithoutSuccessor struct {
 	Why    string
 }
 
-// Change explains a difference between the config that legacy policies make and the one of their successors. A field
-// is named by its way through the config, such as
+// Change explains a difference between the config that legacy policies make and the one of their
+// successors. A field is named by its way through the config, such as
 //
 //	Listener/outbound:10.0.0.1:80/filterChains/0/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout
 //
@@ -56,14 +56,16 @@ type Change struct {
 	Why           string
 	// Same is true where Envoy does the same as before; else the policies say something else.
 	Same bool
-	// If, when set, must hold of the two values, as encoding/json decodes them; then they are compared as a whole.
+	// If, when set, must hold of the two values, as encoding/json decodes them; then they are compared
+	// as a whole.
 	If func(before, after any) bool
 }
 
 // Any stands in a Change for any value, or none.
 const Any = "*"
 
-// Explains reports whether the change is that of a field from one value to another, in the forms of Path and Before.
+// Explains reports whether the change is that of a field from one value to another, in the forms of
+// Path and Before.
 func (c *Change) Explains(path []string, before, after string) bool {
 	return (c.Before == Any || c.Before == before) && (c.After == Any || c.After == after) &&
 		matchPath(strings.Split(c.Path, "/"), path)
@@ -104,14 +106,15 @@ func (x *Index) Target(tags map[string]string) resource.TargetRef {
 	return t
 }
 
-// bare reports whether some dataplane has neither an inbound that is served nor a gateway: of the targetRefs only Mesh
-// selects it.
+// bare reports whether some dataplane has neither an inbound that is served nor a gateway: of the
+// targetRefs only Mesh selects it.
 func (x *Index) bare() bool {
 	return slices.ContainsFunc(x.View.Dataplanes(), func(r *resource.Resource) bool {
 		dp, ok := r.Spec.(*resource.Dataplane)
-		return ok && dp.Networking.Gateway == nil && !slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool {
-			return in.State != resource.InboundIgnored
-		})
+		return ok && dp.Networking.Gateway == nil &&
+			!slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool {
+				return in.State != resource.InboundIgnored
+			})
 	})
 }
 
@@ -137,8 +140,9 @@ func subsetTarget(tags map[string]string) resource.TargetRef {
 // maxExpanded bounds what one selector becomes.
 const maxExpanded = 256
 
-// Expand returns selectors without "*" that match together, among the dataplanes that there are, what a selector of a
-// legacy policy matches: targetRef policies want values. The note says so where values were filled in; it is "" else.
+// Expand returns selectors without "*" that match together, among the dataplanes that there are,
+// what a selector of a legacy policy matches: targetRef policies want values. The note says so
+// where values were filled in; it is "" else.
 func (in *MigrateInput) Expand(match map[string]string) (list []map[string]string, note string) {
 	out := []map[string]string{{}}
 	var open []string
@@ -161,13 +165,14 @@ func (in *MigrateInput) Expand(match map[string]string) (list []map[string]strin
 		}
 		if len(next) > maxExpanded {
 			next = next[:maxExpanded]
-			note = fmt.Sprintf("the values of the tags %s make more than %d combinations: the first are covered; ", strings.Join(open, ", "), maxExpanded)
+			note = fmt.Sprintf("the values of the tags %s make more than %d combinations: the first are covered; ",
+				strings.Join(open, ", "), maxExpanded)
 		}
 		out = next
 	}
 	if len(open) > 0 {
-		note += fmt.Sprintf("a targetRef policy cannot want a tag with any value: the values of %s that dataplanes have today are filled in, and another one needs a policy of its own",
-			strings.Join(open, ", "))
+		note += fmt.Sprintf("a targetRef policy cannot want a tag with any value: the values of %s that dataplanes have "+
+			"today are filled in, and another one needs a policy of its own", strings.Join(open, ", "))
 	}
 	return out, note
 }
@@ -205,8 +210,9 @@ func Meet(a, b map[string]string) bool {
 	return true
 }
 
-// Closure returns selectors and what is selected by several of them, each once, sorted by the number of tags and then
-// by these. It stops at a limit and says so: then some combinations are missing.
+// Closure returns selectors and what is selected by several of them, each once, sorted by the
+// number of tags and then by these. It stops at a limit and says so: then some combinations are
+// missing.
 func Closure(list []map[string]string, limit int) (out []map[string]string, whole bool) {
 	seen := map[string]bool{}
 	add := func(m map[string]string) {
@@ -263,19 +269,22 @@ func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 	return out
 }
 
-// Reach says what policies about destinations reach beside the values of kuma.io/service, which source-destination policies
-// alone are about; "" for nothing.
+// Reach says what policies about destinations reach beside the values of kuma.io/service, which
+// source-destination policies alone are about; "" for nothing.
 func (in *MigrateInput) Reach(u *Unit) string {
 	beside := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
-		return s.ID.Kind != mesh.KindTag && (u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
+		return s.ID.Kind != mesh.KindTag &&
+			(u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
 	})
 	if !beside {
 		return ""
 	}
-	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; the legacy policy did not"
+	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; " +
+		"the legacy policy did not"
 }
 
-// Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; "" when there are none.
+// Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; ""
+// when there are none.
 func (in *MigrateInput) Routed() string {
 	var names []string
 	for _, plugin := range in.Index.Plugins {
@@ -291,7 +300,8 @@ func (in *MigrateInput) Routed() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + firstNames(names) + ") the legacy policy has no effect; this one has"
+	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + firstNames(names) +
+		") the legacy policy has no effect; this one has"
 }
 
 // AddNote adds a note that is not empty, once.

@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxBase bounds the name of a legacy policy in that of its successor, so that with what is added it is a name still.
+// maxBase bounds the name of a legacy policy in that of its successor, so that with what is added
+// it is a name still.
 const maxBase = 180
 
 // nameUnits gives units the names of their policies, with what tells those of one policy apart.
@@ -89,8 +90,8 @@ func number(n, largest int) string {
 	return fmt.Sprintf("%0*d-", len(strconv.Itoa(largest)), n)
 }
 
-// names gives each unit a name of its own that is free. They are given in the order of the strength, so that the same
-// units have the same names.
+// names gives each unit a name of its own that is free. They are given in the order of the
+// strength, so that the same units have the same names.
 func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []string) {
 	used := map[string]bool{}
 	for i, u := range slices.Backward(units) {

@@ -48,7 +48,8 @@ func TestChangeExplains(t *testing.T) {
 
 // old writes a legacy policy about connections that leave.
 func old(name, sources, destinations string) string {
-	return fmt.Sprintf("{type: Old, name: %s, sources: [%s], destinations: [%s], conf: {a: x}}\n---\n", name, sources, destinations)
+	return fmt.Sprintf("{type: Old, name: %s, sources: [%s], destinations: [%s], conf: {a: x}}\n---\n",
+		name, sources, destinations)
 }
 
 const anyService = "{match: {kuma.io/service: '*'}}"
@@ -68,7 +69,8 @@ func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []stri
 		if u.All {
 			to = "*"
 		}
-		out = append(out, fmt.Sprintf("%s %s → %s", u.Name, strings.NewReplacer(`"`, "", "kuma.io/", "").Replace(string(ref)), to))
+		out = append(out,
+			fmt.Sprintf("%s %s → %s", u.Name, strings.NewReplacer(`"`, "", "kuma.io/", "").Replace(string(ref)), to))
 	}
 	return out
 }
@@ -89,8 +91,10 @@ func TestPlan(t *testing.T) {
 			docs: old("all", anyService, anyService) + old("to-backend", anyService, service("backend")),
 			want: []string{"2-all {kind:Mesh} → *", "1-to-backend {kind:Mesh} → backend"}},
 		{name: "kinds of targetRef that are in order stay", options: leaving,
-			docs: old("all", anyService, anyService) + old("web", service("web"), anyService) + old("v1", "{match: {kuma.io/service: web, version: v1}}", anyService),
-			want: []string{"all {kind:Mesh} → *", "web {kind:MeshService,name:web} → *", "v1 {kind:MeshServiceSubset,name:web,tags:{version:v1}} → *"}},
+			docs: old("all", anyService, anyService) + old("web", service("web"), anyService) +
+				old("v1", "{match: {kuma.io/service: web, version: v1}}", anyService),
+			want: []string{"all {kind:Mesh} → *", "web {kind:MeshService,name:web} → *",
+				"v1 {kind:MeshServiceSubset,name:web,tags:{version:v1}} → *"}},
 		{name: "where the kinds are not, there is one", options: leaving,
 			// Both have one tag with a value and one without: the name decides, and a wins.
 			docs: old("a", anyService, service("backend")) + old("b", service("web"), anyService),
@@ -115,8 +119,10 @@ func TestPlan(t *testing.T) {
 			docs: old("b", anyService, service("web")) + old("a", anyService, service("backend")),
 			want: []string{"b {kind:MeshService,name:web} → ", "a {kind:MeshService,name:backend} → "}},
 		{name: "more tags go over a service", options: arriving,
-			docs: old("s", anyService, service("web")) + old("t", anyService, "{match: {kuma.io/service: '*', version: v1, kuma.io/protocol: http}}"),
-			want: []string{"2-s {kind:MeshSubset,tags:{service:web}} → ", "1-t {kind:MeshSubset,tags:{protocol:http,version:v1}} → "}},
+			docs: old("s", anyService, service("web")) +
+				old("t", anyService, "{match: {kuma.io/service: '*', version: v1, kuma.io/protocol: http}}"),
+			want: []string{"2-s {kind:MeshSubset,tags:{service:web}} → ",
+				"1-t {kind:MeshSubset,tags:{protocol:http,version:v1}} → "}},
 	} {
 		// Without the dataplane that serves nothing, which has targetRefs of its own.
 		docs := strings.Replace(dataplanes, "state: Ignored, ", "", 1) + c.docs
@@ -149,10 +155,12 @@ func TestPlanLeavesOutWhatHasEnded(t *testing.T) {
 		}
 		return nil
 	}})
-	if len(p.Units) != 1 || p.Units[0].Policy.Name != "all" || !strings.Contains(strings.Join(p.Units[0].Notes, ";"), "MeshT/default/new") {
+	if len(p.Units) != 1 || p.Units[0].Policy.Name != "all" ||
+		!strings.Contains(strings.Join(p.Units[0].Notes, ";"), "MeshT/default/new") {
 		t.Errorf("want the policy that still acts, with a note, got %+v", p.Units)
 	}
-	if len(p.Without) != 1 || p.Without[0].Policy.Name != "web" || !strings.Contains(p.Without[0].Why, "MeshT/default/new rules") {
+	if len(p.Without) != 1 || p.Without[0].Policy.Name != "web" ||
+		!strings.Contains(p.Without[0].Why, "MeshT/default/new rules") {
 		t.Errorf("want the other one with the policy that ended it, got %+v", p.Without)
 	}
 }
@@ -167,7 +175,8 @@ func TestNamesAreNames(t *testing.T) {
 			t.Errorf("%s stands twice", u.Name)
 		}
 		seen[u.Name] = true
-		decode(t, mesht(u.Name, "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]")) // fails for what is no name
+		// fails for what is no name
+		decode(t, mesht(u.Name, "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	}
 	if len(seen) != 3 {
 		t.Errorf("want three names, got %v", seen)

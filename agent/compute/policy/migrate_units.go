@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Unit is one targetRef policy in the making: what a legacy policy says by one of its selectors, all of
-// one strength.
+// Unit is one targetRef policy in the making: what a legacy policy says by one of its selectors,
+// all of one strength.
 type Unit struct {
 	Policy *resource.Resource // the legacy policy; nil where it stands for several
 	Match  map[string]string  // the tags of the proxies or inbounds that it is about
@@ -19,7 +19,8 @@ type Unit struct {
 	Name   string             // of the new policy
 	Target resource.TargetRef
 	Notes  []string
-	// Weaker are the units that can be about the same connection and over which this one takes precedence.
+	// Weaker are the units that can be about the same connection and over which this one takes
+	// precedence.
 	Weaker []*Unit
 
 	rank rank
@@ -36,16 +37,16 @@ type Plan struct {
 type PlanOptions struct {
 	// Kinds are those that take over. A unit has the same name in each of them.
 	Kinds []string
-	// Inbound is true for inbound policies, of which one applies to each inbound, and false for outbound policies, of
-	// which one applies to the connections to each destination.
+	// Inbound is true for inbound policies, of which one applies to each inbound, and false for
+	// outbound policies, of which one applies to the connections to each destination.
 	Inbound bool
 	// SupersededBy returns the policy that supersedes the legacy kind on a dataplane, nil for none.
 	SupersededBy func(dataplane *resource.Resource) *resource.Resource
 }
 
-// Plan makes units of the legacy policies. Of those that concern one connection legacy kinds take the one
-// that names most tags, and merges nothing. The units keep that order: by the kinds of their targetRef where these do,
-// and else by their names under targetRefs of one kind.
+// Plan makes units of the legacy policies. Of those that concern one connection legacy kinds take
+// the one that names most tags, and merges nothing. The units keep that order: by the kinds of
+// their targetRef where these do, and else by their names under targetRefs of one kind.
 func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 	acting := in.Acting(o)
 	p := &Plan{Without: acting.Without}
@@ -58,7 +59,8 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 			units = in.leaving(r, spec)
 		}
 		if len(units) == 0 {
-			p.Without = append(p.Without, WithoutSuccessor{r.Key, "it has no effect: nothing has the tags that it wants; delete it"})
+			p.Without = append(p.Without,
+				WithoutSuccessor{r.Key, "it has no effect: nothing has the tags that it wants; delete it"})
 			continue
 		}
 		for _, u := range units {
@@ -84,7 +86,8 @@ type Acting struct {
 	Note string
 }
 
-// Acting separates the policies that have an effect from those that are superseded wherever they select something.
+// Acting separates the policies that have an effect from those that are superseded wherever they
+// select something.
 func (in *MigrateInput) Acting(o PlanOptions) Acting {
 	ruled := in.superseding(o.SupersededBy)
 	out := Acting{Note: actingNote(ruled, o.Kinds)}
@@ -93,7 +96,8 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 			continue
 		}
 		if by := in.supersededBy(r, o.Inbound, ruled); by != nil {
-			out.Without = append(out.Without, WithoutSuccessor{r.Key, fmt.Sprintf("it has no effect: %s rules the dataplanes that it selects; delete it", by.Key)})
+			out.Without = append(out.Without, WithoutSuccessor{r.Key,
+				fmt.Sprintf("it has no effect: %s rules the dataplanes that it selects; delete it", by.Key)})
 			continue
 		}
 		out.Policies = append(out.Policies, r)
@@ -103,16 +107,18 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 
 func (u *Unit) leads(service string) bool { return slices.Contains(u.To, service) }
 
-// Dominated reports whether a unit with precedence over u is about all connections of the proxies of u to a service.
+// Dominated reports whether a unit with precedence over u is about all connections of the proxies
+// of u to a service.
 func (p *Plan) Dominated(u *Unit, service string) bool {
 	return slices.ContainsFunc(p.Units, func(s *Unit) bool {
 		return s != u && (s.All || s.leads(service)) && Covers(s.Match, u.Match) && under(u, s)
 	})
 }
 
-// Group makes units that stand for several legacy policies each: one for each set of tags. What has all the tags of
-// another takes precedence over it. base names them.
-func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string, kinds ...string) []*Unit {
+// Group makes units that stand for several legacy policies each: one for each set of tags. What has
+// all the tags of another takes precedence over it. base names them.
+func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string,
+	kinds ...string) []*Unit {
 	out := make([]*Unit, len(matches))
 	for i, m := range matches {
 		out[i] = &Unit{Match: m, rank: rank{exact: len(m)}, base: clip(base(m), maxBase)}
@@ -123,7 +129,8 @@ func (in *MigrateInput) Group(matches []map[string]string, base func(match map[s
 }
 
 // superseding returns by dataplane the policy that supersedes the legacy kind on it.
-func (in *MigrateInput) superseding(by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
+func (in *MigrateInput) superseding(
+	by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
 	out := map[*resource.Resource]*resource.Resource{}
 	if by == nil {
 		return out
@@ -136,9 +143,10 @@ func (in *MigrateInput) superseding(by func(*resource.Resource) *resource.Resour
 	return out
 }
 
-// supersededBy returns one of the policies that supersede a legacy policy everywhere, nil when it acts somewhere or would
-// as soon as there is a dataplane for it.
-func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool, ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
+// supersededBy returns one of the policies that supersede a legacy policy everywhere, nil when it
+// acts somewhere or would as soon as there is a dataplane for it.
+func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool,
+	ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
 	var last *resource.Resource
 	if len(ruled) == 0 {
 		return nil
@@ -164,8 +172,8 @@ func actingNote(ruled map[*resource.Resource]*resource.Resource, kinds []string)
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("policies of kind %s act already on some dataplanes (%s), where the legacy ones have no effect any more: there this policy is merged with them",
-		strings.Join(kinds, " and "), firstNames(slices.Compact(names)))
+	return fmt.Sprintf("policies of kind %s act already on some dataplanes (%s), where the legacy ones have no effect "+
+		"any more: there this policy is merged with them", strings.Join(kinds, " and "), firstNames(slices.Compact(names)))
 }
 
 // firstNames lists names for a message, the first three of many.
@@ -188,8 +196,8 @@ func (in *MigrateInput) arriving(r *resource.Resource, spec *resource.LegacyPoli
 	return out
 }
 
-// leaving makes a unit for each selector of the sources: one for all destinations and one for those that are named, as
-// these are of different strength.
+// leaving makes a unit for each selector of the sources: one for all destinations and one for those
+// that are named, as these are of different strength.
 func (in *MigrateInput) leaving(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	all := false
 	var to, odd []string
@@ -223,7 +231,8 @@ func (in *MigrateInput) leaving(r *resource.Resource, spec *resource.LegacyPolic
 		}
 	}
 	if len(odd) > 0 && len(out) > 0 {
-		out[0].Notes = append(out[0].Notes, fmt.Sprintf("%s of %s names tags beside kuma.io/service, by which no destination is known: it has no effect and is left out", strings.Join(odd, ", "), r.Key))
+		out[0].Notes = append(out[0].Notes, fmt.Sprintf("%s of %s names tags beside kuma.io/service, "+
+			"by which no destination is known: it has no effect and is left out", strings.Join(odd, ", "), r.Key))
 	}
 	return out
 }
@@ -257,8 +266,8 @@ func sorted(units []*Unit) []*Unit {
 	return units
 }
 
-// needed leaves out units for whose connections a weaker one of the same policy does as well: no other policy stands
-// between the two.
+// needed leaves out units for whose connections a weaker one of the same policy does as well: no
+// other policy stands between the two.
 func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
 	var out []*Unit
 	for _, u := range units {
@@ -278,8 +287,8 @@ func (weak *Unit) sameAs(u *Unit) bool {
 	return weak.Policy == u.Policy && weak.All == u.All && slices.Equal(weak.To, u.To) && Covers(weak.Match, u.Match)
 }
 
-// order gives units, which are sorted, targetRefs and names under which targetRef policies have the same order, and
-// notes what is weaker than each.
+// order gives units, which are sorted, targetRefs and names under which targetRef policies have the
+// same order, and notes what is weaker than each.
 func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
 	for i, strong := range units {
 		strong.Target = in.Index.Target(strong.Match)
@@ -319,7 +328,9 @@ func (u *Unit) policyName() string {
 	return u.Policy.Name
 }
 
-// under reports whether one unit takes precedence over another as a targetRef policy, as compareStrength does.
+// under reports whether one unit takes precedence over another as a targetRef policy, as
+// compareStrength does.
 func under(weak, strong *Unit) bool {
-	return cmp.Or(cmp.Compare(refStrength(&weak.Target), refStrength(&strong.Target)), strings.Compare(strong.Name, weak.Name)) < 0
+	return cmp.Or(cmp.Compare(refStrength(&weak.Target), refStrength(&strong.Target)),
+		strings.Compare(strong.Name, weak.Name)) < 0
 }

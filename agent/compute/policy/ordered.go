@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Ordered returns the rules about the clients of an inbound in the form in which the reference shows them: groups of
-// items that can all be about one client are combined by themselves, so that two rules may hold one client. What is
-// decided for a client is the same as in Rules. It is made anew by each call.
+// Ordered returns the rules about the clients of an inbound in the form in which the reference
+// shows them: groups of items that can all be about one client are combined by themselves, so that
+// two rules may hold one client. What is decided for a client is the same as in Rules. It is made
+// anew by each call.
 func (in *InboundRules) Ordered() []*Rule {
 	var out []*Rule
 	known := map[string]bool{}
@@ -58,7 +59,8 @@ func (s Subset) key() string {
 	return string(b)
 }
 
-// cliques returns the largest groups of items of which all can be about one client, each in the order of the items.
+// cliques returns the largest groups of items of which all can be about one client, each in the
+// order of the items.
 func cliques(items []item) [][]item {
 	var everyone, rest []item
 	for _, it := range items {
@@ -113,8 +115,8 @@ func byCommonTag(items []item) [][]item {
 	return [][]item{items}
 }
 
-// maximal returns the maximal cliques of items that meet (Bron and Kerbosch, Algorithm 457, with a pivot). A list that
-// is too long for that is one group.
+// maximal returns the maximal cliques of items that meet (Bron and Kerbosch, Algorithm 457, with a
+// pivot). A list that is too long for that is one group.
 func maximal(items []item) [][]item {
 	if len(items) > maxPairs {
 		return [][]item{items}

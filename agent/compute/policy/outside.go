@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Outside is what policies say about a destination outside of the mesh, which is an ExternalService or a
-// MeshExternalService: who may use it, and what they do to those who do. It is immutable.
+// Outside is what policies say about a destination outside of the mesh, which is an ExternalService
+// or a MeshExternalService: who may use it, and what they do to those who do. It is immutable.
 type Outside struct {
 	View *mesh.View
 	Kind string // of the destination: ExternalService or MeshExternalService
@@ -34,8 +34,8 @@ type outside struct {
 	of       map[resource.Key]*Outside
 }
 
-// Outside returns what is said of the destination that an ExternalService or MeshExternalService is; nil where nothing
-// restricts it: the mesh has no mutual TLS, or no kind that guards.
+// Outside returns what is said of the destination that an ExternalService or MeshExternalService
+// is; nil where nothing restricts it: the mesh has no mutual TLS, or no kind that guards.
 func (x *Index) Outside(k resource.Key) *Outside {
 	if x == nil || x.outside == nil {
 		return nil
@@ -43,7 +43,8 @@ func (x *Index) Outside(k resource.Key) *Outside {
 	return x.outside.of[k]
 }
 
-// OutsideDigest is a hash over what is said of all destinations outside of the mesh; zero where nothing restricts any.
+// OutsideDigest is a hash over what is said of all destinations outside of the mesh; zero where
+// nothing restricts any.
 func (x *Index) OutsideDigest() [32]byte {
 	if x == nil || x.outside == nil {
 		return [32]byte{}
@@ -63,7 +64,8 @@ func (o *Outside) Guard(l *draft.Listener, ch *draft.Chain) {
 	}
 }
 
-// AtEgress edits a chain of an egress by what legacy policies say of the destinations that it leads to, none of which is nil.
+// AtEgress edits a chain of an egress by what legacy policies say of the destinations that it leads
+// to, none of which is nil.
 func (x *Index) AtEgress(to []*Outside, ch *draft.Chain, warn Warn) {
 	if x == nil || len(to) == 0 {
 		return
@@ -88,8 +90,8 @@ func (o *Outside) Admits(names []string) bool {
 	})
 }
 
-// newOutside is nil when the mesh has no mutual TLS, without which no client is known, or no kind that guards. What
-// prev, which may be nil, says of the same is used again.
+// newOutside is nil when the mesh has no mutual TLS, without which no client is known, or no kind
+// that guards. What prev, which may be nil, says of the same is used again.
 func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
@@ -119,8 +121,10 @@ func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 			out.policies = append(out.policies, x.legacy[i].policies...)
 		}
 	}
-	out.from = slices.Concat(set.InMesh("ExternalService", x.View.Name), set.InMesh(mesh.KindMeshExternalService, x.View.Name))
-	if prev != nil && prev.catalog == out.catalog && slices.Equal(prev.policies, out.policies) && slices.Equal(prev.from, out.from) {
+	out.from = slices.Concat(set.InMesh("ExternalService", x.View.Name),
+		set.InMesh(mesh.KindMeshExternalService, x.View.Name))
+	if prev != nil && prev.catalog == out.catalog && slices.Equal(prev.policies, out.policies) &&
+		slices.Equal(prev.from, out.from) {
 		return prev
 	}
 	out.read(x, kinds)
@@ -163,8 +167,9 @@ func (o *outside) warnClosed(x *Index) {
 		if d.Kind != "ExternalService" || d.decided() {
 			continue
 		}
-		x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key, Reason: "the mesh has mTLS and no permission is about this service: no proxy has an endpoint of it; " +
-			"apply one whose targetRef is the MeshService of its kuma.io/service"})
+		x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key,
+			Reason: "the mesh has mTLS and no permission is about this service: no proxy has an endpoint of it; " +
+				"apply one whose targetRef is the MeshService of its kuma.io/service"})
 	}
 }
 
@@ -222,12 +227,13 @@ func (x *Index) matchOutside(tags map[string]string, kinds map[string]bool) *Mat
 	return x.match(s, func(kind string) bool { return kinds[kind] })
 }
 
-// OwnAddresses are where a name outside of the mesh must not lead a proxy, whoever owns it: this host, its link, groups, and what is
-// reserved, where virtual addresses come from.
+// OwnAddresses are where a name outside of the mesh must not lead a proxy, whoever owns it: this
+// host, its link, groups, and what is reserved, where virtual addresses come from.
 func OwnAddresses() []netip.Prefix {
 	return []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
-		netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+		netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"),
+		netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 		netip.MustParsePrefix("fd00:ec2::/32"), // the metadata service of AWS, which is in a private network
 		netip.MustParsePrefix("fd00:fd00::/29"),
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Permissions says which services admit one dataplane, whether that restricts what it reaches or not.
+// Permissions says which services admit one dataplane, whether that restricts what it reaches or
+// not.
 type Permissions struct {
 	admission *admission
 	x         *Index
@@ -24,8 +25,8 @@ type Permission struct {
 	By    Origin // what decides; its policy is nil where none is about the client
 }
 
-// Permissions prepares answers about a dataplane of the view; nil where the mesh keeps nobody out. set is the set of resources
-// that the index is of. It is for one goroutine.
+// Permissions prepares answers about a dataplane of the view; nil where the mesh keeps nobody out.
+// set is the set of resources that the index is of. It is for one goroutine.
 func (x *Index) Permissions(set *resource.Set, dataplane *resource.Resource) *Permissions {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok {
@@ -55,7 +56,8 @@ func (x *Index) Permissions(set *resource.Set, dataplane *resource.Resource) *Pe
 	return out
 }
 
-// Of says whether the dataplane may use a service of the view. A legacy policy decides where no other is about the service.
+// Of says whether the dataplane may use a service of the view. A legacy policy decides where no
+// other is about the service.
 func (p *Permissions) Of(s *mesh.Service) Permission {
 	d, subject := p.admission.of(s)
 	switch {
@@ -72,8 +74,8 @@ func (p *Permissions) ruled(s *mesh.Service) bool {
 	return slices.ContainsFunc(p.admission.g.of[s.Index], func(c *class) bool { return len(c.policies) > 0 })
 }
 
-// byLegacy asks the strongest legacy policy about a service. As for others, of the tags that it wants of the destination those
-// count that the service is known by.
+// byLegacy asks the strongest legacy policy about a service. As for others, of the tags that it
+// wants of the destination those count that the service is known by.
 func (p *Permissions) byLegacy(s *mesh.Service) Permission {
 	var known map[string]string
 	switch s.ID.Kind {

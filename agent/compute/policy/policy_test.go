@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestSelect looks at every kind of top-level targetRef: what it selects of which dataplane, and why not.
+// TestSelect looks at every kind of top-level targetRef: what it selects of which dataplane, and
+// why not.
 func TestSelect(t *testing.T) {
 	x := index(t, `
 {type: MeshService, name: backend-real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
@@ -81,16 +82,24 @@ func TestSelect(t *testing.T) {
 			got = "proxy"
 		}
 		if got != c.inbounds || !strings.Contains(s.Why, c.why) || (c.why == "") != (s.Why == "") {
-			t.Errorf("%s with %.5s on %s: got %q (%q), want %q (%q)", c.target, c.rest, c.dataplane, got, s.Why, c.inbounds, c.why)
+			t.Errorf("%s with %.5s on %s: got %q (%q), want %q (%q)", c.target, c.rest, c.dataplane, got, s.Why,
+				c.inbounds, c.why)
 		}
 	}
 }
 
 // TestNamespaces lets a consumer's policy stay in its namespace, and a producer's not.
 func TestNamespaces(t *testing.T) {
-	x := index(t, "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n")
-	for role, want := range map[string]string{"consumer": "mine.team-a", "workload-owner": "mine.team-a", "producer": "mine.team-a web", "system": "mine.team-a web"} {
-		p := decode(t, "{type: MeshT, name: p.team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: "+role+"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
+	x := index(t, "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, "+
+		"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n")
+	for role, want := range map[string]string{
+		"consumer":       "mine.team-a",
+		"workload-owner": "mine.team-a",
+		"producer":       "mine.team-a web",
+		"system":         "mine.team-a web",
+	} {
+		p := decode(t, "{type: MeshT, name: p.team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: "+role+
+			"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
 		var got []string
 		for _, name := range []string{"mine.team-a", "web"} {
 			if x.Select(p, x.View.Dataplane(name)).Proxy {
@@ -103,7 +112,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	// One of no namespace has none that it could be about.
 	for role, want := range map[string]bool{"consumer": false, "workload-owner": false, "producer": true, "system": true} {
-		p := decode(t, "{type: MeshT, name: p, labels: {kuma.io/policy-role: "+role+"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
+		p := decode(t, "{type: MeshT, name: p, labels: {kuma.io/policy-role: "+role+
+			"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
 		for _, name := range []string{"mine.team-a", "web"} {
 			if s := x.Select(p, x.View.Dataplane(name)); s.Proxy != want || (s.Why == "") != want {
 				t.Errorf("%s without a namespace on %s: selects %v (%q), want %v", role, name, s.Proxy, s.Why, want)
@@ -112,11 +122,14 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestOwnersLast ranks the owner of a workload over the consumer, and him over the producer, whatever their names.
+// TestOwnersLast ranks the owner of a workload over the consumer, and him over the producer,
+// whatever their names.
 func TestOwnersLast(t *testing.T) {
-	doc := "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n"
+	doc := "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, " +
+		"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n"
 	for name, role := range map[string]string{"a": "producer", "b": "consumer", "c": "workload-owner"} {
-		doc += "{type: MeshT, name: " + name + ".team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: " + role + "}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: " + name + "}}]}}\n---\n"
+		doc += "{type: MeshT, name: " + name + ".team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: " +
+			role + "}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: " + name + "}}]}}\n---\n"
 	}
 	const want = `{} {"a":"c"} a.team-a[0] b.team-a[0] c.team-a[0]`
 	if got := show(rulesOf(t, index(t, doc), "mine.team-a", "MeshT").To); got != want {
@@ -124,14 +137,15 @@ func TestOwnersLast(t *testing.T) {
 	}
 }
 
-// TestRank merges policies from all ranks: the more specific goes over the less, then the role, then the name that
-// comes first; lists are replaced, or appended where the kind says so.
+// TestRank merges policies from all ranks: the more specific goes over the less, then the role,
+// then the name that comes first; lists are replaced, or appended where the kind says so.
 func TestRank(t *testing.T) {
 	to := func(a, rest string) string {
 		return "to: [{targetRef: {kind: Mesh}, default: {a: " + a + ", add: [" + a + "], " + rest + "}}]"
 	}
 	labelled := func(name, labels, target, rest string) string {
-		return fmt.Sprintf("{type: MeshT, name: %s, labels: {%s}, spec: {targetRef: %s, %s}}\n---\n", name, labels, target, rest)
+		return fmt.Sprintf("{type: MeshT, name: %s, labels: {%s}, spec: {targetRef: %s, %s}}\n---\n",
+			name, labels, target, rest)
 	}
 	x := index(t, mesht("zzz", "{kind: Mesh}", to("zzz", "b: low, list: [l1, l2], sub: {x: 1, y: 1}, map: {k: v, l: w}"))+
 		mesht("aaa", "{kind: Mesh}", to("aaa", "list: [l3], sub: {y: 0}, map: {k: u}"))+
@@ -160,10 +174,13 @@ func TestTo(t *testing.T) {
 ---
 {type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1, r2]}]}}
 ---
-`+mesht("all", "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: all, b: all}}, {targetRef: {kind: MeshService, name: backend}, default: {a: backend}}]")+
-		mesht("real", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, labels: {app: b}}, default: {a: real}}, {targetRef: {kind: MeshService, name: real, sectionName: '90'}, default: {a: port}}]")+
+`+mesht("all", "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: all, b: all}}, "+
+		"{targetRef: {kind: MeshService, name: backend}, default: {a: backend}}]")+
+		mesht("real", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, labels: {app: b}}, default: {a: real}}, "+
+			"{targetRef: {kind: MeshService, name: real, sectionName: '90'}, default: {a: port}}]")+
 		mesht("routed", "{kind: MeshHTTPRoute, name: route}", "to: [{targetRef: {kind: Mesh}, default: {a: routed}}]")+
-		mesht("missing", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, name: nope}, default: {a: nope}}, {targetRef: {kind: MeshExternalService, name: out}, default: {a: nope}}]"))
+		mesht("missing", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, name: nope}, default: {a: nope}}, "+
+			"{targetRef: {kind: MeshExternalService, name: out}, default: {a: nope}}]"))
 	k := rulesOf(t, x, "web", "MeshT")
 	tag := func(name string) draft.Service { return draft.Service{Name: name} }
 	realKey := resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"}
@@ -174,20 +191,25 @@ func TestTo(t *testing.T) {
 		got  *policy.Rule
 		want string
 	}{
-		"tag":               {k.Outbound(tag("backend")), `{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
-		"other tag":         {k.Outbound(tag("web")), `{} {"a":"all","b":"all"} all[0]`},
-		"real":              {k.Outbound(port("main", 80)), `{} {"a":"real","b":"all"} all[0] real[0]`},
-		"real, by port":     {k.Outbound(port("", 90)), `{} {"a":"port","b":"all"} all[0] real[1] real[0]`},
-		"other real":        {k.Outbound(draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Name: "x"}}), `{} {"a":"all","b":"all"} all[0]`},
-		"route of a tag":    {k.Route(tag("backend"), "r2", nil), `{service=backend,__rule-matches-hash__=r2} {"a":"routed","b":"all"} all[0] all[1] routed[0]`},
-		"other route":       {k.Route(tag("backend"), "r3", nil), `{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
-		"route of a policy": {k.Route(port("main", 80), "x", []resource.Key{{Kind: "MeshHTTPRoute", Mesh: "default", Name: "route"}}), `{} {"a":"routed","b":"all"} all[0] routed[0]`},
+		"tag":           {k.Outbound(tag("backend")), `{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
+		"other tag":     {k.Outbound(tag("web")), `{} {"a":"all","b":"all"} all[0]`},
+		"real":          {k.Outbound(port("main", 80)), `{} {"a":"real","b":"all"} all[0] real[0]`},
+		"real, by port": {k.Outbound(port("", 90)), `{} {"a":"port","b":"all"} all[0] real[1] real[0]`},
+		"other real": {k.Outbound(draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Name: "x"}}),
+			`{} {"a":"all","b":"all"} all[0]`},
+		"route of a tag": {k.Route(tag("backend"), "r2", nil),
+			`{service=backend,__rule-matches-hash__=r2} {"a":"routed","b":"all"} all[0] all[1] routed[0]`},
+		"other route": {k.Route(tag("backend"), "r3", nil),
+			`{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
+		"route of a policy": {k.Route(port("main", 80), "x", []resource.Key{{Kind: "MeshHTTPRoute", Mesh: "default",
+			Name: "route"}}), `{} {"a":"routed","b":"all"} all[0] routed[0]`},
 	} {
 		if got := showRule(c.got); name != "real, by port" && got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
-	if got := showRule(k.Outbound(port("", 90))); !strings.Contains(got, `"b":"all"`) || strings.Contains(got, `"a":"all"`) {
+	if got := showRule(k.Outbound(port("", 90))); !strings.Contains(got, `"b":"all"`) ||
+		strings.Contains(got, `"a":"all"`) {
 		t.Errorf("the port of a service resource: %s", got)
 	}
 	for _, words := range [][]string{{"to[0]", `MeshService "nope"`}, {"to[1]", `MeshExternalService "out"`}} {
@@ -195,24 +217,30 @@ func TestTo(t *testing.T) {
 			t.Errorf("no warning with %q in %v", words, k.Warnings)
 		}
 	}
-	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil || (*policy.KindRules)(nil).Inbound(0) != nil {
+	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil ||
+		(*policy.KindRules)(nil).Inbound(0) != nil {
 		t.Error("a kind without policies has no rules")
 	}
 }
 
-// TestSectionNames names one port by name and by number: it is one rule, in which the stronger policy decides.
+// TestSectionNames names one port by name and by number: it is one rule, in which the stronger
+// policy decides.
 func TestSectionNames(t *testing.T) {
-	service := "{type: MeshService, name: real, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}\n---\n"
+	service := "{type: MeshService, name: real, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, " +
+		"ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}\n---\n"
 	to := func(section, a string) string {
-		return fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: real, sectionName: '%s'}, default: {a: %s, add: [%s]}}]", section, a, a)
+		return fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: real, sectionName: '%s'}, default: {a: %s, "+
+			"add: [%s]}}]", section, a, a)
 	}
 	for _, sections := range [][2]string{{"main", "80"}, {"80", "main"}, {"main", "main"}, {"80", "80"}} {
-		x := index(t, service+mesht("weak", "{kind: Mesh}", to(sections[0], "weak"))+mesht("strong", "{kind: Dataplane, name: web}", to(sections[1], "strong")))
+		x := index(t, service+mesht("weak", "{kind: Mesh}", to(sections[0], "weak"))+
+			mesht("strong", "{kind: Dataplane, name: web}", to(sections[1], "strong")))
 		k := rulesOf(t, x, "web", "MeshT")
 		if len(k.ToResources) != 1 || k.ToResources[0].Section != "main" {
 			t.Errorf("%v: not one rule for the port: %v", sections, k.ToResources)
 		}
-		s := draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"}, Section: "main", Port: 80}
+		s := draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"},
+			Section: "main", Port: 80}
 		if got, want := showRule(k.Outbound(s)), `{} {"a":"strong","add":["weak","strong"]} weak[0] strong[0]`; got != want {
 			t.Errorf("%v: got %s, want %s", sections, got, want)
 		}
@@ -225,7 +253,8 @@ func TestFrom(t *testing.T) {
   {targetRef: {kind: Mesh}, default: {a: all}},
   {targetRef: {kind: MeshService, name: backend}, default: {a: backend}},
   {targetRef: {kind: MeshSubset, tags: {version: v1}}, default: {b: v1}}]`)+
-		mesht("b", "{kind: MeshService, name: web-admin}", "from: [{targetRef: {kind: MeshServiceSubset, name: gw, tags: {version: v1}}, default: {a: gw}}, {targetRef: {kind: MeshService, name: nope}, default: {a: n}}]"))
+		mesht("b", "{kind: MeshService, name: web-admin}", "from: [{targetRef: {kind: MeshServiceSubset, name: gw, "+
+			"tags: {version: v1}}, default: {a: gw}}, {targetRef: {kind: MeshService, name: nope}, default: {a: n}}]"))
 	k := rulesOf(t, x, "web", "MeshT")
 	want := `{service=backend,version=v1} {"a":"backend","b":"v1"} a[0] a[1] a[2]
 {service=backend,version!=v1} {"a":"backend"} a[0] a[1]
@@ -254,7 +283,8 @@ func TestFrom(t *testing.T) {
 func TestPartition(t *testing.T) {
 	var items []string
 	for i := range 500 {
-		items = append(items, fmt.Sprintf("{targetRef: {kind: MeshServiceSubset, name: s%d, tags: {own%d: x}}, default: {a: x}}", i, i))
+		items = append(items,
+			fmt.Sprintf("{targetRef: {kind: MeshServiceSubset, name: s%d, tags: {own%d: x}}, default: {a: x}}", i, i))
 	}
 	x := index(t, mesht("many", "{kind: Mesh}", "from: ["+strings.Join(items, ",\n")+"]"))
 	k := rulesOf(t, x, "web", "MeshT")
@@ -267,7 +297,8 @@ func TestPartition(t *testing.T) {
 func TestOverflow(t *testing.T) {
 	var doc strings.Builder
 	for i := range 40 {
-		doc.WriteString(mesht(fmt.Sprintf("p%02d", i), "{kind: Mesh}", fmt.Sprintf("from: [{targetRef: {kind: MeshSubset, tags: {t%d: x}}, default: {a: p%02d}}]", i, i)))
+		doc.WriteString(mesht(fmt.Sprintf("p%02d", i), "{kind: Mesh}",
+			fmt.Sprintf("from: [{targetRef: {kind: MeshSubset, tags: {t%d: x}}, default: {a: p%02d}}]", i, i)))
 	}
 	x := index(t, doc.String())
 	k := rulesOf(t, x, "web", "MeshT")
@@ -282,10 +313,12 @@ func TestOverflow(t *testing.T) {
 
 // TestFromRoute keeps what is said of the requests of a route apart.
 func TestFromRoute(t *testing.T) {
-	x := index(t, "{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}\n---\n"+
+	x := index(t, "{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, "+
+		"to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}\n---\n"+
 		mesht("r", "{kind: MeshHTTPRoute, name: route}", "from: [{targetRef: {kind: Mesh}, default: {a: r}}]"))
 	in := rulesOf(t, x, "backend-1", "MeshT").Inbound(0)
-	if in == nil || len(in.Rules) != 0 || len(in.Routes) != 1 || in.Routes[0].Route.Name != "route" || show(in.Routes[0].Rules) != `{} {"a":"r"} r[0]` {
+	if in == nil || len(in.Rules) != 0 || len(in.Routes) != 1 || in.Routes[0].Route.Name != "route" ||
+		show(in.Routes[0].Rules) != `{} {"a":"r"} r[0]` {
 		t.Errorf("got %+v", in)
 	}
 	if rulesOf(t, x, "web", "MeshT") != nil {
@@ -293,10 +326,12 @@ func TestFromRoute(t *testing.T) {
 	}
 }
 
-// TestShadow leaves shadow policies out unless they are asked for, and lets them end legacy policies only then.
+// TestShadow leaves shadow policies out unless they are asked for, and lets them end legacy
+// policies only then.
 func TestShadow(t *testing.T) {
-	rs := decode(t, dataplanes+"{type: MeshT, name: s, labels: {kuma.io/effect: shadow}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}\n---\n"+
-		"{type: Old, name: o, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {a: old}}\n")
+	rs := decode(t, dataplanes+"{type: MeshT, name: s, labels: {kuma.io/effect: shadow}, spec: {targetRef: {kind: "+
+		"Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}\n---\n{type: Old, name: o, "+
+		"sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {a: old}}\n")
 	x := indexOf(t, rs, policy.Options{})
 	if r := x.Rules(x.View.Dataplane("web")); r.Kind("MeshT") != nil || r.LegacyOutbound("Old", "backend") == nil {
 		t.Error("a shadow policy acts")
@@ -310,7 +345,8 @@ func TestShadow(t *testing.T) {
 // TestLegacy ranks legacy policies by the tags that they name, then by name.
 func TestLegacy(t *testing.T) {
 	old := func(name, from, to string) string {
-		return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {%s}}], destinations: [{match: {%s}}], conf: {a: x}}\n---\n", name, from, to)
+		return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {%s}}], destinations: [{match: {%s}}], "+
+			"conf: {a: x}}\n---\n", name, from, to)
 	}
 	x := index(t, old("any", "kuma.io/service: '*'", "kuma.io/service: '*'")+
 		old("b-web", "kuma.io/service: web", "kuma.io/service: '*'")+
@@ -336,34 +372,41 @@ func TestLegacy(t *testing.T) {
 	if p := x.Rules(x.View.Dataplane("web")).LegacyProxy("OldP"); p == nil || p.Name != "p2" {
 		t.Errorf("of the proxy: %v", p)
 	}
-	if r.LegacyInbound("Old", 7) != nil || r.LegacyOutbound("Nope", "x") != nil || (*policy.Rules)(nil).LegacyProxy("OldP") != nil {
+	if r.LegacyInbound("Old", 7) != nil || r.LegacyOutbound("Nope", "x") != nil ||
+		(*policy.Rules)(nil).LegacyProxy("OldP") != nil {
 		t.Error("what is not there gives something")
 	}
 }
 
 // TestOrderOfInput merges the same policies in any order of input to the same rules.
 func TestOrderOfInput(t *testing.T) {
-	targets := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshService, name: web}", "{kind: Dataplane, name: web}"}
-	clients := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshSubset, tags: {zone: a}}", "{kind: MeshService, name: backend}", "{kind: MeshServiceSubset, name: gw, tags: {version: v1}}"}
+	targets := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshService, name: web}",
+		"{kind: Dataplane, name: web}"}
+	clients := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshSubset, tags: {zone: a}}",
+		"{kind: MeshService, name: backend}", "{kind: MeshServiceSubset, name: gw, tags: {version: v1}}"}
 	dests := []string{"{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: gw}"}
 	rapid.Check(t, func(r *rapid.T) {
 		var doc strings.Builder
 		for i := range rapid.IntRange(1, 8).Draw(r, "policies") {
 			pick := func(list []string) string { return rapid.SampledFrom(list).Draw(r, "ref") }
-			fmt.Fprintf(&doc, "{type: MeshT, name: p%d, spec: {targetRef: %s, from: [{targetRef: %s, default: {a: a%d, add: [x%d]}}, {targetRef: %s, default: {b: b%d}}], to: [{targetRef: %s, default: {a: a%d}}, {targetRef: %s, default: {b: b%d, list: [l%d]}}]}}\n---\n",
+			fmt.Fprintf(&doc, "{type: MeshT, name: p%d, spec: {targetRef: %s, from: [{targetRef: %s, default: {a: a%d, "+
+				"add: [x%d]}}, {targetRef: %s, default: {b: b%d}}], to: [{targetRef: %s, default: {a: a%d}}, {targetRef: %s, "+
+				"default: {b: b%d, list: [l%d]}}]}}\n---\n",
 				i, pick(targets), pick(clients), i, i, pick(clients), i, pick(dests), i, pick(dests), i, i)
 		}
 		rs := decode(t, dataplanes+doc.String())
 		want := everything(t, indexOf(t, rs, policy.Options{}))
-		rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0)).Shuffle(len(rs), func(i, j int) { rs[i], rs[j] = rs[j], rs[i] })
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0)).Shuffle(len(rs), func(i, j int) {
+			rs[i], rs[j] = rs[j], rs[i]
+		})
 		if diff := cmp.Diff(want, everything(t, indexOf(t, rs, policy.Options{}))); diff != "" {
 			r.Fatal(diff)
 		}
 	})
 }
 
-// TestDisjoint shows that no client is held by two rules, and that each gets what merging the items about it in order
-// gives.
+// TestDisjoint shows that no client is held by two rules, and that each gets what merging the items
+// about it in order gives.
 func TestDisjoint(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		values := []string{"", "a", "b"}
@@ -439,7 +482,8 @@ func holds(r *policy.Rule, client map[string]string) bool {
 	return true
 }
 
-// TestOrdered has the form in which the reference shows rules: items that are never about one client are not combined.
+// TestOrdered has the form in which the reference shows rules: items that are never about one
+// client are not combined.
 func TestOrdered(t *testing.T) {
 	x := index(t, mesht("p", "{kind: Mesh}", `from: [
   {targetRef: {kind: Mesh}, default: {a: all}},
@@ -455,7 +499,8 @@ func TestOrdered(t *testing.T) {
 	if diff := cmp.Diff(want, show(rules)); diff != "" {
 		t.Error(diff)
 	}
-	if !rules[0].Subset.Overlaps(rules[4].Subset) || rules[0].Subset.Overlaps(rules[1].Subset) || rules[1].Subset.Overlaps(rules[4].Subset) {
+	if !rules[0].Subset.Overlaps(rules[4].Subset) || rules[0].Subset.Overlaps(rules[1].Subset) ||
+		rules[1].Subset.Overlaps(rules[4].Subset) {
 		t.Error("overlaps are wrong")
 	}
 }
@@ -480,12 +525,16 @@ func everything(t testing.TB, x *policy.Index) string {
 	return b.String()
 }
 
-// TestManyAboutEverything merges policies about everything with those about one service at every place between them.
+// TestManyAboutEverything merges policies about everything with those about one service at every
+// place between them.
 func TestManyAboutEverything(t *testing.T) {
 	var doc strings.Builder
 	for i := range 9 {
-		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-all", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: all%d, add: [all%d]}}]", i, i)))
-		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-own", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {a: own%d, add: [own%d]}}, {targetRef: {kind: MeshService, name: twice}, default: {add: [twice%d]}}]", i, i, i, i)))
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-all", i), "{kind: Mesh}",
+			fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: all%d, add: [all%d]}}]", i, i)))
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-own", i), "{kind: Mesh}",
+			fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {a: own%d, add: [own%d]}}, "+
+				"{targetRef: {kind: MeshService, name: twice}, default: {add: [twice%d]}}]", i, i, i, i)))
 	}
 	k := rulesOf(t, index(t, doc.String()), "web", "MeshT")
 	for i := range 9 {
@@ -497,7 +546,8 @@ func TestManyAboutEverything(t *testing.T) {
 			want, twice = append(want, fmt.Sprintf("all%d", j)), append(twice, fmt.Sprintf("all%d", j))
 		}
 		got := k.Outbound(draft.Service{Name: fmt.Sprintf("s%d", i)})
-		if diff := cmp.Diff(want, got.Conf.(*conf).Add); diff != "" || len(got.Origins) != 10 || got.Conf.(*conf).A != "all0" {
+		if diff := cmp.Diff(want, got.Conf.(*conf).Add); diff != "" || len(got.Origins) != 10 ||
+			got.Conf.(*conf).A != "all0" {
 			t.Errorf("s%d: %s %s", i, showRule(got), diff)
 		}
 		if diff := cmp.Diff(twice, k.Outbound(draft.Service{Name: "twice"}).Conf.(*conf).Add); diff != "" {
@@ -512,8 +562,10 @@ func BenchmarkRules(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var doc strings.Builder
 			for i := range n {
-				doc.WriteString(mesht(fmt.Sprintf("a%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: x%d}}]", i)))
-				doc.WriteString(mesht(fmt.Sprintf("b%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {b: x%d}}]", i, i)))
+				doc.WriteString(mesht(fmt.Sprintf("a%d", i), "{kind: Mesh}",
+					fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: x%d}}]", i)))
+				doc.WriteString(mesht(fmt.Sprintf("b%d", i), "{kind: Mesh}",
+					fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {b: x%d}}]", i, i)))
 			}
 			x := index(b, doc.String())
 			web := x.View.Dataplane("web")

@@ -11,13 +11,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelAutoReachable of a Mesh says, with "true" or "false", whether permissions restrict what its proxies reach,
-// whatever the agent's config says.
+// LabelAutoReachable of a Mesh says, with "true" or "false", whether permissions restrict what its
+// proxies reach, whatever the agent's config says.
 const LabelAutoReachable = "nearside.io/auto-reachable-backends"
 
-// guard derives from the policies of the kind that says who may come in which services a proxy may reach: a service
-// that admits no inbound of the proxy needs no config there. For each service it stands for a proxy with the tags that
-// the service selects workloads by, so that no workload is looked at. What it has worked out is not about any client.
+// guard derives from the policies of the kind that says who may come in which services a proxy may
+// reach: a service that admits no inbound of the proxy needs no config there. For each service it
+// stands for a proxy with the tags that the service selects workloads by, so that no workload is
+// looked at. What it has worked out is not about any client.
 type guard struct {
 	admits   func(resource.Conf) bool
 	decide   func([]resource.Conf, []string) (Decision, int)
@@ -41,8 +42,8 @@ type guarded struct {
 	moving bool   // what it wants depends on the workloads
 }
 
-// wanted is tags that a policy wants. Those of tags count where a service is known by such a tag at all; those of name
-// have to be there, since the policy calls a service by its name.
+// wanted is tags that a policy wants. Those of tags count where a service is known by such a tag at
+// all; those of name have to be there, since the policy calls a service by its name.
 type wanted struct{ tags, name map[string]string }
 
 func (w wanted) equal(o wanted) bool { return maps.Equal(w.tags, o.tags) && maps.Equal(w.name, o.name) }
@@ -56,8 +57,8 @@ func (w wanted) each(f func(key, value string)) {
 	}
 }
 
-// newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind that guards. What prev,
-// which may be nil, has worked out and still holds is used again.
+// newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind
+// that guards. What prev, which may be nil, has worked out and still holds is used again.
 func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
@@ -167,7 +168,8 @@ func (p *guarded) target(x *Index, places **workloads) {
 		}
 		if t.Kind == mesh.KindMeshService {
 			for _, k := range x.resolve(p.policy, t) { // a service resource is known by what it selects
-				if tags := x.selectorTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name { // else it is put
+				// else it is put
+				if tags := x.selectorTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name {
 					put(wanted{name: tags})
 				}
 			}
@@ -182,8 +184,8 @@ func (p *guarded) target(x *Index, places **workloads) {
 	}
 }
 
-// selectorTags are the tags of the stand-in for a MeshService: those by which it selects workloads, with its zone and
-// origin.
+// selectorTags are the tags of the stand-in for a MeshService: those by which it selects workloads,
+// with its zone and origin.
 func (x *Index) selectorTags(k resource.Key) map[string]string {
 	r := x.View.MeshService(k)
 	if r == nil { // one that is derived selects by its name
@@ -205,8 +207,8 @@ func (x *Index) selectorTags(k resource.Key) map[string]string {
 	return out
 }
 
-// tagTags are the tags of the stand-in for a value of kuma.io/service. One that is made of the names of a Kubernetes
-// service tells those too. The zone is not known: a value is offered in any.
+// tagTags are the tags of the stand-in for a value of kuma.io/service. One that is made of the
+// names of a Kubernetes service tells those too. The zone is not known: a value is offered in any.
 func tagTags(service string) map[string]string {
 	out := map[string]string{resource.TagService: service}
 	if name, ns, port, ok := kubernetesService(service); ok {
@@ -215,7 +217,8 @@ func tagTags(service string) map[string]string {
 	return out
 }
 
-// autoReachable reports whether permissions restrict what the proxies of the mesh reach, and by what that is so.
+// autoReachable reports whether permissions restrict what the proxies of the mesh reach, and by
+// what that is so.
 func (x *Index) autoReachable(set *resource.Set, o Options) (on bool, by string) {
 	m := set.Get(resource.Key{Kind: kindMesh, Name: x.View.Name})
 	if m != nil {
@@ -226,21 +229,23 @@ func (x *Index) autoReachable(set *resource.Set, o Options) (on bool, by string)
 			return false, fmt.Sprintf("the label %s of the mesh", LabelAutoReachable)
 		case ok:
 			x.Warnings = append(x.Warnings, mesh.Warning{Resource: m.Key, Reason: fmt.Sprintf(
-				"labels[%q]: %q is neither true nor false: the agent's config (mesh.autoReachableBackends) decides", LabelAutoReachable, v)})
+				"labels[%q]: %q is neither true nor false: the agent's config (mesh.autoReachableBackends) decides",
+				LabelAutoReachable, v)})
 		}
 	}
 	return o.AutoReachable, "the agent's config (mesh.autoReachableBackends)"
 }
 
-// workloads finds the services of the dataplanes that policies name. It looks at all dataplanes at most once.
+// workloads finds the services of the dataplanes that policies name. It looks at all dataplanes at
+// most once.
 type workloads struct {
 	x       *Index
 	byLabel map[string]map[string][]*resource.Resource // made when it is first needed
 	keys    []string                                   // of tags by which services are known; made when first needed
 }
 
-// wants are the tags of the inbounds that a policy with a targetRef of kind Dataplane selects, as far as services select
-// workloads by them, sorted.
+// wants are the tags of the inbounds that a policy with a targetRef of kind Dataplane selects, as
+// far as services select workloads by them, sorted.
 func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted {
 	if w.keys == nil {
 		w.keys = w.x.selectorKeys()
@@ -272,8 +277,8 @@ func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted 
 	return out
 }
 
-// selectorKeys are the tags by which services are known and that dataplanes have, sorted. The zone is not one: a dataplane
-// here is of this one, whether it says so or not.
+// selectorKeys are the tags by which services are known and that dataplanes have, sorted. The zone
+// is not one: a dataplane here is of this one, whether it says so or not.
 func (x *Index) selectorKeys() []string {
 	keys := map[string]bool{resource.TagService: true}
 	for _, spec := range resource.Specs[*resource.MeshService](x.View.MeshServices()) {
@@ -319,8 +324,8 @@ func (w *workloads) candidates(p *resource.Resource, t *resource.TargetRef) []*r
 	return all
 }
 
-// kubernetesService takes a value of kuma.io/service apart that is made as NAME_NAMESPACE_svc_PORT; names of Kubernetes
-// have no underscores.
+// kubernetesService takes a value of kuma.io/service apart that is made as NAME_NAMESPACE_svc_PORT;
+// names of Kubernetes have no underscores.
 func kubernetesService(service string) (name, namespace, port string, ok bool) {
 	parts := strings.Split(service, "_")
 	if len(parts) != 4 || parts[2] != "svc" {

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// class is the services that the same policies are about: those whose tags are the same, as far as any policy speaks of
-// them.
+// class is the services that the same policies are about: those whose tags are the same, as far as
+// any policy speaks of them.
 type class struct {
 	tags     map[string]string
 	policies []*guarded // each stronger than the ones before
@@ -84,8 +84,8 @@ type ranked struct {
 	rank int
 }
 
-// buckets holds policies by one tag of each entry, kuma.io/service where they name it, so that few are looked at for a
-// service.
+// buckets holds policies by one tag of each entry, kuma.io/service where they name it, so that few
+// are looked at for a service.
 type buckets struct {
 	all   []ranked
 	byTag map[string]map[string][]ranked
@@ -110,7 +110,8 @@ func newBuckets(policies []*guarded) buckets {
 	return out
 }
 
-// first is the tag by which an entry is filed: kuma.io/service, else the first by name; none of an entry without tags.
+// first is the tag by which an entry is filed: kuma.io/service, else the first by name; none of an
+// entry without tags.
 func (w wanted) first() (key, value string, ok bool) {
 	w.each(func(k, v string) {
 		if !ok || k == resource.TagService || key != resource.TagService && k < key {
@@ -120,8 +121,9 @@ func (w wanted) first() (key, value string, ok bool) {
 	return key, value, ok
 }
 
-// about returns the policies that are about services with these tags, each stronger than the ones before. Of the tags
-// that a policy wants only those count that the services are known by: the others are of single workloads.
+// about returns the policies that are about services with these tags, each stronger than the ones
+// before. Of the tags that a policy wants only those count that the services are known by: the
+// others are of single workloads.
 func (b *buckets) about(tags map[string]string) []*guarded {
 	found := slices.Clone(b.all)
 	add := func(list []ranked) {
@@ -168,8 +170,9 @@ func fits(tags map[string]string, want wanted) bool {
 	return true
 }
 
-// classify puts the services into classes and finds the policies of each. Where the services are as in prev, and policies
-// speak of nothing that they did not speak of then, only the classes are looked at that a changed policy is about.
+// classify puts the services into classes and finds the policies of each. Where the services are as
+// in prev, and policies speak of nothing that they did not speak of then, only the classes are
+// looked at that a changed policy is about.
 func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 	if prev != nil && prev.catalog == g.catalog && prev.words.holds(g.words) {
 		g.words = prev.words
@@ -214,8 +217,8 @@ func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 	}
 }
 
-// selectedClasses are those of the MeshServices that a MeshMultiZoneService selects: one that admits the client is
-// enough to dial it.
+// selectedClasses are those of the MeshServices that a MeshMultiZoneService selects: one that
+// admits the client is enough to dial it.
 func selectedClasses(x *Index, set *resource.Set, s *mesh.Service, byKey map[resource.Key]*class) []*class {
 	r := set.Get(s.Resource)
 	if r == nil {
@@ -235,7 +238,8 @@ func selectedClasses(x *Index, set *resource.Set, s *mesh.Service, byKey map[res
 	return out
 }
 
-// follow takes the classes of prev over and changes those that a policy is about that came, went or changed.
+// follow takes the classes of prev over and changes those that a policy is about that came, went or
+// changed.
 func (g *guard) follow(prev *guard) {
 	changed := difference(prev.policies, g.policies)
 	next := make(map[*class]*class, 8)

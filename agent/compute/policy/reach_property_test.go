@@ -20,18 +20,26 @@ type reachWorld struct {
 	policies map[string]string
 }
 
-const reachBase = "{type: Mesh, name: default, meshServices: {mode: Everywhere}, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n---\n" +
-	"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, team: front}}, {port: 81, tags: {kuma.io/service: admin, team: ops}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
-	"{type: MeshService, name: by-app, labels: {tier: x}, spec: {selector: {dataplaneTags: {app: a}}, ports: [{port: 80}, {port: 81}]}}\n---\n" +
-	"{type: MeshService, name: west, labels: {kuma.io/zone: west, kuma.io/origin: global, tier: x}, spec: {selector: {dataplaneTags: {app: b, version: v1}}, ports: [{port: 80}]}}\n---\n" +
-	"{type: MeshMultiZoneService, name: both, spec: {selector: {meshService: {matchLabels: {tier: x}}}, ports: [{port: 80}]}}\n---\n" +
-	"{type: MeshMultiZoneService, name: none, spec: {selector: {meshService: {matchLabels: {tier: y}}}, ports: [{port: 80}]}}\n---\n" +
+const reachBase = "{type: Mesh, name: default, meshServices: {mode: Everywhere}, mtls: {enabledBackend: ca, " +
+	"backends: [{name: ca, type: builtin}]}}\n---\n" +
+	"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, " +
+	"team: front}}, {port: 81, tags: {kuma.io/service: admin, team: ops}}], " +
+	"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
+	"{type: MeshService, name: by-app, labels: {tier: x}, spec: {selector: {dataplaneTags: {app: a}}, " +
+	"ports: [{port: 80}, {port: 81}]}}\n---\n" +
+	"{type: MeshService, name: west, labels: {kuma.io/zone: west, kuma.io/origin: global, tier: x}, " +
+	"spec: {selector: {dataplaneTags: {app: b, version: v1}}, ports: [{port: 80}]}}\n---\n" +
+	"{type: MeshMultiZoneService, name: both, spec: {selector: {meshService: {matchLabels: {tier: x}}}, " +
+	"ports: [{port: 80}]}}\n---\n" +
+	"{type: MeshMultiZoneService, name: none, spec: {selector: {meshService: {matchLabels: {tier: y}}}, " +
+	"ports: [{port: 80}]}}\n---\n" +
 	"{type: ExternalService, name: out, networking: {address: 'example.com:80'}, tags: {kuma.io/service: out}}\n---\n"
 
 func (w *reachWorld) docs() []string {
 	docs := []string{reachBase}
 	for i, s := range w.services {
-		docs = append(docs, fmt.Sprintf("{type: Dataplane, name: %s, labels: {app: %s}, networking: {address: 10.0.1.%d, inbound: [{port: 80, tags: {kuma.io/service: %s, app: %s}}]}}\n---\n", s, s, i+1, s, s))
+		docs = append(docs, fmt.Sprintf("{type: Dataplane, name: %s, labels: {app: %s}, networking: {address: 10.0.1.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: %s, app: %s}}]}}\n---\n", s, s, i+1, s, s))
 	}
 	names := make([]string, 0, len(w.policies))
 	for n := range w.policies {
@@ -59,12 +67,14 @@ func (w *reachWorld) step(rt *rapid.T) {
 	default:
 		name := word.Draw(rt, "policy")
 		top := rapid.SampledFrom([]string{
-			"{kind: Mesh}", "{kind: MeshService, name: a}", "{kind: MeshService, name: by-app}", "{kind: MeshServiceSubset, name: b, tags: {app: b}}",
-			"{kind: MeshSubset, tags: {app: a}}", "{kind: MeshSubset, tags: {app: b, unknown: x}}", "{kind: MeshSubset, tags: {kuma.io/zone: west}}",
-			"{kind: MeshSubset, tags: {kuma.io/zone: default}}", "{kind: MeshSubset, tags: {kuma.io/origin: zone}}", "{kind: Dataplane, name: b}", "{kind: Dataplane, labels: {app: c}}",
-			"{kind: MeshSubset, tags: {version: v2}}",
+			"{kind: Mesh}", "{kind: MeshService, name: a}", "{kind: MeshService, name: by-app}",
+			"{kind: MeshServiceSubset, name: b, tags: {app: b}}", "{kind: MeshSubset, tags: {app: a}}",
+			"{kind: MeshSubset, tags: {app: b, unknown: x}}", "{kind: MeshSubset, tags: {kuma.io/zone: west}}",
+			"{kind: MeshSubset, tags: {kuma.io/zone: default}}", "{kind: MeshSubset, tags: {kuma.io/origin: zone}}",
+			"{kind: Dataplane, name: b}", "{kind: Dataplane, labels: {app: c}}", "{kind: MeshSubset, tags: {version: v2}}",
 		}).Draw(rt, "top")
-		from := rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: admin}", "{kind: MeshSubset, tags: {team: front}}", "{kind: MeshService, name: other}"})
+		from := rapid.SampledFrom([]string{"{kind: Mesh}", "{kind: MeshService, name: web}",
+			"{kind: MeshService, name: admin}", "{kind: MeshSubset, tags: {team: front}}", "{kind: MeshService, name: other}"})
 		action := rapid.SampledFrom([]string{"allow", "deny"})
 		items := fmt.Sprintf("{targetRef: %s, default: {a: %s}}", from.Draw(rt, "from"), action.Draw(rt, "action"))
 		if rapid.Bool().Draw(rt, "two") {
@@ -74,8 +84,9 @@ func (w *reachWorld) step(rt *rapid.T) {
 	}
 }
 
-// permitted reads the specification once more, for one service and without any index: a stand-in for the service, the
-// permissions with their tags trimmed to those that it has, and what they say to the client.
+// permitted reads the specification once more, for one service and without any index: a stand-in
+// for the service, the permissions with their tags trimmed to those that it has, and what they say
+// to the client.
 func permitted(x *policy.Index, s *mesh.Service) bool {
 	switch {
 	case s.External:
@@ -103,7 +114,9 @@ func permitted(x *policy.Index, s *mesh.Service) bool {
 			tags = map[string]string{"kuma.io/service": s.Resource.Name, "kuma.io/zone": "default", "kuma.io/origin": "zone"}
 		}
 	}
-	for _, client := range []map[string]string{{"kuma.io/service": "web", "team": "front"}, {"kuma.io/service": "admin", "team": "ops"}} {
+	for _, client := range []map[string]string{
+		{"kuma.io/service": "web", "team": "front"}, {"kuma.io/service": "admin", "team": "ops"},
+	} {
 		action := ""
 		for _, p := range x.Policies("MeshT") {
 			spec := p.Spec.(*resource.Policy)
@@ -168,9 +181,10 @@ func standsFor(x *policy.Index, t *resource.TargetRef, tags map[string]string) b
 	return false
 }
 
-// TestAutoReachableIsTheSpecification holds for random changes of permissions and services: what a proxy reaches is what
-// the algorithm gives when it is read once more; an index that follows another is the same as a fresh one, and the
-// order of documents has no meaning. What is told about each service agrees with it.
+// TestAutoReachableIsTheSpecification holds for random changes of permissions and services: what a
+// proxy reaches is what the algorithm gives when it is read once more; an index that follows
+// another is the same as a fresh one, and the order of documents has no meaning. What is told about
+// each service agrees with it.
 func TestAutoReachableIsTheSpecification(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &reachWorld{services: []string{"a", "b"}, policies: map[string]string{}}
@@ -212,7 +226,8 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 				if want := permitted(x, s); is != want {
 					rt.Fatalf("%s\n%s: reachable %v, want %v", strings.Join(w.docs(), ""), s.ID.Name, is, want)
 				}
-				if told := reach.Of(s); told.Reachable != is || told.Reachable && told.Cause == mesh.CausePermission && told.By.Policy == nil {
+				if told := reach.Of(s); told.Reachable != is || told.Reachable && told.Cause == mesh.CausePermission &&
+					told.By.Policy == nil {
 					rt.Fatalf("%s: reachable %v, told is %+v", s.ID.Name, is, told)
 				}
 			}

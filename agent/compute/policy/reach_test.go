@@ -31,9 +31,12 @@ func TestAutoReachable(t *testing.T) {
 	const tp = "transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001"
 	base := func(mtls, services, proxy string) string {
 		return "{type: Mesh, name: default, meshServices: {mode: " + services + "}" + mtls + "}\n---\n" +
-			"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, team: front}}], " + proxy + "}}\n---\n" +
-			"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a, version: v1}}]}}\n---\n" +
-			"{type: Dataplane, name: b, networking: {address: 10.0.0.3, inbound: [{port: 80, tags: {kuma.io/service: b}}]}}\n---\n" +
+			"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, " +
+			"team: front}}], " + proxy + "}}\n---\n" +
+			"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a, " +
+			"version: v1}}]}}\n---\n" +
+			"{type: Dataplane, name: b, networking: {address: 10.0.0.3, inbound: [{port: 80, " +
+			"tags: {kuma.io/service: b}}]}}\n---\n" +
 			"{type: ExternalService, name: out, networking: {address: 'example.com:80'}, tags: {kuma.io/service: out}}\n---\n"
 	}
 	const mtls = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
@@ -41,20 +44,33 @@ func TestAutoReachable(t *testing.T) {
 		return mesht(name, target, fmt.Sprintf("from: [{targetRef: %s, default: {a: %s}}]", client, action))
 	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"nothing is permitted":              {base(mtls, "Disabled", tp+"}"), "out"},
-		"no mTLS":                           {base("", "Disabled", tp+"}"), "a b out web"},
-		"all":                               {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"), "a b out web"},
-		"one service":                       {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: web}", "allow"), "a out"},
-		"by a tag of the client":            {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshSubset, tags: {team: front}}", "allow"), "a out"},
-		"for another client":                {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: b}", "allow"), "out"},
-		"the stronger denies":               {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow") + allow("q", "{kind: MeshService, name: a}", "{kind: Mesh}", "deny"), "b out web"},
-		"for single workloads":              {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshServiceSubset, name: a, tags: {version: v1}}", "{kind: Mesh}", "allow"), "a out"},
-		"for one workload":                  {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Dataplane, name: b}", "{kind: Mesh}", "allow"), "b out"},
-		"it lists what it reaches":          {base(mtls, "Disabled", tp+", reachableServices: [b]}"), "b"},
-		"it lists its outbounds":            {base(mtls, "Disabled", tp+"}, outbound: [{port: 1000, tags: {kuma.io/service: b}}]"), "b out"},
-		"service resources":                 {base(mtls, "Everywhere", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: Mesh}", "allow"), "a out MeshService/a"},
-		"a service resource by what it has": {base(mtls, "Exclusive", tp+"}") + "{type: MeshService, name: r, spec: {selector: {dataplaneTags: {version: v1}}, ports: [{port: 80}]}}\n---\n" + allow("p", "{kind: MeshSubset, tags: {version: v1}}", "{kind: Mesh}", "allow"), "MeshService/a MeshService/b MeshService/web MeshService/r"},
-		"shadow policies permit nothing":    {base(mtls, "Disabled", tp+"}") + strings.Replace(allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"), "name: p,", "name: p, labels: {kuma.io/effect: shadow},", 1), "out"},
+		"nothing is permitted": {base(mtls, "Disabled", tp+"}"), "out"},
+		"no mTLS":              {base("", "Disabled", tp+"}"), "a b out web"},
+		"all": {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"),
+			"a b out web"},
+		"one service": {base(mtls, "Disabled", tp+"}") +
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: web}", "allow"), "a out"},
+		"by a tag of the client": {base(mtls, "Disabled", tp+"}") +
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshSubset, tags: {team: front}}", "allow"), "a out"},
+		"for another client": {base(mtls, "Disabled", tp+"}") +
+			allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: b}", "allow"), "out"},
+		"the stronger denies": {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow") +
+			allow("q", "{kind: MeshService, name: a}", "{kind: Mesh}", "deny"), "b out web"},
+		"for single workloads": {base(mtls, "Disabled", tp+"}") +
+			allow("p", "{kind: MeshServiceSubset, name: a, tags: {version: v1}}", "{kind: Mesh}", "allow"), "a out"},
+		"for one workload": {base(mtls, "Disabled", tp+"}") +
+			allow("p", "{kind: Dataplane, name: b}", "{kind: Mesh}", "allow"), "b out"},
+		"it lists what it reaches": {base(mtls, "Disabled", tp+", reachableServices: [b]}"), "b"},
+		"it lists its outbounds": {base(mtls, "Disabled", tp+"}, outbound: [{port: 1000, tags: {kuma.io/service: b}}]"),
+			"b out"},
+		"service resources": {base(mtls, "Everywhere", tp+"}") +
+			allow("p", "{kind: MeshService, name: a}", "{kind: Mesh}", "allow"), "a out MeshService/a"},
+		"a service resource by what it has": {base(mtls, "Exclusive", tp+"}") +
+			"{type: MeshService, name: r, spec: {selector: {dataplaneTags: {version: v1}}, ports: [{port: 80}]}}\n---\n" +
+			allow("p", "{kind: MeshSubset, tags: {version: v1}}", "{kind: Mesh}", "allow"),
+			"MeshService/a MeshService/b MeshService/web MeshService/r"},
+		"shadow policies permit nothing": {base(mtls, "Disabled", tp+"}") + strings.Replace(allow("p", "{kind: Mesh}",
+			"{kind: Mesh}", "allow"), "name: p,", "name: p, labels: {kuma.io/effect: shadow},", 1), "out"},
 	} {
 		got := strings.Fields(reachable(t, c.doc, "web"))
 		want := strings.Fields(c.want)
@@ -69,12 +85,14 @@ func TestAutoReachable(t *testing.T) {
 	}
 }
 
-// TestAutoReachableIsFollowed sees a permission that does not select the client: not by its rules, but by what it
-// reaches.
+// TestAutoReachableIsFollowed sees a permission that does not select the client: not by its rules,
+// but by what it reaches.
 func TestAutoReachableIsFollowed(t *testing.T) {
 	const doc = "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n---\n" +
-		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
-		"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n"
+		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], " +
+		"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
+		"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: a}}]}}\n---\n"
 	permission := mesht("p", "{kind: MeshService, name: a}", "from: [{targetRef: {kind: Mesh}, default: {a: allow}}]")
 	of := func(doc string, auto bool) (rules, reach [32]byte) {
 		x := indexOf(t, decode(t, doc), policy.Options{AutoReachable: auto})
@@ -88,7 +106,8 @@ func TestAutoReachableIsFollowed(t *testing.T) {
 	if r, with := of(doc+permission, false); r != rules || with != [32]byte{} {
 		t.Error("a permission elsewhere concerns a proxy that does not depend on it")
 	}
-	listed := strings.Replace(doc, "redirectPortOutbound: 15001", "redirectPortOutbound: 15001, reachableServices: [a], reachableBackends: {refs: []}", 1)
+	listed := strings.Replace(doc, "redirectPortOutbound: 15001",
+		"redirectPortOutbound: 15001, reachableServices: [a], reachableBackends: {refs: []}", 1)
 	if _, with := of(listed+permission, true); with != [32]byte{} {
 		t.Error("a permission concerns a proxy that lists what it reaches")
 	}
@@ -97,7 +116,8 @@ func TestAutoReachableIsFollowed(t *testing.T) {
 // TestAutoReachableOfMesh takes the label of the mesh over the agent's config.
 func TestAutoReachableOfMesh(t *testing.T) {
 	const doc = "{type: Mesh, name: default%s%s}\n---\n" +
-		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n"
+		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], " +
+		"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n"
 	const mtls = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
 	label := func(v string) string { return fmt.Sprintf(", labels: {nearside.io/auto-reachable-backends: '%s'}", v) }
 	for _, c := range []struct {
@@ -109,8 +129,10 @@ func TestAutoReachableOfMesh(t *testing.T) {
 		{"", mtls, true, true, "the agent's config (mesh.autoReachableBackends)", ""},
 		{label("true"), mtls, false, true, "the label nearside.io/auto-reachable-backends of the mesh", ""},
 		{label("false"), mtls, true, false, "the label nearside.io/auto-reachable-backends of the mesh", ""},
-		{label("yes"), mtls, true, true, "the agent's config (mesh.autoReachableBackends)", `"yes" is neither true nor false`},
-		{label("true"), "", false, false, "the label nearside.io/auto-reachable-backends of the mesh has it on, but the mesh has no mutual TLS, and so keeps nobody out", ""},
+		{label("yes"), mtls, true, true, "the agent's config (mesh.autoReachableBackends)",
+			`"yes" is neither true nor false`},
+		{label("true"), "", false, false, "the label nearside.io/auto-reachable-backends of the mesh has it on, " +
+			"but the mesh has no mutual TLS, and so keeps nobody out", ""},
 	} {
 		x := indexOf(t, decode(t, fmt.Sprintf(doc, c.label, c.mtls)), policy.Options{AutoReachable: c.agent})
 		on, why := x.AutoReachable()
@@ -121,17 +143,21 @@ func TestAutoReachableOfMesh(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotTrimmed has services that select workloads by other tags than kuma.io/service: a permission that calls a
-// service by its name, or a dataplane, says nothing about them.
+// TestNamesAreNotTrimmed has services that select workloads by other tags than kuma.io/service: a
+// permission that calls a service by its name, or a dataplane, says nothing about them.
 func TestNamesAreNotTrimmed(t *testing.T) {
-	const docs = reachBase + "{type: Dataplane, name: a, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: a, app: a}}]}}\n---\n" +
-		"{type: Dataplane, name: c, networking: {address: 10.0.1.2, inbound: [{port: 80, tags: {kuma.io/service: c, app: c}}]}}\n---\n"
+	const docs = reachBase + "{type: Dataplane, name: a, networking: {address: 10.0.1.1, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: a, app: a}}]}}\n---\n" +
+		"{type: Dataplane, name: c, networking: {address: 10.0.1.2, inbound: [{port: 80, tags: {kuma.io/service: c, " +
+		"app: c}}]}}\n---\n"
 	for top, want := range map[string]string{
-		"{kind: MeshService, name: c}":                           "c default_c___msvc_80",
-		"{kind: MeshService, name: by-app}":                      "default_both__default_mzsvc_80 default_by-app__default_msvc_80 default_by-app__default_msvc_81",
+		"{kind: MeshService, name: c}": "c default_c___msvc_80",
+		"{kind: MeshService, name: by-app}": "default_both__default_mzsvc_80 default_by-app__default_msvc_80 " +
+			"default_by-app__default_msvc_81",
 		"{kind: MeshServiceSubset, name: c, tags: {version: x}}": "c default_c___msvc_80",
 		"{kind: Dataplane, name: c}":                             "c default_c___msvc_80",
-		"{kind: Dataplane, name: a}":                             "a default_a___msvc_80 default_both__default_mzsvc_80 default_by-app__default_msvc_80 default_by-app__default_msvc_81",
+		"{kind: Dataplane, name: a}": "a default_a___msvc_80 default_both__default_mzsvc_80 " +
+			"default_by-app__default_msvc_80 default_by-app__default_msvc_81",
 	} {
 		allow := mesht("p", top, "from: [{targetRef: {kind: Mesh}, default: {a: allow}}]")
 		x := indexOf(t, decode(t, docs+allow), policy.Options{AutoReachable: true})

@@ -44,7 +44,9 @@ func (a *admission) items(p *guarded) [][]item {
 	if !ok {
 		for c, tags := range a.clients {
 			for _, it := range p.items {
-				if !slices.ContainsFunc(it.subset, func(t Tag) bool { return t.Value != "*" && tags[t.Key] != t.Value || tags[t.Key] == "" }) {
+				if !slices.ContainsFunc(it.subset, func(t Tag) bool {
+					return t.Value != "*" && tags[t.Key] != t.Value || tags[t.Key] == ""
+				}) {
 					if out == nil {
 						out = make([][]item, len(a.clients))
 					}
@@ -84,7 +86,8 @@ func (a *admission) class(c *class) admitted {
 	return out
 }
 
-// rules adds what entries of spec.rules say to what those of from do. spoken is true where one of from is about the client.
+// rules adds what entries of spec.rules say to what those of from do. spoken is true where one of
+// from is about the client.
 func (a *admission) rules(c *class, from admitted, spoken bool) admitted {
 	var confs []resource.Conf
 	var origins []Origin
@@ -144,9 +147,10 @@ func (a *admission) admits(s *mesh.Service) bool {
 	return d.yes || !subject
 }
 
-// Outbounds returns what a dataplane may reach, as [mesh.View.Outbounds] does. With AutoReachable it leaves out the
-// virtual addresses of services whose permissions admit none of its inbounds, unless the dataplane itself lists what
-// it reaches of their sort. Services outside the mesh stay, without endpoints where none admits it.
+// Outbounds returns what a dataplane may reach, as [mesh.View.Outbounds] does. With AutoReachable
+// it leaves out the virtual addresses of services whose permissions admit none of its inbounds,
+// unless the dataplane itself lists what it reaches of their sort. Services outside the mesh stay,
+// without endpoints where none admits it.
 func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok || x.guard == nil {
@@ -155,8 +159,9 @@ func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh
 	return x.View.OutboundsIf(dataplane, x.admission(dp).admits)
 }
 
-// ReachDigest is a hash over what the permissions say of what a dataplane reaches, beside the services: with equal ones
-// it has the same outbounds, with the same endpoints outside of the mesh. It is zero where they say nothing.
+// ReachDigest is a hash over what the permissions say of what a dataplane reaches, beside the
+// services: with equal ones it has the same outbounds, with the same endpoints outside of the mesh.
+// It is zero where they say nothing.
 func (x *Index) ReachDigest(dataplane *resource.Resource) [32]byte {
 	out := x.OutsideDigest()
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
@@ -169,8 +174,8 @@ func (x *Index) ReachDigest(dataplane *resource.Resource) [32]byte {
 	return sha256.Sum256(append(out[:], x.guard.digest[:]...))
 }
 
-// AutoReachable reports whether permissions restrict what the proxies of the mesh reach, and by what that is so or why
-// it is not.
+// AutoReachable reports whether permissions restrict what the proxies of the mesh reach, and by
+// what that is so or why it is not.
 func (x *Index) AutoReachable() (on bool, why string) {
 	switch {
 	case x.auto && x.View.Spec.MTLSEnabled() == nil:
@@ -209,7 +214,8 @@ type ReachVerdict struct {
 	By Origin // the permission that decides; without policy where none does
 }
 
-// Of says whether the dataplane has an outbound to a service of the view. It agrees with [Index.Outbounds].
+// Of says whether the dataplane has an outbound to a service of the view. It agrees with
+// [Index.Outbounds].
 func (r *Reach) Of(s *mesh.Service) ReachVerdict {
 	if cause, no := r.x.View.Unserved(s); no {
 		return ReachVerdict{Verdict: mesh.Verdict{Cause: cause, Entry: -1}}

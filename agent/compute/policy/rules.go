@@ -19,7 +19,8 @@ type Rules struct {
 	index  *Index
 }
 
-// Kind returns the rules of a kind; nil, on which every method is well defined, when no policy of it selects the proxy.
+// Kind returns the rules of a kind; nil, on which every method is well defined, when no policy of
+// it selects the proxy.
 func (r *Rules) Kind(kind string) *KindRules {
 	if r == nil {
 		return nil
@@ -34,11 +35,11 @@ type KindRules struct {
 	Policies []*resource.Resource
 	// Proxy is about the proxy as a whole, for kinds with spec.default; nil for none.
 	Proxy *Rule
-	// To is about destinations that are kuma.io/service tags, the most specific first: the first rule whose subset
-	// holds a destination decides.
+	// To is about destinations that are kuma.io/service tags, the most specific first: the first rule
+	// whose subset holds a destination decides.
 	To []*Rule
-	// ToResources is about destinations that are resources: service resources, routes, and the mesh for all that have no
-	// rule of their own. Sorted by kind, name and section.
+	// ToResources is about destinations that are resources: service resources, routes, and the mesh
+	// for all that have no rule of their own. Sorted by kind, name and section.
 	ToResources []*ResourceRule
 	// From is about clients, for each inbound that some policy selects, sorted by index.
 	From []InboundRules
@@ -75,15 +76,16 @@ type InboundRules struct {
 	Inbound int // index in networking.inbound
 	// Rules are disjoint: at most one holds a client. The one with the most tags comes first.
 	Rules []*Rule
-	// Matched are rules about clients by their certificates: the first whose match holds for a client decides, and Rules
-	// are about those for whom none does.
+	// Matched are rules about clients by their certificates: the first whose match holds for a client
+	// decides, and Rules are about those for whom none does.
 	Matched []*MatchRule
 	// Apart are the entries of spec.rules of kinds in which none overrides another, each a rule.
 	Apart []*Rule
-	// Routes are rules about requests of a route alone, of policies that target one and have from or rules.
+	// Routes are rules about requests of a route alone, of policies that target one and have from or
+	// rules.
 	Routes []RouteRules
-	// Overflow is true when there were too many combinations of tags and weaker policies were left out: a kind that
-	// guards something must then refuse what no rule admits.
+	// Overflow is true when there were too many combinations of tags and weaker policies were left
+	// out: a kind that guards something must then refuse what no rule admits.
 	Overflow bool
 
 	items []item
@@ -111,7 +113,8 @@ type resourceID struct {
 	section string
 }
 
-// Holds reports whether every member of o is a member of s: each condition of s must follow from one of o.
+// Holds reports whether every member of o is a member of s: each condition of s must follow from
+// one of o.
 func (s Subset) Holds(o Subset) bool {
 	for _, t := range s {
 		if !slices.ContainsFunc(o, func(u Tag) bool { return u.implies(t) }) {
@@ -186,12 +189,12 @@ func (s Subset) compare(o Subset) int {
 	})
 }
 
-// maxRules bounds the combinations of tags that are told apart for one inbound. Kinds of a client multiply: n tags with
-// two values each make 2^n of them.
+// maxRules bounds the combinations of tags that are told apart for one inbound. Kinds of a client
+// multiply: n tags with two values each make 2^n of them.
 const maxRules = 8192
 
-// partition splits items into groups of which none meets another, so that each can be combined by itself: an item of
-// one group and an item of another are never about the same client.
+// partition splits items into groups of which none meets another, so that each can be combined by
+// itself: an item of one group and an item of another are never about the same client.
 func partition(items []item) [][]item {
 	if len(items) <= 1 {
 		return [][]item{items}
@@ -210,8 +213,8 @@ func partition(items []item) [][]item {
 	return components(items)
 }
 
-// maxPairs bounds the lists in which every item is held against every other. A longer one is one group, which costs
-// rules and is not wrong.
+// maxPairs bounds the lists in which every item is held against every other. A longer one is one
+// group, which costs rules and is not wrong.
 const maxPairs = 64
 
 // components groups items that meet, directly or through others.
@@ -271,7 +274,8 @@ func valuesOf(items []item) []tagValues {
 	return out
 }
 
-// combinations is how many subsets the tags make: for each tag, each of its values and none of them.
+// combinations is how many subsets the tags make: for each tag, each of its values and none of
+// them.
 func combinations(tags []tagValues) int {
 	n := 1
 	for _, t := range tags {
@@ -282,7 +286,8 @@ func combinations(tags []tagValues) int {
 	return n
 }
 
-// combine calls emit for every combination of the tags that some item is about, with these items in their order.
+// combine calls emit for every combination of the tags that some item is about, with these items in
+// their order.
 func combine(items []item, tags []tagValues, at Subset, emit func(Subset, []item)) {
 	if len(items) == 0 {
 		return

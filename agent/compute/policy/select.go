@@ -21,8 +21,8 @@ type Selection struct {
 	Why string
 }
 
-// Select reports whether a targetRef policy selects a dataplane. It looks at the targetRef alone: whether
-// the policy acts at all is for the index.
+// Select reports whether a targetRef policy selects a dataplane. It looks at the targetRef alone:
+// whether the policy acts at all is for the index.
 func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
@@ -59,10 +59,11 @@ func (s *selector) policy(p *resource.Resource, spec *resource.Policy) Selection
 	case "consumer", "workload-owner":
 		switch ns := p.Namespace(); {
 		case ns == "":
-			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace, and it has none: remove the label %s, or set %s",
-				role, resource.LabelPolicyRole, resource.LabelNamespace)}
+			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace, "+
+				"and it has none: remove the label %s, or set %s", role, resource.LabelPolicyRole, resource.LabelNamespace)}
 		case ns != s.dataplane.Namespace():
-			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace %q, the dataplane is in %q", role, ns, s.dataplane.Namespace())}
+			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace %q, the dataplane is in %q",
+				role, ns, s.dataplane.Namespace())}
 		}
 	}
 	return s.top(p, spec)
@@ -126,7 +127,8 @@ func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 		}
 		return s.self(p, t)
 	case "MeshGateway", "MeshGatewayRoute":
-		return Selection{Why: fmt.Sprintf("there is no %s: this agent serves delegated gateways alone, which kinds Mesh, MeshSubset and MeshService select", describe(t))}
+		return Selection{Why: fmt.Sprintf("there is no %s: this agent serves delegated gateways alone, which kinds Mesh, "+
+			"MeshSubset and MeshService select", describe(t))}
 	default:
 		return Selection{Why: fmt.Sprintf("%s selects no dataplanes", describe(t))}
 	}
@@ -162,13 +164,16 @@ func (s *selector) proxyTypes(t *resource.TargetRef, out Selection) Selection {
 		kind = "Gateway"
 	}
 	if !slices.Contains(t.ProxyTypes, kind) {
-		return Selection{Why: fmt.Sprintf("it is about proxies of type %s, this one is a %s", strings.Join(t.ProxyTypes, ", "), kind)}
+		return Selection{Why: fmt.Sprintf("it is about proxies of type %s, this one is a %s",
+			strings.Join(t.ProxyTypes, ", "), kind)}
 	}
 	return out
 }
 
-// service matches the inbounds behind a service: by the tag kuma.io/service, or selected by a service resource.
-func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map[string]string, *resource.Inbound) bool {
+// service matches the inbounds behind a service: by the tag kuma.io/service, or selected by a
+// service resource.
+func (s *selector) service(p *resource.Resource,
+	t *resource.TargetRef) func(map[string]string, *resource.Inbound) bool {
 	var keys []resource.Key
 	if t.Kind == mesh.KindMeshService {
 		keys = s.x.resolve(p, t)
@@ -177,7 +182,8 @@ func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map
 		if !mesh.Contains(have, t.Tags) {
 			return false
 		}
-		if t.Kind == mesh.KindMeshService && t.Name != "" && t.Namespace == "" && t.SectionName == "" && have[resource.TagService] == t.Name {
+		if t.Kind == mesh.KindMeshService && t.Name != "" && t.Namespace == "" && t.SectionName == "" &&
+			have[resource.TagService] == t.Name {
 			return true
 		}
 		if in == nil {
@@ -192,7 +198,8 @@ func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map
 	}
 }
 
-// section reports whether an inbound is behind the port of a service resource that a targetRef names.
+// section reports whether an inbound is behind the port of a service resource that a targetRef
+// names.
 func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.Inbound) bool {
 	if t.SectionName == "" {
 		return true
@@ -201,7 +208,8 @@ func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.I
 	return port != nil && s.x.View.Serves(port, in)
 }
 
-// self selects one dataplane by name or labels, or one inbound of it by the name or number of its port.
+// self selects one dataplane by name or labels, or one inbound of it by the name or number of its
+// port.
 func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	if t.Name != "" && !slices.Contains(mesh.Qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
 		return Selection{Why: fmt.Sprintf("it is about the dataplane %q", t.Name)}
@@ -213,7 +221,8 @@ func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 		}
 	}
 	out := s.matching(func(_ map[string]string, in *resource.Inbound) bool {
-		return t.SectionName == "" || in != nil && (in.Name == t.SectionName || mesh.SectionName("", in.Port) == t.SectionName)
+		return t.SectionName == "" ||
+			in != nil && (in.Name == t.SectionName || mesh.SectionName("", in.Port) == t.SectionName)
 	})
 	if t.SectionName == "" {
 		out.Proxy = true
@@ -223,7 +232,8 @@ func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	return s.proxyTypes(t, out)
 }
 
-// behind selects the inbounds where the requests of a route arrive: those of the services that it is about.
+// behind selects the inbounds where the requests of a route arrive: those of the services that it
+// is about.
 func (s *selector) behind(route *resource.Resource, spec *resource.Policy) Selection {
 	var out Selection
 	for i := range spec.To {
@@ -245,7 +255,8 @@ func (s *selector) why(p *resource.Resource, t *resource.TargetRef) string {
 	if want == nil {
 		want = map[string]string{}
 	}
-	if t.Kind == "MeshServiceSubset" || t.Kind == mesh.KindMeshService && t.SectionName == "" && len(s.x.resolve(p, t)) == 0 {
+	if t.Kind == "MeshServiceSubset" || t.Kind == mesh.KindMeshService && t.SectionName == "" &&
+		len(s.x.resolve(p, t)) == 0 {
 		want[resource.TagService] = t.Name
 	}
 	if why := missingTag(want, s.x.View.ProxyTags(s.dp)); why != "" {
@@ -280,5 +291,6 @@ func (x *Index) missingTop(p *resource.Resource) string {
 
 // offered reports whether some workload or gateway carries a value of kuma.io/service.
 func (x *Index) offered(service string) bool {
-	return service != "" && (x.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}) != nil || x.View.Gateway(service))
+	return service != "" &&
+		(x.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}) != nil || x.View.Gateway(service))
 }

@@ -74,7 +74,8 @@ func checkPath(arg string) string {
 // checkAnyMetadata accepts a kind of metadata with a namespace and keys.
 func checkAnyMetadata(arg string) string {
 	kind, rest, _ := strings.Cut(arg, ":")
-	if !slices.Contains([]string{"DYNAMIC", "CLUSTER", "ROUTE", "UPSTREAM_HOST", "LISTENER", "VIRTUAL_HOST", "LISTENER_FILTER_CHAIN"}, kind) {
+	if !slices.Contains([]string{"DYNAMIC", "CLUSTER", "ROUTE", "UPSTREAM_HOST", "LISTENER", "VIRTUAL_HOST",
+		"LISTENER_FILTER_CHAIN"}, kind) {
 		return "begin with DYNAMIC, CLUSTER, ROUTE, UPSTREAM_HOST, LISTENER, LISTENER_FILTER_CHAIN or VIRTUAL_HOST"
 	}
 	return checkMetadata(rest)
@@ -93,8 +94,8 @@ func checkGRPCStatus(arg string) string {
 	return "give CAMEL_STRING, SNAKE_STRING or NUMBER"
 }
 
-// checkTime refuses what makes a line break of a time: Envoy looks for %[-_0^#]*[1-9]*(E|O)?n, and reads no format that
-// spans lines.
+// checkTime refuses what makes a line break of a time: Envoy looks for %[-_0^#]*[1-9]*(E|O)?n, and
+// reads no format that spans lines.
 func checkTime(arg string) string {
 	for rest := arg; ; {
 		_, after, found := strings.Cut(rest, "%")
@@ -110,8 +111,8 @@ func checkTime(arg string) string {
 	}
 }
 
-// checkDuration checks "start:end" or "start:end:unit". Names of points beside the fixed ones are those that filters
-// note; any is accepted.
+// checkDuration checks "start:end" or "start:end:unit". Names of points beside the fixed ones are
+// those that filters note; any is accepted.
 func checkDuration(arg string) string {
 	parts := strings.Split(arg, ":")
 	switch {

@@ -26,8 +26,8 @@ type Segment struct {
 	Placeholder bool
 }
 
-// HTTP reports whether the operator has a value in the log of requests alone. In that of TCP connections Envoy accepts
-// it and prints "-" or 0.
+// HTTP reports whether the operator has a value in the log of requests alone. In that of TCP
+// connections Envoy accepts it and prints "-" or 0.
 func (s *Segment) HTTP() bool {
 	op, ok := findOperator(s.Operator)
 	return ok && op.http
@@ -49,15 +49,17 @@ func (e *FormatError) Error() string {
 	return s
 }
 
-// ParseFormat reads a format string by the rules of Envoy's substitution formatter: "%%" is a percent sign, and any
-// other "%" begins an operator, %NAME%, %NAME(ARGUMENT)%, %NAME:LENGTH% or %NAME(ARGUMENT):LENGTH%, that exists and
-// takes what it is given. Where versions of Envoy differ, what they all accept is accepted. placeholders are names
-// without argument and length that somebody replaces before Envoy sees the format.
+// ParseFormat reads a format string by the rules of Envoy's substitution formatter: "%%" is a
+// percent sign, and any other "%" begins an operator, %NAME%, %NAME(ARGUMENT)%, %NAME:LENGTH% or
+// %NAME(ARGUMENT):LENGTH%, that exists and takes what it is given. Where versions of Envoy differ,
+// what they all accept is accepted. placeholders are names without argument and length that
+// somebody replaces before Envoy sees the format.
 //
 // The pieces, in order, make up the string. The error is a [*FormatError].
 func ParseFormat(s string, placeholders ...string) ([]Segment, error) {
 	if len(s) > MaxFormat {
-		return nil, &FormatError{Pos: MaxFormat, Reason: fmt.Sprintf("the format has %d bytes, at most %d are allowed", len(s), MaxFormat)}
+		return nil, &FormatError{Pos: MaxFormat,
+			Reason: fmt.Sprintf("the format has %d bytes, at most %d are allowed", len(s), MaxFormat)}
 	}
 	if i := strings.IndexByte(s, 0); i >= 0 {
 		return nil, &FormatError{Pos: i, Reason: "the format has a NUL byte, remove it"}
@@ -106,13 +108,15 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	if slices.Contains(placeholders, seg.Operator) {
 		seg.Placeholder = true
 		if len(seg.Raw) != len(seg.Operator)+2 {
-			return seg, &FormatError{Reason: fmt.Sprintf("%s takes no argument and no length: write %%%s%%", seg.Operator, seg.Operator)}
+			return seg, &FormatError{Reason: fmt.Sprintf("%s takes no argument and no length: write %%%s%%",
+				seg.Operator, seg.Operator)}
 		}
 		return seg, nil
 	}
 	op, ok := findOperator(seg.Operator)
 	if !ok {
-		return seg, &FormatError{Reason: fmt.Sprintf("there is no operator %%%s%%", clip.Value(seg.Operator)), Near: nearest(seg.Operator, placeholders)}
+		return seg, &FormatError{Reason: fmt.Sprintf("there is no operator %%%s%%", clip.Value(seg.Operator)),
+			Near: nearest(seg.Operator, placeholders)}
 	}
 	given := strings.Contains(seg.Raw, "(")
 	switch {
@@ -131,8 +135,9 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	return seg, nil
 }
 
-// scanOperator takes %NAME[(ARGUMENT)][:LENGTH]% from the beginning of s. The argument ends at the first parenthesis behind which
-// the operator does, as in %CEL(f(x))%. A line break ends an argument in no version.
+// scanOperator takes %NAME[(ARGUMENT)][:LENGTH]% from the beginning of s. The argument ends at the
+// first parenthesis behind which the operator does, as in %CEL(f(x))%. A line break ends an
+// argument in no version.
 func scanOperator(s string) (Segment, bool) {
 	seg := Segment{Length: -1}
 	at := 1
@@ -194,7 +199,8 @@ func notAnOperator(s string, placeholders []string) *FormatError {
 	case name == "":
 		return &FormatError{Reason: "no operator begins at this %: " + remedy}
 	case name != upper:
-		return &FormatError{Reason: fmt.Sprintf("%%%s is not an operator: their names are in upper case; %s", clip.Value(name), remedy), Near: nearest(upper, placeholders)}
+		return &FormatError{Reason: fmt.Sprintf("%%%s is not an operator: their names are in upper case; %s",
+			clip.Value(name), remedy), Near: nearest(upper, placeholders)}
 	}
 	rest := s[1+len(name):]
 	reason := fmt.Sprintf("the operator %%%s is not closed by %%", clip.Value(name))
@@ -213,9 +219,9 @@ func notAnOperator(s string, placeholders []string) *FormatError {
 	return e
 }
 
-// AppendFormat appends the format string that the pieces make, with the values of placeholders in their place. A value that is
-// text stands there with its percent signs doubled, so that it cannot be read as an operator; one that is a format itself stands
-// there as it is.
+// AppendFormat appends the format string that the pieces make, with the values of placeholders in
+// their place. A value that is text stands there with its percent signs doubled, so that it cannot
+// be read as an operator; one that is a format itself stands there as it is.
 func AppendFormat(b []byte, segs []Segment, value func(placeholder string) (v string, format bool)) []byte {
 	for i := range segs {
 		if !segs[i].Placeholder {

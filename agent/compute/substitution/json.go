@@ -31,9 +31,9 @@ func (e *JSONError) Error() string {
 // Unwrap returns what is wrong with the part.
 func (e *JSONError) Unwrap() error { return e.Err }
 
-// ParseJSONFormat reads the values of a JSON format, each as [ParseFormat] does. Keys are literal: nothing in them is
-// replaced. Envoy's message is a map, so of two equal keys one would be lost: that is a fault here. The errors are
-// [*JSONError], one for each field at most, in their order.
+// ParseJSONFormat reads the values of a JSON format, each as [ParseFormat] does. Keys are literal:
+// nothing in them is replaced. Envoy's message is a map, so of two equal keys one would be lost:
+// that is a fault here. The errors are [*JSONError], one for each field at most, in their order.
 func ParseJSONFormat(fields []Field, placeholders ...string) ([][]Segment, []*JSONError) {
 	var faults []*JSONError
 	seen := make(map[string]int, len(fields))
@@ -45,7 +45,8 @@ func ParseJSONFormat(fields []Field, placeholders ...string) ([][]Segment, []*JS
 			faults = append(faults, &JSONError{Index: i, Key: true, Err: fmt.Errorf("it is empty: give the field a name")})
 			continue
 		case double:
-			faults = append(faults, &JSONError{Index: i, Key: true, Err: fmt.Errorf("%q is already the key of field %d: each field has its own", clip.Value(f.Key), first)})
+			faults = append(faults, &JSONError{Index: i, Key: true,
+				Err: fmt.Errorf("%q is already the key of field %d: each field has its own", clip.Value(f.Key), first)})
 			continue
 		}
 		seen[f.Key] = i

@@ -7,11 +7,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Lines reads the values of operators back out of the lines that a format has written. It is safe for concurrent use.
+// Lines reads the values of operators back out of the lines that a format has written. It is safe
+// for concurrent use.
 //
-// A line has whatever clients have sent, so a value is taken only where nothing that another one holds can move it: the
-// values before it, or those behind it up to the end of the line, all have characters that the text next to them does not
-// begin or end with. A format in which that is not so of an operator that is asked for is refused.
+// A line has whatever clients have sent, so a value is taken only where nothing that another one
+// holds can move it: the values before it, or those behind it up to the end of the line, all have
+// characters that the text next to them does not begin or end with. A format in which that is not
+// so of an operator that is asked for is refused.
 type Lines struct {
 	segs   []Segment
 	left   int // so many segments are read from the left, the others from the right
@@ -23,8 +25,8 @@ type Lines struct {
 // Name is the operator as it is written, without the percent signs.
 func (s *Segment) Name() string { return strings.Trim(s.Raw, "%") }
 
-// NewLines reads lines of a format for some operators, by name. The error says of which operator nothing certain could
-// be told.
+// NewLines reads lines of a format for some operators, by name. The error says of which operator
+// nothing certain could be told.
 func NewLines(format []Segment, names ...string) (*Lines, error) {
 	l, err := NewLinesOfSome(format, names...)
 	if err != nil {
@@ -38,8 +40,8 @@ func NewLines(format []Segment, names ...string) (*Lines, error) {
 	return l, nil
 }
 
-// NewLinesOfSome is [NewLines] for callers that can do without: an operator of which nothing certain could be told counts as
-// one that the format does not have, and Hidden says why.
+// NewLinesOfSome is [NewLines] for callers that can do without: an operator of which nothing
+// certain could be told counts as one that the format does not have, and Hidden says why.
 func NewLinesOfSome(format []Segment, names ...string) (*Lines, error) {
 	l := &Lines{segs: format, wanted: make([]int, len(names)), hidden: make([]error, len(names))}
 	for i := range format {
@@ -61,15 +63,16 @@ func NewLinesOfSome(format []Segment, names ...string) (*Lines, error) {
 			case at < l.left || at >= l.right:
 				l.wanted[i], l.hidden[i] = at, nil
 			case l.hidden[i] == nil:
-				l.hidden[i] = fmt.Errorf("the format is ambiguous: where %%%s%% begins and ends cannot be told, since %s", name, l.blame(at))
+				l.hidden[i] = fmt.Errorf("the format is ambiguous: where %%%s%% begins and ends cannot be told, since %s",
+					name, l.blame(at))
 			}
 		}
 	}
 	return l, nil
 }
 
-// Hidden says why nothing certain can be told of the operator with an index among those asked for; nil where it can, and where
-// the format does not have it.
+// Hidden says why nothing certain can be told of the operator with an index among those asked for;
+// nil where it can, and where the format does not have it.
 func (l *Lines) Hidden(i int) error { return l.hidden[i] }
 
 // fromLeft reports whether the end of a segment can be told by what follows it.
@@ -107,8 +110,8 @@ func (l *Lines) blame(at int) string {
 // Has reports whether the format has the operator with an index among those asked for.
 func (l *Lines) Has(i int) bool { return l.wanted[i] >= 0 }
 
-// Read returns the values of the operators asked for, "" for one that the format does not have. It is false for a line
-// that the format has not written.
+// Read returns the values of the operators asked for, "" for one that the format does not have. It
+// is false for a line that the format has not written.
 func (l *Lines) Read(line string) ([]string, bool) {
 	values := make([]string, len(l.segs))
 	for i := range l.left {
@@ -164,7 +167,8 @@ func (l *Lines) Read(line string) ([]string, bool) {
 	return out, true
 }
 
-// What the values of operators are made of, "-" for none included. Those of others may hold anything.
+// What the values of operators are made of, "-" for none included. Those of others may hold
+// anything.
 const (
 	digits   = "0123456789-"
 	instants = digits + "TZ:."
@@ -190,8 +194,10 @@ func (s *Segment) may(c byte) bool {
 		if s.Arg == "" { // Envoy writes _ for what is white
 			return c > ' ' && c != 0x7f
 		}
-	case "DOWNSTREAM_LOCAL_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS",
-		"UPSTREAM_HOST", "UPSTREAM_LOCAL_ADDRESS", "UPSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
+	case "DOWNSTREAM_LOCAL_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS",
+		"DOWNSTREAM_DIRECT_REMOTE_ADDRESS",
+		"UPSTREAM_HOST", "UPSTREAM_LOCAL_ADDRESS", "UPSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT",
+		"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
 		"DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT":
 		in = sockets
 	case "REQUESTED_SERVER_NAME", "DYNAMIC_METADATA":
@@ -201,7 +207,8 @@ func (s *Segment) may(c byte) bool {
 		in = hosts
 	case "UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW": // a name of the config
 		return c > ' ' && c != '"' && c != 0x7f
-	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT", "DOWNSTREAM_REMOTE_PORT":
+	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT",
+		"DOWNSTREAM_REMOTE_PORT":
 		in = digits
 	}
 	return in == "" || strings.IndexByte(in, c) >= 0

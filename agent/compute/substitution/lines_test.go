@@ -25,14 +25,17 @@ func TestLines(t *testing.T) {
 		want         []string // nil: no line of the format
 	}{
 		{"%RESPONSE_FLAGS% 100%% %REQUESTED_SERVER_NAME%", "NR 100% a.example", []string{"a.example", "NR", ""}},
-		{"[%START_TIME%] %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "[2026-11-23T04:28:29.613Z] UH [2001:db8::1]:443", []string{"", "UH", "[2001:db8::1]:443"}},
+		{"[%START_TIME%] %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "[2026-11-23T04:28:29.613Z] UH [2001:db8::1]:443",
+			[]string{"", "UH", "[2001:db8::1]:443"}},
 		{"%RESPONSE_FLAGS%|%REQUESTED_SERVER_NAME%", "NR|", []string{"", "NR", ""}},
 		{"%RESPONSE_FLAGS%|%REQUESTED_SERVER_NAME%", "NR|a b", nil},
 		{"%RESPONSE_FLAGS%|%REQUESTED_SERVER_NAME%|x", "NR|a|y|x", nil},
 		{"%RESPONSE_FLAGS%|x", "NR|xx", nil},
 		// What a header holds cannot imitate the values around it.
-		{"%REQ(USER-AGENT)% %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "x NR 10.0.0.1:443 - 10.0.0.2:80", []string{"", "-", "10.0.0.2:80"}},
-		{"%RESPONSE_FLAGS% %REQ(USER-AGENT)% %DOWNSTREAM_LOCAL_ADDRESS%", "- 10.0.0.1:443\tNR 10.0.0.2:80", []string{"", "-", "10.0.0.2:80"}},
+		{"%REQ(USER-AGENT)% %RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_ADDRESS%", "x NR 10.0.0.1:443 - 10.0.0.2:80",
+			[]string{"", "-", "10.0.0.2:80"}},
+		{"%RESPONSE_FLAGS% %REQ(USER-AGENT)% %DOWNSTREAM_LOCAL_ADDRESS%", "- 10.0.0.1:443\tNR 10.0.0.2:80",
+			[]string{"", "-", "10.0.0.2:80"}},
 	} {
 		l, err := linesOf(t, c.format, name, flags, to)
 		if err != nil {
@@ -56,8 +59,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesOfSome: what is not certain is as if it were not there, and the reason is told; of an operator that stands twice the
-// place that is certain counts.
+// TestLinesOfSome: what is not certain is as if it were not there, and the reason is told; of an
+// operator that stands twice the place that is certain counts.
 func TestLinesOfSome(t *testing.T) {
 	segs, err := substitution.ParseFormat("%REQ(A)% %RESPONSE_FLAGS% %REQ(B)% %RESPONSE_CODE% %UPSTREAM_CLUSTER%")
 	if err != nil {
@@ -68,7 +71,8 @@ func TestLinesOfSome(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.Has(0) || !l.Has(1) || l.Has(2) || l.Hidden(0) == nil || l.Hidden(1) != nil || l.Hidden(2) != nil {
-		t.Errorf("flags: %v %v, code: %v %v, duration: %v %v", l.Has(0), l.Hidden(0), l.Has(1), l.Hidden(1), l.Has(2), l.Hidden(2))
+		t.Errorf("flags: %v %v, code: %v %v, duration: %v %v", l.Has(0), l.Hidden(0), l.Has(1), l.Hidden(1), l.Has(2),
+			l.Hidden(2))
 	}
 	if got, ok := l.Read("x 200 y - 503 z 404 a_b"); !ok || !slices.Equal(got, []string{"", "404", "", "a_b"}) {
 		t.Errorf("%q %v", got, ok)

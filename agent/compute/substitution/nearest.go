@@ -1,7 +1,8 @@
 package substitution
 
-// nearest returns the known name that a name was likely meant to be, "" when none is like it. It looks at operators
-// and at further names; of equally near ones the first stands, operators in the order of their names.
+// nearest returns the known name that a name was likely meant to be, "" when none is like it. It
+// looks at operators and at further names; of equally near ones the first stands, operators in the
+// order of their names.
 func nearest(name string, further []string) string {
 	const longest = 64 // no operator is longer; a longer name is no slip of the hand
 	if len(name) > longest {
@@ -22,8 +23,8 @@ func nearest(name string, further []string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, remove, replace or swap with a neighbour to make b of a, or most when it
-// is not below that.
+// distance is the number of bytes to insert, remove, replace or swap with a neighbour to make b of
+// a, or most when it is not below that.
 func distance(a, b string, most int) int {
 	if d := len(a) - len(b); d >= most || -d >= most {
 		return most

@@ -45,17 +45,20 @@ func (o *operator) form() string {
 }
 
 func findOperator(name string) (*operator, bool) {
-	i, ok := slices.BinarySearchFunc(operators, name, func(o operator, name string) int { return strings.Compare(o.name, name) })
+	i, ok := slices.BinarySearchFunc(operators, name, func(o operator, name string) int {
+		return strings.Compare(o.name, name)
+	})
 	if !ok {
 		return nil, false
 	}
 	return &operators[i], true
 }
 
-// operators are those that Envoy knows without further formatters, sorted by name: the command tables of
-// http_specific_formatter.cc and stream_info_formatter.cc, and the built-in formatters, as tried with Envoy 1.36.2 and
-// 1.40.0. Names that need an entry in `formatters` (REQ_WITHOUT_QUERY) are not among them, since nothing here can give
-// one. Dynamic metadata takes no length: the documentation shows one, Envoy 1.36 refuses it.
+// operators are those that Envoy knows without further formatters, sorted by name: the command
+// tables of http_specific_formatter.cc and stream_info_formatter.cc, and the built-in formatters,
+// as tried with Envoy 1.36.2 and 1.40.0. Names that need an entry in `formatters`
+// (REQ_WITHOUT_QUERY) are not among them, since nothing here can give one. Dynamic metadata takes
+// no length: the documentation shows one, Envoy 1.36 refuses it.
 var operators = sorted(slices.Concat(
 	list(operator{arg: argRequired, length: true, http: true, check: checkHeader},
 		"REQ", "RESP", "TRAILER", "STREAM_INFO_REQ"),
@@ -67,12 +70,16 @@ var operators = sorted(slices.Concat(
 	list(operator{arg: argOptional, http: true}, "RESPONSE_CODE_DETAILS"),
 	list(operator{arg: argOptional, length: true, http: true, check: checkPath}, "PATH"),
 	list(operator{arg: argOptional, length: true, http: true, newer: true, check: checkQueryParams}, "QUERY_PARAMS"),
-	list(operator{arg: argRequired, length: true, http: true, newer: true, check: checkHeader}, "REQUEST_HEADER", "RESPONSE_HEADER"),
+	list(operator{arg: argRequired, length: true, http: true, newer: true, check: checkHeader},
+		"REQUEST_HEADER", "RESPONSE_HEADER"),
 	list(operator{arg: argRequired, length: true, newer: true, check: checkCoalesce}, "COALESCE"),
 	list(operator{newer: true},
-		"SPAN_ID", "UPSTREAM_DETECTED_CLOSE_TYPE", "DOWNSTREAM_DETECTED_CLOSE_TYPE", "UPSTREAM_LOCAL_CLOSE_REASON", "DOWNSTREAM_LOCAL_CLOSE_REASON",
-		"UPSTREAM_TLS_GROUP", "DOWNSTREAM_TLS_GROUP", "UPSTREAM_HOSTS_ATTEMPTED", "UPSTREAM_HOST_NAMES_ATTEMPTED", "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
-		"UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"),
+		"SPAN_ID", "UPSTREAM_DETECTED_CLOSE_TYPE", "DOWNSTREAM_DETECTED_CLOSE_TYPE",
+		"UPSTREAM_LOCAL_CLOSE_REASON", "DOWNSTREAM_LOCAL_CLOSE_REASON",
+		"UPSTREAM_TLS_GROUP", "DOWNSTREAM_TLS_GROUP", "UPSTREAM_HOSTS_ATTEMPTED", "UPSTREAM_HOST_NAMES_ATTEMPTED",
+		"UPSTREAM_CONNECTION_IDS_ATTEMPTED",
+		"UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID",
+		"DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"),
 	list(operator{arg: argRequired, length: true, check: checkAnyMetadata}, "METADATA"),
 	list(operator{arg: argRequired, length: true}, "CEL"),
 	list(operator{arg: argRequired}, "XFCC_VALUE"),
@@ -81,7 +88,8 @@ var operators = sorted(slices.Concat(
 
 	list(operator{arg: argOptional, check: checkTime},
 		"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL",
-		"DOWNSTREAM_PEER_CERT_V_START", "DOWNSTREAM_PEER_CERT_V_END", "UPSTREAM_PEER_CERT_V_START", "UPSTREAM_PEER_CERT_V_END"),
+		"DOWNSTREAM_PEER_CERT_V_START", "DOWNSTREAM_PEER_CERT_V_END", "UPSTREAM_PEER_CERT_V_START",
+		"UPSTREAM_PEER_CERT_V_END"),
 	list(operator{arg: argRequired, check: checkDuration}, "COMMON_DURATION"),
 	list(operator{arg: argRequired, check: checkMetadata}, "DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA"),
 	// Envoy lets the argument of a filter state be missing and then refuses it for its empty key.
@@ -98,13 +106,17 @@ var operators = sorted(slices.Concat(
 		"DOWNSTREAM_PEER_CHAIN_SERIALS", "DOWNSTREAM_PEER_FINGERPRINT_1", "DOWNSTREAM_PEER_FINGERPRINT_256",
 		"DOWNSTREAM_PEER_ISSUER", "DOWNSTREAM_PEER_SERIAL", "DOWNSTREAM_PEER_SUBJECT", "DOWNSTREAM_LOCAL_SUBJECT",
 		"UPSTREAM_PEER_CERT", "UPSTREAM_PEER_ISSUER", "UPSTREAM_PEER_SUBJECT"),
-	list(operator{}, cross([]string{"UPSTREAM_", "DOWNSTREAM_"}, []string{"WIRE_", "HEADER_", "DECOMPRESSED_HEADER_"}, []string{"BYTES_SENT", "BYTES_RECEIVED"})...),
-	list(operator{}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
-		[]string{"ADDRESS", "PORT"})...),
-	list(operator{arg: argOptional, check: checkPrefixLength}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
+	list(operator{}, cross([]string{"UPSTREAM_", "DOWNSTREAM_"}, []string{"WIRE_", "HEADER_", "DECOMPRESSED_HEADER_"},
+		[]string{"BYTES_SENT", "BYTES_RECEIVED"})...),
+	list(operator{}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_",
+		"DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"}, []string{"ADDRESS", "PORT"})...),
+	list(operator{arg: argOptional, check: checkPrefixLength}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_",
+		"DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
 		[]string{"ADDRESS_WITHOUT_PORT"})...),
-	list(operator{}, cross([]string{"DOWNSTREAM_PEER_", "DOWNSTREAM_LOCAL_"}, []string{"URI", "DNS", "IP", "EMAIL", "OTHERNAME"}, []string{"_SAN"})...),
-	list(operator{}, cross([]string{"UPSTREAM_PEER_", "UPSTREAM_LOCAL_"}, []string{"URI", "DNS", "IP"}, []string{"_SAN"})...),
+	list(operator{}, cross([]string{"DOWNSTREAM_PEER_", "DOWNSTREAM_LOCAL_"},
+		[]string{"URI", "DNS", "IP", "EMAIL", "OTHERNAME"}, []string{"_SAN"})...),
+	list(operator{},
+		cross([]string{"UPSTREAM_PEER_", "UPSTREAM_LOCAL_"}, []string{"URI", "DNS", "IP"}, []string{"_SAN"})...),
 	list(operator{}, cross([]string{"DOWNSTREAM_TLS_", "UPSTREAM_TLS_"}, []string{"VERSION", "CIPHER", "SESSION_ID"})...),
 ))
 

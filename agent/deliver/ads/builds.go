@@ -13,14 +13,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Bounds of what is kept of the extensions that clients list. A stock Envoy lists about 500, 400 of them with a type.
+// Bounds of what is kept of the extensions that clients list. A stock Envoy lists about 500, 400 of
+// them with a type.
 const (
 	maxBuilds     = 64   // lists
 	maxExtensions = 2048 // of one list; a longer one is passed over
 	maxTypeName   = 256  // bytes; a longer name is passed over
 )
 
-// builds are what Envoys say of themselves. Envoys of one build share one. It is safe for concurrent use.
+// builds are what Envoys say of themselves. Envoys of one build share one. It is safe for
+// concurrent use.
 type builds struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]*finding.Build
@@ -62,7 +64,8 @@ func (b *builds) of(n *core.Node) *finding.Build {
 	return out
 }
 
-// eachExtension calls fn with the category and the type of each config that a client has compiled in.
+// eachExtension calls fn with the category and the type of each config that a client has compiled
+// in.
 func eachExtension(n *core.Node, fn func(category, typeName string)) {
 	for _, e := range n.GetExtensions() {
 		for _, name := range e.GetTypeUrls() {
@@ -80,7 +83,8 @@ func (s *Server) nodeOf(key node.Key) *proxyNode {
 	return s.nodes[key]
 }
 
-// Peer returns who is at the other end of the newest stream of a node; false where there is none, or its client is no Envoy.
+// Peer returns who is at the other end of the newest stream of a node; false where there is none,
+// or its client is no Envoy.
 func (s *Server) Peer(key node.Key) (access.Peer, bool) {
 	n := s.nodeOf(key)
 	if n == nil {
@@ -91,7 +95,8 @@ func (s *Server) Peer(key node.Key) (access.Peer, bool) {
 	return n.about.Peer, len(n.streams) > 0 && n.build != nil
 }
 
-// Build returns what the client of a node says of itself; nil where it is not known. It is not changed.
+// Build returns what the client of a node says of itself; nil where it is not known. It is not
+// changed.
 func (s *Server) Build(key node.Key) *finding.Build {
 	n := s.nodeOf(key)
 	if n == nil {

@@ -11,9 +11,12 @@ import (
 
 func envoyNode(minor uint32, types ...string) *core.Node {
 	return &core.Node{
-		UserAgentName:        "envoy",
-		UserAgentVersionType: &core.Node_UserAgentBuildVersion{UserAgentBuildVersion: &core.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}}},
-		Extensions:           []*core.Extension{{Category: "envoy.filters.http", TypeUrls: types}, {Category: "envoy.tracers", Disabled: true, TypeUrls: []string{"off"}}},
+		UserAgentName: "envoy",
+		UserAgentVersionType: &core.Node_UserAgentBuildVersion{
+			UserAgentBuildVersion: &core.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}},
+		},
+		Extensions: []*core.Extension{{Category: "envoy.filters.http", TypeUrls: types},
+			{Category: "envoy.tracers", Disabled: true, TypeUrls: []string{"off"}}},
 	}
 }
 
@@ -26,10 +29,12 @@ func TestBuildsAreShared(t *testing.T) {
 	if one == b.of(envoyNode(37, "a.A", "a.B")) || one == b.of(envoyNode(36, "a.A")) {
 		t.Error("Envoys of other builds share it")
 	}
-	if one.Version.String() != "1.36.0" || !one.Has("envoy.filters.http", "a.B") || one.Has("envoy.filters.http", "a.C") || one.Has("envoy.tracers", "off") {
+	if one.Version.String() != "1.36.0" || !one.Has("envoy.filters.http", "a.B") || one.Has("envoy.filters.http", "a.C") ||
+		one.Has("envoy.tracers", "off") {
 		t.Errorf("%+v", one)
 	}
-	if b.of(&core.Node{UserAgentName: "envoy"}) != nil || b.of(&core.Node{UserAgentName: "gRPC Go", UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: "1.60.0"}}) != nil {
+	if b.of(&core.Node{UserAgentName: "envoy"}) != nil || b.of(&core.Node{UserAgentName: "gRPC Go",
+		UserAgentVersionType: &core.Node_UserAgentVersion{UserAgentVersion: "1.60.0"}}) != nil {
 		t.Error("a build of a client that does not say its version")
 	}
 }

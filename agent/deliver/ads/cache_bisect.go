@@ -6,18 +6,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// trial is the search for the resources of one type for which a client rejects whole responses without naming any. All of
-// such a response that was new to the client is suspected. Suspects are held back and sent again in halves, one group at a
-// time, and only once the client has answered all else: what it accepts is in force, what it rejects is halved again, until
-// the resources are left that it rejects by themselves. For k of n resources that takes at most 2k(1+log2 n) responses.
+// trial is the search for the resources of one type for which a client rejects whole responses
+// without naming any. All of such a response that was new to the client is suspected. Suspects are
+// held back and sent again in halves, one group at a time, and only once the client has answered
+// all else: what it accepts is in force, what it rejects is halved again, until the resources are
+// left that it rejects by themselves. For k of n resources that takes at most 2k(1+log2 n)
+// responses.
 //
-// Which names are suspected is told by [rejection.suspect] alone: a group may hold names that are suspected no longer.
+// Which names are suspected is told by [rejection.suspect] alone: a group may hold names that are
+// suspected no longer.
 type trial struct {
 	test []string   // may be sent now; nil for none
 	wait [][]string // are held back; the last one is the next
 }
 
-// goOn forgets the names that are suspected no longer and says whether anything is left to be tried.
+// goOn forgets the names that are suspected no longer and says whether anything is left to be
+// tried.
 func (n *proxyNode) goOn(rank int) bool {
 	t := &n.trials[rank]
 	if t.test == nil && t.wait == nil {
@@ -39,8 +43,9 @@ func (n *proxyNode) goOn(rank int) bool {
 	return t.test != nil || t.wait != nil
 }
 
-// tryNext lets the next group of suspects be sent, when the client has answered all that it was sent of the type, and says
-// whether there is one. Names that the client has not subscribed to are suspected no longer.
+// tryNext lets the next group of suspects be sent, when the client has answered all that it was
+// sent of the type, and says whether there is one. Names that the client has not subscribed to are
+// suspected no longer.
 func (n *proxyNode) tryNext(w *typeWatch) bool {
 	t := &n.trials[w.rank]
 	if w.ticket != nil || len(w.unacked) > 0 || !n.goOn(w.rank) || t.test != nil {
@@ -61,8 +66,8 @@ func (n *proxyNode) tryNext(w *typeWatch) bool {
 	return t.test != nil
 }
 
-// suspects returns the names of a response that was rejected without naming any: what the client had not accepted before
-// in these bytes, else all.
+// suspects returns the names of a response that was rejected without naming any: what the client
+// had not accepted before in these bytes, else all.
 func (n *proxyNode) suspects(t *ticket) map[string]struct{} {
 	out, rank := map[string]struct{}{}, t.w.rank
 	for _, r := range t.send {
@@ -80,11 +85,13 @@ func (n *proxyNode) suspects(t *ticket) map[string]struct{} {
 	return out
 }
 
-// bisects says whether what a client rejects without a name is looked for. A state-of-the-world client that came with a config
-// of unknown bytes would lose with each half what it has of the other.
+// bisects says whether what a client rejects without a name is looked for. A state-of-the-world
+// client that came with a config of unknown bytes would lose with each half what it has of the
+// other.
 func (n *proxyNode) bisects(w *typeWatch) bool { return !(w.full() && n.foreign[w.rank]) }
 
-// halve puts the names of a response that was rejected without a name on trial, in two halves. All are names of n.rejected.
+// halve puts the names of a response that was rejected without a name on trial, in two halves. All
+// are names of n.rejected.
 func (n *proxyNode) halve(rank int, names []string) {
 	if len(names) == 0 {
 		return
@@ -109,8 +116,9 @@ func (n *proxyNode) isolate(rank int, name string, rej *rejection) {
 	n.trials[rank].wait = slices.Insert(n.trials[rank].wait, 0, []string{name})
 }
 
-// moved takes note that the bytes of a rejected resource have changed, and says whether it is still suspected: what was tried
-// or is on trial is tried again with nothing else beside it, so that it harms no other.
+// moved takes note that the bytes of a rejected resource have changed, and says whether it is still
+// suspected: what was tried or is on trial is tried again with nothing else beside it, so that it
+// harms no other.
 func (n *proxyNode) moved(rank int, rej *rejection, r *draft.Resource) bool {
 	if !rej.suspect && !rej.alone {
 		return false
@@ -125,8 +133,8 @@ func (n *proxyNode) moved(rank int, rej *rejection, r *draft.Resource) bool {
 	return true
 }
 
-// isHeldBack says whether a rejected resource is not sent in any form where none was accepted: it would have the client
-// reject all that is sent with it.
+// isHeldBack says whether a rejected resource is not sent in any form where none was accepted: it
+// would have the client reject all that is sent with it.
 func (n *proxyNode) isHeldBack(rank int, rej *rejection) bool {
 	return rej.alone || rej.suspect && !slices.Contains(n.trials[rank].test, rej.resource.Name)
 }
@@ -137,7 +145,8 @@ func (n *proxyNode) isSpared(rank int, name string) bool {
 	return is
 }
 
-// restore takes note that a client has kept what it had before a response that it rejected as a whole.
+// restore takes note that a client has kept what it had before a response that it rejected as a
+// whole.
 func (w *typeWatch) restore(t *ticket) {
 	var kept []*draft.Resource
 	for _, r := range t.send {

@@ -11,11 +11,12 @@ import (
 // maxDraining bounds the forms of listeners that a node remembers while they drain, in bytes.
 const maxDraining = 4 << 20
 
-// drainSlack is what Envoy may begin to drain later than it acknowledges, since a new form of a listener warms first.
+// drainSlack is what Envoy may begin to drain later than it acknowledges, since a new form of a
+// listener warms first.
 const drainSlack = 5 * time.Second
 
-// drainingListener is a form of a listener that an Envoy has let go of, while connections may still use it: Envoy keeps
-// them on the old filter chains until these have drained.
+// drainingListener is a form of a listener that an Envoy has let go of, while connections may still
+// use it: Envoy keeps them on the old filter chains until these have drained.
 type drainingListener struct {
 	name     string
 	form     *draft.Resource   // nil: not known, since it was sent by an agent before
@@ -23,13 +24,14 @@ type drainingListener struct {
 	revision uint64            // of the store with which it was let go
 	until    time.Time
 
-	// What follows was found of the present form of the listener, and is looked up again for another one.
+	// What follows was found of the present form of the listener, and is looked up again for another
+	// one.
 	current       *draft.Resource
 	toTCP, guards bool // it took requests and takes connections now; it has filters that say who may
 }
 
-// compare looks at what drains and at the present form of the listener. Both are read anew for each list otherwise, which takes
-// milliseconds where a policy has changed a thousand listeners.
+// compare looks at what drains and at the present form of the listener. Both are read anew for each
+// list otherwise, which takes milliseconds where a policy has changed a thousand listeners.
 func (d *drainingListener) compare(current *draft.Resource) {
 	if d.current != nil && d.current.Version == current.Version {
 		return
@@ -42,7 +44,8 @@ func (d *drainingListener) compare(current *draft.Resource) {
 // bridging is what a form of a resource for the time of draining was made from.
 type bridging struct{ resource, by, older *draft.Resource }
 
-// drainListeners takes note of the forms of listeners that an Envoy has let go of with what it has accepted now.
+// drainListeners takes note of the forms of listeners that an Envoy has let go of with what it has
+// accepted now.
 func (n *proxyNode) drainListeners(before, now []*draft.Resource) {
 	if n.srv.opts.DrainTime <= 0 || !n.envoy {
 		return
@@ -74,9 +77,10 @@ func (n *proxyNode) drain(d drainingListener) {
 	n.draining = append(n.draining, d)
 }
 
-// resumeDrains takes note of what may drain in an Envoy that comes with a config of another agent, or of this one before it was
-// started anew: of the listeners that it has in other bytes the old forms are not known, nor which clusters these lead to. It
-// keeps all clusters for the time of draining then.
+// resumeDrains takes note of what may drain in an Envoy that comes with a config of another agent,
+// or of this one before it was started anew: of the listeners that it has in other bytes the old
+// forms are not known, nor which clusters these lead to. It keeps all clusters for the time of
+// draining then.
 func (n *proxyNode) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	if !w.delta || !n.envoy || n.srv.opts.DrainTime <= 0 {
 		return
@@ -102,13 +106,15 @@ func (n *proxyNode) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	}
 }
 
-// leavesStrays says whether an Envoy keeps what it said it has of a type and the config has not: what drains may need it.
+// leavesStrays says whether an Envoy keeps what it said it has of a type and the config has not:
+// what drains may need it.
 func (n *proxyNode) leavesStrays(rank int) bool {
 	return rank != draft.RankListener && n.leaveUntil.After(n.srv.opts.Now())
 }
 
-// retainDrained puts into the lists what listeners that still drain refer to and the config has no longer: without their
-// clusters, requests and connections on them would fail. The lists are looked at again when the next has drained.
+// retainDrained puts into the lists what listeners that still drain refer to and the config has no
+// longer: without their clusters, requests and connections on them would fail. The lists are looked
+// at again when the next has drained.
 func (n *proxyNode) retainDrained() {
 	now := n.srv.opts.Now()
 	n.draining = slices.DeleteFunc(n.draining, func(d drainingListener) bool { return !d.until.After(now) })
@@ -127,8 +133,9 @@ func (n *proxyNode) retainDrained() {
 	n.armDrainTimer(now)
 }
 
-// bridge puts into the lists the forms of resources that serve old filter chains as well as the new ones: clusters of a listener
-// that took requests and takes connections now, and routes that say who may use them, so that it holds on open connections.
+// bridge puts into the lists the forms of resources that serve old filter chains as well as the new
+// ones: clusters of a listener that took requests and takes connections now, and routes that say
+// who may use them, so that it holds on open connections.
 func (n *proxyNode) bridge() {
 	made := n.bridged
 	n.bridged = nil
@@ -188,7 +195,8 @@ func (n *proxyNode) bridge() {
 	}
 }
 
-// armDrainTimer has the lists looked at again when the next listener has drained, or need not wait for others any longer.
+// armDrainTimer has the lists looked at again when the next listener has drained, or need not wait
+// for others any longer.
 func (n *proxyNode) armDrainTimer(now time.Time) {
 	n.stopDrainTimer()
 	var next time.Time

@@ -8,10 +8,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// handover is a listener that keeps its form for a while, since its protocol changes between HTTP and TCP and the proxies at the
-// other end of its connections have to change first. Between proxies, requests travel as HTTP/2. An inbound for HTTP takes what
-// clients of either form send, and one for TCP would hand HTTP/2 to a workload that does not speak it. So the inbound becomes HTTP
-// before its clients do, and TCP after them.
+// handover is a listener that keeps its form for a while, since its protocol changes between HTTP
+// and TCP and the proxies at the other end of its connections have to change first. Between
+// proxies, requests travel as HTTP/2. An inbound for HTTP takes what clients of either form send,
+// and one for TCP would hand HTTP/2 to a workload that does not speak it. So the inbound becomes
+// HTTP before its clients do, and TCP after them.
 type handover struct {
 	from     *draft.Resource
 	until    time.Time
@@ -22,7 +23,8 @@ type handover struct {
 func (n *proxyNode) takeSides() {
 	was, now := n.handovers, n.srv.opts.Now()
 	n.handovers = nil
-	if !n.envoy || n.srv.opts.HandoverTime <= 0 || n.cfg == nil || draft.SameList(n.accepted[draft.RankListener], n.cfg.Resources[draft.RankListener]) {
+	if !n.envoy || n.srv.opts.HandoverTime <= 0 || n.cfg == nil ||
+		draft.SameList(n.accepted[draft.RankListener], n.cfg.Resources[draft.RankListener]) {
 		return
 	}
 	draft.Compare(n.accepted[draft.RankListener], n.cfg.Resources[draft.RankListener], func(old, next *draft.Resource) {
@@ -49,7 +51,8 @@ const (
 	outboundPrefix = "outbound:"
 )
 
-// goesSecond says whether the protocol of a port changes in the way in which the other side has to change first.
+// goesSecond says whether the protocol of a port changes in the way in which the other side has to
+// change first.
 func goesSecond(old, next *draft.Resource) bool {
 	address, inbound := strings.CutPrefix(old.Name, inboundPrefix)
 	if !inbound {
@@ -77,7 +80,8 @@ func becomesTCP(old, next *draft.Resource) bool {
 	return tcp && !http
 }
 
-// handoverUntil is when the last of the listeners that wait for the other side goes on; zero where none waits.
+// handoverUntil is when the last of the listeners that wait for the other side goes on; zero where
+// none waits.
 func (n *proxyNode) handoverUntil() (last time.Time) {
 	for _, h := range n.handovers {
 		if h.until.After(last) && h.until.After(n.srv.opts.Now()) {
@@ -87,7 +91,8 @@ func (n *proxyNode) handoverUntil() (last time.Time) {
 	return last
 }
 
-// awaitOthers puts the forms that listeners keep for a while among those that go in the place of the config's.
+// awaitOthers puts the forms that listeners keep for a while among those that go in the place of
+// the config's.
 func (n *proxyNode) awaitOthers(old *draft.Lists) {
 	now := n.srv.opts.Now()
 	for name, h := range n.handovers {

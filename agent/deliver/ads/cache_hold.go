@@ -6,7 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// rejection says that a client rejected a resource in certain bytes, or that the check of the agent withholds it.
+// rejection says that a client rejected a resource in certain bytes, or that the check of the agent
+// withholds it.
 type rejection struct {
 	resource *draft.Resource // as it was refused
 	reason   string
@@ -16,19 +17,22 @@ type rejection struct {
 	cause    draft.ResourceID // see [draft.Withheld]
 	leftOut  bool             // withheld, and the config has nothing in its place
 	unsent   bool             // left out, and nothing is sent in its place
-	// suspect says that the client rejected a response with it without naming a resource, and it is not known yet for which;
-	// alone that it rejected one with nothing else beside it that was new. See [trial].
+	// suspect says that the client rejected a response with it without naming a resource, and it is
+	// not known yet for which; alone that it rejected one with nothing else beside it that was new.
+	// See [trial].
 	suspect, alone bool
 	retry          retry
-	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
-	// as the list stands; "" for one that was named.
+	// suspectIn is the version of the list that was rejected without naming the resource, which is
+	// suspected as long as the list stands; "" for one that was named.
 	suspectIn string
-	// since is the newest revision of the store with which the client took the type in whole before it had trouble with
-	// the resource, 0 when none is known. madeAt is the one with which the list came up that was rejected.
+	// since is the newest revision of the store with which the client took the type in whole before it
+	// had trouble with the resource, 0 when none is known. madeAt is the one with which the list came
+	// up that was rejected.
 	since, madeAt uint64
 	overtakes     bool // the client had accepted these bytes before
-	// came is the version that the client had at the start of its watch and has in the place of these bytes; "" for none. It lacks
-	// the resource when it has told the watch what it has, and that is not among it. Both hold for that watch alone.
+	// came is the version that the client had at the start of its watch and has in the place of these
+	// bytes; "" for none. It lacks the resource when it has told the watch what it has, and that is
+	// not among it. Both hold for that watch alone.
 	came   string
 	lacks  bool
 	cameTo *typeWatch
@@ -38,7 +42,8 @@ type rejection struct {
 	blame        []Blame
 }
 
-// noteCame takes from the response that was rejected, or from the rejection before, what the client came with.
+// noteCame takes from the response that was rejected, or from the rejection before, what the client
+// came with.
 func (rej *rejection) noteCame(t *ticket, last *rejection) {
 	name := rej.resource.Name
 	switch version := t.came[name]; {
@@ -68,15 +73,16 @@ func (n *proxyNode) isHeld(rank int, rej *rejection) bool {
 	return !rej.retry.sent
 }
 
-// hold works out the lists that the client should have: those of the config, with the last accepted bytes in place of
-// those that it is known to reject (ENVOY rule P2), and with what these bytes refer to although the config has it no
-// longer. What it rejects by name and never accepted in any form is left as it is: there is nothing to protect, and with the
-// next change it gets another chance, since a port may be free by then. What it rejects whole responses for is left out; see
+// hold works out the lists that the client should have: those of the config, with the last accepted
+// bytes in place of those that it is known to reject (ENVOY rule P2), and with what these bytes
+// refer to although the config has it no longer. What it rejects by name and never accepted in any
+// form is left as it is: there is nothing to protect, and with the next change it gets another
+// chance, since a port may be free by then. What it rejects whole responses for is left out; see
 // [trial].
 //
-// What is withheld and left out of the config is never taken from a client that has it. A state-of-the-world client that
-// came with a config of unknown bytes is sent it as it is: to leave it out would remove it, while Envoy rejects it and
-// keeps what it has.
+// What is withheld and left out of the config is never taken from a client that has it. A
+// state-of-the-world client that came with a config of unknown bytes is sent it as it is: to leave
+// it out would remove it, while Envoy rejects it and keeps what it has.
 func (n *proxyNode) hold() {
 	if n.cfg == nil {
 		return
@@ -125,8 +131,8 @@ func (n *proxyNode) hold() {
 	n.retainDrained()
 }
 
-// reconsider forgets rejections that the change from one config to another has made pointless, and those of resources
-// that may be taken now, since something that they refer to has come up.
+// reconsider forgets rejections that the change from one config to another has made pointless, and
+// those of resources that may be taken now, since something that they refer to has come up.
 func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 	for rank, names := range n.rejected {
 		for name, rej := range names {
@@ -158,8 +164,8 @@ func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 	}
 }
 
-// needMet says whether a change of the config brings something that a resource refers to: a cluster that was missing, or
-// another secret. The bytes of a cluster do not matter to what refers to it.
+// needMet says whether a change of the config brings something that a resource refers to: a cluster
+// that was missing, or another secret. The bytes of a cluster do not matter to what refers to it.
 func needMet(rank int, r *draft.Resource, old, cfg *draft.Sealed) (met bool) {
 	for _, need := range needs[rank] {
 		if need == draft.RankEndpoint || old.Versions[need] == cfg.Versions[need] {

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// listVersion is a content hash over the names and versions of those resources of a list that want admits.
+// listVersion is a content hash over the names and versions of those resources of a list that want
+// admits.
 func listVersion(list []*draft.Resource, want func(name string) bool) string {
 	h := sha256.New()
 	var buf []byte
@@ -32,7 +33,8 @@ const (
 	fieldEDSServiceName   = 2
 )
 
-// endpointName returns the name under which a cluster asks for its endpoints, "" when it is not an EDS cluster.
+// endpointName returns the name under which a cluster asks for its endpoints, "" when it is not an
+// EDS cluster.
 func endpointName(cluster *draft.Resource) string {
 	eds, ok := protoField(cluster.Body(), fieldEDSClusterConfig)
 	if !ok {

@@ -14,8 +14,9 @@ const (
 	maxNackNames = 64
 )
 
-// namesIn returns the names of those resources that a client's error message mentions. A name counts where it stands
-// by itself: not as a part of a longer word, nor of the longer name of another resource.
+// namesIn returns the names of those resources that a client's error message mentions. A name
+// counts where it stands by itself: not as a part of a longer word, nor of the longer name of
+// another resource.
 func namesIn(message string, resources []*draft.Resource) map[string]struct{} {
 	found := map[string]struct{}{}
 	if len(message) > maxMessage {
@@ -49,9 +50,10 @@ func namesIn(message string, resources []*draft.Resource) map[string]struct{} {
 	return found
 }
 
-// quotesWhole reports whether an Envoy that rejects a response with a message has taken nothing of it, whatever names the
-// message has. Envoy reads a response as a whole, and quotes the resource that breaks a rule of its API, with all names in it.
-// Of what it has read it takes listeners and clusters one by one, and names those that it cannot take in words of its own.
+// quotesWhole reports whether an Envoy that rejects a response with a message has taken nothing of
+// it, whatever names the message has. Envoy reads a response as a whole, and quotes the resource
+// that breaks a rule of its API, with all names in it. Of what it has read it takes listeners and
+// clusters one by one, and names those that it cannot take in words of its own.
 func quotesWhole(rank int, message string) bool {
 	if rank == draft.RankListener || rank == draft.RankCluster {
 		return !strings.HasPrefix(message, "Error adding/updating ")
@@ -61,7 +63,8 @@ func quotesWhole(rank int, message string) bool {
 
 // nameByte says whether a byte next to a name makes it a part of a longer word.
 func nameByte(b byte) bool {
-	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= utf8.RuneSelf
+	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' ||
+		b >= utf8.RuneSelf
 }
 
 // firstNames returns a copy of the first names of a list.

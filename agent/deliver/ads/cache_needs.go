@@ -2,8 +2,8 @@ package ads
 
 import "github.com/nearside-mesh/nearside/agent/compute/draft"
 
-// holdBack puts together what of the config waits: the accepted forms that go in place of suspects and of what needs them, by
-// rank, and the names that are left out where there is no such form.
+// holdBack puts together what of the config waits: the accepted forms that go in place of suspects
+// and of what needs them, by rank, and the names that are left out where there is no such form.
 func (n *proxyNode) holdBack(old *draft.Lists) {
 	n.spared, n.delayed = [draft.NumTypes]map[string]struct{}{}, [draft.NumTypes]bool{}
 	clusters := draft.NameSet{} // that the client has in no form
@@ -33,10 +33,11 @@ func (n *proxyNode) spare(rank int, name string) {
 	n.spared[rank][name] = struct{}{}
 }
 
-// awaitClusters has listeners and routes wait for the clusters that they need and the client does not have, of which some are
-// known to be in trouble. One that the client has in another form stays in that, also until a new cluster is acknowledged. One
-// that is new waits for those that are suspected alone: a cluster that is on its way comes first anyway, and where one is
-// rejected for good the rest of the listener still serves.
+// awaitClusters has listeners and routes wait for the clusters that they need and the client does
+// not have, of which some are known to be in trouble. One that the client has in another form stays
+// in that, also until a new cluster is acknowledged. One that is new waits for those that are
+// suspected alone: a cluster that is on its way comes first anyway, and where one is rejected for
+// good the rest of the listener still serves.
 func (n *proxyNode) awaitClusters(old *draft.Lists, clusters *draft.NameSet) {
 	before := n.waiting
 	n.waiting = [draft.NumTypes]map[string]*rejection{}
@@ -82,7 +83,8 @@ func (n *proxyNode) awaitClusters(old *draft.Lists, clusters *draft.NameSet) {
 	}
 }
 
-// hasAllClusters says whether the client is sent all clusters, as Envoy, and not those alone that its routes name.
+// hasAllClusters says whether the client is sent all clusters, as Envoy, and not those alone that
+// its routes name.
 func (n *proxyNode) hasAllClusters() bool {
 	for _, st := range n.streams {
 		if w := st.watches[draft.RankCluster]; w != nil && !w.fresh && w.wildcard {
@@ -92,7 +94,8 @@ func (n *proxyNode) hasAllClusters() bool {
 	return false
 }
 
-// await notes that a listener or a route keeps its accepted form, since it would lead to a cluster that the client rejects.
+// await notes that a listener or a route keeps its accepted form, since it would lead to a cluster
+// that the client rejects.
 func (n *proxyNode) await(rank int, was *rejection, r *draft.Resource, cluster *rejection) {
 	if n.waiting[rank] == nil {
 		n.waiting[rank] = map[string]*rejection{}

@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// proxyNode is what the server knows of one node. It outlives the streams of the node for a while, so that a proxy
-// which restarts is not given again what it rejected.
+// proxyNode is what the server knows of one node. It outlives the streams of the node for a while,
+// so that a proxy which restarts is not given again what it rejected.
 type proxyNode struct {
 	srv *Server
 	key node.Key
@@ -48,7 +48,8 @@ type proxyNode struct {
 	checked  []draft.Withheld                      // by the check of the agent, as they were published with cfg
 	withheld [draft.NumTypes]map[string]*rejection // the same
 	unsent   [draft.NumTypes]bool                  // in place of some of withheld the client is sent nothing; see spares
-	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
+	// state of the world: the client came with other resources than those known
+	foreign [draft.NumTypes]bool
 
 	envoy      bool               // its newest stream is that of an Envoy
 	draining   []drainingListener // the oldest first
@@ -136,7 +137,8 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	return true
 }
 
-// turnAway ends the streams of a node that is refused, where it has no config, and those that it was looked at for.
+// turnAway ends the streams of a node that is refused, where it has no config, and those that it
+// was looked at for.
 func (n *proxyNode) turnAway(c Config) {
 	if n.cfg != nil {
 		return
@@ -148,8 +150,8 @@ func (n *proxyNode) turnAway(c Config) {
 	}
 }
 
-// dropConfig forgets the config when the last stream has ended: whoever comes next waits for what a pass makes of the
-// state by then. What the client has rejected and accepted is remembered.
+// dropConfig forgets the config when the last stream has ended: whoever comes next waits for what a
+// pass makes of the state by then. What the client has rejected and accepted is remembered.
 func (n *proxyNode) dropConfig() {
 	if n.past = nil; n.rejects {
 		n.past = n.cfg
@@ -159,7 +161,8 @@ func (n *proxyNode) dropConfig() {
 	n.stopDrainTimer()
 }
 
-// refresh lets the streams take what they can and starts or stops the grace of those without a config.
+// refresh lets the streams take what they can and starts or stops the grace of those without a
+// config.
 func (n *proxyNode) refresh() {
 	for _, st := range n.streams {
 		st.watchGrace()
@@ -186,7 +189,8 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 			if n.isRejected(rank, r) {
 				delete(n.rejected[rank], r.Name)
 			}
-			if len(n.since[rank]) > 0 && n.withheld[rank][r.Name] == nil && (n.cfg == nil || draft.Find(n.cfg.Resources[rank], r.Name) == r) {
+			if len(n.since[rank]) > 0 && n.withheld[rank][r.Name] == nil &&
+				(n.cfg == nil || draft.Find(n.cfg.Resources[rank], r.Name) == r) {
 				delete(n.since[rank], r.Name)
 			}
 		}
@@ -199,7 +203,8 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 		_, gone := slices.BinarySearch(t.removed, name)
 		return gone
 	})
-	// What a client lets go of without a word, as endpoints, is forgotten once there is more than could be current.
+	// What a client lets go of without a word, as endpoints, is forgotten once there is more than
+	// could be current.
 	if n.cfg != nil && len(accepted) > len(n.cfg.Resources[rank]) {
 		accepted = draft.Merge(accepted, nil, func(name string) bool {
 			return draft.Find(n.cfg.Resources[rank], name) == nil && draft.Find(t.base, name) == nil
@@ -208,9 +213,10 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 	n.setAccepted(rank, accepted)
 }
 
-// refused takes note that a client rejected a response. A client applies the good resources of a response and names
-// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, or
-// Envoy only quotes names, nothing of it is in force: the client has what it had, and whole is true. What was new is suspected then; see [trial].
+// refused takes note that a client rejected a response. A client applies the good resources of a
+// response and names the bad ones in its message: those named are taken as rejected and the others
+// as accepted. Where none is named, or Envoy only quotes names, nothing of it is in force: the
+// client has what it had, and whole is true. What was new is suspected then; see [trial].
 func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 	rank, now := t.w.rank, n.srv.opts.Now()
 	bad, suspectIn, message := namesIn(reason, t.send), "", reason
@@ -232,13 +238,16 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 		}
 		names = append(names, r.Name)
 		if n.cfg != nil {
-			if c := draft.Find(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version || suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
+			if c := draft.Find(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version ||
+				suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
 				continue // changed since
 			}
 		}
-		rej := &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name), madeAt: t.madeAt}
+		rej := &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name),
+			madeAt: t.madeAt}
 		if a := draft.Find(n.accepted[rank], r.Name); a != nil && a.Version == r.Version {
-			// The client took these bytes before, as one does that was started anew where a port is in use by now. They are in force no longer.
+			// The client took these bytes before, as one does that was started anew where a port is in use
+			// by now. They are in force no longer.
 			rej.overtakes, rej.since, n.since[rank][r.Name] = true, 0, 0
 		}
 		rej.noteCame(t, n.rejected[rank][r.Name])
@@ -254,9 +263,11 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 	n.goOn(rank)
 	n.hold()
 	s := n.status(rank)
-	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
+	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames),
+		Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
-	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)}, t)
+	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)},
+		t)
 	n.logLater("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
 	n.srv.opts.Rejected()
@@ -267,7 +278,8 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 func (n *proxyNode) delivered(t *ticket) {
 	s := n.status(t.w.rank)
 	s.SentVersion, s.SentAt, n.sentBy[t.w.rank] = t.version, n.srv.opts.Now(), t.w
-	n.record(Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause, Count: len(t.send) + len(t.removed)}, t)
+	n.record(Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause, Count: len(t.send) + len(t.removed)},
+		t)
 }
 
 // status returns the status of a type, which is made when it is first asked for.

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// The stream handlers keep the request of a response only for its type URL, so one per type serves all streams and no
-// request stays in memory.
+// The stream handlers keep the request of a response only for its type URL, so one per type serves
+// all streams and no request stays in memory.
 type stubRequests struct {
 	sotw  [draft.NumTypes]*discovery.DiscoveryRequest
 	delta [draft.NumTypes]*discovery.DeltaDiscoveryRequest
@@ -25,8 +25,8 @@ func newStubRequests() *stubRequests {
 	return s
 }
 
-// noResources is what the handlers are told of the resources that a client has: the watch knows it better. The map
-// is fresh each time because a handler may write to it.
+// noResources is what the handlers are told of the resources that a client has: the watch knows it
+// better. The map is fresh each time because a handler may write to it.
 func noResources() map[string]string { return map[string]string{} }
 
 // deltaResponse is a ticket as the delta handler wants it.
@@ -37,10 +37,12 @@ type deltaResponse struct {
 
 var _ cache.DeltaResponse = deltaResponse{}
 
-// GetDeltaDiscoveryResponse makes the response without its resources, which [adsStream.deliver] adds.
+// GetDeltaDiscoveryResponse makes the response without its resources, which [adsStream.deliver]
+// adds.
 func (r deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
 	r.st.sending = r.t
-	return &discovery.DeltaDiscoveryResponse{TypeUrl: draft.Types[r.t.w.rank], SystemVersionInfo: r.t.version, RemovedResources: r.t.removed}, nil
+	return &discovery.DeltaDiscoveryResponse{TypeUrl: draft.Types[r.t.w.rank], SystemVersionInfo: r.t.version,
+		RemovedResources: r.t.removed}, nil
 }
 
 func (r deltaResponse) GetDeltaRequest() *discovery.DeltaDiscoveryRequest {

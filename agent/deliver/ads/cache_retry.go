@@ -9,9 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// passing are words of messages by which a client rejects a resource for something outside of it that may pass: a port that is
-// in use, a file or directory that is not there, a right that is missing. Envoy says them of sockets (listener_manager,
-// network), of access logs and of files that a config names (filesystem); the errors are those of strerror(3).
+// passing are words of messages by which a client rejects a resource for something outside of it
+// that may pass: a port that is in use, a file or directory that is not there, a right that is
+// missing. Envoy says them of sockets (listener_manager, network), of access logs and of files that
+// a config names (filesystem); the errors are those of strerror(3).
 var passing = [...]string{
 	"cannot bind",
 	"failed to bind",
@@ -35,15 +36,16 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// retry says when a resource that was rejected for a passing reason is sent again without any change.
+// retry says when a resource that was rejected for a passing reason is sent again without any
+// change.
 type retry struct {
 	attempt int       // the next, from 1 on; 0: it is not tried again
 	at      time.Time // when that is due
 	sent    bool      // it is under way
 }
 
-// ReasonOfHost says whether a client rejects something for what its host has or lacks: it may take the same bytes later, and no
-// policy is the cause.
+// ReasonOfHost says whether a client rejects something for what its host has or lacks: it may take
+// the same bytes later, and no policy is the cause.
 func ReasonOfHost(reason string) bool {
 	for _, words := range passing {
 		if strings.Contains(reason, words) {
@@ -62,7 +64,8 @@ func retryAfter(n int) time.Duration {
 	return min(d, lastRetry)
 }
 
-// reasonOf returns what a message says of one of the resources that it names: from its name on to the next of them.
+// reasonOf returns what a message says of one of the resources that it names: from its name on to
+// the next of them.
 func reasonOf(message, name string, names map[string]struct{}) string {
 	_, rest, ok := strings.Cut(clip.Text(message, maxMessage), name)
 	if !ok {
@@ -77,7 +80,8 @@ func reasonOf(message, name string, names map[string]struct{}) string {
 	return rest[:end]
 }
 
-// schedule says when a rejected resource is tried again; was is what was known of it before, nil for nothing.
+// schedule says when a rejected resource is tried again; was is what was known of it before, nil
+// for nothing.
 func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) retry {
 	if !ReasonOfHost(reason) {
 		return retry{}
@@ -92,7 +96,8 @@ func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) r
 	return retry{attempt: next, at: now.Add(retryAfter(next))}
 }
 
-// armRetry has the timer of the node run out when the next rejected resource is to be tried again. The mu of the node is held.
+// armRetry has the timer of the node run out when the next rejected resource is to be tried again.
+// The mu of the node is held.
 func (n *proxyNode) armRetry() {
 	if n.retryTimer != nil {
 		n.retryTimer.Stop()

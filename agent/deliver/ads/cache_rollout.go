@@ -8,9 +8,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// needs lists, by rank, the types that the resources of one may need: while one of those has additions that cannot be
-// sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it;
-// but those that the client has asked for never wait, see adsStream.mustWait.
+// needs lists, by rank, the types that the resources of one may need: while one of those has
+// additions that cannot be sent yet, its own wait. Endpoints are among them because those of an
+// updated cluster belong to the new form of it; but those that the client has asked for never wait,
+// see adsStream.mustWait.
 var needs = [draft.NumTypes][]int{
 	draft.RankCluster:  {draft.RankSecret},
 	draft.RankEndpoint: {draft.RankCluster},
@@ -25,9 +26,10 @@ const (
 	causeRemoval = "what referred to it has moved on"
 )
 
-// advance hands over every response that the stream can take now, in make-before-break order: a type waits while one
-// that it may refer to has additions that cannot be sent yet (its last response is not acknowledged), and removals
-// wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
+// advance hands over every response that the stream can take now, in make-before-break order: a
+// type waits while one that it may refer to has additions that cannot be sent yet (its last
+// response is not acknowledged), and removals wait for the acknowledgement of the types that may
+// have referred to them. The mu of the node is held.
 func (st *adsStream) advance() {
 	n := st.node
 	if !n.ready || n.cfg == nil || !st.isLookedAt() || st.ended || st.subscribing {
@@ -60,7 +62,8 @@ func (st *adsStream) advance() {
 			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
 			n.confirm(w, settled)
-		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)), rank == draft.RankListener && n.outdated():
+		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)),
+			rank == draft.RankListener && n.outdated():
 			behind[rank] = c.adds()
 		default:
 			st.hand(w, c)
@@ -69,9 +72,10 @@ func (st *adsStream) advance() {
 	st.awaitRemoval(waiting)
 }
 
-// mustWait says whether additions to a type wait for those of a type that they may need. Envoy acknowledges its
-// clusters only once they are warm, for which it needs their endpoints: if those waited for the acknowledgement, both
-// would wait until the initial fetch of the endpoints times out.
+// mustWait says whether additions to a type wait for those of a type that they may need. Envoy
+// acknowledges its clusters only once they are warm, for which it needs their endpoints: if those
+// waited for the acknowledgement, both would wait until the initial fetch of the endpoints times
+// out.
 func (st *adsStream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
 	if w.rank == draft.RankEndpoint && w.asked() {
 		return false
@@ -79,8 +83,8 @@ func (st *adsStream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
 	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
 }
 
-// awaitsClusters says whether a type waits until the client has acknowledged clusters that are new to it. Envoy does so once
-// they are warm, and answers 503 to what leads to one before.
+// awaitsClusters says whether a type waits until the client has acknowledged clusters that are new
+// to it. Envoy does so once they are warm, and answers 503 to what leads to one before.
 func (st *adsStream) awaitsClusters(w *typeWatch) bool {
 	clusters := st.watches[draft.RankCluster]
 	if !st.envoyAgent || clusters == nil || w.rank != draft.RankListener && w.rank != draft.RankRoute {
@@ -196,7 +200,8 @@ func (st *adsStream) mayRemove(rank int) bool {
 	return true
 }
 
-// awaitRemoval bounds how long removals wait, in case a client never acknowledges or keeps rejecting a referrer.
+// awaitRemoval bounds how long removals wait, in case a client never acknowledges or keeps
+// rejecting a referrer.
 func (st *adsStream) awaitRemoval(waiting bool) {
 	if !waiting {
 		st.removalForced = false
@@ -219,12 +224,13 @@ func (st *adsStream) awaitRemoval(waiting bool) {
 	})
 }
 
-// hand makes a ticket of a change and gives it to the goroutine of the stream. It never blocks: the channel behind
-// has room for more tickets than there are types, and each type has at most one.
+// hand makes a ticket of a change and gives it to the goroutine of the stream. It never blocks: the
+// channel behind has room for more tickets than there are types, and each type has at most one.
 func (st *adsStream) hand(w *typeWatch, c change) {
 	n := st.node
 	quiet := w.quiet(n.cfg)
-	t := &ticket{w: w, send: c.send, removed: c.removed, base: c.base, owed: w.owed, list: n.cfg.Versions[w.rank], madeAt: n.cameUp[w.rank]}
+	t := &ticket{w: w, send: c.send, removed: c.removed, base: c.base, owed: w.owed, list: n.cfg.Versions[w.rank],
+		madeAt: n.cameUp[w.rank]}
 	t.settled = w.settleHoldings(c.base, quiet, c.waiting)
 	switch {
 	case !w.spoken || c.answer || quiet || onlyDue(t.settled, c):
@@ -261,10 +267,11 @@ func onlyDue(settled map[string]holding, c change) bool {
 	return true
 }
 
-// rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and waits for its
-// endpoints although they have not changed. A state-of-the-world client asks for them, at times with a nonce that is
-// already stale; a delta client that still has the name does not even ask. A client that comes back asks for endpoints
-// before it has seen the clusters, so what was sent of those until then is remembered.
+// rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and
+// waits for its endpoints although they have not changed. A state-of-the-world client asks for
+// them, at times with a nonce that is already stale; a delta client that still has the name does
+// not even ask. A client that comes back asks for endpoints before it has seen the clusters, so
+// what was sent of those until then is remembered.
 func (st *adsStream) rewarm(clusters []*draft.Resource) {
 	w := st.watches[draft.RankEndpoint]
 	early := w == nil || w.fresh || w.sub == nil
@@ -296,9 +303,9 @@ func (st *adsStream) rewarm(clusters []*draft.Resource) {
 	}
 }
 
-// version is the version of a response after which the client has a list. It is the one of the config where the list
-// is the config's, else a hash over what the client has, so that a client which comes back with it is known to have
-// just that.
+// version is the version of a response after which the client has a list. It is the one of the
+// config where the list is the config's, else a hash over what the client has, so that a client
+// which comes back with it is known to have just that.
 func (st *adsStream) version(w *typeWatch, list []*draft.Resource) string {
 	cfg := st.node.cfg
 	if draft.SameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {

@@ -22,7 +22,8 @@ const (
 	maxNames = 200_000
 	// maxNameBytes bounds the length of all of them together.
 	maxNameBytes = 16 << 20
-	// maxPrefixes bounds those that stand for all names below a prefix, since each name is compared with all of them.
+	// maxPrefixes bounds those that stand for all names below a prefix, since each name is compared
+	// with all of them.
 	maxPrefixes = 64
 	// maxVersion bounds a version that a client says it has, in bytes. This server gives shorter ones.
 	maxVersion = 128
@@ -30,7 +31,8 @@ const (
 
 func checkPrefixes(sub cache.Subscription) error {
 	if n := len(sub.SubscribedPrefixes()); n > maxPrefixes {
-		return status.Errorf(codes.ResourceExhausted, "%d names of resources end with /*: at most %d are taken; ask for the resources by name", n, maxPrefixes)
+		return status.Errorf(codes.ResourceExhausted,
+			"%d names of resources end with /*: at most %d are taken; ask for the resources by name", n, maxPrefixes)
 	}
 	return nil
 }
@@ -53,7 +55,8 @@ func (st *adsStream) OnStreamOpen(context.Context, int64, string) error { return
 // OnStreamClosed implements sotw.Callbacks; the stream is closed after.
 func (st *adsStream) OnStreamClosed(int64, *core.Node) {}
 
-// OnStreamDeltaRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
+// OnStreamDeltaRequest checks a request and takes its acknowledgement or rejection, before the
+// handler looks at it.
 func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscoveryRequest) error {
 	st.takeCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
@@ -75,7 +78,8 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 		st.watches[rank] = w
 		n.status(rank)
 		if len(req.GetInitialResourceVersions()) > maxNames {
-			return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken", len(req.GetInitialResourceVersions()), maxNames)
+			return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken",
+				len(req.GetInitialResourceVersions()), maxNames)
 		}
 		for name, version := range req.GetInitialResourceVersions() {
 			w.setHolding(name, holding{kind: holdsVersion, version: version})
@@ -87,7 +91,8 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 	return nil
 }
 
-// OnStreamRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
+// OnStreamRequest checks a request and takes its acknowledgement or rejection, before the handler
+// looks at it.
 func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) error {
 	st.takeCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
@@ -111,8 +116,8 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 	return nil
 }
 
-// resolve matches a request with the response that it answers, if any. A rejection is told by its error alone, never
-// by a version (ENVOY rule 120).
+// resolve matches a request with the response that it answers, if any. A rejection is told by its
+// error alone, never by a version (ENVOY rule 120).
 func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status) {
 	if st.ctx.Err() != nil {
 		return // ended, as when another peer took over
@@ -132,7 +137,8 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 			w.restore(t)
 			return
 		}
-		// P1: nothing more until the list changes. P3: then all of this response again, whatever its bytes.
+		// P1: nothing more until the list changes. P3: then all of this response again, whatever its
+		// bytes.
 		w.quietFor = t.list
 		for _, r := range t.send {
 			w.markStale(r.Name)
@@ -145,12 +151,14 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 }
 
 // OnStreamDeltaResponse takes note of a response that goes out now.
-func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, resp *discovery.DeltaDiscoveryResponse) {
+func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest,
+	resp *discovery.DeltaDiscoveryResponse) {
 	st.sent(resp.GetNonce())
 }
 
 // OnStreamResponse takes note of a response that goes out now.
-func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, resp *discovery.DiscoveryResponse) {
+func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest,
+	resp *discovery.DiscoveryResponse) {
 	st.sent(resp.GetNonce())
 }
 
@@ -180,7 +188,8 @@ func (st *adsStream) sent(nonce string) {
 }
 
 // CreateDeltaWatch implements cache.ConfigWatcher for the delta handler.
-func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub cache.Subscription, ch chan cache.DeltaResponse) (func(), error) {
+func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub cache.Subscription,
+	ch chan cache.DeltaResponse) (func(), error) {
 	n := st.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -199,7 +208,8 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 		return nil, err
 	}
 	if !w.fits(req.GetResourceNamesSubscribe()) {
-		return nil, status.Errorf(codes.ResourceExhausted, "names of type %s with more than %d bytes", req.GetTypeUrl(), maxNameBytes)
+		return nil, status.Errorf(codes.ResourceExhausted, "names of type %s with more than %d bytes",
+			req.GetTypeUrl(), maxNameBytes)
 	}
 	if first && !sub.IsWildcard() {
 		for name := range w.over {
@@ -250,7 +260,8 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 }
 
 // CreateWatch implements cache.ConfigWatcher for the state-of-the-world handler.
-func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subscription, ch chan cache.Response) (func(), error) {
+func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subscription,
+	ch chan cache.Response) (func(), error) {
 	n := st.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -308,7 +319,8 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 	}, nil
 }
 
-// watchOf returns the watch of a type, which the callback has made; nil for a type that is not served.
+// watchOf returns the watch of a type, which the callback has made; nil for a type that is not
+// served.
 func (st *adsStream) watchOf(url string) *typeWatch {
 	rank, _ := st.checkType(url)
 	if rank < 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// holding says what a client has under one name where that differs from, or is not yet in, the list of its watch.
+// holding says what a client has under one name where that differs from, or is not yet in, the list
+// of its watch.
 type holding struct {
 	kind    holdingKind
 	version string // of holdsVersion
@@ -32,15 +33,18 @@ type typeWatch struct {
 	node  *proxyNode
 	rank  int
 	delta bool
-	// sub is the subscription as the stream handler keeps it, nil before the first watch. See adsStream.subscribing.
+	// sub is the subscription as the stream handler keeps it, nil before the first watch. See
+	// adsStream.subscribing.
 	sub      cache.Subscription
 	bytes    int                 // delta: of the names, or more
 	wildcard bool                // it was one at the last request
 	names    map[string]struct{} // state of the world: the names of the last request
-	// What the names cost in bytes, as charged; what it was when they were last counted, and whether there were holdings then.
+	// What the names cost in bytes, as charged; what it was when they were last counted, and whether
+	// there were holdings then.
 	cost, counted int64
 	countedOver   bool
-	// open says that the handler waits for a response; push hands one over and is only called while open.
+	// open says that the handler waits for a response; push hands one over and is only called while
+	// open.
 	open bool
 	push func(*ticket) bool
 
@@ -52,7 +56,8 @@ type typeWatch struct {
 	owed    bool   // the subscription needs an answer even if there is nothing to say
 	spoken  bool   // a response was made
 
-	// quietFor is the version of the list whose response was rejected: as long as it stands only due names are sent.
+	// quietFor is the version of the list whose response was rejected: as long as it stands only due
+	// names are sent.
 	quietFor string
 
 	ticket  *ticket   // handed to the stream, not yet sent
@@ -62,7 +67,8 @@ type typeWatch struct {
 // maxUnacked bounds the responses of one type whose acknowledgement is awaited.
 const maxUnacked = 16
 
-// ticket is one response on its way to the client and, once sent, the memory of it until it is acknowledged.
+// ticket is one response on its way to the client and, once sent, the memory of it until it is
+// acknowledged.
 type ticket struct {
 	w       *typeWatch
 	cause   string
@@ -112,7 +118,8 @@ func (w *typeWatch) wants(name string) bool {
 	return false
 }
 
-// fits says whether the names of the subscription are not too long together after more were subscribed to.
+// fits says whether the names of the subscription are not too long together after more were
+// subscribed to.
 func (w *typeWatch) fits(more []string) bool {
 	for _, name := range more {
 		w.bytes += len(name)
@@ -146,7 +153,8 @@ func (w *typeWatch) setHolding(name string, h holding) {
 	w.over[name] = h
 }
 
-// markStale notes that it is not known what a client has under a name, which it is told with the next push.
+// markStale notes that it is not known what a client has under a name, which it is told with the
+// next push.
 func (w *typeWatch) markStale(name string) {
 	if h, ok := w.over[name]; !ok || h.kind != holdsDue {
 		w.setHolding(name, holding{kind: holdsStale})
@@ -181,8 +189,8 @@ func (c *change) empty() bool { return len(c.send) == 0 && len(c.removed) == 0 &
 // adds says that others may have to wait for it: it brings more than removals.
 func (c *change) adds() bool { return len(c.updated) > 0 || c.answer }
 
-// changeTo compares what the client has with the list it should have. mayRemove says whether resources that are not
-// in the list may be removed now; if not they stay and waiting is set.
+// changeTo compares what the client has with the list it should have. mayRemove says whether
+// resources that are not in the list may be removed now; if not they stay and waiting is set.
 func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func() bool) change {
 	if quiet {
 		return w.changeDue()
@@ -274,8 +282,8 @@ func (w *typeWatch) changeDue() change {
 	return c
 }
 
-// surplus returns what the client has and the list does not: resources of the base, and names of holdings, both sorted
-// and without those that it is not subscribed to or that are spared.
+// surplus returns what the client has and the list does not: resources of the base, and names of
+// holdings, both sorted and without those that it is not subscribed to or that are spared.
 func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, over []string) {
 	if !draft.SameList(w.base, want) {
 		j := 0
@@ -297,7 +305,8 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 	return left, over
 }
 
-// whole returns all resources of a list that the client is subscribed to, if they are to be sent and the type is full.
+// whole returns all resources of a list that the client is subscribed to, if they are to be sent
+// and the type is full.
 func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource {
 	if !wanted || !w.full() {
 		return nil
@@ -317,7 +326,8 @@ func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource
 // settleHoldings takes the holdings that a change accounts for out of the watch and returns them.
 func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) (settled map[string]holding) {
 	stays := func(name string, h holding) bool {
-		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) && draft.Find(base, name) == nil
+		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) &&
+			draft.Find(base, name) == nil
 	}
 	some := false
 	for name, h := range w.over {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// withhold takes note of what the check withholds of the config in force. What was known of a resource that is still
-// withheld stays known.
+// withhold takes note of what the check withholds of the config in force. What was known of a
+// resource that is still withheld stays known.
 func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 	before := n.withheld
 	n.withheld, n.checked = [draft.NumTypes]map[string]*rejection{}, list
@@ -31,9 +31,11 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 			if was == nil || was.resource.Version != w.Resource.Version {
 				names[rank] = append(names[rank], name)
 			}
-			was = &rejection{check: true, resource: w.Resource, at: now, since: n.rejectedSince(rank, name), madeAt: n.revision, cause: w.Cause}
+			was = &rejection{check: true, resource: w.Resource, at: now, since: n.rejectedSince(rank, name), madeAt: n.revision,
+				cause: w.Cause}
 		}
-		was.rule, was.reason, was.leftOut = w.Rule, clip.PrintableText(w.Reason, maxReason), draft.Find(n.cfg.Resources[rank], name) == nil
+		was.rule, was.reason, was.leftOut = w.Rule, clip.PrintableText(w.Reason, maxReason),
+			draft.Find(n.cfg.Resources[rank], name) == nil
 		n.withheld[rank][name] = was
 	}
 	for rank, list := range names {
@@ -42,7 +44,8 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 		}
 		reason := n.withheld[rank][list[0]].reason
 		n.srv.metrics.refused.WithLabelValues(typeLabels[rank]).Add(float64(len(list)))
-		n.record(Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason, Resources: list, Count: len(list)}, nil)
+		n.record(Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason,
+			Resources: list, Count: len(list)}, nil)
 		n.logLater("resources are withheld from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
 			"type", draft.Types[rank], "resources", firstNames(list, maxEventNames), "count", len(list), "reason", reason)
 	}
@@ -67,8 +70,9 @@ func (n *proxyNode) rejectedSince(rank int, name string) uint64 {
 	return n.since[rank][name]
 }
 
-// leavesAlone says whether a client is left what it said it has under a name, in bytes that are not known, as after a restart
-// of the agent: it is a resource that is withheld and left out, or may be something that such a one needs.
+// leavesAlone says whether a client is left what it said it has under a name, in bytes that are not
+// known, as after a restart of the agent: it is a resource that is withheld and left out, or may be
+// something that such a one needs.
 func (n *proxyNode) leavesAlone(rank int, name string) bool {
 	if u := n.withheld[rank][name]; u != nil && u.unsent || n.leavesStrays(rank) {
 		return true
@@ -78,7 +82,8 @@ func (n *proxyNode) leavesAlone(rank int, name string) bool {
 
 // isLeftAlone is leavesAlone for a holding of the watch.
 func (w *typeWatch) isLeftAlone(name string, h holding) bool {
-	return h.kind == holdsVersion && w.node.leavesAlone(w.rank, name) || h.kind != holdsDue && w.node.isSpared(w.rank, name)
+	return h.kind == holdsVersion && w.node.leavesAlone(w.rank, name) ||
+		h.kind != holdsDue && w.node.isSpared(w.rank, name)
 }
 
 // confirm takes what a client said it has for accepted where the config came to have the same.
@@ -106,13 +111,14 @@ func (n *proxyNode) setAccepted(rank int, list []*draft.Resource) {
 	}
 }
 
-// outdated says that something was withheld in the light of other listeners than those that the client has accepted last.
+// outdated says that something was withheld in the light of other listeners than those that the
+// client has accepted last.
 func (n *proxyNode) outdated() bool {
 	return n.cfg != nil && len(n.checked) > 0 && !draft.SameList(n.against, n.accepted[draft.RankListener])
 }
 
-// Listeners returns the listeners that the client of a node has accepted last, sorted by name. They tell which addresses
-// it has left. The list must not be changed.
+// Listeners returns the listeners that the client of a node has accepted last, sorted by name. They
+// tell which addresses it has left. The list must not be changed.
 func (s *Server) Listeners(key node.Key) []*draft.Resource {
 	n := s.nodeOf(key)
 	if n == nil {
@@ -123,7 +129,8 @@ func (s *Server) Listeners(key node.Key) []*draft.Resource {
 	return n.accepted[draft.RankListener]
 }
 
-// heldBy counts the resources of a type that the client rejects, and those that the check withholds from it.
+// heldBy counts the resources of a type that the client rejects, and those that the check withholds
+// from it.
 func (n *proxyNode) heldBy(rank int) (proxy, check int) {
 	for name := range n.rejected[rank] {
 		if n.withheld[rank][name] == nil {
@@ -134,7 +141,8 @@ func (n *proxyNode) heldBy(rank int) (proxy, check int) {
 	return proxy, len(n.withheld[rank])
 }
 
-// troubles returns the rejections of a type by name, in any order: those of the check, and those of the client beside them.
+// troubles returns the rejections of a type by name, in any order: those of the check, and those of
+// the client beside them.
 func (n *proxyNode) troubles(rank int) map[string]*rejection {
 	if len(n.withheld[rank])+len(n.waiting[rank]) == 0 {
 		return n.rejected[rank]

@@ -20,9 +20,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// clientSide are generated resources in the form in which a gRPC client takes them. Envoys are asked for what gRPC has no
-// use for, so each of its documented limits is a rule here that changes a resource or leaves it out, and is counted. What
-// is left is as it was generated, but that every resource has a name of its own: they come from many proxies.
+// clientSide are generated resources in the form in which a gRPC client takes them. Envoys are
+// asked for what gRPC has no use for, so each of its documented limits is a rule here that changes
+// a resource or leaves it out, and is counted. What is left is as it was generated, but that every
+// resource has a name of its own: they come from many proxies.
 type clientSide struct {
 	clusters  []*clusterv3.Cluster
 	endpoints []*endpointv3.ClusterLoadAssignment
@@ -118,7 +119,8 @@ func (s *clientSide) cluster(c *clusterv3.Cluster, of *endpointv3.ClusterLoadAss
 		s.rules["STATIC becomes EDS"]++
 		of = c.GetLoadAssignment()
 		c.LoadAssignment = nil
-		c.ClusterDiscoveryType, c.EdsClusterConfig = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}, &clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS}
+		c.ClusterDiscoveryType, c.EdsClusterConfig = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			&clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS}
 		if of == nil {
 			of = &endpointv3.ClusterLoadAssignment{}
 		}
@@ -165,7 +167,8 @@ func (s *clientSide) cluster(c *clusterv3.Cluster, of *endpointv3.ClusterLoadAss
 	s.clusters = append(s.clusters, c)
 }
 
-// manager takes an HTTP connection manager as that of an API listener, its routes as a resource of their own.
+// manager takes an HTTP connection manager as that of an API listener, its routes as a resource of
+// their own.
 func (s *clientSide) manager(m *hcmv3.HttpConnectionManager) {
 	routes := m.GetRouteConfig()
 	if routes == nil {
@@ -173,7 +176,8 @@ func (s *clientSide) manager(m *hcmv3.HttpConnectionManager) {
 		return
 	}
 	routes.Name = fmt.Sprintf("routes-%d", len(s.routes))
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: draft.ADS, RouteConfigName: routes.Name}}
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: draft.ADS,
+		RouteConfigName: routes.Name}}
 	m.HttpFilters = slices.DeleteFunc(m.HttpFilters, func(f *hcmv3.HttpFilter) bool {
 		if clientFilter(f.GetTypedConfig()) {
 			return false
@@ -210,7 +214,8 @@ func (s *clientSide) overrides(m map[string]*anypb.Any) {
 	}
 }
 
-// clientFilter reports whether a filter is one of gRPC clients: the router, and fault injection (gRFC A33).
+// clientFilter reports whether a filter is one of gRPC clients: the router, and fault injection
+// (gRFC A33).
 func clientFilter(a *anypb.Any) bool {
 	url := a.GetTypeUrl()
 	return strings.HasSuffix(url, "http.router.v3.Router") || strings.HasSuffix(url, "http.fault.v3.HTTPFault")
@@ -235,8 +240,10 @@ func (s *clientSide) all(tb testing.TB) (*listenerv3.Listener, *routev3.RouteCon
 	host := &routev3.VirtualHost{Name: allClusters, Domains: []string{"*"}}
 	for _, c := range s.clusters {
 		host.Routes = append(host.Routes, &routev3.Route{
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + c.Name + "/"}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: c.Name}}},
+			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + c.Name + "/"}},
+			Action: &routev3.Route_Route{
+				Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: c.Name}},
+			},
 		})
 	}
 	router, err := anypb.New(routerConfig)
@@ -244,8 +251,9 @@ func (s *clientSide) all(tb testing.TB) (*listenerv3.Listener, *routev3.RouteCon
 		tb.Fatal(err)
 	}
 	return s.listener(tb, allClusters, &hcmv3.HttpConnectionManager{
-		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: draft.ADS, RouteConfigName: allClusters}},
-		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router}}},
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: draft.ADS,
+			RouteConfigName: allClusters}},
+		HttpFilters: []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router}}},
 	}), &routev3.RouteConfiguration{Name: allClusters, VirtualHosts: []*routev3.VirtualHost{host}}
 }
 

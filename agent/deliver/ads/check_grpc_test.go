@@ -26,8 +26,8 @@ import (
 
 var routerConfig = &routerv3.Router{}
 
-// collected are the client-side resources of the inputs in the repository and of the reference cases, where those are at
-// hand.
+// collected are the client-side resources of the inputs in the repository and of the reference
+// cases, where those are at hand.
 func collected(t *testing.T) *clientSide {
 	t.Helper()
 	inputs := kindtest.OwnInputs(t)
@@ -46,15 +46,17 @@ func collected(t *testing.T) *clientSide {
 	for _, what := range slices.Sorted(maps.Keys(s.rules)) {
 		t.Logf("%5d × %s", s.rules[what], what)
 	}
-	t.Logf("%d clusters, %d endpoint lists, %d route configurations with their managers", len(s.clusters), len(s.endpoints), len(s.routes))
+	t.Logf("%d clusters, %d endpoint lists, %d route configurations with their managers",
+		len(s.clusters), len(s.endpoints), len(s.routes))
 	if len(s.clusters) < 120 || len(s.endpoints) < 100 || len(s.routes) < 60 {
 		t.Fatal("there are too few of them to say anything")
 	}
 	return s
 }
 
-// TestGRPCTakesAll gives every client-side resource of the inputs to the xDS client of grpc-go, through a server of this
-// package, and looks for rejections: all clusters and endpoints on one stream, and each route configuration on one.
+// TestGRPCTakesAll gives every client-side resource of the inputs to the xDS client of grpc-go,
+// through a server of this package, and looks for rejections: all clusters and endpoints on one
+// stream, and each route configuration on one.
 func TestGRPCTakesAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
@@ -62,7 +64,8 @@ func TestGRPCTakesAll(t *testing.T) {
 	s := collected(t)
 	configs := map[string]*draft.Sealed{}
 	l, r := s.all(t)
-	configs[allClusters] = sealedOf(t, slices.Concat(messages(s.clusters), messages(s.endpoints), messages(list(l)), messages(list(r)))...)
+	configs[allClusters] = sealedOf(t,
+		slices.Concat(messages(s.clusters), messages(s.endpoints), messages(list(l)), messages(list(r)))...)
 	for i, m := range s.managers {
 		name := fmt.Sprintf(listenerOf, i)
 		configs[name] = sealedOf(t, s.listener(t, name, m), s.routes[i])
@@ -83,7 +86,8 @@ func TestGRPCTakesAll(t *testing.T) {
 	}
 }
 
-// TestGRPCRefusals: a resource that gRPC refuses is told from one that it takes, or the test above says nothing.
+// TestGRPCRefusals: a resource that gRPC refuses is told from one that it takes, or the test above
+// says nothing.
 func TestGRPCRefusals(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
@@ -116,15 +120,19 @@ func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	return a
 }
 
-// resolve lets an xDS client of grpc-go ask for a listener and all that it leads to. It reaches no endpoint.
+// resolve lets an xDS client of grpc-go ask for a listener and all that it leads to. It reaches no
+// endpoint.
 func (a *agent) resolve(t *testing.T, name string) *grpc.ClientConn {
 	t.Helper()
 	builder, err := grpcxds.NewXDSResolverWithConfigForTesting(a.bootstrap(t, "default."+name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("nothing is dialled here") }))
+	conn, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context,
+			string) (net.Conn, error) {
+			return nil, errors.New("nothing is dialled here")
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +144,8 @@ func (a *agent) bootstrap(t *testing.T, node string) []byte {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{
 		"xds_servers": list(map[string]any{
-			"server_uri": "unix://" + a.path, "channel_creds": list(map[string]any{"type": "insecure"}), "server_features": list("xds_v3"),
+			"server_uri": "unix://" + a.path, "channel_creds": list(map[string]any{"type": "insecure"}),
+			"server_features": list("xds_v3"),
 		}),
 		"node": map[string]any{"id": node},
 	})

@@ -45,7 +45,8 @@ func (s *clientSide) forCore(t *testing.T) {
 		for _, h := range rc.GetVirtualHosts() {
 			only := true
 			for _, r := range h.GetRoutes() {
-				// Paths are those of methods, /service/method; others are passed over, and one has to be left (A28).
+				// Paths are those of methods, /service/method; others are passed over, and one has to be left
+				// (A28).
 				only = only && strings.Count(r.GetMatch().GetPath(), "/") == 1
 				for _, m := range r.GetMatch().GetHeaders() {
 					texts += olderText(m)
@@ -53,11 +54,13 @@ func (s *clientSide) forCore(t *testing.T) {
 			}
 			if only && len(h.GetRoutes()) > 0 {
 				methods++
-				h.Routes = append(h.Routes, &routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}}, Action: h.Routes[0].Action})
+				h.Routes = append(h.Routes, &routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}},
+					Action: h.Routes[0].Action})
 			}
 		}
 	}
-	t.Logf("%d × string_match of a header becomes the older field, %d × a route that is no method's gets one beside it", texts, methods)
+	t.Logf("%d × string_match of a header becomes the older field, %d × a route that is no method's gets one beside it",
+		texts, methods)
 }
 
 // olderText writes the match of a header in the fields that were there before string_match (A63).
@@ -79,8 +82,9 @@ func olderText(m *routev3.HeaderMatcher) int {
 	return 1
 }
 
-// TestPythonTakesAll is TestGRPCTakesAll with the xDS client of gRPC's C++ core, which refuses other things, and whose
-// regular expressions are RE2's own. It has one client for all channels, and so one stream.
+// TestPythonTakesAll is TestGRPCTakesAll with the xDS client of gRPC's C++ core, which refuses
+// other things, and whose regular expressions are RE2's own. It has one client for all channels,
+// and so one stream.
 func TestPythonTakesAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")

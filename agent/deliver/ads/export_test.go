@@ -1,6 +1,7 @@
 package ads
 
-// Kept returns the number of peers that something is counted for, and what their names cost together, in bytes.
+// Kept returns the number of peers that something is counted for, and what their names cost
+// together, in bytes.
 func (s *Server) Kept() (peers int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

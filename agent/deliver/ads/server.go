@@ -27,7 +27,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and has the default bounds.
+// ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and
+// has the default bounds.
 type ServerOptions struct {
 	// Log takes what an operator should know; nil discards.
 	Log *slog.Logger
@@ -35,19 +36,21 @@ type ServerOptions struct {
 	Now func() time.Time
 	// Handler is told of streams; nil for none.
 	Handler StreamHandler
-	// Changed is called whenever a stream was let in, when the last one of a node has ended, and when a client from which
-	// something is withheld has accepted listeners. It must not block, nor call the server; nil for none.
+	// Changed is called whenever a stream was let in, when the last one of a node has ended, and when
+	// a client from which something is withheld has accepted listeners. It must not block, nor call
+	// the server; nil for none.
 	Changed func()
-	// Stored returns the revision of the store at which a node came to be known last, 0 where it is not. Who was found not to be
-	// known at an earlier revision is not told so while the next look is on its way. It must not block, nor call the server. Nil: 0.
+	// Stored returns the revision of the store at which a node came to be known last, 0 where it is
+	// not. Who was found not to be known at an earlier revision is not told so while the next look is
+	// on its way. It must not block, nor call the server. Nil: 0.
 	Stored func(node.Ref) uint64
 	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
 	Rejected func()
-	// Authorize says whether a peer may be a proxy, and what it may do as one. Its error is passed on to the client as
-	// PERMISSION_DENIED. It must not block. Nil: everybody may be everything.
+	// Authorize says whether a peer may be a proxy, and what it may do as one. Its error is passed on
+	// to the client as PERMISSION_DENIED. It must not block. Nil: everybody may be everything.
 	Authorize func(*access.Peer, node.Ref) (access.Grant, error)
-	// Verify returns what a token of a peer says. Its error is passed on to the client as UNAUTHENTICATED, unless it has a
-	// gRPC status. Nil: tokens are not looked at.
+	// Verify returns what a token of a peer says. Its error is passed on to the client as
+	// UNAUTHENTICATED, unless it has a gRPC status. Nil: tokens are not looked at.
 	Verify func(*access.Peer, string) (*token.Claims, error)
 	// Cgroups says that Authorize looks at the cgroups of peers.
 	Cgroups bool
@@ -56,51 +59,56 @@ type ServerOptions struct {
 	// Registry takes the metrics nearside_xds_*; nil leaves them unregistered.
 	Registry prometheus.Registerer
 
-	// UnknownGrace is how long a stream of a node that is published as unknown is held before it is told so; default 10 s.
+	// UnknownGrace is how long a stream of a node that is published as unknown is held before it is
+	// told so; default 10 s.
 	UnknownGrace time.Duration
-	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the acknowledgement of the
-	// listeners and routes that moved off it; default 15 s.
+	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the
+	// acknowledgement of the listeners and routes that moved off it; default 15 s.
 	RemovalWait time.Duration
-	// WarmWait bounds how long listeners and routes wait for the acknowledgement of clusters that are new to an Envoy, which
-	// it gives once they are warm; default 10 s.
+	// WarmWait bounds how long listeners and routes wait for the acknowledgement of clusters that are
+	// new to an Envoy, which it gives once they are warm; default 10 s.
 	WarmWait time.Duration
-	// DrainTime is how long connections may stay on a listener that an Envoy has let go of: as long it keeps what that
-	// listener refers to. 0: no longer than it takes to acknowledge.
+	// DrainTime is how long connections may stay on a listener that an Envoy has let go of: as long it
+	// keeps what that listener refers to. 0: no longer than it takes to acknowledge.
 	DrainTime time.Duration
-	// HandoverTime is how long an Envoy goes on with a listener whose protocol changes, where others have to change first; see
-	// [handover]. 0: it does not.
+	// HandoverTime is how long an Envoy goes on with a listener whose protocol changes, where others
+	// have to change first; see [handover]. 0: it does not.
 	HandoverTime time.Duration
-	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that it does not read
-	// or does not answer, before the stream is closed; default 2 min.
+	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that
+	// it does not read or does not answer, before the stream is closed; default 2 min.
 	AckTimeout time.Duration
 	// FirstRequestTimeout is how long a new stream may stay silent; default 10 s.
 	FirstRequestTimeout time.Duration
-	// GoneTime is how long it is remembered what the client of a node without a stream has accepted; default 1 min. What it has
-	// rejected is remembered longer, together with what it had instead.
+	// GoneTime is how long it is remembered what the client of a node without a stream has accepted;
+	// default 1 min. What it has rejected is remembered longer, together with what it had instead.
 	GoneTime time.Duration
-	// Forgot is called when what gone clients had is forgotten. It must not block, nor call the server. Nil: nothing.
+	// Forgot is called when what gone clients had is forgotten. It must not block, nor call the
+	// server. Nil: nothing.
 	Forgot func()
 	// StopTimeout bounds the graceful end of Serve; default 2 s.
 	StopTimeout time.Duration
 	// MaxStreams bounds the streams of the server; default 4096. One connection has at most 100.
 	MaxStreams uint32
-	// MaxPeerConns bounds the connections of one peer, a uid or an address; root may have four times as many. Default 3072.
+	// MaxPeerConns bounds the connections of one peer, a uid or an address; root may have four times
+	// as many. Default 3072.
 	MaxPeerConns int
-	// MaxPeerStreams bounds the streams of one peer, so that nobody can shut the others out; root is not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
+	// MaxPeerStreams bounds the streams of one peer, so that nobody can shut the others out; root is
+	// not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
 	MaxPeerStreams uint32
-	// RecvBytes bounds one request in bytes; default 4 MiB. Beside the names of resources it has 1 MiB at most.
+	// RecvBytes bounds one request in bytes; default 4 MiB. Beside the names of resources it has 1 MiB
+	// at most.
 	RecvBytes int
-	// MaxPeerBytes bounds what the subscriptions of one peer take in memory, in bytes; root has four times as much. Default
-	// 256 MiB.
+	// MaxPeerBytes bounds what the subscriptions of one peer take in memory, in bytes; root has four
+	// times as much. Default 256 MiB.
 	MaxPeerBytes int64
-	// MaxPeerRequests bounds the requests of one peer that are larger than 64 KiB and under way at a time, in bytes; root has four
-	// times as much. More wait for these. Default 32 MiB.
+	// MaxPeerRequests bounds the requests of one peer that are larger than 64 KiB and under way at a
+	// time, in bytes; root has four times as much. More wait for these. Default 32 MiB.
 	MaxPeerRequests int64
-	// MaxPeerSilent bounds the streams of one peer without a request so far; root is not bound. Default a quarter of
-	// MaxPeerStreams.
+	// MaxPeerSilent bounds the streams of one peer without a request so far; root is not bound.
+	// Default a quarter of MaxPeerStreams.
 	MaxPeerSilent uint32
-	// Metadata are the paths of the fields of the node metadata that the handler reads, which are texts. No others are
-	// decoded.
+	// Metadata are the paths of the fields of the node metadata that the handler reads, which are
+	// texts. No others are decoded.
 	Metadata [][]string
 }
 
@@ -140,11 +148,11 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	return o
 }
 
-// StreamHandler is told when the stream of a node opens and ends, from the goroutine of the stream. It may block
-// briefly and may call Publish.
+// StreamHandler is told when the stream of a node opens and ends, from the goroutine of the stream.
+// It may block briefly and may call Publish.
 type StreamHandler interface {
-	// Opened is called with the node of the first request, before anything is answered. An error refuses the stream
-	// and is passed on to the client with its gRPC status.
+	// Opened is called with the node of the first request, before anything is answered. An error
+	// refuses the stream and is passed on to the client with its gRPC status.
 	Opened(Stream) error
 	// Closed is called once when a stream ends whose Opened returned nil.
 	Closed(Stream)
@@ -160,7 +168,8 @@ type Stream struct {
 	Delta bool
 }
 
-// Server is the aggregated discovery service. Make it with NewServer; its methods may be called from any goroutine.
+// Server is the aggregated discovery service. Make it with NewServer; its methods may be called
+// from any goroutine.
 type Server struct {
 	opts         ServerOptions
 	metrics      *serverMetrics
@@ -210,9 +219,10 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Serve accepts connections on the listeners until ctx ends, then tells the streams, waits StopTimeout for them to end
-// and cuts the rest. It returns nil after ctx ended, else the error of the listener that failed. All listeners are
-// closed and all goroutines have ended when it returns. Call it once.
+// Serve accepts connections on the listeners until ctx ends, then tells the streams, waits
+// StopTimeout for them to end and cuts the rest. It returns nil after ctx ended, else the error of
+// the listener that failed. All listeners are closed and all goroutines have ended when it returns.
+// Call it once.
 func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	gs := grpc.NewServer(
 		grpc.Creds(meteredCredentials{peerCredentials{s.opts.Cgroups, s.opts.TLS}, s}),
@@ -226,8 +236,10 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 		grpc.ReadBufferSize(8<<10), // of each connection, for requests, which are small
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.WaitForHandlers(true),
-		// A peer that is gone without a word is noticed after 40 s, and idle connections do not stay for ever.
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// A peer that is gone without a word is noticed after 40 s, and idle connections do not stay for
+		// ever.
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second,
+			Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(gs, &adsService{s: s})
@@ -267,8 +279,8 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	return err
 }
 
-// Ready lets the streams be served. Until it is called nothing is sent to anyone, so that a client never takes an
-// agent that has not loaded its state for an empty mesh.
+// Ready lets the streams be served. Until it is called nothing is sent to anyone, so that a client
+// never takes an agent that has not loaded its state for an empty mesh.
 func (s *Server) Ready() {
 	s.mu.Lock()
 	s.ready = true
@@ -289,29 +301,33 @@ func (s *Server) Ready() {
 // Config is what Publish gives a node.
 type Config struct {
 	Sealed *draft.Sealed // nil: the node is unknown
-	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil: it is not refused.
+	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil: it is not
+	// refused.
 	Refused  error
 	Revision uint64 // of the store that it was made from, or from a later one without a difference
-	// LastStream is what [Server.LastStream] gave before anything was looked at that the config was made from. A stream
-	// that was let in later is not served with it, nor told that its node is unknown: it may have brought something, and
-	// what its peer did before it came may not be in it.
+	// LastStream is what [Server.LastStream] gave before anything was looked at that the config was
+	// made from. A stream that was let in later is not served with it, nor told that its node is
+	// unknown: it may have brought something, and what its peer did before it came may not be in it.
 	LastStream uint64
-	// Withheld are the resources that the check does not let through, each once. Sealed has bytes in their place that it let
-	// through before, or nothing. It must not be changed.
+	// Withheld are the resources that the check does not let through, each once. Sealed has bytes in
+	// their place that it let through before, or nothing. It must not be changed.
 	Withheld []draft.Withheld
-	// Listeners is what [Server.Listeners] gave when it was worked out what to withhold. Where something is withheld and the
-	// client has accepted others since, no listener is sent until a config comes that was worked out with those.
+	// Listeners is what [Server.Listeners] gave when it was worked out what to withhold. Where
+	// something is withheld and the client has accepted others since, no listener is sent until a
+	// config comes that was worked out with those.
 	Listeners []*draft.Resource
 }
 
-// Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
-// what it has, is listed as unknown and is told after UnknownGrace. The configs of other nodes stay as they are.
+// Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a
+// connected client keeps what it has, is listed as unknown and is told after UnknownGrace. The
+// configs of other nodes stay as they are.
 //
-// A node that is refused has its streams ended, where it has no config: that of one that is served stays.
+// A node that is refused has its streams ended, where it has no config: that of one that is served
+// stays.
 //
-// The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
-// same as before costs a comparison of pointers. Configs of nodes that are not connected are dropped: a node that comes
-// back waits for a fresh one.
+// The caller publishes the config of every node that Connected returns whenever Changed was called;
+// one that is the same as before costs a comparison of pointers. Configs of nodes that are not
+// connected are dropped: a node that comes back waits for a fresh one.
 func (s *Server) Publish(configs map[node.Key]Config) {
 	var later []func() // log lines: no node waits for those of another one
 	for key, cfg := range configs {
@@ -349,8 +365,8 @@ func (s *Server) Connected() []node.Key {
 	return keys
 }
 
-// Waiting returns the nodes with a stream that is served nothing yet, since when it is there: those without a config, and those
-// whose last publication was made before it came.
+// Waiting returns the nodes with a stream that is served nothing yet, since when it is there: those
+// without a config, and those whose last publication was made before it came.
 func (s *Server) Waiting() map[node.Key]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,8 +383,9 @@ func (s *Server) Waiting() map[node.Key]time.Time {
 	return out
 }
 
-// Unserved returns how many connected nodes nobody has looked at since their newest stream came, and since when the first of
-// these is there. It is the work that a slow machine is behind with: a node that is not known is none of them.
+// Unserved returns how many connected nodes nobody has looked at since their newest stream came,
+// and since when the first of these is there. It is the work that a slow machine is behind with: a
+// node that is not known is none of them.
 func (s *Server) Unserved() (nodes int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

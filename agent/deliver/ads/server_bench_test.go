@@ -19,7 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// BenchmarkPublish changes one endpoint in a mesh of 1000 services and waits until the last of 50 delta clients has it.
+// BenchmarkPublish changes one endpoint in a mesh of 1000 services and waits until the last of 50
+// delta clients has it.
 func BenchmarkPublish(b *testing.B) {
 	const services, proxies = 1000, 50
 	base := &draft.Sealed{}
@@ -28,7 +29,8 @@ func BenchmarkPublish(b *testing.B) {
 		names[i] = fmt.Sprintf("service-%04d", i)
 		for _, typeURL := range []string{cds, eds, lds} {
 			rank := draft.Rank(typeURL)
-			base.Resources[rank] = append(base.Resources[rank], resourceOf(rank, names[i], fmt.Sprintf("%s %0200d", names[i], i)))
+			base.Resources[rank] = append(base.Resources[rank],
+				resourceOf(rank, names[i], fmt.Sprintf("%s %0200d", names[i], i)))
 		}
 	}
 	seal(base)
@@ -82,8 +84,8 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusals changes one endpoint and waits until the last of 50 delta clients has it, while a peer opens streams that are
-// refused as fast as it can.
+// BenchmarkRefusals changes one endpoint and waits until the last of 50 delta clients has it, while
+// a peer opens streams that are refused as fast as it can.
 func BenchmarkRefusals(b *testing.B) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

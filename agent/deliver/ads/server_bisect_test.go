@@ -16,8 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// wholeClient rejects a response as Envoy does for a duration out of range: as a whole, without a name, when any resource of it
-// has the word poison in its body.
+// wholeClient rejects a response as Envoy does for a duration out of range: as a whole, without a
+// name, when any resource of it has the word poison in its body.
 type wholeClient struct {
 	t    *testing.T
 	has  map[string]map[string]string // type, name, body
@@ -76,7 +76,8 @@ func (c *wholeClient) rests() {
 	}
 }
 
-// newWholeClient opens a stream of a proxy, which starts anew or, with has, comes back with what it has.
+// newWholeClient opens a stream of a proxy, which starts anew or, with has, comes back with what it
+// has.
 func newWholeClient(t *testing.T, a *agent, kind string, has map[string]map[string]string) *wholeClient {
 	t.Helper()
 	out := &wholeClient{t: t, sent: map[string]int{}, has: map[string]map[string]string{cds: {}, lds: {}}}
@@ -150,8 +151,9 @@ func newWholeClient(t *testing.T, a *agent, kind string, has map[string]map[stri
 
 var bothKinds = []string{"delta", "sotw"}
 
-// TestOneBadPoisonsNothing: of an update that is rejected without a name all good resources come through, the bad one stays as
-// it was and is not sent with later updates, nor to a proxy that starts anew.
+// TestOneBadPoisonsNothing: of an update that is rejected without a name all good resources come
+// through, the bad one stays as it was and is not sent with later updates, nor to a proxy that
+// starts anew.
 func TestOneBadPoisonsNothing(t *testing.T) {
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -161,7 +163,8 @@ func TestOneBadPoisonsNothing(t *testing.T) {
 			a.push(config("CDS:a=2", "CDS:b=poison", "CDS:c=2", "LDS:l=l.a"))
 			c.until("the good ones", func() bool { return c.line(cds) == "a=2 b=1 c=2" })
 			c.rests()
-			if held := typeStatus(t, a.status("default.web"), cds).Held; len(held) != 1 || held[0].Name != "b" || held[0].AcceptedVersion == "" {
+			if held := typeStatus(t, a.status("default.web"), cds).Held; len(held) != 1 || held[0].Name != "b" ||
+				held[0].AcceptedVersion == "" {
 				t.Errorf("held: %+v", held)
 			}
 			p := a.reached("default.web", 1)
@@ -191,7 +194,9 @@ func TestPoisonAfterRestart(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			a := serving(t, config("CDS:a=1", "CDS:b=poison", "CDS:c=1", "CDS:d=1", "LDS:l=l.a", "LDS:m=m.b"))
 			c := newWholeClient(t, a, kind, nil)
-			c.until("the good ones", func() bool { return c.line(cds) == "a=1 c=1 d=1" && strings.HasPrefix(c.line(lds), "l=l.a") })
+			c.until("the good ones", func() bool {
+				return c.line(cds) == "a=1 c=1 d=1" && strings.HasPrefix(c.line(lds), "l=l.a")
+			})
 			c.rests()
 			if n := c.sent[cds]; n > 6 {
 				t.Errorf("%d responses", n)
@@ -209,8 +214,8 @@ func TestPoisonAfterRestart(t *testing.T) {
 	}
 }
 
-// TestPoisonKeepsWhatIsThere: a delta client that comes to an agent which knows nothing keeps its form of what it rejects, and
-// is told to remove it when the config has it no longer.
+// TestPoisonKeepsWhatIsThere: a delta client that comes to an agent which knows nothing keeps its
+// form of what it rejects, and is told to remove it when the config has it no longer.
 func TestPoisonKeepsWhatIsThere(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=poison", "CDS:c=2"))
 	c := newWholeClient(t, a, "delta", map[string]map[string]string{cds: {"a": "1", "b": "1", "c": "1"}})
@@ -223,8 +228,8 @@ func TestPoisonKeepsWhatIsThere(t *testing.T) {
 	c.until("the removal", func() bool { return c.line(cds) == "a=1 c=2" })
 }
 
-// TestListenerKeepsOffABadCluster: a listener stays with the cluster that it has as long as the one that it goes over to is
-// rejected, and says so.
+// TestListenerKeepsOffABadCluster: a listener stays with the cluster that it has as long as the one
+// that it goes over to is rejected, and says so.
 func TestListenerKeepsOffABadCluster(t *testing.T) {
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -239,7 +244,8 @@ func TestListenerKeepsOffABadCluster(t *testing.T) {
 				t.Errorf("has %q, %q", c.line(cds), c.line(lds))
 			}
 			held := typeStatus(t, a.status("default.web"), lds).Held
-			if len(held) != 1 || !strings.Contains(held[0].Reason, "it needs the cluster third, which is rejected: Invalid duration") || held[0].AcceptedVersion == "" {
+			if len(held) != 1 || !strings.Contains(held[0].Reason,
+				"it needs the cluster third, which is rejected: Invalid duration") || held[0].AcceptedVersion == "" {
 				t.Errorf("held: %+v", held)
 			}
 			rejected := a.reached("default.web", 1).Rejected
@@ -247,7 +253,9 @@ func TestListenerKeepsOffABadCluster(t *testing.T) {
 				t.Errorf("rejected: %+v", rejected)
 			}
 			a.push(config("CDS:one=1", "CDS:other=1", "CDS:third=1", "LDS:l=l.\n\x05third"))
-			c.until("the repaired cluster", func() bool { return c.line(cds) == "one=1 other=1 third=1" && c.line(lds) == "l=l.\n\x05third" })
+			c.until("the repaired cluster", func() bool {
+				return c.line(cds) == "one=1 other=1 third=1" && c.line(lds) == "l=l.\n\x05third"
+			})
 			a.reached("default.web", 2)
 			if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 0 {
 				t.Errorf("held in the end: %+v", held)
@@ -256,8 +264,9 @@ func TestListenerKeepsOffABadCluster(t *testing.T) {
 	}
 }
 
-// TestListenerWaitsForItsCluster: a listener goes over to a new cluster only when the client has acknowledged that, and one of
-// a service that is new waits for its cluster as long as that is suspected.
+// TestListenerWaitsForItsCluster: a listener goes over to a new cluster only when the client has
+// acknowledged that, and one of a service that is new waits for its cluster as long as that is
+// suspected.
 func TestListenerWaitsForItsCluster(t *testing.T) {
 	a := serving(t, config("CDS:one=1", "LDS:l=l.\n\x03one"))
 	c := a.delta("default.web")
@@ -278,21 +287,23 @@ func TestListenerWaitsForItsCluster(t *testing.T) {
 	a.reached("default.web", 1)
 	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m"))
 	both := c.want("CDS bad=poison new=1")
-	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m", "LDS:n=n.\n\x03new"))
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m",
+		"LDS:n=n.\n\x03new"))
 	c.wantAck("LDS n=n.\n\x03new") // nothing is known against it
 	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m"))
 	c.wantAck("LDS -n")
 	c.nack(both, outOfRange)
 	bad := c.want("CDS bad=poison")
-	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:k=k", "LDS:l=l.\n\x03two", "LDS:m=m", "LDS:n=n.\n\x03new"))
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:k=k", "LDS:l=l.\n\x03two", "LDS:m=m",
+		"LDS:n=n.\n\x03new"))
 	c.wantAck("LDS k=k")
 	c.nack(bad, outOfRange)
 	c.wantAck("CDS new=1")
 	c.wantAck("LDS n=n.\n\x03new")
 }
 
-// TestPoisonModel: whatever resources are bad, all good ones come through, all bad ones keep the form that was accepted last, and
-// that takes O(k log n) responses.
+// TestPoisonModel: whatever resources are bad, all good ones come through, all bad ones keep the
+// form that was accepted last, and that takes O(k log n) responses.
 func TestPoisonModel(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {
@@ -338,7 +349,8 @@ func TestPoisonModel(t *testing.T) {
 					wanted := (&wholeClient{has: map[string]map[string]string{cds: want}}).line(cds)
 					c.until(fmt.Sprintf("round %d: %s", round, wanted), func() bool { return c.line(cds) == wanted })
 					c.rests()
-					// One for the update, one for removals, one for each name that was rejected before in other bytes.
+					// One for the update, one for removals, one for each name that was rejected before in other
+					// bytes.
 					most := 2 + len(words) - len(want) + 8 + 2*bad*(1+bits.Len(uint(changed)))
 					if sent := c.sent[cds] - before; sent > most {
 						t.Errorf("round %d: %d responses for %d bad of %d, at most %d", round, sent, bad, changed, most)
@@ -366,10 +378,11 @@ func TestPoisonModel(t *testing.T) {
 	}
 }
 
-// TestNamesInAQuote: an Envoy that quotes a resource of a response has taken nothing of it, whatever names the quote has. One
-// that names resources in its own words has taken the rest.
+// TestNamesInAQuote: an Envoy that quotes a resource of a response has taken nothing of it,
+// whatever names the quote has. One that names resources in its own words has taken the rest.
 func TestNamesInAQuote(t *testing.T) {
-	const quote = "name: \"a\"\nload_assignment {\n  cluster_name: \"b\"\n}\n: Proto constraint validation failed (ClusterValidationError.ConnectTimeout)"
+	const quote = "name: \"a\"\nload_assignment {\n  cluster_name: \"b\"\n}\n" +
+		": Proto constraint validation failed (ClusterValidationError.ConnectTimeout)"
 	for url, typeURL := range map[string]string{"CDS": cds, "LDS": lds, "RDS": rds} {
 		line := func(version int, names ...string) (out []string) {
 			for _, name := range names {

@@ -28,7 +28,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// encodedCodec sends requests that are encoded already, so that a hostile client in the test takes no memory for its own.
+// encodedCodec sends requests that are encoded already, so that a hostile client in the test takes
+// no memory for its own.
 type encodedCodec struct{ encoding.CodecV2 }
 
 func (c encodedCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -60,8 +61,9 @@ func heap() int64 {
 	return int64(m.HeapInuse)
 }
 
-// TestHostilePeer has two peers open a thousand streams each under other ids, each with the largest request. What that takes is
-// bounded, others are served meanwhile, and nothing of it is left when they have gone.
+// TestHostilePeer has two peers open a thousand streams each under other ids, each with the largest
+// request. What that takes is bounded, others are served meanwhile, and nothing of it is left when
+// they have gone.
 func TestHostilePeer(t *testing.T) {
 	const (
 		requests = 8 << 20
@@ -71,14 +73,16 @@ func TestHostilePeer(t *testing.T) {
 	if testing.Short() {
 		kept = 16 << 20
 	}
-	// Beside what is counted: requests are copied while they are decoded, and each stream has goroutines and a window.
+	// Beside what is counted: requests are copied while they are decoded, and each stream has
+	// goroutines and a window.
 	bound := 2 * (kept + 3*requests + 1000*(96<<10))
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	a := servingWith(t, config("LDS:l=0"), ads.ServerOptions{Registry: reg, MaxPeerBytes: kept, MaxPeerRequests: requests, RecvBytes: 1 << 20}, tcp)
+	a := servingWith(t, config("LDS:l=0"),
+		ads.ServerOptions{Registry: reg, MaxPeerBytes: kept, MaxPeerRequests: requests, RecvBytes: 1 << 20}, tcp)
 	clients := make([]*deltaClient, others)
 	keys := make([]node.Key, others)
 	for i := range clients {
@@ -94,13 +98,14 @@ func TestHostilePeer(t *testing.T) {
 	var hostile sync.WaitGroup
 	var opened, refused atomic.Int64
 	full := make(chan struct{})
-	// attack opens a hundred streams on one connection from an address. A patient peer waits for what becomes of each, the other
-	// sends all at once.
+	// attack opens a hundred streams on one connection from an address. A patient peer waits for what
+	// becomes of each, the other sends all at once.
 	attack := func(from string, i int, patient bool) {
-		conn := dialTo(t, "passthrough:///"+tcp.Addr().String(), withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-			return d.DialContext(ctx, "tcp", addr)
-		}), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(encodedCodec{encoding.GetCodecV2("proto")})))
+		conn := dialTo(t, "passthrough:///"+tcp.Addr().String(),
+			withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+				return d.DialContext(ctx, "tcp", addr)
+			}), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(encodedCodec{encoding.GetCodecV2("proto")})))
 		raw := hostileRequest(t, fmt.Sprintf("default.%s-%d", from, i), 1<<20-1<<10)
 		hostile.Go(func() {
 			for range 100 {
@@ -165,7 +170,8 @@ func TestHostilePeer(t *testing.T) {
 		push(i)
 	}
 	_, bytes := a.Kept()
-	t.Logf("%d streams opened, %d refused; %d MiB of names are counted, the heap grew by %d MiB at most, the bound is %d MiB; %d pushes", opened.Load(), refused.Load(), bytes>>20, most>>20, bound>>20, i)
+	t.Logf("%d streams opened, %d refused; %d MiB of names are counted, the heap grew by %d MiB at most, "+
+		"the bound is %d MiB; %d pushes", opened.Load(), refused.Load(), bytes>>20, most>>20, bound>>20, i)
 	if most > bound {
 		t.Errorf("the heap grew by %d MiB, more than %d MiB", most>>20, bound>>20)
 	}
@@ -208,18 +214,21 @@ func (r *rawConn) frame(kind, flags byte, stream uint32, payload []byte) {
 func (r *rawConn) begin(size int) {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	path := "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-	r.frame(1, 4, r.stream, slices.Concat([]byte{0x83, 0x86, 0x44}, text(path), []byte{0x41}, text("agent"), []byte{0x5f}, text("application/grpc"), []byte{0x40}, text("te"), text("trailers")))
+	r.frame(1, 4, r.stream, slices.Concat([]byte{0x83, 0x86, 0x44}, text(path), []byte{0x41}, text("agent"), []byte{0x5f},
+		text("application/grpc"), []byte{0x40}, text("te"), text("trailers")))
 	r.frame(0, 0, r.stream, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, 1000)...))
 	r.stream += 2
 	synctest.Wait()
 }
 
-// TestUnfinishedRequests: a peer that begins large requests and does not go on gets no more than its share, and its small ones
-// are taken as ever. It is cut off when nothing goes on, and then its large requests are taken.
+// TestUnfinishedRequests: a peer that begins large requests and does not go on gets no more than
+// its share, and its small ones are taken as ever. It is cut off when nothing goes on, and then its
+// large requests are taken.
 func TestUnfinishedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		m := startInMemory(t, ads.ServerOptions{Registry: reg, RecvBytes: 1 << 20, MaxPeerRequests: 2 << 20, FirstRequestTimeout: time.Hour})
+		m := startInMemory(t,
+			ads.ServerOptions{Registry: reg, RecvBytes: 1 << 20, MaxPeerRequests: 2 << 20, FirstRequestTimeout: time.Hour})
 		cut := func(reason string) float64 { return closedFor(t, reg, reason) }
 		stuck := m.raw()
 		stuck.begin(1 << 20)
@@ -234,7 +243,8 @@ func TestUnfinishedRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: nodeOf("default.web"), TypeUrl: lds, ResourceNamesSubscribe: []string{strings.Repeat("x", 200<<10)}}); err != nil {
+			if err := str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: nodeOf("default.web"), TypeUrl: lds,
+				ResourceNamesSubscribe: []string{strings.Repeat("x", 200<<10)}}); err != nil {
 				t.Fatal(err)
 			}
 			_, err = str.Recv()
@@ -282,7 +292,8 @@ func closedFor(t *testing.T, reg *prometheus.Registry, reason string) float64 {
 	return 0
 }
 
-// TestSilentStreams: streams without a request have a bound of their own, and count no more once there is one.
+// TestSilentStreams: streams without a request have a bound of their own, and count no more once
+// there is one.
 func TestSilentStreams(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -293,7 +304,8 @@ func TestSilentStreams(t *testing.T) {
 	first := deltaOn(t, conn, nodeOf("default.web"))
 	deltaOn(t, conn, nodeOf("default.web"))
 	a.wait(func() bool { return a.Silent() == 2 })
-	deltaOn(t, conn, nodeOf("default.web")).end(codes.ResourceExhausted, "address 10.0.0.1 has 2 streams open without a request")
+	deltaOn(t, conn, nodeOf("default.web")).end(codes.ResourceExhausted,
+		"address 10.0.0.1 has 2 streams open without a request")
 	first.subscribe(lds)
 	first.wantAck("LDS l=1")
 	third := deltaOn(t, conn, nodeOf("default.web"))
@@ -304,7 +316,8 @@ func TestSilentStreams(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: a peer with as many connections as it may have gets no more, until it closes one.
+// TestTooManyConnections: a peer with as many connections as it may have gets no more, until it
+// closes one.
 func TestTooManyConnections(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -317,7 +330,8 @@ func TestTooManyConnections(t *testing.T) {
 	c.subscribe(lds)
 	c.wantAck("LDS l=1")
 	extra := dialTo(t, "passthrough:///"+tcp.Addr().String())
-	if _, err := discoveryv3.NewAggregatedDiscoveryServiceClient(extra).DeltaAggregatedResources(t.Context()); status.Code(err) != codes.Unavailable {
+	if _, err := discoveryv3.NewAggregatedDiscoveryServiceClient(extra).
+		DeltaAggregatedResources(t.Context()); status.Code(err) != codes.Unavailable {
 		t.Errorf("a second connection ends with %v", err)
 	}
 	if n := closedFor(t, reg, "too-many-connections"); n == 0 {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sharedCodec encodes discovery responses around the resources in them, which are encoded already: see [encodings]. Of requests it
-// decodes what is used. Everything else is done as usual.
+// sharedCodec encodes discovery responses around the resources in them, which are encoded already:
+// see [encodings]. Of requests it decodes what is used. Everything else is done as usual.
 type sharedCodec struct{ encoding.CodecV2 }
 
 func newSharedCodec() sharedCodec { return sharedCodec{encoding.GetCodecV2("proto")} }

@@ -25,13 +25,15 @@ func TestSharedCodec(t *testing.T) {
 		rank := rapid.IntRange(0, draft.NumTypes-1).Draw(t, "rank")
 		delta := &discovery.DeltaDiscoveryResponse{
 			SystemVersionInfo: text.Draw(t, "version"), TypeUrl: text.Draw(t, "type"), Nonce: text.Draw(t, "nonce"),
-			RemovedResources: rapid.SliceOf(text).Draw(t, "removed"), ControlPlane: &corev3.ControlPlane{Identifier: text.Draw(t, "id")},
+			RemovedResources: rapid.SliceOf(text).Draw(t, "removed"),
+			ControlPlane:     &corev3.ControlPlane{Identifier: text.Draw(t, "id")},
 		}
 		sotw := &discovery.DiscoveryResponse{VersionInfo: delta.SystemVersionInfo, TypeUrl: delta.TypeUrl, Nonce: delta.Nonce}
 		rest := map[bool]proto.Message{true: proto.Clone(delta), false: proto.Clone(sotw)}
 		var list []*draft.Resource
 		for range rapid.IntRange(0, 5).Draw(t, "resources") {
-			r := envoy.Raw(text.Draw(t, "name"), text.Draw(t, "resource version"), rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body"))
+			r := envoy.Raw(text.Draw(t, "name"), text.Draw(t, "resource version"),
+				rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body"))
 			a := &anypb.Any{TypeUrl: draft.Types[rank], Value: r.Body()}
 			list = append(list, r)
 			delta.Resources = append(delta.Resources, &discovery.Resource{Name: r.Name, Version: r.Version, Resource: a})
@@ -67,8 +69,8 @@ func TestSharedCodec(t *testing.T) {
 	}
 }
 
-// TestEncodedOnce looks whether a list has the memory of its resources for one client, and the same memory for all others, but for
-// secrets, which are copied for nobody.
+// TestEncodedOnce looks whether a list has the memory of its resources for one client, and the same
+// memory for all others, but for secrets, which are copied for nobody.
 func TestEncodedOnce(t *testing.T) {
 	var shared encodings
 	var list []*draft.Resource

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// That nothing is sent is shown throughout by what is received next: the responses of a stream are ordered, so an
-// unwanted one would come before the wanted one.
+// That nothing is sent is shown throughout by what is received next: the responses of a stream are
+// ordered, so an unwanted one would come before the wanted one.
 
 func TestDeltaSubscriptions(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1", "LDS:l=1", "RDS:r=1"))
@@ -89,7 +89,8 @@ func TestDeltaResumeChanged(t *testing.T) {
 	c.wantAck("CDS b=2 d=1")
 }
 
-// TestDeltaResumeEnvoy: Envoy asks for its listeners right after its clusters, so what they may still refer to stays.
+// TestDeltaResumeEnvoy: Envoy asks for its listeners right after its clusters, so what they may
+// still refer to stays.
 func TestDeltaResumeEnvoy(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=2"))
 	old := config("CDS:a=1", "CDS:gone=1", "LDS:l=1")
@@ -108,7 +109,8 @@ func TestOrder(t *testing.T) {
 		typeURL, want string
 		names         []string
 	}{
-		{cds, "CDS a=1 old=1", nil}, {eds, "EDS a=1 old=1", []string{"a", "old"}}, {lds, "LDS l=1", nil}, {rds, "RDS old=1 r=1", []string{"old", "r"}},
+		{cds, "CDS a=1 old=1", nil}, {eds, "EDS a=1 old=1", []string{"a", "old"}}, {lds, "LDS l=1", nil},
+		{rds, "RDS old=1 r=1", []string{"old", "r"}},
 	} {
 		c.subscribe(s.typeURL, s.names...)
 		c.wantAck(s.want)
@@ -125,7 +127,8 @@ func TestOrder(t *testing.T) {
 		t.Error("in sync before the listeners are acknowledged")
 	}
 	c.ack(listener)
-	// The listeners have moved on: their routes may go, and then the clusters, and then their endpoints.
+	// The listeners have moved on: their routes may go, and then the clusters, and then their
+	// endpoints.
 	r := c.want("RDS -old")
 	c.ack(r)
 	c.wantAck("CDS -old")
@@ -134,7 +137,8 @@ func TestOrder(t *testing.T) {
 	c.wantAck("RDS -x")
 	c.subscribe(rds, "x")
 	c.want("RDS -x")
-	if ts := typeStatus(t, a.status("default.web"), cds); ts.AckedVersion != config("CDS:a=1", "CDS:new=1").Versions[1] || ts.Resources != 2 {
+	if ts := typeStatus(t, a.status("default.web"), cds); ts.AckedVersion != config("CDS:a=1", "CDS:new=1").Versions[1] ||
+		ts.Resources != 2 {
 		t.Errorf("status of clusters: %+v", ts)
 	}
 }
@@ -156,7 +160,8 @@ func TestAdditionsWait(t *testing.T) {
 	}
 }
 
-// TestClusterUpdateWarms: the endpoints of an updated cluster are sent again, since Envoy waits for them.
+// TestClusterUpdateWarms: the endpoints of an updated cluster are sent again, since Envoy waits for
+// them.
 func TestClusterUpdateWarms(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1"))
 	c := a.delta("default.web")

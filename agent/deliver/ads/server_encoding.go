@@ -21,9 +21,10 @@ const (
 	fieldAnyValue        = 2
 )
 
-// encodings remembers how lists of resources stand in responses, by type and protocol, for as long as some client is being sent
-// the last one. A policy that changes a thousand clusters changes them for many proxies: they are encoded once, and what waits to be
-// written to a thousand slow clients is the same bytes.
+// encodings remembers how lists of resources stand in responses, by type and protocol, for as long
+// as some client is being sent the last one. A policy that changes a thousand clusters changes them
+// for many proxies: they are encoded once, and what waits to be written to a thousand slow clients
+// is the same bytes.
 type encodings [2][draft.NumTypes]struct {
 	mu   sync.Mutex
 	last weak.Pointer[encoded]
@@ -36,7 +37,8 @@ type encoded struct {
 	joined mem.BufferSlice // the same in one piece, once a second client gets it; nil before
 }
 
-// of returns resources of a type as they stand in a response, and what the caller keeps until it is sent.
+// of returns resources of a type as they stand in a response, and what the caller keeps until it is
+// sent.
 func (e *encodings) of(delta bool, rank int, list []*draft.Resource) (mem.BufferSlice, *encoded) {
 	if len(list) == 0 {
 		return nil, nil
@@ -61,7 +63,8 @@ func (e *encodings) of(delta bool, rank int, list []*draft.Resource) (mem.Buffer
 	return out.pieces, out
 }
 
-// encodeResources returns the field of resources in a response. Bodies are not copied, and must not change.
+// encodeResources returns the field of resources in a response. Bodies are not copied, and must not
+// change.
 func encodeResources(delta bool, rank int, list []*draft.Resource) mem.BufferSlice {
 	url := draft.Types[rank]
 	bodies, own := make([][]byte, len(list)), 0
@@ -105,7 +108,8 @@ func encodedSize(delta bool, url string, r *draft.Resource, body int) int {
 
 // resourceSize is the size of an envoy.service.discovery.v3.Resource around a packed message.
 func resourceSize(r *draft.Resource, packed int) int {
-	return textSize(fieldResourceName, r.Name) + textSize(fieldResourceVersion, r.Version) + protowire.SizeTag(fieldResourceBody) + protowire.SizeBytes(packed)
+	return textSize(fieldResourceName, r.Name) + textSize(fieldResourceVersion, r.Version) +
+		protowire.SizeTag(fieldResourceBody) + protowire.SizeBytes(packed)
 }
 
 func anySize(url string, body int) int {

@@ -19,8 +19,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 )
 
-// TestEndpointsWhileWarming: Envoy pauses the discovery of clusters, and with it their acknowledgement, while one of
-// them warms, which is until its endpoints are there. So endpoints never wait for that acknowledgement.
+// TestEndpointsWhileWarming: Envoy pauses the discovery of clusters, and with it their
+// acknowledgement, while one of them warms, which is until its endpoints are there. So endpoints
+// never wait for that acknowledgement.
 func TestEndpointsWhileWarming(t *testing.T) {
 	before := config("CDS:a=1", "EDS:a=1", "LDS:l=1")
 	added := config("CDS:a=1", "CDS:b=1", "EDS:a=1", "EDS:b=1", "LDS:l=1")
@@ -63,8 +64,9 @@ func TestEndpointsWhileWarming(t *testing.T) {
 	})
 }
 
-// TestReconnectWarms: a proxy that comes back asks for all types at once, before it has seen that a cluster has
-// changed meanwhile. It warms that cluster anew, so it needs the endpoints although it says that it has them.
+// TestReconnectWarms: a proxy that comes back asks for all types at once, before it has seen that a
+// cluster has changed meanwhile. It warms that cluster anew, so it needs the endpoints although it
+// says that it has them.
 func TestReconnectWarms(t *testing.T) {
 	old := config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1")
 	t.Run("delta", func(t *testing.T) {
@@ -96,8 +98,8 @@ func TestReconnectWarms(t *testing.T) {
 	})
 }
 
-// TestSuspectsAreCleared: a message that names no resource makes suspects of all. A proxy that comes back meanwhile is sent what
-// is on trial, and all that is good in the end.
+// TestSuspectsAreCleared: a message that names no resource makes suspects of all. A proxy that
+// comes back meanwhile is sent what is on trial, and all that is good in the end.
 func TestSuspectsAreCleared(t *testing.T) {
 	a := serving(t, config("LDS:bad=1", "LDS:good=1"))
 	c := a.delta("default.web")
@@ -112,8 +114,8 @@ func TestSuspectsAreCleared(t *testing.T) {
 	d.wantAck("LDS bad=2")
 }
 
-// TestVerdictsOfOthers: what one peer rejected is not held against another one that uses the node id after it, nor
-// against another version of the client.
+// TestVerdictsOfOthers: what one peer rejected is not held against another one that uses the node
+// id after it, nor against another version of the client.
 func TestVerdictsOfOthers(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -190,16 +192,19 @@ func TestGivenUpEarly(t *testing.T) {
 	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesUnsubscribe: []string{"a"}})
 	c.subscribe(eds, "b")
 	c.subscribe("type.googleapis.com/Unknown", "x")
-	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"d"}, ResourceNamesUnsubscribe: []string{"b"}})
+	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"d"},
+		ResourceNamesUnsubscribe: []string{"b"}})
 	c.subscribe(lds)
-	a.wait(func() bool { return len(a.Connected()) == 1 && len(a.status("default.web").Types) == 2 }) // all requests are in
+	// all requests are in
+	a.wait(func() bool { return len(a.Connected()) == 1 && len(a.status("default.web").Types) == 2 })
 	a.Ready()
 	a.push(config("LDS:l=1"))
 	c.wantAck("EDS -d")
 	c.wantAck("LDS l=1")
 }
 
-// TestClosedBeforeChanged: whoever looks at the nodes when told of a change finds the handler up to date.
+// TestClosedBeforeChanged: whoever looks at the nodes when told of a change finds the handler up to
+// date.
 func TestClosedBeforeChanged(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
@@ -231,19 +236,21 @@ type orderLog func(string)
 func (l orderLog) Opened(ads.Stream) error { l("opened"); return nil }
 func (l orderLog) Closed(ads.Stream)       { l("closed") }
 
-// TestRefusedIsOver: nothing of a stream that was refused is left behind, as the timer of its grace.
+// TestRefusedIsOver: nothing of a stream that was refused is left behind, as the timer of its
+// grace.
 func TestRefusedIsOver(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var a *agent
 	refuse := true
-	a = startAgent(t, ads.ServerOptions{Registry: reg, UnknownGrace: 20 * time.Millisecond, Handler: onOpen(func(s ads.Stream) error {
-		a.give(s.Key, config("LDS:l=1"))
-		a.give(s.Key, nil)
-		if refuse {
-			return status.Error(codes.FailedPrecondition, "no")
-		}
-		return nil
-	})})
+	a = startAgent(t,
+		ads.ServerOptions{Registry: reg, UnknownGrace: 20 * time.Millisecond, Handler: onOpen(func(s ads.Stream) error {
+			a.give(s.Key, config("LDS:l=1"))
+			a.give(s.Key, nil)
+			if refuse {
+				return status.Error(codes.FailedPrecondition, "no")
+			}
+			return nil
+		})})
 	a.Ready()
 	first := a.delta("default.web")
 	first.subscribe(lds)
@@ -258,14 +265,16 @@ func TestRefusedIsOver(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "nearside_xds_streams_refused_total" && m.GetLabel()[0].GetValue() == "unknown" && m.GetCounter().GetValue() != 1 {
+			if f.GetName() == "nearside_xds_streams_refused_total" && m.GetLabel()[0].GetValue() == "unknown" &&
+				m.GetCounter().GetValue() != 1 {
 				t.Errorf("%v streams ended as unknown, want 1", m.GetCounter().GetValue())
 			}
 		}
 	}
 }
 
-// TestLongNames: names are bounded in length, also over many requests; those given up count no more.
+// TestLongNames: names are bounded in length, also over many requests; those given up count no
+// more.
 func TestLongNames(t *testing.T) {
 	a := startAgent(t, ads.ServerOptions{}) // not ready, so that nothing is sent
 	c := a.delta("default.web")
@@ -297,7 +306,8 @@ func (a *agent) asEnvoy(cdsLine, ldsLine, rdsLine string, routes ...string) *del
 	return c
 }
 
-// TestRoutesWaitForWarmClusters: Envoy acknowledges a new cluster once it is warm and answers 503 to what leads to it before.
+// TestRoutesWaitForWarmClusters: Envoy acknowledges a new cluster once it is warm and answers 503
+// to what leads to it before.
 func TestRoutesWaitForWarmClusters(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"))
 	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
@@ -315,7 +325,8 @@ func TestRoutesWaitForWarmClusters(t *testing.T) {
 	c.ack(warming)
 }
 
-// TestWarmWaitIsBounded: one cluster that never warms does not keep others from their routes for good.
+// TestWarmWaitIsBounded: one cluster that never warms does not keep others from their routes for
+// good.
 func TestWarmWaitIsBounded(t *testing.T) {
 	a := servingWith(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"), ads.ServerOptions{WarmWait: 50 * time.Millisecond})
 	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
@@ -324,7 +335,8 @@ func TestWarmWaitIsBounded(t *testing.T) {
 	c.wantAck("RDS r=b")
 }
 
-// TestClustersStayWhileListenersDrain: connections stay on the old chains of a listener, and what these lead to must be there.
+// TestClustersStayWhileListenersDrain: connections stay on the old chains of a listener, and what
+// these lead to must be there.
 func TestClustersStayWhileListenersDrain(t *testing.T) {
 	now := time.Now()
 	var clock atomic.Int64

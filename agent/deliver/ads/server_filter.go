@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// filter appends to dst what is used of an encoded message and says whether the message is intact. Nil keeps all.
+// filter appends to dst what is used of an encoded message and says whether the message is intact.
+// Nil keeps all.
 type filter func(dst, raw []byte) (out []byte, ok bool)
 
 // field is one field of an encoded message.
@@ -18,7 +19,8 @@ type field struct {
 	value []byte // of a length-delimited field, without the length; nil for others
 }
 
-// fieldsOf yields the fields of an encoded message. After the last one ok says whether the message is intact.
+// fieldsOf yields the fields of an encoded message. After the last one ok says whether the message
+// is intact.
 func fieldsOf(raw []byte, ok *bool) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		*ok = true
@@ -77,8 +79,8 @@ const (
 	fieldListValue    = 6
 )
 
-// onlyTexts keeps those fields of a google.protobuf.Struct that lie at one of the paths: texts as they are, and in the place
-// of anything else null, which a reader finds to be no text either.
+// onlyTexts keeps those fields of a google.protobuf.Struct that lie at one of the paths: texts as
+// they are, and in the place of anything else null, which a reader finds to be no text either.
 func onlyTexts(paths [][]string) filter {
 	return func(dst, raw []byte) (_ []byte, ok bool) {
 		for f := range fieldsOf(raw, &ok) {
@@ -120,7 +122,8 @@ func onlyTexts(paths [][]string) filter {
 // maxKeyBytes bounds the names that are looked for in metadata.
 const maxKeyBytes = 256
 
-// pathsBelow returns what follows a key in those paths that begin with it, and whether there are any.
+// pathsBelow returns what follows a key in those paths that begin with it, and whether there are
+// any.
 func pathsBelow(paths [][]string, key string) (below [][]string, used bool) {
 	for _, p := range paths {
 		if p[0] == key {
@@ -133,8 +136,8 @@ func pathsBelow(paths [][]string, key string) (below [][]string, used bool) {
 	return below, used
 }
 
-// onlyText returns a google.protobuf.Value with what is used of it: a text, or where there are paths below it, what lies at
-// these.
+// onlyText returns a google.protobuf.Value with what is used of it: a text, or where there are
+// paths below it, what lies at these.
 func onlyText(below [][]string, raw []byte) (value []byte, ok bool) {
 	var last field // of a oneof the last one counts
 	for f := range fieldsOf(raw, &ok) {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// HTTP/2 as far as it is followed here (RFC 9113), and gRPC's messages in it: a byte that says whether a message is compressed, its
-// length in four bytes, and the message.
+// HTTP/2 as far as it is followed here (RFC 9113), and gRPC's messages in it: a byte that says
+// whether a message is compressed, its length in four bytes, and the message.
 const (
 	prefaceBytes     = 24
 	frameHeaderBytes = 9
@@ -21,8 +21,8 @@ const (
 	flagPadded    = 0x8
 )
 
-// frames follows the bytes that a client sends on one connection and tells of the messages in it. It checks nothing but what
-// would lead it astray: the HTTP/2 server behind it does.
+// frames follows the bytes that a client sends on one connection and tells of the messages in it.
+// It checks nothing but what would lead it astray: the HTTP/2 server behind it does.
 type frames struct {
 	begin func(size int) (reserved int64, err error) // a message of this size begins
 	drop  func(reserved int64)                       // a message that began is complete no more

@@ -60,17 +60,24 @@ func TestFrames(t *testing.T) {
 		left   int
 	}{
 		{"one", [][]byte{frame(frameData, 0, 1, m)}, "begin 10, full 10", 0},
-		{"others between", [][]byte{frame(4, 0, 0, make([]byte, 6)), frame(frameHeaders, 4, 1, []byte("x")), frame(frameData, 0, 1, m[:7]), frame(8, 0, 1, make([]byte, 4)), frame(frameData, 0, 1, m[7:])}, "begin 10, full 10", 0},
-		{"two in one", [][]byte{frame(frameData, 0, 1, slices.Concat(m, m[:3])), frame(frameData, 0, 1, m[3:])}, "begin 10, full 10, begin 10, full 10", 0},
-		{"two streams", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameData, 0, 3, m[:9]), frame(frameData, 0, 1, m[6:])}, "begin 10, begin 10, full 10", 1},
-		{"padding", [][]byte{frame(frameData, flagPadded, 1, padded(m[:8])), frame(frameData, flagPadded, 1, padded(m[8:]))}, "begin 10, full 10", 0},
+		{"others between", [][]byte{frame(4, 0, 0, make([]byte, 6)), frame(frameHeaders, 4, 1, []byte("x")), frame(frameData,
+			0, 1, m[:7]), frame(8, 0, 1, make([]byte, 4)), frame(frameData, 0, 1, m[7:])}, "begin 10, full 10", 0},
+		{"two in one", [][]byte{frame(frameData, 0, 1, slices.Concat(m, m[:3])), frame(frameData, 0, 1, m[3:])},
+			"begin 10, full 10, begin 10, full 10", 0},
+		{"two streams", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameData, 0, 3, m[:9]), frame(frameData, 0, 1, m[6:])},
+			"begin 10, begin 10, full 10", 1},
+		{"padding", [][]byte{frame(frameData, flagPadded, 1, padded(m[:8])), frame(frameData, flagPadded, 1, padded(m[8:]))},
+			"begin 10, full 10", 0},
 		{"reset", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameReset, 0, 1, make([]byte, 4))}, "begin 10, drop 10", 0},
 		{"end", [][]byte{frame(frameData, flagEndStream, 1, m[:6])}, "begin 10, drop 10", 0},
-		{"end later", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameData, flagEndStream, 1, nil)}, "begin 10, drop 10", 0},
-		{"trailers", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameHeaders, flagEndStream, 1, nil)}, "begin 10, drop 10", 0},
+		{"end later", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameData, flagEndStream, 1, nil)},
+			"begin 10, drop 10", 0},
+		{"trailers", [][]byte{frame(frameData, 0, 1, m[:6]), frame(frameHeaders, flagEndStream, 1, nil)},
+			"begin 10, drop 10", 0},
 		{"prefix only", [][]byte{frame(frameData, 0, 1, m[:4])}, "", 1},
 		{"empty", [][]byte{frame(frameData, 0, 1, grpcMessage(0))}, "begin 0, full 0", 0},
-		{"reserved bit", [][]byte{frame(frameData, 0, 1<<31|1, m[:6]), frame(frameData, 0, 1, m[6:])}, "begin 10, full 10", 0},
+		{"reserved bit", [][]byte{frame(frameData, 0, 1<<31|1, m[:6]), frame(frameData, 0, 1, m[6:])},
+			"begin 10, full 10", 0},
 	} {
 		raw := slices.Concat(append([][]byte{preface}, c.frames...)...)
 		told, _, left, err := followed(raw, nil)
@@ -101,7 +108,8 @@ func TestFramesInPieces(t *testing.T) {
 		for range rapid.IntRange(0, 30).Draw(t, "frames") {
 			stream := rapid.Uint32Range(1, 4).Draw(t, "stream")
 			flags := rapid.SampledFrom([]byte{0, 0, 0, flagEndStream, flagPadded}).Draw(t, "flags")
-			switch kind := rapid.SampledFrom([]byte{frameData, frameData, frameData, frameHeaders, frameReset, 8}).Draw(t, "kind"); kind {
+			switch kind := rapid.SampledFrom([]byte{frameData, frameData, frameData, frameHeaders, frameReset, 8}).Draw(t,
+				"kind"); kind {
 			case frameData:
 				if len(under[stream]) == 0 {
 					under[stream] = grpcMessage(rapid.IntRange(0, 50).Draw(t, "size"))
@@ -131,7 +139,8 @@ func TestFramesInPieces(t *testing.T) {
 
 func FuzzFrames(f *testing.F) {
 	m := grpcMessage(10)
-	f.Add(slices.Concat(preface, frame(frameData, 0, 1, m[:7]), frame(frameData, flagPadded, 1, append([]byte{1}, m[7:]...)), frame(frameReset, 0, 1, make([]byte, 4))), 3)
+	f.Add(slices.Concat(preface, frame(frameData, 0, 1, m[:7]),
+		frame(frameData, flagPadded, 1, append([]byte{1}, m[7:]...)), frame(frameReset, 0, 1, make([]byte, 4))), 3)
 	f.Add(slices.Concat(preface, frame(frameHeaders, flagEndStream, 1, nil), frame(frameData, 0, 3, m)), 1)
 	f.Fuzz(func(t *testing.T, raw []byte, size int) {
 		a, r1, p1, err1 := followed(raw, nil)

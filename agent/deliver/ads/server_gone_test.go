@@ -17,8 +17,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// servedAndGone has a client take a listener, or reject its second form, and leave. It returns what shows whether the first form is in memory.
-func servedAndGone(t *testing.T, m *inMemory, rejects bool) (w weak.Pointer[draft.Resource], versions map[string]string) {
+// servedAndGone has a client take a listener, or reject its second form, and leave. It returns what
+// shows whether the first form is in memory.
+func servedAndGone(t *testing.T, m *inMemory,
+	rejects bool) (w weak.Pointer[draft.Resource], versions map[string]string) {
 	c, got, end := m.connect()
 	cfg := config("LDS:a=1", "LDS:b=1")
 	w, versions = weak.Make(draft.Find(cfg.Resources[draft.RankListener], "a")), versionsOf(cfg, lds)
@@ -41,7 +43,8 @@ func inMemoryStill(w weak.Pointer[draft.Resource]) bool {
 	return w.Value() != nil
 }
 
-// TestGoneClients: what a client had is forgotten a minute after it went, without any other event. Before and after, it is sent what differs.
+// TestGoneClients: what a client had is forgotten a minute after it went, without any other event.
+// Before and after, it is sent what differs.
 func TestGoneClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forgot := 0
@@ -67,7 +70,8 @@ func TestGoneClients(t *testing.T) {
 	})
 }
 
-// TestGoneClientWithRejection: where something is rejected, the form in its place is remembered longer.
+// TestGoneClientWithRejection: where something is rejected, the form in its place is remembered
+// longer.
 func TestGoneClientWithRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})

@@ -30,7 +30,8 @@ const (
 func draining(t *testing.T, cfg *draft.Sealed) (*agent, *atomic.Int64) {
 	now, clock := time.Now(), &atomic.Int64{}
 	return servingWith(t, cfg, ads.ServerOptions{
-		DrainTime: 10 * time.Minute, HandoverTime: time.Minute, Now: func() time.Time { return now.Add(time.Duration(clock.Load())) },
+		DrainTime: 10 * time.Minute, HandoverTime: time.Minute,
+		Now: func() time.Time { return now.Add(time.Duration(clock.Load())) },
 	}), clock
 }
 
@@ -56,8 +57,8 @@ func TestInboundBecomesTCPAfterItsClients(t *testing.T) {
 	c.wantAck("LDS " + in + "=localhost:1 " + forHTTP)
 }
 
-// TestOutboundBecomesTCPFirst: its old filter chains go on with what their clients speak, since the other side takes no HTTP/2
-// soon, until they have drained.
+// TestOutboundBecomesTCPFirst: its old filter chains go on with what their clients speak, since the
+// other side takes no HTTP/2 soon, until they have drained.
 func TestOutboundBecomesTCPFirst(t *testing.T) {
 	const out = "outbound:127.0.0.1:80"
 	a, clock := draining(t, config("CDS:a=1", "CDS:b=1", "LDS:"+out+"=r "+forHTTP, "RDS:r=a"))
@@ -127,17 +128,20 @@ func guarded(t *testing.T, open bool) *draft.Sealed {
 	}
 	manager := &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "in"}},
-		HttpFilters:    []*hcmv3.HttpFilter{{Name: "rbac", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&httprbacv3.RBAC{Rules: rules})}}},
+		HttpFilters: []*hcmv3.HttpFilter{{Name: "rbac",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&httprbacv3.RBAC{Rules: rules})}}},
 	}
 	s := &draft.Sealed{}
-	s.Resources[draft.RankListener] = []*draft.Resource{seal1("in", &listenerv3.Listener{Name: "in", FilterChains: []*listenerv3.FilterChain{{
-		Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)}}},
-	}}})}
+	s.Resources[draft.RankListener] = []*draft.Resource{seal1("in",
+		&listenerv3.Listener{Name: "in", FilterChains: []*listenerv3.FilterChain{{
+			Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)}}},
+		}}})}
 	s.Resources[draft.RankRoute] = []*draft.Resource{seal1("in", &routev3.RouteConfiguration{Name: "in"})}
 	return seal(s)
 }
 
-// overrides returns what routes say about the RBAC filter: "" nothing, else that they admit "all" or "none".
+// overrides returns what routes say about the RBAC filter: "" nothing, else that they admit "all"
+// or "none".
 func overrides(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) string {
 	t.Helper()
 	var m routev3.RouteConfiguration
@@ -167,8 +171,8 @@ func (c *deltaClient) next(typeURL string) *discoveryv3.DeltaDiscoveryResponse {
 	return resp
 }
 
-// TestPermissionsReachOldFilterChains: the routes, which old and new filter chains share, say who is admitted now as long as old
-// ones drain, also after a restart of the agent.
+// TestPermissionsReachOldFilterChains: the routes, which old and new filter chains share, say who
+// is admitted now as long as old ones drain, also after a restart of the agent.
 func TestPermissionsReachOldFilterChains(t *testing.T) {
 	open, closed := guarded(t, true), guarded(t, false)
 	a, clock := draining(t, open)

@@ -73,7 +73,8 @@ func seal(s *draft.Sealed) *draft.Sealed {
 	return s
 }
 
-// resourceOf makes a resource. Clusters are real messages, since the server reads the name of their endpoints.
+// resourceOf makes a resource. Clusters are real messages, since the server reads the name of their
+// endpoints.
 func resourceOf(rank int, name, body string) *draft.Resource {
 	raw := []byte(body)
 	if draft.Types[rank] == cds {
@@ -106,8 +107,8 @@ type agent struct {
 	revision uint64           // that configs are published with
 }
 
-// farListener has clients of loopback addresses count as those of other nodes, 10.0.0.9 for 127.0.0.9: on loopback the kernel
-// tells whose process a client is.
+// farListener has clients of loopback addresses count as those of other nodes, 10.0.0.9 for
+// 127.0.0.9: on loopback the kernel tells whose process a client is.
 type farListener struct{ net.Listener }
 
 func (l farListener) Accept() (net.Conn, error) {
@@ -210,16 +211,19 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o ads.ServerOptions, extra ...
 }
 
 func (a *agent) give(key node.Key, cfg *draft.Sealed) {
-	a.Publish(map[node.Key]ads.Config{key: {Sealed: cfg, Revision: a.revision, LastStream: everyStream, Withheld: a.withheld, Listeners: a.Listeners(key)}})
+	a.Publish(map[node.Key]ads.Config{key: {Sealed: cfg, Revision: a.revision, LastStream: everyStream,
+		Withheld: a.withheld, Listeners: a.Listeners(key)}})
 }
 
-// everyStream says that a config was made from the state that all streams find, also those that are on their way in.
+// everyStream says that a config was made from the state that all streams find, also those that are
+// on their way in.
 const everyStream = math.MaxUint64
 
 // web is the node of most tests.
 var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
 
-// push publishes a config for web, of which the check withholds some resources, given as "TYPE:name".
+// push publishes a config for web, of which the check withholds some resources, given as
+// "TYPE:name".
 func (a *agent) push(cfg *draft.Sealed, withheld ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -228,7 +232,8 @@ func (a *agent) push(cfg *draft.Sealed, withheld ...string) {
 	a.give(web, a.latest)
 }
 
-// without puts what was published last in the place of resources that are withheld, or leaves them out.
+// without puts what was published last in the place of resources that are withheld, or leaves them
+// out.
 func without(cfg, last *draft.Sealed, words []string) (*draft.Sealed, []draft.Withheld) {
 	if len(words) == 0 {
 		return cfg, nil
@@ -322,7 +327,8 @@ func nodeOf(id string) *corev3.Node { return &corev3.Node{Id: id} }
 // patience is how long a test waits for what must come, on a busy machine too.
 const patience = 2 * time.Minute
 
-// deadline is the context of a client: a lost answer ends the test with an error instead of hanging.
+// deadline is the context of a client: a lost answer ends the test with an error instead of
+// hanging.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -366,7 +372,8 @@ func (c *deltaClient) subscribe(typeURL string, names ...string) {
 
 func (c *deltaClient) resume(typeURL string, has map[string]string, names ...string) {
 	c.t.Helper()
-	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, InitialResourceVersions: has})
+	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names,
+		InitialResourceVersions: has})
 }
 
 func (c *deltaClient) recv() *discoveryv3.DeltaDiscoveryResponse {
@@ -389,7 +396,8 @@ func (c *deltaClient) nack(resp *discoveryv3.DeltaDiscoveryResponse, reason stri
 		ErrorDetail: &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}})
 }
 
-// want receives the next response, compares it with one line such as "LDS a=1 b=2 -c" and returns it.
+// want receives the next response, compares it with one line such as "LDS a=1 b=2 -c" and returns
+// it.
 func (c *deltaClient) want(line string) *discoveryv3.DeltaDiscoveryResponse {
 	c.t.Helper()
 	resp := c.recv()
@@ -449,7 +457,8 @@ func (a *agent) sotw(n *corev3.Node) *sotwClient {
 // ask sends a request with the names that the client wants now.
 func (c *sotwClient) ask(typeURL string, names ...string) {
 	c.t.Helper()
-	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names, VersionInfo: c.version[typeURL], ResponseNonce: c.nonce[typeURL]})
+	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names, VersionInfo: c.version[typeURL],
+		ResponseNonce: c.nonce[typeURL]})
 }
 
 func (c *sotwClient) send(req *discoveryv3.DiscoveryRequest) {
@@ -487,7 +496,8 @@ func (c *sotwClient) wantAck(line string, names ...string) {
 
 func (c *sotwClient) nack(resp *discoveryv3.DiscoveryResponse, reason string, names ...string) {
 	c.t.Helper()
-	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResourceNames: names, VersionInfo: c.version[resp.GetTypeUrl()],
+	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResourceNames: names,
+		VersionInfo:   c.version[resp.GetTypeUrl()],
 		ResponseNonce: resp.GetNonce(), ErrorDetail: &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}})
 }
 

@@ -30,8 +30,9 @@ func (a *agent) reached(id string, revision uint64) ads.Progress {
 	return a.progress(id)
 }
 
-// TestHeldBack: once a listener is rejected, all other changes go on, acknowledged as a whole, with the last accepted
-// bytes in its place; the rejected bytes are never sent again, and the next good ones are.
+// TestHeldBack: once a listener is rejected, all other changes go on, acknowledged as a whole, with
+// the last accepted bytes in its place; the rejected bytes are never sent again, and the next good
+// ones are.
 func TestHeldBack(t *testing.T) {
 	for _, kind := range []string{"delta", "sotw"} {
 		t.Run(kind, func(t *testing.T) {
@@ -62,10 +63,12 @@ func TestHeldBack(t *testing.T) {
 			a.push(config("CDS:c=2", "LDS:a=3", "LDS:bad=2"))
 			want("LDS a=3", "LDS 3 1")
 			p := a.reached("default.web", 4)
-			if len(p.Rejected) != 1 || p.Rejected[0].ID != (draft.ResourceID{TypeURL: lds, Name: "bad"}) || p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
+			if len(p.Rejected) != 1 || p.Rejected[0].ID != (draft.ResourceID{TypeURL: lds, Name: "bad"}) ||
+				p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
 				t.Errorf("rejected: %+v", p.Rejected)
 			}
-			if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 1 || ts.AckedVersion != ts.SentVersion {
+			if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 1 ||
+				ts.AckedVersion != ts.SentVersion {
 				t.Errorf("status: %+v", ts)
 			}
 			a.push(config("CDS:c=2", "LDS:a=3", "LDS:bad=3"))
@@ -77,8 +80,9 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestHeldBackKeepsItsClusters: a listener that stays as it was keeps the cluster that it refers to, with its endpoints,
-// although the config has them no longer, and lets go of them when it moves on.
+// TestHeldBackKeepsItsClusters: a listener that stays as it was keeps the cluster that it refers
+// to, with its endpoints, although the config has them no longer, and lets go of them when it moves
+// on.
 func TestHeldBackKeepsItsClusters(t *testing.T) {
 	a := serving(t, config("CDS:old=1", "EDS:old=old.1", "CDS:other=1", "LDS:l=l.old"))
 	c := a.delta("default.web")
@@ -110,8 +114,8 @@ func TestHeldBackKeepsItsClusters(t *testing.T) {
 	d.wantAck("CDS -old")
 }
 
-// TestMissingClusterComes: a listener that was rejected for want of a cluster is tried again when the cluster comes, and
-// not for another one.
+// TestMissingClusterComes: a listener that was rejected for want of a cluster is tried again when
+// the cluster comes, and not for another one.
 func TestMissingClusterComes(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "LDS:l=l.1"))
 	c := a.delta("default.web")
@@ -169,7 +173,8 @@ func TestProgress(t *testing.T) {
 	a.push(config("LDS:l=3"))
 	c.nack(c.want("LDS l=3"), "no")
 	until("rejected", func(p ads.Progress) bool { return p.Answered == 3 && len(p.Rejected) == 1 })
-	if r := a.progress("default.web").Rejected[0]; r.Since != 2 || r.MadeAt != 3 || r.Accepted == nil || string(r.Accepted.Body()) != "2" || string(r.Resource.Body()) != "3" {
+	if r := a.progress("default.web").Rejected[0]; r.Since != 2 || r.MadeAt != 3 || r.Accepted == nil ||
+		string(r.Accepted.Body()) != "2" || string(r.Resource.Body()) != "3" {
 		t.Errorf("rejection: %+v", r)
 	}
 	// A proxy that comes anew has answered nothing yet.
@@ -185,8 +190,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestEnvoyAnswersWithItsListeners: Envoy asks for its clusters first; until it has asked for listeners too it has not
-// answered.
+// TestEnvoyAnswersWithItsListeners: Envoy asks for its clusters first; until it has asked for
+// listeners too it has not answered.
 func TestEnvoyAnswersWithItsListeners(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "LDS:l=1"))
 	a.push(config("CDS:c=1", "LDS:l=1"))
@@ -207,7 +212,8 @@ func TestEnvoyAnswersWithItsListeners(t *testing.T) {
 	a.reached("default.web", 1)
 }
 
-// TestAttribute: what is found out about a rejection shows in the status, and nothing of one that is over.
+// TestAttribute: what is found out about a rejection shows in the status, and nothing of one that
+// is over.
 func TestAttribute(t *testing.T) {
 	a := serving(t, config("LDS:l=1", "LDS:m=1"))
 	c := a.delta("default.web")
@@ -219,7 +225,8 @@ func TestAttribute(t *testing.T) {
 	rejected := a.progress("default.web").Rejected
 	blame := func(names ...string) (out []ads.Blame) {
 		for _, n := range names {
-			out = append(out, ads.Blame{Type: "MeshTimeout", Mesh: "default", Name: n, Evidence: ads.BlameShapes, Paths: []string{}})
+			out = append(out,
+				ads.Blame{Type: "MeshTimeout", Mesh: "default", Name: n, Evidence: ads.BlameShapes, Paths: []string{}})
 		}
 		return out
 	}
@@ -233,7 +240,8 @@ func TestAttribute(t *testing.T) {
 		}
 		return strings.Join(s, " ")
 	}
-	if got := fmt.Sprint(named(ts.Held[0].Policies), ", ", named(ts.Held[1].Policies), ", ", named(ts.NACK.Policies)); got != "p q, r p, p r q" {
+	if got := fmt.Sprint(named(ts.Held[0].Policies), ", ", named(ts.Held[1].Policies), ", ",
+		named(ts.NACK.Policies)); got != "p q, r p, p r q" {
 		t.Errorf("policies: %s", got)
 	}
 	for _, r := range a.progress("default.web").Rejected {
@@ -243,9 +251,11 @@ func TestAttribute(t *testing.T) {
 	}
 	a.push(config("LDS:l=3", "LDS:m=2"))
 	a.Attribute(rejected[0], blame("late"), 8)
-	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 || held[0].Name != "m" || named(held[0].Policies) != "r p" {
+	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 || held[0].Name != "m" ||
+		named(held[0].Policies) != "r p" {
 		t.Errorf("held: %+v", held)
 	}
-	a.Attribute(ads.Rejection{Node: node.Key{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil, 0)
+	a.Attribute(ads.Rejection{Node: node.Key{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil,
+		0)
 	a.Attribute(ads.Rejection{Node: web, ID: draft.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
 }

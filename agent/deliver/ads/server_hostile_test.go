@@ -113,8 +113,8 @@ func TestTooManyStreams(t *testing.T) {
 	c.end(codes.ResourceExhausted, "2 streams")
 }
 
-// TestPeerQuota: a peer that has opened all the streams that it may does not shut out another one, and gets new ones
-// for those that it closes.
+// TestPeerQuota: a peer that has opened all the streams that it may does not shut out another one,
+// and gets new ones for those that it closes.
 func TestPeerQuota(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,7 +227,8 @@ func TestServeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := ads.NewServer(ads.ServerOptions{}).Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "accept") {
+	if err := ads.NewServer(ads.ServerOptions{}).Serve(t.Context(), l); err == nil ||
+		!strings.Contains(err.Error(), "accept") {
 		t.Errorf("got %v", err)
 	}
 }

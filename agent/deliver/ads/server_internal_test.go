@@ -108,7 +108,9 @@ func TestMergeLists(t *testing.T) {
 	if got := draft.Merge(base, base[:2], nil); !draft.SameList(got, base) {
 		t.Errorf("merging nothing new made %s", line(got))
 	}
-	if got := line(draft.Merge(base, append(resourcesNamed("b"), other), func(name string) bool { return name == "e" })); got != "a1 b1 c2" {
+	if got := line(draft.Merge(base, append(resourcesNamed("b"), other), func(name string) bool {
+		return name == "e"
+	})); got != "a1 b1 c2" {
 		t.Errorf("got %s", got)
 	}
 	if got := line(draft.Merge(nil, resourcesNamed("x"), nil)); got != "x1" {
@@ -116,8 +118,8 @@ func TestMergeLists(t *testing.T) {
 	}
 }
 
-// TestNamesOfOtherTypes: the stream handlers keep what they are subscribed to, which nobody bounds for types that are
-// not served.
+// TestNamesOfOtherTypes: the stream handlers keep what they are subscribed to, which nobody bounds
+// for types that are not served.
 func TestNamesOfOtherTypes(t *testing.T) {
 	st := &adsStream{srv: NewServer(ServerOptions{}), node: &proxyNode{}}
 	delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "other", ResourceNamesSubscribe: []string{"a"},
@@ -129,7 +131,8 @@ func TestNamesOfOtherTypes(t *testing.T) {
 	if err := st.OnStreamRequest(1, sotw); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(delta.ResourceNamesSubscribe) + len(delta.ResourceNamesUnsubscribe) + len(delta.InitialResourceVersions) + len(sotw.ResourceNames); n != 0 {
+	if n := len(delta.ResourceNamesSubscribe) + len(delta.ResourceNamesUnsubscribe) + len(delta.InitialResourceVersions) +
+		len(sotw.ResourceNames); n != 0 {
 		t.Errorf("%d names are left to the handlers", n)
 	}
 }

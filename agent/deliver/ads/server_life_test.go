@@ -41,7 +41,8 @@ func (l *streamLog) Closed(s ads.Stream) { l.closed <- s }
 // TestReady: an agent that has not loaded its state says nothing, not even that a node is unknown.
 func TestReady(t *testing.T) {
 	log, changed := newStreamLog(), make(chan struct{}, 10)
-	a := startAgent(t, ads.ServerOptions{Handler: log, UnknownGrace: time.Nanosecond, Changed: func() { changed <- struct{}{} }})
+	a := startAgent(t,
+		ads.ServerOptions{Handler: log, UnknownGrace: time.Nanosecond, Changed: func() { changed <- struct{}{} }})
 	c := a.delta("default.web")
 	c.subscribe(lds)
 	d := a.sotw(nodeOf("default.web"))
@@ -122,7 +123,8 @@ func TestBadNode(t *testing.T) {
 	a := serving(t, config())
 	for id, words := range map[string][]string{
 		"": {"<mesh>.<name"}, "web": {`"web"`, "<mesh>.<name"}, ".web": {"<mesh>.<name"}, "default.": {"<mesh>.<name"},
-		"default.a b": {"' '"}, "default.\u202e": {`\u202e`}, "default." + strings.Repeat("x", 400): {"408 bytes", "at most 317"},
+		"default.a b": {"' '"}, "default.\u202e": {`\u202e`},
+		"default." + strings.Repeat("x", 400): {"408 bytes", "at most 317"},
 	} {
 		c := a.delta(id)
 		c.subscribe(lds)
@@ -157,7 +159,8 @@ func TestBadNode(t *testing.T) {
 func TestRefused(t *testing.T) {
 	log := newStreamLog()
 	log.refuse = status.Error(codes.FailedPrecondition, "another owns it")
-	a := startAgent(t, ads.ServerOptions{Handler: log, Changed: func() { t.Error("Changed for a stream that was refused") }})
+	a := startAgent(t,
+		ads.ServerOptions{Handler: log, Changed: func() { t.Error("Changed for a stream that was refused") }})
 	a.Ready()
 	c := a.delta("default.web")
 	c.subscribe(lds)
@@ -230,14 +233,18 @@ func TestStatusAndStop(t *testing.T) {
 	if p.State != ads.StateServing || p.Streams != 1 || !p.Delta || !p.ConnectedAt.Equal(now) || len(p.Events) != 64 {
 		t.Errorf("status: %+v", p)
 	}
-	if last := p.Events[len(p.Events)-2:]; last[1].TypeURL != rds || !slices.ContainsFunc(last, func(e ads.Event) bool { return e.Kind == "sent" && e.Count == 1 && e.Resources[0] == "x" }) {
+	if last := p.Events[len(p.Events)-2:]; last[1].TypeURL != rds || !slices.ContainsFunc(last, func(e ads.Event) bool {
+		return e.Kind == "sent" && e.Count == 1 && e.Resources[0] == "x"
+	}) {
 		t.Errorf("last events: %+v", last)
 	}
 	data, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"nodeID":"default.web"`, `"state":"serving"`, `"peer":{"local":true,"uid":`, `"nack":null`, `"held":[]`} {
+	for _, want := range []string{
+		`"nodeID":"default.web"`, `"state":"serving"`, `"peer":{"local":true,"uid":`, `"nack":null`, `"held":[]`,
+	} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("JSON lacks %s: %s", want, data)
 		}
@@ -252,7 +259,8 @@ func TestStatusAndStop(t *testing.T) {
 	}
 }
 
-// TestGoneNodesBounded: of many nodes that came and went only some are remembered, first those that had a config.
+// TestGoneNodesBounded: of many nodes that came and went only some are remembered, first those that
+// had a config.
 func TestGoneNodesBounded(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, ads.ServerOptions{Handler: log})
@@ -295,7 +303,8 @@ func TestPublishForNobody(t *testing.T) {
 	}
 }
 
-// TestConcurrent publishes, connects and looks at once; the race detector and the leak check are the judges.
+// TestConcurrent publishes, connects and looks at once; the race detector and the leak check are
+// the judges.
 func TestConcurrent(t *testing.T) {
 	a := serving(t, config("CDS:a=1", "LDS:l=1"))
 	conn := a.dial()

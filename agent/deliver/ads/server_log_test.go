@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// slowLog is a log whose reader takes nothing until it is released, from the first line on that has a word in it.
+// slowLog is a log whose reader takes nothing until it is released, from the first line on that has
+// a word in it.
 type slowLog struct {
 	slog.Handler
 	word             string
@@ -31,8 +32,8 @@ func (l *slowLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestNothingWaitsForTheLog: while the log takes nothing, other streams of the node are served, configs are published and the
-// status is told.
+// TestNothingWaitsForTheLog: while the log takes nothing, other streams of the node are served,
+// configs are published and the status is told.
 func TestNothingWaitsForTheLog(t *testing.T) {
 	for word, log := range map[string]func(a *agent, c *deltaClient) (wait func()){
 		"rejected a response": func(_ *agent, c *deltaClient) func() {
@@ -43,12 +44,14 @@ func TestNothingWaitsForTheLog(t *testing.T) {
 		"withheld": func(a *agent, _ *deltaClient) func() {
 			return goOn(func() {
 				cfg, withheld := without(config("CDS:c=1", "LDS:l=2"), config("CDS:c=1", "LDS:l=1"), []string{"LDS:l"})
-				a.Publish(map[node.Key]ads.Config{web: {Sealed: cfg, LastStream: everyStream, Withheld: withheld, Listeners: a.Listeners(web)}})
+				a.Publish(map[node.Key]ads.Config{web: {Sealed: cfg, LastStream: everyStream, Withheld: withheld,
+					Listeners: a.Listeners(web)}})
 			})
 		},
 	} {
 		t.Run(word, func(t *testing.T) {
-			l := &slowLog{Handler: slog.NewTextHandler(io.Discard, nil), word: word, entered: make(chan struct{}), release: make(chan struct{})}
+			l := &slowLog{Handler: slog.NewTextHandler(io.Discard, nil), word: word, entered: make(chan struct{}),
+				release: make(chan struct{})}
 			a := servingWith(t, config("CDS:c=1", "LDS:l=1"), ads.ServerOptions{Log: slog.New(l)})
 			c, d := a.delta("default.web"), a.delta("default.web")
 			d.subscribe(lds)

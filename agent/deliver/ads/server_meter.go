@@ -15,20 +15,21 @@ import (
 const (
 	// connStreams bounds the streams of one connection. An Envoy uses one.
 	connStreams = 100
-	// streamWindow is what a client may send on a stream that nobody reads, in bytes (HTTP/2 flow control); connWindow is
-	// that of a connection.
+	// streamWindow is what a client may send on a stream that nobody reads, in bytes (HTTP/2 flow
+	// control); connWindow is that of a connection.
 	streamWindow = 64 << 10
 	connWindow   = 256 << 10
-	// requestWait is how long a large request waits for those of its peer that are under way, and requestStall how long these
-	// may stay without one that is complete.
+	// requestWait is how long a large request waits for those of its peer that are under way, and
+	// requestStall how long these may stay without one that is complete.
 	requestWait  = 10 * time.Second
 	requestStall = 30 * time.Second
 )
 
-// meteredConn is a connection whose large requests are counted while they are read. The gRPC server holds a message until
-// it is whole, be it of RecvBytes, and a peer may have thousands under way: before one that is larger than the window of its
-// stream is read, its size is taken off what the peer may have. It is given back when the request is decoded, or the stream or
-// connection has ended.
+// meteredConn is a connection whose large requests are counted while they are read. The gRPC server
+// holds a message until it is whole, be it of RecvBytes, and a peer may have thousands under way:
+// before one that is larger than the window of its stream is read, its size is taken off what the
+// peer may have. It is given back when the request is decoded, or the stream or connection has
+// ended.
 type meteredConn struct {
 	net.Conn
 	s      *Server
@@ -99,7 +100,8 @@ func (m *meteredConn) Close() error {
 	return m.Conn.Close()
 }
 
-// isLarge says whether a request of this size is counted. One that is larger than RecvBytes is not read at all.
+// isLarge says whether a request of this size is counted. One that is larger than RecvBytes is not
+// read at all.
 func (m *meteredConn) isLarge(size int) bool {
 	return size > streamWindow && size <= m.s.opts.RecvBytes
 }
@@ -173,8 +175,8 @@ func (m *meteredConn) giveBack(n int64) {
 	}
 }
 
-// stalled ends a connection whose requests do not become whole. Those that are whole and were not asked for, as on a stream that
-// has ended, are forgotten.
+// stalled ends a connection whose requests do not become whole. Those that are whole and were not
+// asked for, as on a stream that has ended, are forgotten.
 func (m *meteredConn) stalled() {
 	m.mu.Lock()
 	partial := m.partial
@@ -206,7 +208,8 @@ func (c meteredCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := c.s.meter(conn, peerOf(peer.NewContext(context.Background(), &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info})))
+	m, err := c.s.meter(conn,
+		peerOf(peer.NewContext(context.Background(), &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info})))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,7 +221,8 @@ func (c meteredCredentials) Clone() credentials.TransportCredentials {
 	return meteredCredentials{c.TransportCredentials.Clone(), c.s}
 }
 
-// unmetered returns the context of a call with the AuthInfo that the credentials gave, and the connection of the call.
+// unmetered returns the context of a call with the AuthInfo that the credentials gave, and the
+// connection of the call.
 func unmetered(ctx context.Context) (context.Context, *meteredConn) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

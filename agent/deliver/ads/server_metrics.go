@@ -27,14 +27,17 @@ func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *s
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_nacks_total", Help: "Responses that a proxy rejected, by resource type."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nearside_xds_refused_total", Help: "Resources that the agent's own check has withheld from a proxy, by resource type."}, []string{"type"}),
+			Name: "nearside_xds_refused_total",
+			Help: "Resources that the agent's own check has withheld from a proxy, by resource type."}, []string{"type"}),
 		proxies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
 		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_delivery_seconds", Help: "From the publication of a config to the handing of a response to the connection.",
+			Name:    "nearside_xds_delivery_seconds",
+			Help:    "From the publication of a config to the handing of a response to the connection.",
 			Buckets: []float64{0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_wait_duration_seconds", Help: "From the opening of a stream to the publication of the config that it is served first.",
+			Name:    "nearside_xds_wait_duration_seconds",
+			Help:    "From the opening of a stream to the publication of the config that it is served first.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}}),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),
@@ -54,7 +57,8 @@ func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *s
 }
 
 var heldDesc = prometheus.NewDesc("nearside_xds_held_resources",
-	"Resources that are not in force on connected proxies, by resource type and by whom: the proxy, which rejects them, or the agent's own check, which withholds them.", []string{"type", "by"}, nil)
+	"Resources that are not in force on connected proxies, by resource type and by whom: the proxy, which rejects them, "+
+		"or the agent's own check, which withholds them.", []string{"type", "by"}, nil)
 
 // held counts what is rejected or withheld, and who waits, whenever metrics are read.
 type held struct{ s *Server }

@@ -16,8 +16,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// modelClient does what Envoy does with its clusters, endpoints and listeners, and checks that no listener ever refers
-// to a cluster that it does not have. The body of a listener is "<name>.<cluster>/<revision>".
+// modelClient does what Envoy does with its clusters, endpoints and listeners, and checks that no
+// listener ever refers to a cluster that it does not have. The body of a listener is
+// "<name>.<cluster>/<revision>".
 type modelClient struct {
 	rng   *rand.Rand
 	has   map[string]map[string]string // type, name, body
@@ -28,11 +29,12 @@ type modelClient struct {
 }
 
 func newModelClient(rng *rand.Rand) *modelClient {
-	return &modelClient{rng: rng, rejected: map[string]bool{}, has: map[string]map[string]string{cds: {}, eds: {}, lds: {}}}
+	return &modelClient{rng: rng, rejected: map[string]bool{},
+		has: map[string]map[string]string{cds: {}, eds: {}, lds: {}}}
 }
 
-// apply takes a response as Envoy does: a resource that it rejects stays as it was and is named in the message that is
-// returned, the rest is applied.
+// apply takes a response as Envoy does: a resource that it rejects stays as it was and is named in
+// the message that is returned, the rest is applied.
 func (m *modelClient) apply(typeURL string, set map[string]string, removed []string, whole bool) (reject string) {
 	old := m.has[typeURL]
 	if whole {
@@ -74,7 +76,8 @@ func (m *modelClient) apply(typeURL string, set map[string]string, removed []str
 		_, cluster, _ := strings.Cut(body, ".")
 		cluster, _, _ = strings.Cut(cluster, "/")
 		if _, ok := m.has[cds][cluster]; !ok && m.fault == "" && !m.rejected[cluster] {
-			m.fault = fmt.Sprintf("after %s %v -%v: listener %s refers to cluster %s, there are %v", shortType(typeURL), set, removed, name, cluster, m.has[cds])
+			m.fault = fmt.Sprintf("after %s %v -%v: listener %s refers to cluster %s, there are %v",
+				shortType(typeURL), set, removed, name, cluster, m.has[cds])
 		}
 	}
 	return reject
@@ -92,7 +95,8 @@ func (m *modelClient) state() string {
 	return strings.Join(words, " ")
 }
 
-// randomConfig makes a config of some clusters with endpoints and some listeners that refer to them.
+// randomConfig makes a config of some clusters with endpoints and some listeners that refer to
+// them.
 func randomConfig(rng *rand.Rand, revision int) []string {
 	var words, clusters []string
 	for _, c := range []string{"a", "b", "c", "d", "e"} {
@@ -107,8 +111,8 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 	return words
 }
 
-// pushUnfit publishes a config of which the check withholds some at random: what has the word in its bytes, and the
-// listeners that need a cluster which was not published in any form.
+// pushUnfit publishes a config of which the check withholds some at random: what has the word in
+// its bytes, and the listeners that need a cluster which was not published in any form.
 func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	bad := map[string]bool{}
 	for i, w := range words {
@@ -140,9 +144,9 @@ func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	a.give(web, a.latest)
 }
 
-// TestModel pushes random configs at a client that takes or rejects them at random: whatever the interleaving, no
-// listener is ever without its cluster, and in the end the client has the last config. With the check, nothing is sent
-// that it refuses.
+// TestModel pushes random configs at a client that takes or rejects them at random: whatever the
+// interleaving, no listener is ever without its cluster, and in the end the client has the last
+// config. With the check, nothing is sent that it refuses.
 func TestModel(t *testing.T) {
 	seeds := uint64(25)
 	if testing.Short() {
@@ -207,7 +211,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modelDelta returns a function that receives responses up to the answer to a probe and reacts to them.
+// modelDelta returns a function that receives responses up to the answer to a probe and reacts to
+// them.
 func modelDelta(a *agent, m *modelClient) func() error {
 	c := a.delta("default.web")
 	c.subscribe(cds)

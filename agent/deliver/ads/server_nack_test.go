@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 )
 
-// TestNackSotwOnce: rule P1, a rejected response is not repeated until its type changes, and then follows at once.
+// TestNackSotwOnce: rule P1, a rejected response is not repeated until its type changes, and then
+// follows at once.
 func TestNackSotwOnce(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := servingWith(t, config("LDS:l=l1"), ads.ServerOptions{Registry: reg})
@@ -25,17 +26,20 @@ func TestNackSotwOnce(t *testing.T) {
 	a.push(config("LDS:l=l2", "RDS:r=r1")) // another type
 	c.wantAck("RDS r1", "r")
 	ts := typeStatus(t, a.status("default.web"), lds)
-	if ts.NACK == nil || ts.NACK.Reason != "l: no good" || len(ts.NACK.Resources) != 1 || ts.NACK.Version != bad.GetVersionInfo() {
+	if ts.NACK == nil || ts.NACK.Reason != "l: no good" || len(ts.NACK.Resources) != 1 ||
+		ts.NACK.Version != bad.GetVersionInfo() {
 		t.Errorf("NACK: %+v", ts.NACK)
 	}
-	if len(ts.Held) != 1 || ts.Held[0].Name != "l" || ts.Held[0].AcceptedVersion == "" || ts.Held[0].AcceptedVersion == ts.Held[0].RejectedVersion {
+	if len(ts.Held) != 1 || ts.Held[0].Name != "l" || ts.Held[0].AcceptedVersion == "" ||
+		ts.Held[0].AcceptedVersion == ts.Held[0].RejectedVersion {
 		t.Errorf("held: %+v", ts.Held)
 	}
 	a.push(config("LDS:l=l3", "RDS:r=r1"))
 	c.wantAck("LDS l3")
 	c.ask(rds, "r", "s")
 	c.want("RDS")
-	if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 0 || ts.AckedVersion != ts.SentVersion {
+	if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 0 ||
+		ts.AckedVersion != ts.SentVersion {
 		t.Errorf("after the good one: %+v", ts)
 	}
 	families, err := reg.Gather()
@@ -53,7 +57,8 @@ func TestNackSotwOnce(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"nearside_xds_nacks_total,listener": 1, "nearside_xds_nacks_total,cluster": 0, "nearside_xds_connected_proxies": 1, "nearside_xds_delivery_seconds": 3,
+		"nearside_xds_nacks_total,listener": 1, "nearside_xds_nacks_total,cluster": 0, "nearside_xds_connected_proxies": 1,
+		"nearside_xds_delivery_seconds": 3,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)
@@ -61,8 +66,8 @@ func TestNackSotwOnce(t *testing.T) {
 	}
 }
 
-// TestNackDelta: rules P1 to P3, the names of a rejected response are all sent again with the next push, the bad one in
-// the bytes that were accepted last.
+// TestNackDelta: rules P1 to P3, the names of a rejected response are all sent again with the next
+// push, the bad one in the bytes that were accepted last.
 func TestNackDelta(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1", "LDS:c=1"))
 	c := a.delta("default.web")
@@ -96,7 +101,8 @@ func TestNackDelta(t *testing.T) {
 	}
 }
 
-// TestNackRestart: rule P2, a proxy that restarts gets the bytes that it last accepted of what it rejects.
+// TestNackRestart: rule P2, a proxy that restarts gets the bytes that it last accepted of what it
+// rejects.
 func TestNackRestart(t *testing.T) {
 	good := config("LDS:a=1", "LDS:ab=1")
 	next := config("LDS:a=2", "LDS:ab=2", "LDS:new=1")
@@ -144,7 +150,8 @@ func TestNackRestart(t *testing.T) {
 	}
 }
 
-// TestNackRestartPush: what was rejected by itself without a name is not sent again to a proxy that comes back.
+// TestNackRestartPush: what was rejected by itself without a name is not sent again to a proxy that
+// comes back.
 func TestNackRestartPush(t *testing.T) {
 	cfg := config("LDS:a=1", "LDS:b=1")
 	a := serving(t, cfg)
@@ -165,8 +172,8 @@ func TestNackRestartPush(t *testing.T) {
 	d.wantAck("LDS b=2")
 }
 
-// TestNackAllSuspect: when the message names no resource, all that was not accepted before in these bytes is suspect, and sent
-// again in halves.
+// TestNackAllSuspect: when the message names no resource, all that was not accepted before in these
+// bytes is suspect, and sent again in halves.
 func TestNackAllSuspect(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -176,7 +183,8 @@ func TestNackAllSuspect(t *testing.T) {
 	c.nack(c.want("LDS 1 2 1"), "no idea")
 	half := c.want("LDS 1 2")
 	held := typeStatus(t, a.status("default.web"), lds).Held
-	if len(held) != 2 || held[0].Name != "b" || held[1].Name != "c" || !strings.Contains(held[0].Reason, "tried in parts") {
+	if len(held) != 2 || held[0].Name != "b" || held[1].Name != "c" ||
+		!strings.Contains(held[0].Reason, "tried in parts") {
 		t.Errorf("held: %+v", held)
 	}
 	if p := a.progress("default.web"); len(p.Rejected) != 2 || !p.Rejected[0].Suspect {

@@ -30,8 +30,8 @@ type owner struct {
 	warned   sync.Once           // that it had too many of these
 }
 
-// ownerOf returns the account of a peer, which is made when it is the first of its. The mu is held; dropOwner follows when a
-// connection or stream ends.
+// ownerOf returns the account of a peer, which is made when it is the first of its. The mu is held;
+// dropOwner follows when a connection or stream ends.
 func (s *Server) ownerOf(p access.Peer) *owner {
 	name := p.Owner()
 	o := s.owners[name]
@@ -40,7 +40,8 @@ func (s *Server) ownerOf(p access.Peer) *owner {
 		if p.Root() {
 			factor = rootFactor
 		}
-		o = &owner{name: name, maxKept: factor * s.opts.MaxPeerBytes, requests: semaphore.NewWeighted(factor * max(s.opts.MaxPeerRequests, int64(s.opts.RecvBytes)))}
+		o = &owner{name: name, maxKept: factor * s.opts.MaxPeerBytes,
+			requests: semaphore.NewWeighted(factor * max(s.opts.MaxPeerRequests, int64(s.opts.RecvBytes)))}
 		s.owners[name] = o
 	}
 	return o
@@ -64,9 +65,11 @@ func (s *Server) admit(st *adsStream) (reason string, err error) {
 		return "too-many", status.Errorf(codes.ResourceExhausted, "%d streams are open, no more are taken", s.opts.MaxStreams)
 	case st.peer.Root():
 	case o.streams >= int(s.opts.MaxPeerStreams):
-		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open, no more of it are taken", o.name, s.opts.MaxPeerStreams)
+		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open, no more of it are taken",
+			o.name, s.opts.MaxPeerStreams)
 	case o.silent >= int(s.opts.MaxPeerSilent):
-		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted, "%s has %d streams open without a request, no more of it are taken", o.name, s.opts.MaxPeerSilent)
+		return "too-many-of-peer", status.Errorf(codes.ResourceExhausted,
+			"%s has %d streams open without a request, no more of it are taken", o.name, s.opts.MaxPeerSilent)
 	}
 	s.nextID++
 	st.id, st.owner = s.nextID, o
@@ -135,7 +138,8 @@ func (st *adsStream) charge(n int64) error {
 	}
 	if now := o.kept.Add(n); now > o.maxKept {
 		o.kept.Add(-n)
-		return status.Errorf(codes.ResourceExhausted, "the names that the streams of %s ask for take %d bytes in memory, and this request %d more: at most %d are taken; reduce what its proxies reach, or run them as several users",
+		return status.Errorf(codes.ResourceExhausted, "the names that the streams of %s ask for take %d bytes in memory, "+
+			"and this request %d more: at most %d are taken; reduce what its proxies reach, or run them as several users",
 			o.name, now-n, n, o.maxKept)
 	}
 	c.bytes += n
@@ -156,8 +160,9 @@ func (st *adsStream) release(n int64) {
 	}
 }
 
-// takeCost makes the cost of the request that the handler looks at now the stream's present one. What is left of the last one is
-// released: nothing of that request was kept. It is called from the goroutine of the stream alone.
+// takeCost makes the cost of the request that the handler looks at now the stream's present one.
+// What is left of the last one is released: nothing of that request was kept. It is called from the
+// goroutine of the stream alone.
 func (st *adsStream) takeCost() {
 	st.release(st.cost)
 	st.cost = 0

@@ -28,8 +28,8 @@ type peerInfo struct {
 // AuthType implements credentials.AuthInfo.
 func (peerInfo) AuthType() string { return "peer" }
 
-// peerCredentials asks the kernel who connected to a unix socket. On other connections it speaks TLS when it has a
-// config for that, and takes the names of a verified client certificate.
+// peerCredentials asks the kernel who connected to a unix socket. On other connections it speaks
+// TLS when it has a config for that, and takes the names of a verified client certificate.
 type peerCredentials struct {
 	cgroup bool // the cgroups of peers are asked for
 	tls    *tls.Config
@@ -42,7 +42,8 @@ func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.C
 	return nil, nil, errServerOnly
 }
 
-// ServerHandshake implements credentials.TransportCredentials. A unix socket whose peer cannot be told is refused.
+// ServerHandshake implements credentials.TransportCredentials. A unix socket whose peer cannot be
+// told is refused.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	info := peerInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	p, err := access.PeerOf(conn, c.cgroup)
@@ -133,8 +134,8 @@ func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	return g, nil
 }
 
-// Recheck ends the streams whose peers may no longer be the proxies that they are, as when a Dataplane got the label
-// of another user. Call it before [Server.Publish].
+// Recheck ends the streams whose peers may no longer be the proxies that they are, as when a
+// Dataplane got the label of another user. Call it before [Server.Publish].
 func (s *Server) Recheck() {
 	s.mu.Lock()
 	var open []*adsStream
@@ -181,10 +182,12 @@ func (s *Server) note(p access.Peer, id string, err error) {
 	s.refusedMu.Lock()
 	now := s.opts.Now()
 	log := now.Sub(s.refused.At) >= time.Second
-	s.refused = Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id, Reason: status.Convert(err).Message()}
+	s.refused = Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id,
+		Reason: status.Convert(err).Message()}
 	total := s.refused.Total
 	s.refusedMu.Unlock()
 	if log {
-		s.opts.Log.Warn("xDS stream is refused", "node", id, "peer", p.String(), "reason", status.Convert(err).Message(), "total", total)
+		s.opts.Log.Warn("xDS stream is refused", "node", id, "peer", p.String(), "reason", status.Convert(err).Message(),
+			"total", total)
 	}
 }

@@ -38,8 +38,9 @@ func sample(t *testing.T, reg *prometheus.Registry, name string, labels ...strin
 	return 0
 }
 
-// TestHeldByCheck: what the check refuses stays at the client as it accepted it last, everything else goes on, and the next
-// good bytes go out. What the client never had in any form is not sent before it is good.
+// TestHeldByCheck: what the check refuses stays at the client as it accepted it last, everything
+// else goes on, and the next good bytes go out. What the client never had in any form is not sent
+// before it is good.
 func TestHeldByCheck(t *testing.T) {
 	for _, kind := range []string{"delta", "sotw"} {
 		t.Run(kind, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestHeldByCheck(t *testing.T) {
 			if len(p.Rejected) != 3 || !a.HasRejections() {
 				t.Fatalf("rejected: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
-			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != ads.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body()) != "2" || l.Accepted == nil || string(l.Accepted.Body()) != "1" || l.MadeAt != 1 {
+			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != ads.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" ||
+				string(l.Resource.Body()) != "2" || l.Accepted == nil || string(l.Accepted.Body()) != "1" || l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
 			}
 			if n := p.Rejected[2]; n.ID.Name != "new" || n.Accepted != nil {
@@ -75,7 +77,8 @@ func TestHeldByCheck(t *testing.T) {
 			}
 			s := a.status("default.web")
 			held := typeStatus(t, s, lds).Held
-			if s.InSync || len(held) != 2 || held[0].By != ads.HeldByCheck || held[0].Rule != 20 || held[0].AcceptedVersion == "" || held[1].AcceptedVersion != "" {
+			if s.InSync || len(held) != 2 || held[0].By != ads.HeldByCheck || held[0].Rule != 20 ||
+				held[0].AcceptedVersion == "" || held[1].AcceptedVersion != "" {
 				t.Errorf("in sync %t, held: %+v", s.InSync, held)
 			}
 			e := slices.DeleteFunc(s.Events, func(e ads.Event) bool { return e.Kind != "held" })
@@ -87,8 +90,9 @@ func TestHeldByCheck(t *testing.T) {
 				labels []string
 				want   float64
 			}{
-				{"nearside_xds_refused_total", []string{"listener"}, 2}, {"nearside_xds_refused_total", []string{"cluster"}, 1}, {"nearside_xds_refused_total", []string{"route"}, 0},
-				{"nearside_xds_held_resources", []string{"check", "listener"}, 2}, {"nearside_xds_held_resources", []string{"proxy", "listener"}, 0},
+				{"nearside_xds_refused_total", []string{"listener"}, 2}, {"nearside_xds_refused_total", []string{"cluster"}, 1},
+				{"nearside_xds_refused_total", []string{"route"}, 0}, {"nearside_xds_held_resources",
+					[]string{"check", "listener"}, 2}, {"nearside_xds_held_resources", []string{"proxy", "listener"}, 0},
 			} {
 				if got := sample(t, reg, c.name, c.labels...); got != c.want {
 					t.Errorf("%s %q: %v, want %v", c.name, c.labels, got, c.want)
@@ -113,8 +117,8 @@ func TestHeldByCheck(t *testing.T) {
 	}
 }
 
-// TestRefusedClusterKeepsOld: the routes and listeners of a config go with the form of a cluster that the client has, and
-// a listener that stays keeps the cluster that it needs.
+// TestRefusedClusterKeepsOld: the routes and listeners of a config go with the form of a cluster
+// that the client has, and a listener that stays keeps the cluster that it needs.
 func TestRefusedClusterKeepsOld(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "CDS:old=1", "LDS:l=l.old", "RDS:r=r.c"))
 	c := a.delta("default.web")
@@ -142,7 +146,8 @@ func TestRefusedClusterKeepsOld(t *testing.T) {
 	c.wantAck("CDS -old")
 }
 
-// TestRefusedInFlight: what was sent and is not answered yet stays with the client, so it is not taken away.
+// TestRefusedInFlight: what was sent and is not answered yet stays with the client, so it is not
+// taken away.
 func TestRefusedInFlight(t *testing.T) {
 	a := serving(t, config("LDS:a=1"))
 	c := a.delta("default.web")
@@ -179,8 +184,9 @@ func TestRefusedThenUnknown(t *testing.T) {
 	}
 }
 
-// TestRefusedUntilAnotherHasMoved: an address is free once the client has taken the new form of the listener that had it, so
-// then a new look at what is withheld is asked for, and it is known which listeners the client has.
+// TestRefusedUntilAnotherHasMoved: an address is free once the client has taken the new form of the
+// listener that had it, so then a new look at what is withheld is asked for, and it is known which
+// listeners the client has.
 func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	var changed atomic.Int32
 	a := servingWith(t, config("LDS:l=1", "LDS:m=2"), ads.ServerOptions{Changed: func() { changed.Add(1) }})
@@ -213,8 +219,8 @@ func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterRestart: an agent that has just started does not know what an Envoy has. A delta client that lists a
-// refused name is left it, and what it may need, until there is a good form.
+// TestRefusedAfterRestart: an agent that has just started does not know what an Envoy has. A delta
+// client that lists a refused name is left it, and what it may need, until there is a good form.
 func TestRefusedAfterRestart(t *testing.T) {
 	had := config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old")
 	cfg := config("CDS:c=1", "LDS:a=1", "LDS:l=l.bad")
@@ -237,7 +243,8 @@ func TestRefusedAfterRestart(t *testing.T) {
 		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.bad"), "LDS:l")
 		c.wantAck("CDS c=2")
 		c.wantAck("LDS a=2")
-		if p := a.reached("default.web", 2); len(p.Rejected) != 1 || p.Rejected[0].Older == "" || p.Rejected[0].Accepted != nil {
+		if p := a.reached("default.web", 2); len(p.Rejected) != 1 || p.Rejected[0].Older == "" ||
+			p.Rejected[0].Accepted != nil {
 			t.Errorf("it is not said that the client has the version that it came with: %+v", p.Rejected)
 		}
 		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.c"))
@@ -273,7 +280,8 @@ func TestRefusedAfterRestart(t *testing.T) {
 		probe(c)
 		a.push(config("CDS:c=1", "LDS:a=1", "LDS:l=l.worse"), "LDS:l")
 		probe(c)
-		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil || string(r[0].Accepted.Body()) != "l.bad" {
+		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil ||
+			string(r[0].Accepted.Body()) != "l.bad" {
 			t.Errorf("rejected: %+v", r)
 		}
 	})
@@ -291,8 +299,9 @@ func TestRefusedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestRefusedAfterRestartStateOfTheWorld: a client that comes with another config than the agent knows would lose what is
-// left out, so it is sent the listener as it is and keeps its own by rejecting it. One without a config goes without.
+// TestRefusedAfterRestartStateOfTheWorld: a client that comes with another config than the agent
+// knows would lose what is left out, so it is sent the listener as it is and keeps its own by
+// rejecting it. One without a config goes without.
 func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	a := serving(t, nil)
 	push := func(words ...string) { a.push(config(words...), "LDS:l") }
@@ -315,8 +324,8 @@ func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	d.wantAck("LDS 1")
 }
 
-// TestRefusedOfAnotherPeer: another peer that uses the node id is sent what the check let through last, whatever the one
-// before it had.
+// TestRefusedOfAnotherPeer: another peer that uses the node id is sent what the check let through
+// last, whatever the one before it had.
 func TestRefusedOfAnotherPeer(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -353,8 +362,9 @@ func TestRefusedNames(t *testing.T) {
 	}
 }
 
-// TestWithheldInTheLightOfOlderListeners: between the look at the listeners of a client and the publication of what was withheld by
-// it, the client has accepted others. The server asks for another look, since the listeners wait for it.
+// TestWithheldInTheLightOfOlderListeners: between the look at the listeners of a client and the
+// publication of what was withheld by it, the client has accepted others. The server asks for
+// another look, since the listeners wait for it.
 func TestWithheldInTheLightOfOlderListeners(t *testing.T) {
 	a := serving(t, config("LDS:l=1"))
 	c := a.delta("default.web")

@@ -30,11 +30,13 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	c := s.claims[key.ID]
 	if c != nil && c.peer.Holder() != st.peer.Holder() {
 		if !st.peer.Root() {
-			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it", key.ID, c.peer, st.peer)
+			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it",
+				key.ID, c.peer, st.peer)
 		}
 		for other := range s.streams {
 			if other.claim == c {
-				other.kill("superseded", status.Errorf(codes.PermissionDenied, "node id %q was taken over from %s by %s", key.ID, c.peer, st.peer))
+				other.kill("superseded",
+					status.Errorf(codes.PermissionDenied, "node id %q was taken over from %s by %s", key.ID, c.peer, st.peer))
 			}
 		}
 		c = nil
@@ -83,11 +85,12 @@ func (s *Server) opened(st *adsStream) {
 	s.opts.Changed()
 }
 
-// LastStream returns the number of the stream that was let in last, 0 before the first. See [Config.LastStream].
+// LastStream returns the number of the stream that was let in last, 0 before the first. See
+// [Config.LastStream].
 func (s *Server) LastStream() uint64 { return s.lastStream.Load() }
 
-// unregister takes a stream off its node and reports whether it was the last one that was let in. A node without
-// streams is remembered for a while if it was ever let in.
+// unregister takes a stream off its node and reports whether it was the last one that was let in. A
+// node without streams is remembered for a while if it was ever let in.
 func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	n := st.node
 	s.mu.Lock()
@@ -154,8 +157,9 @@ func (s *Server) awaitGone() {
 // Shed forgets what clients had that are gone for a while already, for the sake of memory.
 func (s *Server) Shed() { s.forgetAccepted(s.opts.GoneTime / 4) }
 
-// forgetAccepted forgets what clients had that are gone for some time. Those that come back later are like clients of an agent that was
-// started anew: they bring the versions that they have, and are sent what differs.
+// forgetAccepted forgets what clients had that are gone for some time. Those that come back later
+// are like clients of an agent that was started anew: they bring the versions that they have, and
+// are sent what differs.
 func (s *Server) forgetAccepted(after time.Duration) {
 	s.mu.Lock()
 	forgot := false
@@ -174,14 +178,17 @@ func (s *Server) forgetAccepted(after time.Duration) {
 	}
 }
 
-// remembers says whether there is something to forget of a node that is gone. What was accepted is needed where something else was rejected.
+// remembers says whether there is something to forget of a node that is gone. What was accepted is
+// needed where something else was rejected.
 func (n *proxyNode) remembers() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.streams) == 0 && !n.rejects && (len(n.against) > 0 || slices.ContainsFunc(n.accepted[:], func(l []*draft.Resource) bool { return len(l) > 0 }))
+	return len(n.streams) == 0 && !n.rejects &&
+		(len(n.against) > 0 || slices.ContainsFunc(n.accepted[:], func(l []*draft.Resource) bool { return len(l) > 0 }))
 }
 
-// forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu is held.
+// forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu
+// is held.
 func (s *Server) forget() {
 	for len(s.gone) > keepGone {
 		i := max(0, slices.IndexFunc(s.gone, func(n *proxyNode) bool {

@@ -15,8 +15,8 @@ import (
 const (
 	maxRequestBytes  = 1 << 20   // but for the names and versions of resources
 	maxMetadataBytes = 256 << 10 // of the node's metadata, as encoded
-	// nameBytes is what the server takes a name to cost beside its letters, in bytes: where it lies decoded, in the
-	// subscription and among the holdings.
+	// nameBytes is what the server takes a name to cost beside its letters, in bytes: where it lies
+	// decoded, in the subscription and among the holdings.
 	nameBytes = 128
 )
 
@@ -51,19 +51,22 @@ var (
 // requestFilters say what of a request is decoded: all that the server uses.
 type requestFilters struct{ delta, sotw filter }
 
-// newRequestFilters returns the filters for requests of whose node metadata the fields at these paths are used. What a
-// client says of itself is used of the first request of a stream.
+// newRequestFilters returns the filters for requests of whose node metadata the fields at these
+// paths are used. What a client says of itself is used of the first request of a stream.
 func newRequestFilters(metadata [][]string, first bool) *requestFilters {
-	version := onlyFields(map[protowire.Number]filter{1: nil})                                        // of a BuildVersion
-	extension := onlyFields(map[protowire.Number]filter{2: nil, 5: nil, 6: nil})                      // category, disabled, type_urls
-	fields := map[protowire.Number]filter{1: nil, 3: onlyTexts(metadata), 6: nil, 7: nil, 8: version} // id, metadata, user agent
+	version := onlyFields(map[protowire.Number]filter{1: nil}) // of a BuildVersion
+	// category, disabled, type_urls
+	extension := onlyFields(map[protowire.Number]filter{2: nil, 5: nil, 6: nil})
+	// id, metadata, user agent
+	fields := map[protowire.Number]filter{1: nil, 3: onlyTexts(metadata), 6: nil, 7: nil, 8: version}
 	if first {
 		fields[9] = extension
 	}
 	node := onlyFields(fields)
 	fault := onlyFields(map[protowire.Number]filter{1: nil, 2: nil}) // without its details
 	return &requestFilters{
-		// type_url, resource_names_subscribe, resource_names_unsubscribe, initial_resource_versions, response_nonce
+		// type_url, resource_names_subscribe, resource_names_unsubscribe, initial_resource_versions,
+		// response_nonce
 		delta: onlyFields(map[protowire.Number]filter{1: node, 2: nil, 3: nil, 4: nil, 5: nil, 6: nil, 7: fault}),
 		// version_info, resource_names, type_url, response_nonce
 		sotw: onlyFields(map[protowire.Number]filter{1: nil, 2: node, 3: nil, 4: nil, 5: nil, 6: fault}),
@@ -114,11 +117,14 @@ func (s requestSize) cost() int64 { return int64(s.nameBytes) + int64(s.names)*n
 func (s requestSize) check() error {
 	switch {
 	case s.metadata > maxMetadataBytes:
-		return status.Errorf(codes.InvalidArgument, "the metadata of the node has %d bytes, at most %d are taken: shorten node.metadata in the bootstrap", s.metadata, maxMetadataBytes)
+		return status.Errorf(codes.InvalidArgument, "the metadata of the node has %d bytes, "+
+			"at most %d are taken: shorten node.metadata in the bootstrap", s.metadata, maxMetadataBytes)
 	case s.rest > maxRequestBytes:
-		return status.Errorf(codes.InvalidArgument, "the request has %d bytes beside the names of resources, at most %d are taken: shorten node in the bootstrap", s.rest, maxRequestBytes)
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes beside the names of resources, "+
+			"at most %d are taken: shorten node in the bootstrap", s.rest, maxRequestBytes)
 	case s.names > maxNames:
-		return status.Errorf(codes.ResourceExhausted, "the request has %d names of resources, at most %d are taken: reduce what the proxy reaches", s.names, maxNames)
+		return status.Errorf(codes.ResourceExhausted,
+			"the request has %d names of resources, at most %d are taken: reduce what the proxy reaches", s.names, maxNames)
 	}
 	return nil
 }
@@ -148,7 +154,8 @@ func measure(raw []byte, of requestFields) (s requestSize, ok bool) {
 	return s, ok
 }
 
-// withoutNode puts a node of nothing but the id in the place of the one of a request, since the stream handlers keep it.
+// withoutNode puts a node of nothing but the id in the place of the one of a request, since the
+// stream handlers keep it.
 func (st *adsStream) withoutNode(req any) {
 	switch r := req.(type) {
 	case *discovery.DeltaDiscoveryRequest:

@@ -21,7 +21,8 @@ func testStream() *adsStream {
 	return st
 }
 
-// TestHostileMetadataIsNotExpanded: metadata of as many values as 256 KiB can hold is never made into messages.
+// TestHostileMetadataIsNotExpanded: metadata of as many values as 256 KiB can hold is never made
+// into messages.
 func TestHostileMetadataIsNotExpanded(t *testing.T) {
 	var entry, list []byte
 	for range 100_000 {
@@ -55,15 +56,20 @@ func TestHostileMetadataIsNotExpanded(t *testing.T) {
 
 // FuzzRequest compares what is decoded of a request with what all of it says.
 func FuzzRequest(f *testing.F) {
-	node := &corev3.Node{Id: "default.web", UserAgentName: "envoy", ClientFeatures: []string{"f"}, Locality: &corev3.Locality{Zone: "z"},
+	node := &corev3.Node{Id: "default.web", UserAgentName: "envoy", ClientFeatures: []string{"f"},
+		Locality: &corev3.Locality{Zone: "z"},
 		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"text": structpb.NewStringValue("type: Dataplane"), "other": structpb.NewNumberValue(1),
-			"map": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"text": structpb.NewStringValue("x"), "more": structpb.NewBoolValue(true)}}),
+			"map": structpb.NewStructValue(&structpb.Struct{
+				Fields: map[string]*structpb.Value{"text": structpb.NewStringValue("x"), "more": structpb.NewBoolValue(true)},
+			}),
 		}}}
 	for _, m := range []proto.Message{
-		&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: "t", ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{"c"},
-			InitialResourceVersions: map[string]string{"a": "1"}, ResponseNonce: "n"},
-		&discovery.DiscoveryRequest{Node: node, TypeUrl: "t", ResourceNames: []string{"a"}, VersionInfo: "v", ResponseNonce: "n"},
+		&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: "t", ResourceNamesSubscribe: []string{"a", "b"},
+			ResourceNamesUnsubscribe: []string{"c"},
+			InitialResourceVersions:  map[string]string{"a": "1"}, ResponseNonce: "n"},
+		&discovery.DiscoveryRequest{Node: node, TypeUrl: "t", ResourceNames: []string{"a"}, VersionInfo: "v",
+			ResponseNonce: "n"},
 	} {
 		raw, err := proto.Marshal(m)
 		if err != nil {
@@ -99,7 +105,8 @@ func FuzzRequest(f *testing.F) {
 		}
 		n1, text1, _ := texts(got)
 		n2, text2, _ := texts(whole)
-		if n1.GetId() != n2.GetId() || n1.GetUserAgentName() != n2.GetUserAgentName() || n1.GetUserAgentVersion() != n2.GetUserAgentVersion() || text1 != text2 {
+		if n1.GetId() != n2.GetId() || n1.GetUserAgentName() != n2.GetUserAgentName() ||
+			n1.GetUserAgentVersion() != n2.GetUserAgentVersion() || text1 != text2 {
 			t.Fatalf("decoded %v of %v", n1, n2)
 		}
 		for _, m := range []proto.Message{got, whole} {

@@ -29,16 +29,21 @@ func structOf(t *testing.T, v map[string]any) *structpb.Struct {
 	return s
 }
 
-// TestNodeIsReduced: of a node only what is used is decoded, and all of what was there is gone once the handler has seen it.
+// TestNodeIsReduced: of a node only what is used is decoded, and all of what was there is gone once
+// the handler has seen it.
 func TestNodeIsReduced(t *testing.T) {
 	var opened, closed *corev3.Node
 	h := nodeLog{opened: func(n *corev3.Node) { opened = n }, closed: func(n *corev3.Node) { closed = n }}
-	a := startAgent(t, ads.ServerOptions{Handler: &h, Metadata: [][]string{{"dataplane.resource"}, {"annotations", "used"}, {"annotations", "list"}, {"flat", "deep"}}})
+	a := startAgent(t, ads.ServerOptions{Handler: &h,
+		Metadata: [][]string{{"dataplane.resource"}, {"annotations", "used"}, {"annotations", "list"}, {"flat", "deep"}}})
 	a.Ready()
 	n := nodeOf("default.web")
 	n.UserAgentName, n.Cluster, n.Locality = "envoy", "c", &corev3.Locality{Zone: "z"}
-	n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{Metadata: structOf(t, map[string]any{"ssl": "x"})}}
-	n.Extensions, n.ClientFeatures = []*corev3.Extension{{Name: "e", Category: "c", TypeUrls: []string{"t"}}}, []string{"f"}
+	n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{
+		UserAgentBuildVersion: &corev3.BuildVersion{Metadata: structOf(t, map[string]any{"ssl": "x"})},
+	}
+	n.Extensions, n.ClientFeatures = []*corev3.Extension{{Name: "e", Category: "c", TypeUrls: []string{"t"}}},
+		[]string{"f"}
 	n.DynamicParameters = nil
 	n.Metadata = structOf(t, map[string]any{
 		"dataplane.resource": "type: Dataplane", "other": []any{nil, 1, "x"}, "flat": "text",
@@ -51,7 +56,8 @@ func TestNodeIsReduced(t *testing.T) {
 	want.UserAgentName = "envoy"
 	want.Extensions = []*corev3.Extension{{Category: "c", TypeUrls: []string{"t"}}}
 	want.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{}}
-	want.Metadata = structOf(t, map[string]any{"dataplane.resource": "type: Dataplane", "flat": nil, "annotations": map[string]any{"used": "u", "list": nil}})
+	want.Metadata = structOf(t, map[string]any{"dataplane.resource": "type: Dataplane", "flat": nil,
+		"annotations": map[string]any{"used": "u", "list": nil}})
 	if diff := cmp.Diff(want, opened, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
@@ -70,8 +76,8 @@ type nodeLog struct{ opened, closed func(*corev3.Node) }
 func (l *nodeLog) Opened(s ads.Stream) error { l.opened(s.Node); return nil }
 func (l *nodeLog) Closed(s ads.Stream)       { l.closed(s.Node) }
 
-// TestRequestBounds: what is too large is refused with its size, the bound and the remedy, in the first request of a stream
-// and in a later one; the names of a large mesh are not.
+// TestRequestBounds: what is too large is refused with its size, the bound and the remedy, in the
+// first request of a stream and in a later one; the names of a large mesh are not.
 func TestRequestBounds(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := servingWith(t, config("LDS:l=1"), ads.ServerOptions{Registry: reg})
@@ -98,12 +104,20 @@ func TestRequestBounds(t *testing.T) {
 		code codes.Code
 		want []string
 	}{
-		{"metadata", metadata(256 << 10), &discoveryv3.DeltaDiscoveryRequest{}, codes.InvalidArgument, []string{"metadata of the node has 2621", "262144", "node.metadata in the bootstrap"}},
-		{"extensions", extensions, &discoveryv3.DeltaDiscoveryRequest{}, codes.InvalidArgument, []string{"beside the names", "1048576", "bootstrap"}},
-		{"message", nil, &discoveryv3.DeltaDiscoveryRequest{ErrorDetail: &rpcstatus.Status{Message: strings.Repeat("x", 1<<20)}}, codes.InvalidArgument, []string{"beside the names"}},
-		{"names", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: make([]string, 200_001)}, codes.ResourceExhausted, []string{"200001 names", "200000"}},
-		{"all", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: names(20_000, 220)}, codes.ResourceExhausted, []string{"larger than max"}},
-		{"prefixes", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: strings.Fields(strings.Join(names(65, 3), "/* ") + "/*")}, codes.ResourceExhausted, []string{"65 names", "/*", "64"}},
+		{"metadata", metadata(256 << 10), &discoveryv3.DeltaDiscoveryRequest{}, codes.InvalidArgument,
+			[]string{"metadata of the node has 2621", "262144", "node.metadata in the bootstrap"}},
+		{"extensions", extensions, &discoveryv3.DeltaDiscoveryRequest{}, codes.InvalidArgument,
+			[]string{"beside the names", "1048576", "bootstrap"}},
+		{"message", nil,
+			&discoveryv3.DeltaDiscoveryRequest{ErrorDetail: &rpcstatus.Status{Message: strings.Repeat("x", 1<<20)}},
+			codes.InvalidArgument, []string{"beside the names"}},
+		{"names", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: make([]string, 200_001)},
+			codes.ResourceExhausted, []string{"200001 names", "200000"}},
+		{"all", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: names(20_000, 220)},
+			codes.ResourceExhausted, []string{"larger than max"}},
+		{"prefixes", nil, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: eds,
+			ResourceNamesSubscribe: strings.Fields(strings.Join(names(65, 3), "/* ") + "/*")}, codes.ResourceExhausted,
+			[]string{"65 names", "/*", "64"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.req.TypeUrl == "" {
@@ -147,16 +161,18 @@ func TestRequestBounds(t *testing.T) {
 	wantEnd(t, func() error { _, err := s.str.Recv(); return err }, codes.InvalidArgument, "262144")
 }
 
-// TestControlCharactersStayOut: nothing that a client says reaches the status or the log with a character that a terminal acts on.
+// TestControlCharactersStayOut: nothing that a client says reaches the status or the log with a
+// character that a terminal acts on.
 func TestControlCharactersStayOut(t *testing.T) {
 	const evil = "\x1b]0;pwned\x07\x1b[2J\n\u202e"
 	var log bytes.Buffer
-	a := servingWith(t, config("LDS:l=1"), ads.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
-		if strings.ContainsAny(at.Value.String(), "\x1b\x07\u202e") {
-			t.Errorf("the log is given %s %q", at.Key, at.Value)
-		}
-		return at
-	}}))})
+	a := servingWith(t, config("LDS:l=1"), ads.ServerOptions{Log: slog.New(slog.NewTextHandler(&log,
+		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+			if strings.ContainsAny(at.Value.String(), "\x1b\x07\u202e") {
+				t.Errorf("the log is given %s %q", at.Key, at.Value)
+			}
+			return at
+		}}))})
 	n := nodeOf("default.web")
 	n.UserAgentName, n.UserAgentVersionType = "envoy"+evil, &corev3.Node_UserAgentVersion{UserAgentVersion: "1.37" + evil}
 	c := deltaOn(t, a.dial(), n)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestRetryAfter: what may pass is tried again after 5 s, 10 s and so on up to 5 min; other changes do not count as attempts.
+// TestRetryAfter: what may pass is tried again after 5 s, 10 s and so on up to 5 min; other changes
+// do not count as attempts.
 func TestRetryAfter(t *testing.T) {
 	now := time.Unix(0, 0)
 	r := resourcesNamed("l")[0]
@@ -24,7 +25,8 @@ func TestRetryAfter(t *testing.T) {
 	if (schedule(nil, r, "nonsense", now) != retry{}) {
 		t.Error("what stays wrong is tried again")
 	}
-	if got := (&rejection{reason: "r", retry: retry{attempt: 2, at: now.Add(10 * time.Second)}}).said(now.Add(3 * time.Second)); got != "r; rejected, tried again in 7 s (attempt 2)" {
+	if got := (&rejection{reason: "r", retry: retry{attempt: 2, at: now.Add(10 * time.Second)}}).said(
+		now.Add(3 * time.Second)); got != "r; rejected, tried again in 7 s (attempt 2)" {
 		t.Errorf("said %q", got)
 	}
 }

@@ -65,7 +65,8 @@ func TestSotwResume(t *testing.T) {
 	b.push(config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "LDS:l=l2"))
 	d.wantAck("LDS l2")
 
-	// A client that had just asked for one more when the connection broke has the version of the list without it.
+	// A client that had just asked for one more when the connection broke has the version of the list
+	// without it.
 	e := b.sotw(nodeOf("default.web"))
 	e.version[eds] = c.version[eds]
 	b.push(config("EDS:a=ea1", "EDS:b=eb1", "EDS:c=ec1"))
@@ -73,8 +74,8 @@ func TestSotwResume(t *testing.T) {
 	e.wantAck("EDS ea1 eb1 ec1", "a", "b", "c")
 }
 
-// TestSotwWarm: ENVOY rule 115, after a change of a cluster Envoy asks for its endpoints again, with the names, the
-// version and the nonce that it has, and must be answered.
+// TestSotwWarm: ENVOY rule 115, after a change of a cluster Envoy asks for its endpoints again,
+// with the names, the version and the nonce that it has, and must be answered.
 func TestSotwWarm(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -90,7 +91,8 @@ func TestSotwWarm(t *testing.T) {
 	c.wantAck("EDS eb2", "a", "b")
 }
 
-// TestSotwOrder: absence removes a cluster, so it stays in the list until the listeners have moved off it.
+// TestSotwOrder: absence removes a cluster, so it stays in the list until the listeners have moved
+// off it.
 func TestSotwOrder(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:old=o1", "LDS:l=l1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -110,7 +112,8 @@ func TestSotwOrder(t *testing.T) {
 	c.wantAck("LDS l3")
 }
 
-// TestSotwStale: a request with the nonce of an older response is no acknowledgement and is not answered.
+// TestSotwStale: a request with the nonce of an older response is no acknowledgement and is not
+// answered.
 func TestSotwStale(t *testing.T) {
 	a := serving(t, config("LDS:l=l1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -128,12 +131,14 @@ func TestSotwStale(t *testing.T) {
 	c.wantAck("LDS l3")
 }
 
-// TestGRPCClient: a gRPC library asks by name, gets its own flavor and takes absence for "does not exist".
+// TestGRPCClient: a gRPC library asks by name, gets its own flavor and takes absence for "does not
+// exist".
 func TestGRPCClient(t *testing.T) {
 	key := node.Key{ID: "default.web", Flavor: node.FlavorGRPC}
 	a := startAgent(t, ads.ServerOptions{})
 	a.Ready()
-	c := a.sotw(&corev3.Node{Id: "default.web", UserAgentName: "gRPC Go", UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}})
+	c := a.sotw(&corev3.Node{Id: "default.web", UserAgentName: "gRPC Go",
+		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}})
 	c.ask(lds, "svc")
 	a.wait(func() bool { return len(a.Connected()) == 1 })
 	if got := a.Connected()[0]; got != key {
@@ -155,7 +160,8 @@ func TestGRPCClient(t *testing.T) {
 	c.ask(lds)
 	a.give(key, config("LDS:other=o4", "CDS:c=c1"))
 	c.wantAck("CDS c1", "c")
-	if p := a.status("default.web"); p.Flavor != node.FlavorGRPC || p.UserAgent != "gRPC Go" || p.Version != "1.85.0" || p.Delta {
+	if p := a.status("default.web"); p.Flavor != node.FlavorGRPC || p.UserAgent != "gRPC Go" ||
+		p.Version != "1.85.0" || p.Delta {
 		t.Errorf("status: %+v", p)
 	}
 }

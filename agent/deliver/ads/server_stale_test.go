@@ -21,7 +21,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// inMemory is a server on a network in memory, so that time can be that of synctest. What it publishes is up to the test.
+// inMemory is a server on a network in memory, so that time can be that of synctest. What it
+// publishes is up to the test.
 type inMemory struct {
 	*ads.Server
 	t    *testing.T
@@ -49,7 +50,9 @@ func startInMemory(t *testing.T, o ads.ServerOptions) *inMemory {
 
 func (m *inMemory) dial() *grpc.ClientConn {
 	m.t.Helper()
-	return dialTo(m.t, "passthrough:///agent", withDialer(func(ctx context.Context, _ string) (net.Conn, error) { return m.l.DialContext(ctx) }))
+	return dialTo(m.t, "passthrough:///agent", withDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return m.l.DialContext(ctx)
+	}))
 }
 
 // pass publishes a config for web as a pass does that has seen all streams so far.
@@ -67,7 +70,8 @@ func (m *inMemory) connect() (c *deltaClient, got chan *discoveryv3.DeltaDiscove
 }
 
 // resume is the same with a client that says which listeners it has.
-func (m *inMemory) resume(has map[string]string) (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse, end chan error) {
+func (m *inMemory) resume(has map[string]string) (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse,
+	end chan error) {
 	m.t.Helper()
 	str, err := discoveryv3.NewAggregatedDiscoveryServiceClient(m.conn).DeltaAggregatedResources(m.t.Context())
 	if err != nil {
@@ -122,8 +126,9 @@ func nothing(t *testing.T, got chan *discoveryv3.DeltaDiscoveryResponse, when st
 	}
 }
 
-// TestComesBackToNothingOld: a client that comes back within seconds is sent nothing of the config of before. Meanwhile its
-// Dataplane may have been deleted, or the permission removed that the config holds.
+// TestComesBackToNothingOld: a client that comes back within seconds is sent nothing of the config
+// of before. Meanwhile its Dataplane may have been deleted, or the permission removed that the
+// config holds.
 func TestComesBackToNothingOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})
@@ -150,8 +155,8 @@ func TestComesBackToNothingOld(t *testing.T) {
 	})
 }
 
-// TestPassThatBeganBefore: a pass that began before a stream was let in serves the older streams of the node and not this
-// one, be it the first of the node or a second one.
+// TestPassThatBeganBefore: a pass that began before a stream was let in serves the older streams of
+// the node and not this one, be it the first of the node or a second one.
 func TestPassThatBeganBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})
@@ -176,8 +181,8 @@ func TestPassThatBeganBefore(t *testing.T) {
 	})
 }
 
-// TestSlowPassIsNotNotFound: a client of a known node is never told that there is none, however long the next pass takes. That
-// holds also for one that was told before, or refused.
+// TestSlowPassIsNotNotFound: a client of a known node is never told that there is none, however
+// long the next pass takes. That holds also for one that was told before, or refused.
 func TestSlowPassIsNotNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})
@@ -204,8 +209,9 @@ func TestSlowPassIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestStoredIsNotNotFound: who was not known when somebody looked, and has been stored since, is not told that he is unknown
-// while the next pass takes its time; he is once that pass does not know him either.
+// TestStoredIsNotNotFound: who was not known when somebody looked, and has been stored since, is
+// not told that he is unknown while the next pass takes its time; he is once that pass does not
+// know him either.
 func TestStoredIsNotNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stored atomic.Uint64
@@ -235,8 +241,8 @@ func TestStoredIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestDeletedWhileConnected: a client whose Dataplane is deleted keeps what it has, and what it asks for then is not answered
-// from the config of before.
+// TestDeletedWhileConnected: a client whose Dataplane is deleted keeps what it has, and what it
+// asks for then is not answered from the config of before.
 func TestDeletedWhileConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})
@@ -253,7 +259,8 @@ func TestDeletedWhileConnected(t *testing.T) {
 	})
 }
 
-// TestRejectedIsRemembered: what a client rejected is not sent to it when it comes back, and is when what it lacked has come.
+// TestRejectedIsRemembered: what a client rejected is not sent to it when it comes back, and is
+// when what it lacked has come.
 func TestRejectedIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startInMemory(t, ads.ServerOptions{})
@@ -274,7 +281,8 @@ func TestRejectedIsRemembered(t *testing.T) {
 	})
 }
 
-// TestChangedForEveryStream: each stream that is let in asks for a pass, since none serves those that come after it began.
+// TestChangedForEveryStream: each stream that is let in asks for a pass, since none serves those
+// that come after it began.
 func TestChangedForEveryStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changed := make(chan struct{}, 10)
@@ -289,8 +297,8 @@ func TestChangedForEveryStream(t *testing.T) {
 	})
 }
 
-// TestUnserved: a node counts as one that waits from when a stream of it is let in until somebody has looked, also where it is
-// found not to be known; and how long it took is measured.
+// TestUnserved: a node counts as one that waits from when a stream of it is let in until somebody
+// has looked, also where it is found not to be known; and how long it took is measured.
 func TestUnserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
@@ -329,7 +337,8 @@ func TestUnserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "nearside_xds_wait_duration_seconds" && (h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
+			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "nearside_xds_wait_duration_seconds" &&
+				(h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
 				t.Errorf("%d waits of %v s together, want one of 2 s", h.GetSampleCount(), h.GetSampleSum())
 			}
 		}

@@ -26,8 +26,8 @@ import (
 
 var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
 
-// adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler, so nothing has to
-// be looked up by stream.
+// adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler,
+// so nothing has to be looked up by stream.
 type adsStream struct {
 	srv   *Server
 	id    int64
@@ -62,8 +62,8 @@ type adsStream struct {
 
 	// Guarded by the mu of the node.
 	ended bool
-	// subscribing is set while the delta handler changes the subscription of a watch, which nobody may look at then;
-	// CreateDeltaWatch follows and makes up for what was missed.
+	// subscribing is set while the delta handler changes the subscription of a watch, which nobody may
+	// look at then; CreateDeltaWatch follows and makes up for what was missed.
 	subscribing   bool
 	watches       [draft.NumTypes]*typeWatch
 	warming       map[string]struct{} // endpoints of clusters that were sent before endpoints were asked for
@@ -87,7 +87,8 @@ type adsService struct {
 }
 
 // DeltaAggregatedResources serves a delta stream.
-func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (a *adsService) DeltaAggregatedResources(
+	str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	return a.s.serveStream(str.Context(), true, func(st *adsStream) error {
 		first := &discovery.DeltaDiscoveryRequest{}
 		if err := st.receiveFirst(str, first); err != nil {
@@ -103,7 +104,8 @@ func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 }
 
 // StreamAggregatedResources serves a state-of-the-world stream.
-func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (a *adsService) StreamAggregatedResources(
+	str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return a.s.serveStream(str.Context(), false, func(st *adsStream) error {
 		first := &discovery.DiscoveryRequest{}
 		if err := st.receiveFirst(str, first); err != nil {
@@ -118,20 +120,22 @@ func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscovery
 	})
 }
 
-// options returns those of the stream handlers. An empty list means "everything" only of listeners and clusters, and
-// never from gRPC clients.
+// options returns those of the stream handlers. An empty list means "everything" only of listeners
+// and clusters, and never from gRPC clients.
 func (st *adsStream) options() []config.XDSOption {
 	if st.node.key.Flavor == node.FlavorGRPC {
 		return []config.XDSOption{config.DeactivateLegacyWildcard()}
 	}
-	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint, draft.TypeRoute})}
+	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint,
+		draft.TypeRoute})}
 }
 
-// serveStream runs a stream in a goroutine of its own, so that the call can end while a send is stuck: its end is what
-// frees the send.
+// serveStream runs a stream in a goroutine of its own, so that the call can end while a send is
+// stuck: its end is what frees the send.
 func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStream) error) error {
 	ctx, conn := unmetered(ctx)
-	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), conn: conn, killed: make(chan struct{}), costs: make(chan int64, 4), start: s.opts.Now()}
+	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), conn: conn, killed: make(chan struct{}),
+		costs: make(chan int64, 4), start: s.opts.Now()}
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	defer st.cancel()
 	if err := s.authenticate(ctx, &st.peer); err != nil {
@@ -174,7 +178,8 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	select {
 	case <-st.killed:
 		if st.killedBy != "stopping" {
-			s.opts.Log.Info("the server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy, "error", st.killErr)
+			s.opts.Log.Info("the server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy,
+				"error", st.killErr)
 		}
 		return st.killErr
 	default:
@@ -182,7 +187,8 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	}
 }
 
-// kill ends a stream with an error, once; reason is the label under which it is counted. It does not wait; the call logs it.
+// kill ends a stream with an error, once; reason is the label under which it is counted. It does
+// not wait; the call logs it.
 func (st *adsStream) kill(reason string, err error) {
 	st.killOnce.Do(func() {
 		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client learns of it
@@ -201,7 +207,8 @@ func (st *adsStream) open(info *core.Node) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	key := node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
-	st.userAgent, st.agentVersion = clip.PrintableText(info.GetUserAgentName(), 128), clip.PrintableText(userAgentVersion(info), 128)
+	st.userAgent, st.agentVersion = clip.PrintableText(info.GetUserAgentName(), 128),
+		clip.PrintableText(userAgentVersion(info), 128)
 	st.build = s.builds.of(info)
 	st.envoyAgent = st.userAgent == "envoy"
 	if st.grant, err = s.authorize(&st.peer, ref); err == nil {
@@ -251,11 +258,13 @@ func (st *adsStream) end() {
 	}
 }
 
-// isLookedAt says whether what was published last for the node was made with what this stream brought, and from the state
-// that its peer found. Until then nothing is known of it, not even that there is nothing. The mu of the node is held.
+// isLookedAt says whether what was published last for the node was made with what this stream
+// brought, and from the state that its peer found. Until then nothing is known of it, not even that
+// there is nothing. The mu of the node is held.
 func (st *adsStream) isLookedAt() bool { return st.number > 0 && st.number <= st.node.looked }
 
-// watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu of the node is held.
+// watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu
+// of the node is held.
 func (st *adsStream) watchGrace() {
 	n := st.node
 	switch {
@@ -269,8 +278,9 @@ func (st *adsStream) watchGrace() {
 	}
 }
 
-// endGrace tells the client of a node that is not known so. A node that has been stored since somebody looked is known: that no
-// pass has come to it yet is no fault of its client, however long it takes.
+// endGrace tells the client of a node that is not known so. A node that has been stored since
+// somebody looked is known: that no pass has come to it yet is no fault of its client, however long
+// it takes.
 func (st *adsStream) endGrace() {
 	n := st.node
 	n.mu.Lock()
@@ -282,7 +292,8 @@ func (st *adsStream) endGrace() {
 	n.mu.Unlock()
 	if !known {
 		st.kill("unknown", status.Errorf(codes.NotFound,
-			"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.Remedy()))
+			"node id %q is not known: %s; if it is there, nearside status says why no config could be made",
+			n.key.ID, n.ref.Remedy()))
 	}
 }
 
@@ -291,11 +302,13 @@ func (st *adsStream) checkNode(node *core.Node) error {
 	if node == nil || node.GetId() == st.node.key.ID {
 		return nil
 	}
-	return status.Errorf(codes.InvalidArgument, "node id changed from %q to \"%s\" within the stream", st.node.key.ID, clip.PrintableText(node.GetId(), 317))
+	return status.Errorf(codes.InvalidArgument, "node id changed from %q to \"%s\" within the stream",
+		st.node.key.ID, clip.PrintableText(node.GetId(), 317))
 }
 
-// checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of those in vain.
-// Secrets hold private keys. They leave the agent over the unix socket, and over TLS to a client that has proved who it is.
+// checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of
+// those in vain. Secrets hold private keys. They leave the agent over the unix socket, and over TLS
+// to a client that has proved who it is.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
 	withheld := rank == draft.RankSecret && !mayHaveSecrets(&st.peer)
@@ -307,14 +320,17 @@ func (st *adsStream) checkType(url string) (int, error) {
 	}
 	if _, ok := st.strange[url]; !ok {
 		if len(st.strange) >= 32 || len(url) > 1024 {
-			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %s", clip.PrintableText(url, 200))
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %s",
+				clip.PrintableText(url, 200))
 		}
 		if st.strange == nil {
 			st.strange = map[string]struct{}{}
 		}
 		st.strange[url] = struct{}{}
 		if withheld {
-			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are sent over TLS alone and to clients with a token or a certificate; set xds.tls, or connect its Envoy to the unix socket", "node", st.node.key.ID, "peer", st.peer.String())
+			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are sent over TLS alone and to clients "+
+				"with a token or a certificate; set xds.tls, or connect its Envoy to the unix socket",
+				"node", st.node.key.ID, "peer", st.peer.String())
 		} else {
 			st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", clip.PrintableText(url, 200))
 		}
@@ -340,7 +356,8 @@ type wire[Req, Resp any] struct {
 	first *Req
 }
 
-// Recv returns the next request, the one that was read before first. One that is refused ends the stream.
+// Recv returns the next request, the one that was read before first. One that is refused ends the
+// stream.
 func (w *wire[Req, Resp]) Recv() (*Req, error) {
 	req := w.first
 	if w.first = nil; req == nil {
@@ -361,7 +378,8 @@ func (w *wire[Req, Resp]) Send(resp *Resp) error {
 	return w.st.deliver(any(resp).(proto.Message), w.SendMsg)
 }
 
-// deliver sends a response with the resources of its ticket, and measures how long after the publication of its config that was done.
+// deliver sends a response with the resources of its ticket, and measures how long after the
+// publication of its config that was done.
 func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
 	t := st.sending
 	if st.sending = nil; t == nil {
@@ -379,8 +397,8 @@ func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
 	return nil
 }
 
-// awaitAck bounds how long the client may leave a response unanswered; progress says that it has just answered one.
-// The mu of the node is held.
+// awaitAck bounds how long the client may leave a response unanswered; progress says that it has
+// just answered one. The mu of the node is held.
 func (st *adsStream) awaitAck(progress bool) {
 	timeout := st.srv.opts.AckTimeout
 	outstanding := slices.ContainsFunc(st.watches[:], func(w *typeWatch) bool { return w != nil && len(w.unacked) > 0 })
@@ -390,7 +408,8 @@ func (st *adsStream) awaitAck(progress bool) {
 		st.ackTimer = nil
 	case outstanding && st.ackTimer == nil:
 		st.ackTimer = time.AfterFunc(timeout, func() {
-			st.kill("stuck", status.Errorf(codes.DeadlineExceeded, "a response was neither acknowledged nor rejected within %v", timeout))
+			st.kill("stuck",
+				status.Errorf(codes.DeadlineExceeded, "a response was neither acknowledged nor rejected within %v", timeout))
 		})
 	case outstanding && progress:
 		st.ackTimer.Reset(timeout)

@@ -11,8 +11,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// warmingClient is a delta client that warms clusters as Envoy does: one that is new or changed waits for its
-// endpoints, and as long as one waits no response of clusters is acknowledged. It keeps what it has over reconnects.
+// warmingClient is a delta client that warms clusters as Envoy does: one that is new or changed
+// waits for its endpoints, and as long as one waits no response of clusters is acknowledged. It
+// keeps what it has over reconnects.
 type warmingClient struct {
 	*deltaClient
 	body     map[string]map[string]string // type, name, body
@@ -111,8 +112,9 @@ func (m *warmingClient) state() string {
 	return strings.Join(words, " ")
 }
 
-// TestModelWarms pushes random configs at a client that warms its clusters and reconnects at random: it never waits
-// for what does not come, and in the end has the last config and nothing cold.
+// TestModelWarms pushes random configs at a client that warms its clusters and reconnects at
+// random: it never waits for what does not come, and in the end has the last config and nothing
+// cold.
 func TestModelWarms(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

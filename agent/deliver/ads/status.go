@@ -61,7 +61,8 @@ const (
 	HeldByCheck = "check" // the agent's own check, so that the client was not sent it
 )
 
-// HeldResource is a resource whose current bytes the client rejected, or was not sent because it would.
+// HeldResource is a resource whose current bytes the client rejected, or was not sent because it
+// would.
 type HeldResource struct {
 	Name            string    `json:"name"`
 	RejectedVersion string    `json:"rejectedVersion"`
@@ -71,7 +72,8 @@ type HeldResource struct {
 	Reason          string    `json:"reason"`
 	Time            time.Time `json:"time"`
 	Retry           time.Time `json:"retry,omitzero"` // when it is sent again without any change; zero for never
-	Policies        []Blame   `json:"policies"`       // that shape it, the most likely cause first; empty until they are found
+	// that shape it, the most likely cause first; empty until they are found
+	Policies []Blame `json:"policies"`
 }
 
 // Blame names a policy that shapes a resource which a client rejected.

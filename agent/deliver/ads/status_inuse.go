@@ -9,8 +9,8 @@ import (
 
 // InUse is what a client has, as far as the server knows.
 type InUse struct {
-	// Resources are those that it has accepted, or is being sent: of what it rejects or what is withheld from it, the form that it
-	// accepted last, or nothing.
+	// Resources are those that it has accepted, or is being sent: of what it rejects or what is
+	// withheld from it, the form that it accepted last, or nothing.
 	Resources *draft.Lists
 	Held      []Rejection // what it has another form of, or nothing; sorted by type and name
 	Draining  []Draining
@@ -22,7 +22,8 @@ type Draining struct {
 	Until    time.Time // when the last of them has ended
 }
 
-// InUse returns what the client of a node has, nil when none is connected or no config was published for it.
+// InUse returns what the client of a node has, nil when none is connected or no config was
+// published for it.
 func (s *Server) InUse(key node.Key) *InUse {
 	n := s.nodeOf(key)
 	if n == nil {

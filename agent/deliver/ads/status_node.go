@@ -19,9 +19,9 @@ const (
 	maxEventName  = 256 // bytes
 )
 
-// introduce takes note of who opened a stream. What another peer said is not held against this one, else whoever comes
-// first could keep resources from the proxy; another version of the client may take what the last one rejected. The mu
-// of the node is held.
+// introduce takes note of who opened a stream. What another peer said is not held against this one,
+// else whoever comes first could keep resources from the proxy; another version of the client may
+// take what the last one rejected. The mu of the node is held.
 func (n *proxyNode) introduce(st *adsStream) {
 	if known := n.about.NodeID != ""; known && n.about.Peer.Holder() != st.peer.Holder() {
 		for rank := range n.accepted {
@@ -57,12 +57,14 @@ func userAgentVersion(n *core.Node) string {
 		return v
 	}
 	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil {
-		return strings.Join([]string{strconv.FormatUint(uint64(v.GetMajorNumber()), 10), strconv.FormatUint(uint64(v.GetMinorNumber()), 10), strconv.FormatUint(uint64(v.GetPatch()), 10)}, ".")
+		return strings.Join([]string{strconv.FormatUint(uint64(v.GetMajorNumber()), 10),
+			strconv.FormatUint(uint64(v.GetMinorNumber()), 10), strconv.FormatUint(uint64(v.GetPatch()), 10)}, ".")
 	}
 	return ""
 }
 
-// record puts an event into the ring. Of a ticket the type and, unless the event names some, the resources are taken.
+// record puts an event into the ring. Of a ticket the type and, unless the event names some, the
+// resources are taken.
 func (n *proxyNode) record(e Event, t *ticket) {
 	n.srv.watchers.changes.Add(1)
 	e.Time = n.srv.opts.Now()
@@ -100,7 +102,8 @@ func (n *proxyNode) state(connected bool) string {
 	return StateServing
 }
 
-// countResources brings up to date how many resources the client has of each type. That is asked for less often than resources are sent.
+// countResources brings up to date how many resources the client has of each type. That is asked
+// for less often than resources are sent.
 func (n *proxyNode) countResources() {
 	for rank, w := range n.sentBy {
 		if w != nil {
@@ -136,7 +139,8 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		}
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
+				Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
@@ -156,7 +160,8 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 	return p
 }
 
-// inSync says whether a stream has, and has acknowledged, the config in all types that it asked for.
+// inSync says whether a stream has, and has acknowledged, the config in all types that it asked
+// for.
 func (st *adsStream) inSync() bool {
 	if st.node.cfg == nil || st.subscribing {
 		return false
@@ -180,7 +185,8 @@ func (st *adsStream) inSync() bool {
 // Status returns what is known of all nodes, connected or recently so, sorted by node id.
 func (s *Server) Status() []ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
 
-// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what these do.
+// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what
+// these do.
 func (s *Server) StatusOf(ref node.Ref) []ProxyStatus {
 	return s.status(func(n *proxyNode) bool { return n.ref == ref })
 }

@@ -17,21 +17,23 @@ type Progress struct {
 	State    string    // StateWaiting, StateUnknown, StateServing or StateDisconnected
 	Revision uint64    // of the store that its config was made from; 0 without a config
 	Opened   time.Time // when its newest stream was opened
-	// Answered is the newest revision whose config it has answered in whole: every type that it asks for is
-	// acknowledged, or rejected and then listed in Rejected. 0 until it has done so since it connected.
+	// Answered is the newest revision whose config it has answered in whole: every type that it asks
+	// for is acknowledged, or rejected and then listed in Rejected. 0 until it has done so since it
+	// connected.
 	Answered uint64
-	// Unanswered are the types with a response that it has not answered, in make-before-break order, and SentAt is
-	// when the first of these was sent.
+	// Unanswered are the types with a response that it has not answered, in make-before-break order,
+	// and SentAt is when the first of these was sent.
 	Unanswered []string
 	SentAt     time.Time
 	Rejected   []Rejection // sorted by type and name
 	Draining   []Drain     // by revision, at most 16
-	// HandoverUntil is until when it keeps a listener whose protocol changes, so that the other side changes first; zero for none.
+	// HandoverUntil is until when it keeps a listener whose protocol changes, so that the other side
+	// changes first; zero for none.
 	HandoverUntil time.Time
 }
 
-// Drain says that filter chains which a config of a revision has replaced may have open connections. What holds on these at once is
-// said in docs/xds.md.
+// Drain says that filter chains which a config of a revision has replaced may have open
+// connections. What holds on these at once is said in docs/xds.md.
 type Drain struct {
 	Revision uint64
 	Until    time.Time // at the latest
@@ -55,7 +57,8 @@ func (n *proxyNode) drains() (out []Drain) {
 	return out[max(0, len(out)-maxDrains):]
 }
 
-// OldUntil is when the last connection that may be on filter chains from before a revision has drained; zero where none is left.
+// OldUntil is when the last connection that may be on filter chains from before a revision has
+// drained; zero where none is left.
 func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
 	for _, d := range p.Draining {
 		if d.Revision >= revision && d.Until.After(now) {
@@ -65,8 +68,8 @@ func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
-// the config has in its place is not in force; all else is.
+// Rejection is a resource whose present bytes a client refused, or the check of the agent before
+// they were sent. What the config has in its place is not in force; all else is.
 type Rejection struct {
 	Node node.Key
 	Mesh string
@@ -74,35 +77,40 @@ type Rejection struct {
 	ID   draft.ResourceID
 	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
 	Resource, Accepted *draft.Resource
-	// Older is another version of it that the client came with, whose bytes are not known, and has been left; "" for none.
+	// Older is another version of it that the client came with, whose bytes are not known, and has
+	// been left; "" for none.
 	Older string
-	// Lacks says that the client has told what it came with, and this is not among it: it has nothing in its place.
+	// Lacks says that the client has told what it came with, and this is not among it: it has nothing
+	// in its place.
 	Lacks  bool
 	Reason string
-	// Suspect says that the client rejected a response with it without naming a resource, and which it is is being looked for.
+	// Suspect says that the client rejected a response with it without naming a resource, and which it
+	// is is being looked for.
 	Suspect bool
 	// Retry is when it is sent again without any change, since the reason may pass; zero for never.
 	Retry time.Time
 	Time  time.Time
-	// By is HeldByProxy or HeldByCheck, Rule that of the check. Cause is the refused resource that it needs and that
-	// alone is at fault; the zero value for none.
+	// By is HeldByProxy or HeldByCheck, Rule that of the check. Cause is the refused resource that it
+	// needs and that alone is at fault; the zero value for none.
 	By    string
 	Rule  int
 	Cause draft.ResourceID
-	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
-	// none. MadeAt is the one with which the refused bytes came up, or a later one.
+	// Since is the newest revision of the store that is known to be in force at the client without
+	// this trouble, 0 for none. MadeAt is the one with which the refused bytes came up, or a later
+	// one.
 	Since, MadeAt uint64
-	// Overtakes says that the client had accepted these bytes before, so that no revision with them is in force.
+	// Overtakes says that the client had accepted these bytes before, so that no revision with them is
+	// in force.
 	Overtakes bool
-	// Blame is who shapes it, once Attributed is set, with the policies of the revision AttributedAt; see
-	// [Server.Attribute].
+	// Blame is who shapes it, once Attributed is set, with the policies of the revision AttributedAt;
+	// see [Server.Attribute].
 	Blame        []Blame
 	Attributed   bool
 	AttributedAt uint64
 }
 
-// noteAnswered takes note of what the client has answered by now. It is called whenever something may have come to an end.
-// The mu of the node is held.
+// noteAnswered takes note of what the client has answered by now. It is called whenever something
+// may have come to an end. The mu of the node is held.
 func (n *proxyNode) noteAnswered() {
 	if n.cfg == nil || len(n.streams) == 0 {
 		return
@@ -149,7 +157,8 @@ func (w *typeWatch) answered() bool {
 
 // progress returns how far the node is. The mu of the node is held.
 func (n *proxyNode) progress(connected bool) Progress {
-	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections(), Draining: n.drains(), HandoverUntil: n.handoverUntil()}
+	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt,
+		Rejected: n.rejections(), Draining: n.drains(), HandoverUntil: n.handoverUntil()}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}
@@ -174,8 +183,9 @@ func (n *proxyNode) rejections() []Rejection {
 	for rank := range draft.Types {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
-				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name}, Resource: rej.resource,
-				Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt, Overtakes: rej.overtakes,
+				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name},
+				Resource: rej.resource, Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(),
+				Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt, Overtakes: rej.overtakes,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
@@ -193,8 +203,9 @@ func (n *proxyNode) rejections() []Rejection {
 	return out
 }
 
-// came returns the version of a resource that a stream came with, other than the one that was refused, and which the client is left; or
-// that it lacks the resource, as it has said at the start what it has.
+// came returns the version of a resource that a stream came with, other than the one that was
+// refused, and which the client is left; or that it lacks the resource, as it has said at the start
+// what it has.
 func (n *proxyNode) came(rank int, name string, rej *rejection) (version string, lacks bool) {
 	for _, st := range n.streams {
 		w := st.watches[rank]
@@ -211,8 +222,8 @@ func (n *proxyNode) came(rank int, name string, rej *rejection) (version string,
 	return "", false
 }
 
-// HasRejections reports whether any client rejects something, or something is withheld from one: whether the Rejected of a
-// [Progress] is worth a look. It costs nothing.
+// HasRejections reports whether any client rejects something, or something is withheld from one:
+// whether the Rejected of a [Progress] is worth a look. It costs nothing.
 func (s *Server) HasRejections() bool { return s.rejecting.Load() > 0 }
 
 // countRejections takes note of whether a node has rejections. The mu of the node is held.
@@ -227,8 +238,9 @@ func (s *Server) countRejections(n *proxyNode, has bool) {
 	}
 }
 
-// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status, and
-// is worked out once after each change, for all who ask: the list must not be changed.
+// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far
+// less than Status, and is worked out once after each change, for all who ask: the list must not be
+// changed.
 func (s *Server) Progress() []Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,8 +262,9 @@ func (s *Server) Progress() []Progress {
 	return out
 }
 
-// Attribute says which policies of a revision shape the resource of a rejection, the most likely cause first; none is
-// possible. It does nothing when the resource is not refused in these bytes any more.
+// Attribute says which policies of a revision shape the resource of a rejection, the most likely
+// cause first; none is possible. It does nothing when the resource is not refused in these bytes
+// any more.
 func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	n := s.nodeOf(r.Node)
 	rank := draft.Rank(r.ID.TypeURL)
@@ -272,13 +285,15 @@ func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	s.watchers.notify()
 }
 
-// OfHost says whether what was rejected has its reason on the host of the client: a port that is in use, a file that is not there.
+// OfHost says whether what was rejected has its reason on the host of the client: a port that is in
+// use, a file that is not there.
 func OfHost(blame []Blame) bool {
 	return slices.ContainsFunc(blame, func(b Blame) bool { return b.Evidence == BlameHost })
 }
 
-// Causes returns those who are most likely the cause of a rejection: all that something speaks for beside the fact that
-// they shape the resource, else the first. What lies on the host of the client has no policy as its cause.
+// Causes returns those who are most likely the cause of a rejection: all that something speaks for
+// beside the fact that they shape the resource, else the first. What lies on the host of the client
+// has no policy as its cause.
 func Causes(blame []Blame) []Blame {
 	if OfHost(blame) {
 		return nil
@@ -293,7 +308,8 @@ func Causes(blame []Blame) []Blame {
 // maxNackBlame bounds the policies that are named for a whole response.
 const maxNackBlame = 16
 
-// blameNACK puts together who shapes the resources of a rejected response: of each first who comes first there.
+// blameNACK puts together who shapes the resources of a rejected response: of each first who comes
+// first there.
 func (n *proxyNode) blameNACK(rank int) {
 	nack := n.status(rank).NACK
 	if nack == nil {

@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// watchers are those who want to know that something about the nodes has changed. The zero value has none.
+// watchers are those who want to know that something about the nodes has changed. The zero value
+// has none.
 type watchers struct {
 	changes atomic.Uint64 // of what is known of the nodes, counted while their mu is held or after
 
@@ -13,9 +14,10 @@ type watchers struct {
 	chs map[chan struct{}]struct{}
 }
 
-// Watch returns a channel that has a value in it after every change of [Server.Progress] that was not received yet; many
-// changes become one value. Who takes its first look after Watch and one more after each value received misses
-// nothing. stop ends the watch; it may be called more than once. The channel is never closed.
+// Watch returns a channel that has a value in it after every change of [Server.Progress] that was
+// not received yet; many changes become one value. Who takes its first look after Watch and one
+// more after each value received misses nothing. stop ends the watch; it may be called more than
+// once. The channel is never closed.
 func (s *Server) Watch() (changed <-chan struct{}, stop func()) {
 	w := &s.watchers
 	ch := make(chan struct{}, 1)

@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Files opens each rotated file once, however many write into it. Its methods may be called at the same time.
+// Files opens each rotated file once, however many write into it. Its methods may be called at the
+// same time.
 type Files struct {
 	log *slog.Logger
 
@@ -33,7 +34,8 @@ func NewFiles(log *slog.Logger) *Files {
 	return &Files{log: log, open: map[string]*SharedFile{}, opened: make(chan *SharedFile, mostFiles)}
 }
 
-// SharedFile is a rotated file that several may write into. Each who has it from [Files.Open] calls Close once.
+// SharedFile is a rotated file that several may write into. Each who has it from [Files.Open] calls
+// Close once.
 type SharedFile struct {
 	*rotation.File
 	path string
@@ -45,14 +47,15 @@ type SharedFile struct {
 // Path is that of the active file.
 func (s *SharedFile) Path() string { return s.path }
 
-// Open opens a file, or shares the one that is open. Whoever opens it again must ask for the same limits and behavior.
+// Open opens a file, or shares the one that is open. Whoever opens it again must ask for the same
+// limits and behavior.
 func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	path, err := filepath.Abs(opts.Path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opts.Path, err)
 	}
-	// The directory may be reached by two paths; its name without links is the same. A directory that is a link itself is for
-	// rotation to refuse.
+	// The directory may be reached by two paths; its name without links is the same. A directory that
+	// is a link itself is for rotation to refuse.
 	if above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(path))); err == nil {
 		path = filepath.Join(above, filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	}
@@ -67,7 +70,8 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 		return s, nil
 	}
 	if len(fs.open) >= mostFiles {
-		return nil, fmt.Errorf("%s: %d log files are open, and no more are allowed; write several logs into one file", path, mostFiles)
+		return nil, fmt.Errorf("%s: %d log files are open, and no more are allowed; write several logs into one file",
+			path, mostFiles)
 	}
 	f, err := rotation.Open(opts)
 	if err != nil {
@@ -77,7 +81,8 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	select {
 	case fs.opened <- s:
 	default:
-		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before they are run", path, mostFiles), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: more than %d log files were opened before they are run", path, mostFiles),
+			f.Close())
 	}
 	fs.open[path] = s
 	return s, nil
@@ -89,7 +94,8 @@ func same(a, b rotation.Options) bool {
 		a.Compress == b.Compress && a.Sync == b.Sync && a.OnFull == b.OnFull
 }
 
-// Close closes the file once nobody else uses it. A writer that waits then ends with rotation.ErrClosed.
+// Close closes the file once nobody else uses it. A writer that waits then ends with
+// rotation.ErrClosed.
 func (s *SharedFile) Close() error {
 	s.of.mu.Lock()
 	s.uses--
@@ -109,7 +115,8 @@ func (s *SharedFile) Close() error {
 	return err
 }
 
-// Run keeps the files, those that are opened meanwhile too, until ctx ends. It ends after those who write.
+// Run keeps the files, those that are opened meanwhile too, until ctx ends. It ends after those who
+// write.
 func (fs *Files) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for {
@@ -139,7 +146,8 @@ func (fs *Files) Stats() map[string]rotation.Stats {
 	return out
 }
 
-// Total returns the counts of all files since the start, closed ones included, and the size of the open ones.
+// Total returns the counts of all files since the start, closed ones included, and the size of the
+// open ones.
 func (fs *Files) Total() rotation.Stats {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -153,7 +161,8 @@ func (fs *Files) Total() rotation.Stats {
 
 // add returns the counts that metrics show of two.
 func add(a, b rotation.Stats, size int64) rotation.Stats {
-	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside, Size: a.Size + size}
+	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside,
+		Size: a.Size + size}
 }
 
 // Paths returns those of the open files.

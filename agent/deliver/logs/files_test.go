@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestFilesAreShared: a path is opened once for all, also by another spelling, and closed with the last of them.
+// TestFilesAreShared: a path is opened once for all, also by another spelling, and closed with the
+// last of them.
 func TestFilesAreShared(t *testing.T) {
 	files := logs.NewFiles(slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
@@ -39,7 +40,8 @@ func TestFilesAreShared(t *testing.T) {
 	if a != b || a != c || a.Path() != path {
 		t.Errorf("three files are open: %v", files.Paths())
 	}
-	if _, err := files.Open(rotation.Options{Path: path, Limits: rotation.Limits{MaxFiles: 2}}); err == nil || !strings.Contains(err.Error(), "open with other limits") {
+	if _, err := files.Open(rotation.Options{Path: path, Limits: rotation.Limits{MaxFiles: 2}}); err == nil ||
+		!strings.Contains(err.Error(), "open with other limits") {
 		t.Errorf("other limits: %v", err)
 	}
 	for _, f := range []*logs.SharedFile{a, b} {
@@ -79,7 +81,8 @@ func TestFilesDirectory(t *testing.T) {
 	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "logs")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := files.Open(rotation.Options{Path: filepath.Join(dir, "logs", "a.log")}); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+	if _, err := files.Open(rotation.Options{Path: filepath.Join(dir, "logs", "a.log")}); err == nil ||
+		!strings.Contains(err.Error(), "is a symbolic link") {
 		t.Errorf("error %v", err)
 	}
 	if len(files.Paths()) != 0 {

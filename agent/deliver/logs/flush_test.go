@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 )
 
-// TestFlush has the Envoy of one proxy write what it holds, and then what is in its FIFOs read; others are left alone.
+// TestFlush has the Envoy of one proxy write what it holds, and then what is in its FIFOs read;
+// others are left alone.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail error

@@ -20,7 +20,8 @@ import (
 
 // Pipes makes, reads and removes FIFOs, each of one owner: a node. accesslog.Pipes does.
 type Pipes interface {
-	// Set says which FIFOs an owner needs from now on, and returns why one of them is not there, held and read.
+	// Set says which FIFOs an owner needs from now on, and returns why one of them is not there, held
+	// and read.
 	Set(owner string, want []Pipe) []error
 	// NewWriter says that a new process of the owner is about to open them.
 	NewWriter(owner string)
@@ -57,12 +58,15 @@ type Options struct {
 	Directories []string // further ones in which policies may name files
 	// Peer returns the process of a proxy; false where that is not known.
 	Peer func(node.Key) (access.Peer, bool)
-	// Changed is called when something is not as [Manager.Prepare] has said. It must not block. Nil: nobody is told.
+	// Changed is called when something is not as [Manager.Prepare] has said. It must not block. Nil:
+	// nobody is told.
 	Changed func()
 	// Reopen has the Envoy of a node flush its logs and open them anew. Nil: nobody is asked.
 	Reopen func(ctx context.Context, nodeID string) error
-	// Open opens the FIFOs of Dir. found says where the lines of one go that an earlier agent left; reopen asks for Reopen.
-	Open func(found func(path string, labels map[string]string) accesslog.Destination, reopen func(owner string)) (Pipes, error)
+	// Open opens the FIFOs of Dir. found says where the lines of one go that an earlier agent left;
+	// reopen asks for Reopen.
+	Open func(found func(path string, labels map[string]string) accesslog.Destination,
+		reopen func(owner string)) (Pipes, error)
 	// File opens a rotated file, or returns the one that is open, with these limits from now on.
 	File func(path string, limits draft.Rotation) (Output, error)
 	// Forward opens the way to a collector of lines, whose spool has a directory of its own.
@@ -71,8 +75,9 @@ type Options struct {
 	Relay Relay
 	Log   *slog.Logger // nil: nothing is logged
 
-	// Patience is how long [Manager.Prepare] waits, default 250 ms; Every is the time from one look at all FIFOs to the next, default
-	// 5 s; Keep is how long the FIFOs stay that an earlier agent left for a proxy that does not come, default 10 min.
+	// Patience is how long [Manager.Prepare] waits, default 250 ms; Every is the time from one look at
+	// all FIFOs to the next, default 5 s; Keep is how long the FIFOs stay that an earlier agent left
+	// for a proxy that does not come, default 10 min.
 	Patience, Every, Keep time.Duration
 	Proc                  string // "": /proc
 }
@@ -89,11 +94,13 @@ type Output interface {
 	Discard()
 }
 
-// settleFor is how long a FIFO stays wanted that the config of a proxy does not name any more: an earlier config with it may
-// still be on its way to the Envoy, which would make a file in its place.
+// settleFor is how long a FIFO stays wanted that the config of a proxy does not name any more: an
+// earlier config with it may still be on its way to the Envoy, which would make a file in its
+// place.
 const settleFor = time.Minute
 
-// Manager brings the logs of Envoys to their destinations. Its methods may be called at the same time.
+// Manager brings the logs of Envoys to their destinations. Its methods may be called at the same
+// time.
 type Manager struct {
 	o      Options
 	outs   *outputs
@@ -134,8 +141,8 @@ type wantUntil struct {
 	until time.Time
 }
 
-// New returns a manager that reads on from the FIFOs that an earlier agent has left. Where that cannot be, it is tried again, and
-// [Manager.Prepare] says why.
+// New returns a manager that reads on from the FIFOs that an earlier agent has left. Where that
+// cannot be, it is tried again, and [Manager.Prepare] says why.
 func New(o Options) *Manager {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -144,7 +151,8 @@ func New(o Options) *Manager {
 	o.Every = cmp.Or(o.Every, 5*time.Second)
 	o.Keep = cmp.Or(o.Keep, 10*time.Minute)
 	o.Proc = cmp.Or(o.Proc, "/proc")
-	m := &Manager{o: o, wake: make(chan struct{}, 1), reopen: newQueue(), proxies: map[string]*proxy{}, dirty: map[string]bool{}, opened: time.Now()}
+	m := &Manager{o: o, wake: make(chan struct{}, 1), reopen: newQueue(), proxies: map[string]*proxy{},
+		dirty: map[string]bool{}, opened: time.Now()}
 	m.outs, m.routes = newOutputs(&m.o), newRoutes(&m.o)
 	m.open()
 	return m
@@ -194,8 +202,8 @@ func (m *Manager) foundPipe(path string, labels map[string]string) accesslog.Des
 	return to
 }
 
-// Prepare makes ready what the loggers of a proxy's config write to, before that is published, and returns why some of it is
-// not, by the ID of the pipe. It waits but a moment.
+// Prepare makes ready what the loggers of a proxy's config write to, before that is published, and
+// returns why some of it is not, by the ID of the pipe. It waits but a moment.
 func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 	peer, known := m.o.Peer(key)
 	m.mu.Lock()
@@ -209,7 +217,8 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		m.proxies[key.ID] = p
 	}
 	same := known == p.known && samePeer(peer, p.peer) && draft.SamePipes(pipes, p.pipes) && !p.left
-	if same && p.done == p.asked && p.asked > 0 && (len(p.told) == 0 || time.Since(p.looked) < m.o.Patience) && time.Since(p.looked) < 2*m.o.Every {
+	if same && p.done == p.asked && p.asked > 0 && (len(p.told) == 0 || time.Since(p.looked) < m.o.Patience) &&
+		time.Since(p.looked) < 2*m.o.Every {
 		p.said = p.told
 		return maps.Clone(p.told)
 	}
@@ -234,7 +243,8 @@ func (m *Manager) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
 		if slices.ContainsFunc(p.good, func(g draft.Pipe) bool { return draft.SamePipes([]draft.Pipe{g}, pipes[i:i+1]) }) {
 			continue // what was ready is not taken away because something else hangs
 		}
-		p.said[pipes[i].ID()] = "it is not made ready in time; it is tried on. Look for a disk that hangs, and at the log of the agent"
+		p.said[pipes[i].ID()] = "it is not made ready in time; it is tried on. Look for a disk that hangs, " +
+			"and at the log of the agent"
 	}
 	return maps.Clone(p.said)
 }
@@ -264,10 +274,12 @@ func waitFor(ready <-chan struct{}, d time.Duration) bool {
 }
 
 func samePeer(a, b access.Peer) bool {
-	return a.Local == b.Local && a.PID == b.PID && a.UID == b.UID && a.GID == b.GID && a.Foreign == b.Foreign && (a.Local || a.Addr == b.Addr)
+	return a.Local == b.Local && a.PID == b.PID && a.UID == b.UID && a.GID == b.GID && a.Foreign == b.Foreign &&
+		(a.Local || a.Addr == b.Addr)
 }
 
-// Left says that a node has no config any more. Its FIFOs go once no process has them open; what is in them is read.
+// Left says that a node has no config any more. Its FIFOs go once no process has them open; what is
+// in them is read.
 func (m *Manager) Left(key node.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -291,14 +303,17 @@ const (
 // labelsOf are what a later agent has to know of a FIFO.
 func labelsOf(id, process string, p *draft.Pipe) map[string]string {
 	return map[string]string{
-		labelNode: id, labelProcess: process, labelKind: string(p.Kind), labelTarget: p.Target, labelPrefix: p.Prefix, labelBackend: p.Backend,
-		labelLimits: fmt.Sprintf("%d %d %d", p.Rotation.MaxFileSize, p.Rotation.MaxFiles, p.Rotation.MaxFileAge),
+		labelNode: id, labelProcess: process, labelKind: string(p.Kind), labelTarget: p.Target, labelPrefix: p.Prefix,
+		labelBackend: p.Backend,
+		labelLimits:  fmt.Sprintf("%d %d %d", p.Rotation.MaxFileSize, p.Rotation.MaxFiles, p.Rotation.MaxFileAge),
 	}
 }
 
-// pipeOf reads labels. The directory of FIFOs is the agent's, but a record may be of another version.
+// pipeOf reads labels. The directory of FIFOs is the agent's, but a record may be of another
+// version.
 func pipeOf(path string, labels map[string]string) (draft.Pipe, bool) {
-	p := draft.Pipe{Path: path, Kind: draft.PipeKind(labels[labelKind]), Target: labels[labelTarget], Prefix: labels[labelPrefix], Backend: labels[labelBackend]}
+	p := draft.Pipe{Path: path, Kind: draft.PipeKind(labels[labelKind]), Target: labels[labelTarget],
+		Prefix: labels[labelPrefix], Backend: labels[labelBackend]}
 	r := &p.Rotation
 	_, err := fmt.Sscanf(labels[labelLimits], "%d %d %d", &r.MaxFileSize, &r.MaxFiles, &r.MaxFileAge)
 	ok := err == nil && labels[labelNode] != "" && p.Target != "" && (p.Kind == draft.PipeFile || p.Kind == draft.PipeTCP)
@@ -312,6 +327,6 @@ func (o *Options) allowed(path string) error {
 			return nil
 		}
 	}
-	return errors.New("the agent writes files of policies only below its paths.logs (" + o.Logs + ") and accessLog.directories: " +
-		"give a path there, or add the directory to accessLog.directories")
+	return errors.New("the agent writes files of policies only below its paths.logs (" + o.Logs +
+		") and accessLog.directories: give a path there, or add the directory to accessLog.directories")
 }

@@ -145,7 +145,8 @@ func (o *out) Close() error {
 }
 
 func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
-	w := &world{t: t, fail: map[string]error{}, peers: map[string]access.Peer{}, stats: map[string]logs.PipeStats{}, outs: map[string]*out{}, proc: t.TempDir()}
+	w := &world{t: t, fail: map[string]error{}, peers: map[string]access.Peer{}, stats: map[string]logs.PipeStats{},
+		outs: map[string]*out{}, proc: t.TempDir()}
 	open := func(name string) (logs.Output, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -218,7 +219,8 @@ func (w *world) process(id string, pid int32, start int) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "stat"), fmt.Appendf(nil, "%d (e) n) S 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0\n", pid, start), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "stat"),
+		fmt.Appendf(nil, "%d (e) n) S 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0\n", pid, start), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	w.mu.Lock()
@@ -233,7 +235,8 @@ func tcp(name, address string) draft.Pipe {
 }
 
 func file(name, path string) draft.Pipe {
-	return draft.Pipe{Path: "/run/nearside/access/" + name, Kind: draft.PipeFile, Target: path, Rotation: draft.Rotation{MaxFiles: 3}}
+	return draft.Pipe{Path: "/run/nearside/access/" + name, Kind: draft.PipeFile, Target: path,
+		Rotation: draft.Rotation{MaxFiles: 3}}
 }
 
 // expect compares the calls with those that are wanted.
@@ -244,7 +247,8 @@ func (w *world) expect(when string, want ...string) {
 	}
 }
 
-// TestPrepare: when it returns, what is not told to be missing is there, and asking again costs nothing until it is time to look.
+// TestPrepare: when it returns, what is not told to be missing is there, and asking again costs
+// nothing until it is time to look.
 func TestPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -253,12 +257,15 @@ func TestPrepare(t *testing.T) {
 		if got := w.Prepare(key("none"), nil); got != nil {
 			t.Error(got)
 		}
-		pipes := []draft.Pipe{tcp("a", "one:1"), file("b", "/var/log/nearside/x/../b.log"), file("c", "/etc/passwd"), file("d", "/var/log/nearside/../../../etc/shadow"), file("e", "/srv/logs/e")}
+		pipes := []draft.Pipe{tcp("a", "one:1"), file("b", "/var/log/nearside/x/../b.log"), file("c", "/etc/passwd"),
+			file("d", "/var/log/nearside/../../../etc/shadow"), file("e", "/srv/logs/e")}
 		got := w.Prepare(key("web"), pipes)
-		if len(got) != 2 || !strings.Contains(got[pipes[2].Path], "add the directory to accessLog.directories") || got[pipes[3].Path] == "" {
+		if len(got) != 2 || !strings.Contains(got[pipes[2].Path], "add the directory to accessLog.directories") ||
+			got[pipes[3].Path] == "" {
 			t.Errorf("%v", got)
 		}
-		w.expect("first", "new default.web", "forward one:1 .", "file /var/log/nearside/b.log {0 3 0}", "file /srv/logs/e {0 3 0}", "set default.web [a:7 b:7 e:7]")
+		w.expect("first", "new default.web", "forward one:1 .", "file /var/log/nearside/b.log {0 3 0}",
+			"file /srv/logs/e {0 3 0}", "set default.web [a:7 b:7 e:7]")
 
 		good := []draft.Pipe{pipes[0], pipes[1]}
 		if got := w.Prepare(key("web"), good); len(got) != 0 {
@@ -297,7 +304,8 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
-// TestNewProcess: FIFOs are cleared of half lines before a new process gets them, and never while the old one lives.
+// TestNewProcess: FIFOs are cleared of half lines before a new process gets them, and never while
+// the old one lives.
 func TestNewProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -316,7 +324,8 @@ func TestNewProcess(t *testing.T) {
 	})
 }
 
-// TestHangs: what takes long holds up nobody for more than a moment, and takes nothing away that was there.
+// TestHangs: what takes long holds up nobody for more than a moment, and takes nothing away that
+// was there.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -332,7 +341,8 @@ func TestHangs(t *testing.T) {
 		for i, most := range []time.Duration{250 * time.Millisecond, 0} {
 			began := time.Now()
 			got := w.Prepare(key("web"), two)
-			if took := time.Since(began); took > most || len(got) != 1 || !strings.Contains(got[two[1].Path], "not made ready in time") {
+			if took := time.Since(began); took > most || len(got) != 1 ||
+				!strings.Contains(got[two[1].Path], "not made ready in time") {
 				t.Errorf("%d: %v after %v", i, got, took)
 			}
 		}
@@ -348,7 +358,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestOutputsAreShared: proxies share what they log to; it is closed once nobody needs it and it holds nothing.
+// TestOutputsAreShared: proxies share what they log to; it is closed once nobody needs it and it
+// holds nothing.
 func TestOutputsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -359,7 +370,8 @@ func TestOutputsAreShared(t *testing.T) {
 		other := file("bf", "/srv/logs/f")
 		other.Rotation.MaxFiles = 9
 		w.Prepare(key("b"), []draft.Pipe{tcp("b", "one:1"), other})
-		w.expect("both", "new default.a", "forward one:1 .", "file /srv/logs/f {0 3 0}", "set default.a [a:7 af:7]", "new default.b", "set default.b [b:7 bf:7]")
+		w.expect("both", "new default.a", "forward one:1 .", "file /srv/logs/f {0 3 0}", "set default.a [a:7 af:7]",
+			"new default.b", "set default.b [b:7 bf:7]")
 		w.Left(key("a"))
 		w.Left(key("a"))
 		synctest.Wait()
@@ -375,7 +387,8 @@ func TestOutputsAreShared(t *testing.T) {
 		w.Left(key("b"))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := w.take(); !strings.Contains(got, "gone default.b") || !strings.Contains(got, "reopen default.b") || !strings.HasSuffix(got, "; close /srv/logs/f") {
+		if got := w.take(); !strings.Contains(got, "gone default.b") || !strings.Contains(got, "reopen default.b") ||
+			!strings.HasSuffix(got, "; close /srv/logs/f") {
 			t.Errorf("both have left: %s", got)
 		}
 		w.outs["one:1"].mu.Lock()
@@ -389,7 +402,8 @@ func TestOutputsAreShared(t *testing.T) {
 	})
 }
 
-// TestLeftByAnEarlierAgent: its FIFOs are read on at once, and their process is known; those of a proxy that does not come go.
+// TestLeftByAnEarlierAgent: its FIFOs are read on at once, and their process is known; those of a
+// proxy that does not come go.
 func TestLeftByAnEarlierAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		labels := func(node, kind, target string) map[string]string {
@@ -404,11 +418,13 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 		w := newWorld(t, func(w *world, o *logs.Options) {
 			o.Spool = spool
 			w.left = map[string]map[string]string{
-				"/run/nearside/access/a": labels("default.web", "tcp", "one:1"), "/run/nearside/access/b": labels("default.gone", "file", "/srv/logs/f"),
-				"/run/nearside/access/c": labels("default.gone", "file", "/etc/f"), "/run/nearside/access/d": {"node": "default.web"},
+				"/run/nearside/access/a": labels("default.web", "tcp", "one:1"), "/run/nearside/access/b": labels("default.gone",
+					"file", "/srv/logs/f"), "/run/nearside/access/c": labels("default.gone", "file", "/etc/f"),
+				"/run/nearside/access/d": {"node": "default.web"},
 			}
 		})
-		w.expect("found", "forward one:1 tcp-one%3A1", "found a true", "file /srv/logs/f {1 2 3}", "found b true", "found c false", "found d false")
+		w.expect("found", "forward one:1 tcp-one%3A1", "found a true", "file /srv/logs/f {1 2 3}", "found b true",
+			"found c false", "found d false")
 		stop := w.run()
 		synctest.Wait()
 		w.expect("spools", "forward old:1 tcp-old%3A1", "forward x tcp-x")
@@ -437,7 +453,8 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		w := newWorld(t, func(w *world, _ *logs.Options) { w.opened = errors.New("others may write to it; chmod 0750") })
 		defer w.run()()
 		w.process("default.web", 10, 5)
-		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"], "chmod 0750") || len(w.Trouble()) != 1 {
+		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"],
+			"chmod 0750") || len(w.Trouble()) != 1 {
 			t.Errorf("%v; %v", got, w.Trouble())
 		}
 		w.lock(func() { w.opened = nil })
@@ -449,10 +466,12 @@ func TestPipesCannotBeOpened(t *testing.T) {
 	})
 }
 
-// TestPrefix: what lines begin with in the FIFO does not reach the collector, however much it takes at once.
+// TestPrefix: what lines begin with in the FIFO does not reach the collector, however much it takes
+// at once.
 func TestPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		labels := map[string]string{"node": "default.web", "kind": "tcp", "target": "one:1", "prefix": "one:1;", "limits": "0 0 0"}
+		labels := map[string]string{"node": "default.web", "kind": "tcp", "target": "one:1", "prefix": "one:1;",
+			"limits": "0 0 0"}
 		var to accesslog.Destination
 		w := newWorld(t, func(w *world, o *logs.Options) {
 			open := o.Open
@@ -462,11 +481,13 @@ func TestPrefix(t *testing.T) {
 			}
 		})
 		batch := "one:1;first\none:1;second\nthird one:1;\n\n"
-		if n, err := to.Write(t.Context(), []byte(batch)); n != len(batch) || err != nil || w.outs["one:1"].got != "first\nsecond\nthird one:1;\n\n" {
+		if n, err := to.Write(t.Context(), []byte(batch)); n != len(batch) || err != nil ||
+			w.outs["one:1"].got != "first\nsecond\nthird one:1;\n\n" {
 			t.Errorf("%d, %v: %q", n, err, w.outs["one:1"].got)
 		}
 		w.outs["one:1"].got, w.outs["one:1"].most = "", len("first\n")
-		if n, err := to.Write(t.Context(), []byte(batch)); n != len("one:1;first\n") || err == nil || w.outs["one:1"].got != "first\n" {
+		if n, err := to.Write(t.Context(), []byte(batch)); n != len("one:1;first\n") || err == nil ||
+			w.outs["one:1"].got != "first\n" {
 			t.Errorf("%d, %v: %q", n, err, w.outs["one:1"].got)
 		}
 	})

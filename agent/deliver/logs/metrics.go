@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// streamSum says which streams are summed up: those of a kind, and of one receiver, which the config names.
+// streamSum says which streams are summed up: those of a kind, and of one receiver, which the
+// config names.
 type streamSum struct{ kind, receiver string }
 
 var sumLabels = []string{"kind", "receiver"}
@@ -30,19 +31,26 @@ func (l streamSum) compare(m streamSum) int {
 }
 
 var (
-	logRecordsDesc  = prometheus.NewDesc("nearside_log_records_total", "Lines that came into streams of access logs.", sumLabels, nil)
-	logBytesDesc    = prometheus.NewDesc("nearside_log_bytes_total", "Bytes that came into streams of access logs.", sumLabels, nil)
-	logWrittenDesc  = prometheus.NewDesc("nearside_log_records_written_total", "Lines that were handed on, are in the file, or were acknowledged by the collector.", sumLabels, nil)
-	logDroppedDesc  = prometheus.NewDesc("nearside_log_records_dropped_total", "Lines that were dropped.", append(sumLabels, "reason"), nil)
-	logSpooledDesc  = prometheus.NewDesc("nearside_log_records_spooled", "Lines on disk that wait for their collector.", sumLabels, nil)
+	logRecordsDesc = prometheus.NewDesc("nearside_log_records_total", "Lines that came into streams of access logs.",
+		sumLabels, nil)
+	logBytesDesc = prometheus.NewDesc("nearside_log_bytes_total", "Bytes that came into streams of access logs.",
+		sumLabels, nil)
+	logWrittenDesc = prometheus.NewDesc("nearside_log_records_written_total",
+		"Lines that were handed on, are in the file, or were acknowledged by the collector.", sumLabels, nil)
+	logDroppedDesc = prometheus.NewDesc("nearside_log_records_dropped_total",
+		"Lines that were dropped.", append(sumLabels, "reason"), nil)
+	logSpooledDesc = prometheus.NewDesc("nearside_log_records_spooled", "Lines on disk that wait for their collector.",
+		sumLabels, nil)
 	logInFlightDesc = prometheus.NewDesc("nearside_log_records_in_flight", "Lines in memory.", sumLabels, nil)
 	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Bytes of the spools on disk.", sumLabels, nil)
-	rotationsDesc   = prometheus.NewDesc("nearside_log_rotations_total", "New log files; cause is size, or outside when others renamed, removed or changed the file.", []string{"cause"}, nil)
-	fileBytesDesc   = prometheus.NewDesc("nearside_log_file_bytes", "Size of the active log files together.", nil, nil)
+	rotationsDesc   = prometheus.NewDesc("nearside_log_rotations_total",
+		"New log files; cause is size, or outside when others renamed, removed or changed the file.", []string{"cause"}, nil)
+	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes", "Size of the active log files together.", nil, nil)
 )
 
-// Collector are the metrics of access logs: of rotated files, and of the streams, summed up by kind whenever metrics are read. Streams come and go,
-// and their sums never fall: what one had counted when it was seen last stays in them.
+// Collector are the metrics of access logs: of rotated files, and of the streams, summed up by kind
+// whenever metrics are read. Streams come and go, and their sums never fall: what one had counted
+// when it was seen last stays in them.
 type Collector struct {
 	files   *Files
 	streams func() []Stream
@@ -79,7 +87,10 @@ func (s *logSums) add(x *Stream) {
 
 // Describe implements [prometheus.Collector].
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc, rotationsDesc, fileBytesDesc} {
+	for _, d := range []*prometheus.Desc{
+		logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc,
+		rotationsDesc, fileBytesDesc,
+	} {
 		ch <- d
 	}
 }

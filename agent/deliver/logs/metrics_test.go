@@ -11,10 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 )
 
-// TestCollector has streams come, count, go and come back with the same name: sums by kind never fall.
+// TestCollector has streams come, count, go and come back with the same name: sums by kind never
+// fall.
 func TestCollector(t *testing.T) {
 	fifo := func(name string, in, written, dropped, inFlight uint64) logs.Stream {
-		return logs.Stream{Kind: logs.KindFIFO, Name: name, Stats: accesslog.Stats{In: in, BytesIn: 10 * in, Written: written, InFlight: inFlight, Dropped: map[accesslog.Cause]uint64{accesslog.CauseStopped: dropped}}}
+		return logs.Stream{Kind: logs.KindFIFO, Name: name, Stats: accesslog.Stats{In: in, BytesIn: 10 * in, Written: written,
+			InFlight: inFlight, Dropped: map[accesslog.Cause]uint64{accesslog.CauseStopped: dropped}}}
 	}
 	var list []logs.Stream
 	m := logs.NewCollector(logs.NewFiles(slog.New(slog.DiscardHandler)), func() []logs.Stream { return list })
@@ -44,7 +46,8 @@ func TestCollector(t *testing.T) {
 				values[f.GetName()] += x.GetCounter().GetValue() + x.GetGauge().GetValue()
 			}
 		}
-		got := fmt.Sprint(values["nearside_log_records_total"], values["nearside_log_records_written_total"], values["nearside_log_records_dropped_total"], values["nearside_log_records_in_flight"])
+		got := fmt.Sprint(values["nearside_log_records_total"], values["nearside_log_records_written_total"],
+			values["nearside_log_records_dropped_total"], values["nearside_log_records_in_flight"])
 		if got != step.want {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}

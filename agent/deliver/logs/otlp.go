@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Relay takes log records of Envoys and brings them to OpenTelemetry collectors; accesslog.OTLPRelay does. Calls of the first two
-// do not overlap.
+// Relay takes log records of Envoys and brings them to OpenTelemetry collectors;
+// accesslog.OTLPRelay does. Calls of the first two do not overlap.
 type Relay interface {
 	SetRoute(Route) error
 	RemoveRoute(authority string, discard bool) error
@@ -31,8 +31,8 @@ type Route struct {
 	Allow func(known bool, uid uint32) error
 }
 
-// routes are the ways of records from proxies to collectors: one for each proxy and collector, told by its authority. A
-// route takes records of the user of its proxy alone.
+// routes are the ways of records from proxies to collectors: one for each proxy and collector, told
+// by its authority. A route takes records of the user of its proxy alone.
 type routes struct {
 	o *Options
 

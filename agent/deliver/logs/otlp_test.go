@@ -50,8 +50,9 @@ func (r *relay) Stats() map[string]accesslog.Stats {
 	return out
 }
 
-// TestRoutes: the records of a proxy are taken from its user alone; a route goes once no proxy needs it and nothing waits, and what
-// an earlier agent has left is sent, but nobody adds to it before his proxy is there.
+// TestRoutes: the records of a proxy are taken from its user alone; a route goes once no proxy
+// needs it and nothing waits, and what an earlier agent has left is sent, but nobody adds to it
+// before his proxy is there.
 func TestRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spool := t.TempDir()
@@ -69,11 +70,13 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("a route that nobody has asked for: %v", err)
 		}
 		w.process("default.web", 10, 5)
-		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "a-b.otlp.nearside", Cluster: "c"}
+		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317",
+			Route: "a-b.otlp.nearside", Cluster: "c"}
 		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); len(got) != 0 {
 			t.Error(got)
 		}
-		w.expect("first", "new default.web", "route a-b.otlp.nearside otel:4317 otlp-a%2Db.otlp.nearside-otel%3A4317", "set default.web []")
+		w.expect("first", "new default.web", "route a-b.otlp.nearside otel:4317 otlp-a%2Db.otlp.nearside-otel%3A4317",
+			"set default.web []")
 		allow := r.routes[pipe.Route].Allow
 		if allow(true, 7) != nil || allow(true, 8) == nil || allow(false, 7) == nil || allow(true, 0) == nil {
 			t.Error("another than the user of the proxy may send, or he may not")
@@ -88,7 +91,8 @@ func TestRoutes(t *testing.T) {
 		w.mu.Lock()
 		w.peers["default.web"] = access.Peer{Local: true, Foreign: true, UID: 65534, PID: 10}
 		w.mu.Unlock()
-		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route], "user of its Envoy is not known") {
+		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route],
+			"user of its Envoy is not known") {
 			t.Errorf("a user that is not known: %v", got)
 		}
 		w.take()
@@ -115,7 +119,8 @@ func TestNoRelay(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.run()()
 		w.process("default.web", 10, 5)
-		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "r", Cluster: "c"}
+		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "r",
+			Cluster: "c"}
 		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got["r"], "socket") {
 			t.Errorf("%v", got)
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// outputs are the files and collectors that lines go to, each open once for all proxies of the node.
+// outputs are the files and collectors that lines go to, each open once for all proxies of the
+// node.
 type outputs struct {
 	o *Options
 
@@ -95,7 +96,8 @@ func (s *outputs) get(key outputKey, limits draft.Rotation) (Output, error) {
 	return next, nil
 }
 
-// limit gives a file that is open other limits. Lines go on to it with the old ones where that fails.
+// limit gives a file that is open other limits. Lines go on to it with the old ones where that
+// fails.
 func (s *outputs) limit(key outputKey, out *output, limits draft.Rotation) {
 	l, ok := out.Output.(interface{ SetLimits(draft.Rotation) error })
 	if !ok || out.limits == limits {
@@ -123,7 +125,8 @@ func (s *outputs) start(out *output) {
 	}()
 }
 
-// run lets the outputs work until stop is called, first those whose spools an earlier agent has left.
+// run lets the outputs work until stop is called, first those whose spools an earlier agent has
+// left.
 func (s *outputs) run(ctx context.Context) (stop func()) {
 	s.openSpools()
 	ctx, cancel := context.WithCancel(ctx)
@@ -156,7 +159,8 @@ func (s *outputs) end(key outputKey, out *output, unused bool) {
 		<-out.ended
 	}
 	if err := out.Close(); err != nil {
-		s.o.Log.Error("a destination of access logs was not closed well", "kind", key.kind, "target", key.target, "error", err)
+		s.o.Log.Error("a destination of access logs was not closed well", "kind", key.kind, "target", key.target,
+			"error", err)
 	}
 }
 
@@ -198,7 +202,8 @@ func unescapeName(name string) (string, bool) {
 	return s, err == nil && escape(s) == name
 }
 
-// release closes what nobody uses any more and holds nothing. It is called by the goroutine that opens outputs.
+// release closes what nobody uses any more and holds nothing. It is called by the goroutine that
+// opens outputs.
 func (s *outputs) release(used map[outputKey]bool) {
 	unused := map[outputKey]*output{}
 	s.mu.Lock()
@@ -220,7 +225,8 @@ func (s *outputs) streams() (list []Stream) {
 	defer s.mu.Unlock()
 	for key, out := range s.open {
 		kind := map[draft.PipeKind]Kind{draft.PipeFile: KindFile, draft.PipeTCP: KindForwarder}[key.kind]
-		list = append(list, Stream{Name: key.target, Kind: kind, Destination: string(key.kind) + " " + key.target, Stats: out.Stats()})
+		list = append(list,
+			Stream{Name: key.target, Kind: kind, Destination: string(key.kind) + " " + key.target, Stats: out.Stats()})
 	}
 	return list
 }

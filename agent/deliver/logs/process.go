@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// processOf names the process of a peer, for as long as the machine is up: its pid and when it began. "" where it is not known.
+// processOf names the process of a peer, for as long as the machine is up: its pid and when it
+// began. "" where it is not known.
 func (m *Manager) processOf(p access.Peer) string {
 	if !p.Local || p.PID <= 0 {
 		return ""
@@ -31,8 +32,8 @@ func (m *Manager) lives(process string) bool {
 	return ok && filepath.IsLocal(pid) && m.startOf(pid) == start
 }
 
-// startOf returns when a process began, in clock ticks (proc_pid_stat(5), field 22); "" where there is none. One that has
-// ended and waits for its parent is none.
+// startOf returns when a process began, in clock ticks (proc_pid_stat(5), field 22); "" where there
+// is none. One that has ended and waits for its parent is none.
 func (m *Manager) startOf(pid string) string {
 	b := m.readProc(pid + "/stat")
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
@@ -58,10 +59,11 @@ func (m *Manager) readProc(name string) []byte {
 	return b
 }
 
-// unreachable says why a proxy does not find what the agent makes in its run directory, and what to do; "" where it does, or that is
-// not certain.
+// unreachable says why a proxy does not find what the agent makes in its run directory, and what to
+// do; "" where it does, or that is not certain.
 func (m *Manager) unreachable(p access.Peer, known bool) string {
-	const remedy = "connect its Envoy to the agent of its own host, over the xDS socket, or give a backend that the Envoy writes itself"
+	const remedy = "connect its Envoy to the agent of its own host, over the xDS socket, " +
+		"or give a backend that the Envoy writes itself"
 	if !p.Local {
 		host, _, err := net.SplitHostPort(p.Addr)
 		if ip := net.ParseIP(host); err == nil && ip != nil && !ip.IsLoopback() {
@@ -83,14 +85,15 @@ func (m *Manager) unreachable(p access.Peer, known bool) string {
 	if !ok || found && there == here {
 		return ""
 	}
-	return "its Envoy (pid " + pid + ") has a file system of its own, in which " + m.o.Dir + " is not that of the agent: mount the agent's paths.run there under the same path"
+	return "its Envoy (pid " + pid + ") has a file system of its own, in which " + m.o.Dir +
+		" is not that of the agent: mount the agent's paths.run there under the same path"
 }
 
 // place is a directory as the kernel knows it.
 type place struct{ device, path string }
 
-// mountOf finds in a mountinfo (proc_pid_mountinfo(5)) where a directory lies. Nothing on the file system is touched, since a
-// process may have mounted anything there.
+// mountOf finds in a mountinfo (proc_pid_mountinfo(5)) where a directory lies. Nothing on the file
+// system is touched, since a process may have mounted anything there.
 func mountOf(info []byte, dir string) (at place, ok bool) {
 	longest := -1
 	for line := range strings.Lines(string(info)) {

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// TestUnreachable: who sees the agent's run directory is told from who does not without touching what he has mounted.
+// TestUnreachable: who sees the agent's run directory is told from who does not without touching
+// what he has mounted.
 func TestUnreachable(t *testing.T) {
 	const own = "21 1 8:1 / / rw - ext4 a rw\n22 21 0:20 / /run rw - tmpfs t rw\n"
 	for name, c := range map[string]struct {
@@ -18,14 +19,21 @@ func TestUnreachable(t *testing.T) {
 		mounts    string
 		dir, want string
 	}{
-		"the same namespace":            {access.Peer{Local: true, PID: 7}, "mnt:[1]", "", "", ""},
-		"the directory is mounted":      {access.Peer{Local: true, PID: 7}, "mnt:[2]", "1 0 0:99 / / rw - overlay o rw\n2 1 0:20 /nearside /run/nearside rw - tmpfs t rw\n", "", ""},
-		"run is mounted":                {access.Peer{Local: true, PID: 7}, "mnt:[2]", "1 0 0:99 / / rw - overlay o rw\n2 1 0:20 / /run rw - tmpfs t rw\n", "", ""},
-		"only the socket":               {access.Peer{Local: true, PID: 7}, "mnt:[2]", "1 0 0:99 / / rw - overlay o rw\n2 1 0:20 /nearside/xds.sock /run/nearside/xds.sock rw - tmpfs t rw\n", "", "file system of its own"},
-		"another one on top":            {access.Peer{Local: true, PID: 7}, "mnt:[2]", "2 1 0:20 / /run rw - tmpfs t rw\n3 1 0:77 / /run rw - tmpfs u rw\n", "", "file system of its own"},
-		"one over the FIFOs":            {access.Peer{Local: true, PID: 7}, "mnt:[2]", "2 1 0:20 / /run rw - tmpfs t rw\n3 2 0:77 / /run/nearside/access rw - tmpfs u rw\n", "", "file system of its own"},
-		"a name with a space":           {access.Peer{Local: true, PID: 7}, "mnt:[2]", "2 1 0:20 /a\\040b /run/a\\040b rw - tmpfs t rw\n", "/run/a b/access", ""},
-		"nonsense":                      {access.Peer{Local: true, PID: 7}, "mnt:[2]", "\n1\n a b c d e\n", "", "file system of its own"},
+		"the same namespace": {access.Peer{Local: true, PID: 7}, "mnt:[1]", "", "", ""},
+		"the directory is mounted": {access.Peer{Local: true, PID: 7}, "mnt:[2]",
+			"1 0 0:99 / / rw - overlay o rw\n2 1 0:20 /nearside /run/nearside rw - tmpfs t rw\n", "", ""},
+		"run is mounted": {access.Peer{Local: true, PID: 7}, "mnt:[2]",
+			"1 0 0:99 / / rw - overlay o rw\n2 1 0:20 / /run rw - tmpfs t rw\n", "", ""},
+		"only the socket": {access.Peer{Local: true, PID: 7}, "mnt:[2]", "1 0 0:99 / / rw - overlay o rw\n" +
+			"2 1 0:20 /nearside/xds.sock /run/nearside/xds.sock rw - tmpfs t rw\n", "", "file system of its own"},
+		"another one on top": {access.Peer{Local: true, PID: 7}, "mnt:[2]",
+			"2 1 0:20 / /run rw - tmpfs t rw\n3 1 0:77 / /run rw - tmpfs u rw\n", "", "file system of its own"},
+		"one over the FIFOs": {access.Peer{Local: true, PID: 7}, "mnt:[2]",
+			"2 1 0:20 / /run rw - tmpfs t rw\n3 2 0:77 / /run/nearside/access rw - tmpfs u rw\n", "", "file system of its own"},
+		"a name with a space": {access.Peer{Local: true, PID: 7}, "mnt:[2]",
+			"2 1 0:20 /a\\040b /run/a\\040b rw - tmpfs t rw\n", "/run/a b/access", ""},
+		"nonsense": {access.Peer{Local: true, PID: 7}, "mnt:[2]", "\n1\n a b c d e\n", "",
+			"file system of its own"},
 		"a process that cannot be seen": {access.Peer{Local: true, PID: 8}, "mnt:[2]", "", "", ""},
 		"loopback":                      {access.Peer{Addr: "127.0.0.1:77"}, "", "", "", ""},
 		"another host":                  {access.Peer{Addr: "192.0.2.1:77"}, "", "", "", "another host (192.0.2.1)"},

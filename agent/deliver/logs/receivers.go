@@ -31,8 +31,8 @@ type ReceiversOptions struct {
 	Log       *slog.Logger
 }
 
-// Receivers are those of accessLog.receivers. One that cannot be opened is tried again until it can, and holds up neither the
-// others nor the agent.
+// Receivers are those of accessLog.receivers. One that cannot be opened is tried again until it
+// can, and holds up neither the others nor the agent.
 type Receivers struct {
 	opts ReceiversOptions
 	all  []*receiver
@@ -60,7 +60,8 @@ func NewReceivers(o ReceiversOptions) *Receivers {
 	return out
 }
 
-// OpenFiles opens the files, so that what an agent has that was killed is put in order before anything comes.
+// OpenFiles opens the files, so that what an agent has that was killed is put in order before
+// anything comes.
 func (r *Receivers) OpenFiles() {
 	for _, x := range r.all {
 		x.note(x.openFile())
@@ -211,7 +212,8 @@ type ReceiverStatus struct {
 	accesslog.ReceiverStats
 }
 
-// Status returns that of each receiver, in the order of the config. Health says what is wrong with it or its file.
+// Status returns that of each receiver, in the order of the config. Health says what is wrong with
+// it or its file.
 func (r *Receivers) Status() []ReceiverStatus {
 	out := make([]ReceiverStatus, len(r.all))
 	for i, x := range r.all {

@@ -14,8 +14,9 @@ import (
 // certificatesEach is the least time between two looks at the files of certificates.
 const certificatesEach = time.Second
 
-// certificates are what a receiver serves TLS with, and whose clients it takes. The files are looked at with each handshake, so that
-// others in their place hold for the next connection. Where they cannot be used, those before go on to hold.
+// certificates are what a receiver serves TLS with, and whose clients it takes. The files are
+// looked at with each handshake, so that others in their place hold for the next connection. Where
+// they cannot be used, those before go on to hold.
 type certificates struct {
 	cert, key, clientCA string // paths
 	log                 *slog.Logger
@@ -39,16 +40,17 @@ func openCertificates(cert, key, clientCA string, log *slog.Logger) (*certificat
 	return c, err
 }
 
-// server is the config of a server that asks for the certificates of each connection; nil for nil. Sessions are not resumed, since
-// that would go past another clientCA.
+// server is the config of a server that asks for the certificates of each connection; nil for nil.
+// Sessions are not resumed, since that would go past another clientCA.
 func (c *certificates) server() *tls.Config {
 	if c == nil {
 		return nil
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		conf, _ := c.current()
-		return conf, nil
-	}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			conf, _ := c.current()
+			return conf, nil
+		}}
 }
 
 // current returns what holds now, and why that is not what is in the files.
@@ -94,7 +96,8 @@ func sameFiles(a, b [3]os.FileInfo) bool {
 		switch {
 		case (a[i] == nil) != (b[i] == nil):
 			return false
-		case a[i] != nil && !(os.SameFile(a[i], b[i]) && a[i].Size() == b[i].Size() && a[i].ModTime().Equal(b[i].ModTime()) && a[i].Mode() == b[i].Mode()):
+		case a[i] != nil && !(os.SameFile(a[i], b[i]) && a[i].Size() == b[i].Size() && a[i].ModTime().Equal(b[i].ModTime()) &&
+			a[i].Mode() == b[i].Mode()):
 			return false
 		}
 	}
@@ -104,7 +107,8 @@ func sameFiles(a, b [3]os.FileInfo) bool {
 // load reads the certificate of the receiver and the authorities of its clients.
 func (c *certificates) load() (*tls.Config, error) {
 	if st, err := os.Stat(c.key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("tls.key: %s is open to others (mode %#o): make a new key with the mode 0600", c.key, st.Mode().Perm())
+		return nil, fmt.Errorf("tls.key: %s is open to others (mode %#o): make a new key with the mode 0600",
+			c.key, st.Mode().Perm())
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {

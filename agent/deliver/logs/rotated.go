@@ -46,7 +46,8 @@ func NewRotated(path string, limits draft.Rotation, open func(draft.Rotation) (R
 	return &rotated{path: path, open: open, file: f, limits: limits, changed: make(chan struct{})}, nil
 }
 
-// SetLimits gives the file other limits. Writers wait for it. Where it cannot be opened with these it is opened with the old ones.
+// SetLimits gives the file other limits. Writers wait for it. Where it cannot be opened with these
+// it is opened with the old ones.
 func (r *rotated) SetLimits(limits draft.Rotation) error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
@@ -107,7 +108,8 @@ func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, 
 	}
 }
 
-// Recover says how much of what was being written when an earlier agent was killed is in the file, as [rotation.File.Recover].
+// Recover says how much of what was being written when an earlier agent was killed is in the file,
+// as [rotation.File.Recover].
 func (r *rotated) Recover(p rotation.Place, front []byte) int {
 	r.mu.Lock()
 	file := r.file

@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestRotatedLimits: other limits take effect while lines come, none of which is lost or repeated, and limits that the file cannot
-// have leave it as it was.
+// TestRotatedLimits: other limits take effect while lines come, none of which is lost or repeated,
+// and limits that the file cannot have leave it as it was.
 func TestRotatedLimits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "a.log")
@@ -24,13 +24,14 @@ func TestRotatedLimits(t *testing.T) {
 	cfg.AccessLog.Files = config.Rotation{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
 	var opened []rotation.Limits
 	var refuse error
-	f, err := logs.NewRotated(path, draft.Rotation{MaxFileSize: draft.Unset, MaxFiles: 0, MaxFileAge: draft.Unset}, func(l draft.Rotation) (logs.RotatedFile, error) {
-		o := logs.RotationOptions(&cfg, path, l)
-		if opened = append(opened, o.Limits); refuse != nil && l.MaxFiles != 4 {
-			return nil, refuse
-		}
-		return rotation.Open(o)
-	})
+	f, err := logs.NewRotated(path, draft.Rotation{MaxFileSize: draft.Unset, MaxFiles: 0, MaxFileAge: draft.Unset},
+		func(l draft.Rotation) (logs.RotatedFile, error) {
+			o := logs.RotationOptions(&cfg, path, l)
+			if opened = append(opened, o.Limits); refuse != nil && l.MaxFiles != 4 {
+				return nil, refuse
+			}
+			return rotation.Open(o)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestRotatedLimits(t *testing.T) {
 		t.Error(err)
 	}
 	refuse = errors.New("somebody else has it with other limits")
-	if err := limits.SetLimits(draft.Rotation{MaxFiles: 5}); !errors.Is(err, refuse) || !strings.Contains(f.Stats().Health, refuse.Error()) {
+	if err := limits.SetLimits(draft.Rotation{MaxFiles: 5}); !errors.Is(err, refuse) ||
+		!strings.Contains(f.Stats().Health, refuse.Error()) {
 		t.Errorf("%v; %q", err, f.Stats().Health)
 	}
 	stop()

@@ -20,19 +20,22 @@ const (
 	KindOTLP      Kind = "otlp"      // what goes to one OpenTelemetry collector
 )
 
-// Stream is one way that lines take, with what became of them. Lines of proxies and receivers pass two: what they are read
-// from, and the file or collector behind it, which others may share.
+// Stream is one way that lines take, with what became of them. Lines of proxies and receivers pass
+// two: what they are read from, and the file or collector behind it, which others may share.
 type Stream struct {
-	// Name is unique among the streams of its kind: the path of a FIFO or file, the name of a receiver, the address of a collector.
+	// Name is unique among the streams of its kind: the path of a FIFO or file, the name of a
+	// receiver, the address of a collector.
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy gives the backend, if any.
+	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy
+	// gives the backend, if any.
 	Mesh      string `json:"mesh,omitempty"`
 	Dataplane string `json:"dataplane,omitempty"`
 	Backend   string `json:"backend,omitempty"`
 	// Destination is where the lines go: "file PATH", "tcp HOST:PORT", "otlp HOST:PORT".
 	Destination string `json:"destination"`
-	// Holder says who besides the agent keeps a FIFO open, so that an Envoy loses nothing while the agent is away; "" for nobody.
+	// Holder says who besides the agent keeps a FIFO open, so that an Envoy loses nothing while the
+	// agent is away; "" for nobody.
 	Holder string `json:"holder,omitempty"`
 	// Open reports whether some Envoy has a FIFO open for writing.
 	Open bool `json:"open,omitempty"`

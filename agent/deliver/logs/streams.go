@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Streams returns what became of the lines: of each FIFO, and of each file and collector behind them, sorted.
+// Streams returns what became of the lines: of each FIFO, and of each file and collector behind
+// them, sorted.
 func (m *Manager) Streams() []Stream {
 	list := append(m.outs.streams(), m.routes.streams()...)
 	m.mu.Lock()
@@ -17,7 +18,8 @@ func (m *Manager) Streams() []Stream {
 	m.mu.Unlock()
 	if pipes != nil {
 		for path, st := range pipes.Stats() {
-			s := Stream{Name: path, Kind: KindFIFO, Holder: st.Holder, Open: st.Writer, Backend: st.Labels[labelBackend], Stats: st.Stats}
+			s := Stream{Name: path, Kind: KindFIFO, Holder: st.Holder, Open: st.Writer, Backend: st.Labels[labelBackend],
+				Stats: st.Stats}
 			if p, ok := pipeOf(path, st.Labels); ok {
 				s.Destination = string(p.Kind) + " " + p.Target
 			}
@@ -31,8 +33,8 @@ func (m *Manager) Streams() []Stream {
 	return list
 }
 
-// Holders says who keeps how many FIFOs open beside the agent. Without any the logs that an Envoy writes while the agent is away are
-// lost.
+// Holders says who keeps how many FIFOs open beside the agent. Without any the logs that an Envoy
+// writes while the agent is away are lost.
 func (m *Manager) Holders() map[string]int {
 	out := map[string]int{}
 	for _, s := range m.Streams() {

@@ -17,8 +17,9 @@ const (
 	reopenAfter = time.Second // that one Envoy may take to answer
 )
 
-// Run makes FIFOs ready, reads them and brings the lines to their destinations, until ctx ends. Then it has the Envoys flush their
-// logs, reads what there is, and puts all that it holds on disk. What Envoys write from then on waits in the FIFOs.
+// Run makes FIFOs ready, reads them and brings the lines to their destinations, until ctx ends.
+// Then it has the Envoys flush their logs, reads what there is, and puts all that it holds on disk.
+// What Envoys write from then on waits in the FIFOs.
 func (m *Manager) Run(ctx context.Context) error {
 	rest := context.WithoutCancel(ctx)
 	stopOutputs := m.outs.run(rest)
@@ -100,7 +101,9 @@ func (m *Manager) flushAll(ctx context.Context) {
 	defer cancel()
 	m.mu.Lock()
 	pipes := m.pipes
-	ids := slices.DeleteFunc(slices.Collect(maps.Keys(m.proxies)), func(id string) bool { return m.proxies[id].found || len(m.proxies[id].recent) == 0 })
+	ids := slices.DeleteFunc(slices.Collect(maps.Keys(m.proxies)), func(id string) bool {
+		return m.proxies[id].found || len(m.proxies[id].recent) == 0
+	})
 	m.mu.Unlock()
 	if pipes == nil {
 		return
@@ -259,7 +262,8 @@ type request struct {
 	process string // that was given them last
 }
 
-// ready makes FIFOs and routes ready. What cannot be is told. It returns the process that has them now.
+// ready makes FIFOs and routes ready. What cannot be is told. It returns the process that has them
+// now.
 func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]string) string {
 	if why := m.unreachable(r.peer, r.known); why != "" {
 		for i := range r.pipes {
@@ -280,7 +284,8 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 		now[r.pipes[i].Path] = true
 		if p := &r.pipes[i]; p.Kind == draft.PipeOTLP {
 			if uid < 0 {
-				told[p.ID()] = "the user of its Envoy is not known, whose records alone are taken: connect the Envoy over the xDS socket, as a user of this host"
+				told[p.ID()] = "the user of its Envoy is not known, whose records alone are taken: connect the Envoy over the " +
+					"xDS socket, as a user of this host"
 			} else if err := m.routes.set(id, r.peer.UID, p); err != nil {
 				told[p.ID()] = err.Error()
 			}

@@ -2,7 +2,8 @@ package reconcile
 
 import "time"
 
-// lookAtClock bounds how long an alarm sleeps: timers stand still while a machine is suspended, and clocks are set.
+// lookAtClock bounds how long an alarm sleeps: timers stand still while a machine is suspended, and
+// clocks are set.
 const lookAtClock = time.Minute
 
 // alarm goes off at a time of the clock on the wall. It belongs to one goroutine.

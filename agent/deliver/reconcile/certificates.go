@@ -24,7 +24,9 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 			continue
 		}
 		key := resource.Key{Kind: "Mesh", Name: name}
-		warnings, err := guard(p.r.o.Log, "the authorities of mesh "+name, func() ([]string, error) { return k.Mesh(name, m.View.Spec.MTLS) })
+		warnings, err := guard(p.r.o.Log, "the authorities of mesh "+name, func() ([]string, error) {
+			return k.Mesh(name, m.View.Spec.MTLS)
+		})
 		if errors.Is(err, identity.ErrSpreading) {
 			p.problem(key, httpapi.SeverityWarning, "proxies get certificates in some seconds: "+err.Error())
 		} else if err != nil {
@@ -36,7 +38,8 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 	}
 }
 
-// secrets returns what a proxy proves itself with; nil when its mesh has no mTLS, or has no such dataplane.
+// secrets returns what a proxy proves itself with; nil when its mesh has no mTLS, or has no such
+// dataplane.
 func (p *pass) secrets(in generate.Input) (*identity.Secrets, error) {
 	if in.View.Spec.MTLSEnabled() == nil || in.Flavor != node.FlavorEnvoy {
 		return nil, nil
@@ -52,7 +55,8 @@ func (p *pass) secrets(in generate.Input) (*identity.Secrets, error) {
 	return p.r.o.Certificates.Proxy(in.View.Name, in.Name, in.View.ProxyTags(dp))
 }
 
-// endCertificates forgets the certificates of dataplanes that are gone, and notes when the next pass is due.
+// endCertificates forgets the certificates of dataplanes that are gone, and notes when the next
+// pass is due.
 func (p *pass) endCertificates(meshes map[string]*generate.Mesh) {
 	p.r.renewAt = p.r.o.Certificates.End(func(mesh, dataplane string) bool {
 		m := meshes[mesh]
@@ -61,7 +65,8 @@ func (p *pass) endCertificates(meshes map[string]*generate.Mesh) {
 }
 
 var certificatesDesc = prometheus.NewDesc("nearside_certificate_expiration_timestamp_seconds",
-	"Time at which certificates of a mesh end: of the authority that signs, and the first of the connected proxies'.", []string{"mesh", "certificate"}, nil)
+	"Time at which certificates of a mesh end: of the authority that signs, and the first of the connected proxies'.",
+	[]string{"mesh", "certificate"}, nil)
 
 // certificates says when certificates end, whenever metrics are read.
 type certificates struct{ keeper *identity.Keeper }

@@ -16,11 +16,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// CheckFunc says what the client of a proxy would make of its config, given what it has, as [generate.Proxy.Check] does.
+// CheckFunc says what the client of a proxy would make of its config, given what it has, as
+// [generate.Proxy.Check] does.
 type CheckFunc func(p *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding
 
-// verdict is what the check has said about a config, and what is published of it. It stands until the proxy gets another
-// config or, where not all is sent or checked, its client has accepted other listeners.
+// verdict is what the check has said about a config, and what is published of it. It stands until
+// the proxy gets another config or, where not all is sent or checked, its client has accepted other
+// listeners.
 type verdict struct {
 	of        *draft.Sealed
 	build     *finding.Build    // of the client
@@ -39,7 +41,8 @@ const (
 	maxWarnings      = 100
 )
 
-// check brings the verdict of a proxy up to its config. A config that was checked is not checked again.
+// check brings the verdict of a proxy up to its config. A config that was checked is not checked
+// again.
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
 	listeners := p.r.o.Publisher.Listeners(key)
@@ -93,15 +96,18 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.warnings, about) {
 		return false
 	}
-	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) { return proxy.StillFit(r.checker, v.of), nil })
+	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) {
+		return proxy.StillFit(r.checker, v.of), nil
+	})
 	if err != nil {
 		r.checker = &check.Checker{} // it may have been left half-changed
 	}
 	return fit
 }
 
-// checkConfig checks a config against what the client has: what was published last, and the listeners that it has accepted last
-// where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
+// checkConfig checks a config against what the client has: what was published last, and the
+// listeners that it has accepted last where there are any, since an address is free only once it
+// has let go of it. A config that cannot be checked is published as it is.
 func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
 	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, host: s.proxy.Host, listeners: listeners}
@@ -154,7 +160,8 @@ func guard[T any](log *slog.Logger, what string, f func() (T, error)) (out T, er
 	defer func() {
 		if v := recover(); v != nil {
 			said := clip.Text(fmt.Sprint(v), maxPanic) // it may quote what it met
-			log.Error("a defect was met; what it concerns keeps its last state", "at", what, "panic", said, "stack", string(debug.Stack()))
+			log.Error("a defect was met; what it concerns keeps its last state",
+				"at", what, "panic", said, "stack", string(debug.Stack()))
 			var none T
 			out, err = none, &defectError{said}
 		}

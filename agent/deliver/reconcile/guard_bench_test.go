@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkPassOfFifty makes passes over 50 proxies with 200 outbounds each, all of which get another config each time,
-// with the check and without it.
+// BenchmarkPassOfFifty makes passes over 50 proxies with 200 outbounds each, all of which get
+// another config each time, with the check and without it.
 func BenchmarkPassOfFifty(b *testing.B) {
 	for _, name := range []string{"checked", "unchecked"} {
 		b.Run(name, func(b *testing.B) {
@@ -23,7 +23,8 @@ func BenchmarkPassOfFifty(b *testing.B) {
 			var ids []string
 			docs.WriteString("{type: Mesh, name: default}\n")
 			for i := range 50 {
-				fmt.Fprintf(&docs, "---\ntype: Dataplane\nmesh: default\nname: web-%d\nnetworking:\n  address: 10.0.0.%d\n  inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n  outbound:\n", i, i+1)
+				fmt.Fprintf(&docs, "---\ntype: Dataplane\nmesh: default\nname: web-%d\nnetworking:\n  address: 10.0.0.%d\n"+
+					"  inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n  outbound:\n", i, i+1)
 				for k := range 200 {
 					fmt.Fprintf(&docs, "  - {port: %d, tags: {kuma.io/service: svc-%d}}\n", 20000+k, k)
 				}

@@ -49,8 +49,9 @@ func (o ordered) Publish(m map[node.Key]ads.Config) {
 	o.Publisher.Publish(m)
 }
 
-const twoLogs = "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {backends: [" +
-	"{type: Tcp, tcp: {address: 'one:1'}}, {type: File, file: {path: /var/log/a, rotation: {maxFiles: %d}}}, {type: OpenTelemetry, openTelemetry: {endpoint: otel}}]}}]}}\n"
+const twoLogs = "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, " +
+	"from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}, {type: File, " +
+	"file: {path: /var/log/a, rotation: {maxFiles: %d}}}, {type: OpenTelemetry, openTelemetry: {endpoint: otel}}]}}]}}\n"
 
 func mentions(s *draft.Sealed) (out []string) {
 	for _, text := range []string{"accesslog", "otlp.sock", "/access/"} {
@@ -64,8 +65,8 @@ func mentions(s *draft.Sealed) (out []string) {
 	return out
 }
 
-// TestLogsAreReadyFirst: what loggers write to is asked for before a config is published, and a logger whose pipe is not ready
-// costs the proxy that logger alone, until it is.
+// TestLogsAreReadyFirst: what loggers write to is asked for before a config is published, and a
+// logger whose pipe is not ready costs the proxy that logger alone, until it is.
 func TestLogsAreReadyFirst(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
@@ -75,29 +76,35 @@ func TestLogsAreReadyFirst(t *testing.T) {
 	if got := agenttest.Pass(r); got != nil {
 		t.Fatal(got)
 	}
-	if got, want := strings.Join(l.asked, "; "), "prepare default.web [/var/log/a one:1 otel:4317]; publish 1"; got != want {
+	if got, want := strings.Join(l.asked, "; "),
+		"prepare default.web [/var/log/a one:1 otel:4317]; publish 1"; got != want {
 		t.Fatalf("%s, want %s", got, want)
 	}
 	whole := p.Of("default.web")
 
 	l.missing["one:1"] = "FIFO: it is a directory; remove it"
 	got := agenttest.Pass(r)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "warning Dataplane/default/web: the access log of MeshAccessLog/default/logs to tcp ") || !strings.HasSuffix(got[0], "one:1 is left out: FIFO: it is a directory; remove it") {
+	if len(got) != 1 ||
+		!strings.HasPrefix(got[0], "warning Dataplane/default/web: the access log of MeshAccessLog/default/logs to tcp ") ||
+		!strings.HasSuffix(got[0], "one:1 is left out: FIFO: it is a directory; remove it") {
 		t.Errorf("problems: %q", got)
 	}
 	less := p.Of("default.web")
-	if len(less.Pipes) != 2 || less.Versions[draft.RankListener] == whole.Versions[draft.RankListener] || less.Versions[draft.RankCluster] != whole.Versions[draft.RankCluster] {
+	if len(less.Pipes) != 2 || less.Versions[draft.RankListener] == whole.Versions[draft.RankListener] ||
+		less.Versions[draft.RankCluster] != whole.Versions[draft.RankCluster] {
 		t.Errorf("published with %+v", less.Pipes)
 	}
 	if agenttest.Pass(r); p.Of("default.web") != less {
 		t.Error("nothing has changed, and another config is published")
 	}
-	if shown := r.Last().Published[node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}]; shown == nil || shown.Sealed != less {
+	if shown := r.Last().Published[node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}]; shown == nil ||
+		shown.Sealed != less {
 		t.Error("another config is shown than is published")
 	}
 
 	l.missing["/var/log/a"], l.missing["otel:4317"] = "no room", "no socket"
-	if got := agenttest.Pass(r); len(got) != 3 || !strings.Contains(strings.Join(got, "\n"), "go from Envoy to the collector without the agent") {
+	if got := agenttest.Pass(r); len(got) != 3 ||
+		!strings.Contains(strings.Join(got, "\n"), "go from Envoy to the collector without the agent") {
 		t.Errorf("problems: %q", got)
 	}
 	if got := mentions(p.Of("default.web")); !slices.Equal(got, []string{"accesslog"}) { // the cluster of the collector
@@ -109,7 +116,8 @@ func TestLogsAreReadyFirst(t *testing.T) {
 	}
 }
 
-// TestLogsFollowTheConfig: other limits of a file are no other bytes and are told all the same; so is that a proxy is gone.
+// TestLogsFollowTheConfig: other limits of a file are no other bytes and are told all the same; so
+// is that a proxy is gone.
 func TestLogsFollowTheConfig(t *testing.T) {
 	s := agenttest.TwoProxies(t)
 	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
@@ -129,7 +137,8 @@ func TestLogsFollowTheConfig(t *testing.T) {
 		return out
 	}
 	if after := p.Of("default.web"); after.Versions != before.Versions || limits(before) != 3 || limits(after) != 4 {
-		t.Errorf("limits %d and then %d; versions %v and then %v", limits(before), limits(after), before.Versions, after.Versions)
+		t.Errorf("limits %d and then %d; versions %v and then %v", limits(before), limits(after), before.Versions,
+			after.Versions)
 	}
 	del(t, s, "MeshAccessLog", "logs")
 	l.asked = nil
@@ -146,7 +155,8 @@ func TestLogsFollowTheConfig(t *testing.T) {
 func del(t *testing.T, s *store.Store, kind, name string) {
 	t.Helper()
 	key := resource.Key{Kind: kind, Mesh: "default", Name: name}
-	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}}}); err != nil {
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// made returns the configs that clients were given, so that what a change would make of them can be told from them.
+// made returns the configs that clients were given, so that what a change would make of them can be
+// told from them.
 func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
 	out := make(map[generate.ProxyID]*generate.Proxy, len(r.proxies))
 	for key, s := range r.proxies {

@@ -18,8 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// nackWatch finds the policies behind what proxies reject. It works beside the delivery of configs, one proxy after the
-// other, is triggered by level, and works a rejection out once: anew only when other policies select the proxy.
+// nackWatch finds the policies behind what proxies reject. It works beside the delivery of configs,
+// one proxy after the other, is triggered by level, and works a rejection out once: anew only when
+// other policies select the proxy.
 type NackWatch struct {
 	server   nackServer
 	last     func() *httpapi.Last
@@ -39,7 +40,8 @@ type nackServer interface {
 	Attribute(r ads.Rejection, blame []ads.Blame, revision uint64)
 }
 
-func NewNackWatch(server nackServer, last func() *httpapi.Last, s *store.Store, reg *resource.Registry, log *slog.Logger) *NackWatch {
+func NewNackWatch(server nackServer, last func() *httpapi.Last, s *store.Store, reg *resource.Registry,
+	log *slog.Logger) *NackWatch {
 	return &NackWatch{server: server, last: last, store: s, registry: reg, log: log,
 		trigger: make(chan struct{}, 1), known: map[node.Key][32]byte{}}
 }
@@ -64,8 +66,8 @@ func (n *NackWatch) Run(ctx context.Context) {
 	}
 }
 
-// proved returns the rejections without those that are only suspected: nobody is blamed for these. The server triggers another
-// look when more is known.
+// proved returns the rejections without those that are only suspected: nobody is blamed for these.
+// The server triggers another look when more is known.
 func proved(list []ads.Rejection) []ads.Rejection {
 	suspect := func(r ads.Rejection) bool { return r.Suspect }
 	if !slices.ContainsFunc(list, suspect) {
@@ -86,7 +88,8 @@ func (n *NackWatch) look(ctx context.Context) {
 		clear(n.known)
 		return
 	}
-	// Before the result: what was published of it was made by then. A result from before a slice has that slice's revision, and not its configs.
+	// Before the result: what was published of it was made by then. A result from before a slice has
+	// that slice's revision, and not its configs.
 	progress := n.server.Progress()
 	last, snap := n.last(), n.store.Snapshot()
 	if last == nil {
@@ -111,14 +114,16 @@ func (n *NackWatch) look(ctx context.Context) {
 			continue // what it has is not, or no longer, what the last pass has made
 		}
 		match := m.Policies.Match(m.View.Dataplane(p.Name))
-		if n.known[p.Node] == match.Fingerprint && !slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return !r.Attributed }) {
+		if n.known[p.Node] == match.Fingerprint &&
+			!slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return !r.Attributed }) {
 			for _, r := range p.Rejected {
 				n.server.Attribute(r, r.Blame, last.Revision) // still so
 			}
 			continue
 		}
 		began := time.Now()
-		w := blameWork{p: p, mesh: m, made: last.Proxies[generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Node.Flavor}], fingerprint: match.Fingerprint, revision: last.Revision, snap: snap}
+		w := blameWork{p: p, mesh: m, made: last.Proxies[generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Node.Flavor}],
+			fingerprint: match.Fingerprint, revision: last.Revision, snap: snap}
 		if done := n.workOut(&w, found); done {
 			n.known[p.Node] = match.Fingerprint
 		}
@@ -168,7 +173,8 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]ads.Blame, error) {
 			return attribute.FindBlame(attribute.BlameQuestion{
-				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Made: w.made, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
+				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Made: w.made, Rejected: w.p.Rejected,
+				Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})
 		})

@@ -30,7 +30,8 @@ func TestNoRejectionsNoWalk(t *testing.T) {
 	}
 	defer s.Close()
 	server := &countingServer{}
-	n := NewNackWatch(server, func() *httpapi.Last { return &httpapi.Last{} }, s, kinds.Registry(), slog.New(slog.DiscardHandler))
+	n := NewNackWatch(server, func() *httpapi.Last { return &httpapi.Last{} }, s, kinds.Registry(),
+		slog.New(slog.DiscardHandler))
 	for i, want := range []int{0, 0, 1, 2, 2} {
 		server.rejects = want > server.walks
 		if n.look(t.Context()); server.walks != want {

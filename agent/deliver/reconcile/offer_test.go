@@ -10,15 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestOffered: what the check of a change has made is what is published once the change is stored, and not before; of another change it
-// is of no use, and what is published then is right all the same.
+// TestOffered: what the check of a change has made is what is published once the change is stored,
+// and not before; of another change it is of no use, and what is published then is right all the
+// same.
 func TestOffered(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 	agenttest.Pass(r)
 	was := p.Has["default.web"]
 	idle := func(n int) string {
-		return fmt.Sprintf("{type: MeshTimeout, mesh: default, name: idle, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds, idleTimeout: %ds}}]}}", n, n)
+		return fmt.Sprintf("{type: MeshTimeout, mesh: default, name: idle, spec: {targetRef: {kind: Mesh}, "+
+			"from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds, idleTimeout: %ds}}]}}", n, n)
 	}
 	id := generate.ProxyID{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}
 	after := func(policy string) *generate.Proxy {

@@ -17,11 +17,12 @@ func TestPanicShowsNoKey(t *testing.T) {
 	_, key := secrettest.Authority(t, "x")
 	var leaks secrettest.Leaks
 	leaks.Key(t, "key", key)
-	conf := &resource.MTLSConf{Key: &resource.KeySource{InlineString: resource.NewSecret(string(key)), Inline: resource.NewSecretBytes(key)}}
+	conf := &resource.MTLSConf{Key: &resource.KeySource{InlineString: resource.NewSecret(string(key)),
+		Inline: resource.NewSecretBytes(key)}}
 	mesh := &resource.Mesh{MTLS: &resource.MTLS{Backends: []resource.MTLSBackend{{Name: "own", Conf: conf}}}}
 	for _, v := range []any{
-		mesh, *mesh, mesh.MTLS.Backends, *conf, *conf.Key, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "m"}, Spec: mesh},
-		string(key), errors.New(string(key)), fmt.Errorf("%q", key), fmt.Sprintf("%v %+v", conf, *conf.Key),
+		mesh, *mesh, mesh.MTLS.Backends, *conf, *conf.Key, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "m"},
+			Spec: mesh}, string(key), errors.New(string(key)), fmt.Errorf("%q", key), fmt.Sprintf("%v %+v", conf, *conf.Key),
 	} {
 		for _, handler := range []func(*bytes.Buffer) slog.Handler{
 			func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
@@ -29,7 +30,8 @@ func TestPanicShowsNoKey(t *testing.T) {
 		} {
 			var log bytes.Buffer
 			_, err := guard(slog.New(handler(&log)), "a test", func() (int, error) { panic(v) })
-			if err == nil || !strings.Contains(log.String(), "a defect was met") || !strings.Contains(log.String(), "panic_internal_test.go") {
+			if err == nil || !strings.Contains(log.String(), "a defect was met") ||
+				!strings.Contains(log.String(), "panic_internal_test.go") {
 				t.Fatalf("%T: %v, %s", v, err, log.String())
 			}
 			if got := leaks.In([]byte(log.String() + err.Error())); got != "" {

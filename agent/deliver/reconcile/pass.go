@@ -18,8 +18,8 @@ import (
 // Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
 func (r *Reconciler) Pass() { r.pass(func() bool { return false }) }
 
-// pass is one pass. After each slice it asks whether it is cut short, and then leaves what is left to the next one. It reports
-// whether nothing was left.
+// pass is one pass. After each slice it asks whether it is cut short, and then leaves what is left
+// to the next one. It reports whether nothing was left.
 func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	began := r.o.Now()
 	r.busy.Store(began.UnixNano())
@@ -29,7 +29,8 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	if r.shedding.Swap(false) {
 		r.shed()
 	}
-	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]ads.Config{}, transitions: map[string]*mesh.Transition{}}
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]ads.Config{},
+		transitions: map[string]*mesh.Transition{}}
 	if r.o.Awaited != nil {
 		p.awaited = r.o.Awaited()
 	}
@@ -91,14 +92,16 @@ type pass struct {
 	found *change.Found // of the check, about connected proxies; nil before they are collected
 }
 
-// offer is what proxies get by a change that is about to be stored, as whoever has checked it has made it.
+// offer is what proxies get by a change that is about to be stored, as whoever has checked it has
+// made it.
 type offer struct {
 	revision uint64 // of the store before
 	proxies  map[generate.ProxyID]*generate.Proxy
 }
 
-// Offer has the passes from now on look whether what they would make has been made elsewhere already: by the check of a change that is
-// about to be stored. It is forgotten with the first whole pass after that. The map must not be changed.
+// Offer has the passes from now on look whether what they would make has been made elsewhere
+// already: by the check of a change that is about to be stored. It is forgotten with the first
+// whole pass after that. The map must not be changed.
 func (r *Reconciler) Offer(proxies map[generate.ProxyID]*generate.Proxy) {
 	r.offered.Store(&offer{r.o.Store.Snapshot().Revision(), proxies})
 }
@@ -128,7 +131,8 @@ type derived struct {
 	problems []httpapi.Problem
 }
 
-// derive brings the meshes up to the state, and returns when that is due again for the sake of virtual addresses; zero: never.
+// derive brings the meshes up to the state, and returns when that is due again for the sake of
+// virtual addresses; zero: never.
 func (p *pass) derive() (due time.Time) {
 	was, sidecars := &p.r.derived, map[string]map[string]*resource.Reach{}
 	for _, m := range p.set.Kind("Mesh") {
@@ -137,7 +141,8 @@ func (p *pass) derive() (due time.Time) {
 		}
 	}
 	same := func(a, b map[string]*resource.Reach) bool { return maps.Equal(a, b) }
-	if was.steady && was.set == p.set && maps.EqualFunc(was.sidecars, sidecars, same) && (was.due.IsZero() || p.now.Before(was.due)) {
+	if was.steady && was.set == p.set && maps.EqualFunc(was.sidecars, sidecars, same) &&
+		(was.due.IsZero() || p.now.Before(was.due)) {
 		p.meshes, p.problems = p.r.meshes, slices.Clone(was.problems)
 		return was.due
 	}
@@ -153,7 +158,8 @@ func (p *pass) derive() (due time.Time) {
 		p.problems, settled = p.problems[:problems], false
 		p.meshes = p.buildMeshes(p.set, true)
 	}
-	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems), steady: settled && len(p.switching) == 0}
+	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems),
+		steady: settled && len(p.switching) == 0}
 	p.r.meshes = p.meshes
 	return due
 }
@@ -218,7 +224,8 @@ func (p *pass) flush(problems []httpapi.Problem, at time.Time) {
 	if last := r.last.Load(); found == nil && last != nil {
 		found = last.Found
 	}
-	r.last.Store(&httpapi.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems, Found: found, Proxies: r.made(), Published: p.published(),
+	r.last.Store(&httpapi.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems,
+		Found: found, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
 	if !p.rechecked { // as the state asks for it, once
 		p.rechecked = true
@@ -228,7 +235,8 @@ func (p *pass) flush(problems []httpapi.Problem, at time.Time) {
 	p.publish = map[node.Key]ads.Config{}
 }
 
-// Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not there.
+// Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not
+// there.
 func Stored(s *store.Snapshot, ref node.Ref) uint64 {
 	rec, ok := s.Get(ref.Key())
 	if !ok {

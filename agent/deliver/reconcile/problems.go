@@ -9,7 +9,9 @@ import (
 )
 
 func compareProblems(a, b httpapi.Problem) int {
-	for _, c := range [...]int{strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason)} {
+	for _, c := range [...]int{
+		strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason),
+	} {
 		if c != 0 {
 			return c
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
+// generate derives one proxy into s, which keeps what it has when that fails. It reports whether
+// the proxy exists.
 func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxyState) bool {
 	ref, err := node.ParseRef(key.ID)
 	if err != nil {
@@ -27,7 +28,8 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
-		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key), Also: p.offered.of(meshName, name, key.Flavor)}
+		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key),
+			Also: p.offered.of(meshName, name, key.Flavor)}
 		var err error
 		if in.Secrets, err = p.secrets(in); err != nil {
 			return nil, err

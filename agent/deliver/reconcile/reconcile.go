@@ -28,7 +28,8 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [ads.Server] is one.
 type Publisher interface {
 	Connected() []node.Key
-	// Waiting returns the nodes with a stream that is served nothing yet, since when; see [ads.Server.Waiting].
+	// Waiting returns the nodes with a stream that is served nothing yet, since when; see
+	// [ads.Server.Waiting].
 	Waiting() map[node.Key]time.Time
 	// LastStream is asked before a pass looks at anything else; see [ads.Config.LastStream].
 	LastStream() uint64
@@ -48,11 +49,12 @@ type Options struct {
 	Zone      string
 	// AutoReachable derives from permissions what proxies reach.
 	AutoReachable bool
-	// VIPs say how services get virtual addresses. The store remembers them; VIPFile is the file of an earlier version,
-	// which is read once. "": none.
+	// VIPs say how services get virtual addresses. The store remembers them; VIPFile is the file of an
+	// earlier version, which is read once. "": none.
 	VIPs    mesh.VIPOptions
 	VIPFile string
-	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones have ingresses.
+	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones
+	// have ingresses.
 	FlatNetwork bool
 	RunDir      string           // where Envoys find what the agent makes for them; "": /run/nearside
 	Log         *slog.Logger     // nil: nothing is logged
@@ -61,49 +63,55 @@ type Options struct {
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
 	Problems func() []httpapi.Problem
-	// Room returns an error where there is no memory for one more proxy, which is then refused with it. It may call shed first, which
-	// gives up what the passes remember. Nil: there is room.
+	// Room returns an error where there is no memory for one more proxy, which is then refused with
+	// it. It may call shed first, which gives up what the passes remember. Nil: there is room.
 	Room func(shed func()) error
 	// Forgot is called when something large has been forgotten. It must not block. Nil: nothing.
 	Forgot func()
 	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
 	Sidecars func(mesh string) map[string]*resource.Reach
-	// Awaited are the node ids whose clients have brought what is not in the store yet, nor in conflict with it. Their configs
-	// stay as they are until it is, when [Reconciler.Trigger] is called. Nil: none.
+	// Awaited are the node ids whose clients have brought what is not in the store yet, nor in
+	// conflict with it. Their configs stay as they are until it is, when [Reconciler.Trigger] is
+	// called. Nil: none.
 	Awaited  func() map[string]bool
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
 	Build    func(node.Key) *finding.Build // what the client of a node says of itself; nil: that is not known
-	// Host is what is known of the host of a node's client, whose config names these files. Nil: nothing is.
+	// Host is what is known of the host of a node's client, whose config names these files. Nil:
+	// nothing is.
 	Host  func(key node.Key, files []string) *finding.Host
 	Logs  Logs      // nil: what loggers write to is there already
 	Check CheckFunc // nil: the check of [generate.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
-	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
+	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh.
+	// "": none.
 	SystemCA string
 
-	// Quiet is the least time from one pass to the next, and the pause that more triggers within it wait for. A trigger after a
-	// quiet time is served at once: sources wait themselves until a file is whole. Default 5 ms.
+	// Quiet is the least time from one pass to the next, and the pause that more triggers within it
+	// wait for. A trigger after a quiet time is served at once: sources wait themselves until a file
+	// is whole. Default 5 ms.
 	Quiet   time.Duration
 	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
-	// Slice is how long a pass works for proxies that have a config, and then for those that wait for one, before it publishes what
-	// is done and looks whether something has changed; default 10 ms.
+	// Slice is how long a pass works for proxies that have a config, and then for those that wait for
+	// one, before it publishes what is done and looks whether something has changed; default 10 ms.
 	Slice time.Duration
 	Hold  time.Duration // of each step in which mutual TLS is switched; default 5 s
 	Keep  time.Duration // that the config of a proxy without a stream is remembered; default 1 min
 }
 
-// Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by level: a pass
-// looks at the present state and not at what has happened. A pass derives every mesh and every connected proxy, each
-// on its own: one that cannot be derived keeps what it had and becomes a problem in the result. The result is swapped in,
-// and what changed is published, slice by slice: see [Options.Slice]. Where the state changes meanwhile, what is left is
-// the business of the next pass.
+// Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by
+// level: a pass looks at the present state and not at what has happened. A pass derives every mesh
+// and every connected proxy, each on its own: one that cannot be derived keeps what it had and
+// becomes a problem in the result. The result is swapped in, and what changed is published, slice
+// by slice: see [Options.Slice]. Where the state changes meanwhile, what is left is the business of
+// the next pass.
 type Reconciler struct {
 	o       Options
 	trigger chan struct{} // one slot
 	last    atomic.Pointer[httpapi.Last]
-	busy    atomic.Int64 // in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
+	// in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
+	busy atomic.Int64
 
 	offered  atomic.Pointer[offer]
 	shedding atomic.Bool  // what the passes remember is given up with the next one
@@ -170,13 +178,18 @@ func New(o Options) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &check.Checker{},
-		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{}, proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log),
+		meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{},
+		proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_check_duration_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
+			Name: "nearside_xds_check_duration_seconds", Help: "Time to check the config of one proxy before it is sent.",
+			Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_reconcile_duration_seconds", Help: "Time of one pass over all meshes and connected proxies, or until a change has cut it short.", Buckets: buckets}),
+			Name:    "nearside_reconcile_duration_seconds",
+			Help:    "Time of one pass over all meshes and connected proxies, or until a change has cut it short.",
+			Buckets: buckets}),
 	}
 	if o.Registry != nil {
 		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})
@@ -195,25 +208,29 @@ func (r *Reconciler) Trigger() {
 	}
 }
 
-// NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe for use by many
-// goroutines.
+// NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe
+// for use by many goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 	return r.newMesh(set, name, prev, nil, false)
 }
 
-func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition, fixed bool) (*generate.Mesh, error) {
+func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition,
+	fixed bool) (*generate.Mesh, error) {
 	var sidecars map[string]*resource.Reach
 	if r.o.Sidecars != nil {
 		sidecars = r.o.Sidecars(name)
 	}
 	vips := r.vips.Options(name)
 	vips.Fixed = fixed
-	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: vips, Sidecars: sidecars, Transition: t}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	return generate.NewMesh(set, name,
+		mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: vips, Sidecars: sidecars, Transition: t}, r.plugins,
+		policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
 
-// BusySince returns when the pass under way began with the mesh or proxy that it is at, the zero time between passes.
+// BusySince returns when the pass under way began with the mesh or proxy that it is at, the zero
+// time between passes.
 func (r *Reconciler) BusySince() time.Time {
 	if ns := r.busy.Load(); ns != 0 {
 		return time.Unix(0, ns)

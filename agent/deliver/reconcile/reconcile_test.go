@@ -29,7 +29,8 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 		agenttest.ByAPI(t, s, agenttest.Meshes("a"))
 		synctest.Wait()
 		if n := p.Take(); n != 1 || r.Last().Revision != 1 {
-			t.Fatalf("%d passes at once, want 1: whoever changes the store has waited already; revision %d", n, r.Last().Revision)
+			t.Fatalf("%d passes at once, want 1: whoever changes the store has waited already; revision %d",
+				n, r.Last().Revision)
 		}
 		agenttest.ByAPI(t, s, agenttest.Meshes("b"))
 		time.Sleep(4 * time.Millisecond)
@@ -60,7 +61,8 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 
 // TestReconcileIsolatesProxies has a generation that panics or fails for one proxy.
 func TestReconcileIsolatesProxies(t *testing.T) {
-	s, p, l := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other", "default.missing", "nomesh.web", "nonsense"), agenttest.NewLogs()
+	s, p, l := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web",
+		"default.other", "default.missing", "nomesh.web", "nonsense"), agenttest.NewLogs()
 	mode := ""
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Log: l.Logger(),
 		Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
@@ -87,7 +89,8 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	}
 
 	mode = "panic"
-	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "web", "10.0.1.1")+"\n---\n"+agenttest.DataplaneText("default", "other", "10.0.1.2"))
+	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "web", "10.0.1.1")+"\n---\n"+
+		agenttest.DataplaneText("default", "other", "10.0.1.2"))
 	got := agenttest.Pass(r)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web: ") || !strings.Contains(got[0], "boom") {
 		t.Errorf("problems: %q", got)
@@ -95,7 +98,8 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	if p.Has["default.web"] != web || p.Has["default.other"] == other {
 		t.Error("the proxy with the fault did not keep its config, or the other one did not get its own")
 	}
-	if now := s.Snapshot().Revision(); p.Revision["default.web"] != now-2 || p.Revision["default.other"] != now || p.Revision["default.missing"] != now {
+	if now := s.Snapshot().Revision(); p.Revision["default.web"] != now-2 || p.Revision["default.other"] != now ||
+		p.Revision["default.missing"] != now {
 		t.Errorf("revisions %v, want that of the last good config for web and %d for the others", p.Revision, now)
 	}
 	if !strings.Contains(l.String(), "reconcile_test.go") {
@@ -117,7 +121,8 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 func TestReconcileMesh(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
 	extra := httpapi.Problem{Resource: "A", Severity: httpapi.SeverityWarning, Reason: "extra"}
-	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Zone: "east", Problems: func() []httpapi.Problem { return []httpapi.Problem{extra, extra} }})
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Zone: "east",
+		Problems: func() []httpapi.Problem { return []httpapi.Problem{extra, extra} }})
 	if got := agenttest.Pass(r); len(got) != 1 || got[0] != "warning A: extra" {
 		t.Errorf("problems: %q", got)
 	}
@@ -125,12 +130,15 @@ func TestReconcileMesh(t *testing.T) {
 		t.Errorf("views: %v", r.Last().Meshes)
 	}
 	web := p.Has["default.web"]
-	agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: provided, conf: {cert: {secret: c}, key: {secret: k}}}]}\n")
-	if got := agenttest.Pass(r); len(got) != 4 || !strings.Contains(got[1], "error Dataplane/default/web: no new config could be made, the proxy keeps what it has: mtls.backends[0] (ca): conf.cert: ") ||
+	agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: provided, "+
+		"conf: {cert: {secret: c}, key: {secret: k}}}]}\n")
+	if got := agenttest.Pass(r); len(got) != 4 || !strings.Contains(got[1], "error Dataplane/default/web: no new config "+
+		"could be made, the proxy keeps what it has: mtls.backends[0] (ca): conf.cert: ") ||
 		!strings.Contains(got[2], "error Mesh/default: no certificates can be made") || p.Has["default.web"] != web {
 		t.Errorf("with a mesh that cannot be served: %q", got)
 	}
-	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.MeshKey("default")}}}); err != nil {
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: agenttest.MeshKey("default")}}}); err != nil {
 		t.Fatal(err)
 	}
 	agenttest.Pass(r)
@@ -144,7 +152,8 @@ func TestReconcileMesh(t *testing.T) {
 	}
 }
 
-// TestReconcileAwaits: a proxy whose client has brought what is not in the store yet keeps what it has.
+// TestReconcileAwaits: a proxy whose client has brought what is not in the store yet keeps what it
+// has.
 func TestReconcileAwaits(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other")
 	awaited := map[string]bool{"default.web": true}

@@ -15,10 +15,12 @@ type refusal struct {
 	reason string
 }
 
-// refusedFor is how long a refused proxy is listed after its client has asked last. Envoy asks again after 30 s at most.
+// refusedFor is how long a refused proxy is listed after its client has asked last. Envoy asks
+// again after 30 s at most.
 const refusedFor = 2 * time.Minute
 
-// refuse refuses a proxy that has no config yet where there is no memory for one more. It reports whether it did.
+// refuse refuses a proxy that has no config yet where there is no memory for one more. It reports
+// whether it did.
 func (p *pass) refuse(key node.Key, s *proxyState) bool {
 	if p.r.o.Room == nil || s.proxy != nil || !p.exists(key) {
 		return false
@@ -33,7 +35,8 @@ func (p *pass) refuse(key node.Key, s *proxyState) bool {
 	return true
 }
 
-// exists says whether a node is stored: what is not known is told that, and is not what takes memory.
+// exists says whether a node is stored: what is not known is told that, and is not what takes
+// memory.
 func (p *pass) exists(key node.Key) bool {
 	ref, err := node.ParseRef(key.ID)
 	return err == nil && p.set.Get(ref.Key()) != nil

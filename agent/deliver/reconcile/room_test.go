@@ -23,8 +23,9 @@ func problemsOf(r *reconcile.Reconciler) (out []string) {
 	return out
 }
 
-// TestNoMemoryForMore has memory for two of four proxies. The two go on to be served and changed, the others are refused and named, and taken
-// when there is memory again. A node that is not known is told that.
+// TestNoMemoryForMore has memory for two of four proxies. The two go on to be served and changed,
+// the others are refused and named, and taken when there is memory again. A node that is not known
+// is told that.
 func TestNoMemoryForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var short atomic.Bool
@@ -49,11 +50,13 @@ func TestNoMemoryForMore(t *testing.T) {
 		c.connect(2, 5)
 		r.Trigger()
 		time.Sleep(time.Second)
-		want := []string{"error Dataplane/default/p002 it is not served: no memory", "error Dataplane/default/p003 it is not served: no memory"}
+		want := []string{"error Dataplane/default/p002 it is not served: no memory",
+			"error Dataplane/default/p003 it is not served: no memory"}
 		if got := problemsOf(r); !slices.Equal(got, want) || r.Refused() != 2 {
 			t.Errorf("problems %q, %d refused", got, r.Refused())
 		}
-		if got, nones := c.refusals(), c.unknown(); !slices.Equal(got, []string{"default.p002", "default.p003"}) || !slices.Equal(nones, []string{"default.p004"}) {
+		if got, nones := c.refusals(), c.unknown(); !slices.Equal(got, []string{"default.p002", "default.p003"}) ||
+			!slices.Equal(nones, []string{"default.p004"}) {
 			t.Errorf("refused are %q, unknown %q", got, nones)
 		}
 		before, _ := c.gets(crowdKey(0))
@@ -86,7 +89,8 @@ func TestNoMemoryForMore(t *testing.T) {
 	})
 }
 
-// TestGoneProxies: a proxy without a stream is forgotten after a minute, without any other event, and not before.
+// TestGoneProxies: a proxy without a stream is forgotten after a minute, without any other event,
+// and not before.
 func TestGoneProxies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := agenttest.Memory(t), newCrowd()

@@ -10,9 +10,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// line puts the connected proxies in the order in which they are served: those behind have a config, the one that was brought up
-// to date the longest ago first; those waiting have none that was made since they came, the one that was looked at the longest
-// ago first, and the longest waiting of those that nobody has looked at.
+// line puts the connected proxies in the order in which they are served: those behind have a
+// config, the one that was brought up to date the longest ago first; those waiting have none that
+// was made since they came, the one that was looked at the longest ago first, and the longest
+// waiting of those that nobody has looked at.
 func (p *pass) line() {
 	r := p.r
 	since := r.o.Publisher.Waiting()
@@ -40,8 +41,9 @@ func (p *pass) line() {
 	p.leave()
 }
 
-// serve derives the connected proxies in slices. In each, those behind have their time first and are published before those that
-// wait have as much, so that neither keeps the other from it. It reports whether all were served before it was cut short.
+// serve derives the connected proxies in slices. In each, those behind have their time first and
+// are published before those that wait have as much, so that neither keeps the other from it. It
+// reports whether all were served before it was cut short.
 func (p *pass) serve(cut func() bool, slice time.Duration) (whole bool) {
 	for {
 		p.some(&p.behind, slice)

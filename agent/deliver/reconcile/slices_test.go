@@ -18,7 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// crowd is a publisher with many nodes. Each waits from when it is connected until a config is published for it.
+// crowd is a publisher with many nodes. Each waits from when it is connected until a config is
+// published for it.
 type crowd struct {
 	mu      sync.Mutex
 	since   map[node.Key]time.Time // of the connected
@@ -106,7 +107,8 @@ func (c *crowd) gets(key node.Key) (*draft.Sealed, time.Time) {
 	return c.has[key], c.at[key]
 }
 
-// served returns the proxies in the order in which they got a config first, and those that were told that they are not known.
+// served returns the proxies in the order in which they got a config first, and those that were
+// told that they are not known.
 func (c *crowd) served() (order, nones []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +124,8 @@ func startCrowd(t *testing.T, c *crowd, n int) (s *store.Store, trigger func()) 
 		docs = append(docs, crowdProxy(i, 1))
 	}
 	agenttest.ByAPI(t, s, strings.Join(docs, "\n---\n"))
-	r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Generate: func(in generate.Input, prev *generate.Proxy,
+		memo *generate.Memo) (*generate.Proxy, error) {
 		next, err := generate.Generate(in, prev, memo)
 		if prev == nil || next.Sealed != prev.Sealed {
 			<-time.After(5 * time.Millisecond)
@@ -137,8 +140,9 @@ func crowdProxy(i, edition int) string {
 	return agenttest.DataplaneText("default", fmt.Sprintf("p%03d", i), fmt.Sprintf("10.%d.%d.%d", edition, i/250, i%250))
 }
 
-// TestChangeBesideStorm has 200 proxies connect at once, which is work for a second. A change of one that is connected reaches it
-// within slices, and those that wait are served in the order in which they came.
+// TestChangeBesideStorm has 200 proxies connect at once, which is work for a second. A change of
+// one that is connected reaches it within slices, and those that wait are served in the order in
+// which they came.
 func TestChangeBesideStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd()
@@ -188,8 +192,8 @@ func TestChangeBesideStorm(t *testing.T) {
 	})
 }
 
-// TestEndlessChanges changes all of 20 connected proxies again and again, sooner than they can be made anew, while 20 others wait.
-// Nobody starves, and in the end all have the last state.
+// TestEndlessChanges changes all of 20 connected proxies again and again, sooner than they can be
+// made anew, while 20 others wait. Nobody starves, and in the end all have the last state.
 func TestEndlessChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd()

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe beside the one before
-// and after it, so that proxies need not change at the same moment.
+// Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe
+// beside the one before and after it, so that proxies need not change at the same moment.
 const (
 	phaseOff      = iota // nobody uses TLS
 	phaseInbounds        // inbounds take TLS and plain text, clients send plain text
@@ -30,8 +30,9 @@ type switching struct {
 	of, spec *resource.Mesh
 }
 
-// transition says how the mutual TLS of a mesh is on the way to what the Mesh asks for; nil once it is there. A mesh that
-// is seen for the first time, or of which no proxy is connected, is there at once.
+// transition says how the mutual TLS of a mesh is on the way to what the Mesh asks for; nil once it
+// is there. A mesh that is seen for the first time, or of which no proxy is connected, is there at
+// once.
 func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	spec, ok := m.Spec.(*resource.Mesh)
 	if !ok {
@@ -72,7 +73,8 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	if s.phase != target {
 		p.stepDue(s)
 		p.problem(m.Key, httpapi.SeverityWarning, step([...]string{
-			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text", phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
+			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text",
+			phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
 		}[s.phase]))
 	}
 	if s.phase != phaseInbounds && s.phase != phaseClients {
@@ -95,7 +97,8 @@ func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	return &out
 }
 
-// stepDue has a pass made when the next step is due, which is a while after all proxies were made for this one.
+// stepDue has a pass made when the next step is due, which is a while after all proxies were made
+// for this one.
 func (p *pass) stepDue(s *switching) {
 	if due := s.done.Add(p.r.o.Hold); !s.done.Before(s.since) && (p.switchAt.IsZero() || due.Before(p.switchAt)) {
 		p.switchAt = due
@@ -115,7 +118,8 @@ func (p *pass) endSteps() {
 	}
 }
 
-// endSwitching takes note that proxies are being sent the last step, up to which their meshes count as switching.
+// endSwitching takes note that proxies are being sent the last step, up to which their meshes count
+// as switching.
 func (p *pass) endSwitching() {
 	if len(p.switched) == 0 {
 		return

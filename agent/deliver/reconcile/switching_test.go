@@ -9,13 +9,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestMutualTLSIsSwitchedInSteps: inbounds take TLS before clients use it, and plain text until none sends it; and back.
+// TestMutualTLSIsSwitchedInSteps: inbounds take TLS before clients use it, and plain text until
+// none sends it; and back.
 func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other")
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Now: func() time.Time { return now }})
 	mesh := func(more string) { agenttest.ByAPI(t, s, "type: Mesh\nname: default\n"+more) }
-	const strict, open = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n", "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, mode: PERMISSIVE}]}\n"
+	const strict, open = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n",
+		"mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, mode: PERMISSIVE}]}\n"
 	// state is whether inbounds take TLS, whether they take plain text, and whether clients use TLS.
 	state := func() string {
 		view := r.Last().Meshes["default"].View
@@ -42,10 +44,12 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 		if got := state(); got != want {
 			t.Fatalf("it is %q, want %q", got, want)
 		}
-		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(told, "mutual TLS is being switched") && view.Switching {
+		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(told,
+			"mutual TLS is being switched") && view.Switching {
 			t.Errorf("%q: switching is not told: %s", want, told)
 		}
-		if why := r.Last().Switching["default"]; why != "" != strings.Contains(told, "mutual TLS is being switched") || !strings.Contains(told, why) {
+		if why := r.Last().Switching["default"]; why != "" != strings.Contains(told, "mutual TLS is being switched") ||
+			!strings.Contains(told, why) {
 			t.Errorf("%q: it waits for %q, and what is told is %s", want, why, told)
 		}
 	}
@@ -74,7 +78,8 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 	mesh(strict)
 	r = reconcile.New(reconcile.Options{Store: s, Publisher: p, Now: func() time.Time { return now }})
 	step(0, "tls clients")
-	r = reconcile.New(reconcile.Options{Store: s, Publisher: agenttest.NewPublisher(), Now: func() time.Time { return now }})
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: agenttest.NewPublisher(),
+		Now: func() time.Time { return now }})
 	step(0, "tls clients")
 	mesh("")
 	step(0, "plain")

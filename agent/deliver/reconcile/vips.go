@@ -11,17 +11,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// vipKeeper remembers who has which virtual address, over passes and restarts. Readers may be many goroutines; keep is
-// called by the one that makes the passes.
+// vipKeeper remembers who has which virtual address, over passes and restarts. Readers may be many
+// goroutines; keep is called by the one that makes the passes.
 type vipKeeper struct {
 	o     mesh.VIPOptions // without Known and Now
 	store *store.Store
 	log   *slog.Logger
 	now   func() time.Time
 
-	known   atomic.Pointer[map[string]*mesh.VIPs] // by mesh
-	served  bool                                  // the first pass has had all its addresses
-	pending *pendingVIPs                          // of the goroutine that makes the passes; nil: all that is known is on disk
+	known  atomic.Pointer[map[string]*mesh.VIPs] // by mesh
+	served bool                                  // the first pass has had all its addresses
+	// of the goroutine that makes the passes; nil: all that is known is on disk
+	pending *pendingVIPs
 }
 
 // pendingVIPs is a memory that is on its way to the disk.
@@ -31,7 +32,8 @@ type pendingVIPs struct {
 	late atomic.Bool   // nobody waits for it any more
 }
 
-// openVIPs reads what an earlier run has stored, or has written to the file of an earlier version, which is removed.
+// openVIPs reads what an earlier run has stored, or has written to the file of an earlier version,
+// which is removed.
 func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time.Time, log *slog.Logger) *vipKeeper {
 	k := &vipKeeper{o: o, store: s, log: log, now: now}
 	stored := s.Addresses()
@@ -42,7 +44,8 @@ func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time
 	for service, addresses := range stored {
 		name, e, err := decodeVIP(service + " " + addresses)
 		if err != nil {
-			log.Error("a stored virtual address cannot be used; the service may get another one", "service", service, "error", err)
+			log.Error("a stored virtual address cannot be used; the service may get another one",
+				"service", service, "error", err)
 			continue
 		}
 		lists[name] = append(lists[name], e)
@@ -65,7 +68,8 @@ func (k *vipKeeper) Options(name string) mesh.VIPOptions {
 // addressWait is how long a pass waits for the disk to take new addresses.
 const addressWait = 100 * time.Millisecond
 
-// storing reports whether addresses are on their way to the disk still, which takes longer than a pass waits.
+// storing reports whether addresses are on their way to the disk still, which takes longer than a
+// pass waits.
 func (k *vipKeeper) storing() bool {
 	if k.pending == nil {
 		return false
@@ -87,9 +91,10 @@ func (k *vipKeeper) wait() {
 	}
 }
 
-// keep remembers the addresses of a pass, on disk before any proxy hears of them, and returns when the next pass is due
-// for their sake: zero for never. settled says that there was nothing new, and stored that proxies may hear of all. Where the disk takes too
-// long, that is false and later is called when it has them. What the disk refuses is written with the next commit of the store.
+// keep remembers the addresses of a pass, on disk before any proxy hears of them, and returns when
+// the next pass is due for their sake: zero for never. settled says that there was nothing new, and
+// stored that proxies may hear of all. Where the disk takes too long, that is false and later is
+// called when it has them. What the disk refuses is written with the next commit of the store.
 func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, settled, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
@@ -133,8 +138,9 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due ti
 	return due, maps.Equal(before, next), true
 }
 
-// await waits a while for the disk, and without an end where nobody has been served yet: proxies that have addresses from an earlier run would
-// lose them. It reports whether the disk has taken them.
+// await waits a while for the disk, and without an end where nobody has been served yet: proxies
+// that have addresses from an earlier run would lose them. It reports whether the disk has taken
+// them.
 func (k *vipKeeper) await(p *pendingVIPs) bool {
 	if first := !k.served; first {
 		k.served = true

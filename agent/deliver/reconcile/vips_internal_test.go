@@ -17,15 +17,18 @@ const (
 		"end 3\n"
 )
 
-// TestStoredVIPs takes one memory to another one by its changes, and reads the file of an earlier version.
+// TestStoredVIPs takes one memory to another one by its changes, and reads the file of an earlier
+// version.
 func TestStoredVIPs(t *testing.T) {
 	memory := mesh.NewVIPs([]mesh.VIPEntry{
-		{Kind: "MeshService", Name: "a \"b\"\n", V4: netip.MustParseAddr("241.4.7.1"), V6: netip.MustParseAddr("fd00:fd01::9ab:1")},
+		{Kind: "MeshService", Name: "a \"b\"\n", V4: netip.MustParseAddr("241.4.7.1"),
+			V6: netip.MustParseAddr("fd00:fd01::9ab:1")},
 		{Name: "web", V4: netip.MustParseAddr("240.1.2.3"), Gone: time.UnixMilli(1790000000000)},
 	})
 	stored := map[string]string{}
 	changedVIPs(stored, "default", nil, memory)
-	changedVIPs(stored, "other", nil, mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3"), V6: netip.MustParseAddr("fd00:fd00::7")}}))
+	changedVIPs(stored, "other", nil, mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3"),
+		V6: netip.MustParseAddr("fd00:fd00::7")}}))
 	old, err := decodeOldVIPs(oldVIPs)
 	if err != nil || len(stored) != 3 || len(old) != 3 {
 		t.Fatalf("stored %q, the file has %q, %v", stored, old, err)
@@ -44,7 +47,8 @@ func TestStoredVIPs(t *testing.T) {
 	if len(changes) > 0 {
 		t.Errorf("nothing changes: %q", changes)
 	}
-	changedVIPs(changes, "default", memory, mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3")}, {Name: "new"}}))
+	changedVIPs(changes, "default", memory,
+		mesh.NewVIPs([]mesh.VIPEntry{{Name: "web", V4: netip.MustParseAddr("240.1.2.3")}, {Name: "new"}}))
 	if len(changes) != 3 || changes[`"default" "" "web"`] != "240.1.2.3 - -" || changes[`"default" "" "new"`] != "- - -" {
 		t.Errorf("changes: %q", changes)
 	}

@@ -18,8 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// A virtual address is stored under mesh, kind and name of its service, each in quotes. The value has both addresses and
-// the time in Unix milliseconds when those of a service that is gone become free, with "-" for none:
+// A virtual address is stored under mesh, kind and name of its service, each in quotes. The value
+// has both addresses and the time in Unix milliseconds when those of a service that is gone become
+// free, with "-" for none:
 //
 //	"default" "MeshService" "redis"	241.4.7.1 fd00:fd01::9ab:1 -
 //	"default" "" "web"	240.1.2.3 - 1790000000000
@@ -79,15 +80,16 @@ func decodeVIP(text string) (meshName string, e mesh.VIPEntry, err error) {
 	return meshName, e, nil
 }
 
-// OldVIPFile is where an earlier version remembered virtual addresses, below paths.state: a line for each service
-// between a head and the number of lines.
+// OldVIPFile is where an earlier version remembered virtual addresses, below paths.state: a line
+// for each service between a head and the number of lines.
 const (
 	OldVIPFile = "vips"
 	oldVIPHead = "nearside-vips 1\n"
 	maxOldVIPs = 128 << 20 // bytes: a million services
 )
 
-// importVIPs stores what the file of an earlier version says and removes it. A file that cannot be used is renamed.
+// importVIPs stores what the file of an earlier version says and removes it. A file that cannot be
+// used is renamed.
 func importVIPs(s *store.Store, path string, log *slog.Logger) map[string]string {
 	old, err := readOldVIPs(path)
 	switch {

@@ -30,7 +30,8 @@ func tagVIP(r *reconcile.Reconciler, name string) string {
 }
 
 func taggedAt(name, service string) string {
-	return "---\ntype: Dataplane\nmesh: default\nname: " + name + "\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: " + service + "}}\n"
+	return "---\ntype: Dataplane\nmesh: default\nname: " + name +
+		"\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: " + service + "}}\n"
 }
 
 // fill leaves these documents in the store, and no other dataplane.
@@ -52,9 +53,10 @@ func fill(t *testing.T, s *store.Store, text string) {
 	}
 }
 
-// TestAddressesOutliveTheAgent gives two services of a range that holds just two addresses theirs in the order in which
-// they come. By name the later one would be first: so it is only by memory that nobody moves when the agent starts
-// anew, and that who is gone finds its address when it comes back in time.
+// TestAddressesOutliveTheAgent gives two services of a range that holds just two addresses theirs
+// in the order in which they come. By name the later one would be first: so it is only by memory
+// that nobody moves when the agent starts anew, and that who is gone finds its address when it
+// comes back in time.
 func TestAddressesOutliveTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *store.Store
@@ -84,7 +86,8 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 			t.Errorf("after a restart: zebra %s, ant %s; want %s and %s", tagVIP(r, "zebra"), tagVIP(r, "ant"), zebra, ant)
 		}
 
-		// A third one waits for the address of one that went, over a restart too, and no pass is asked for.
+		// A third one waits for the address of one that went, over a restart too, and no pass is asked
+		// for.
 		see(r, taggedAt("one", "zebra")+taggedAt("three", "bee"))
 		if got := tagVIP(r, "bee"); got != "invalid IP" {
 			t.Fatalf("bee has %s, which is zebra's or may be ant's again", got)
@@ -121,9 +124,10 @@ func (p *diskReader) Publish(configs map[node.Key]ads.Config) {
 	data, _ := os.ReadFile(p.path)
 	copied := p.path + ".copy"
 	if err := os.WriteFile(copied, data, 0o600); err == nil && p.stored == nil && len(configs) > 0 {
-		if s, err := store.Open(store.Options{Path: copied, Encode: resource.Marshal, Decode: func([]byte) (*resource.Resource, error) {
-			return nil, errors.New("not needed")
-		}}); err == nil {
+		if s, err := store.Open(store.Options{Path: copied, Encode: resource.Marshal,
+			Decode: func([]byte) (*resource.Resource, error) {
+				return nil, errors.New("not needed")
+			}}); err == nil {
 			p.stored = s.Addresses()
 			s.Close()
 		}
@@ -152,9 +156,10 @@ func storeAt(t *testing.T, before *store.Store, path string) *store.Store {
 			t.Fatal(err)
 		}
 	}
-	s, err := store.Open(store.Options{Path: path, Encode: resource.Marshal, Decode: func(b []byte) (*resource.Resource, error) {
-		return agenttest.Decoded(t, string(b))[0], nil
-	}})
+	s, err := store.Open(store.Options{Path: path, Encode: resource.Marshal,
+		Decode: func(b []byte) (*resource.Resource, error) {
+			return agenttest.Decoded(t, string(b))[0], nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +181,8 @@ func TestOldAddresses(t *testing.T) {
 	}
 	agenttest.Write(t, file, "nearside-vips 1\n\"default\"")
 	r, said := start()
-	if _, err := os.Stat(file + ".damaged"); err != nil || !strings.Contains(said, "renamed") || tagVIP(r, "web") == "none" {
+	if _, err := os.Stat(file + ".damaged"); err != nil || !strings.Contains(said, "renamed") ||
+		tagVIP(r, "web") == "none" {
 		t.Errorf("%v, logged %q", err, said)
 	}
 
@@ -199,7 +205,8 @@ func TestConfigVIPs(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"only one family", "vips: {tag: [240.1.0.0/16], families: DualStack}\n", ""},
 		{"both", "vips: {tag: ['fd12::/64', 240.1.0.0/28]}\n", ""},
-		{"all of 240/4 for tags", "vips: {tag: [240.0.0.0/4]}\n", "vips.meshService: 241.0.0.0/8 overlaps 240.0.0.0/4 of vips.tag"},
+		{"all of 240/4 for tags", "vips: {tag: [240.0.0.0/4]}\n",
+			"vips.meshService: 241.0.0.0/8 overlaps 240.0.0.0/4 of vips.tag"},
 		{"no range", "vips: {tag: [many]}\n", "vips.tag[0]: \"many\" is not a range of addresses; write it like 240.0.0.0/8"},
 		{"host bits", "vips: {tag: [240.0.0.1/8]}\n", "has bits behind its length of 8; write 240.0.0.0/8"},
 		{"too short", "vips: {tag: [248.0.0.0/3]}\n", "has bits behind"},
@@ -209,9 +216,11 @@ func TestConfigVIPs(t *testing.T) {
 		{"mapped", "vips: {tag: ['::ffff:240.0.0.0/104']}\n", "is not a range of addresses"},
 		{"loopback", "vips: {meshService: [127.0.0.0/16]}\n", "overlaps 127.0.0.0/8, where no service can listen"},
 		{"link-local", "vips: {meshService: ['fe80::/64']}\n", "overlaps fe80::/10"},
-		{"one family twice", "vips: {meshExternalService: [10.1.0.0/16, 10.2.0.0/16]}\n", "are of one family; give one range of each"},
+		{"one family twice", "vips: {meshExternalService: [10.1.0.0/16, 10.2.0.0/16]}\n",
+			"are of one family; give one range of each"},
 		{"three", "vips: {meshExternalService: [10.1.0.0/16, 'fd09::/64', 10.2.0.0/16]}\n", "has 3 items; at most 2"},
-		{"inside another", "vips: {meshMultiZoneService: ['fd00:fd01::8000:0/100']}\n", "vips.meshMultiZoneService: fd00:fd01::8000:0/100 overlaps fd00:fd01::/64 of vips.meshService"},
+		{"inside another", "vips: {meshMultiZoneService: ['fd00:fd01::8000:0/100']}\n",
+			"vips.meshMultiZoneService: fd00:fd01::8000:0/100 overlaps fd00:fd01::/64 of vips.meshService"},
 		{"families", "vips: {families: IPv6}\n", "vips.families: \"IPv6\" is not known; one of IPv4, DualStack"},
 		{"for ever", "vips: {releaseAfter: 99999999}\n", "vips.releaseAfter: 99999999 is too large"},
 	} {

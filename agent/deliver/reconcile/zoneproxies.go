@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// generateZone derives a proxy at the border of the zone from all meshes into s, which keeps what it has when that
-// fails. It reports whether the proxy exists.
+// generateZone derives a proxy at the border of the zone from all meshes into s, which keeps what
+// it has when that fails. It reports whether the proxy exists.
 func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref node.Ref, s *proxyState) bool {
 	r := p.set.Get(ref.Key())
 	if r == nil {
@@ -24,14 +24,16 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
-		in := generate.ZoneInput{Resource: r, Zone: p.r.zone(), Meshes: sortedMeshes(meshes), Flavor: key.Flavor, SystemCA: p.r.o.SystemCA}
+		in := generate.ZoneInput{Resource: r, Zone: p.r.zone(), Meshes: sortedMeshes(meshes), Flavor: key.Flavor,
+			SystemCA: p.r.o.SystemCA}
 		in.Secrets = p.zoneSecrets(in.Meshes, ref, s)
 		return generate.GenerateZone(in, s.proxy, p.r.memo)
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		p.defect(err)
-		s.problem(r.Key, httpapi.SeverityError, fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		s.problem(r.Key, httpapi.SeverityError,
+			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
 	}
 	s.proxy, s.revision = next, p.revision
@@ -44,8 +46,8 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	return true
 }
 
-// zoneSecrets returns what a proxy at the border of the zone proves itself with in each mesh with mTLS. One that has none
-// is a problem, and its connections fail; the others of the proxy do not.
+// zoneSecrets returns what a proxy at the border of the zone proves itself with in each mesh with
+// mTLS. One that has none is a problem, and its connections fail; the others of the proxy do not.
 func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState) map[string]*identity.Secrets {
 	out := map[string]*identity.Secrets{}
 	if ref.Type != node.ProxyEgress {
@@ -56,12 +58,14 @@ func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState)
 			continue
 		}
 		// A name that no dataplane has.
-		secrets, err := p.r.o.Certificates.Proxy(m.View.Name, ref.NodeID(), map[string][]string{resource.TagService: {mesh.EgressService}})
+		secrets, err := p.r.o.Certificates.Proxy(m.View.Name, ref.NodeID(),
+			map[string][]string{resource.TagService: {mesh.EgressService}})
 		if errors.Is(err, identity.ErrSpreading) {
 			continue // a warning of the mesh says so
 		}
 		if err != nil {
-			s.problem(ref.Key(), httpapi.SeverityError, fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
+			s.problem(ref.Key(), httpapi.SeverityError,
+				fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
 			continue
 		}
 		out[m.View.Name] = secrets

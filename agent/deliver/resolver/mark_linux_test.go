@@ -26,7 +26,9 @@ func TestMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	var may error
-	agenttest.Do(t, raw.Control(func(fd uintptr) { may = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, 7) }))
+	agenttest.Do(t, raw.Control(func(fd uintptr) {
+		may = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, 7)
+	}))
 	if got := r.State().Marked; got != (may == nil) {
 		t.Errorf("marked: %v, and setting a mark: %v", got, may)
 	}

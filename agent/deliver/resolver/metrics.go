@@ -14,20 +14,24 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	requestsDesc = desc("nearside_dns_requests_total", "DNS queries by the type of records and by what became of them.", "type", "result")
+	requestsDesc = desc("nearside_dns_requests_total", "DNS queries by the type of records and by what became of them.",
+		"type", "result")
 	upstreamDesc = desc("nearside_dns_upstream_request_duration_seconds", "Time until an upstream has answered.")
-	failuresDesc = desc("nearside_dns_upstream_failures_total", "Questions to upstreams without an answer that counts.", "reason")
-	refusedDesc  = desc("nearside_dns_forward_refused_total", "Queries that were not sent to upstreams, and answered with SERVFAIL.", "reason")
-	loopsDesc    = desc("nearside_dns_loops_total", "Queries to upstreams that have come back to the agent.")
-	flightDesc   = desc("nearside_dns_in_flight", "Questions to upstreams that wait for their answer.")
-	cacheDesc    = desc("nearside_dns_cache_lookups_total", "Look-ups in the cache of answers of upstreams.", "result")
-	evictedDesc  = desc("nearside_dns_cache_evictions_total", "Answers that were dropped for others.")
-	entriesDesc  = desc("nearside_dns_cache_entries", "Answers of upstreams that are kept.")
-	bytesDesc    = desc("nearside_dns_cache_bytes", "Memory of these.")
-	namesDesc    = desc("nearside_dns_names", "Names of the meshes that the resolver answers, without reverse names.")
-	tablesDesc   = desc("nearside_dns_tables_total", "Tables of names that were put in the place of another one.", "by")
-	loggedDesc   = desc("nearside_dns_query_log_records_total", "Queries that the query log has written.")
-	droppedDesc  = desc("nearside_dns_query_log_records_dropped_total", "Queries that were to be logged and are not.", "reason")
+	failuresDesc = desc("nearside_dns_upstream_failures_total",
+		"Questions to upstreams without an answer that counts.", "reason")
+	refusedDesc = desc("nearside_dns_forward_refused_total",
+		"Queries that were not sent to upstreams, and answered with SERVFAIL.", "reason")
+	loopsDesc   = desc("nearside_dns_loops_total", "Queries to upstreams that have come back to the agent.")
+	flightDesc  = desc("nearside_dns_in_flight", "Questions to upstreams that wait for their answer.")
+	cacheDesc   = desc("nearside_dns_cache_lookups_total", "Look-ups in the cache of answers of upstreams.", "result")
+	evictedDesc = desc("nearside_dns_cache_evictions_total", "Answers that were dropped for others.")
+	entriesDesc = desc("nearside_dns_cache_entries", "Answers of upstreams that are kept.")
+	bytesDesc   = desc("nearside_dns_cache_bytes", "Memory of these.")
+	namesDesc   = desc("nearside_dns_names", "Names of the meshes that the resolver answers, without reverse names.")
+	tablesDesc  = desc("nearside_dns_tables_total", "Tables of names that were put in the place of another one.", "by")
+	loggedDesc  = desc("nearside_dns_query_log_records_total", "Queries that the query log has written.")
+	droppedDesc = desc("nearside_dns_query_log_records_dropped_total",
+		"Queries that were to be logged and are not.", "reason")
 )
 
 // firstBucket is the first of the powers of two of microseconds that are told: 64 µs.
@@ -35,13 +39,14 @@ const firstBucket = 6
 
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc, cacheDesc, evictedDesc,
-		entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc} {
+	for _, d := range [...]*prometheus.Desc{requestsDesc, upstreamDesc, failuresDesc, refusedDesc, loopsDesc, flightDesc,
+		cacheDesc, evictedDesc, entriesDesc, bytesDesc, namesDesc, tablesDesc, loggedDesc, droppedDesc} {
 		ch <- d
 	}
 }
 
-// Collect implements [prometheus.Collector]. The counters are those of the resolver itself, summed up now.
+// Collect implements [prometheus.Collector]. The counters are those of the resolver itself, summed
+// up now.
 func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)

@@ -53,7 +53,8 @@ type queryLog struct {
 
 func newQueryLog(o Options) *queryLog {
 	c := &o.Config.DNS.QueryLog
-	return &queryLog{path: c.File, limits: rotation.Limits(c.Rotation), group: o.Group, now: o.Now, log: o.Log, wake: make(chan struct{}, 1)}
+	return &queryLog{path: c.File, limits: rotation.Limits(c.Rotation), group: o.Group, now: o.Now, log: o.Log,
+		wake: make(chan struct{}, 1)}
 }
 
 func (l *queryLog) setSample(n uint32) { l.sample.Store(n) }
@@ -74,7 +75,8 @@ type entry struct {
 
 // add takes one query over. It never waits but for a moment.
 func (l *queryLog) add(q dns.Sampled) {
-	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp", Name: q.Name, Type: typeName(q.Type),
+	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp",
+		Name: q.Name, Type: typeName(q.Type),
 		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Took.Seconds()}
 	if q.TCP {
 		e.Protocol = "tcp"
@@ -141,7 +143,8 @@ func (l *queryLog) giveBack(lines []byte, count uint64) {
 	l.lines, l.count = append(slices.Clip(lines), l.lines...), l.count+count
 }
 
-// write writes what waits and what comes, until ctx ends. What it has not written then, finish does.
+// write writes what waits and what comes, until ctx ends. What it has not written then, finish
+// does.
 func (l *queryLog) write(ctx context.Context, f *rotation.File, spent []byte) {
 	for ctx.Err() == nil {
 		lines, count := l.take(spent)
@@ -220,7 +223,8 @@ func (l *queryLog) finish() {
 
 // status is how the log stands.
 func (l *queryLog) status() *httpapi.DNSQueryLog {
-	out := &httpapi.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(), Dropped: l.full.Load() + l.discarded.Load()}
+	out := &httpapi.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
+		Dropped: l.full.Load() + l.discarded.Load()}
 	if f := l.file.Load(); f != nil {
 		if err := f.Stats().Health; err != nil {
 			out.Problem = "dns.queryLog: " + err.Error()

@@ -33,15 +33,16 @@ type Options struct {
 	Sockets *sockets.Book
 	// ResolvConf names the upstreams where the config names none. "": /etc/resolv.conf.
 	ResolvConf string
-	// Mark is set on the queries of the agent (SO_MARK), so that a redirection of port 53 exempts them; 0 sets none. Without the right to
-	// it they have none.
+	// Mark is set on the queries of the agent (SO_MARK), so that a redirection of port 53 exempts
+	// them; 0 sets none. Without the right to it they have none.
 	Mark  uint32
 	Group string           // of the files of the query log, name or number; "": that of the process
 	Log   *slog.Logger     // nil: discard
 	Now   func() time.Time // nil: time.Now
 }
 
-// Resolver is the DNS server of an agent. Its methods may be called at the same time, but for Open and Run.
+// Resolver is the DNS server of an agent. Its methods may be called at the same time, but for Open
+// and Run.
 type Resolver struct {
 	o       Options
 	addrs   []netip.AddrPort // that the config names
@@ -78,7 +79,8 @@ type state struct {
 	failed string // why a socket is gone
 }
 
-// bytesOfAnswer is what an answer of an upstream takes in memory, as dns.cacheSize counts it, and leastCache is the least memory of a cache.
+// bytesOfAnswer is what an answer of an upstream takes in memory, as dns.cacheSize counts it, and
+// leastCache is the least memory of a cache.
 const (
 	bytesOfAnswer = 400
 	leastCache    = 256 << 10
@@ -107,7 +109,8 @@ func New(o Options) (*Resolver, error) {
 		cache = max(leastCache, cfg.CacheSize*bytesOfAnswer)
 	}
 	if len(r.addrs) > 0 {
-		f := dns.ForwarderOptions{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own, Mark: o.Mark, Logger: o.Log}
+		f := dns.ForwarderOptions{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own,
+			Mark: o.Mark, Logger: o.Log}
 		var err error
 		if r.forward, err = dns.NewForwarder(f); err != nil && f.Mark != 0 {
 			f.Mark = 0
@@ -118,13 +121,15 @@ func New(o Options) (*Resolver, error) {
 			return nil, fmt.Errorf("dns.upstreams: %w", err)
 		}
 	}
-	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate, Logger: o.Log, Sampled: r.queries.add})
+	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate,
+		Logger: o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
 	r.server.Swap(dns.PendingAnswers(cfg.Suffixes))
 	return r, nil
 }
 
-// notPast are the addresses that a domain must not lead a proxy to: this host and its link, groups, and virtual addresses.
+// notPast are the addresses that a domain must not lead a proxy to: this host and its link, groups,
+// and virtual addresses.
 func notPast(c *config.Config) []netip.Prefix {
 	return names.NotPast(c.VIPs.Options().Ranges.Prefixes())
 }
@@ -135,8 +140,10 @@ func (r *Resolver) Server() *dns.Server { return r.server }
 // Configure takes over the live keys of a config.
 func (r *Resolver) Configure(c *config.Config) {
 	d := &c.DNS
-	k := &keys{ttl: uint32(d.TTL), names: names.Options{Suffixes: d.Suffixes, Generators: d.OwnGenerators, ReachableOnly: d.ReachableOnly, // #nosec G115 -- bounded by the config
-		Ranges: c.VIPs.Options().Ranges.Prefixes()}}
+	// #nosec G115 -- bounded by the config
+	k := &keys{ttl: uint32(d.TTL), names: names.Options{Suffixes: d.Suffixes, Generators: d.OwnGenerators,
+		ReachableOnly: d.ReachableOnly,
+		Ranges:        c.VIPs.Options().Ranges.Prefixes()}}
 	r.keys.Store(k)
 	r.queries.setSample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
 	r.server.Sample(uint32(d.QueryLog.Sample))     // #nosec G115 -- bounded by the config
@@ -151,7 +158,8 @@ func (r *Resolver) Trigger() {
 	}
 }
 
-// Update makes the table of the last reconciliation, where it is another one, and answers by it from now on.
+// Update makes the table of the last reconciliation, where it is another one, and answers by it
+// from now on.
 func (r *Resolver) Update() {
 	if len(r.addrs) == 0 {
 		return
@@ -213,7 +221,8 @@ func meshOf(m *generate.Mesh, local []string) names.Mesh {
 	return names.Mesh{View: m.View, Policies: m.Policies, Local: unique(local)}
 }
 
-// Open opens the sockets. Where the address is the default and cannot be opened, the resolver is off, and says why.
+// Open opens the sockets. Where the address is the default and cannot be opened, the resolver is
+// off, and says why.
 func (r *Resolver) Open(ctx context.Context) error {
 	defer func() { // also where there is no resolver any more
 		if err := r.o.Sockets.ReleaseUnused(); err != nil {
@@ -257,9 +266,11 @@ func refused(a netip.AddrPort, err error) error {
 	why, hint := err.Error(), "set dns.listen to another address, or to \"\" for no resolver"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		why, hint = "another process listens there", fmt.Sprintf("find it with \"ss -lntup 'sport = :%d'\" and stop it, or %s", a.Port(), hint)
+		why, hint = "another process listens there",
+			fmt.Sprintf("find it with \"ss -lntup 'sport = :%d'\" and stop it, or %s", a.Port(), hint)
 	case errors.Is(err, syscall.EACCES):
-		why, hint = "permission denied", "a port below 1024 takes the capability CAP_NET_BIND_SERVICE; give it to the agent, or "+hint
+		why, hint = "permission denied",
+			"a port below 1024 takes the capability CAP_NET_BIND_SERVICE; give it to the agent, or "+hint
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		why = "no interface of the host has the address"
 	}
@@ -272,7 +283,8 @@ func (r *Resolver) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 	return r.server.ServeUDP(ctx, c)
 }
 
-// awaitForwarder waits until queries that are to be sent on can be: they may have waited for the agent.
+// awaitForwarder waits until queries that are to be sent on can be: they may have waited for the
+// agent.
 func (r *Resolver) awaitForwarder(ctx context.Context) {
 	if r.forward == nil {
 		return
@@ -297,8 +309,9 @@ func (r *Resolver) Close() {
 	r.sets = nil
 }
 
-// Run answers until ctx ends, and returns when all of its goroutines have ended and its sockets are closed. It then answers what it has read
-// already; what waits in sockets that somebody holds is for the next agent.
+// Run answers until ctx ends, and returns when all of its goroutines have ended and its sockets are
+// closed. It then answers what it has read already; what waits in sockets that somebody holds is
+// for the next agent.
 func (r *Resolver) Run(ctx context.Context) error {
 	if len(r.sets) == 0 {
 		return nil // also where the config changes: dns.listen is not live
@@ -328,7 +341,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	return errors.Join(err, log.Wait())
 }
 
-// Held asks whether who asks while the agent restarts waits for the next one: somebody holds all sockets.
+// Held asks whether who asks while the agent restarts waits for the next one: somebody holds all
+// sockets.
 func (r *Resolver) Held() bool {
 	for _, s := range r.sets {
 		if !s.Held() {

@@ -55,7 +55,8 @@ type node struct {
 func newNode(t *testing.T, docs string, set ...string) *node {
 	t.Helper()
 	n := &node{t: t, logs: agenttest.NewLogs()}
-	cfg, _, faults := config.Load(agenttest.Options(t.TempDir(), append([]string{"dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1"}, set...)...))
+	cfg, _, faults := config.Load(agenttest.Options(t.TempDir(),
+		append([]string{"dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1"}, set...)...))
 	if faults != nil {
 		t.Fatal(faults)
 	}
@@ -143,8 +144,8 @@ func answerAt(at, network, name string, qtype uint16, wait time.Duration) (strin
 	return strings.Join(out, " "), nil
 }
 
-// becomes asks until the answer is another one; tables are made beside the queries. As clients do, it asks again where no answer comes: a
-// socket whose buffer is full takes no query.
+// becomes asks until the answer is another one; tables are made beside the queries. As clients do,
+// it asks again where no answer comes: a socket whose buffer is full takes no query.
 func (n *node) becomes(name string, qtype uint16, want string) {
 	n.t.Helper()
 	late := time.After(patience)
@@ -167,7 +168,8 @@ func (n *node) becomes(name string, qtype uint16, want string) {
 }
 
 func dataplane(in, name, address, service, more string) string {
-	return fmt.Sprintf("---\ntype: Dataplane\nmesh: %s\nname: %s\nnetworking:\n  address: %s\n  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s", in, name, address, service, more)
+	return fmt.Sprintf("---\ntype: Dataplane\nmesh: %s\nname: %s\nnetworking:\n  address: %s\n"+
+		"  inbound: [{port: 80, tags: {kuma.io/service: %s}}]\n%s", in, name, address, service, more)
 }
 
 const oneMesh = "type: Mesh\nname: default\n"
@@ -185,7 +187,8 @@ func upstream(t *testing.T) (addr string, asked *atomic.Int32) {
 		m := new(miekg.Msg)
 		m.SetReply(q)
 		if q.Question[0].Qtype == miekg.TypeA {
-			m.Answer = append(m.Answer, &miekg.A{Hdr: miekg.RR_Header{Name: q.Question[0].Name, Rrtype: miekg.TypeA, Class: miekg.ClassINET, Ttl: 60}, A: net.IPv4(198, 51, 100, 7)})
+			m.Answer = append(m.Answer, &miekg.A{Hdr: miekg.RR_Header{Name: q.Question[0].Name, Rrtype: miekg.TypeA,
+				Class: miekg.ClassINET, Ttl: 60}, A: net.IPv4(198, 51, 100, 7)})
 		}
 		_ = w.WriteMsg(m)
 	})}
@@ -195,15 +198,16 @@ func upstream(t *testing.T) (addr string, asked *atomic.Int32) {
 	return conn.LocalAddr().String(), asked
 }
 
-// TestAnswers: names of the meshes over UDP and TCP, the rest from upstreams, owned suffixes from nobody else, and changes.
+// TestAnswers: names of the meshes over UDP and TCP, the rest from upstreams, owned suffixes from
+// nobody else, and changes.
 func TestAnswers(t *testing.T) {
 	up, asked := upstream(t)
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up).run()
 	vip := n.State().Table.Find("api.mesh").VIPs[0].String()
 	for _, network := range []string{"udp", "tcp"} {
 		for name, want := range map[string]string{
-			"api.mesh": "NOERROR " + vip, "nothing.mesh": "NXDOMAIN", "www.example.com": "NOERROR 198.51.100.7", names.Canary: "NOERROR " + names.CanaryAddr().String(),
-			"9.0.0.240.in-addr.arpa": "NXDOMAIN",
+			"api.mesh": "NOERROR " + vip, "nothing.mesh": "NXDOMAIN", "www.example.com": "NOERROR 198.51.100.7",
+			names.Canary: "NOERROR " + names.CanaryAddr().String(), "9.0.0.240.in-addr.arpa": "NXDOMAIN",
 		} {
 			if got := n.ask(network, name, miekg.TypeA); got != want {
 				t.Errorf("%s over %s: %q, want %q", name, network, got, want)
@@ -222,7 +226,8 @@ func TestAnswers(t *testing.T) {
 	if asked.Load() != 1 {
 		t.Errorf("the upstream was asked %d times; once for what is not of the meshes", asked.Load())
 	}
-	n.reconcile(oneMesh + dataplane("default", "a", "10.0.0.1", "api", "") + dataplane("default", "b", "10.0.0.2", "new", ""))
+	n.reconcile(oneMesh + dataplane("default", "a", "10.0.0.1", "api", "") +
+		dataplane("default", "b", "10.0.0.2", "new", ""))
 	n.Trigger()
 	n.becomes("new.mesh", miekg.TypeAAAA, "NOERROR")
 	n.reconcile(oneMesh + dataplane("default", "b", "10.0.0.2", "new", ""))
@@ -230,8 +235,10 @@ func TestAnswers(t *testing.T) {
 	n.becomes("api.mesh", miekg.TypeA, "NXDOMAIN")
 	n.becomes(reverse(vip), miekg.TypePTR, "NXDOMAIN")
 	metrics := gather(t, n.Resolver)
-	for name, want := range map[string]float64{`nearside_dns_tables_total{by=change}`: 2, `nearside_dns_tables_total{by=whole}`: 1, `nearside_dns_names`: 1,
-		`nearside_dns_upstream_request_duration_seconds`: 1, `nearside_dns_requests_total{result=forwarded,type=A}`: 1, `nearside_dns_requests_total{result=cache,type=A}`: 1} {
+	for name, want := range map[string]float64{`nearside_dns_tables_total{by=change}`: 2,
+		`nearside_dns_tables_total{by=whole}`: 1, `nearside_dns_names`: 1,
+		`nearside_dns_upstream_request_duration_seconds`: 1, `nearside_dns_requests_total{result=forwarded,type=A}`: 1,
+		`nearside_dns_requests_total{result=cache,type=A}`: 1} {
 		if metrics[name] != want {
 			t.Errorf("%s is %v, want %v", name, metrics[name], want)
 		}
@@ -282,15 +289,21 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestPending: while there is no mesh, names of the meshes fail, and others are asked of upstreams. The canary is answered: redirections to
-// the resolver are in force without a mesh, too.
+// TestPending: while there is no mesh, names of the meshes fail, and others are asked of upstreams.
+// The canary is answered: redirections to the resolver are in force without a mesh, too.
 func TestPending(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, "", "dns.upstreams="+up).run()
-	if s := n.State(); s.State != httpapi.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") || !n.Check().Degraded || !n.Check().OK {
+	if s := n.State(); s.State != httpapi.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") ||
+		!n.Check().Degraded || !n.Check().OK {
 		t.Errorf("state %q: %s; check %+v", s.State, s.Reason, n.Check())
 	}
-	for name, want := range map[string]string{"api.mesh": "SERVFAIL", "1.0.0.240.in-addr.arpa": "SERVFAIL", names.Canary: "NOERROR " + names.CanaryAddr().String(), "www.example.com": "NOERROR 198.51.100.7"} {
+	for name, want := range map[string]string{
+		"api.mesh":               "SERVFAIL",
+		"1.0.0.240.in-addr.arpa": "SERVFAIL",
+		names.Canary:             "NOERROR " + names.CanaryAddr().String(),
+		"www.example.com":        "NOERROR 198.51.100.7",
+	} {
 		if got := n.ask("udp", name, miekg.TypeA); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -342,7 +355,8 @@ func TestPortInUse(t *testing.T) {
 		n.Update()
 		err := n.Open(t.Context())
 		port := at[strings.LastIndexByte(at, ':')+1:]
-		if want := fmt.Sprintf(`dns.listen: %s cannot be opened: another process listens there; find it with "ss -lntup 'sport = :%s'" and stop it, or set dns.listen to another address, or to "" for no resolver`, at, port); err == nil || err.Error() != want {
+		if want := fmt.Sprintf(`dns.listen: %s cannot be opened: another process listens there; find it with "ss -lntup 'sport = :%s'" and stop it, or set dns.listen to another address, or to "" for no resolver`,
+			at, port); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", network, err, want)
 		}
 		n.cfg.DNS.Given = false
@@ -352,7 +366,8 @@ func TestPortInUse(t *testing.T) {
 		if err := n.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if s := n.State(); s.State != httpapi.DNSOff || !strings.Contains(s.Reason, "another process listens there") || !n.Check().Degraded || s.Table == nil || !strings.Contains(n.logs.String(), "there is no resolver") {
+		if s := n.State(); s.State != httpapi.DNSOff || !strings.Contains(s.Reason, "another process listens there") ||
+			!n.Check().Degraded || s.Table == nil || !strings.Contains(n.logs.String(), "there is no resolver") {
 			t.Errorf("%s: state %q: %s\n%s", network, s.State, s.Reason, n.logs)
 		}
 	}
@@ -401,11 +416,12 @@ func ownAddress(t *testing.T) netip.Addr {
 	return netip.Addr{}
 }
 
-// TestViews: a workload that asks from the address of its dataplane is told what it reaches; others are told everything.
+// TestViews: a workload that asks from the address of its dataplane is told what it reaches; others
+// are told everything.
 func TestViews(t *testing.T) {
 	own := ownAddress(t)
-	docs := oneMesh + dataplane("default", "a", own.String(), "api", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, reachableServices: [db]}\n") +
-		dataplane("default", "b", "10.0.0.2", "db", "")
+	docs := oneMesh + dataplane("default", "a", own.String(), "api", "  transparentProxying: {redirectPortInbound: "+
+		"15006, redirectPortOutbound: 15001, reachableServices: [db]}\n") + dataplane("default", "b", "10.0.0.2", "db", "")
 	n := newNode(t, docs, "dns.listen=0.0.0.0:0", "dns.reachableOnly=true")
 	n.reconcile(docs, "default/a")
 	n.run()
@@ -426,16 +442,21 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestFamilies: a proxy that takes IPv4 alone hides the IPv6 addresses of names from its workload, in every kind of answer.
+// TestFamilies: a proxy that takes IPv4 alone hides the IPv6 addresses of names from its workload,
+// in every kind of answer.
 func TestFamilies(t *testing.T) {
 	own := ownAddress(t)
 	tp := "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: %s}\n"
-	docs := oneMesh + dataplane("default", "a", own.String(), "api", fmt.Sprintf(tp, "IPv4")) + dataplane("default", "b", "10.0.0.2", "db", fmt.Sprintf(tp, "IPv6"))
+	docs := oneMesh + dataplane("default", "a", own.String(), "api", fmt.Sprintf(tp, "IPv4")) +
+		dataplane("default", "b", "10.0.0.2", "db", fmt.Sprintf(tp, "IPv6"))
 	n := newNode(t, docs, "dns.listen=0.0.0.0:0")
 	n.reconcile(docs, "default/a")
 	n.run()
 	port := netip.MustParseAddrPort(n.State().Listen[0]).Port()
-	for at, families := range map[netip.Addr][]uint16{own: {miekg.TypeA}, netip.MustParseAddr("127.0.0.1"): {miekg.TypeA, miekg.TypeAAAA}} {
+	for at, families := range map[netip.Addr][]uint16{
+		own:                              {miekg.TypeA},
+		netip.MustParseAddr("127.0.0.1"): {miekg.TypeA, miekg.TypeAAAA},
+	} {
 		for _, qtype := range []uint16{miekg.TypeA, miekg.TypeAAAA, miekg.TypeSRV, miekg.TypeANY} {
 			m := new(miekg.Msg)
 			m.SetQuestion("db.mesh.", qtype)
@@ -448,7 +469,8 @@ func TestFamilies(t *testing.T) {
 					t.Errorf("%s asks for %s, and is told %v", at, miekg.TypeToString[qtype], rr)
 				}
 			}
-			if want := slices.Contains(families, qtype) || qtype == miekg.TypeSRV; (len(got.Answer) > 0) != want && qtype != miekg.TypeANY || got.Rcode != miekg.RcodeSuccess || len(got.Answer) == 0 && len(got.Ns) != 1 {
+			if want := slices.Contains(families, qtype) || qtype == miekg.TypeSRV; (len(got.Answer) > 0) != want &&
+				qtype != miekg.TypeANY || got.Rcode != miekg.RcodeSuccess || len(got.Answer) == 0 && len(got.Ns) != 1 {
 				t.Errorf("%s asks for %s, and is told %v", at, miekg.TypeToString[qtype], got)
 			}
 		}
@@ -458,7 +480,8 @@ func TestFamilies(t *testing.T) {
 // TestQueryLog: one query of so many, as JSON, with what upstreams took.
 func TestQueryLog(t *testing.T) {
 	up, _ := upstream(t)
-	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up, "dns.queryLog.sample=2").run()
+	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up,
+		"dns.queryLog.sample=2").run()
 	const each = 40
 	for range each {
 		n.ask("tcp", "API.mesh", miekg.TypeA)
@@ -486,7 +509,8 @@ func TestQueryLog(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if e.Source == "forwarded" != (e.Seconds > 0) || time.Since(e.Time) > time.Minute || !strings.HasPrefix(e.Client, "127.0.0.1:") {
+		if e.Source == "forwarded" != (e.Seconds > 0) || time.Since(e.Time) > time.Minute ||
+			!strings.HasPrefix(e.Client, "127.0.0.1:") {
 			t.Errorf("line %s", line)
 		}
 		got = append(got, fmt.Sprint(e.Protocol, e.Name, e.Type, e.Source, e.Rcode, e.Answers))
@@ -494,7 +518,8 @@ func TestQueryLog(t *testing.T) {
 	// One of two on average: which, the client cannot choose.
 	logged := strings.Join(got, " ")
 	local, others := strings.Count(logged, "tcpAPI.meshAlocalNOERROR1"), strings.Count(logged, "tcpwww.example.comA")
-	if few, many := each/4, each*3/4; local < few || local > many || others < few || others > many || local+others != len(got) {
+	if few, many := each/4, each*3/4; local < few || local > many || others < few || others > many ||
+		local+others != len(got) {
 		t.Errorf("logged: %d local, %d others: %s", local, others, logged)
 	}
 	if q := n.State().QueryLog; q.Written != uint64(len(got)) || q.Dropped != 0 || q.Problem != "" {
@@ -512,7 +537,9 @@ func TestQueryLogThatCannotBeWritten(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	agenttest.Await(t, "the log says so", n.logs.Ch, func() bool { return strings.Contains(n.logs.String(), "the query log cannot be opened") })
+	agenttest.Await(t, "the log says so", n.logs.Ch, func() bool {
+		return strings.Contains(n.logs.String(), "the query log cannot be opened")
+	})
 	if c := n.Check(); !c.Degraded || !strings.HasPrefix(c.Reason, "dns.queryLog: ") {
 		t.Errorf("check: %+v", c)
 	}
@@ -535,12 +562,14 @@ func TestResolvConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.State()
-	if want := file + ": nameserver 127.0.0.1 is this process itself and is not asked"; !strings.HasPrefix(s.Problem, want) || s.Ndots != 3 || strings.Join(s.Search, " ") != "corp example.com" {
+	if want := file + ": nameserver 127.0.0.1 is this process itself and is not asked"; !strings.HasPrefix(s.Problem,
+		want) || s.Ndots != 3 || strings.Join(s.Search, " ") != "corp example.com" {
 		t.Errorf("problem %q, want %q; search %v, ndots %d", s.Problem, want, s.Search, s.Ndots)
 	}
 }
 
-// given returns the sockets of an address as a socket unit has them, in which queries wait before there is an agent.
+// given returns the sockets of an address as a socket unit has them, in which queries wait before
+// there is an agent.
 func given(t *testing.T) (book *sockets.Book, at string) {
 	t.Helper()
 	udp, tcp, err := dns.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
@@ -559,8 +588,8 @@ func given(t *testing.T) (book *sockets.Book, at string) {
 	return sockets.New(sockets.Options{Given: named}), tcp.Addr().String()
 }
 
-// TestQueriesThatWait: what was asked before the agent was there is answered by what it knows then: with no mesh yet names of the meshes
-// fail, and the rest is forwarded.
+// TestQueriesThatWait: what was asked before the agent was there is answered by what it knows then:
+// with no mesh yet names of the meshes fail, and the rest is forwarded.
 func TestQueriesThatWait(t *testing.T) {
 	for docs, want := range map[string]string{"": "SERVFAIL", oneMesh: "NXDOMAIN"} {
 		up, _ := upstream(t)
@@ -585,7 +614,8 @@ func TestQueriesThatWait(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			if got := miekg.RcodeToString[m.Rcode]; strings.HasPrefix(what, "api") && got != want || !strings.HasPrefix(what, "api") && (got != "NOERROR" || len(m.Answer) != 1) {
+			if got := miekg.RcodeToString[m.Rcode]; strings.HasPrefix(what, "api") && got != want ||
+				!strings.HasPrefix(what, "api") && (got != "NOERROR" || len(m.Answer) != 1) {
 				t.Errorf("with %q: %s: %s, %v", docs, what, got, m.Answer)
 			}
 		}
@@ -595,7 +625,8 @@ func TestQueriesThatWait(t *testing.T) {
 	}
 }
 
-// TestQueriesThatWaitElsewhere: likewise on sockets that others open, as in the namespaces of pods, whoever is faster.
+// TestQueriesThatWaitElsewhere: likewise on sockets that others open, as in the namespaces of pods,
+// whoever is faster.
 func TestQueriesThatWaitElsewhere(t *testing.T) {
 	up, _ := upstream(t)
 	for range 20 {
@@ -608,7 +639,8 @@ func TestQueriesThatWaitElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agenttest.Do(t, c.SetDeadline(time.Now().Add(patience)), c.WriteMsg(new(miekg.Msg).SetQuestion("www.example.com.", miekg.TypeA)))
+		agenttest.Do(t, c.SetDeadline(time.Now().Add(patience)),
+			c.WriteMsg(new(miekg.Msg).SetQuestion("www.example.com.", miekg.TypeA)))
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() { agenttest.Do(t, n.ServeUDP(ctx, udp[0])) })
@@ -624,7 +656,8 @@ func TestQueriesThatWaitElsewhere(t *testing.T) {
 	}
 }
 
-// TestQueriesOfNobody: a socket that is full of queries whose clients are gone is emptied, and who asks after them is answered.
+// TestQueriesOfNobody: a socket that is full of queries whose clients are gone is emptied, and who
+// asks after them is answered.
 func TestQueriesOfNobody(t *testing.T) {
 	up, asked := upstream(t)
 	book, at := given(t)
@@ -649,7 +682,8 @@ func TestQueriesOfNobody(t *testing.T) {
 	}
 	n.becomes("api.mesh", miekg.TypeSRV, "NOERROR 0 0 80 api.mesh.")
 	m := gather(t, n.Resolver)
-	old := m[`nearside_dns_requests_total{result=local,type=A}`] - 1 + m[`nearside_dns_requests_total{result=forwarded,type=A}`]
+	old := m[`nearside_dns_requests_total{result=local,type=A}`] - 1 +
+		m[`nearside_dns_requests_total{result=forwarded,type=A}`]
 	t.Logf("%v of %d queries were in the socket, %d were sent on", old, sent, asked.Load())
 	if old < 1 || old >= sent || int(asked.Load()) > sent/2 {
 		t.Errorf("%v queries, %d sent on", old, asked.Load())
@@ -669,15 +703,21 @@ func (n *node) remade(book *sockets.Book) *resolver.Resolver {
 // TestExplained: what explanations say of names is what the resolver answers.
 func TestExplained(t *testing.T) {
 	up, _ := upstream(t)
-	docs := oneMesh + "---\ntype: Mesh\nname: b\n" + dataplane("default", "a", "10.0.0.1", "api", "") + dataplane("b", "b", "10.0.0.2", "a_b", "") +
-		"---\ntype: MeshService\nmesh: default\nname: db\nspec: {selector: {dataplaneTags: {kuma.io/service: api}}, ports: [{port: 80, name: web}]}\n" +
-		"---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {}}}, template: '{{ .DisplayName }}.svc.mesh.local'}\n"
+	docs := oneMesh + "---\ntype: Mesh\nname: b\n" + dataplane("default", "a", "10.0.0.1", "api", "") +
+		dataplane("b", "b", "10.0.0.2", "a_b", "") + "---\ntype: MeshService\nmesh: default\nname: db\n" +
+		"spec: {selector: {dataplaneTags: {kuma.io/service: api}}, ports: [{port: 80, name: web}]}\n" +
+		"---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {}}}, " +
+		"template: '{{ .DisplayName }}.svc.mesh.local'}\n"
 	n := newNode(t, docs, "dns.upstreams="+up).run()
 	vip := n.State().Table.Find("api.mesh").VIPs[0].String()
-	for _, name := range []string{"api.mesh", "API.Mesh", "b.mesh", "a.b.mesh", "a_b.mesh", "x.a.b.mesh", "x.api.mesh", "mesh", "db.svc.mesh.local", "svc.mesh.local", "mesh.local", "local",
-		"nothing.svc.mesh.local", "_web._tcp.db.svc.mesh.local", "_tcp.db.svc.mesh.local", "_no._tcp.db.svc.mesh.local", "_web._udp.db.svc.mesh.local",
-		names.Canary, "nearside.invalid", "x." + names.Canary, reverse(vip), "9.9.9.240.in-addr.arpa", "240.in-addr.arpa", "7.in-addr.arpa", "www.example.com"} {
-		x, err := explain.Name(explain.DNSInput{Table: n.State().Table, Meshes: n.last.Load().Meshes}, &explain.DNSQuestion{Name: name + "."})
+	for _, name := range []string{"api.mesh", "API.Mesh", "b.mesh", "a.b.mesh", "a_b.mesh", "x.a.b.mesh", "x.api.mesh",
+		"mesh", "db.svc.mesh.local", "svc.mesh.local", "mesh.local", "local",
+		"nothing.svc.mesh.local", "_web._tcp.db.svc.mesh.local", "_tcp.db.svc.mesh.local", "_no._tcp.db.svc.mesh.local",
+		"_web._udp.db.svc.mesh.local",
+		names.Canary, "nearside.invalid", "x." + names.Canary, reverse(vip), "9.9.9.240.in-addr.arpa", "240.in-addr.arpa",
+		"7.in-addr.arpa", "www.example.com"} {
+		x, err := explain.Name(explain.DNSInput{Table: n.State().Table, Meshes: n.last.Load().Meshes},
+			&explain.DNSQuestion{Name: name + "."})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -710,7 +750,8 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// TestClientRate: queries of one address that are above the rate fail, and names of the meshes resolve as before.
+// TestClientRate: queries of one address that are above the rate fail, and names of the meshes
+// resolve as before.
 func TestClientRate(t *testing.T) {
 	list, err := net.InterfaceAddrs()
 	agenttest.Do(t, err)
@@ -724,7 +765,8 @@ func TestClientRate(t *testing.T) {
 		t.Skip("this host has no address but that of the loopback interface, which has no bound")
 	}
 	up, _ := upstream(t)
-	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.listen="+own+":0", "dns.upstreams="+up, "dns.clientRate=1", "dns.cacheSize=0").run()
+	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.listen="+own+":0", "dns.upstreams="+up,
+		"dns.clientRate=1", "dns.cacheSize=0").run()
 	failed := 0
 	for range 20 {
 		if n.ask("udp", "www.example.com", miekg.TypeA) == "SERVFAIL" {

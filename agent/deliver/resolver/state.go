@@ -19,8 +19,9 @@ func unique(list []string) []string {
 func (r *Resolver) State() httpapi.DNSState {
 	k, now := r.keys.Load(), r.state.Load()
 	out := httpapi.DNSState{Table: r.table.Load(), DNSStatus: httpapi.DNSStatus{
-		State: httpapi.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(), Suffixes: []httpapi.DNSSuffix{}, Views: []httpapi.DNSView{},
-		Upstreams: []httpapi.DNSUpstream{}, TTL: int(k.ttl), ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
+		State: httpapi.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
+		Suffixes: []httpapi.DNSSuffix{}, Views: []httpapi.DNSView{}, Upstreams: []httpapi.DNSUpstream{}, TTL: int(k.ttl),
+		ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
 		QueryLog: r.queries.status(), Marked: r.marked,
 	}}
 	if r.forward != nil {
@@ -35,7 +36,8 @@ func (r *Resolver) State() httpapi.DNSState {
 	case now.failed != "":
 		out.State, out.Reason = httpapi.DNSFailed, now.failed+"; restart the agent"
 	case out.Table == nil || out.Table.Pending:
-		out.State, out.Reason = httpapi.DNSPending, "there is no mesh yet, so that names below the suffixes of the meshes fail; apply a Mesh"
+		out.State, out.Reason = httpapi.DNSPending,
+			"there is no mesh yet, so that names below the suffixes of the meshes fail; apply a Mesh"
 	}
 	return out
 }
@@ -45,7 +47,8 @@ func (r *Resolver) addUpstreams(out *httpapi.DNSState) {
 	out.Problem = f.Problem
 	out.Search, out.Ndots = r.forward.Search()
 	if f.Loops > 0 {
-		out.Problem = join(out.Problem, fmt.Sprintf("queries of the agent have come back to it %d times: exempt them from the redirection of port 53, or ask another server", f.Loops))
+		out.Problem = join(out.Problem, fmt.Sprintf("queries of the agent have come back to it %d times: exempt them from "+
+			"the redirection of port 53, or ask another server", f.Loops))
 	}
 	down := 0
 	for i := range f.Servers {
@@ -53,13 +56,16 @@ func (r *Resolver) addUpstreams(out *httpapi.DNSState) {
 		if s.Down {
 			down++
 		}
-		out.Upstreams = append(out.Upstreams, httpapi.DNSUpstream{Address: s.Addr.String(), Down: s.Down, RTT: s.RTT.Seconds(), Queries: s.Queries,
+		out.Upstreams = append(out.Upstreams, httpapi.DNSUpstream{Address: s.Addr.String(), Down: s.Down,
+			RTT: s.RTT.Seconds(), Queries: s.Queries,
 			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
 	}
 	if down > 0 && down == len(f.Servers) {
-		out.Problem = join(out.Problem, "no upstream answers, so that only names of the meshes and what is cached resolve; look at dns.upstreams, or at resolv.conf")
+		out.Problem = join(out.Problem, "no upstream answers, so that only names of the meshes and what is cached resolve; "+
+			"look at dns.upstreams, or at resolv.conf")
 	}
-	out.Cache = httpapi.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits, Misses: f.Cache.Misses}
+	out.Cache = httpapi.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
+		Misses: f.Cache.Misses}
 }
 
 func join(a, b string) string {
@@ -133,7 +139,8 @@ func result(c *dns.Count) string {
 // Line is the resolver in the status.
 func (r *Resolver) Line() *httpapi.DNSLine {
 	s := r.State()
-	out := &httpapi.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names, Queries: map[string]uint64{}}
+	out := &httpapi.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names,
+		Queries: map[string]uint64{}}
 	for k, n := range results(r.server.Counts()) {
 		out.Queries[k[1]] += n
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// checkText runs a check by its name in the tag of a key. It returns what is wrong with the text and what is allowed,
-// "" when nothing is wrong.
+// checkText runs a check by its name in the tag of a key. It returns what is wrong with the text
+// and what is allowed, "" when nothing is wrong.
 func checkText(check, s string) string {
 	switch check {
 	case "name":
 		if ok, _ := regexp.MatchString(dnsName, s); !ok || len(s) > 253 {
-			return fmt.Sprintf("%.64q is not a valid name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends", s)
+			return fmt.Sprintf("%.64q is not a valid name; use lower-case letters, digits, '-' and '.', "+
+				"with a letter or digit at both ends", s)
 		}
 	case "group":
 		if strings.ContainsAny(s, ": \t\n\x00/") {
@@ -123,7 +124,8 @@ func checkLoopback(s string) string {
 	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
 		return ""
 	}
-	return fmt.Sprintf("%.64q is not a loopback address, and the API is never served to a network; use 127.0.0.1:PORT or [::1]:PORT", s)
+	return fmt.Sprintf("%.64q is not a loopback address, and the API is never served to a network; "+
+		"use 127.0.0.1:PORT or [::1]:PORT", s)
 }
 
 // Bounds of the ranges of virtual addresses, as lengths of prefixes.
@@ -147,7 +149,9 @@ func checkRange(s string) string {
 	case p.Bits() < low || p.Bits() > high:
 		return fmt.Sprintf("%.64q has the length /%d; want one from /%d to /%d", s, p.Bits(), low, high)
 	}
-	for _, never := range [...]string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/96", "fe80::/10", "ff00::/8"} {
+	for _, never := range [...]string{
+		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
+	} {
 		if n := netip.MustParsePrefix(never); n.Overlaps(p) {
 			return fmt.Sprintf("%.64q overlaps %s, where no service can listen; take another range", s, n)
 		}

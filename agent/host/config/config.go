@@ -1,4 +1,5 @@
-// Package config is the agent's own config: its keys, defaults and bounds, and where each value comes from.
+// Package config is the agent's own config: its keys, defaults and bounds, and where each value
+// comes from.
 //
 // [Load] reads flags, environment and file over the defaults and returns every fault at once.
 package config
@@ -20,10 +21,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads it.
+// Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads
+// it.
 //
-// A field with its tags is a key. The decoder, the variables, --set, the JSON Schema, "config show" and the checks of
-// single values all read the tags:
+// A field with its tags is a key. The decoder, the variables, --set, the JSON Schema, "config show"
+// and the checks of single values all read the tags:
 //
 //	yaml      name of the key
 //	doc       what it means, for docs/config.md and the schema
@@ -209,8 +211,8 @@ type Receiver struct {
 	MaxConnections int `yaml:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
 }
 
-// VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; the family
-// that is missing has its default.
+// VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix,
+// or both; the family that is missing has its default.
 type VIPs struct {
 	Families             string   `yaml:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
 	ReleaseAfter         int      `yaml:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
@@ -297,7 +299,8 @@ func (f field) under(tag reflect.StructTag) field {
 	return f
 }
 
-// items returns the keys of each item of a list of structs, nil of any other key. Lists in items count as keys of these.
+// items returns the keys of each item of a list of structs, nil of any other key. Lists in items
+// count as keys of these.
 func (f field) items() [][]field {
 	if !f.hasItems() {
 		return nil
@@ -322,15 +325,17 @@ func (f field) itemKeys(item reflect.Value, i int) []field {
 	return keys
 }
 
-// unprivileged moves the default paths to where a user without rights on the system's directories can write: state and logs below lasting, all
-// else below base.
+// unprivileged moves the default paths to where a user without rights on the system's directories
+// can write: state and logs below lasting, all else below base.
 func (c *Config) unprivileged(base, lasting string) {
-	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(lasting, "state"), filepath.Join(lasting, "logs")
+	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(lasting, "state"),
+		filepath.Join(lasting, "logs")
 	c.Resources.Dir = []ResourceDir{{Path: filepath.Join(base, "resources")}}
 	c.API.Socket.Group, c.XDS.Socket.Group = "", ""
 }
 
-// nodeName makes a host name a valid node name: lower case, with what DNS does not take replaced by "-".
+// nodeName makes a host name a valid node name: lower case, with what DNS does not take replaced by
+// "-".
 func nodeName(hostname string) string {
 	clean := regexp.MustCompile(`[^a-z0-9.-]`).ReplaceAllLiteralString(strings.ToLower(hostname), "-")
 	clean = strings.Trim(clean[:min(len(clean), 253)], "-.")

@@ -47,12 +47,14 @@ func TestConfigDefaultsAreValid(t *testing.T) {
 func TestConfigPrecedence(t *testing.T) {
 	const file = "node: {name: from-file, zone: from-file}\napi:\n  tcp: 127.0.0.1:1\nvips: {releaseAfter: 1}\n"
 	cfg, origins, faults := agenttest.LoadConfig(t, file,
-		[]string{"NEARSIDE_NODE_ZONE=from-env", "NEARSIDE_VIPS_RELEASEAFTER=2", "NEARSIDE_API_TCP=", "NEARSIDE_VIPS_TAG=250.0.0.0/8, fd00:1::/64"},
+		[]string{"NEARSIDE_NODE_ZONE=from-env", "NEARSIDE_VIPS_RELEASEAFTER=2", "NEARSIDE_API_TCP=",
+			"NEARSIDE_VIPS_TAG=250.0.0.0/8, fd00:1::/64"},
 		[]string{"vips.releaseAfter=3", "vips.releaseAfter=4", "api.socket.group="})
 	if faults != nil {
 		t.Fatalf("faults: %v", faults)
 	}
-	got := []any{cfg.Node.Name, cfg.Node.Zone, cfg.API.TCP, cfg.VIPs.ReleaseAfter, cfg.API.Socket.Group, cfg.VIPs.Tag, cfg.Trust.Mode}
+	got := []any{cfg.Node.Name, cfg.Node.Zone, cfg.API.TCP, cfg.VIPs.ReleaseAfter, cfg.API.Socket.Group, cfg.VIPs.Tag,
+		cfg.Trust.Mode}
 	want := []any{"from-file", "from-env", "127.0.0.1:1", 4, "", []string{"250.0.0.0/8", "fd00:1::/64"}, "off"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
@@ -81,8 +83,10 @@ accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles:
 		}
 	}
 	dir := strings.TrimSuffix(cfg.Paths.Run, "/run")
-	got := []string{cfg.Resources.Dir[0].Path, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path, cfg.AccessLog.Receivers[0].File, cfg.Trust.File, cfg.AccessLog.Directories[0], cfg.AccessLog.Directories[1]}
-	want := []string{dir + "/res", dir + "/run/a.sock", "/s/token", "/x/xds.sock", dir + "/l/a.log", "/s/t.yaml", "/srv/logs", dir + "/l/apps"}
+	got := []string{cfg.Resources.Dir[0].Path, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path,
+		cfg.AccessLog.Receivers[0].File, cfg.Trust.File, cfg.AccessLog.Directories[0], cfg.AccessLog.Directories[1]}
+	want := []string{dir + "/res", dir + "/run/a.sock", "/s/token", "/x/xds.sock", dir + "/l/a.log", "/s/t.yaml",
+		"/srv/logs", dir + "/l/apps"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}
@@ -108,11 +112,15 @@ func TestConfigWithoutFileAndRoot(t *testing.T) {
 		t.Errorf("state: %q, want %q", got, want)
 	}
 	for _, c := range []struct{ env, run, state, logs string }{
-		{"XDG_RUNTIME_DIR=/run/user/1000", "/run/user/1000/nearside/run", "/run/user/1000/nearside/state", "/run/user/1000/nearside/logs"},
-		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u", "/run/user/1000/nearside/run", "/home/u/.local/state/nearside/state", "/home/u/.local/state/nearside/logs"},
-		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u XDG_STATE_HOME=/s", "/run/user/1000/nearside/run", "/s/nearside/state", "/s/nearside/logs"},
+		{"XDG_RUNTIME_DIR=/run/user/1000", "/run/user/1000/nearside/run", "/run/user/1000/nearside/state",
+			"/run/user/1000/nearside/logs"},
+		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u", "/run/user/1000/nearside/run", "/home/u/.local/state/nearside/state",
+			"/home/u/.local/state/nearside/logs"},
+		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u XDG_STATE_HOME=/s", "/run/user/1000/nearside/run", "/s/nearside/state",
+			"/s/nearside/logs"},
 		{"XDG_STATE_HOME=/s", o.Dir + "/nearside-data/run", "/s/nearside/state", "/s/nearside/logs"},
-		{"XDG_STATE_HOME=relative HOME=/home/u", o.Dir + "/nearside-data/run", o.Dir + "/nearside-data/state", o.Dir + "/nearside-data/logs"},
+		{"XDG_STATE_HOME=relative HOME=/home/u", o.Dir + "/nearside-data/run", o.Dir + "/nearside-data/state",
+			o.Dir + "/nearside-data/logs"},
 	} {
 		o.Env = strings.Fields(c.env)
 		cfg, _, _ := config.Load(o)
@@ -138,33 +146,56 @@ func TestConfigFaults(t *testing.T) {
 		want       []string // parts of each fault, in order
 	}{
 		{name: "unknown keys", file: "node: {nam: a}\nfoo: 1\nDNS: {}\n",
-			want: []string{"DIR/agent.yaml:1: node.nam: is not a key of the config; did you mean node.name?", ":2: foo: is not a key", ":3: DNS: is not a key"}},
+			want: []string{"DIR/agent.yaml:1: node.nam: is not a key of the config; did you mean node.name?",
+				":2: foo: is not a key", ":3: DNS: is not a key"}},
 		{name: "reserved section", file: "identity: {ca: x}\n", want: []string{"identity.ca: is not a key"}},
 		{name: "reserved section, empty", file: "identity: {}\n"},
 		{name: "duplicate key", file: "node: {zone: a}\nnode: {zone: b}\n", want: []string{":2: node: stands twice"}},
-		{name: "wrong types", file: "node: {name: 7}\ndns: {cacheSize: \"7\", upstreams: x}\nmesh: {autoReachableBackends: maybe}\napi: []\nxds: {tcp: {}}\ntrust: {mode: }\n",
-			want: []string{":1: node.name: 7 is not a text; write it in quotes", "dns.cacheSize: \"7\" is a text; want a whole number from 0", "dns.upstreams: is not a list",
-				"mesh.autoReachableBackends: \"maybe\" is neither true nor false", "api: is not a mapping", "xds.tcp: is a mapping; want a text", "trust.mode: has no value"}},
-		{name: "all at once over the sources", file: "dns: {cacheSize: -1}\n", env: []string{"NEARSIDE_XDS_SOCKET_MODE=0999"}, set: []string{"nonsense", "trust.mod=x", "trust.mode=on"},
-			want: []string{"agent.yaml:1: dns.cacheSize: -1 is negative; set a value >= 0", "env NEARSIDE_XDS_SOCKET_MODE: xds.socket.mode: \"0999\" is not a set of permissions",
-				"--set: nonsense: has no value", "--set: trust.mod: is not a key of the config; did you mean trust.mode?", "--set: trust.mode: \"on\" is not known; one of off, warn, enforce"}},
+		{name: "wrong types", file: "node: {name: 7}\ndns: {cacheSize: \"7\", upstreams: x}\n" +
+			"mesh: {autoReachableBackends: maybe}\napi: []\nxds: {tcp: {}}\ntrust: {mode: }\n",
+			want: []string{":1: node.name: 7 is not a text; write it in quotes",
+				"dns.cacheSize: \"7\" is a text; want a whole number from 0", "dns.upstreams: is not a list",
+				"mesh.autoReachableBackends: \"maybe\" is neither true nor false",
+				"api: is not a mapping", "xds.tcp: is a mapping; want a text", "trust.mode: has no value"}},
+		{name: "all at once over the sources", file: "dns: {cacheSize: -1}\n", env: []string{"NEARSIDE_XDS_SOCKET_MODE=0999"},
+			set: []string{"nonsense", "trust.mod=x", "trust.mode=on"},
+			want: []string{"agent.yaml:1: dns.cacheSize: -1 is negative; set a value >= 0",
+				"env NEARSIDE_XDS_SOCKET_MODE: xds.socket.mode: \"0999\" is not a set of permissions",
+				"--set: nonsense: has no value", "--set: trust.mod: is not a key of the config; did you mean trust.mode?",
+				"--set: trust.mode: \"on\" is not known; one of off, warn, enforce"}},
 		{name: "rotation", file: "auditLog: {maxFileSize: -1, maxFiles: -1, maxFileAge: -1}\n",
-			want: []string{"auditLog.maxFileSize: -1 is negative; set a value >= 0", "auditLog.maxFiles: -1", "auditLog.maxFileAge: -1"}},
+			want: []string{"auditLog.maxFileSize: -1 is negative; set a value >= 0",
+				"auditLog.maxFiles: -1", "auditLog.maxFileAge: -1"}},
 		{name: "addresses", set: []string{"api.tcp=0.0.0.0:80", "xds.tcp=here", "dns.upstreams=1.1.1.1,example.org"},
-			want: []string{"api.tcp: \"0.0.0.0:80\" is not a loopback address", "xds.tcp: \"here\" is not host:port", "dns.upstreams[1]: \"example.org\" is not an IP address"}},
+			want: []string{"api.tcp: \"0.0.0.0:80\" is not a loopback address", "xds.tcp: \"here\" is not host:port",
+				"dns.upstreams[1]: \"example.org\" is not an IP address"}},
 		{name: "socket path too long", set: []string{"paths.run=/" + long},
-			want: []string{"api.socket.path: /" + long + "/nearside.sock has 115 bytes, and the system takes at most 107 for a socket; set a shorter path or a shorter paths.run", "xds.socket.path: "}},
-		{name: "one socket for both", set: []string{"xds.socket.path=nearside.sock"}, want: []string{"xds.socket.path: /run/nearside/nearside.sock is that of api.socket.path too"}},
-		{name: "out of the directory", set: []string{"xds.socket.path=../x.sock"}, want: []string{"leads out of its directory"}},
-		{name: "receivers together", file: "accessLog:\n  receivers:\n  - {name: a, address: \"unix:xds.sock\", file: a, tls: {key: k}}\n  - {name: b, address: \"unix:b\", file: ./a, tls: {clientCA: k}}\n  - {name: c, address: \"unix:./b\", file: c, tls: {cert: k}}\n",
-			want: []string{"receivers[0].address: unix:/run/nearside/xds.sock is that of xds.socket.path too", "receivers[0].tls.key: \"/var/lib/nearside/k\" has no certificate; set tls.cert too",
-				"receivers[1].file: /var/log/nearside/a is that of item [0] too", "receivers[1].tls.clientCA: \"/var/lib/nearside/k\" has no effect without TLS",
-				"receivers[2].address: unix:/run/nearside/b is that of accessLog.receivers[1].address too", "receivers[2].tls.cert: \"/var/lib/nearside/k\" has no private key; set tls.key too"}},
-		{name: "receiver limits", file: "accessLog:\n  minFree: -1\n  onFull: wait\n  fsync: always\n  receivers:\n  - {name: a, address: \"unix:../a\", file: a, maxFileSize: -1, maxFiles: -2, maxFileAge: -3, maxConnections: -4}\n",
-			want: []string{"accessLog.minFree: -1 is negative; set a value >= 0", "accessLog.onFull: \"wait\" is not known; one of block, dropNewest", "accessLog.fsync: \"always\" is not known",
-				"address: \"unix:../a\" leads out of paths.run", "maxFileSize: -1 is negative; set a value >= 0", "maxFiles: -2 is negative", "maxFileAge: -3 is negative", "maxConnections: -4 is negative; set a value >= 0"}},
-		{name: "receivers", file: "accessLog:\n  receivers:\n  - {name: a, address: \"127.0.0.1:1\", file: a}\n  - {name: a, address: \"127.0.0.1:2\", file: b}\n  - {name: c, adress: x}\n",
-			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of item [0] too", ":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?", "receivers[2].address: is missing", "receivers[2].file: is missing"}},
+			want: []string{"api.socket.path: /" + long + "/nearside.sock has 115 bytes, and the system takes at most 107 for " +
+				"a socket; set a shorter path or a shorter paths.run", "xds.socket.path: "}},
+		{name: "one socket for both", set: []string{"xds.socket.path=nearside.sock"},
+			want: []string{"xds.socket.path: /run/nearside/nearside.sock is that of api.socket.path too"}},
+		{name: "out of the directory", set: []string{"xds.socket.path=../x.sock"},
+			want: []string{"leads out of its directory"}},
+		{name: "receivers together", file: "accessLog:\n  receivers:\n  - {name: a, address: \"unix:xds.sock\", file: a, " +
+			"tls: {key: k}}\n  - {name: b, address: \"unix:b\", file: ./a, tls: {clientCA: k}}\n" +
+			"  - {name: c, address: \"unix:./b\", file: c, tls: {cert: k}}\n",
+			want: []string{"receivers[0].address: unix:/run/nearside/xds.sock is that of xds.socket.path too",
+				"receivers[0].tls.key: \"/var/lib/nearside/k\" has no certificate; set tls.cert too",
+				"receivers[1].file: /var/log/nearside/a is that of item [0] too",
+				"receivers[1].tls.clientCA: \"/var/lib/nearside/k\" has no effect without TLS",
+				"receivers[2].address: unix:/run/nearside/b is that of accessLog.receivers[1].address too",
+				"receivers[2].tls.cert: \"/var/lib/nearside/k\" has no private key; set tls.key too"}},
+		{name: "receiver limits", file: "accessLog:\n  minFree: -1\n  onFull: wait\n  fsync: always\n  receivers:\n  - " +
+			"{name: a, address: \"unix:../a\", file: a, maxFileSize: -1, maxFiles: -2, maxFileAge: -3, maxConnections: -4}\n",
+			want: []string{"accessLog.minFree: -1 is negative; set a value >= 0",
+				"accessLog.onFull: \"wait\" is not known; one of block, dropNewest", "accessLog.fsync: \"always\" is not known",
+				"address: \"unix:../a\" leads out of paths.run", "maxFileSize: -1 is negative; set a value >= 0",
+				"maxFiles: -2 is negative", "maxFileAge: -3 is negative", "maxConnections: -4 is negative; set a value >= 0"}},
+		{name: "receivers", file: "accessLog:\n  receivers:\n  - {name: a, address: \"127.0.0.1:1\", file: a}\n" +
+			"  - {name: a, address: \"127.0.0.1:2\", file: b}\n  - {name: c, adress: x}\n",
+			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of item [0] too",
+				":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?",
+				"receivers[2].address: is missing", "receivers[2].file: is missing"}},
 		{name: "receivers from a variable", env: []string{"NEARSIDE_ACCESSLOG_RECEIVERS=[{name: a, address: nope, file: f}]"},
 			want: []string{"accessLog.receivers[0].address: \"nope\" is not host:port"}},
 		{name: "not YAML", file: "a: [", want: []string{"not valid YAML"}},
@@ -189,10 +220,12 @@ func TestConfigFaults(t *testing.T) {
 
 func TestConfigVariables(t *testing.T) {
 	var warned []string
-	o := config.LoadOptions{Dir: t.TempDir(), UID: func() int { return 0 }, Warn: func(s string) { warned = append(warned, s) },
-		Env: []string{"NEARSIDE_SOCKET=/x", "NEARSIDE_NODE_ZONES=x", "HOME=/root", "NEARSIDE_AUTO_REACHABLE_BACKENDS=true"}}
+	o := config.LoadOptions{Dir: t.TempDir(), UID: func() int { return 0 },
+		Warn: func(s string) { warned = append(warned, s) },
+		Env:  []string{"NEARSIDE_SOCKET=/x", "NEARSIDE_NODE_ZONES=x", "HOME=/root", "NEARSIDE_AUTO_REACHABLE_BACKENDS=true"}}
 	cfg, origins, faults := config.Load(o)
-	if faults != nil || !cfg.Mesh.AutoReachableBackends || origins["mesh.autoReachableBackends"] != "env NEARSIDE_AUTO_REACHABLE_BACKENDS" {
+	if faults != nil || !cfg.Mesh.AutoReachableBackends ||
+		origins["mesh.autoReachableBackends"] != "env NEARSIDE_AUTO_REACHABLE_BACKENDS" {
 		t.Errorf("short form: %v %v %v", faults, cfg.Mesh, origins["mesh.autoReachableBackends"])
 	}
 	if len(warned) != 1 || !strings.Contains(warned[0], "NEARSIDE_NODE_ZONES") {
@@ -238,7 +271,8 @@ func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 
 // TestConfigShow checks that what is shown is read back to the same.
 func TestConfigShow(t *testing.T) {
-	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil, []string{"vips.tag=250.0.0.0/8", "api.socket.mode=0640"})
+	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil,
+		[]string{"vips.tag=250.0.0.0/8", "api.socket.mode=0640"})
 	if faults != nil {
 		t.Fatal(faults)
 	}
@@ -253,7 +287,8 @@ func TestConfigShow(t *testing.T) {
 func TestConfigChanges(t *testing.T) {
 	a, _, _ := agenttest.LoadConfig(t, "", nil, nil)
 	b, _, _ := agenttest.LoadConfig(t, "", nil, []string{"node.zone=x", "log.level=debug"})
-	want := []config.Change{{Key: "node.zone", From: "default", To: "x"}, {Key: "log.level", From: "info", To: "debug", Live: true}}
+	want := []config.Change{{Key: "node.zone", From: "default", To: "x"},
+		{Key: "log.level", From: "info", To: "debug", Live: true}}
 	if d := cmp.Diff(want, a.Changes(b)); d != "" {
 		t.Error(d)
 	}
@@ -280,7 +315,9 @@ func TestConfigSchema(t *testing.T) {
 	if got := fmt.Sprint(schema["additionalProperties"]); got != "false" {
 		t.Errorf("additionalProperties = %s", got)
 	}
-	if !slices.ContainsFunc(config.Keys(), func(k config.KeyInfo) bool { return k.Env == "NEARSIDE_DNS_CACHESIZE" && k.Default == "10000" }) {
+	if !slices.ContainsFunc(config.Keys(), func(k config.KeyInfo) bool {
+		return k.Env == "NEARSIDE_DNS_CACHESIZE" && k.Default == "10000"
+	}) {
 		t.Error("NEARSIDE_DNS_CACHESIZE is not among the keys")
 	}
 }
@@ -289,7 +326,8 @@ func FuzzConfig(f *testing.F) {
 	f.Add("node: {name: a}\naccessLog: {receivers: [{name: a, address: \"1:1\", file: x}]}\n", "dns.listen=:1")
 	f.Add("a: &a [*a]\n? {}\n: x\n<<: *a\n", "accessLog.receivers=[&a {name: *a}]")
 	f.Add("api: {socket: {mode: 07777777777777}}", "dns.upstreams=,,")
-	f.Add("api: {roles: [{name: a, template: viewer, subjects: [{uid: 1-2}, {group: 0}]}, {name: b, allow: [{kinds: ['*'], verbs: [get]}]}]}\nresources: {dir: [{path: a}, {path: b, role: a}]}\n", "xds.access=[]")
+	f.Add("api: {roles: [{name: a, template: viewer, subjects: [{uid: 1-2}, {group: 0}]}, {name: b, "+
+		"allow: [{kinds: ['*'], verbs: [get]}]}]}\nresources: {dir: [{path: a}, {path: b, role: a}]}\n", "xds.access=[]")
 	f.Add("xds: {access: [&a {user: 1, nodes: [x]}, *a, {certificate: c, bring: true}]}\n", "resources.dir=[{path: /x}]")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, file, set string) {

@@ -40,7 +40,8 @@ func upstreamAddr(s string) netip.AddrPort {
 // Own reports whether a name server is the resolver itself.
 func (d *DNS) Own(server netip.AddrPort) bool {
 	return slices.ContainsFunc(d.Addrs(), func(a netip.AddrPort) bool {
-		return a.Port() == server.Port() && (a.Addr() == server.Addr() || a.Addr().IsUnspecified() && server.Addr().IsLoopback())
+		return a.Port() == server.Port() &&
+			(a.Addr() == server.Addr() || a.Addr().IsUnspecified() && server.Addr().IsLoopback())
 	})
 }
 
@@ -59,7 +60,8 @@ func (c *Config) checkDNS(fault faultFunc) {
 		case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
 			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is not the address of a server; give one", s)
 		case d.Own(a):
-			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is the resolver itself (dns.listen); name the server that it is to ask", s)
+			fault(fmt.Sprintf("dns.upstreams[%d]", i),
+				"%.64q is the resolver itself (dns.listen); name the server that it is to ask", s)
 		case twice:
 			fault(fmt.Sprintf("dns.upstreams[%d]", i), "%.64q is item [%d] too; name each server once", s, first)
 		}

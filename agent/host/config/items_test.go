@@ -43,9 +43,11 @@ func TestConfigItems(t *testing.T) {
 		t.Fatal(faults)
 	}
 	roles := []access.Role{
-		{Name: "logs", Template: "observability", Subjects: []access.Matcher{{Group: "100"}, {UID: "1000-1999", Token: "ci-*"}}},
+		{Name: "logs", Template: "observability",
+			Subjects: []access.Matcher{{Group: "100"}, {UID: "1000-1999", Token: "ci-*"}}},
 		{Name: "timeouts", Subjects: []access.Matcher{{User: "root"}},
-			Allow: []access.Allow{{Kinds: []string{"MeshTimeout"}, Meshes: []string{"default"}, Names: []string{"web-*"}, Verbs: []string{"create", "update"}}}},
+			Allow: []access.Allow{{Kinds: []string{"MeshTimeout"}, Meshes: []string{"default"}, Names: []string{"web-*"},
+				Verbs: []string{"create", "update"}}}},
 	}
 	rules := []access.ProxyRule{
 		{Matcher: access.Matcher{User: "root"}, Nodes: []string{"*"}, Bring: true, Services: []string{"*"}},
@@ -55,7 +57,8 @@ func TestConfigItems(t *testing.T) {
 	dir := strings.TrimSuffix(cfg.Resources.Dir[0].Path, "/a")
 	dirs := []config.ResourceDir{{Path: dir + "/a"}, {Path: "/b", Role: "logs"}}
 	for what, d := range map[string]string{
-		"api.roles": cmp.Diff(roles, cfg.API.Roles), "xds.access": cmp.Diff(rules, cfg.XDS.Access), "resources.dir": cmp.Diff(dirs, cfg.Resources.Dir),
+		"api.roles": cmp.Diff(roles, cfg.API.Roles), "xds.access": cmp.Diff(rules, cfg.XDS.Access),
+		"resources.dir": cmp.Diff(dirs, cfg.Resources.Dir),
 	} {
 		if d != "" {
 			t.Errorf("%s (-want +got):\n%s", what, d)
@@ -81,8 +84,9 @@ func TestConfigItems(t *testing.T) {
 		t.Fatal(faults)
 	}
 	for what, d := range map[string]string{
-		"api.roles": cmp.Diff(roles, other.API.Roles), "xds.access": cmp.Diff(rules, other.XDS.Access), "resources.dir": cmp.Diff(dirs, other.Resources.Dir),
-		"origins": cmp.Diff([]string{"env NEARSIDE_API_ROLES", "flag"}, []string{origins["api.roles"], origins["xds.access"]}),
+		"api.roles": cmp.Diff(roles, other.API.Roles), "xds.access": cmp.Diff(rules, other.XDS.Access),
+		"resources.dir": cmp.Diff(dirs, other.Resources.Dir), "origins": cmp.Diff([]string{"env NEARSIDE_API_ROLES",
+			"flag"}, []string{origins["api.roles"], origins["xds.access"]}),
 	} {
 		if d != "" {
 			t.Errorf("%s from variables and flags (-want +got):\n%s", what, d)
@@ -90,10 +94,12 @@ func TestConfigItems(t *testing.T) {
 	}
 }
 
-// TestConfigItemsShow checks that what is shown of items is read back to the same, absent lists and empty ones included.
+// TestConfigItemsShow checks that what is shown of items is read back to the same, absent lists and
+// empty ones included.
 func TestConfigItemsShow(t *testing.T) {
 	for name, file := range map[string]string{
-		"items": doors, "absent": "xds: {access: }\n", "empty": "xds: {access: []}\napi: {roles: []}\n", "one directory": "resources: {dir: /r}\n",
+		"items": doors, "absent": "xds: {access: }\n", "empty": "xds: {access: []}\napi: {roles: []}\n",
+		"one directory":             "resources: {dir: /r}\n",
 		"one directory with a role": "resources: {dir: [{path: /r, role: viewer}]}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,41 +142,63 @@ func TestConfigItemFaults(t *testing.T) {
     - web
     -
 `, want: []string{
-			`agent.yaml:3: api.roles[0].name: "UPPER" is not a valid name`, `:3: api.roles[0].subjects[0].uid: "5-1" ends before it begins`,
+			`agent.yaml:3: api.roles[0].name: "UPPER" is not a valid name`,
+			`:3: api.roles[0].subjects[0].uid: "5-1" ends before it begins`,
 			`:3: api.roles[0].subjects[0].usr: is not a key of the config; did you mean api.roles[0].subjects[0].user?`,
-			`:3: api.roles[0].allow[0].kinds: is empty; give at least one item`, `:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`,
-			`:5: api.roles[1].name: stands twice`, `:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer`,
-			`:8: api.roles[1].subjects[0].group: "a b" is neither a name nor a number`, `:8: api.roles[1].subjects[0].cgroup: "x" is not a path of a cgroup`,
-			`:8: api.roles[1].subjects[0].user: 0x10 is not a text`, `:9: api.roles[1].subjects[1]: is not a mapping of keys; its keys are user, group, uid, token, cgroup`,
+			`:3: api.roles[0].allow[0].kinds: is empty; give at least one item`,
+			`:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`, `:5: api.roles[1].name: stands twice`,
+			`:6: api.roles[1].template: "viewr" is not known; one of mesh-operator, observability, viewer`,
+			`:8: api.roles[1].subjects[0].group: "a b" is neither a name nor a number`,
+			`:8: api.roles[1].subjects[0].cgroup: "x" is not a path of a cgroup`,
+			`:8: api.roles[1].subjects[0].user: 0x10 is not a text`,
+			`:9: api.roles[1].subjects[1]: is not a mapping of keys; its keys are user, group, uid, token, cgroup`,
 			`:10: api.roles[1].subjects[2]: has no value; give its keys (user, group, uid, token, cgroup), or remove the item`,
 		}},
 		{name: "missing keys", file: "api: {roles: [{allow: [{meshes: [a]}]}]}\n",
-			want: []string{"api.roles[0].allow[0].kinds: is missing; every item needs one", "api.roles[0].allow[0].verbs: is missing", "api.roles[0].name: is missing"}},
-		{name: "wrong types", file: "xds: {access: {user: root}}\napi: {roles: 7}\n", want: []string{"xds.access: is not a list; write it like [{user: envoy, nodes: [default.web]}], or [] for none",
-			"api.roles: is not a list; write it like [{name: ops"}},
-		{name: "empty texts", set: []string{"xds.access=[{user: root, nodes: ['']}]"}, want: []string{"--set:1: xds.access[0].nodes[0]: is empty; give a text, or remove the item"}},
-		{name: "not YAML", env: []string{"NEARSIDE_XDS_ACCESS=[{"}, want: []string{"env NEARSIDE_XDS_ACCESS: xds.access: not valid YAML"}},
+			want: []string{"api.roles[0].allow[0].kinds: is missing; every item needs one",
+				"api.roles[0].allow[0].verbs: is missing", "api.roles[0].name: is missing"}},
+		{name: "wrong types", file: "xds: {access: {user: root}}\napi: {roles: 7}\n",
+			want: []string{"xds.access: is not a list; write it like [{user: envoy, nodes: [default.web]}], or [] for none",
+				"api.roles: is not a list; write it like [{name: ops"}},
+		{name: "empty texts", set: []string{"xds.access=[{user: root, nodes: ['']}]"},
+			want: []string{"--set:1: xds.access[0].nodes[0]: is empty; give a text, or remove the item"}},
+		{name: "not YAML", env: []string{"NEARSIDE_XDS_ACCESS=[{"},
+			want: []string{"env NEARSIDE_XDS_ACCESS: xds.access: not valid YAML"}},
 		{name: "rules that name no peer", file: "xds:\n  access: [{nodes: [a]}, {user: root}, {nodes: [b]}]\n",
-			want: []string{"agent.yaml:2: xds.access[0]: it names no peer; set user, group, uid, cgroup or token", "xds.access[2]: it names no peer"}},
-		{name: "roles", file: "api:\n  roles: [{name: a}, {name: a, template: viewer, subjects: [{}]}, {name: viewer, allow: [{kinds: ['*'], verbs: [write]}]}]\n", want: []string{
-			"agent.yaml:2: api.roles[0]: the role allows nothing; set template or allow", "api.roles[1].name: \"a\" is the name of an earlier role",
-			"api.roles[1].subjects[0]: it names no peer", "api.roles[2].name: \"viewer\" is a built-in role", "api.roles[2].allow[0].verbs: \"write\" is no verb"}},
-		{name: "directories", set: []string{"resources.dir=[{path: /a}, {path: /a/, role: viewr}, {path: /a/b}, {path: /ab, role: viewer}]"}, want: []string{
-			"--set: resources.dir[1].path: /a is that of item [0] too", `resources.dir[1].role: "viewr" is no role; name one of api.roles or a built-in one (mesh-operator, observability, viewer); did you mean viewer?`,
-			"resources.dir[2].path: /a/b and /a of item [0] lie inside each other", "resources.dir[2].path: /a/b and /a of item [1] lie"}},
-		{name: "no directory", set: []string{"resources.dir="}, want: []string{"--set: resources.dir: is empty; give a path"}},
-		{name: "no directory in a list", file: "resources: {dir: []}\n", want: []string{"resources.dir: is empty; give at least one item"}},
-		{name: "a directory of the wrong type", file: "resources: {dir: 7}\n", want: []string{"resources.dir: 7 is not a text; write it in quotes"}},
-		{name: "too many directories", set: []string{"resources.dir=[" + strings.Repeat("{path: /x},", 17) + "]"}, want: []string{"resources.dir: has 17 items; at most 16 are allowed"}},
+			want: []string{"agent.yaml:2: xds.access[0]: it names no peer; set user, group, uid, cgroup or token",
+				"xds.access[2]: it names no peer"}},
+		{name: "roles", file: "api:\n  roles: [{name: a}, {name: a, template: viewer, subjects: [{}]}, {name: viewer, " +
+			"allow: [{kinds: ['*'], verbs: [write]}]}]\n", want: []string{
+			"agent.yaml:2: api.roles[0]: the role allows nothing; set template or allow",
+			"api.roles[1].name: \"a\" is the name of an earlier role", "api.roles[1].subjects[0]: it names no peer",
+			"api.roles[2].name: \"viewer\" is a built-in role", "api.roles[2].allow[0].verbs: \"write\" is no verb"}},
+		{name: "directories", set: []string{"resources.dir=[{path: /a}, {path: /a/, role: viewr}, {path: /a/b}, " +
+			"{path: /ab, role: viewer}]"}, want: []string{
+			"--set: resources.dir[1].path: /a is that of item [0] too",
+			`resources.dir[1].role: "viewr" is no role; name one of api.roles or a built-in one (mesh-operator, observability, viewer); did you mean viewer?`,
+			"resources.dir[2].path: /a/b and /a of item [0] lie inside each other",
+			"resources.dir[2].path: /a/b and /a of item [1] lie"}},
+		{name: "no directory", set: []string{"resources.dir="},
+			want: []string{"--set: resources.dir: is empty; give a path"}},
+		{name: "no directory in a list", file: "resources: {dir: []}\n",
+			want: []string{"resources.dir: is empty; give at least one item"}},
+		{name: "a directory of the wrong type", file: "resources: {dir: 7}\n",
+			want: []string{"resources.dir: 7 is not a text; write it in quotes"}},
+		{name: "too many directories", set: []string{"resources.dir=[" + strings.Repeat("{path: /x},", 17) + "]"},
+			want: []string{"resources.dir: has 17 items; at most 16 are allowed"}},
 		{name: "TCP on a network", set: []string{"xds.tcp=10.0.0.1:1"}, want: []string{
 			`--set: xds.tcp: "10.0.0.1:1" is not a loopback address, and tokens and configs would cross the network unencrypted; set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true`}},
-		{name: "TCP on all addresses", set: []string{"xds.tcp=:1"}, want: []string{"xds.tcp: \":1\" is not a loopback address"}},
+		{name: "TCP on all addresses", set: []string{"xds.tcp=:1"},
+			want: []string{"xds.tcp: \":1\" is not a loopback address"}},
 		{name: "TCP on loopback", set: []string{"xds.tcp=[::1]:1"}},
 		{name: "TCP without protection", set: []string{"xds.tcp=:1", "xds.insecure=true"}},
 		{name: "TCP with TLS", set: []string{"xds.tcp=:1", "xds.tls.cert=/c", "xds.tls.key=/k"}},
-		{name: "half of TLS", set: []string{"xds.tls.key=/k", "xds.tls.clientCA=/c"}, want: []string{"xds.tls.key: \"/k\" has no certificate; set xds.tls.cert too", "xds.tls.clientCA: \"/c\" has no effect without TLS"}},
-		{name: "the other half", set: []string{"xds.tls.cert=/c"}, want: []string{"xds.tls.cert: \"/c\" has no private key; set xds.tls.key too"}},
-		{name: "aliases of aliases", file: "api: {roles: [&r {name: a, allow: [&a {kinds: &k [" + strings.Repeat("x,", 200) + "], verbs: *k}" + strings.Repeat(",*a", 250) + "]}" + strings.Repeat(",*r", 60) + "]}\n",
+		{name: "half of TLS", set: []string{"xds.tls.key=/k", "xds.tls.clientCA=/c"}, want: []string{"xds.tls.key: \"/k\" " +
+			"has no certificate; set xds.tls.cert too", "xds.tls.clientCA: \"/c\" has no effect without TLS"}},
+		{name: "the other half", set: []string{"xds.tls.cert=/c"},
+			want: []string{"xds.tls.cert: \"/c\" has no private key; set xds.tls.key too"}},
+		{name: "aliases of aliases", file: "api: {roles: [&r {name: a, allow: [&a {kinds: &k [" + strings.Repeat("x,", 200) +
+			"], verbs: *k}" + strings.Repeat(",*a", 250) + "]}" + strings.Repeat(",*r", 60) + "]}\n",
 			want: []string{"it has more than 131072 values, those that aliases repeat included"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -189,12 +217,14 @@ func TestConfigItemFaults(t *testing.T) {
 
 // TestConfigKinds: kinds that roles name are held to those that the agent knows.
 func TestConfigKinds(t *testing.T) {
-	cfg, _, faults := agenttest.LoadConfig(t, "", nil, []string{"api.roles=[{name: a, allow: [{kinds: [MeshTimeouts, Mesh, '*', Nothing], verbs: [get]}]}]"})
+	cfg, _, faults := agenttest.LoadConfig(t, "", nil,
+		[]string{"api.roles=[{name: a, allow: [{kinds: [MeshTimeouts, Mesh, '*', Nothing], verbs: [get]}]}]"})
 	if faults != nil {
 		t.Fatal(faults)
 	}
 	got := cfg.CheckKinds([]string{"Mesh", "MeshTimeout"})
-	if len(got) != 2 || got[0].String() != `api.roles[0].allow[0].kinds[0]: unknown kind "MeshTimeouts"; did you mean MeshTimeout?` ||
+	if len(got) != 2 ||
+		got[0].String() != `api.roles[0].allow[0].kinds[0]: unknown kind "MeshTimeouts"; did you mean MeshTimeout?` ||
 		got[1].String() != `api.roles[0].allow[0].kinds[3]: unknown kind "Nothing"; known are Mesh, MeshTimeout` {
 		t.Errorf("faults: %v", got)
 	}
@@ -203,21 +233,25 @@ func TestConfigKinds(t *testing.T) {
 // TestConfigUnbuilt: what has no effect in this version is refused, and its default is not.
 func TestConfigUnbuilt(t *testing.T) {
 	for set, want := range map[string]string{
-		"trust.mode=enforce":      "trust.mode: enforce is not supported yet: this version checks no signatures; remove the key",
+		"trust.mode=enforce": "trust.mode: enforce is not supported yet: this version checks no signatures; " +
+			"remove the key",
 		"trust.file=/t":           "trust.file: /t is not supported yet",
-		"dns.listen=127.0.0.1:53": "", "dns.upstreams=1.1.1.1": "", "dns.cacheSize=0": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=1": "",
-		"gossip.bind=": "", "gossip.cluster=east": "", "trust.mode=off": "",
+		"dns.listen=127.0.0.1:53": "", "dns.upstreams=1.1.1.1": "", "dns.cacheSize=0": "", "accessLog.receivers=[]": "",
+		"accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "",
+		"auditLog.maxFiles=1": "", "gossip.bind=": "", "gossip.cluster=east": "", "trust.mode=off": "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})
 		if want == "" {
 			if got != nil {
 				t.Errorf("%s: %v", set, got)
 			}
-		} else if len(got) != 1 || !strings.HasPrefix(got[0], "--set: "+want) || !strings.Contains(got[0], " is not supported yet: this version ") {
+		} else if len(got) != 1 || !strings.HasPrefix(got[0], "--set: "+want) ||
+			!strings.Contains(got[0], " is not supported yet: this version ") {
 			t.Errorf("%s:\n got %v\nwant … %s", set, got, want)
 		}
 	}
-	if _, _, got := agenttest.LoadConfig(t, "trust:\n  mode: warn\nidentity: {}\ngossip:\n", nil, nil); len(got) != 1 || !strings.HasPrefix(got[0], "DIR/agent.yaml:2: trust.mode") {
+	if _, _, got := agenttest.LoadConfig(t, "trust:\n  mode: warn\nidentity: {}\ngossip:\n", nil, nil); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "DIR/agent.yaml:2: trust.mode") {
 		t.Errorf("from a file: %v", got)
 	}
 }
@@ -234,7 +268,8 @@ func TestConfigWarnings(t *testing.T) {
 		"node.zone=a":                           "",
 	} {
 		var got []string
-		_, _, faults := config.Load(config.LoadOptions{Dir: t.TempDir(), Hostname: "h", UID: func() int { return 0 }, Warn: func(s string) { got = append(got, s) }, Set: splitSet(set)})
+		_, _, faults := config.Load(config.LoadOptions{Dir: t.TempDir(), Hostname: "h", UID: func() int { return 0 },
+			Warn: func(s string) { got = append(got, s) }, Set: splitSet(set)})
 		if faults != nil {
 			t.Errorf("%s: %v", set, faults)
 		}
@@ -252,18 +287,24 @@ func splitSet(s string) []string {
 	return strings.Fields(s)
 }
 
-// TestSecretsAreNeeded: a pool takes keys, or the word that it has none, and metrics over the network a token.
+// TestSecretsAreNeeded: a pool takes keys, or the word that it has none, and metrics over the
+// network a token.
 func TestSecretsAreNeeded(t *testing.T) {
 	for set, want := range map[string]string{
-		"metrics.listen=:9902":                                                      "metrics.tokenFile: is empty: whoever reaches :9902 would read the metrics",
-		"metrics.listen=:9902 metrics.tokenFile=/t":                                 "",
-		"metrics.listen=127.0.0.1:9902 api.tcp=127.0.0.1:9902 metrics.tokenFile=/t": "metrics.listen: \"127.0.0.1:9902\" is that of api.tcp",
-		"gossip.bind=:7946":                                                         "gossip.keyringFile: is empty: whoever reaches gossip.bind would be a member",
-		"gossip.bind=:7946 gossip.insecure=true":                                    "",
-		"gossip.bind=:7946 gossip.keyringFile=/k":                                   "",
-		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true":              "gossip.insecure: contradicts gossip.keyringFile",
-		"gossip.join=a:1":                                                           "gossip.join: names members, and gossip.bind is empty",
-		"gossip.bind=host:7946 gossip.insecure=true":                                `gossip.bind: "host" is no IP address`,
+		"metrics.listen=:9902": "metrics.tokenFile: is empty: whoever reaches :9902 would read " +
+			"the metrics",
+		"metrics.listen=:9902 metrics.tokenFile=/t": "",
+		"metrics.listen=127.0.0.1:9902 api.tcp=127.0.0.1:9902 metrics.tokenFile=/t": "metrics.listen: \"127.0.0.1:9902\" " +
+			"is that of api.tcp",
+		"gossip.bind=:7946": "gossip.keyringFile: is empty: whoever reaches gossip.bind would " +
+			"be a member",
+		"gossip.bind=:7946 gossip.insecure=true":  "",
+		"gossip.bind=:7946 gossip.keyringFile=/k": "",
+		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true": "gossip.insecure: contradicts " +
+			"gossip.keyringFile",
+		"gossip.join=a:1": "gossip.join: names members, " +
+			"and gossip.bind is empty",
+		"gossip.bind=host:7946 gossip.insecure=true": `gossip.bind: "host" is no IP address`,
 	} {
 		_, _, faults := config.Load(config.LoadOptions{Set: strings.Fields(set)})
 		got := ""

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// parseList sets a list. A variable or flag writes a list of texts with commas between, and a list of items as YAML or
-// JSON.
+// parseList sets a list. A variable or flag writes a list of texts with commas between, and a list
+// of items as YAML or JSON.
 func (f field) parseList(n *yaml.Node) resource.Faults {
 	if f.at.Type().Elem().Kind() == reflect.String {
 		return f.parseTexts(n)
@@ -39,8 +39,9 @@ func (f field) parseList(n *yaml.Node) resource.Faults {
 	return nil
 }
 
-// checkList returns the node when it is a list that may have its items. It returns nil where nothing is left to do: after a
-// fault, and for a list that is absent or, where that is the same, empty.
+// checkList returns the node when it is a list that may have its items. It returns nil where
+// nothing is left to do: after a fault, and for a list that is absent or, where that is the same,
+// empty.
 func (f field) checkList(n *yaml.Node, how string) (*yaml.Node, resource.Faults) {
 	switch null := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"; {
 	case null && f.has("nil"):

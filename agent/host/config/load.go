@@ -18,13 +18,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LoadOptions says where a config comes from. The zero value reads [DefaultConfigFile], if there is one, and no
-// variables.
+// LoadOptions says where a config comes from. The zero value reads [DefaultConfigFile], if there is
+// one, and no variables.
 type LoadOptions struct {
 	File string   // "": DefaultConfigFile where it exists; a named file must exist
 	Env  []string // NAME=value as os.Environ returns them
 	Set  []string // key=value of --set, the later wins
-	// Warn is told of what is odd without being wrong, such as a variable that no key has. Nil: not told.
+	// Warn is told of what is odd without being wrong, such as a variable that no key has. Nil: not
+	// told.
 	Warn func(string)
 
 	// What a test replaces; the zero values ask the system.
@@ -33,7 +34,8 @@ type LoadOptions struct {
 	UID      func() int
 }
 
-// Origins says for each key where its value comes from: "flag", "env NAME", "file PATH:LINE" or "default".
+// Origins says for each key where its value comes from: "flag", "env NAME", "file PATH:LINE" or
+// "default".
 type Origins map[string]string
 
 // EnvPrefix begins the name of every variable that sets a key.
@@ -50,16 +52,19 @@ const (
 	maxConfigNodes = 1 << 17
 )
 
-// EnvName returns the variable that sets a key: "accessLog.files.maxFiles" → NEARSIDE_ACCESSLOG_FILES_MAXFILES.
+// EnvName returns the variable that sets a key: "accessLog.files.maxFiles" →
+// NEARSIDE_ACCESSLOG_FILES_MAXFILES.
 func EnvName(key string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Load reads the config: a flag wins over a variable, that over the file, that over the default. A variable with an
-// empty value does not count; "--set key=" sets the empty value. Relative paths lie below their entry of paths;
-// paths.* and resources.dir lie below the file's directory when they stand in the file, else below the working
-// directory. Without file and without root, everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data, but state and logs below
-// $XDG_STATE_HOME/nearside where that is set, or below ~/.local/state/nearside beside a runtime directory (XDG Base Directory Specification).
+// Load reads the config: a flag wins over a variable, that over the file, that over the default. A
+// variable with an empty value does not count; "--set key=" sets the empty value. Relative paths
+// lie below their entry of paths; paths.* and resources.dir lie below the file's directory when
+// they stand in the file, else below the working directory. Without file and without root,
+// everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data, but state and logs below
+// $XDG_STATE_HOME/nearside where that is set, or below ~/.local/state/nearside beside a runtime
+// directory (XDG Base Directory Specification).
 //
 // All faults are returned at once; then the config is not to be used.
 func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
@@ -71,7 +76,8 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 			o.Dir = "/"
 		}
 	}
-	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{}, lines: map[string]resource.Fault{}}
+	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{},
+		lines: map[string]resource.Fault{}}
 	l.fields = l.cfg.fields()
 	for _, f := range l.fields {
 		l.origins[f.path] = "default"
@@ -159,7 +165,8 @@ func (l *loader) noFile() {
 	if dir := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		base = filepath.Join(dir, "nearside")
 		lasting = base
-		if home := lookupEnv(l.o.Env, "HOME"); filepath.IsAbs(home) { // what is in a runtime directory is gone when the user logs out
+		// what is in a runtime directory is gone when the user logs out
+		if home := lookupEnv(l.o.Env, "HOME"); filepath.IsAbs(home) {
 			lasting = filepath.Join(home, ".local", "state", "nearside")
 		}
 	}
@@ -188,7 +195,8 @@ func (l *loader) env() {
 		case i >= 0:
 			l.set(l.fields[i], v, "env "+name, "env "+name)
 		case l.o.Warn != nil && !slices.Contains(otherEnv[:], name):
-			l.o.Warn(fmt.Sprintf("the variable %.64s sets no key of the config; \"nearside config schema\" lists the keys", name))
+			l.o.Warn(fmt.Sprintf("the variable %.64s sets no key of the config; \"nearside config schema\" lists the keys",
+				name))
 		}
 	}
 }
@@ -241,7 +249,8 @@ func (l *loader) locate(faults resource.Faults) resource.Faults {
 	return faults
 }
 
-// resolve makes paths absolute. The entries of paths come first. For the keys of an item, list is the key of the list.
+// resolve makes paths absolute. The entries of paths come first. For the keys of an item, list is
+// the key of the list.
 func (l *loader) resolve(fields []field, list string) {
 	for _, f := range fields {
 		for _, keys := range f.items() {
@@ -324,8 +333,9 @@ func parseDocument(data []byte) (n *yaml.Node, err error) {
 	return follow(doc.Content[0]), nil
 }
 
-// countNodes takes the nodes below n from what is left, and returns false when there are more. Aliases count as what they
-// stand for, since lists in lists of them could stand for more than memory holds.
+// countNodes takes the nodes below n from what is left, and returns false when there are more.
+// Aliases count as what they stand for, since lists in lists of them could stand for more than
+// memory holds.
 func countNodes(n *yaml.Node, left *int) bool {
 	if *left--; *left < 0 {
 		return false
@@ -338,7 +348,8 @@ func countNodes(n *yaml.Node, left *int) bool {
 	return true
 }
 
-// follow returns what an alias stands for. Aliases do not chain, and the walk is as deep as the keys are.
+// follow returns what an alias stands for. Aliases do not chain, and the walk is as deep as the
+// keys are.
 func follow(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

@@ -27,7 +27,8 @@ func (c *Config) checkReceivers(fault faultFunc) {
 			case path != "" && path[0] != '/':
 				fault(at+".address", "%.64q is not an absolute path", path)
 			case len(path) > MaxSocketBytes:
-				fault(at+".address", "%s has %d bytes, and the system takes at most %d for a socket; set a shorter path or a shorter paths.run", path, len(path), MaxSocketBytes)
+				fault(at+".address", "%s has %d bytes, and the system takes at most %d for a socket; "+
+					"set a shorter path or a shorter paths.run", path, len(path), MaxSocketBytes)
 			}
 			sockets[clean] = at + ".address"
 		}

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML returns the config as a file that [Load] reads back to the same config. With origins, a comment behind each
-// key says where its value comes from.
+// YAML returns the config as a file that [Load] reads back to the same config. With origins, a
+// comment behind each key says where its value comes from.
 func (c *Config) YAML(origins Origins) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
@@ -171,7 +171,8 @@ func schemaOf(v reflect.Value, prefix string, item bool) map[string]any {
 			s["default"] = d
 		}
 	}
-	out := map[string]any{"type": []string{"object", "null"}, "description": "", "additionalProperties": false, "properties": props}
+	out := map[string]any{"type": []string{"object", "null"}, "description": "", "additionalProperties": false,
+		"properties": props}
 	if len(props) == 0 {
 		out["description"] = "Reserved; holds nothing yet."
 	}

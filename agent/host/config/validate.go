@@ -16,8 +16,9 @@ import (
 // faultFunc notes a fault of a key.
 type faultFunc func(key, format string, args ...any)
 
-// Validate reports what is wrong with the config as a whole: what [Load] cannot see at a single key. A config that
-// was put together by hand needs absolute paths. Kinds of resources in api.roles are for [Config.CheckKinds].
+// Validate reports what is wrong with the config as a whole: what [Load] cannot see at a single
+// key. A config that was put together by hand needs absolute paths. Kinds of resources in api.roles
+// are for [Config.CheckKinds].
 func (c *Config) Validate() resource.Faults {
 	var out resource.Faults
 	fault := func(key, format string, args ...any) {
@@ -62,7 +63,8 @@ func checkPaths(fields []field, fault faultFunc) {
 		case p != "" && p[0] != '/':
 			fault(f.path, "%.64q is not an absolute path", p)
 		case f.tag.Get("check") == "socket" && len(p) > MaxSocketBytes:
-			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; set a shorter path or a shorter paths.run", p, len(p), MaxSocketBytes)
+			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; "+
+				"set a shorter path or a shorter paths.run", p, len(p), MaxSocketBytes)
 		}
 	}
 }
@@ -93,12 +95,14 @@ func (c *Config) checkXDS(fault faultFunc) {
 	}
 	switch m := c.Metrics; {
 	case m.Listen != "" && m.TokenFile == "":
-		fault("metrics.tokenFile", "is empty: whoever reaches %s would read the metrics; give a file with a token of at least 16 characters", m.Listen)
+		fault("metrics.tokenFile",
+			"is empty: whoever reaches %s would read the metrics; give a file with a token of at least 16 characters", m.Listen)
 	case m.Listen != "" && !strings.HasSuffix(m.Listen, ":0") && (m.Listen == c.API.TCP || m.Listen == c.XDS.TCP):
 		fault("metrics.listen", "%q is that of api.tcp or xds.tcp too; give each its own", m.Listen)
 	}
 	if c.XDS.TCP != "" && tls.Cert == "" && !c.XDS.Insecure && !isLoopback(c.XDS.TCP) {
-		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true to allow it", c.XDS.TCP)
+		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; "+
+			"set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true to allow it", c.XDS.TCP)
 	}
 }
 
@@ -132,7 +136,8 @@ func (c *Config) checkAccess(fault faultFunc) {
 			if n := resource.Nearest(d.Role, names); n != "" {
 				near = fmt.Sprintf("; did you mean %s?", n)
 			}
-			fault(at+".role", "%q is no role; name one of api.roles or a built-in one (%s)%s", d.Role, strings.Join(names[:3], ", "), near)
+			fault(at+".role", "%q is no role; name one of api.roles or a built-in one (%s)%s",
+				d.Role, strings.Join(names[:3], ", "), near)
 		}
 	}
 }
@@ -182,13 +187,16 @@ func (c *Config) CheckKinds(known []string) (out resource.Faults) {
 func (c *Config) Warnings() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if m := c.API.Socket.Mode; m&0o006 != 0 {
-		add("api.socket.mode %#o lets every user of the node in, who may read what api.roles does not keep from him; 0660 is for the group alone", m)
+		add("api.socket.mode %#o lets every user of the node in, who may read what api.roles does not keep from him; "+
+			"0660 is for the group alone", m)
 	}
 	if m := c.XDS.Socket.Mode; m&0o006 != 0 {
-		add("xds.socket.mode %#o lets every user of the node connect; what he is served depends on xds.access alone; 0660 is for the group", m)
+		add("xds.socket.mode %#o lets every user of the node connect; what he is served depends on xds.access alone; "+
+			"0660 is for the group", m)
 	}
 	if c.API.TCP != "" && c.API.TokenFile != "" && c.API.Roles == nil {
-		add("whoever has the token of api.tokenFile may write everything; use signed tokens (nearside token create --api) with api.roles")
+		add("whoever has the token of api.tokenFile may write everything; use signed tokens (nearside token create --api) " +
+			"with api.roles")
 	}
 	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
 		add("xds.access is [], so that no Envoy gets a config; remove the key for the default rules, or add rules")
@@ -201,24 +209,31 @@ func (c *Config) Warnings() (out []string) {
 			add("xds.access[%d] lets the peers with %s be every proxy; name the node ids", i, r.Matcher)
 		}
 		if r.Bring && slices.ContainsFunc(r.Services, everything) {
-			add("xds.access[%d] lets the peers with %s bring a Dataplane of any service, and so be any service; name the services", i, r.Matcher)
+			add("xds.access[%d] lets the peers with %s bring a Dataplane of any service, and so be any service; "+
+				"name the services", i, r.Matcher)
 		}
 	}
 	for i, r := range c.AccessLog.Receivers {
 		if !strings.HasPrefix(r.Address, unixPrefix) && !isLoopback(r.Address) && r.TLS.ClientCA == "" {
-			add("accessLog.receivers[%d]: whoever reaches %s may write lines into %s; use a loopback address, a unix socket, or tls with clientCA", i, r.Address, r.File)
+			add("accessLog.receivers[%d]: whoever reaches %s may write lines into %s; use a loopback address, a unix socket, "+
+				"or tls with clientCA", i, r.Address, r.File)
 		} else if strings.HasPrefix(r.Address, unixPrefix) && r.Mode&0o002 != 0 {
-			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone", i, r.Mode, r.File)
+			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone",
+				i, r.Mode, r.File)
 		}
 	}
-	if c.DNS.Listen != "" && !slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
-		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; use a loopback address, or keep others out with a firewall", c.DNS.Listen)
+	if c.DNS.Listen != "" &&
+		!slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
+		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; "+
+			"use a loopback address, or keep others out with a firewall", c.DNS.Listen)
 	}
 	if c.Gossip.Insecure && c.Gossip.Bind != "" {
-		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile", c.Gossip.Bind)
+		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile",
+			c.Gossip.Bind)
 	}
 	if m := c.Metrics; m.Listen != "" && !isLoopback(m.Listen) {
-		add("metrics.listen: its token crosses the network in plain text; it opens the metrics alone; let nobody but who collects them reach %s", m.Listen)
+		add("metrics.listen: its token crosses the network in plain text; it opens the metrics alone; "+
+			"let nobody but who collects them reach %s", m.Listen)
 	} else if m.Listen == "" && m.TokenFile != "" {
 		add("metrics.listen is empty, so that metrics.tokenFile has no effect")
 	}
@@ -229,7 +244,8 @@ func (c *Config) Warnings() (out []string) {
 	case c.XDS.TCP == "" && (c.XDS.Insecure || c.XDS.TLS.Cert != ""):
 		add("xds.tcp is empty, so that xds.insecure and xds.tls have no effect")
 	case c.XDS.Insecure && c.XDS.TCP != "":
-		add("xds.insecure is true: whoever reaches xds.tcp gets the config of any proxy whose Dataplane came from a file or the API, but no private key; use tokens or client certificates")
+		add("xds.insecure is true: whoever reaches xds.tcp gets the config of any proxy whose Dataplane came from a file " +
+			"or the API, but no private key; use tokens or client certificates")
 	case c.XDS.TCP != "" && c.XDS.TLS.Cert == "":
 		add("xds.tcp takes tokens in plain text, and serves no private keys; set xds.tls")
 	}
@@ -245,7 +261,8 @@ func (c *Config) Warnings() (out []string) {
 // everything says whether a pattern stands for any text.
 func everything(pattern string) bool { return pattern != "" && strings.Trim(pattern, "*") == "" }
 
-// isLoopback says whether an address host:port names a loopback address. A host name can change what it stands for.
+// isLoopback says whether an address host:port names a loopback address. A host name can change
+// what it stands for.
 func isLoopback(s string) bool {
 	host, _, err := net.SplitHostPort(s)
 	if err != nil {
@@ -255,7 +272,8 @@ func isLoopback(s string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// checkRanges checks the ranges of virtual addresses together. A family that is not written has its default.
+// checkRanges checks the ranges of virtual addresses together. A family that is not written has its
+// default.
 func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
 	type keyed struct {
 		key string
@@ -298,7 +316,8 @@ func (c *Config) checkGossip(fault faultFunc) {
 		fault("gossip.join", "names members, and gossip.bind is empty; give it an address, such as :7946")
 	case g.Bind == "":
 	case g.KeyringFile == "" && !g.Insecure:
-		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; give a file with a key (nearside keyring generate makes one), the same on all nodes")
+		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; "+
+			"give a file with a key (nearside keyring generate makes one), the same on all nodes")
 	case g.KeyringFile != "" && g.Insecure:
 		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
 	}

@@ -19,8 +19,8 @@ const (
 	MaxSocketBytes = 107 // sun_path of unix(7), without the closing zero
 )
 
-// parse sets a key from a node of a config file, or from a scalar without a tag, which comes from a variable or flag
-// and is text. It leaves the key as it was when it reports a fault.
+// parse sets a key from a node of a config file, or from a scalar without a tag, which comes from a
+// variable or flag and is text. It leaves the key as it was when it reports a fault.
 func (f field) parse(n *yaml.Node) resource.Faults {
 	var v any
 	var tag, want, why string
@@ -74,8 +74,8 @@ func (f field) fault(n *yaml.Node, format string, args ...any) resource.Faults {
 	return resource.Faults{{Line: n.Line, Field: f.path, Reason: fmt.Sprintf(format, args...)}}
 }
 
-// isNumber says whether a number without quotes is the id of a user or group. Forms that YAML reads as another number than
-// the digits say do not count.
+// isNumber says whether a number without quotes is the id of a user or group. Forms that YAML reads
+// as another number than the digits say do not count.
 func (f field) isNumber(n *yaml.Node) bool {
 	switch f.tag.Get("check") {
 	case "account", "uidRange", "group":
@@ -119,15 +119,18 @@ func (f field) checkText(s string) string {
 	return ""
 }
 
-// walkMapping calls set for each key of a mapping and of those in it, and reports keys that v does not have.
-func walkMapping(n *yaml.Node, v reflect.Value, prefix string, set func(f field, n *yaml.Node, line int) resource.Faults) resource.Faults {
+// walkMapping calls set for each key of a mapping and of those in it, and reports keys that v does
+// not have.
+func walkMapping(n *yaml.Node, v reflect.Value, prefix string,
+	set func(f field, n *yaml.Node, line int) resource.Faults) resource.Faults {
 	n = follow(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
 		return nil // a section whose keys are all commented out
 	}
 	keys := keysOf(v, prefix)
 	if n.Kind != yaml.MappingNode {
-		return field{path: strings.TrimSuffix(prefix, ".")}.fault(n, "is not a mapping of keys; its keys are %s", joinKeys(keys, prefix))
+		return field{path: strings.TrimSuffix(prefix, ".")}.fault(n, "is not a mapping of keys; its keys are %s",
+			joinKeys(keys, prefix))
 	}
 	var faults resource.Faults
 	seen := map[string]bool{}

@@ -1,6 +1,7 @@
-// Package envoyadmin asks Envoys over their admin sockets. An Envoy is asked only where its socket is certain to be its own,
-// and what it answers is taken for what any process may have said: an answer is bounded in time and size, and one that is not
-// well formed is an error. It starts no goroutine.
+// Package envoyadmin asks Envoys over their admin sockets. An Envoy is asked only where its socket
+// is certain to be its own, and what it answers is taken for what any process may have said: an
+// answer is bounded in time and size, and one that is not well formed is an error. It starts no
+// goroutine.
 package envoyadmin
 
 import (
@@ -33,7 +34,8 @@ var short = bounds{time.Second, 1 << 20}
 // maxCount bounds a counter: no Envoy comes that far, and sums stay within 64 bits.
 const maxCount = 1 << 40
 
-// Envoy is one whose admin socket lies where the bootstrap puts it: DIR/UID/ID.sock, with the user of its xDS stream.
+// Envoy is one whose admin socket lies where the bootstrap puts it: DIR/UID/ID.sock, with the user
+// of its xDS stream.
 type Envoy struct {
 	Dir  string      // with a directory for each user, to which that user alone can write
 	ID   string      // its node id
@@ -54,7 +56,8 @@ func (e Envoy) get(ctx context.Context, path string) (string, error) {
 	return string(body), err
 }
 
-// ReopenLogs has the Envoy write all log lines that it holds and open its log files anew. It answers before it has done so.
+// ReopenLogs has the Envoy write all log lines that it holds and open its log files anew. It
+// answers before it has done so.
 func (e Envoy) ReopenLogs(ctx context.Context) error {
 	_, err := e.ask(ctx, "POST", "/reopen_logs", short)
 	return err
@@ -76,7 +79,8 @@ func (e Envoy) ask(ctx context.Context, method, path string, b bounds) ([]byte, 
 	if err := c.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: envoy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", method, path); err != nil {
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: envoy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		method, path); err != nil {
 		return nil, err
 	}
 	in := &io.LimitedReader{R: c, N: b.most}
@@ -121,17 +125,19 @@ func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]
 	return out, nil
 }
 
-// Counters of writes to log files whose lines are lost, and of attempts to open log files anew in vain, after which lines are lost.
+// Counters of writes to log files whose lines are lost, and of attempts to open log files anew in
+// vain, after which lines are lost.
 const (
 	writeFailed  = "filesystem.write_failed"
 	reopenFailed = "filesystem.reopen_failed"
 )
 
-// wanted are the counters of failed writes, of connections that no filter chain takes, and of those that are led to a cluster
-// without endpoints, as a closed passthrough does.
+// wanted are the counters of failed writes, of connections that no filter chain takes, and of those
+// that are led to a cluster without endpoints, as a closed passthrough does.
 var wanted = regexp.MustCompile(`^(filesystem\.(write|reopen)_failed|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
-// passthrough is what the names of the listeners begin with at which connections to unknown destinations arrive.
+// passthrough is what the names of the listeners begin with at which connections to unknown
+// destinations arrive.
 const passthrough = "outbound:passthrough:"
 
 // Counts are what an Envoy has counted since it started.

@@ -14,8 +14,8 @@ import (
 // long are the bounds of what people ask for.
 var long = bounds{10 * time.Second, 64 << 20}
 
-// ConfigDump returns the config that the Envoy has, as JSON of envoy.admin.v3.ConfigDump, with its endpoints when these are asked for.
-// Envoy hides private keys in it, and no other secrets.
+// ConfigDump returns the config that the Envoy has, as JSON of envoy.admin.v3.ConfigDump, with its
+// endpoints when these are asked for. Envoy hides private keys in it, and no other secrets.
 func (e Envoy) ConfigDump(ctx context.Context, endpoints bool) ([]byte, error) {
 	path := "/config_dump"
 	if endpoints {
@@ -32,7 +32,8 @@ func (e Envoy) Clusters(ctx context.Context) ([]byte, error) {
 	return e.ask(ctx, "GET", "/clusters", long)
 }
 
-// Levels returns the level of each logger, after those in set have been given theirs; the name "" in it is for all loggers.
+// Levels returns the level of each logger, after those in set have been given theirs; the name ""
+// in it is for all loggers.
 func (e Envoy) Levels(ctx context.Context, set map[string]string) (map[string]string, error) {
 	var queries []string
 	if level, all := set[""]; all {
@@ -75,7 +76,8 @@ func parseLevels(body string) (map[string]string, error) {
 	return out, nil
 }
 
-// Levels of loggers, from the one that says most; "warn" and "err" are other names that Envoy takes.
+// Levels of loggers, from the one that says most; "warn" and "err" are other names that Envoy
+// takes.
 var levels = []string{"trace", "debug", "info", "warning", "warn", "error", "err", "critical", "off"}
 
 // Level says whether that is a level of a logger.

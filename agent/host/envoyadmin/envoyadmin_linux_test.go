@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// serve answers like an Envoy of this process at the place of its admin socket, with what answer writes for each path.
+// serve answers like an Envoy of this process at the place of its admin socket, with what answer
+// writes for each path.
 func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
@@ -40,7 +41,8 @@ func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy 
 			c.Close()
 		}
 	}()
-	return envoyadmin.Envoy{Dir: dir, ID: "default.web", Peer: access.Peer{Local: true, UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}}
+	return envoyadmin.Envoy{Dir: dir, ID: "default.web",
+		Peer: access.Peer{Local: true, UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}}
 }
 
 // text answers with one text for the counters and one for the listeners.
@@ -93,7 +95,8 @@ func TestForPeople(t *testing.T) {
 	dump, err := e.ConfigDump(t.Context(), true)
 	stats, err2 := e.Stats(t.Context())
 	clusters, err3 := e.Clusters(t.Context())
-	if err != nil || err2 != nil || err3 != nil || string(dump) != "{}" || string(stats) != "a: 1\n" || string(clusters) != "b::c\n" {
+	if err != nil || err2 != nil || err3 != nil || string(dump) != "{}" || string(stats) != "a: 1\n" ||
+		string(clusters) != "b::c\n" {
 		t.Errorf("%s %v, %s %v, %s %v", dump, err, stats, err2, clusters, err3)
 	}
 	levels, err := e.Levels(t.Context(), map[string]string{"": "info", "upstream": "debug"})
@@ -111,22 +114,26 @@ func TestForPeople(t *testing.T) {
 }
 
 func TestFailedWrites(t *testing.T) {
-	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\ncluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
+	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\n"+
+		"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
 	if want := (envoyadmin.Counts{Refused: 1, WritesFailed: 3, ReopensFailed: 2}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
 func TestRefused(t *testing.T) {
-	listeners := "outbound:passthrough:ipv4::0.0.0.0:15001\noutbound:passthrough:ipv6::[::]:15001\ninbound:10.0.0.1:80::10.0.0.1:80\n"
+	listeners := "outbound:passthrough:ipv4::0.0.0.0:15001\noutbound:passthrough:ipv6::[::]:15001\n" +
+		"inbound:10.0.0.1:80::10.0.0.1:80\n"
 	for name, c := range map[string]struct {
 		counters, listeners string
 		want                uint64
 	}{
-		"nothing":            {"", "not asked", 0},
-		"closed passthrough": {"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 3\ncluster.outbound_passthrough_ipv6.upstream_cx_none_healthy: 4\n", "not asked", 7},
-		"no chain":           {"listener.0.0.0.0_15001.no_filter_chain_match: 2\nlistener.[__]_15001.no_filter_chain_match: 5\n", listeners, 7},
-		"of an inbound":      {"listener.10.0.0.1_80.no_filter_chain_match: 9\n", listeners, 0},
+		"nothing": {"", "not asked", 0},
+		"closed passthrough": {"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 3\n" +
+			"cluster.outbound_passthrough_ipv6.upstream_cx_none_healthy: 4\n", "not asked", 7},
+		"no chain": {"listener.0.0.0.0_15001.no_filter_chain_match: 2\nlistener.[__]_15001.no_filter_chain_match: 5\n",
+			listeners, 7},
+		"of an inbound": {"listener.10.0.0.1_80.no_filter_chain_match: 9\n", listeners, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := serve(t, text(c.counters, c.listeners)).Counts(t.Context())
@@ -151,24 +158,32 @@ func TestHostileEnvoy(t *testing.T) {
 		answer func(net.Conn, string)
 		want   string
 	}{
-		"says nothing":       {func(c net.Conn, _ string) { _, _ = io.Copy(io.Discard, c) }, "no answer within 1s"},
-		"hangs up":           {func(net.Conn, string) {}, "not HTTP"},
-		"endless header":     {endless("HTTP/1.1 200 OK\r\nx: ", "abcdefgh"), "more than 1048576 bytes"},
-		"endless headers":    {endless("HTTP/1.1 200 OK\r\n", "x: 1\r\n"), "more than 1048576 bytes"},
-		"endless body":       {endless("HTTP/1.1 200 OK\r\n\r\n", "abcdefgh"), "more than 1048576 bytes"},
-		"endless chunks":     {endless("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "1\r\nx\r\n"), "more than 1048576 bytes"},
-		"garbage":            {func(c net.Conn, _ string) { _, _ = io.WriteString(c, "\x00\xff\r\n\r\n") }, "not HTTP"},
-		"an error":           {func(c net.Conn, _ string) { _, _ = io.WriteString(c, "HTTP/1.1 503 No\r\n\r\n") }, "status 503"},
-		"less than it says":  {func(c net.Conn, _ string) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx") }, "not HTTP"},
+		"says nothing":    {func(c net.Conn, _ string) { _, _ = io.Copy(io.Discard, c) }, "no answer within 1s"},
+		"hangs up":        {func(net.Conn, string) {}, "not HTTP"},
+		"endless header":  {endless("HTTP/1.1 200 OK\r\nx: ", "abcdefgh"), "more than 1048576 bytes"},
+		"endless headers": {endless("HTTP/1.1 200 OK\r\n", "x: 1\r\n"), "more than 1048576 bytes"},
+		"endless body":    {endless("HTTP/1.1 200 OK\r\n\r\n", "abcdefgh"), "more than 1048576 bytes"},
+		"endless chunks": {endless("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
+			"more than 1048576 bytes"},
+		"garbage": {func(c net.Conn, _ string) { _, _ = io.WriteString(c, "\x00\xff\r\n\r\n") }, "not HTTP"},
+		"an error": {func(c net.Conn, _ string) { _, _ = io.WriteString(c, "HTTP/1.1 503 No\r\n\r\n") },
+			"status 503"},
+		"less than it says": {func(c net.Conn,
+			_ string) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx")
+		}, "not HTTP"},
 		"not what was asked": {text("cluster.other.upstream_cx_none_healthy: 1\n", ""), "not a list of the counters"},
 		"no number":          {text("listener.x.no_filter_chain_match: -1\n", ""), "not a list of the counters"},
-		"too many":           {text("cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1099511627777\n", ""), "not a list of the counters"},
-		"no listeners":       {text("listener.x.no_filter_chain_match: 1\n", "outbound:passthrough:ipv4::/sock\n"), "not a list of listeners"},
+		"too many": {text("cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1099511627777\n", ""),
+			"not a list of the counters"},
+		"no listeners": {text("listener.x.no_filter_chain_match: 1\n", "outbound:passthrough:ipv4::/sock\n"),
+			"not a list of listeners"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := serve(t, c.answer).Counts(t.Context())
-			slow := strings.HasPrefix(name, "endless") && err != nil && strings.Contains(err.Error(), "no answer within") // on a machine under load
+			// on a machine under load
+			slow := strings.HasPrefix(name, "endless") && err != nil && strings.Contains(err.Error(), "no answer within")
 			if err == nil || !strings.Contains(err.Error(), c.want) && !slow {
 				t.Errorf("%v; want %q", err, c.want)
 			}
@@ -176,17 +191,22 @@ func TestHostileEnvoy(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotAsked has sockets that are not certain to be those of the Envoy of a stream. None gets a request.
+// TestWhoIsNotAsked has sockets that are not certain to be those of the Envoy of a stream. None
+// gets a request.
 func TestWhoIsNotAsked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, e *envoyadmin.Envoy, socket string)
 		want   string
 	}{
-		"another process":             {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID++ }, "the xDS stream that of uid"},
-		"a process that is not known": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID = 0 }, "cannot be told"},
-		"over TCP":                    {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer = access.Peer{Addr: "127.0.0.1:1"} }, "cannot be told"},
-		"a user that is not known":    {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.Foreign = true }, "cannot be told"},
-		"another user":                {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.UID++ }, "no such file"},
+		"another process": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID++ },
+			"the xDS stream that of uid"},
+		"a process that is not known": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.PID = 0 },
+			"cannot be told"},
+		"over TCP": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer = access.Peer{Addr: "127.0.0.1:1"} },
+			"cannot be told"},
+		"a user that is not known": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.Foreign = true },
+			"cannot be told"},
+		"another user": {func(_ *testing.T, e *envoyadmin.Envoy, _ string) { e.Peer.UID++ }, "no such file"},
 		"a link": {func(t *testing.T, _ *envoyadmin.Envoy, socket string) {
 			agenttest.Do(t, os.Rename(socket, socket+"2"))
 			agenttest.Do(t, os.Symlink(socket+"2", socket))

@@ -67,7 +67,8 @@ func openFIFO(t *testing.T, path string) *os.File {
 	return os.NewFile(uintptr(fd), path)
 }
 
-// readers reports whether anybody has a FIFO open for reading: without one the kernel refuses a writer that does not wait.
+// readers reports whether anybody has a FIFO open for reading: without one the kernel refuses a
+// writer that does not wait.
 func readers(t *testing.T, path string) bool {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -97,7 +98,8 @@ func end(k *Keeper) {
 	_ = k.Run(ctx)
 }
 
-// TestProcess: a process holds FIFOs; it is killed, and another one gets them; the next agent finds it; with nothing to hold it ends.
+// TestProcess: a process holds FIFOs; it is killed, and another one gets them; the next agent finds
+// it; with nothing to hold it ends.
 func TestProcess(t *testing.T) {
 	run := t.TempDir()
 	k := Open(Options{Dir: run, Command: selfCommand(t, run)})
@@ -110,7 +112,9 @@ func TestProcess(t *testing.T) {
 	if err := unix.Kill(int(first), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "another process holds", func() bool { return k.process.check() == nil && k.process.pid.Load() != first && readers(t, path) })
+	until(t, "another process holds", func() bool {
+		return k.process.check() == nil && k.process.pid.Load() != first && readers(t, path)
+	})
 	end(k)
 	if !readers(t, path) {
 		t.Fatal("nobody holds after the agent")
@@ -128,8 +132,8 @@ func TestProcess(t *testing.T) {
 	until(t, "the end of the process", func() bool { return unix.Kill(int(pid), 0) != nil })
 }
 
-// TestTakenSockets: listening sockets come back by name to the next agent, by either holder, with the connections and the packets that
-// have come meanwhile.
+// TestTakenSockets: listening sockets come back by name to the next agent, by either holder, with
+// the connections and the packets that have come meanwhile.
 func TestTakenSockets(t *testing.T) {
 	for name, open := range holders(t) {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +146,10 @@ func TestTakenSockets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, s := range map[string]interface{ File() (*os.File, error) }{"dns/tcp/127.0.0.1:53": tcp.(*net.TCPListener), "dns/udp/127.0.0.1:53": udp.(*net.UDPConn)} {
+			for name, s := range map[string]interface{ File() (*os.File, error) }{
+				"dns/tcp/127.0.0.1:53": tcp.(*net.TCPListener),
+				"dns/udp/127.0.0.1:53": udp.(*net.UDPConn),
+			} {
 				f, err := s.File()
 				if err != nil {
 					t.Fatal(err)
@@ -214,7 +221,8 @@ func TestTakenSockets(t *testing.T) {
 	}
 }
 
-// TestSocketsWithoutAnAgent: a process gives up sockets when no agent comes back, and keeps FIFOs; then it ends as it does with nothing.
+// TestSocketsWithoutAnAgent: a process gives up sockets when no agent comes back, and keeps FIFOs;
+// then it ends as it does with nothing.
 func TestSocketsWithoutAnAgent(t *testing.T) {
 	run := t.TempDir()
 	ended := make(chan error, 1)
@@ -222,7 +230,11 @@ func TestSocketsWithoutAnAgent(t *testing.T) {
 	defer cancel()
 	go func() { ended <- serve(ctx, run, 0, 30*time.Millisecond) }()
 	k := Open(Options{Dir: run})
-	until(t, "the holder", func() bool { k.process.mu.Lock(); defer k.process.mu.Unlock(); return k.process.connect(false) == nil })
+	until(t, "the holder", func() bool {
+		k.process.mu.Lock()
+		defer k.process.mu.Unlock()
+		return k.process.connect(false) == nil
+	})
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +279,8 @@ func TestHolderThatDoesNotServe(t *testing.T) {
 	k := Open(Options{Dir: run, Command: []string{"/bin/false"}})
 	path := filepath.Join(run, "a")
 	began := time.Now()
-	if err := k.Keep(path, newFIFO(t, path)); err == nil || !strings.Contains(err.Error(), "has ended (exit status 1)") || k.By(path) != "" || k.Holds(path) {
+	if err := k.Keep(path, newFIFO(t, path)); err == nil || !strings.Contains(err.Error(), "has ended (exit status 1)") ||
+		k.By(path) != "" || k.Holds(path) {
 		t.Errorf("%v, held by %q", err, k.By(path))
 	}
 	if took := time.Since(began); took >= processStart {
@@ -342,8 +355,8 @@ func holders(t *testing.T) map[string]func(*testing.T) *Keeper {
 	}
 }
 
-// TestReplacedAndRemoved: another file under a name takes the place of the one that was held; one that has no name in a directory any more
-// is given up.
+// TestReplacedAndRemoved: another file under a name takes the place of the one that was held; one
+// that has no name in a directory any more is given up.
 func TestReplacedAndRemoved(t *testing.T) {
 	for name, open := range holders(t) {
 		t.Run(name, func(t *testing.T) {
@@ -390,7 +403,11 @@ func TestNotHeld(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- Serve(ctx, run, 0) }()
 	k := Open(Options{Dir: run})
-	until(t, "the holder", func() bool { k.process.mu.Lock(); defer k.process.mu.Unlock(); return k.process.connect(false) == nil })
+	until(t, "the holder", func() bool {
+		k.process.mu.Lock()
+		defer k.process.mu.Unlock()
+		return k.process.connect(false) == nil
+	})
 	if err := Serve(ctx, run, 0); err != ErrHeldElsewhere {
 		t.Errorf("second: %v", err)
 	}
@@ -409,7 +426,11 @@ func TestNotHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, f := range map[string]*os.File{"connection": os.NewFile(uintptr(pair[0]), ""), "file": writing, "writer": writer} {
+	for name, f := range map[string]*os.File{
+		"connection": os.NewFile(uintptr(pair[0]), ""),
+		"file":       writing,
+		"writer":     writer,
+	} {
 		if err := k.Keep("/x", f); err == nil {
 			t.Errorf("the keeper takes a %s", name)
 		}
@@ -444,8 +465,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestProcessIsStartedAgain: a process that is started while another one is about to end, and that ends because of it, is not the last
-// try.
+// TestProcessIsStartedAgain: a process that is started while another one is about to end, and that
+// ends because of it, is not the last try.
 func TestProcessIsStartedAgain(t *testing.T) {
 	run := t.TempDir()
 	lock, err := os.OpenFile(filepath.Join(run, lockName), os.O_RDWR|os.O_CREATE, 0o600)
@@ -456,7 +477,8 @@ func TestProcessIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	tries := filepath.Join(run, "tries")
-	k := Open(Options{Dir: run, Command: append([]string{"/bin/sh", "-c", `echo >>"$0"; shift; exec "$@"`, tries, ""}, selfCommand(t, run)...)})
+	k := Open(Options{Dir: run,
+		Command: append([]string{"/bin/sh", "-c", `echo >>"$0"; shift; exec "$@"`, tries, ""}, selfCommand(t, run)...)})
 	path := filepath.Join(run, "a")
 	kept := make(chan error)
 	fifo := newFIFO(t, path)

@@ -18,8 +18,9 @@ import (
 type Options struct {
 	// Dir is the run directory of the agent, where the socket of the process is.
 	Dir string
-	// Command, with its arguments up to --dir, is what is started where systemd does not take a file and no process serves Dir:
-	// the path of this program, "hold", "--dir". Empty: nothing is started, and somebody else has to run it.
+	// Command, with its arguments up to --dir, is what is started where systemd does not take a file
+	// and no process serves Dir: the path of this program, "hold", "--dir". Empty: nothing is started,
+	// and somebody else has to run it.
 	Command []string
 	Systemd *Systemd     // of [FromEnvironment]; nil: there is none
 	Log     *slog.Logger // nil: nothing is logged
@@ -52,7 +53,8 @@ func Open(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{log: o.Log, systemd: o.Systemd, kept: map[string]place{}, used: map[string]bool{}, process: newProcess(o.Dir, o.Command)}
+	k := &Keeper{log: o.Log, systemd: o.Systemd, kept: map[string]place{}, used: map[string]bool{},
+		process: newProcess(o.Dir, o.Command)}
 	if k.systemd != nil && k.systemd.has(probeName) { // an earlier agent was killed while it asked
 		_ = k.systemd.remove(probeName)
 	}
@@ -64,14 +66,15 @@ const maxName = 4096
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || strings.ContainsAny(name, "\n\x00") {
-		return fmt.Errorf("the name of a held file has %d bytes, or an LF or NUL in it; use 1 to %d bytes without these", len(name), maxName)
+		return fmt.Errorf("the name of a held file has %d bytes, or an LF or NUL in it; use 1 to %d bytes without these",
+			len(name), maxName)
 	}
 	return nil
 }
 
-// Keep has a file kept until Release, also when this process ends. It may be a FIFO that is open for reading, a listening
-// socket, or a datagram socket. The caller may close it afterwards. What was kept under the name before is given up, unless it is the
-// same file.
+// Keep has a file kept until Release, also when this process ends. It may be a FIFO that is open
+// for reading, a listening socket, or a datagram socket. The caller may close it afterwards. What
+// was kept under the name before is given up, unless it is the same file.
 func (k *Keeper) Keep(name string, f *os.File) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -105,8 +108,10 @@ func (k *Keeper) keep(name string, f *os.File) (place, error) {
 	k.mu.Unlock()
 	other := k.process.keep(name, f)
 	if !told && other == nil {
-		k.log.Warn("systemd does not hold a file over restarts of the agent; nearside hold does, which a unit without KillMode=process ends with the agent. "+
-			"Set FileDescriptorStoreMax= in the unit to more than the number of FIFOs and listening sockets", "name", name, "error", err)
+		k.log.Warn("systemd does not hold a file over restarts of the agent; nearside hold does, "+
+			"which a unit without KillMode=process ends with the agent. "+
+			"Set FileDescriptorStoreMax= in the unit to more than the number of FIFOs and listening sockets", "name", name,
+			"error", err)
 	}
 	if other != nil {
 		return 0, errors.Join(err, other)
@@ -114,7 +119,8 @@ func (k *Keeper) keep(name string, f *os.File) (place, error) {
 	return inProcess, nil
 }
 
-// Take returns what an earlier process has kept under a name; false where there is nothing. It is still kept then.
+// Take returns what an earlier process has kept under a name; false where there is nothing. It is
+// still kept then.
 func (k *Keeper) Take(name string) (*os.File, bool) {
 	if checkName(name) != nil {
 		return nil, false
@@ -131,8 +137,8 @@ func (k *Keeper) Take(name string) (*os.File, bool) {
 	return f, f != nil
 }
 
-// Names returns the names that begin with a text of all that earlier processes and this one have kept, sorted. Names that systemd takes
-// as a hash alone are not among them.
+// Names returns the names that begin with a text of all that earlier processes and this one have
+// kept, sorted. Names that systemd takes as a hash alone are not among them.
 func (k *Keeper) Names(prefix string) []string {
 	k.change.Lock()
 	defer k.change.Unlock()
@@ -196,8 +202,8 @@ func (k *Keeper) Release(name string) error {
 	return err
 }
 
-// ReleaseRemoved gives up FIFOs of earlier agents that have no name in any directory any more, so that who still writes into one
-// gets an error instead of waiting for ever.
+// ReleaseRemoved gives up FIFOs of earlier agents that have no name in any directory any more, so
+// that who still writes into one gets an error instead of waiting for ever.
 func (k *Keeper) ReleaseRemoved() error {
 	k.change.Lock()
 	defer k.change.Unlock()
@@ -223,8 +229,8 @@ func (k *Keeper) ReleaseRemoved() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// ReleaseUnused gives up what earlier agents have kept under names with a prefix, and this one has neither kept nor taken: sockets of
-// addresses that its config does not have any more.
+// ReleaseUnused gives up what earlier agents have kept under names with a prefix, and this one has
+// neither kept nor taken: sockets of addresses that its config does not have any more.
 func (k *Keeper) ReleaseUnused(prefix string) error {
 	k.change.Lock()
 	defer k.change.Unlock()
@@ -252,7 +258,8 @@ func (k *Keeper) ReleaseUnused(prefix string) error {
 func anyRemoved(files []*os.File) bool {
 	for _, f := range files {
 		var st unix.Stat_t
-		if err := control(f, func(fd int) error { return unix.Fstat(fd, &st) }); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO && st.Nlink == 0 {
+		if err := control(f, func(fd int) error { return unix.Fstat(fd, &st) }); err == nil &&
+			st.Mode&unix.S_IFMT == unix.S_IFIFO && st.Nlink == 0 {
 			return true
 		}
 	}
@@ -296,10 +303,11 @@ func control(f *os.File, fn func(fd int) error) error {
 	return errors.Join(failed, err)
 }
 
-var errNotHoldable = errors.New("what is to be held is neither a FIFO that is open for reading, nor a listening socket, nor a datagram socket")
+var errNotHoldable = errors.New("what is to be held is neither a FIFO that is open for reading, " +
+	"nor a listening socket, nor a datagram socket")
 
-// holdable says why a descriptor is not held: a holder that took anything would keep connections and files open for whoever
-// asks.
+// holdable says why a descriptor is not held: a holder that took anything would keep connections
+// and files open for whoever asks.
 func holdable(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

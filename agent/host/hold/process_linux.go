@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process holds files in a process of its own, which [Serve] runs. It is found by its socket, or started, and outlives
-// this one. Where it crashes, another one is started and gets all files again, as long as run runs.
+// process holds files in a process of its own, which [Serve] runs. It is found by its socket, or
+// started, and outlives this one. Where it crashes, another one is started and gets all files
+// again, as long as run runs.
 type process struct {
 	dir     string
 	command []string
@@ -161,7 +162,8 @@ func (p *process) check() error {
 	return p.connect(true)
 }
 
-// connect finds or starts the process, and gives it all files where it is not the one that had them.
+// connect finds or starts the process, and gives it all files where it is not the one that had
+// them.
 func (p *process) connect(start bool) error {
 	if p.conn != nil {
 		return nil
@@ -173,7 +175,8 @@ func (p *process) connect(start bool) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the process that holds files cannot be reached at %s/%s: %w; run nearside hold --dir %s", p.dir, socketName, err, p.dir)
+		return fmt.Errorf("the process that holds files cannot be reached at %s/%s: %w; run nearside hold --dir %s",
+			p.dir, socketName, err, p.dir)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.files)) {
 		if _, _, err := p.call(opHold, name, p.files[name]); err != nil {
@@ -211,8 +214,8 @@ func (p *process) disconnect() {
 	}
 }
 
-// start starts the process in a session of its own, so that what ends this one does not reach it. One that finds another one at its end
-// ends too, and is started again.
+// start starts the process in a session of its own, so that what ends this one does not reach it.
+// One that finds another one at its end ends too, and is started again.
 func (p *process) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), processStart)
 	defer cancel()
@@ -262,7 +265,8 @@ func (p *process) spawn() (ended chan error, err error) {
 	return ended, nil
 }
 
-// call sends a request and reads its answer. After an error of the connection there is none any more.
+// call sends a request and reads its answer. After an error of the connection there is none any
+// more.
 func (p *process) call(op byte, name string, f *os.File) (text string, got *os.File, err error) {
 	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
 	_ = p.conn.SetDeadline(time.Now().Add(processCall))

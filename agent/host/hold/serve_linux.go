@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What goes over the socket of a holder: one message for a request and one for its answer. A request is the version, the
-// operation and a name; with opHold a descriptor comes along. An answer is the version, the status and a text; with opTake a
-// descriptor comes along where there is one.
+// What goes over the socket of a holder: one message for a request and one for its answer. A
+// request is the version, the operation and a name; with opHold a descriptor comes along. An answer
+// is the version, the status and a text; with opTake a descriptor comes along where there is one.
 const (
 	version    = 1
 	socketName = "hold.sock"
@@ -36,8 +36,8 @@ const (
 	maxHeld    = 4096
 	maxConns   = 16
 
-	// SocketTime is how long sockets are held without an agent: who asks at one that nobody reads waits, and goes on at once where
-	// there is none.
+	// SocketTime is how long sockets are held without an agent: who asks at one that nobody reads
+	// waits, and goes on at once where there is none.
 	SocketTime = 20 * time.Second
 )
 
@@ -75,9 +75,10 @@ type server struct {
 	conns atomic.Int32
 }
 
-// Serve keeps files open for a [Keeper], by a socket in a directory, until the context ends, the directory is gone, or
-// for the time idle it holds nothing and nobody is connected; 0: forever. Sockets it gives up when nobody has been connected for
-// [SocketTime]. It returns ErrHeldElsewhere where another one serves the directory.
+// Serve keeps files open for a [Keeper], by a socket in a directory, until the context ends, the
+// directory is gone, or for the time idle it holds nothing and nobody is connected; 0: forever.
+// Sockets it gives up when nobody has been connected for [SocketTime]. It returns ErrHeldElsewhere
+// where another one serves the directory.
 func Serve(ctx context.Context, dir string, idle time.Duration) error {
 	return serve(ctx, dir, idle, SocketTime)
 }
@@ -295,7 +296,8 @@ func receivedFiles(oob []byte, name string) (out []*os.File) {
 	return out
 }
 
-// answer does what a request says. A file that is kept is nil in files afterwards. The one that is given is a copy.
+// answer does what a request says. A file that is kept is nil in files afterwards. The one that is
+// given is a copy.
 func (s *server) answer(b []byte, files []*os.File) (text string, give *os.File, err error) {
 	r, err := decodeRequest(b)
 	if err != nil {

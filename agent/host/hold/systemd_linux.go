@@ -16,19 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Systemd is the descriptor store of systemd for this process (sd_pid_notify_with_fds(3), "FDSTORE=1").
+// Systemd is the descriptor store of systemd for this process (sd_pid_notify_with_fds(3),
+// "FDSTORE=1").
 //
-// Systemd says nothing of what it does not take. So after each file a probe is sent, and asked for: where the probe was kept,
-// there was space for the file.
+// Systemd says nothing of what it does not take. So after each file a probe is sent, and asked for:
+// where the probe was kept, there was space for the file.
 type Systemd struct {
 	socket string                // NOTIFY_SOCKET
 	found  map[string][]*os.File // by FDNAME: what this process got at its start
 }
 
-// FromEnvironment returns the descriptor store of the systemd that has started this process, with what it has given to it; nil where there
-// is none, or one before version 248, which drops FIFOs from its store once nobody writes into them. Files with one of the names are
-// those of socket units (FileDescriptorName=) and no part of the store, and are there with every version. It unsets the variables by
-// which files are given, and is called once.
+// FromEnvironment returns the descriptor store of the systemd that has started this process, with
+// what it has given to it; nil where there is none, or one before version 248, which drops FIFOs
+// from its store once nobody writes into them. Files with one of the names are those of socket
+// units (FileDescriptorName=) and no part of the store, and are there with every version. It unsets
+// the variables by which files are given, and is called once.
 func FromEnvironment(names ...string) (store *Systemd, sockets []*os.File) {
 	files := activation.Files(true)
 	socket := os.Getenv("NOTIFY_SOCKET")
@@ -69,7 +71,8 @@ const (
 
 var errStoreFull = errors.New("its descriptor store is switched off or full (FileDescriptorStoreMax=)")
 
-// fdName makes a name that systemd allows: printable ASCII without a colon. One that is too long is hashed.
+// fdName makes a name that systemd allows: printable ASCII without a colon. One that is too long is
+// hashed.
 func fdName(name string) string {
 	if e := escaped(name); len(e) <= maxFDName && !strings.HasPrefix(name, "nearside-") {
 		return e
@@ -233,7 +236,8 @@ func (s *Systemd) close() {
 
 func sameFile(a, b *os.File) bool {
 	var x, y unix.Stat_t
-	if control(a, func(fd int) error { return unix.Fstat(fd, &x) }) != nil || control(b, func(fd int) error { return unix.Fstat(fd, &y) }) != nil {
+	if control(a, func(fd int) error { return unix.Fstat(fd, &x) }) != nil ||
+		control(b, func(fd int) error { return unix.Fstat(fd, &y) }) != nil {
 		return false
 	}
 	return x.Dev == y.Dev && x.Ino == y.Ino && x.Mode&unix.S_IFMT == y.Mode&unix.S_IFMT

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSystemd does with messages what systemd 252 does: it closes what its store has no room for without a word. It takes nothing
-// that is not sent with FDPOLL=0, since systemd gives such up when it hangs up.
+// fakeSystemd does with messages what systemd 252 does: it closes what its store has no room for
+// without a word. It takes nothing that is not sent with FDPOLL=0, since systemd gives such up when
+// it hangs up.
 type fakeSystemd struct {
 	path string
 	max  int
@@ -127,14 +128,15 @@ func (s *fakeSystemd) names() (out []string) {
 	return out
 }
 
-// TestSystemd: FIFOs are held over the agent's end, also while nobody writes; the next agent keeps them without storing any
-// twice, and names that systemd does not allow are made to be.
+// TestSystemd: FIFOs are held over the agent's end, also while nobody writes; the next agent keeps
+// them without storing any twice, and names that systemd does not allow are made to be.
 func TestSystemd(t *testing.T) {
 	s, dir := newFakeSystemd(t, 10), t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, strings.Repeat("d", 200)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{filepath.Join(dir, "a b:c%d"), filepath.Join(dir, strings.Repeat("d", 200), strings.Repeat("e", 100))}
+	paths := []string{filepath.Join(dir, "a b:c%d"),
+		filepath.Join(dir, strings.Repeat("d", 200), strings.Repeat("e", 100))}
 	k := Open(Options{Systemd: s.start(t)})
 	for _, path := range paths {
 		keep(t, k, path, newFIFO(t, path))
@@ -154,7 +156,8 @@ func TestSystemd(t *testing.T) {
 		end(k)
 	}
 	until(t, "the probes are gone", func() bool { return len(s.names()) == 2 })
-	if got := s.names(); len(got) != 2 || got[0] != dir+"/a%20b%3Ac%25d" || !strings.HasPrefix(got[1], "nearside-sha256-") {
+	if got := s.names(); len(got) != 2 || got[0] != dir+"/a%20b%3Ac%25d" ||
+		!strings.HasPrefix(got[1], "nearside-sha256-") {
 		t.Errorf("stored: %q", got)
 	}
 	k = Open(Options{Systemd: s.start(t)})
@@ -167,14 +170,15 @@ func TestSystemd(t *testing.T) {
 	end(k)
 }
 
-// TestSystemdIsFull: what systemd does not take the process holds, which is logged once; the status says who holds what. With a larger
-// limit the next agent gives it to systemd.
+// TestSystemdIsFull: what systemd does not take the process holds, which is logged once; the status
+// says who holds what. With a larger limit the next agent gives it to systemd.
 func TestSystemdIsFull(t *testing.T) {
 	for most, inSystemd := range map[int]int{0: 0, 1: 0, 3: 2} { // one place is for the probe
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			s, run := newFakeSystemd(t, most), t.TempDir()
 			var log bytes.Buffer
-			k := Open(Options{Dir: run, Command: selfCommand(t, run), Systemd: s.start(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			k := Open(Options{Dir: run, Command: selfCommand(t, run), Systemd: s.start(t),
+				Log: slog.New(slog.NewTextHandler(&log, nil))})
 			by := map[bool]int{}
 			paths := []string{filepath.Join(run, "1"), filepath.Join(run, "2"), filepath.Join(run, "3"), filepath.Join(run, "4")}
 			for _, path := range paths {
@@ -183,7 +187,8 @@ func TestSystemdIsFull(t *testing.T) {
 					t.Errorf("nobody holds %s", path)
 				}
 				by[k.By(path) == "systemd"]++
-				if by := k.By(path); by != "systemd" && (!strings.HasPrefix(by, "nearside hold (pid ") || !strings.HasSuffix(by, "since systemd takes no more")) {
+				if by := k.By(path); by != "systemd" &&
+					(!strings.HasPrefix(by, "nearside hold (pid ") || !strings.HasSuffix(by, "since systemd takes no more")) {
 					t.Errorf("held by %q", by)
 				}
 			}
@@ -202,7 +207,10 @@ func TestSystemdIsFull(t *testing.T) {
 					t.Errorf("held by %q", by)
 				}
 			}
-			until(t, "the process holds nothing", func() bool { names, err := k.process.names(); return err == nil && len(names) == 0 })
+			until(t, "the process holds nothing", func() bool {
+				names, err := k.process.names()
+				return err == nil && len(names) == 0
+			})
 			end(k)
 			for _, path := range paths {
 				if !readers(t, path) {
@@ -228,7 +236,8 @@ func TestSystemdIsGone(t *testing.T) {
 	end(k)
 }
 
-// TestFromEnvironment: only the systemd that has started this process, and is new enough to say so, is used.
+// TestFromEnvironment: only the systemd that has started this process, and is new enough to say so,
+// is used.
 func TestFromEnvironment(t *testing.T) {
 	own := fmt.Sprint(os.Getpid())
 	for name, c := range map[string]struct {

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
 
-// loopEvery is after how many refreshes it is looked whether the agent's own queries come back to it.
+// loopEvery is after how many refreshes it is looked whether the agent's own queries come back to
+// it.
 const loopEvery = 30
 
 // errGone says that a namespace has ended.
@@ -52,7 +53,8 @@ func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) e
 		if r.Netns != "" {
 			return errGone
 		}
-		return fmt.Errorf("the record is for another network namespace than that of the agent; run nearside intercept install --netns PATH, with a path that the agent can open")
+		return fmt.Errorf("the record is for another network namespace than that of the agent; " +
+			"run nearside intercept install --netns PATH, with a path that the agent can open")
 	}
 	a := &attended{k: k, r: r, n: n}
 	if a.nft, err = n.open(nftables.AsLasting()); err != nil {
@@ -89,8 +91,8 @@ func (k *Keeper) attend(ctx context.Context, r *Record, tick <-chan time.Time) e
 	}
 }
 
-// end ends the redirection, before the resolver ends. Where the sockets are held it is left to the next agent, with all the time that
-// there is.
+// end ends the redirection, before the resolver ends. Where the sockets are held it is left to the
+// next agent, with all the time that there is.
 func (a *attended) end(ctx context.Context) {
 	var err error
 	switch cause := context.Cause(ctx); {
@@ -102,7 +104,8 @@ func (a *attended) end(ctx context.Context) {
 		err = disarm(a.nft)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.k.log.Warn("the redirection of DNS was not ended at once; it ends by itself", "netns", a.r.Netns, "within", LiveTime, "error", err)
+		a.k.log.Warn("the redirection of DNS was not ended at once; it ends by itself",
+			"netns", a.r.Netns, "within", LiveTime, "error", err)
 	}
 }
 
@@ -119,7 +122,8 @@ func (a *attended) held() bool {
 	return true
 }
 
-// listen opens sockets for the resolver in the namespace, where nobody has done so: the agent's own are of its own namespace.
+// listen opens sockets for the resolver in the namespace, where nobody has done so: the agent's own
+// are of its own namespace.
 func (a *attended) listen(ctx, serving context.Context, wg *sync.WaitGroup) error {
 	serve := func(what string, f func() error) {
 		wg.Go(func() {
@@ -220,7 +224,8 @@ func (a *attended) answers(ctx context.Context, i int, v6 bool) error {
 	ctx, cancel := context.WithTimeout(ctx, canaryTime)
 	defer cancel()
 	if err := exchange(ctx, a.probes[i], false); err != nil {
-		return fmt.Errorf("%s is not redirected: no resolver of this agent answers on %s: %w", familyName(v6), loopback(v6, a.r.Spec.DNSPort), err)
+		return fmt.Errorf("%s is not redirected: no resolver of this agent answers on %s: %w",
+			familyName(v6), loopback(v6, a.r.Spec.DNSPort), err)
 	}
 	return nil
 }
@@ -233,8 +238,9 @@ func (a *attended) closeProbes() {
 	}
 }
 
-// checkLoop sees to it that queries with the agent's mark are not redirected: they would come back to the agent for ever. They pass all
-// rulesets before they are sent, and one that is led astray is counted and stopped.
+// checkLoop sees to it that queries with the agent's mark are not redirected: they would come back
+// to the agent for ever. They pass all rulesets before they are sent, and one that is led astray is
+// counted and stopped.
 func (a *attended) checkLoop(ctx context.Context, families []byte) error {
 	if len(families) == 0 {
 		return nil
@@ -260,7 +266,8 @@ func (a *attended) checkLoop(ctx context.Context, families []byte) error {
 	if after, err := packets(a.nft, loopChain); err != nil || after == before {
 		return err
 	}
-	return fmt.Errorf("the agent's own queries come back to it: another ruleset redirects port 53 to the port %d although they have the mark %#x; look for it in nft list ruleset", a.r.Spec.DNSPort, Mark)
+	return fmt.Errorf("the agent's own queries come back to it: another ruleset redirects port 53 to the port %d "+
+		"although they have the mark %#x; look for it in nft list ruleset", a.r.Spec.DNSPort, Mark)
 }
 
 // renewCgroups follows cgroups that were made anew, or made at last.

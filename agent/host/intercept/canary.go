@@ -20,8 +20,8 @@ import (
 // canaryTime is how long an answer of the resolver may take.
 const canaryTime = 800 * time.Millisecond
 
-// A canary that is to be redirected goes to port 53 of a loopback address that nobody uses: it leaves the host in no case. IPv6 has
-// one such address alone.
+// A canary that is to be redirected goes to port 53 of a loopback address that nobody uses: it
+// leaves the host in no case. IPv6 has one such address alone.
 func canaryServer(v6 bool) netip.AddrPort {
 	if v6 {
 		return netip.AddrPortFrom(netip.IPv6Loopback(), 53)
@@ -45,7 +45,8 @@ type Canary struct {
 	Reason     string `json:"reason,omitempty"` // why not
 }
 
-// SendCanaries asks for the canary's name in a namespace, over both protocols and families, as a user; -1 is the user of this process.
+// SendCanaries asks for the canary's name in a namespace, over both protocols and families, as a
+// user; -1 is the user of this process.
 func SendCanaries(ctx context.Context, n *Namespace, uid int) ([]Canary, error) {
 	var out []Canary
 	err := n.Do(func() error {
@@ -179,7 +180,8 @@ func canaryQuery(id uint16) []byte {
 	return append(q, 0, 0, 1, 0, 1) // A, of the internet
 }
 
-// checkCanary reports whether a reply is that of the agent: the question again, and one record with the canary's address.
+// checkCanary reports whether a reply is that of the agent: the question again, and one record with
+// the canary's address.
 func checkCanary(q, reply []byte) error {
 	tail := append([]byte{0, 4}, canaryAddr().AsSlice()...)
 	if len(reply) < len(q)+len(tail) || !bytes.Equal(reply[:2], q[:2]) || reply[2]&0x80 == 0 || reply[3]&0x0f != 0 ||

@@ -14,7 +14,8 @@ import (
 // maxDepth is how deep below the root a chosen cgroup may lie.
 const maxDepth = 32
 
-// Cgroup is a cgroup of version 2. The kernel compares the ID, which a cgroup that is made anew under the same path does not have.
+// Cgroup is a cgroup of version 2. The kernel compares the ID, which a cgroup that is made anew
+// under the same path does not have.
 type Cgroup struct {
 	Path string // below the root, without a slash at the beginning
 	ID   uint64 // 0: it does not exist
@@ -35,16 +36,19 @@ func cgroupRoot() (string, error) {
 			return at[4], nil
 		}
 	}
-	return "", errors.New("--cgroup: no cgroup2 file system is mounted, and only cgroups of version 2 can be chosen; use --user, or mount it: mount -t cgroup2 none /sys/fs/cgroup")
+	return "", errors.New("--cgroup: no cgroup2 file system is mounted, and only cgroups of version 2 can be chosen; " +
+		"use --user, or mount it: mount -t cgroup2 none /sys/fs/cgroup")
 }
 
-// CgroupPath makes the path of a cgroup one below the root, whether it is given from there or in the file system.
+// CgroupPath makes the path of a cgroup one below the root, whether it is given from there or in
+// the file system.
 func CgroupPath(path string) (string, error) {
 	root, err := cgroupRoot()
 	if err != nil {
 		return "", err
 	}
-	if rel, err := filepath.Rel(root, filepath.Clean(path)); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
+	if rel, err := filepath.Rel(root, filepath.Clean(path)); err == nil && filepath.IsAbs(path) &&
+		!strings.HasPrefix(rel, "..") {
 		return rel, nil
 	}
 	return strings.TrimPrefix(filepath.Clean(path), "/"), nil

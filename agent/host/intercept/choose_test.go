@@ -48,8 +48,10 @@ func TestUsers(t *testing.T) {
 	}{
 		{"everybody", intercept.Spec{DNSPort: 15053}, map[int]string{-1: all, 1234: all}},
 		{"one user", intercept.Spec{DNSPort: 15053, Users: []uint32{1234}}, map[int]string{-1: "", 1234: all, 1235: ""}},
-		{"all but one", intercept.Spec{DNSPort: 15053, ExcludeUsers: []uint32{1235}}, map[int]string{-1: all, 1234: all, 1235: ""}},
-		{"Envoy too", intercept.Spec{DNSPort: 15053, Outbound: 15001, EnvoyUsers: []uint32{1236}}, map[int]string{1234: all, 1236: all}},
+		{"all but one", intercept.Spec{DNSPort: 15053, ExcludeUsers: []uint32{1235}},
+			map[int]string{-1: all, 1234: all, 1235: ""}},
+		{"Envoy too", intercept.Spec{DNSPort: 15053, Outbound: 15001, EnvoyUsers: []uint32{1236}},
+			map[int]string{1234: all, 1236: all}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.install(t, c.spec)
@@ -101,7 +103,8 @@ func TestCgroups(t *testing.T) {
 		if err := os.WriteFile(conf, []byte("nameserver "+server+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec getent ahostsv4 web.mesh`, conf)
+		cmd := exec.Command("unshare",
+			"-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec getent ahostsv4 web.mesh`, conf)
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 		var out []byte
 		w.node.do(func() { out, _ = cmd.CombinedOutput() })
@@ -111,7 +114,8 @@ func TestCgroups(t *testing.T) {
 	if err != nil || path != name+"/app" {
 		t.Fatalf("the path of %s is %q, %v", at, path, err)
 	}
-	if out := w.install(t, intercept.Spec{DNSPort: 15053, Cgroups: []string{path}}); len(out.Notes) != 1 || !strings.Contains(out.Notes[0], "does not exist") {
+	if out := w.install(t, intercept.Spec{DNSPort: 15053, Cgroups: []string{path}}); len(out.Notes) != 1 ||
+		!strings.Contains(out.Notes[0], "does not exist") {
 		t.Errorf("notes on a cgroup that does not exist: %q", out.Notes)
 	}
 	p := w.agent(t, w.node)
@@ -154,16 +158,25 @@ func read(t *testing.T, path string) string {
 
 // whole is a spec that uses everything.
 func whole() intercept.Spec {
-	return intercept.Spec{DNSPort: 15053, Users: []uint32{1234, 33}, ExcludeUsers: []uint32{0, 998}, Outbound: 15001, EnvoyUsers: []uint32{5678},
-		ExcludeOutboundPorts: []uint16{9901, 22}, ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("ff00::/8")}}
+	return intercept.Spec{DNSPort: 15053, Users: []uint32{1234, 33}, ExcludeUsers: []uint32{0, 998}, Outbound: 15001,
+		EnvoyUsers:           []uint32{5678},
+		ExcludeOutboundPorts: []uint16{9901, 22},
+		ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"),
+			netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("ff00::/8")}}
 }
 
 // TestPrintedIsLoaded compares what is loaded with what nft makes of the text that is printed.
 func TestPrintedIsLoaded(t *testing.T) {
 	inbound := whole()
 	inbound.Users, inbound.Inbound, inbound.ExcludeInboundPorts = nil, 15006, []uint16{22}
-	inbound.ExcludeInboundCIDRs = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fe80::/10")}
-	for name, spec := range map[string]intercept.Spec{"DNS": {DNSPort: 15053}, "users": whole(), "both directions": inbound, "TCP alone": {Inbound: 15006}} {
+	inbound.ExcludeInboundCIDRs = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("fe80::/10")}
+	for name, spec := range map[string]intercept.Spec{
+		"DNS":             {DNSPort: 15053},
+		"users":           whole(),
+		"both directions": inbound,
+		"TCP alone":       {Inbound: 15006},
+	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newNetNS(t), newNetNS(t)
 			dir := filepath.Join(t.TempDir(), intercept.DirName)
@@ -206,7 +219,8 @@ func TestForeignRules(t *testing.T) {
 	}
 	p := w.agent(t, w.node)
 	p.awaitNext("state=active")
-	// Another installation takes the place of the one that is there, and names are redirected all the while.
+	// Another installation takes the place of the one that is there, and names are redirected all the
+	// while.
 	done, failed := make(chan struct{}), make(chan string, 1)
 	go func() {
 		defer close(failed)
@@ -248,7 +262,8 @@ func TestForeignRules(t *testing.T) {
 	}
 }
 
-// TestTCPRulesStay has a table without DNS loaded again too: connections must not pass by the Envoy.
+// TestTCPRulesStay has a table without DNS loaded again too: connections must not pass by the
+// Envoy.
 func TestTCPRulesStay(t *testing.T) {
 	w := newWorld(t)
 	w.install(t, intercept.Spec{Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678}})
@@ -273,7 +288,8 @@ func TestTCPRulesStay(t *testing.T) {
 // TestLoop has another ruleset send the agent's own queries back to it.
 func TestLoop(t *testing.T) {
 	w := newWorld(t)
-	w.node.run(t, "table inet loop {\n\tchain output {\n\t\ttype nat hook output priority -120;\n\t\tudp dport 53 redirect to :15053\n\t}\n}\n", "nft", "-f", "-")
+	w.node.run(t, "table inet loop {\n\tchain output {\n\t\ttype nat hook output priority -120;\n"+
+		"\t\tudp dport 53 redirect to :15053\n\t}\n}\n", "nft", "-f", "-")
 	w.install(t, intercept.Spec{DNSPort: 15053})
 	p := w.agent(t, w.node)
 	p.awaitNext("come back to it")
@@ -291,7 +307,8 @@ func TestPods(t *testing.T) {
 	var pods []*netNS
 	for i := range 3 {
 		pod := newNetNS(t)
-		pod.run(t, fmt.Sprintf("link add eth0 type veth peer name pod%d netns %s\naddr add 10.99.%d.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.99.%[3]d.1\n", i, w.node.path, i), "ip", "-batch", "-")
+		pod.run(t, fmt.Sprintf("link add eth0 type veth peer name pod%d netns %s\naddr add 10.99.%d.2/24 dev eth0\n"+
+			"link set eth0 up\nroute add default via 10.99.%[3]d.1\n", i, w.node.path, i), "ip", "-batch", "-")
 		w.node.run(t, fmt.Sprintf("addr add 10.99.%[1]d.1/24 dev pod%[1]d\nlink set pod%[1]d up\n", i), "ip", "-batch", "-")
 		if _, err := intercept.Install(pod.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
 			t.Fatal(err)
@@ -305,7 +322,8 @@ func TestPods(t *testing.T) {
 				t.Errorf("pod %d over %s: %s", i, network, got)
 			}
 		}
-		if out, err := pod.with(t, "nameserver 198.51.100.53\n", "getent", "ahostsv4", "real.example"); err != nil || !strings.Contains(out, realV4) {
+		if out, err := pod.with(t, "nameserver 198.51.100.53\n", "getent", "ahostsv4", "real.example"); err != nil ||
+			!strings.Contains(out, realV4) {
 			t.Errorf("pod %d: getent: %v: %s", i, err, out)
 		}
 	}
@@ -364,7 +382,8 @@ func TestWithoutRights(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	var err error
 	w.node.do(func() { err = cmd.Run() })
-	if got := out.String(); err != nil || !strings.Contains(got, "needs the capability CAP_NET_ADMIN") || !strings.Contains(got, "hint: run it as root") {
+	if got := out.String(); err != nil || !strings.Contains(got, "needs the capability CAP_NET_ADMIN") ||
+		!strings.Contains(got, "hint: run it as root") {
 		t.Errorf("an installation by nobody: %v: %s", err, got)
 	}
 	if rules := w.node.rules(t); rules != "" {

@@ -37,16 +37,18 @@ func forget(n *Namespace, which entries) (uint, error) {
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		count, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, which)
 		total += count
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, netlink.ErrDumpInterrupted) { // an entry that has just ended
+		// an entry that has just ended
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return total, explain(fmt.Errorf("delete entries of conntrack in %s: %w", n, err), unix.CAP_NET_ADMIN)
 		}
 	}
 	return total, nil
 }
 
-// openStreams are connections over TCP of this namespace to name servers that are not redirected. Without its entry, the next segment
-// of one goes where new ones go, and is answered with a reset: the client connects again, and is redirected. UDP needs no such thing, since
-// redirected queries are in a zone of their own.
+// openStreams are connections over TCP of this namespace to name servers that are not redirected.
+// Without its entry, the next segment of one goes where new ones go, and is answered with a reset:
+// the client connects again, and is redirected. UDP needs no such thing, since redirected queries
+// are in a zone of their own.
 func openStreams(n *Namespace) (entries, error) {
 	var own []net.IP
 	err := n.Do(func() error {
@@ -68,8 +70,8 @@ func openStreams(n *Namespace) (entries, error) {
 	}, nil
 }
 
-// redirected are connections and queries that a spec has redirected: without the table nobody would translate them any more, and
-// they would hang.
+// redirected are connections and queries that a spec has redirected: without the table nobody would
+// translate them any more, and they would hang.
 func redirected(s *Spec) entries {
 	return func(f *flow) bool {
 		to := f.Reverse.SrcPort

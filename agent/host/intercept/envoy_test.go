@@ -26,12 +26,14 @@ static_resources:
      load_assignment: {cluster_name: real, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: real.example, port_value: 80}}}}]}]}}
 `
 
-// TestEnvoy has an Envoy resolve the names of its clusters, which keeps its sockets open, and follow what becomes of them.
+// TestEnvoy has an Envoy resolve the names of its clusters, which keeps its sockets open, and
+// follow what becomes of them.
 func TestEnvoy(t *testing.T) {
 	path := envoytest.Find(t)
 	w := newWorld(t)
 	const other = "203.0.113.8" // of real.example, by the other server
-	realServer(t, w.outside, otherV4+":53", dns.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
+	realServer(t, w.outside, otherV4+":53",
+		dns.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
 	name := func(server string) {
 		t.Helper()
@@ -48,7 +50,9 @@ func TestEnvoy(t *testing.T) {
 	p.awaitNext("state=active")
 	var e *envoytest.Process
 	w.node.do(func() {
-		e = envoytest.Start(t, path, "", func(admin string) ([]byte, error) { return fmt.Appendf(nil, strictDNS, admin), nil })
+		e = envoytest.Start(t, path, "", func(admin string) ([]byte, error) {
+			return fmt.Appendf(nil, strictDNS, admin), nil
+		})
 	})
 	if t.Failed() || e == nil {
 		t.FailNow()
@@ -78,7 +82,8 @@ func TestEnvoy(t *testing.T) {
 	shows("redirected", "web::"+outsideV4+":8080::", "real::"+realV4+":80::")
 	name(otherV4)
 	shows("after a change of resolv.conf", "web::"+outsideV4+":8080::", "real::"+other+":80::")
-	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive || r.Counts.Queries == 0 {
+	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive ||
+		r.Counts.Queries == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
 	}
 }
@@ -96,7 +101,8 @@ func TestTCP(t *testing.T) {
 		w.greet(t, w.node, ":"+port, "workload")
 	}
 	prefix := netip.MustParsePrefix
-	w.install(t, intercept.Spec{DNSPort: 15053, Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678}, ExcludeUsers: []uint32{1235}, ExcludeOutboundPorts: []uint16{22},
+	w.install(t, intercept.Spec{DNSPort: 15053, Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678},
+		ExcludeUsers: []uint32{1235}, ExcludeOutboundPorts: []uint16{22},
 		ExcludeInboundPorts: []uint16{22}, ExcludeOutboundCIDRs: []netip.Prefix{prefix(otherV4 + "/32")}})
 	const me = 1234
 	for _, c := range []struct {
@@ -124,7 +130,8 @@ func TestTCP(t *testing.T) {
 			t.Errorf("uid %d to %s: %s, want %s", c.uid, c.to, got, c.want)
 		}
 	}
-	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.Counts.Connections == 0 || r.Counts.Inbound == 0 {
+	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.Counts.Connections == 0 ||
+		r.Counts.Inbound == 0 {
 		t.Errorf("the report: %+v, %v", r, err)
 	}
 	if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {

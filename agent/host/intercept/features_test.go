@@ -35,7 +35,8 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("this kernel: %v", err)
 		}
 		none := feature{"a feature of no kernel", "wait for it", nil, func(c *nftables.Conn, tab *nftables.Table) {
-			ch := c.AddChain(&nftables.Chain{Name: "x", Table: tab, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
+			ch := c.AddChain(&nftables.Chain{Name: "x", Table: tab, Type: nftables.ChainTypeFilter,
+				Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
 			c.AddRule(&nftables.Rule{Table: tab, Chain: ch, Exprs: []expr.Any{&expr.Socket{Key: 99, Register: 1}}})
 		}}
 		if err := none.tryIn(n); err == nil {
@@ -43,7 +44,8 @@ func TestFeatures(t *testing.T) {
 		} else {
 			var hinted interface{ Hint() string }
 			missing := error(&MissingError{err, none.name, none.remedy})
-			if !strings.HasPrefix(missing.Error(), "the kernel lacks a feature of no kernel: ") || !errors.As(missing, &hinted) || hinted.Hint() != "wait for it" {
+			if !strings.HasPrefix(missing.Error(), "the kernel lacks a feature of no kernel: ") ||
+				!errors.As(missing, &hinted) || hinted.Hint() != "wait for it" {
 				t.Errorf("said of it: %v", missing)
 			}
 		}

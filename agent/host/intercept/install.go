@@ -10,7 +10,8 @@ import (
 // Installed says what [Install] did.
 type Installed struct {
 	Ruleset *Ruleset `json:"-"`
-	// Notes are what a user should know: what the kernel lacks without harm, and cgroups that do not exist.
+	// Notes are what a user should know: what the kernel lacks without harm, and cgroups that do not
+	// exist.
 	Notes []string `json:"notes,omitempty"`
 	// Ended counts the open connections that were ended, so that they are made anew.
 	Ended uint `json:"ended"`
@@ -35,8 +36,9 @@ func Plan(s *Spec) (*Installed, error) {
 	return out, nil
 }
 
-// Install loads the ruleset of a spec in a namespace, in the place of one that is there, and writes the record for the agent in dir, which
-// is [DirName] below its run directory. DNS is redirected once the agent has seen the record.
+// Install loads the ruleset of a spec in a namespace, in the place of one that is there, and writes
+// the record for the agent in dir, which is [DirName] below its run directory. DNS is redirected
+// once the agent has seen the record.
 func Install(n *Namespace, s *Spec, dir string) (*Installed, error) {
 	out, err := Plan(s)
 	if err != nil {
@@ -98,11 +100,14 @@ func (out *Installed) load(n *Namespace, s *Spec) error {
 		}
 		return err
 	}
-	out.Notes = append(out.Notes, fmt.Sprintf("the kernel lacks timeouts of conntrack by rule (module nfnetlink_cttimeout, CONFIG_NF_CT_NETLINK_TIMEOUT): each redirected query is remembered for 30 s instead of %d", udpEntryTime))
+	out.Notes = append(out.Notes,
+		fmt.Sprintf("the kernel lacks timeouts of conntrack by rule (module nfnetlink_cttimeout, "+
+			"CONFIG_NF_CT_NETLINK_TIMEOUT): each redirected query is remembered for 30 s instead of %d", udpEntryTime))
 	return nil
 }
 
-// restore loads what a record says once more, as after "nft flush ruleset". It reports whether the record is still there.
+// restore loads what a record says once more, as after "nft flush ruleset". It reports whether the
+// record is still there.
 func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 	unlock, err := lockRecords(dir)
 	if err != nil {
@@ -120,7 +125,8 @@ func (r *Record) restore(n *Namespace, dir string) (bool, error) {
 	return true, out.load(n, &now.Spec)
 }
 
-// Uninstall deletes the table and the record, and ends the connections that were redirected. It reports whether there was anything.
+// Uninstall deletes the table and the record, and ends the connections that were redirected. It
+// reports whether there was anything.
 func Uninstall(n *Namespace, dir string) (bool, error) {
 	path := recordPath(dir, n.Inode)
 	if _, err := os.Stat(dir); err == nil {
@@ -132,7 +138,8 @@ func Uninstall(n *Namespace, dir string) (bool, error) {
 	}
 	r, err := readRecord(path)
 	if err != nil {
-		r = &Record{Spec: Spec{DNSPort: DefaultDNSPort, Outbound: DefaultOutboundPort, Inbound: DefaultInboundPort}} // as far as is known
+		// as far as is known
+		r = &Record{Spec: Spec{DNSPort: DefaultDNSPort, Outbound: DefaultOutboundPort, Inbound: DefaultInboundPort}}
 	}
 	was, err := unload(n)
 	if err != nil {

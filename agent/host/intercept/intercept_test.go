@@ -155,11 +155,17 @@ func TestPrograms(t *testing.T) {
 	p := w.agent(t, w.node)
 	p.await("state=active", 0)
 	musl := muslProgram(t)
-	for _, conf := range []string{"nameserver " + outsideV4, "nameserver " + outsideV6, "nameserver 127.0.0.53", "nameserver " + outsideV4 + "\noptions use-vc", "nameserver " + outsideV6 + "\noptions use-vc"} {
+	for _, conf := range []string{
+		"nameserver " + outsideV4, "nameserver " + outsideV6, "nameserver 127.0.0.53",
+		"nameserver " + outsideV4 + "\noptions use-vc", "nameserver " + outsideV6 + "\noptions use-vc",
+	} {
 		conf += "\n"
-		for _, family := range []struct{ database, mesh, real string }{{"ahostsv4", outsideV4, realV4}, {"ahostsv6", outsideV6, realV6}} {
+		for _, family := range []struct{ database, mesh, real string }{
+			{"ahostsv4", outsideV4, realV4}, {"ahostsv6", outsideV6, realV6},
+		} {
 			for name, want := range map[string]string{"web.mesh": family.mesh, "real.example": family.real} {
-				if out, err := w.node.with(t, conf, "getent", family.database, name); err != nil || !strings.Contains(out, want+" ") {
+				if out, err := w.node.with(t, conf, "getent", family.database, name); err != nil ||
+					!strings.Contains(out, want+" ") {
 					t.Errorf("getent %s %s with %q: %v: %s, want %s", family.database, name, conf, err, out, want)
 				}
 			}
@@ -175,18 +181,23 @@ func TestPrograms(t *testing.T) {
 			t.Skip("skipped: curl is not on PATH")
 		}
 		w.outside.serveHTTP(t, outsideV4+":8080", "hello of the mesh")
-		if out, err := w.node.with(t, "nameserver "+outsideV4+"\n", "curl", "-sS4m5", "http://web.mesh:8080/"); err != nil || out != "hello of the mesh" {
+		if out, err := w.node.with(t, "nameserver "+outsideV4+"\n", "curl", "-sS4m5", "http://web.mesh:8080/"); err != nil ||
+			out != "hello of the mesh" {
 			t.Errorf("curl: %v: %s", err, out)
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
 		p.stop(syscall.SIGKILL)
-		for name, args := range map[string][]string{"glibc": {"getent", "ahostsv4", "real.example"}, "musl": {musl, "real.example"}} {
+		for name, args := range map[string][]string{
+			"glibc": {"getent", "ahostsv4", "real.example"},
+			"musl":  {musl, "real.example"},
+		} {
 			if args[0] == "" {
 				continue
 			}
 			t.Run(name, func(t *testing.T) {
-				if out, err := w.node.with(t, "nameserver "+outsideV4+"\n", args[0], args[1:]...); err != nil || !strings.Contains(out, realV4) {
+				if out, err := w.node.with(t, "nameserver "+outsideV4+"\n", args[0], args[1:]...); err != nil ||
+					!strings.Contains(out, realV4) {
 					t.Errorf("a look-up that began after the kill: %v: %s", err, out)
 				}
 			})
@@ -202,7 +213,8 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// muslProgram compiles a program that prints the first IPv4 address of a name; "" where there is no compiler.
+// muslProgram compiles a program that prints the first IPv4 address of a name; "" where there is no
+// compiler.
 func muslProgram(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("musl-gcc"); err != nil {

@@ -27,13 +27,14 @@ type Resolver interface {
 type KeeperOptions struct {
 	// Dir is the directory of records, [DirName] below paths.run.
 	Dir string
-	// Resolver answers in the namespaces of pods, and on the loopback addresses of the agent's own that nobody else serves. Its table has
-	// to have the [CanaryHost]. Nil: there is none, and no DNS is kept redirected.
+	// Resolver answers in the namespaces of pods, and on the loopback addresses of the agent's own
+	// that nobody else serves. Its table has to have the [CanaryHost]. Nil: there is none, and no DNS
+	// is kept redirected.
 	Resolver Resolver
 	// Sockets opens those that the resolver is served at. Nil: one whose sockets nobody holds.
 	Sockets *sockets.Book
-	// Stay says whether somebody holds the resolver's own sockets until the next agent. It is asked when Run ends: DNS stays redirected then
-	// where all sockets are held. Nil: nobody does.
+	// Stay says whether somebody holds the resolver's own sockets until the next agent. It is asked
+	// when Run ends: DNS stays redirected then where all sockets are held. Nil: nobody does.
 	Stay func() bool
 	Log  *slog.Logger // nil is silent
 }
@@ -55,8 +56,8 @@ type Status struct {
 	Reason   string   `json:"reason,omitempty"`
 }
 
-// Keeper keeps the redirection of DNS alive while the agent's resolver answers, follows cgroups, and loads tables again that other programs
-// delete. It is safe for concurrent use.
+// Keeper keeps the redirection of DNS alive while the agent's resolver answers, follows cgroups,
+// and loads tables again that other programs delete. It is safe for concurrent use.
 type Keeper struct {
 	o   KeeperOptions
 	log *slog.Logger
@@ -90,9 +91,10 @@ func (k *Keeper) Status() ([]Status, []error) {
 	return out, slices.Clone(k.faults)
 }
 
-// Run follows the records and keeps redirections alive until ctx ends. It then ends them, so that names are asked of the real servers
-// while the resolver still answers, and returns when that is done. Where somebody holds the sockets they stay, for [LiveTime] at most: what is
-// asked meanwhile is for the next agent.
+// Run follows the records and keeps redirections alive until ctx ends. It then ends them, so that
+// names are asked of the real servers while the resolver still answers, and returns when that is
+// done. Where somebody holds the sockets they stay, for [LiveTime] at most: what is asked meanwhile
+// is for the next agent.
 func (k *Keeper) Run(ctx context.Context) error {
 	if err := makeRecordDir(k.o.Dir); err != nil {
 		return fmt.Errorf("interception of DNS: %w", err)
@@ -220,7 +222,8 @@ func (k *Keeper) set(r *Record, state string, families []string, reason string) 
 	if state == StateWaiting {
 		level = slog.LevelWarn
 	}
-	k.log.Log(context.Background(), level, "interception of DNS", "netns", r.Netns, "state", state, "families", families, "reason", reason)
+	k.log.Log(context.Background(), level, "interception of DNS", "netns", r.Netns, "state", state, "families", families,
+		"reason", reason)
 }
 
 func (k *Keeper) unset(r *Record) {
@@ -229,7 +232,8 @@ func (k *Keeper) unset(r *Record) {
 	delete(k.states, r.Inode)
 }
 
-// keep takes care of one installation until ctx ends or its namespace is gone. What fails is tried again.
+// keep takes care of one installation until ctx ends or its namespace is gone. What fails is tried
+// again.
 func (k *Keeper) keep(ctx context.Context, r *Record) {
 	defer k.unset(r)
 	t := time.NewTicker(RefreshTime)

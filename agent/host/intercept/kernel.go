@@ -67,8 +67,9 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// load puts the ruleset in the place of what is in the table, in one transaction. Chains stay, and so does the set that the agent renews:
-// a packet that is under way meets either the old rules or the new ones in each chain, and never none.
+// load puts the ruleset in the place of what is in the table, in one transaction. Chains stay, and
+// so does the set that the agent renews: a packet that is under way meets either the old rules or
+// the new ones in each chain, and never none.
 func (r *Ruleset) load(n *Namespace) error {
 	c, err := n.open()
 	if err != nil {
@@ -122,7 +123,8 @@ func contentsOf(c *nftables.Conn) (*contents, error) {
 	return out, nil
 }
 
-// clear takes away what is there and is not wanted, and all rules. It returns which set of those wanted stays.
+// clear takes away what is there and is not wanted, and all rules. It returns which set of those
+// wanted stays.
 func (r *Ruleset) clear(c *nftables.Conn, has *contents) (stays string) {
 	t := table()
 	for _, x := range has.chains {
@@ -145,7 +147,8 @@ func (r *Ruleset) clear(c *nftables.Conn, has *contents) (stays string) {
 
 // is reports whether the kernel has the chain at its place.
 func (x *chain) is(k *nftables.Chain) bool {
-	return k.Name == x.name && k.Type == x.typ && k.Hooknum != nil && *k.Hooknum == *x.hooknum && k.Priority != nil && *k.Priority == x.priority
+	return k.Name == x.name && k.Type == x.typ && k.Hooknum != nil && *k.Hooknum == *x.hooknum && k.Priority != nil &&
+		*k.Priority == x.priority
 }
 
 // add adds the messages that load the ruleset to a transaction.
@@ -161,8 +164,9 @@ func (r *Ruleset) add(c *nftables.Conn, has *contents) {
 			if has.kept[v.name] {
 				continue
 			}
-			c.AddObj(&nftables.NamedObj{Table: t, Name: v.name, Type: nftables.ObjTypeCtTimeout, Obj: &expr.CtTimeout{L3Proto: v.l3, L4Proto: unix.IPPROTO_UDP,
-				Policy: expr.CtStatePolicyTimeout{expr.CtStateUDPUNREPLIED: udpEntryTime, expr.CtStateUDPREPLIED: udpEntryTime}}})
+			c.AddObj(&nftables.NamedObj{Table: t, Name: v.name, Type: nftables.ObjTypeCtTimeout,
+				Obj: &expr.CtTimeout{L3Proto: v.l3, L4Proto: unix.IPPROTO_UDP,
+					Policy: expr.CtStatePolicyTimeout{expr.CtStateUDPUNREPLIED: udpEntryTime, expr.CtStateUDPREPLIED: udpEntryTime}}})
 		}
 	}
 	for _, s := range r.sets {
@@ -176,7 +180,8 @@ func (r *Ruleset) add(c *nftables.Conn, has *contents) {
 	for _, x := range r.chains {
 		prio := x.priority
 		accept := nftables.ChainPolicyAccept
-		ch := c.AddChain(&nftables.Chain{Name: x.name, Table: t, Type: x.typ, Hooknum: x.hooknum, Priority: &prio, Policy: &accept})
+		ch := c.AddChain(&nftables.Chain{Name: x.name, Table: t, Type: x.typ, Hooknum: x.hooknum, Priority: &prio,
+			Policy: &accept})
 		for _, parts := range x.rules {
 			var exprs []expr.Any
 			for _, p := range parts {
@@ -194,14 +199,16 @@ func liveElements(families []byte) (out []nftables.SetElement) {
 	return out
 }
 
-// refresh keeps DNS of some families redirected for another [LiveTime]. An element that is there has its time only when it is made anew.
+// refresh keeps DNS of some families redirected for another [LiveTime]. An element that is there
+// has its time only when it is made anew.
 func refresh(c *nftables.Conn, families []byte) error {
 	s := &nftables.Set{Table: table(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
 	if len(families) == 0 {
 		return nil
 	}
 	elements := liveElements(families)
-	if err := errors.Join(c.SetAddElements(s, elements), c.SetDeleteElements(s, elements), c.SetAddElements(s, elements)); err != nil {
+	if err := errors.Join(c.SetAddElements(s, elements), c.SetDeleteElements(s, elements),
+		c.SetAddElements(s, elements)); err != nil {
 		return err
 	}
 	return c.Flush()
@@ -277,10 +284,12 @@ type feature struct {
 
 func features() []feature {
 	natChain := func(c *nftables.Conn, t *nftables.Table) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{Name: "x", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
+		return c.AddChain(&nftables.Chain{Name: "x", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput,
+			Priority: nftables.ChainPriorityNATDest})
 	}
 	filterChain := func(c *nftables.Conn, t *nftables.Table) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{Name: "x", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
+		return c.AddChain(&nftables.Chain{Name: "x", Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
 	}
 	rule := func(c *nftables.Conn, ch *nftables.Chain, parts ...part) {
 		var exprs []expr.Any
@@ -291,18 +300,24 @@ func features() []feature {
 	}
 	always, withDNS := func(*Spec) bool { return true }, func(s *Spec) bool { return s.DNSPort != 0 }
 	return []feature{
-		{"nftables", "load the module nf_tables (CONFIG_NF_TABLES and CONFIG_NF_TABLES_INET)", always, func(*nftables.Conn, *nftables.Table) {}},
-		{"NAT in tables of the family inet", "use Linux 5.2 or newer with the module nft_chain_nat (CONFIG_NFT_NAT)", always, func(c *nftables.Conn, t *nftables.Table) { natChain(c, t) }},
+		{"nftables", "load the module nf_tables (CONFIG_NF_TABLES and CONFIG_NF_TABLES_INET)",
+			always, func(*nftables.Conn, *nftables.Table) {}},
+		{"NAT in tables of the family inet", "use Linux 5.2 or newer with the module nft_chain_nat (CONFIG_NFT_NAT)",
+			always, func(c *nftables.Conn, t *nftables.Table) { natChain(c, t) }},
 		{"redirection", "load the module nft_redir (CONFIG_NFT_REDIR)", always, func(c *nftables.Conn, t *nftables.Table) {
 			rule(c, natChain(c, t), l4proto(unix.IPPROTO_TCP), redirect(1))
 		}},
-		{"sets with timeouts", "load the module nf_tables of Linux 4.1 or newer", withDNS, func(c *nftables.Conn, t *nftables.Table) {
-			_ = c.AddSet(&nftables.Set{Table: t, Name: "x", KeyType: nftables.TypeNFProto, HasTimeout: true}, liveElements([]byte{unix.NFPROTO_IPV4}))
+		{"sets with timeouts", "load the module nf_tables of Linux 4.1 or newer", withDNS, func(c *nftables.Conn,
+			t *nftables.Table) {
+			_ = c.AddSet(&nftables.Set{Table: t, Name: "x", KeyType: nftables.TypeNFProto, HasTimeout: true},
+				liveElements([]byte{unix.NFPROTO_IPV4}))
 		}},
-		{"conntrack zones", "load the module nft_ct (CONFIG_NFT_CT), of a kernel with CONFIG_NF_CONNTRACK_ZONES", withDNS, func(c *nftables.Conn, t *nftables.Table) {
-			rule(c, filterChain(c, t), setZone())
-		}},
-		{"matching sockets by cgroup", "use Linux 5.13 or newer with the module nft_socket (CONFIG_NFT_SOCKET), or choose by --user", func(s *Spec) bool { return len(s.Cgroups) > 0 },
+		{"conntrack zones", "load the module nft_ct (CONFIG_NFT_CT), of a kernel with CONFIG_NF_CONNTRACK_ZONES",
+			withDNS, func(c *nftables.Conn, t *nftables.Table) {
+				rule(c, filterChain(c, t), setZone())
+			}},
+		{"matching sockets by cgroup", "use Linux 5.13 or newer with the module nft_socket (CONFIG_NFT_SOCKET), " +
+			"or choose by --user", func(s *Spec) bool { return len(s.Cgroups) > 0 },
 			func(c *nftables.Conn, t *nftables.Table) {
 				rule(c, filterChain(c, t), part{"", []expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: 1, Register: 1}}})
 			}},
@@ -322,7 +337,8 @@ func (e *MissingError) Unwrap() error { return e.err }
 // Hint says what to do.
 func (e *MissingError) Hint() string { return e.remedy }
 
-// probe finds out what the kernel lacks for a spec. Each try is a transaction that takes back what it makes: it leaves nothing.
+// probe finds out what the kernel lacks for a spec. Each try is a transaction that takes back what
+// it makes: it leaves nothing.
 func probe(n *Namespace, s *Spec) error {
 	for _, f := range features() {
 		if !f.needed(s) {

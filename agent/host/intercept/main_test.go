@@ -59,7 +59,8 @@ func meshHosts() []dns.Host {
 	}
 }
 
-// runAgent is the resolver and the keeper, as the agent has them, until SIGTERM. What it logs goes to standard output.
+// runAgent is the resolver and the keeper, as the agent has them, until SIGTERM. What it logs goes
+// to standard output.
 func runAgent(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPath is the network namespace of this process: that of the thread that looks, since another thread, the first one too, may be
-// visiting another namespace.
+// ownPath is the network namespace of this process: that of the thread that looks, since another
+// thread, the first one too, may be visiting another namespace.
 const ownPath = "/proc/thread-self/ns/net"
 
 // Namespace is a network namespace that is open. Close it: it lives as long as it is open.
@@ -71,7 +71,8 @@ func namespaceInode(path string) (uint64, error) {
 	}
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil || fsys.Type != unix.NSFS_MAGIC {
-		return 0, fmt.Errorf("--netns: %s is no network namespace; name a file such as /run/netns/NAME or /proc/PID/ns/net", path)
+		return 0, fmt.Errorf("--netns: %s is no network namespace; name a file such as /run/netns/NAME or /proc/PID/ns/net",
+			path)
 	}
 	return st.Sys().(*syscall.Stat_t).Ino, nil
 }
@@ -96,8 +97,8 @@ func (n *Namespace) gone() bool {
 	return err != nil || inode != n.Inode
 }
 
-// Do runs f on a thread in the namespace: sockets that it opens and programs that it starts are there. A thread that cannot go back
-// ends with its goroutine.
+// Do runs f on a thread in the namespace: sockets that it opens and programs that it starts are
+// there. A thread that cannot go back ends with its goroutine.
 func (n *Namespace) Do(f func() error) error {
 	if n.Path == "" {
 		return f()
@@ -137,7 +138,8 @@ func (e *NeedsError) Unwrap() error { return e.err }
 
 // Hint says what to do.
 func (e *NeedsError) Hint() string {
-	return "run it as root, or give it " + e.capability + " (systemd: AmbientCapabilities; in a container: securityContext.capabilities.add)"
+	return "run it as root, or give it " + e.capability +
+		" (systemd: AmbientCapabilities; in a container: securityContext.capabilities.add)"
 }
 
 // explain names the capability that a refused call needs.
@@ -151,7 +153,8 @@ func explain(err error, capability Capability) error {
 // Capability is a right of a process.
 type Capability int
 
-// What interception needs: NetAdmin to change nftables and to mark the agent's queries, SysAdmin to enter other network namespaces.
+// What interception needs: NetAdmin to change nftables and to mark the agent's queries, SysAdmin to
+// enter other network namespaces.
 const (
 	NetAdmin Capability = unix.CAP_NET_ADMIN
 	SysAdmin Capability = unix.CAP_SYS_ADMIN

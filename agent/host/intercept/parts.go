@@ -9,25 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of rules are built as nft itself compiles them, so that "nft list" shows what was meant.
+// The parts of rules are built as nft itself compiles them, so that "nft list" shows what was
+// meant.
 
 func equal(data []byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 
 func isLive() part {
-	return part{"meta nfproto @" + liveSet, []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: liveSet}}}
+	return part{"meta nfproto @" + liveSet,
+		[]expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: liveSet}}}
 }
 
 func marked() part {
-	return part{fmt.Sprintf("meta mark %#08x", Mark), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, equal(binaryutil.NativeEndian.PutUint32(Mark))}}
+	return part{fmt.Sprintf("meta mark %#08x", Mark),
+		[]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, equal(binaryutil.NativeEndian.PutUint32(Mark))}}
 }
 
 func byUser(set string) part {
-	return part{"meta skuid @" + set, []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: set}}}
+	return part{"meta skuid @" + set,
+		[]expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: set}}}
 }
 
 func nfproto(family byte) part {
 	name := map[byte]string{unix.NFPROTO_IPV4: "ipv4", unix.NFPROTO_IPV6: "ipv6"}[family]
-	return part{"meta nfproto " + name, []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal([]byte{family})}}
+	return part{"meta nfproto " + name,
+		[]expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal([]byte{family})}}
 }
 
 func protoName(proto byte) string {
@@ -35,7 +40,8 @@ func protoName(proto byte) string {
 }
 
 func l4proto(proto byte) part {
-	return part{"meta l4proto " + protoName(proto), []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal([]byte{proto})}}
+	return part{"meta l4proto " + protoName(proto),
+		[]expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal([]byte{proto})}}
 }
 
 // port matches the port of one side of TCP or UDP.
@@ -45,7 +51,8 @@ func port(proto byte, side string, number uint16) part {
 		offset = 2
 	}
 	return part{fmt.Sprintf("%s %s %d", protoName(proto), side, number), append(l4proto(proto).exprs,
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}, equal(binaryutil.BigEndian.PutUint16(number)))}
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
+		equal(binaryutil.BigEndian.PutUint16(number)))}
 }
 
 // outside matches the interface that a packet leaves by, or came by.
@@ -68,7 +75,8 @@ func loadAddress(side string, v6 bool) (proto []expr.Any, load *expr.Payload) {
 	if side == "daddr" {
 		offset += size
 	}
-	return nfproto(family).exprs, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
+	return nfproto(family).exprs, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader,
+		Offset: offset, Len: size}
 }
 
 // address matches an address against a prefix; op is "" or "!= ".
@@ -97,18 +105,22 @@ func verdict(kind expr.VerdictKind, text string) part {
 
 func redirect(to uint16) part {
 	return part{fmt.Sprintf("redirect to :%d", to), []expr.Any{
-		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(to)}, &expr.Redir{RegisterProtoMin: 1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}}}
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(to)},
+		&expr.Redir{RegisterProtoMin: 1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}}}
 }
 
 func setZone() part {
 	return part{fmt.Sprintf("ct zone set %d", Zone), []expr.Any{
-		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint16(Zone)}, &expr.Ct{Key: expr.CtKeyZONE, Register: 1, SourceRegister: true}}}
+		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint16(Zone)},
+		&expr.Ct{Key: expr.CtKeyZONE, Register: 1, SourceRegister: true}}}
 }
 
 func inZone() part {
-	return part{fmt.Sprintf("ct zone %d", Zone), []expr.Any{&expr.Ct{Key: expr.CtKeyZONE, Register: 1}, equal(binaryutil.NativeEndian.PutUint16(Zone))}}
+	return part{fmt.Sprintf("ct zone %d", Zone),
+		[]expr.Any{&expr.Ct{Key: expr.CtKeyZONE, Register: 1}, equal(binaryutil.NativeEndian.PutUint16(Zone))}}
 }
 
 func setTimeout(name string) part {
-	return part{fmt.Sprintf("ct timeout set %q", name), []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_CT_TIMEOUT, Name: name}}}
+	return part{fmt.Sprintf("ct timeout set %q", name),
+		[]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_CT_TIMEOUT, Name: name}}}
 }

@@ -57,19 +57,22 @@ func (r *Record) write(dir string) error {
 	return nil
 }
 
-// makeRecordDir makes the directory, for the user whose run directory it is in. That one has to be there: it belongs to the agent.
+// makeRecordDir makes the directory, for the user whose run directory it is in. That one has to be
+// there: it belongs to the agent.
 func makeRecordDir(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if err == nil {
 		err = giveAway(dir)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the directory of records: %w; start the agent first, or name its run directory with --run-dir", err)
+		return fmt.Errorf("make the directory of records: %w; start the agent first, "+
+			"or name its run directory with --run-dir", err)
 	}
 	return checkOwner(dir)
 }
 
-// giveAway gives a directory that root has just made to the owner of the one that it is in, who is the agent's user.
+// giveAway gives a directory that root has just made to the owner of the one that it is in, who is
+// the agent's user.
 func giveAway(dir string) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -79,7 +82,8 @@ func giveAway(dir string) error {
 	return f.Chown(ownerOf(filepath.Dir(dir)), -1)
 }
 
-// ownerOf returns the user that root gives files in a directory to; -1, for nobody else, where this is not root.
+// ownerOf returns the user that root gives files in a directory to; -1, for nobody else, where this
+// is not root.
 func ownerOf(dir string) int {
 	st, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {
@@ -107,8 +111,8 @@ func lockRecords(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// checkOwner refuses what others than root, this user and the owner of the directory may have written: a record has the agent enter a
-// namespace. The run directory is the agent's.
+// checkOwner refuses what others than root, this user and the owner of the directory may have
+// written: a record has the agent enter a namespace. The run directory is the agent's.
 func checkOwner(path string) error {
 	st, err := os.Lstat(path)
 	if err != nil {
@@ -123,14 +127,17 @@ func checkOwner(path string) error {
 	case st.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link; remove it", path)
 	case uid != 0 && int(uid) != os.Geteuid() && uid != above.Sys().(*syscall.Stat_t).Uid:
-		return fmt.Errorf("%s belongs to uid %d, and only what belongs to root or the agent's user is trusted; remove it, or give it to root", path, uid)
+		return fmt.Errorf("%s belongs to uid %d, and only what belongs to root or the agent's user is trusted; remove it, "+
+			"or give it to root", path, uid)
 	case st.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s has the mode %04o, so that others may write to it; run chmod go-w %s", path, st.Mode().Perm(), path)
+		return fmt.Errorf("%s has the mode %04o, so that others may write to it; run chmod go-w %s",
+			path, st.Mode().Perm(), path)
 	}
 	return nil
 }
 
-// readRecords reads all records of a directory, by namespace. Those with faults are left out, and the errors say why.
+// readRecords reads all records of a directory, by namespace. Those with faults are left out, and
+// the errors say why.
 func readRecords(dir string) ([]Record, []error) {
 	if err := checkOwner(dir); err != nil {
 		return nil, asErrors(ignoreMissing(err))

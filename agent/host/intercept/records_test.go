@@ -12,13 +12,15 @@ import (
 
 func TestRecords(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), DirName)
-	r := Record{Netns: "/run/netns/pod", Inode: 7, Spec: Spec{DNSPort: 15053, Users: []uint32{2, 1, 2}, ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8")}, Outbound: 1, EnvoyUsers: []uint32{5}}}
+	r := Record{Netns: "/run/netns/pod", Inode: 7, Spec: Spec{DNSPort: 15053, Users: []uint32{2, 1, 2},
+		ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8")}, Outbound: 1, EnvoyUsers: []uint32{5}}}
 	r.Spec.Normalize()
 	if err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	list, errs := readRecords(dir)
-	if len(errs) > 0 || len(list) != 1 || list[0].Spec.String() != r.Spec.String() || list[0].Spec.ExcludeOutboundCIDRs[0].String() != "10.0.0.0/8" {
+	if len(errs) > 0 || len(list) != 1 || list[0].Spec.String() != r.Spec.String() ||
+		list[0].Spec.ExcludeOutboundCIDRs[0].String() != "10.0.0.0/8" {
 		t.Fatalf("read %+v, %v", list, errs)
 	}
 	for name, c := range map[string]struct {
@@ -41,7 +43,8 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, errs := readRecords(dir)
-		if len(list) != 1 || len(errs) != 1 || !strings.Contains(errs[0].Error(), c.want) || !strings.Contains(errs[0].Error(), at) {
+		if len(list) != 1 || len(errs) != 1 || !strings.Contains(errs[0].Error(), c.want) ||
+			!strings.Contains(errs[0].Error(), at) {
 			t.Errorf("%s: %d records, faults %v, want %q", name, len(list), errs, c.want)
 		}
 		if err := os.Remove(at); err != nil {
@@ -51,14 +54,16 @@ func TestRecords(t *testing.T) {
 	if err := os.Symlink("7.json", filepath.Join(dir, "16.json")); err != nil {
 		t.Fatal(err)
 	}
-	if list, errs := readRecords(dir); len(list) != 1 || len(errs) != 1 || !strings.Contains(errs[0].Error(), "symbolic link") {
+	if list, errs := readRecords(dir); len(list) != 1 || len(errs) != 1 ||
+		!strings.Contains(errs[0].Error(), "symbolic link") {
 		t.Errorf("a link: %v, %v", list, errs)
 	}
 	if os.Geteuid() == 0 {
 		if err := os.Chown(dir, 65534, 65534); err != nil {
 			t.Fatal(err)
 		}
-		if list, errs := readRecords(dir); len(list) != 0 || len(errs) != 1 || !strings.Contains(errs[0].Error(), "belongs to uid 65534") {
+		if list, errs := readRecords(dir); len(list) != 0 || len(errs) != 1 ||
+			!strings.Contains(errs[0].Error(), "belongs to uid 65534") {
 			t.Errorf("a directory of another user: %v, %v", list, errs)
 		}
 	}
@@ -125,7 +130,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzCanary has a server answer whatever it likes: it is not taken for the agent unless it gives the canary's address.
+// FuzzCanary has a server answer whatever it likes: it is not taken for the agent unless it gives
+// the canary's address.
 func FuzzCanary(f *testing.F) {
 	q := canaryQuery(7)
 	good := append([]byte(nil), q...)

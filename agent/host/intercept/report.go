@@ -41,7 +41,8 @@ type Counts struct {
 // Good reports whether everything that is installed is at work.
 func (r *Report) Good() bool { return r.State == StateActive || r.State == StateTCPOnly }
 
-// Records reads the records of a directory. What cannot be read is left out, and the errors say why.
+// Records reads the records of a directory. What cannot be read is left out, and the errors say
+// why.
 func Records(dir string) ([]Record, []error) { return readRecords(dir) }
 
 // Look reports on a namespace, and sends canaries where DNS is redirected.
@@ -68,7 +69,11 @@ func Look(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 		}
 		return out, nil
 	}
-	for chain, to := range map[string]*uint64{zoneChain: &out.Counts.Queries, outputChain: &out.Counts.Connections, inboundChain: &out.Counts.Inbound} {
+	for chain, to := range map[string]*uint64{
+		zoneChain:    &out.Counts.Queries,
+		outputChain:  &out.Counts.Connections,
+		inboundChain: &out.Counts.Inbound,
+	} {
 		if *to, err = packets(c, chain); ignoreMissing(err) != nil {
 			return nil, explain(fmt.Errorf("read the counters of the chain %s: %w", chain, err), unix.CAP_NET_ADMIN)
 		}
@@ -86,14 +91,16 @@ func Look(ctx context.Context, n *Namespace, dir string) (*Report, error) {
 	case out.Spec == nil:
 		out.State = StateWaiting
 		if out.Reason == "" {
-			out.Reason = "there is a table inet " + Table + " and no record of it in " + dir + "; name the run directory of the agent with --run-dir, or install it again"
+			out.Reason = "there is a table inet " + Table + " and no record of it in " + dir +
+				"; name the run directory of the agent with --run-dir, or install it again"
 		}
 		return out, nil
 	case out.Spec.DNSPort == 0:
 		out.State = StateTCPOnly
 		return out, nil
 	case len(live) == 0:
-		out.State, out.Reason = StateWaiting, "no agent keeps it alive, so that names are asked of the real servers: it is not running, lacks a capability, or its resolver does not answer; nearside check and the agent's log say which"
+		out.State, out.Reason = StateWaiting, "no agent keeps it alive, so that names are asked of the real servers: it is "+
+			"not running, lacks a capability, or its resolver does not answer; nearside check and the agent's log say which"
 		return out, nil
 	case len(live) == 1:
 		out.State, out.Reason = StatePartly, "the resolver does not answer for the other family; the agent's log says why"
@@ -121,7 +128,8 @@ func (r *Report) sendCanaries(ctx context.Context, n *Namespace) error {
 		}
 	}
 	if len(lost) > 0 {
-		r.State, r.Reason = StateBroken, "the rules are there, and a question to another server did not come to the agent; look for a ruleset that takes it first in nft list ruleset: "+strings.Join(lost, "; ")
+		r.State, r.Reason = StateBroken, "the rules are there, and a question to another server did not come to the agent; "+
+			"look for a ruleset that takes it first in nft list ruleset: "+strings.Join(lost, "; ")
 	}
 	return nil
 }

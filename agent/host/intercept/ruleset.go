@@ -52,12 +52,13 @@ type Ruleset struct {
 	chains   []chain
 }
 
-// NewRuleset makes the ruleset of a valid spec. Without timeouts it does without what a kernel may lack. Cgroups that do not exist have no
-// elements; the agent adds them when they do.
+// NewRuleset makes the ruleset of a valid spec. Without timeouts it does without what a kernel may
+// lack. Cgroups that do not exist have no elements; the agent adds them when they do.
 func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 	r := &Ruleset{timeouts: timeouts && s.DNSPort != 0}
 	if s.DNSPort != 0 {
-		r.sets = append(r.sets, set{name: liveSet, typ: "nf_proto", flags: "timeout", def: nftables.Set{KeyType: nftables.TypeNFProto, HasTimeout: true}})
+		r.sets = append(r.sets, set{name: liveSet, typ: "nf_proto", flags: "timeout",
+			def: nftables.Set{KeyType: nftables.TypeNFProto, HasTimeout: true}})
 	}
 	r.userSet("users", s.Users)
 	r.userSet("excluded_users", s.ExcludeUsers)
@@ -83,10 +84,13 @@ func NewRuleset(s *Spec, cgroups []Cgroup, timeouts bool) *Ruleset {
 	return r
 }
 
-// zone decides about each packet of UDP to port 53 whether it is redirected, before conntrack sees it.
+// zone decides about each packet of UDP to port 53 whether it is redirected, before conntrack sees
+// it.
 func (r *Ruleset) zone(s *Spec) chain {
-	c := chain{name: zoneChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput, prio: "raw", priority: *nftables.ChainPriorityRaw}
-	for _, side := range []string{"sport", "dport"} { // replies, and what is asked of the resolver directly, since its replies look the same
+	c := chain{name: zoneChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput,
+		prio: "raw", priority: *nftables.ChainPriorityRaw}
+	// replies, and what is asked of the resolver directly, since its replies look the same
+	for _, side := range []string{"sport", "dport"} {
 		c.add(outside("oifname", "lo"), port(unix.IPPROTO_UDP, side, s.DNSPort), setZone())
 	}
 	r.exempt(&c)
@@ -96,9 +100,11 @@ func (r *Ruleset) zone(s *Spec) chain {
 	return c
 }
 
-// loop stops the agent's own queries where another ruleset sends them back to it, behind all redirections. The agent reads its counters.
+// loop stops the agent's own queries where another ruleset sends them back to it, behind all
+// redirections. The agent reads its counters.
 func (r *Ruleset) loop(s *Spec) chain {
-	c := chain{name: loopChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput, prio: "filter", priority: *nftables.ChainPriorityFilter}
+	c := chain{name: loopChain, typ: nftables.ChainTypeFilter, hook: "output", hooknum: nftables.ChainHookOutput,
+		prio: "filter", priority: *nftables.ChainPriorityFilter}
 	for _, proto := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 		c.add(marked(), port(proto, "dport", s.DNSPort), counter(), verdict(expr.VerdictDrop, "drop"))
 	}
@@ -107,7 +113,8 @@ func (r *Ruleset) loop(s *Spec) chain {
 
 // output redirects what processes of the namespace send.
 func (r *Ruleset) output(s *Spec) chain {
-	c := chain{name: outputChain, typ: nftables.ChainTypeNAT, hook: "output", hooknum: nftables.ChainHookOutput, prio: fmt.Sprint(priority), priority: priority}
+	c := chain{name: outputChain, typ: nftables.ChainTypeNAT, hook: "output", hooknum: nftables.ChainHookOutput,
+		prio: fmt.Sprint(priority), priority: priority}
 	if s.DNSPort != 0 {
 		if r.timeouts {
 			c.add(inZone(), nfproto(unix.NFPROTO_IPV4), setTimeout("dns4"))
@@ -118,7 +125,8 @@ func (r *Ruleset) output(s *Spec) chain {
 	r.exempt(&c)
 	if s.DNSPort != 0 {
 		for _, who := range r.chosen() {
-			c.add(append(append([]part{isLive(), port(unix.IPPROTO_TCP, "dport", 53)}, who...), counter(), redirect(s.DNSPort))...)
+			c.add(append(append([]part{isLive(), port(unix.IPPROTO_TCP, "dport", 53)}, who...), counter(),
+				redirect(s.DNSPort))...)
 		}
 	}
 	if s.Outbound == 0 {
@@ -133,7 +141,8 @@ func (r *Ruleset) output(s *Spec) chain {
 	c.add(address("saddr", "", netip.MustParsePrefix("::6/128")), back)
 	if s.Inbound != 0 { // what Envoy sends to an address of its own workload arrives there as from others
 		for _, self := range []string{"127.0.0.0/8", "::1/128"} {
-			c.add(byUser("envoy_users"), outside("oifname", "lo"), address("daddr", "!= ", netip.MustParsePrefix(self)), l4proto(unix.IPPROTO_TCP), redirect(s.Inbound))
+			c.add(byUser("envoy_users"), outside("oifname", "lo"), address("daddr", "!= ", netip.MustParsePrefix(self)),
+				l4proto(unix.IPPROTO_TCP), redirect(s.Inbound))
 		}
 	}
 	c.add(byUser("envoy_users"), back)
@@ -147,7 +156,8 @@ func (r *Ruleset) output(s *Spec) chain {
 
 // inbound redirects connections that arrive.
 func (r *Ruleset) inbound(s *Spec) chain {
-	c := chain{name: inboundChain, typ: nftables.ChainTypeNAT, hook: "prerouting", hooknum: nftables.ChainHookPrerouting, prio: fmt.Sprint(priority), priority: priority}
+	c := chain{name: inboundChain, typ: nftables.ChainTypeNAT, hook: "prerouting", hooknum: nftables.ChainHookPrerouting,
+		prio: fmt.Sprint(priority), priority: priority}
 	c.add(outside("iifname", "lo"), verdict(expr.VerdictReturn, "return"))
 	r.exclude(&c, "excluded_inbound", "saddr")
 	c.add(l4proto(unix.IPPROTO_TCP), counter(), redirect(s.Inbound))
@@ -168,12 +178,14 @@ func (r *Ruleset) exclude(c *chain, sets, side string) {
 	back := verdict(expr.VerdictReturn, "return")
 	if name := sets + "_ports"; r.has(name) {
 		c.add(part{"tcp dport @" + name, append(l4proto(unix.IPPROTO_TCP).exprs,
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, &expr.Lookup{SourceRegister: 1, SetName: name})}, back)
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Lookup{SourceRegister: 1, SetName: name})}, back)
 	}
 	for _, v := range []string{"4", "6"} {
 		if name := sets + "_ip" + v; r.has(name) {
 			proto, load := loadAddress(side, v == "6")
-			c.add(part{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name, append(proto, load, &expr.Lookup{SourceRegister: 1, SetName: name})}, back)
+			c.add(part{map[string]string{"4": "ip ", "6": "ip6 "}[v] + side + " @" + name,
+				append(proto, load, &expr.Lookup{SourceRegister: 1, SetName: name})}, back)
 		}
 	}
 }
@@ -187,7 +199,8 @@ func (r *Ruleset) chosen() (out [][]part) {
 		var level uint32
 		if n, _ := fmt.Sscanf(s.name, "cgroups_%d", &level); n == 1 {
 			out = append(out, []part{{fmt.Sprintf("socket cgroupv2 level %d @%s", level, s.name),
-				[]expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: level, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: s.name}}}})
+				[]expr.Any{&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: level, Register: 1},
+					&expr.Lookup{SourceRegister: 1, SetName: s.name}}}})
 		}
 	}
 	if out == nil {
@@ -208,22 +221,27 @@ func (r *Ruleset) has(name string) bool {
 func (r *Ruleset) userSet(name string, users []uint32) {
 	s := set{name: name, typ: "uid", def: nftables.Set{KeyType: nftables.TypeUID, KeyByteOrder: binaryutil.NativeEndian}}
 	for _, u := range users {
-		s.elements, s.texts = append(s.elements, nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(u)}), append(s.texts, fmt.Sprint(u))
+		s.elements, s.texts = append(s.elements, nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(u)}),
+			append(s.texts, fmt.Sprint(u))
 	}
 	r.addSet(s)
 }
 
 func (r *Ruleset) portSet(name string, ports []uint16) {
-	s := set{name: name, typ: "inet_service", def: nftables.Set{KeyType: nftables.TypeInetService, KeyByteOrder: binaryutil.BigEndian}}
+	s := set{name: name, typ: "inet_service",
+		def: nftables.Set{KeyType: nftables.TypeInetService, KeyByteOrder: binaryutil.BigEndian}}
 	for _, p := range ports {
-		s.elements, s.texts = append(s.elements, nftables.SetElement{Key: binaryutil.BigEndian.PutUint16(p)}), append(s.texts, fmt.Sprint(p))
+		s.elements, s.texts = append(s.elements, nftables.SetElement{Key: binaryutil.BigEndian.PutUint16(p)}),
+			append(s.texts, fmt.Sprint(p))
 	}
 	r.addSet(s)
 }
 
 func (r *Ruleset) prefixSets(name string, list []netip.Prefix) {
-	v4 := set{name: name + "_ip4", typ: "ipv4_addr", flags: "interval", def: nftables.Set{KeyType: nftables.TypeIPAddr, Interval: true, KeyByteOrder: binaryutil.BigEndian}}
-	v6 := set{name: name + "_ip6", typ: "ipv6_addr", flags: "interval", def: nftables.Set{KeyType: nftables.TypeIP6Addr, Interval: true, KeyByteOrder: binaryutil.BigEndian}}
+	v4 := set{name: name + "_ip4", typ: "ipv4_addr", flags: "interval",
+		def: nftables.Set{KeyType: nftables.TypeIPAddr, Interval: true, KeyByteOrder: binaryutil.BigEndian}}
+	v6 := set{name: name + "_ip6", typ: "ipv6_addr", flags: "interval",
+		def: nftables.Set{KeyType: nftables.TypeIP6Addr, Interval: true, KeyByteOrder: binaryutil.BigEndian}}
 	for _, p := range list {
 		s := &v4
 		if p.Addr().Is6() {
@@ -253,7 +271,8 @@ func (r *Ruleset) cgroupSets(paths []string, found []Cgroup) {
 	levels := map[int]*set{}
 	for _, p := range paths {
 		if l := levelOf(p); levels[l] == nil {
-			levels[l] = &set{name: cgroupSet(l), typ: "cgroupsv2", def: nftables.Set{KeyType: nftables.TypeCGroupV2, KeyByteOrder: binaryutil.NativeEndian}}
+			levels[l] = &set{name: cgroupSet(l), typ: "cgroupsv2",
+				def: nftables.Set{KeyType: nftables.TypeCGroupV2, KeyByteOrder: binaryutil.NativeEndian}}
 		}
 	}
 	for _, c := range found {
@@ -284,7 +303,8 @@ func (r *Ruleset) String() string {
 	fmt.Fprintf(&b, "table inet %[1]s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)
 	if r.timeouts {
 		for _, v := range []struct{ name, l3 string }{{"dns4", "ip"}, {"dns6", "ip6"}} {
-			fmt.Fprintf(&b, "\tct timeout %s {\n\t\tprotocol udp\n\t\tl3proto %s\n\t\tpolicy = { unreplied : %d, replied : %[3]d }\n\t}\n\n", v.name, v.l3, udpEntryTime)
+			fmt.Fprintf(&b, "\tct timeout %s {\n\t\tprotocol udp\n\t\tl3proto %s\n"+
+				"\t\tpolicy = { unreplied : %d, replied : %[3]d }\n\t}\n\n", v.name, v.l3, udpEntryTime)
 		}
 	}
 	for _, s := range r.sets {

@@ -15,12 +15,15 @@ import (
 const (
 	// Table is the table in which everything is, of the family inet.
 	Table = "nearside"
-	// Mark is on the agent's own queries (SO_MARK). It has no bit that kube-proxy, Cilium, Calico or Tailscale read.
+	// Mark is on the agent's own queries (SO_MARK). It has no bit that kube-proxy, Cilium, Calico or
+	// Tailscale read.
 	Mark = 0x3073
-	// Zone is the conntrack zone of redirected UDP: a socket that stays open is redirected from its next query on, and no longer once the
-	// agent is gone, whatever conntrack remembers of its queries before.
+	// Zone is the conntrack zone of redirected UDP: a socket that stays open is redirected from its
+	// next query on, and no longer once the agent is gone, whatever conntrack remembers of its queries
+	// before.
 	Zone = 0x6e73
-	// LiveTime is how long the redirection of DNS outlives the agent; RefreshTime is how often the agent renews it.
+	// LiveTime is how long the redirection of DNS outlives the agent; RefreshTime is how often the
+	// agent renews it.
 	LiveTime    = 2500 * time.Millisecond
 	RefreshTime = time.Second
 
@@ -38,16 +41,19 @@ const (
 type Spec struct {
 	// DNSPort is the port of the resolver on the loopback addresses; 0: DNS is left alone.
 	DNSPort uint16 `json:"dnsPort,omitempty"`
-	// Users and Cgroups are whose DNS and outbound TCP is redirected; with neither, that of the whole namespace. Cgroups are paths below the
-	// root of the cgroup2 file system, without a slash at the beginning.
+	// Users and Cgroups are whose DNS and outbound TCP is redirected; with neither, that of the whole
+	// namespace. Cgroups are paths below the root of the cgroup2 file system, without a slash at the
+	// beginning.
 	Users   []uint32 `json:"users,omitempty"`
 	Cgroups []string `json:"cgroups,omitempty"`
 	// ExcludeUsers are never redirected.
 	ExcludeUsers []uint32 `json:"excludeUsers,omitempty"`
-	// Outbound and Inbound are the ports of Envoy for connections that leave and that arrive; 0: they are left alone.
+	// Outbound and Inbound are the ports of Envoy for connections that leave and that arrive; 0: they
+	// are left alone.
 	Outbound uint16 `json:"outbound,omitempty"`
 	Inbound  uint16 `json:"inbound,omitempty"`
-	// EnvoyUsers are the users that Envoy runs as: their connections are not redirected to it, while their DNS is redirected.
+	// EnvoyUsers are the users that Envoy runs as: their connections are not redirected to it, while
+	// their DNS is redirected.
 	EnvoyUsers           []uint32       `json:"envoyUsers,omitempty"`
 	ExcludeOutboundPorts []uint16       `json:"excludeOutboundPorts,omitempty"`
 	ExcludeInboundPorts  []uint16       `json:"excludeInboundPorts,omitempty"`
@@ -55,7 +61,8 @@ type Spec struct {
 	ExcludeInboundCIDRs  []netip.Prefix `json:"excludeInboundCIDRs,omitempty"`  // by source
 }
 
-// Normalize sorts the lists and removes what is in them twice, so that the same choice has the same ruleset.
+// Normalize sorts the lists and removes what is in them twice, so that the same choice has the same
+// ruleset.
 func (s *Spec) Normalize() {
 	for _, l := range []*[]uint32{&s.Users, &s.ExcludeUsers, &s.EnvoyUsers} {
 		slices.Sort(*l)
@@ -70,7 +77,8 @@ func (s *Spec) Normalize() {
 	s.ExcludeOutboundCIDRs, s.ExcludeInboundCIDRs = outermost(s.ExcludeOutboundCIDRs), outermost(s.ExcludeInboundCIDRs)
 }
 
-// outermost sorts prefixes and leaves out those that lie in another one: the intervals of a set must not overlap.
+// outermost sorts prefixes and leaves out those that lie in another one: the intervals of a set
+// must not overlap.
 func outermost(list []netip.Prefix) (out []netip.Prefix) {
 	for i := range list {
 		list[i] = list[i].Masked()
@@ -97,7 +105,8 @@ func (s *Spec) Validate() error {
 		fault("nothing is to be redirected: leave --dns on, or add --outbound or --inbound")
 	}
 	if s.DNSPort == 53 {
-		fault("--dns-port: 53 is the port that is redirected; name the port that the agent listens on (dns.listen), such as %d", DefaultDNSPort)
+		fault("--dns-port: 53 is the port that is redirected; name the port that the agent listens on (dns.listen), "+
+			"such as %d", DefaultDNSPort)
 	}
 	if s.Outbound != 0 && s.Outbound == s.Inbound {
 		fault("--outbound and --inbound are both %d; Envoy tells them apart by the port", s.Outbound)
@@ -109,7 +118,8 @@ func (s *Spec) Validate() error {
 		fault("--envoy-user is required with --outbound: without it Envoy's own connections are sent back to it, for ever")
 	}
 	if s.Inbound != 0 && len(s.Users)+len(s.Cgroups) > 0 {
-		fault("--inbound is for a whole network namespace: who takes a connection is not known when it arrives; remove --user and --cgroup")
+		fault("--inbound is for a whole network namespace: who takes a connection is not known when it arrives; " +
+			"remove --user and --cgroup")
 	}
 	for _, u := range s.Users {
 		if slices.Contains(s.ExcludeUsers, u) {
@@ -120,7 +130,8 @@ func (s *Spec) Validate() error {
 		switch depth := len(strings.Split(c, "/")); {
 		case c == "" || c == ".":
 			fault("--cgroup names the root, which holds every process; leave --cgroup out to choose the whole namespace")
-		case c != path.Clean(c) || strings.HasPrefix(c, "/") || strings.HasPrefix(c, "..") || strings.ContainsAny(c, "\"\n\\"):
+		case c != path.Clean(c) || strings.HasPrefix(c, "/") || strings.HasPrefix(c, "..") ||
+			strings.ContainsAny(c, "\"\n\\"):
 			fault("--cgroup: %q is not the path of a cgroup, such as system.slice/app.service", c)
 		case depth > maxDepth:
 			fault("--cgroup: %q is %d levels deep, at most %d are allowed", c, depth, maxDepth)
@@ -129,7 +140,8 @@ func (s *Spec) Validate() error {
 	for _, l := range []struct {
 		flag string
 		n    int
-	}{{"--user", len(s.Users)}, {"--cgroup", len(s.Cgroups)}, {"--exclude-user", len(s.ExcludeUsers)}, {"--envoy-user", len(s.EnvoyUsers)},
+	}{{"--user", len(s.Users)}, {"--cgroup", len(s.Cgroups)}, {"--exclude-user", len(s.ExcludeUsers)},
+		{"--envoy-user", len(s.EnvoyUsers)},
 		{"--exclude-outbound-port", len(s.ExcludeOutboundPorts)}, {"--exclude-inbound-port", len(s.ExcludeInboundPorts)},
 		{"--exclude-outbound-cidr", len(s.ExcludeOutboundCIDRs)}, {"--exclude-inbound-cidr", len(s.ExcludeInboundCIDRs)}} {
 		if l.n > maxItems {
@@ -181,11 +193,12 @@ func (s *Spec) String() string {
 	return strings.Join(what, ", ") + " of " + strings.Join(who, ", ")
 }
 
-// The canary is a name that no server but the agent can resolve: "invalid" exists nowhere (RFC 6761), and its address is for
-// documentation (RFC 5737).
+// The canary is a name that no server but the agent can resolve: "invalid" exists nowhere (RFC
+// 6761), and its address is for documentation (RFC 5737).
 const canaryName = "canary.nearside.invalid"
 
 func canaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
-// CanaryHost has to be in the table of the agent's resolver, for everybody: who gets its address has asked the agent.
+// CanaryHost has to be in the table of the agent's resolver, for everybody: who gets its address
+// has asked the agent.
 func CanaryHost() dns.Host { return dns.Host{Name: canaryName, Addrs: []netip.Addr{canaryAddr()}} }

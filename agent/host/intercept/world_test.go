@@ -26,7 +26,8 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// netNS is a network namespace in which a thread lives. It is gone with the thread and with what was opened in it.
+// netNS is a network namespace in which a thread lives. It is gone with the thread and with what
+// was opened in it.
 type netNS struct {
 	path string
 	work chan func()
@@ -128,7 +129,8 @@ const (
 )
 
 func realHosts() []dns.Host {
-	return []dns.Host{{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(realV4), netip.MustParseAddr(realV6)}}}
+	return []dns.Host{{Name: "real.example",
+		Addrs: []netip.Addr{netip.MustParseAddr(realV4), netip.MustParseAddr(realV6)}}}
 }
 
 // world is a node on a link with what is outside of it, where the real name servers are.
@@ -141,12 +143,19 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{outside: newNetNS(t), node: newNetNS(t), dir: filepath.Join(t.TempDir(), intercept.DirName)}
-	w.node.run(t, fmt.Sprintf("link add eth0 address 02:00:00:00:00:02 type veth peer name node address 02:00:00:00:00:01 netns %s\naddr add %s/24 dev eth0\naddr add %s/64 dev eth0 nodad\nlink set eth0 up\n", w.outside.path, nodeV4, nodeV6), "ip", "-batch", "-")
-	w.outside.run(t, fmt.Sprintf("addr add %s/24 dev node\naddr add %s/24 dev node\naddr add %s/64 dev node nodad\nlink set node up\n", outsideV4, otherV4, outsideV6), "ip", "-batch", "-")
-	for _, a := range []string{outsideV4, otherV4, outsideV6} { // asking for a neighbour costs a second where the question is lost
+	w.node.run(t, fmt.Sprintf("link add eth0 address 02:00:00:00:00:02 type veth peer name node address "+
+		"02:00:00:00:00:01 netns %s\naddr add %s/24 dev eth0\naddr add %s/64 dev eth0 nodad\nlink set eth0 up\n",
+		w.outside.path, nodeV4, nodeV6), "ip", "-batch", "-")
+	w.outside.run(t,
+		fmt.Sprintf("addr add %s/24 dev node\naddr add %s/24 dev node\naddr add %s/64 dev node nodad\nlink set node up\n",
+			outsideV4, otherV4, outsideV6), "ip", "-batch", "-")
+	// asking for a neighbour costs a second where the question is lost
+	for _, a := range []string{outsideV4, otherV4, outsideV6} {
 		w.node.run(t, "", "ip", "neigh", "add", a, "lladdr", "02:00:00:00:00:01", "dev", "eth0")
 	}
-	w.outside.run(t, fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:02 dev node\nneigh add %s lladdr 02:00:00:00:00:02 dev node\n", nodeV4, nodeV6), "ip", "-batch", "-")
+	w.outside.run(t,
+		fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:02 dev node\nneigh add %s lladdr 02:00:00:00:00:02 dev node\n",
+			nodeV4, nodeV6), "ip", "-batch", "-")
 	w.node.run(t, "route add default via "+outsideV4+"\nroute add default via "+outsideV6+"\n", "ip", "-batch", "-")
 	realServer(t, w.outside, outsideV4+":53", realHosts()...)
 	realServer(t, w.outside, "["+outsideV6+"]:53", realHosts()...)
@@ -278,7 +287,8 @@ func (p *process) stop(s syscall.Signal) {
 	<-p.end
 }
 
-// socket opens a connection in the namespace. UDP ones stay as they are when the redirection changes.
+// socket opens a connection in the namespace. UDP ones stay as they are when the redirection
+// changes.
 func (n *netNS) socket(t testing.TB, network, server string) *mdns.Conn {
 	t.Helper()
 	var c net.Conn
@@ -334,7 +344,8 @@ func (n *netNS) with(t testing.TB, conf string, name string, args ...string) (st
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return n.output("", "unshare", append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, file, name}, args...)...)
+	return n.output("", "unshare",
+		append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, file, name}, args...)...)
 }
 
 // entries lists conntrack's entries of the namespace that a text is in.
@@ -359,7 +370,9 @@ func (n *netNS) serveHTTP(t testing.TB, at, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, text) })}
+	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, text)
+	})}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close(); <-done })

@@ -1,7 +1,8 @@
 // Package keyring reads and changes the file with the keys of a gossip pool.
 //
-// A keyring is base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt. A file that others than its owner may
-// open is refused. Keys are named by fingerprints, and are in no message, log line or error.
+// A keyring is base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt.
+// A file that others than its owner may open is refused. Keys are named by fingerprints, and are in
+// no message, log line or error.
 package keyring
 
 import (
@@ -31,8 +32,9 @@ const maxKeys = 16
 // makeKey tells how to come to a key.
 const makeKey = "make one with: nearside keyring generate"
 
-// Read reads a keyring: base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt. Empty lines, and lines that
-// begin with #, do not count. A file that others than its owner may open is refused: they may have the keys.
+// Read reads a keyring: base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all
+// decrypt. Empty lines, and lines that begin with #, do not count. A file that others than its
+// owner may open is refused: they may have the keys.
 func Read(path string) ([][]byte, error) {
 	f, err := files.OpenRegular(path)
 	if err != nil {
@@ -42,7 +44,8 @@ func Read(path string) ([][]byte, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, fmt.Errorf("gossip.keyringFile: %w", err)
 	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so that others than its owner may know the keys; run chmod 0600 %s, and use other keys", path, mode, path)
+		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so that others than its owner may know the keys; "+
+			"run chmod 0600 %s, and use other keys", path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
@@ -60,7 +63,8 @@ func Read(path string) ([][]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d: %w", path, n, err)
 		case len(out) == maxKeys:
-			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove those that nobody uses any more", path, maxKeys)
+			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove those that nobody uses any more",
+				path, maxKeys)
 		}
 		out = append(out, key)
 	}
@@ -114,7 +118,8 @@ func (k File) List() ([]string, error) {
 	return out, nil
 }
 
-// Add adds a key (base64) behind the others, so that it is known before it is used, and returns its fingerprint.
+// Add adds a key (base64) behind the others, so that it is known before it is used, and returns its
+// fingerprint.
 func (k File) Add(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	key, err := parseKey(text)
@@ -178,7 +183,8 @@ func first(lines []string) int {
 	return len(lines)
 }
 
-// edit replaces the file in one step. Comments, owner and mode stay; a new file belongs to whom its directory belongs to.
+// edit replaces the file in one step. Comments, owner and mode stay; a new file belongs to whom its
+// directory belongs to.
 func (k File) edit(create bool, change func([]string) ([]string, error)) error {
 	like := k.path
 	var lines []string

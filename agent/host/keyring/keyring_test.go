@@ -13,7 +13,8 @@ import (
 
 func key(c string) string { return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(c, 32))) }
 
-// TestFile: keys are added, used and removed in a file that stays the owner's alone, with its comments.
+// TestFile: keys are added, used and removed in a file that stays the owner's alone, with its
+// comments.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keyring")
 	f := keyring.Open(path)
@@ -85,7 +86,8 @@ func TestRead(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret[:10]) {
+		if _, err := keyring.Read(path); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), secret[:10]) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package memory says how much memory the process may take and has in use, has caches given up before it is short, and says then that
-// there is none for more proxies. Nothing is bounded where the process has no limit.
+// Package memory says how much memory the process may take and has in use, has caches given up
+// before it is short, and says then that there is none for more proxies. Nothing is bounded where
+// the process has no limit.
 package memory
 
 import (
@@ -14,19 +15,23 @@ import (
 	"time"
 )
 
-// Shares of the limit, in percent. What is in use is known as of the last collection: between shortAt and the limit there is room for what is
-// taken until the next one, for what is on its way to proxies, and for the changes of those that are served.
+// Shares of the limit, in percent. What is in use is known as of the last collection: between
+// shortAt and the limit there is room for what is taken until the next one, for what is on its way
+// to proxies, and for the changes of those that are served.
 const (
 	shedAt  = 70 // from here on caches are given up
 	shortAt = 80 // from here on, where that does not suffice, no more proxies are taken
 	enough  = 70 // below it they are again
-	// mappedAt is how much Go may have from the system, live or not: it has been held to the limit in vain then.
+	// mappedAt is how much Go may have from the system, live or not: it has been held to the limit in
+	// vain then.
 	mappedAt = 105
 )
 
 const (
-	shedEvery    = time.Minute      // at most, while there is room
-	collectEvery = 30 * time.Second // while there is none, since what is in use is not known without a collection, and when something was freed
+	shedEvery = time.Minute // at most, while there is room
+	// while there is none, since what is in use is not known without a collection, and when something
+	// was freed
+	collectEvery = 30 * time.Second
 )
 
 // Use is how much memory a process takes, in bytes.
@@ -39,8 +44,9 @@ type Use struct {
 // Read reads how much this process takes.
 func Read() Use {
 	s := []metrics.Sample{
-		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
 	}
 	metrics.Read(s)
 	v := func(i int) uint64 {
@@ -73,7 +79,9 @@ type Options struct {
 	Log     *slog.Logger     // nil: nothing is logged
 	Shed    func()           // gives up caches; nil: there are none. It must not call the guard.
 	Own     func()           // asks who calls [Guard.Room] to give up his own, as there; nil: nobody is asked
-	Changed func()           // told when it becomes short, and when it no longer is. Nil: nobody is. It must not call the guard.
+	// told when it becomes short, and when it no longer is. Nil: nobody is. It must not call the
+	// guard.
+	Changed func()
 }
 
 // Guard watches over the memory of a process. Its methods may be called from any goroutine.
@@ -97,8 +105,10 @@ type ShortError struct {
 
 // Error names the limit and the remedy.
 func (e *ShortError) Error() string {
-	return fmt.Sprintf("the agent has no memory for more proxies: %d MiB are in use of the %d MiB that it may take; those that are served stay so, and this one is served once there is memory again. "+
-		"Raise the limit (MemoryMax= of the unit, resources.limits.memory of the container, GOMEMLIMIT), or have proxies reach fewer services", e.Use.Live>>20, e.Use.Limit>>20)
+	return fmt.Sprintf("the agent has no memory for more proxies: %d MiB are in use of the %d MiB that it may take; "+
+		"those that are served stay so, and this one is served once there is memory again. "+
+		"Raise the limit (MemoryMax= of the unit, resources.limits.memory of the container, GOMEMLIMIT), "+
+		"or have proxies reach fewer services", e.Use.Live>>20, e.Use.Limit>>20)
 }
 
 // New returns a guard.
@@ -140,8 +150,8 @@ type State struct {
 // State returns how the memory stands.
 func (g *Guard) State() State { return State{g.o.Read(), g.short.Load(), g.sheds.Load()} }
 
-// Room returns nil where there is memory for one more proxy, else an error that says why it is not taken. Before it becomes short it
-// gives up all caches; own gives up those of the caller.
+// Room returns nil where there is memory for one more proxy, else an error that says why it is not
+// taken. Before it becomes short it gives up all caches; own gives up those of the caller.
 func (g *Guard) Room(own func()) error {
 	u := g.o.Read()
 	short := g.short.Load()
@@ -167,7 +177,8 @@ func (g *Guard) Spare() bool { return g.short.Load() == nil && !g.o.Read().reach
 // Freed says that something large is no longer in use.
 func (g *Guard) Freed() { g.freed.Store(true) }
 
-// Look is called now and then: it gives up caches where much is in use, finds out when there is room again, and gives back what has been freed.
+// Look is called now and then: it gives up caches where much is in use, finds out when there is
+// room again, and gives back what has been freed.
 func (g *Guard) Look() {
 	u := g.o.Read()
 	g.mu.Lock()
@@ -203,14 +214,16 @@ func (g *Guard) collect() {
 	g.o.Collect()
 }
 
-// judge takes note of whether memory is short. It becomes so at one share of the limit and ceases to be at a lower one.
+// judge takes note of whether memory is short. It becomes so at one share of the limit and ceases
+// to be at a lower one.
 func (g *Guard) judge(u Use) error {
 	short := g.short.Load()
 	switch {
 	case short == nil && u.isShort():
 		short = &ShortError{Use: u, Since: g.o.Now()}
 		g.short.Store(short)
-		g.o.Log.Warn("memory is short: no more proxies are taken for the time being", "inUse", u.Live, "mapped", u.Mapped, "limit", u.Limit)
+		g.o.Log.Warn("memory is short: no more proxies are taken for the time being", "inUse", u.Live, "mapped", u.Mapped,
+			"limit", u.Limit)
 		g.o.Changed()
 	case short != nil && !u.reaches(enough) && !u.isShort():
 		short = nil

@@ -108,7 +108,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestShortOfPages is a process that has more from the system than the limit, of which nobody knows why.
+// TestShortOfPages is a process that has more from the system than the limit, of which nobody knows
+// why.
 func TestShortOfPages(t *testing.T) {
 	s := newScene()
 	s.use, s.mapped = 50, 104

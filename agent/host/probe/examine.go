@@ -40,7 +40,8 @@ func (p *Prober) examine(x *proxy, files []string) *finding.Host {
 		x.servers = servers
 	}
 	if servers != "" && servers != x.servers {
-		h.Resolver = fmt.Sprintf("/etc/resolv.conf names %s, and named %s when this Envoy connected", clip.Value(servers), clip.Value(x.servers))
+		h.Resolver = fmt.Sprintf("/etc/resolv.conf names %s, and named %s when this Envoy connected",
+			clip.Value(servers), clip.Value(x.servers))
 	}
 	return h
 }
@@ -67,8 +68,8 @@ func readSmall(path string) []byte {
 	return b
 }
 
-// openFiles is the hard limit of open files of a process (proc_pid_limits(5)), to which Envoy raises its soft one; 0 where
-// it is not known or there is none.
+// openFiles is the hard limit of open files of a process (proc_pid_limits(5)), to which Envoy
+// raises its soft one; 0 where it is not known or there is none.
 func openFiles(dir string) uint64 {
 	for line := range bytes.Lines(readSmall(filepath.Join(dir, "limits"))) {
 		if rest, ok := bytes.CutPrefix(line, []byte("Max open files")); ok {
@@ -96,7 +97,8 @@ func workers(dir string) int {
 	return n
 }
 
-// overrides reports whether a process may open files whatever their modes say: it has CAP_DAC_OVERRIDE (capabilities(7)).
+// overrides reports whether a process may open files whatever their modes say: it has
+// CAP_DAC_OVERRIDE (capabilities(7)).
 func overrides(dir string, uid uint32) bool {
 	const dacOverride = 1
 	for line := range bytes.Lines(readSmall(filepath.Join(dir, "status"))) {

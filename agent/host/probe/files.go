@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// unwritable says why a user cannot open a file to append to it, making it where it is missing, and what to do; "" where he
-// can, or that is not certain.
+// unwritable says why a user cannot open a file to append to it, making it where it is missing, and
+// what to do; "" where he can, or that is not certain.
 func (p *Prober) unwritable(who user, name string) string {
 	name = filepath.Clean(name)
 	if !filepath.IsAbs(name) || below(name, "/dev") || below(name, "/proc") || p.o.Own != "" && below(name, p.o.Own) {
@@ -40,7 +40,8 @@ func (p *Prober) unwritable(who user, name string) string {
 		case !st.IsDir():
 			return shown + " is not a directory; give another path"
 		case !who.may(d, st, 0o1):
-			return fmt.Sprintf("its uid %d may not enter %s (mode %04o); let it, with chmod or chown", who.peer.UID, clip.Value(d), st.Mode().Perm())
+			return fmt.Sprintf("its uid %d may not enter %s (mode %04o); let it, with chmod or chown",
+				who.peer.UID, clip.Value(d), st.Mode().Perm())
 		}
 	}
 	path := filepath.Join(dir, filepath.Base(name))
@@ -51,7 +52,8 @@ func (p *Prober) unwritable(who user, name string) string {
 	case err == nil && st.Mode()&fs.ModeSocket != 0:
 		return "it is a socket; give the path of a file"
 	case err == nil && !who.may(path, st, 0o2):
-		return fmt.Sprintf("its uid %d may not write it (mode %04o); let it, with chmod or chown", who.peer.UID, st.Mode().Perm())
+		return fmt.Sprintf("its uid %d may not write it (mode %04o); let it, with chmod or chown",
+			who.peer.UID, st.Mode().Perm())
 	case err == nil && st.Mode().IsRegular() && errors.Is(unix.Access(path, unix.W_OK), unix.EROFS):
 		return "its file system is read-only; give another path"
 	case !errors.Is(err, fs.ErrNotExist):
@@ -63,7 +65,8 @@ func (p *Prober) unwritable(who user, name string) string {
 	switch st, err := os.Stat(dir); {
 	case err != nil:
 	case !who.may(dir, st, 0o2):
-		return fmt.Sprintf("its uid %d may not make files in %s (mode %04o); let it, with chmod or chown", who.peer.UID, shown, st.Mode().Perm())
+		return fmt.Sprintf("its uid %d may not make files in %s (mode %04o); let it, with chmod or chown",
+			who.peer.UID, shown, st.Mode().Perm())
 	case errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS):
 		return "its file system is read-only; give another path"
 	}
@@ -76,8 +79,8 @@ func below(path, dir string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// may reports whether the mode of a file lets a user do something, 1 to enter and 2 to write. Where the file has an access
-// list beside its mode, he may.
+// may reports whether the mode of a file lets a user do something, 1 to enter and 2 to write. Where
+// the file has an access list beside its mode, he may.
 func (u user) may(path string, st fs.FileInfo, what fs.FileMode) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if u.all || !ok {

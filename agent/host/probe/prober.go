@@ -17,14 +17,16 @@ import (
 type Options struct {
 	// Peer returns the process of a proxy; false where it has no stream.
 	Peer func(node.Key) (access.Peer, bool)
-	// Changed is called when something is not as [Prober.Host] has said. It must not block. Nil: nobody is told.
+	// Changed is called when something is not as [Prober.Host] has said. It must not block. Nil:
+	// nobody is told.
 	Changed func()
-	// Own is a directory whose files the agent makes itself when they are needed: they are not looked at. "": none.
+	// Own is a directory whose files the agent makes itself when they are needed: they are not looked
+	// at. "": none.
 	Own string
 	// Root is where the file system begins, with /proc and /etc; "": /.
 	Root string
-	// Every is the time from one look to the next, default 5 s; Patience is how long [Prober.Host] waits for the first
-	// look, default 100 ms.
+	// Every is the time from one look to the next, default 5 s; Patience is how long [Prober.Host]
+	// waits for the first look, default 100 ms.
 	Every, Patience time.Duration
 }
 
@@ -61,8 +63,9 @@ func NewProber(o Options) *Prober {
 	return &Prober{o: o, wake: make(chan struct{}, 1), proxies: map[node.Key]*proxy{}}
 }
 
-// Host returns what is known of the host of a proxy whose config names these files; nil where nothing is. The result is
-// the same pointer as long as nothing changes. The first call for a process or for other files waits a moment.
+// Host returns what is known of the host of a proxy whose config names these files; nil where
+// nothing is. The result is the same pointer as long as nothing changes. The first call for a
+// process or for other files waits a moment.
 func (p *Prober) Host(key node.Key, files []string) *finding.Host {
 	peer, ok := p.o.Peer(key)
 	files = files[:min(len(files), maxFiles)]
@@ -87,7 +90,8 @@ func (p *Prober) Host(key node.Key, files []string) *finding.Host {
 	return x.host
 }
 
-// await asks for a look and waits until it is done, but not long: a file system may hang. The mu is held.
+// await asks for a look and waits until it is done, but not long: a file system may hang. The mu is
+// held.
 func (p *Prober) await(x *proxy) {
 	select {
 	case p.wake <- struct{}{}:
@@ -168,5 +172,6 @@ func (p *Prober) look(all bool) {
 }
 
 func equal(a, b *finding.Host) bool {
-	return maps.Equal(a.Unwritable, b.Unwritable) && a.Guessed == b.Guessed && a.OpenFiles == b.OpenFiles && a.Workers == b.Workers && a.Resolver == b.Resolver
+	return maps.Equal(a.Unwritable, b.Unwritable) && a.Guessed == b.Guessed && a.OpenFiles == b.OpenFiles &&
+		a.Workers == b.Workers && a.Resolver == b.Resolver
 }

@@ -21,7 +21,9 @@ const pid = "77"
 func root(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, dir, "proc/77/limits", "Limit                     Soft Limit           Hard Limit           Units     \nMax processes             1                    2                    processes \nMax open files            1024                 4096                 files     \n")
+	write(t, dir, "proc/77/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"+
+		"Max processes             1                    2                    processes \n"+
+		"Max open files            1024                 4096                 files     \n")
 	write(t, dir, "proc/77/status", "Name:\tenvoy\nCapEff:\t0000000000000400\n")
 	write(t, dir, "proc/77/task/77/comm", "envoy\n")
 	write(t, dir, "proc/77/task/78/comm", "wrk:worker_0\n")
@@ -65,7 +67,8 @@ func (p peers) of(k node.Key) (access.Peer, bool) { x, ok := p[k]; return x, ok 
 // stranger is a process of a user who owns nothing.
 var stranger = access.Peer{Local: true, UID: 4_000_001, GID: 4_000_001, Groups: []uint32{4_000_002}, PID: 77}
 
-// inBubble runs a prober in a bubble of fake time. later waits for the next look and returns how often changes were told.
+// inBubble runs a prober in a bubble of fake time. later waits for the next look and returns how
+// often changes were told.
 func inBubble(t *testing.T, o probe.Options, then func(p *probe.Prober, later func() int64)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +91,12 @@ func TestFiles(t *testing.T) {
 	write(t, dir, "log/open/there.log", "")
 	write(t, dir, "log/shut/there.log", "")
 	write(t, dir, "log/file", "")
-	for path, mode := range map[string]os.FileMode{"log/open": 0o777, "log/open/there.log": 0o666, "log/shut": 0o755, "log/shut/there.log": 0o644} {
+	for path, mode := range map[string]os.FileMode{
+		"log/open":           0o777,
+		"log/open/there.log": 0o666,
+		"log/shut":           0o755,
+		"log/shut/there.log": 0o644,
+	} {
 		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -121,10 +129,12 @@ func TestFiles(t *testing.T) {
 		{"/log/open/a.log", stranger, ""},
 		{"/log/open/there.log", stranger, ""},
 		{"/log/link/a.log", stranger, ""},
-		{"/log/none/deep/a.log", stranger, "the directory /log/none/deep does not exist; make it, for the uid 4000001 of Envoy"},
+		{"/log/none/deep/a.log", stranger,
+			"the directory /log/none/deep does not exist; make it, for the uid 4000001 of Envoy"},
 		{"/log/none/a.log", owner, "the directory /log/none does not exist"},
 		{"/log/file/a.log", stranger, "/log/file is not a directory; give another path"},
-		{"/log/shut/a.log", stranger, "its uid 4000001 may not make files in /log/shut (mode 0755); let it, with chmod or chown"},
+		{"/log/shut/a.log", stranger,
+			"its uid 4000001 may not make files in /log/shut (mode 0755); let it, with chmod or chown"},
 		{"/log/shut/a.log", owner, ""},
 		{"/log/shut/there.log", stranger, "its uid 4000001 may not write it (mode 0644)"},
 		{"/log/secret/in/a.log", stranger, "its uid 4000001 may not enter "},
@@ -141,7 +151,8 @@ func TestFiles(t *testing.T) {
 		{"/log/../log/none/a.log", stranger, "the directory /log/none does not exist"},
 	} {
 		k := key("default.web")
-		inBubble(t, probe.Options{Root: dir, Own: "/run/own", Peer: peers{k: c.peer}.of}, func(p *probe.Prober, _ func() int64) {
+		inBubble(t, probe.Options{Root: dir, Own: "/run/own", Peer: peers{k: c.peer}.of}, func(p *probe.Prober,
+			_ func() int64) {
 			h := p.Host(k, []string{c.file})
 			if got := h.Unwritable[c.file]; h.Guessed || (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
 				t.Errorf("%s for uid %d: %q, want %q", c.file, c.peer.UID, got, c.want)
@@ -150,7 +161,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRootOpensAll: a process that modes do not bind can open what is there, and nothing in what is missing.
+// TestRootOpensAll: a process that modes do not bind can open what is there, and nothing in what is
+// missing.
 func TestRootOpensAll(t *testing.T) {
 	dir := root(t)
 	write(t, dir, "proc/77/status", "CapEff:\t000001ffffffffff\n")
@@ -166,7 +178,8 @@ func TestRootOpensAll(t *testing.T) {
 	})
 }
 
-// TestOtherNamespace: of files that the agent does not see nothing is said; where that is not known it is a guess.
+// TestOtherNamespace: of files that the agent does not see nothing is said; where that is not known
+// it is a guess.
 func TestOtherNamespace(t *testing.T) {
 	dir := root(t)
 	k := key("default.web")
@@ -197,7 +210,8 @@ func TestOtherNamespace(t *testing.T) {
 	})
 }
 
-// TestChanges: what changes is told once, within the time from one look to the next, and what stays keeps its pointer.
+// TestChanges: what changes is told once, within the time from one look to the next, and what stays
+// keeps its pointer.
 func TestChanges(t *testing.T) {
 	dir := root(t)
 	k := key("default.web")
@@ -214,7 +228,8 @@ func TestChanges(t *testing.T) {
 			}
 		}
 		first := p.Host(k, []string{"/none/a"})
-		if first == nil || first.Unwritable["/none/a"] == "" || first.OpenFiles != 4096 || first.Workers != 2 || first.Resolver != "" {
+		if first == nil || first.Unwritable["/none/a"] == "" || first.OpenFiles != 4096 || first.Workers != 2 ||
+			first.Resolver != "" {
 			t.Fatalf("at first: %+v", first)
 		}
 		expect("nothing has changed", 0, func(h *finding.Host) bool { return h == first })

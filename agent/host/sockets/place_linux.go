@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inPlace reports an error for a socket that is in another network namespace than that of its place.
+// inPlace reports an error for a socket that is in another network namespace than that of its
+// place.
 func inPlace(f *os.File, place string) error {
 	if place == Here {
 		return nil // another one has no such address, or an own socket at it

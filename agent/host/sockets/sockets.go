@@ -82,9 +82,10 @@ type Set struct {
 	all  bool     // everything is kept, by whoever
 }
 
-// Open returns the sockets of an address: those that there are, and what is missing of them anew; udp is how many there are to be for UDP
-// then. All that there are have to be served: queries may wait in each. It is called in the network namespace of the place, and nothing is held
-// yet; see [Set.Keep].
+// Open returns the sockets of an address: those that there are, and what is missing of them anew;
+// udp is how many there are to be for UDP then. All that there are have to be served: queries may
+// wait in each. It is called in the network namespace of the place, and nothing is held yet; see
+// [Set.Keep].
 func (b *Book) Open(ctx context.Context, place string, addr netip.AddrPort, udp int) (*Set, error) {
 	s := &Set{book: b, place: place, addr: addr}
 	s.takeGiven()
@@ -99,7 +100,8 @@ func (b *Book) Open(ctx context.Context, place string, addr netip.AddrPort, udp 
 		return nil, errors.Join(err, s.Sockets.Close())
 	}
 	if had > 0 {
-		b.log.Info("sockets of DNS are taken over, with the queries that wait in them", "address", s.Addr(), "place", place, "udp", len(s.UDP), "taken", had)
+		b.log.Info("sockets of DNS are taken over, with the queries that wait in them", "address", s.Addr(), "place", place,
+			"udp", len(s.UDP), "taken", had)
 	}
 	return s, nil
 }
@@ -127,7 +129,8 @@ func (s *Set) takeGiven() {
 	})
 }
 
-// takeHeld takes the sockets that an earlier agent has left, of each protocol that systemd has given none of.
+// takeHeld takes the sockets that an earlier agent has left, of each protocol that systemd has
+// given none of.
 func (s *Set) takeHeld() {
 	b := s.book
 	if b.holder == nil {
@@ -195,7 +198,8 @@ func (s *Set) names() string { return prefix + s.place + "/" }
 // retryKeep is the time until what could not be kept is tried again.
 const retryKeep = 10 * time.Second
 
-// Keep has the sockets held over the end of the agent, and returns when they are, there is nobody who would, or ctx ends.
+// Keep has the sockets held over the end of the agent, and returns when they are, there is nobody
+// who would, or ctx ends.
 func (s *Set) Keep(ctx context.Context) {
 	told := false
 	for {
@@ -204,7 +208,8 @@ func (s *Set) Keep(ctx context.Context) {
 			return
 		}
 		if !told {
-			s.book.log.Warn("nobody holds the sockets of DNS while the agent is away; it tries again", "address", s.Addr(), "place", s.place, "error", err)
+			s.book.log.Warn("nobody holds the sockets of DNS while the agent is away; it tries again",
+				"address", s.Addr(), "place", s.place, "error", err)
 			told = true
 		}
 		select {
@@ -291,12 +296,14 @@ func (s *Set) Release() error {
 	return errors.Join(errs...)
 }
 
-// ReleaseUnused gives up what earlier agents have left in this network namespace at addresses that were not opened: they are no longer
-// configured. What socket units have given for no address is told, and closed.
+// ReleaseUnused gives up what earlier agents have left in this network namespace at addresses that
+// were not opened: they are no longer configured. What socket units have given for no address is
+// told, and closed.
 func (b *Book) ReleaseUnused() error {
 	b.mu.Lock()
 	for _, f := range b.given {
-		b.log.Warn("a socket of a socket unit is for no address of dns.listen; queries to it are not answered", "name", f.Name(), "address", addressOf(f))
+		b.log.Warn("a socket of a socket unit is for no address of dns.listen; queries to it are not answered",
+			"name", f.Name(), "address", addressOf(f))
 		_ = f.Close()
 	}
 	b.given = nil
@@ -307,8 +314,8 @@ func (b *Book) ReleaseUnused() error {
 	return b.holder.ReleaseUnused(prefix + Here + "/")
 }
 
-// ReleasePlaces gives up what earlier agents have left in network namespaces that are not among some places: sockets keep a namespace
-// alive.
+// ReleasePlaces gives up what earlier agents have left in network namespaces that are not among
+// some places: sockets keep a namespace alive.
 func (b *Book) ReleasePlaces(but []string) error {
 	return b.release(prefix, func(name string) bool {
 		place, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "/")
@@ -321,7 +328,8 @@ func (b *Book) ReleasePlace(place string) error {
 	return b.release(prefix+place+"/", func(string) bool { return false })
 }
 
-// releaseAddr gives up what was left at an address in other places: one of them may be this namespace, by its number.
+// releaseAddr gives up what was left at an address in other places: one of them may be this
+// namespace, by its number.
 func (b *Book) releaseAddr(addr netip.AddrPort) (any bool) {
 	_ = b.release(prefix, func(name string) bool {
 		at := strings.Split(name, "/")

@@ -106,7 +106,9 @@ func waiting(t *testing.T, s *sockets.Set) (n int) {
 			raw, err := c.SyscallConn()
 			do(t, err)
 			var got error
-			do(t, raw.Control(func(fd uintptr) { _, _, got = syscall.Recvfrom(int(fd), make([]byte, 100), syscall.MSG_DONTWAIT) }))
+			do(t, raw.Control(func(fd uintptr) {
+				_, _, got = syscall.Recvfrom(int(fd), make([]byte, 100), syscall.MSG_DONTWAIT)
+			}))
 			if got != nil {
 				break
 			}
@@ -116,7 +118,8 @@ func waiting(t *testing.T, s *sockets.Set) (n int) {
 	return n
 }
 
-// TestTakenOver: what was asked while nobody was there waits in the sockets, however many there were and are to be.
+// TestTakenOver: what was asked while nobody was there waits in the sockets, however many there
+// were and are to be.
 func TestTakenOver(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
@@ -166,7 +169,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestOtherAddresses: what was left at an address that is no longer configured is given up, and what is in use is not.
+// TestOtherAddresses: what was left at an address that is no longer configured is given up, and
+// what is in use is not.
 func TestOtherAddresses(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
@@ -188,7 +192,8 @@ func TestOtherAddresses(t *testing.T) {
 		return err == nil
 	}
 	if !gone(old) || s.Addr() != same.Addr() || gone(pod) {
-		t.Errorf("the old address is given up: %v; the new one is %s, was %s; that of the namespace is given up: %v", gone(old), s.Addr(), same.Addr(), gone(pod))
+		t.Errorf("the old address is given up: %v; the new one is %s, was %s; that of the namespace is given up: %v",
+			gone(old), s.Addr(), same.Addr(), gone(pod))
 	}
 	do(t, b.ReleasePlaces([]string{"4711"}))
 	if gone(pod) {
@@ -205,7 +210,8 @@ func TestOtherAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressOfThisNamespaceElsewhere: what was left at the address under another place does not keep the resolver from starting.
+// TestAddressOfThisNamespaceElsewhere: what was left at the address under another place does not
+// keep the resolver from starting.
 func TestAddressOfThisNamespaceElsewhere(t *testing.T) {
 	n := newNode(t)
 	b, end := n.agent()
@@ -222,7 +228,8 @@ func TestAddressOfThisNamespaceElsewhere(t *testing.T) {
 	}
 }
 
-// TestTwoAgents: an agent takes neither the sockets nor a query of another one, also while that is away.
+// TestTwoAgents: an agent takes neither the sockets nor a query of another one, also while that is
+// away.
 func TestTwoAgents(t *testing.T) {
 	one, two := newNode(t), newNode(t)
 	b, end := one.agent()
@@ -259,7 +266,8 @@ func file(t *testing.T, c interface{ File() (*os.File, error) }, name string) *o
 	return os.NewFile(uintptr(fd), name)
 }
 
-// TestSocketUnit: sockets of systemd are used where they are for the address, and not held a second time; what is missing is opened beside them.
+// TestSocketUnit: sockets of systemd are used where they are for the address, and not held a second
+// time; what is missing is opened beside them.
 func TestSocketUnit(t *testing.T) {
 	for _, with := range []string{"udp", "tcp", "udp and tcp"} {
 		t.Run(with, func(t *testing.T) {
@@ -288,10 +296,12 @@ func TestSocketUnit(t *testing.T) {
 			}
 			s.Keep(t.Context())
 			want := "a socket unit of systemd"
-			if by := s.By(); !strings.HasPrefix(by, want) || strings.Contains(by, "nearside hold") == (with == "udp and tcp") || !s.Held() {
+			if by := s.By(); !strings.HasPrefix(by, want) || strings.Contains(by, "nearside hold") == (with == "udp and tcp") ||
+				!s.Held() {
 				t.Errorf("held by %q", by)
 			}
-			if log := n.log.String(); strings.Count(log, "is for no address of dns.listen") != 1 || !strings.Contains(log, "127.0.0.9:") {
+			if log := n.log.String(); strings.Count(log, "is for no address of dns.listen") != 1 ||
+				!strings.Contains(log, "127.0.0.9:") {
 				t.Errorf("log: %s", log)
 			}
 		})
@@ -323,7 +333,8 @@ func (h hostile) udp(network, at string) *os.File {
 	return file(h.t, c.(*net.UDPConn), "")
 }
 
-// TestHostileHolder: what is not a socket of the address is not used, whoever gives it, and there is an end to it.
+// TestHostileHolder: what is not a socket of the address is not used, whoever gives it, and there
+// is an end to it.
 func TestHostileHolder(t *testing.T) {
 	h := hostile{t: t}
 	for name, give := range map[string]func() *os.File{

@@ -18,9 +18,10 @@ const (
 // RetryAfter is how long who was refused by a [Limiter] has to wait.
 const RetryAfter = limitRefill
 
-// Limiter bounds how many wrong tokens are verified: verifying one takes as long for a wrong token as for a right one.
-// An owner ([Peer.Owner]) that has failed ten times at once gets one attempt a second. A token that was right before is
-// not held up by wrong ones, also where all come from one address.
+// Limiter bounds how many wrong tokens are verified: verifying one takes as long for a wrong token
+// as for a right one. An owner ([Peer.Owner]) that has failed ten times at once gets one attempt a
+// second. A token that was right before is not held up by wrong ones, also where all come from one
+// address.
 //
 //	if !l.Allow(owner, text) {
 //		// refuse without looking at the token
@@ -31,8 +32,8 @@ const RetryAfter = limitRefill
 //		l.Verified(text)
 //	}
 //
-// The zero value is ready. It is safe for concurrent use, starts no goroutine, and its size is bounded: owners beyond 1024
-// share one allowance.
+// The zero value is ready. It is safe for concurrent use, starts no goroutine, and its size is
+// bounded: owners beyond 1024 share one allowance.
 type Limiter struct {
 	mu     sync.Mutex
 	owners map[string]bucket
@@ -52,7 +53,8 @@ func (b bucket) now(t time.Time) float64 {
 	return max(0, b.failed-t.Sub(b.at).Seconds()/limitRefill.Seconds())
 }
 
-// Allow says whether a token of an owner is verified now. One that was right before always is: it may have ended since.
+// Allow says whether a token of an owner is verified now. One that was right before always is: it
+// may have ended since.
 func (l *Limiter) Allow(owner, text string) bool {
 	h := sha256.Sum256([]byte(text))
 	l.mu.Lock()

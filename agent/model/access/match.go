@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// glob says whether a text has the form of a pattern, in which * stands for any characters, or none.
+// glob says whether a text has the form of a pattern, in which * stands for any characters, or
+// none.
 func glob(pattern, text string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -38,8 +39,9 @@ func anyGlob(patterns []string, text string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return glob(p, text) })
 }
 
-// globPath says whether a cgroup path, or one above it, has the form of a pattern. A * stands for characters of one
-// element, so that nobody gets in by the name of a cgroup of his own further down.
+// globPath says whether a cgroup path, or one above it, has the form of a pattern. A * stands for
+// characters of one element, so that nobody gets in by the name of a cgroup of his own further
+// down.
 func globPath(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	if len(have) < len(want) {
@@ -73,8 +75,8 @@ func parseRange(s string) (idRange, error) {
 	return idRange{uint32(a), uint32(b)}, nil
 }
 
-// Matcher says which peers a rule or a role is about. A peer must match all keys that are set. One without any key
-// matches nobody.
+// Matcher says which peers a rule or a role is about. A peer must match all keys that are set. One
+// without any key matches nobody.
 type Matcher struct {
 	User   string `yaml:"user" json:"user,omitempty" max:"64" check:"account" doc:"User of the process, by name or number."`
 	Group  string `yaml:"group" json:"group,omitempty" max:"64" check:"account" doc:"Group that the process is in, by name or number."`
@@ -83,7 +85,8 @@ type Matcher struct {
 	Cgroup string `yaml:"cgroup" json:"cgroup,omitempty" max:"1024" check:"cgroup" doc:"Path of the process's cgroup, or of one above it; * stands for characters of one element."`
 }
 
-// Check returns what is wrong with the key of a matcher ("account", "uidRange" or "cgroup"), "" when nothing is.
+// Check returns what is wrong with the key of a matcher ("account", "uidRange" or "cgroup"), ""
+// when nothing is.
 func Check(kind, s string) string {
 	switch kind {
 	case "account":
@@ -111,8 +114,8 @@ type matcher struct {
 	missing string // why it matches nobody
 }
 
-// resolve looks up the user and the group. One that does not exist, or no key at all, makes a matcher that matches
-// nobody.
+// resolve looks up the user and the group. One that does not exist, or no key at all, makes a
+// matcher that matches nobody.
 func (m Matcher) resolve() (matcher, error) {
 	out := matcher{keys: m, group: -1}
 	if m == (Matcher{}) {
@@ -170,7 +173,9 @@ func (m *matcher) matches(p *Peer) bool {
 // String shows the keys that are set.
 func (m Matcher) String() string {
 	var out []string
-	for _, k := range [...]struct{ key, value string }{{"user", m.User}, {"group", m.Group}, {"uid", m.UID}, {"cgroup", m.Cgroup}, {"token", m.Token}} {
+	for _, k := range [...]struct{ key, value string }{
+		{"user", m.User}, {"group", m.Group}, {"uid", m.UID}, {"cgroup", m.Cgroup}, {"token", m.Token},
+	} {
 		if k.value != "" {
 			out = append(out, k.key+" "+k.value)
 		}
@@ -178,7 +183,8 @@ func (m Matcher) String() string {
 	return strings.Join(out, ", ")
 }
 
-// users remembers ids of user names for a short time: the user database is a file, and decisions do not wait for one each time.
+// users remembers ids of user names for a short time: the user database is a file, and decisions do
+// not wait for one each time.
 type users struct {
 	mu    sync.Mutex
 	known map[string]knownUser

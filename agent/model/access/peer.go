@@ -16,14 +16,15 @@ import (
 
 // Peer is who is at the other end of a connection.
 type Peer struct {
-	// Local is set for a unix socket. The ids are then those that the process had when it connected, as the kernel says.
+	// Local is set for a unix socket. The ids are then those that the process had when it connected,
+	// as the kernel says.
 	Local  bool     `json:"local"`
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"-"`   // supplementary
 	PID    int32    `json:"pid"` // 0 for a process of another pid namespace
-	// Foreign is set when the user has no id in the agent's user namespace. The kernel then gives the same id for all of them, so
-	// that no rule matches it.
+	// Foreign is set when the user has no id in the agent's user namespace. The kernel then gives the
+	// same id for all of them, so that no rule matches it.
 	Foreign bool `json:"foreign,omitempty"`
 	// Cgroup is the path of the process's cgroup, "" where it was not asked for or is not certain.
 	Cgroup string `json:"cgroup,omitempty"`
@@ -76,8 +77,9 @@ func (p Peer) proved() (out string) {
 	return out
 }
 
-// Owner is what two connections share that count as one: the user, over loopback TCP too where the kernel says who it is,
-// or the address without its port. Peers with tokens of their own are told apart by these.
+// Owner is what two connections share that count as one: the user, over loopback TCP too where the
+// kernel says who it is, or the address without its port. Peers with tokens of their own are told
+// apart by these.
 func (p Peer) Owner() string {
 	out := p.Addr
 	switch host, _, err := net.SplitHostPort(p.Addr); {
@@ -93,8 +95,8 @@ func (p Peer) Owner() string {
 	return out
 }
 
-// Holder is [Peer.Owner], with what else tells peers apart that share a user or an address: the token or certificate.
-// Only peers with the same holder may use one node id at a time.
+// Holder is [Peer.Owner], with what else tells peers apart that share a user or an address: the
+// token or certificate. Only peers with the same holder may use one node id at a time.
 func (p Peer) Holder() string {
 	switch {
 	case p.Token != nil:
@@ -113,7 +115,8 @@ func (p Peer) is(uid uint32) bool { return p.Local && !p.Foreign && p.UID == uid
 
 // in says whether the peer is in a group.
 func (p Peer) in(gid int) bool {
-	return p.Local && !p.Foreign && gid >= 0 && (int64(p.GID) == int64(gid) || slices.Contains(p.Groups, uint32(gid))) // #nosec G115 -- compared above zero
+	// #nosec G115 -- compared above zero
+	return p.Local && !p.Foreign && gid >= 0 && (int64(p.GID) == int64(gid) || slices.Contains(p.Groups, uint32(gid)))
 }
 
 // userName returns the name of a user, "" for none.
@@ -125,7 +128,8 @@ func userName(uid uint32) string {
 	return u.Username
 }
 
-// overflowID is the id that the kernel gives for users that have none in the agent's user namespace (user_namespaces(7)).
+// overflowID is the id that the kernel gives for users that have none in the agent's user namespace
+// (user_namespaces(7)).
 var overflowID = sync.OnceValue(func() uint32 {
 	const usual = 65534
 	b, err := os.ReadFile("/proc/sys/kernel/overflowuid")

@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerOf asks the kernel who is at the other end of a connection: of a unix socket the credentials at the time of
-// connect(2) (SO_PEERCRED, SO_PEERGROUPS), of any other one the address. With cgroup it reads the process's cgroup too,
-// unless the process may have ended and its id have been given to another one. It fails when the kernel does not say.
+// PeerOf asks the kernel who is at the other end of a connection: of a unix socket the credentials
+// at the time of connect(2) (SO_PEERCRED, SO_PEERGROUPS), of any other one the address. With cgroup
+// it reads the process's cgroup too, unless the process may have ended and its id have been given
+// to another one. It fails when the kernel does not say.
 func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -42,7 +43,8 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 			failed = err
 			return
 		}
-		p = Peer{Local: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Foreign: cred.Uid == overflowID(), Groups: peerGroups(int(fd))}
+		p = Peer{Local: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Foreign: cred.Uid == overflowID(),
+			Groups: peerGroups(int(fd))}
 		if cgroup && p.PID > 0 {
 			p.Cgroup = peerCgroup(int(fd), int(p.PID), p.UID)
 		}
@@ -53,7 +55,8 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 	return p, nil
 }
 
-// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), nil when the kernel does not tell.
+// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), nil when the
+// kernel does not tell.
 func peerGroups(fd int) []uint32 {
 	buf := make([]uint32, 64)
 	for range 2 {
@@ -72,9 +75,10 @@ func peerGroups(fd int) []uint32 {
 	return nil
 }
 
-// peerCgroup returns the cgroup of a process that is certain to be the peer, else "". With a descriptor of the process
-// (SO_PEERPIDFD, Linux 6.5) the peer is certain as long as it has not ended when the file has been read. Without one,
-// the process must have the peer's user and be the same one before and after.
+// peerCgroup returns the cgroup of a process that is certain to be the peer, else "". With a
+// descriptor of the process (SO_PEERPIDFD, Linux 6.5) the peer is certain as long as it has not
+// ended when the file has been read. Without one, the process must have the peer's user and be the
+// same one before and after.
 func peerCgroup(fd, pid int, uid uint32) string {
 	dir := "/proc/" + strconv.Itoa(pid)
 	if pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
@@ -113,7 +117,8 @@ func startOf(dir string, uid uint32) (start string, ok bool) {
 	return fields[19], true
 }
 
-// readCgroup returns the path of a process's cgroup: that of version 2, else that of systemd's hierarchy (cgroups(7)).
+// readCgroup returns the path of a process's cgroup: that of version 2, else that of systemd's
+// hierarchy (cgroups(7)).
 func readCgroup(dir string) string {
 	b, err := readSmall(dir + "/cgroup")
 	if err != nil {

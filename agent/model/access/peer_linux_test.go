@@ -127,14 +127,15 @@ func TestPeerOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to act as other users")
 	}
-	p := peerOf(t, connected(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61001, Gid: 61002, Groups: []uint32{61003, 61004}}}).conn)
+	p := peerOf(t, connected(t,
+		&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61001, Gid: 61002, Groups: []uint32{61003, 61004}}}).conn)
 	if p.UID != 61001 || p.GID != 61002 || len(p.Groups) != 2 || p.Groups[1] != 61004 || p.Root() {
 		t.Errorf("got %+v", p)
 	}
 }
 
-// TestPeerThatEnded: who has ended after connect(2) may have left his process id to another one, so that no cgroup is taken
-// from there.
+// TestPeerThatEnded: who has ended after connect(2) may have left his process id to another one, so
+// that no cgroup is taken from there.
 func TestPeerThatEnded(t *testing.T) {
 	c := connected(t, nil)
 	c.end()

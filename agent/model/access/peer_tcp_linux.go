@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of a request for one TCP socket and of its answer (sock_diag(7), struct inet_diag_req_v2 and inet_diag_msg).
+// Layout of a request for one TCP socket and of its answer (sock_diag(7), struct inet_diag_req_v2
+// and inet_diag_msg).
 const (
 	diagHeader  = unix.SizeofNlMsghdr
 	diagRequest = diagHeader + 56
@@ -17,9 +18,9 @@ const (
 	established = 1 // TCP_ESTABLISHED
 )
 
-// tcpUser returns which user of this host has the other end of a TCP connection over loopback. The kernel says it as long
-// as that end is open. It tells apart who is limited, and gives nobody anything: a process that got the socket from
-// another one is not told from it.
+// tcpUser returns which user of this host has the other end of a TCP connection over loopback. The
+// kernel says it as long as that end is open. It tells apart who is limited, and gives nobody
+// anything: a process that got the socket from another one is not told from it.
 func tcpUser(c net.Conn) (uid uint32, ok bool) {
 	local, err1 := netip.ParseAddrPort(c.LocalAddr().String())
 	remote, err2 := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -39,7 +40,8 @@ func tcpUser(c net.Conn) (uid uint32, ok bool) {
 	if err != nil || n < diagAnswer {
 		return 0, false
 	}
-	if k, is := from.(*unix.SockaddrNetlink); !is || k.Pid != 0 || binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY || answer[diagHeader+1] != established {
+	if k, is := from.(*unix.SockaddrNetlink); !is || k.Pid != 0 ||
+		binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY || answer[diagHeader+1] != established {
 		return 0, false
 	}
 	return binary.NativeEndian.Uint32(answer[diagUID:]), true

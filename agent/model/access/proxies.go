@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelUser is the label of a Dataplane that names the user, by name or number, whose Envoy alone may be its proxy. Root may be
-// it too.
+// LabelUser is the label of a Dataplane that names the user, by name or number, whose Envoy alone
+// may be its proxy. Root may be it too.
 const LabelUser = "nearside.io/user"
 
 // ProxyRule is an item of xds.access: which proxies the peers that it matches may be.
@@ -36,21 +36,25 @@ type Grant struct {
 // tagProtocol says how a service speaks. It gives no identity, and nothing selects by it.
 const tagProtocol = "kuma.io/protocol"
 
-// Claim says whether a Dataplane with such services, and such other tags and labels as KEY=VALUE, may stand in the node
-// metadata. Tags are part of the certificate of a proxy, and MeshServices and policies select by tags and labels, so that
-// one that is not given would be somebody else's name. The error names the key of the config to set.
+// Claim says whether a Dataplane with such services, and such other tags and labels as KEY=VALUE,
+// may stand in the node metadata. Tags are part of the certificate of a proxy, and MeshServices and
+// policies select by tags and labels, so that one that is not given would be somebody else's name.
+// The error names the key of the config to set.
 func (g *Grant) Claim(services, tags []string) error {
 	if !g.Bring {
-		return fmt.Errorf("%s gives the node id without a Dataplane in the node metadata; apply the Dataplane from a file or over the API, or set bring and services in xds.access", g.Rule)
+		return fmt.Errorf("%s gives the node id without a Dataplane in the node metadata; "+
+			"apply the Dataplane from a file or over the API, or set bring and services in xds.access", g.Rule)
 	}
 	for _, s := range services {
 		if !anyGlob(g.Services, s) {
-			return fmt.Errorf("the Dataplane in the node metadata claims %s=%q, which %s does not give; add it to services there", resource.TagService, clip.Value(s), g.Rule)
+			return fmt.Errorf("the Dataplane in the node metadata claims %s=%q, which %s does not give; "+
+				"add it to services there", resource.TagService, clip.Value(s), g.Rule)
 		}
 	}
 	for _, t := range tags {
 		if key, value, _ := strings.Cut(t, "="); key != tagProtocol && key != LabelUser && !anyGlob(g.Tags, t) {
-			return fmt.Errorf("the Dataplane in the node metadata has the tag or label %s=%q, which %s does not give; add %q to tags there", clip.Value(key), clip.Value(value), g.Rule, clip.Value(t))
+			return fmt.Errorf("the Dataplane in the node metadata has the tag or label %s=%q, which %s does not give; "+
+				"add %q to tags there", clip.Value(key), clip.Value(value), g.Rule, clip.Value(t))
 		}
 	}
 	return nil
@@ -159,21 +163,24 @@ func (p *Proxies) AsksCgroup() bool {
 
 // Decide returns what the peer may do as a proxy, or a [DeniedError].
 //
-// With rules, the first one that matches the peer decides, and none refuses. Without rules, root and the agent's user may be
-// every proxy and bring every Dataplane; who has a token may be what it names and bring what services it names; who shows a
-// certificate may be the node ids that it names; members of the socket's group, and with Insecure everybody on TCP, may be the
-// proxies whose Dataplanes came from files or the API.
+// With rules, the first one that matches the peer decides, and none refuses. Without rules, root
+// and the agent's user may be every proxy and bring every Dataplane; who has a token may be what it
+// names and bring what services it names; who shows a certificate may be the node ids that it
+// names; members of the socket's group, and with Insecure everybody on TCP, may be the proxies
+// whose Dataplanes came from files or the API.
 //
-// In both cases a Dataplane with the label [LabelUser] is for that user and root, and a token gives nothing that it does not
-// name.
+// In both cases a Dataplane with the label [LabelUser] is for that user and root, and a token gives
+// nothing that it does not name.
 func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	g, why := p.decide(peer, t)
 	switch {
 	case why != "":
 	case t.Pinned != "" && !peer.Root() && !p.users.is(peer, t.Pinned):
-		why = fmt.Sprintf("its Dataplane has the label %s: %s; start its Envoy as that user, or change the label", LabelUser, t.Pinned)
+		why = fmt.Sprintf("its Dataplane has the label %s: %s; start its Envoy as that user, or change the label",
+			LabelUser, t.Pinned)
 	case g.StoredBy && t.Brought:
-		why = "its Dataplane came with the Envoy of another user; apply it from a file or over the API, or let an item of xds.access give this peer the node id"
+		why = "its Dataplane came with the Envoy of another user; apply it from a file or over the API, " +
+			"or let an item of xds.access give this peer the node id"
 	}
 	if why != "" {
 		return Grant{}, &DeniedError{Peer: *peer, ID: t.ID, Reason: why}
@@ -192,7 +199,8 @@ func (p *Proxies) decide(peer *Peer, t Target) (g Grant, why string) {
 		}
 		rule := fmt.Sprintf("xds.access[%d]", i)
 		if !anyGlob(r.rule.Nodes, t.ID) {
-			return g, fmt.Sprintf("%s matches the peer and does not list the node id; add it to nodes there, or put another item before it", rule)
+			return g, fmt.Sprintf("%s matches the peer and does not list the node id; add it to nodes there, "+
+				"or put another item before it", rule)
 		}
 		g = Grant{Rule: rule, Bring: r.rule.Bring, Services: r.rule.Services, Tags: r.rule.Tags}
 		if peer.Token != nil && r.rule.Token != "" {
@@ -255,8 +263,8 @@ func (p *Proxies) byDefault(peer *Peer, t Target) (g Grant, why string) {
 	case !peer.Local:
 		return g, "xds.tcp needs a token (nearside token create) or a client certificate with the node id as a name"
 	}
-	return g, fmt.Sprintf("it is not in the group of xds.socket; add an item to xds.access with %s and nodes: [%q], add the user to the group, or give its Envoy a token (nearside token create)",
-		peer.suggest(), t.ID)
+	return g, fmt.Sprintf("it is not in the group of xds.socket; add an item to xds.access with %s and nodes: [%q], "+
+		"add the user to the group, or give its Envoy a token (nearside token create)", peer.suggest(), t.ID)
 }
 
 // suggest is the key of a matcher that is for this peer.

@@ -39,34 +39,37 @@ type Allow struct {
 	Verbs  []string `yaml:"verbs" json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * stands for all."`
 }
 
-// Templates of roles. They are bound to nobody until a role of the config, or an item of resources.dir, names them.
+// Templates of roles. They are bound to nobody until a role of the config, or an item of
+// resources.dir, names them.
 const (
 	TemplateOperator      = "mesh-operator"
 	TemplateObservability = "observability"
 	TemplateViewer        = "viewer"
 )
 
-// Template returns the permissions of a built-in role, nil for another name. A mesh operator may do everything; an
-// observability role reads everything and writes access-log backends; a viewer reads everything.
+// Template returns the permissions of a built-in role, nil for another name. A mesh operator may do
+// everything; an observability role reads everything and writes access-log backends; a viewer reads
+// everything.
 func Template(name string) []Allow {
 	read := Allow{Kinds: everything, Verbs: []string{VerbGet, VerbList, VerbInspect}}
 	switch name {
 	case TemplateOperator:
 		return []Allow{{Kinds: everything, Verbs: everything}}
 	case TemplateObservability:
-		return []Allow{read, {Kinds: []string{"MeshAccessLogBackend", "GlobalAccessLogBackend"}, Verbs: []string{VerbCreate, VerbUpdate, VerbDelete}}}
+		return []Allow{read, {Kinds: []string{"MeshAccessLogBackend", "GlobalAccessLogBackend"},
+			Verbs: []string{VerbCreate, VerbUpdate, VerbDelete}}}
 	case TemplateViewer:
 		return []Allow{read}
 	}
 	return nil
 }
 
-// Action is what a peer wants to do. Kind is "" for what is about no kind, as the status of the agent; Mesh is "" for kinds of no
-// mesh and for all meshes, Name is "" for all names.
+// Action is what a peer wants to do. Kind is "" for what is about no kind, as the status of the
+// agent; Mesh is "" for kinds of no mesh and for all meshes, Name is "" for all names.
 type Action struct{ Verb, Kind, Mesh, Name string }
 
-// ActionOn returns what a verb is on a resource. A Mesh counts as a resource of itself, so that permissions for one mesh
-// hold for it too.
+// ActionOn returns what a verb is on a resource. A Mesh counts as a resource of itself, so that
+// permissions for one mesh hold for it too.
 func ActionOn(verb string, k resource.Key) Action {
 	a := Action{Verb: verb, Kind: k.Kind, Mesh: k.Mesh, Name: k.Name}
 	if k.Kind == "Mesh" {
@@ -95,13 +98,14 @@ func (a Action) Writes() bool {
 	return a.Verb == VerbCreate || a.Verb == VerbUpdate || a.Verb == VerbDelete
 }
 
-// covers says whether a permission allows an action. With some it is enough that it allows the action for some mesh and
-// name, where the action names none.
+// covers says whether a permission allows an action. With some it is enough that it allows the
+// action for some mesh and name, where the action names none.
 func (a *Allow) covers(act Action, some bool) bool {
 	in := func(patterns []string, s string) bool {
 		return len(patterns) == 0 || some && s == "" || anyGlob(patterns, s)
 	}
-	return anyGlob(a.Verbs, act.Verb) && (anyGlob(a.Kinds, act.Kind) || act.Kind == "" && len(a.Kinds) > 0) && in(a.Meshes, act.Mesh) && in(a.Names, act.Name)
+	return anyGlob(a.Verbs, act.Verb) && (anyGlob(a.Kinds, act.Kind) || act.Kind == "" && len(a.Kinds) > 0) &&
+		in(a.Meshes, act.Mesh) && in(a.Names, act.Name)
 }
 
 // ForbiddenError says that a peer may not do something.
@@ -146,8 +150,8 @@ type role struct {
 	allow    []Allow
 }
 
-// NewRoles resolves the subjects of the roles. It fails at two roles of one name, the name of a template, and a subject
-// or permission that says nothing.
+// NewRoles resolves the subjects of the roles. It fails at two roles of one name, the name of a
+// template, and a subject or permission that says nothing.
 func NewRoles(o RoleOptions) (*Roles, error) {
 	out := &Roles{o: o}
 	var errs []error
@@ -158,7 +162,8 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 		case seen[r.Name]:
 			errs = append(errs, fmt.Errorf("%s.name: %q is the name of an earlier role; give each its own", at, r.Name))
 		case Template(r.Name) != nil && r.Template != r.Name:
-			errs = append(errs, fmt.Errorf("%s.name: %q is a built-in role; use it as template, or take another name", at, r.Name))
+			errs = append(errs,
+				fmt.Errorf("%s.name: %q is a built-in role; use it as template, or take another name", at, r.Name))
 		case r.Template == "" && len(r.Allow) == 0:
 			errs = append(errs, fmt.Errorf("%s: the role allows nothing; set template or allow", at))
 		}
@@ -174,7 +179,8 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 		for j, a := range r.Allow {
 			for _, v := range a.Verbs {
 				if v != "*" && !slices.Contains(Verbs[:], v) {
-					errs = append(errs, fmt.Errorf("%s.allow[%d].verbs: %.64q is no verb; one of %s, *", at, j, v, strings.Join(Verbs[:], ", ")))
+					errs = append(errs,
+						fmt.Errorf("%s.allow[%d].verbs: %.64q is no verb; one of %s, *", at, j, v, strings.Join(Verbs[:], ", ")))
 				}
 			}
 		}
@@ -202,10 +208,12 @@ func (r *Roles) AsksCgroup() bool {
 	})
 }
 
-// Operator says whether a peer may do everything, whatever the roles say: root and the agent's user.
+// Operator says whether a peer may do everything, whatever the roles say: root and the agent's
+// user.
 func (r *Roles) Operator(p *Peer) bool { return p.Root() || p.is(r.o.AgentUID) }
 
-// List returns the roles of the config, each with the permissions of its template; nil without api.roles.
+// List returns the roles of the config, each with the permissions of its template; nil without
+// api.roles.
 func (r *Roles) List() []Role {
 	out := slices.Clone(r.o.Roles)
 	for i := range out {
@@ -234,11 +242,13 @@ func (x *role) covers(a Action, some bool) bool {
 
 // Can returns nil when the peer may do something, else a [ForbiddenError].
 //
-// Root and the agent's user may do everything. Others may do what one of their roles allows. Without roles, everybody
-// whom the socket lets in, and who has a token, may read, and members of the socket's group may write.
+// Root and the agent's user may do everything. Others may do what one of their roles allows.
+// Without roles, everybody whom the socket lets in, and who has a token, may read, and members of
+// the socket's group may write.
 func (r *Roles) Can(p *Peer, a Action) error { return r.can(p, a, false) }
 
-// CanSome is [Roles.Can] for an action that names no mesh or no name: it returns nil when the peer may do it for some.
+// CanSome is [Roles.Can] for an action that names no mesh or no name: it returns nil when the peer
+// may do it for some.
 func (r *Roles) CanSome(p *Peer, a Action) error { return r.can(p, a, true) }
 
 // May is [Roles.Can] as yes or no, for lists: naming who was refused looks up a user.
@@ -280,7 +290,8 @@ func (r *Roles) can(p *Peer, a Action, some bool) error {
 	return e
 }
 
-// StaticSubject is the subject of who shows the token of api.tokenFile. No signed token can have it: subjects have no spaces.
+// StaticSubject is the subject of who shows the token of api.tokenFile. No signed token can have
+// it: subjects have no spaces.
 const StaticSubject = "token file"
 
 // others names who may write beside root.
@@ -294,8 +305,8 @@ func (r *Roles) others() (out string) {
 	return out
 }
 
-// CheckRole returns nil when a role, or a built-in one, by its name allows an action, else a [ForbiddenError] with the roles that
-// do.
+// CheckRole returns nil when a role, or a built-in one, by its name allows an action, else a
+// [ForbiddenError] with the roles that do.
 func (r *Roles) CheckRole(name string, a Action) error {
 	if ok, _ := r.RoleMay(name, a); ok {
 		return nil
@@ -314,7 +325,8 @@ func (r *Roles) CheckRole(name string, a Action) error {
 	return e
 }
 
-// RoleMay says whether a role, or a built-in one, by its name allows an action; known is false for a name that neither has.
+// RoleMay says whether a role, or a built-in one, by its name allows an action; known is false for
+// a name that neither has.
 func (r *Roles) RoleMay(name string, a Action) (allowed, known bool) {
 	for i := range r.roles {
 		if r.roles[i].name == name {

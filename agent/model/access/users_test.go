@@ -7,11 +7,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// The users of rules are those that are named, with small ranges; a wide one says nothing about who runs Envoys.
+// The users of rules are those that are named, with small ranges; a wide one says nothing about who
+// runs Envoys.
 func TestUsers(t *testing.T) {
 	p, err := access.NewProxies(access.ProxyOptions{Rules: []access.ProxyRule{
-		{Matcher: access.Matcher{UID: "1002-1004"}}, {Matcher: access.Matcher{User: "0"}}, {Matcher: access.Matcher{UID: "0-4294967295"}},
-		{Matcher: access.Matcher{UID: "1003"}}, {Matcher: access.Matcher{Group: "0"}}, {Matcher: access.Matcher{UID: "2000-2252"}},
+		{Matcher: access.Matcher{UID: "1002-1004"}}, {Matcher: access.Matcher{User: "0"}},
+		{Matcher: access.Matcher{UID: "0-4294967295"}}, {Matcher: access.Matcher{UID: "1003"}},
+		{Matcher: access.Matcher{Group: "0"}}, {Matcher: access.Matcher{UID: "2000-2252"}},
 	}})
 	if err != nil {
 		t.Fatal(err)

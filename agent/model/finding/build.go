@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// Build is what an Envoy says of itself in its Node message. Envoys of one build may share one; it is not changed.
+// Build is what an Envoy says of itself in its Node message. Envoys of one build may share one; it
+// is not changed.
 type Build struct {
 	Version Version
-	// Extensions are the types of configs that it has compiled in, by category, without the prefix of type URLs; nil
-	// where it does not say.
+	// Extensions are the types of configs that it has compiled in, by category, without the prefix of
+	// type URLs; nil where it does not say.
 	Extensions map[string]map[string]bool
 }
 

@@ -32,20 +32,23 @@ type Finding struct {
 	Severity Severity //
 	Place             // what is wrong
 	Message  string   // the value, the bound and the remedy
-	// Others are the further places that have a part in it: the other one of two equal chains, the listener with the
-	// same address.
+	// Others are the further places that have a part in it: the other one of two equal chains, the
+	// listener with the same address.
 	Others []Place
 }
 
-// Facts are what is true of the proxy and its host beside the config. The zero value says as little as possible: an
-// unpatched Envoy of any supported version on a host about which nothing is known.
+// Facts are what is true of the proxy and its host beside the config. The zero value says as little
+// as possible: an unpatched Envoy of any supported version on a host about which nothing is known.
 type Facts struct {
-	// StaticClusters are those of the bootstrap; references to them are good, and CDS cannot replace them.
+	// StaticClusters are those of the bootstrap; references to them are good, and CDS cannot replace
+	// them.
 	StaticClusters []string
-	// SecretsLater is true where what the secrets of the config hold is made when it is sent, as when it is checked without
-	// the authority that makes it: it is taken as good. What refers to a secret that the config has not is found.
+	// SecretsLater is true where what the secrets of the config hold is made when it is sent, as when
+	// it is checked without the authority that makes it: it is taken as good. What refers to a secret
+	// that the config has not is found.
 	SecretsLater bool
-	// RE2Limit is the runtime value re2.max_program_size.error_level; 0 stands for Envoy's default, 100.
+	// RE2Limit is the runtime value re2.max_program_size.error_level; 0 stands for Envoy's
+	// default, 100.
 	RE2Limit uint32
 	// NoIPv6 is true where the host has no IPv6: listeners on it cannot bind.
 	NoIPv6 bool
@@ -67,15 +70,16 @@ type Facts struct {
 type Host struct {
 	// Unwritable are the files that Envoy cannot open for its logs, with the reason and what to do.
 	Unwritable map[string]string
-	// Guessed is true where Envoy may see other files than those that were looked at: what is unwritable there is no more
-	// than a warning.
+	// Guessed is true where Envoy may see other files than those that were looked at: what is
+	// unwritable there is no more than a warning.
 	Guessed bool
-	// OpenFiles is how many files the process may have open, as the hard limit is; 0 where that is not known.
+	// OpenFiles is how many files the process may have open, as the hard limit is; 0 where that is not
+	// known.
 	OpenFiles uint64
 	// Workers are the threads that serve connections; 0 where that is not known.
 	Workers int
-	// Resolver says how the name servers have changed since the Envoy has read which they are; "" where they have not, or
-	// that is not known.
+	// Resolver says how the name servers have changed since the Envoy has read which they are; ""
+	// where they have not, or that is not known.
 	Resolver string
 }
 
@@ -102,8 +106,8 @@ func PointerKey(k string) string {
 type Place struct {
 	Type     string `json:"type,omitempty"`     // type URL
 	Resource string `json:"resource,omitempty"` // its name
-	// Pointer is a JSON pointer (RFC 6901) into the resource as JSON, with field names in lowerCamelCase; what is packed
-	// in an Any stands in the Any. "" is the resource itself.
+	// Pointer is a JSON pointer (RFC 6901) into the resource as JSON, with field names in
+	// lowerCamelCase; what is packed in an Any stands in the Any. "" is the resource itself.
 	Pointer string `json:"pointer,omitempty"`
 }
 

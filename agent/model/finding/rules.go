@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Rule is one rule that configs are checked against. The numbers up to 120 are those of the project's list of what Envoy
-// refuses or cannot use; those from 200 on are of this package.
+// Rule is one rule that configs are checked against. The numbers up to 120 are those of the
+// project's list of what Envoy refuses or cannot use; those from 200 on are of this package.
 type Rule struct {
 	Number   int
 	Severity Severity // the worst that a breach can have
@@ -56,9 +56,11 @@ func Rules() []Rule {
 		{25, Reject, "The host lets Envoy bind the address", ""},
 		{26, Reject, "Listeners have unique names", ""},
 		{27, Unusable, "The inspectors that filter chains need are there and on", ""},
-		{28, Warning, "A server that speaks first is not behind an inspector", "whether a server speaks first is not in the config; the engine tells of a connection whether it hangs"},
+		{28, Warning, "A server that speaks first is not behind an inspector",
+			"whether a server speaks first is not in the config; the engine tells of a connection whether it hangs"},
 		{29, Warning, "What asks for the original port stands behind original_dst", ""},
-		{30, Reject, "The access logs of a listener can be loaded", "they are checked by the rules about access logs, 105 to 108"},
+		{30, Reject, "The access logs of a listener can be loaded",
+			"they are checked by the rules about access logs, 105 to 108"},
 		{31, Unusable, "Clusters that traffic is sent to exist", ""},
 		{32, Reject, "Inputs of a filter_chain_matcher are those of connections", ""},
 		{33, Reject, "Actions of a filter_chain_matcher name filter chains", ""},
@@ -67,7 +69,8 @@ func Rules() []Rule {
 		{36, Reject, "Ranges of an IPMatcher can be read and are unique", ""},
 		{37, Reject, "Domains of a ServerNameMatcher can be read and are unique", ""},
 		{38, Warning, "Ports are written as Envoy compares them", ""},
-		{39, Lint, "What matches nothing has a default filter chain", "it is no fault; the engine tells which connections are closed"},
+		{39, Lint, "What matches nothing has a default filter chain",
+			"it is no fault; the engine tells which connections are closed"},
 		{40, Reject, "No HTTP filter but the last is terminal", ""},
 		{41, Reject, "The last HTTP filter is terminal", ""},
 		{42, Unusable, "There are HTTP filters", ""},

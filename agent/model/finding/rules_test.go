@@ -11,15 +11,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestRulesAreDocumented compares docs/rules.md with the list of rules, so that the number in a message can be looked up.
-// UPDATE_GOLDEN=1 writes the page anew.
+// TestRulesAreDocumented compares docs/rules.md with the list of rules, so that the number in a
+// message can be looked up. UPDATE_GOLDEN=1 writes the page anew.
 func TestRulesAreDocumented(t *testing.T) {
 	const page = "../../../docs/rules.md"
 	var b strings.Builder
 	b.WriteString(`# Rules of the check
 
 Every config is checked against these rules before it is sent. A message of the check ends with the number and title of
-its rule. ` + "`reject`" + `: Envoy refuses the resource. ` + "`unusable`" + `: Envoy loads it, and it never works. ` + "`warning`" + `: Envoy uses it
+its rule. ` + "`reject`" + `: Envoy refuses the resource. ` + "`unusable`" + `: Envoy loads it, and it never works. ` +
+		"`warning`" + `: Envoy uses it
 in another way than it reads. ` + "`lint`" + `: it could be written better. The first two withhold the resource; see
 [the check](operations.md#the-check).
 

@@ -14,7 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxAuthorities bounds the authorities of one backend: one that signs, its successor, and what clocks that jump leave.
+// maxAuthorities bounds the authorities of one backend: one that signs, its successor, and what
+// clocks that jump leave.
 const maxAuthorities = 4
 
 // retry is how long a write or read that failed is left alone.
@@ -65,7 +66,8 @@ type backend struct {
 	source source
 }
 
-// refresh brings the authorities up to the present. It fails when there is none; what is wrong besides is a warning.
+// refresh brings the authorities up to the present. It fails when there is none; what is wrong
+// besides is a warning.
 func (b *backend) refresh(k *Keeper, spec *resource.MTLSBackend) ([]string, error) {
 	if spec.Type == resource.BackendProvided {
 		return b.refreshProvided(k, spec)
@@ -99,8 +101,9 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 	k.due(rootRenewal(newest.since, newest.cert.NotAfter))
 	b.remember(k)
 	if b.unwritten != nil {
-		warnings = append(warnings, fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
-			"free space, or give the agent's user access to the directory", b.unwritten))
+		warnings = append(warnings,
+			fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
+				"free space, or give the agent's user access to the directory", b.unwritten))
 	}
 	return warnings, nil
 }
@@ -115,8 +118,8 @@ func (b *backend) newest(now time.Time) *authority {
 	return nil
 }
 
-// load reads the file once. A damaged one is set aside: its proxies are on this node and get new certificates in one
-// go, which is better than none.
+// load reads the file once. A damaged one is set aside: its proxies are on this node and get new
+// certificates in one go, which is better than none.
 func (b *backend) load(k *Keeper) error {
 	if b.loaded {
 		return nil
@@ -136,7 +139,8 @@ func (b *backend) load(k *Keeper) error {
 				note += " and is set aside as " + to
 			}
 			b.notes = []string{note + "; a new one is made"}
-			k.o.Log.Error("a certificate authority was damaged; a new one is made", "mesh", b.mesh, "backend", b.name, "file", k.vault.path(file), "error", err)
+			k.o.Log.Error("a certificate authority was damaged; a new one is made", "mesh", b.mesh, "backend", b.name,
+				"file", k.vault.path(file), "error", err)
 		}
 	}
 	b.loaded = true
@@ -236,8 +240,8 @@ func parseRoots(data []byte, mesh, name string) ([]*authority, error) {
 const (
 	// backdate lets proxies whose clocks are behind accept what is new.
 	backdate = time.Minute
-	// settle is how long an authority is trusted before it signs, so that every proxy knows it when it meets the first
-	// certificate.
+	// settle is how long an authority is trusted before it signs, so that every proxy knows it when it
+	// meets the first certificate.
 	settle = time.Minute
 	// overlap is how long an authority stays trusted that its owner has put another one in place of.
 	overlap = 10 * time.Minute
@@ -259,8 +263,9 @@ func span(configured, otherwise time.Duration) time.Duration {
 // rootRenewal is when an authority gets a successor: at four fifths of its life.
 func rootRenewal(from, until time.Time) time.Time { return from.Add(until.Sub(from) / 5 * 4) }
 
-// proxyRenewal is when the certificate of a proxy is replaced: between 72 and 80 percent of its life, at a place that
-// depends on the name of the proxy alone, so that those of a node are not all replaced at once.
+// proxyRenewal is when the certificate of a proxy is replaced: between 72 and 80 percent of its
+// life, at a place that depends on the name of the proxy alone, so that those of a node are not all
+// replaced at once.
 func proxyRenewal(from, until time.Time, proxy string) time.Time {
 	h := fnv.New32a()
 	h.Write([]byte(proxy))
@@ -269,8 +274,8 @@ func proxyRenewal(from, until time.Time, proxy string) time.Time {
 	return from.Add(life/5*4 - early)
 }
 
-// systemAuthorities are the files in which systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE,
-// OpenELEC.
+// systemAuthorities are the files in which systems keep the authorities that they trust: Debian and
+// Alpine, Fedora, SUSE, OpenELEC.
 var systemAuthorities = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt",
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",

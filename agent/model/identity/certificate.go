@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// maxCertificate bounds the certificate of a proxy in bytes: BoringSSL, Envoy's TLS library, takes chains of 100 KB.
+// maxCertificate bounds the certificate of a proxy in bytes: BoringSSL, Envoy's TLS library, takes
+// chains of 100 KB.
 const maxCertificate = 64 << 10
 
 // pair is a certificate with its key and what the certificate's chain holds above it.
@@ -26,7 +27,8 @@ type pair struct {
 	key   crypto.Signer
 }
 
-// certPEM returns the certificate and those above it that are not self-signed: what a peer may not have.
+// certPEM returns the certificate and those above it that are not self-signed: what a peer may not
+// have.
 func (p *pair) certPEM() []byte {
 	out := certBlock(p.cert)
 	for _, c := range p.above {
@@ -54,7 +56,8 @@ func selfSigned(c *x509.Certificate) bool {
 	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
 }
 
-// parsePair reads a PEM chain and the key of its first certificate. Its errors do not quote what they read.
+// parsePair reads a PEM chain and the key of its first certificate. Its errors do not quote what
+// they read.
 func parsePair(certPEM, keyPEM []byte) (*pair, error) {
 	t, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -87,7 +90,8 @@ func checkAuthority(p *pair) error {
 	case c.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("the certificate may not sign others: make one with the key usage keyCertSign")
 	case c.KeyUsage&x509.KeyUsageKeyAgreement != 0:
-		return errors.New("the certificate has the key usage keyAgreement, which an authority must not have: make one without")
+		return errors.New("the certificate has the key usage keyAgreement, which an authority must not have: make " +
+			"one without")
 	}
 	switch key := p.key.Public().(type) {
 	case *ecdsa.PublicKey:
@@ -102,7 +106,8 @@ func checkAuthority(p *pair) error {
 	}
 }
 
-// newRoot makes an authority: an RSA key of the given size, or with 0 one of ECDSA P-256, and its certificate.
+// newRoot makes an authority: an RSA key of the given size, or with 0 one of ECDSA P-256, and its
+// certificate.
 func newRoot(mesh, backend string, rsaBits int, life time.Duration, now time.Time) (*pair, error) {
 	uris, err := parseNames([]string{"spiffe://" + mesh})
 	if err != nil {
@@ -130,8 +135,8 @@ func newRoot(mesh, backend string, rsaBits int, life time.Duration, now time.Tim
 	return sign(t, &pair{cert: t, key: key}, key)
 }
 
-// rootSubject names the mesh and the backend of an authority. It is compared when one is read, so that a file in the
-// wrong place is seen.
+// rootSubject names the mesh and the backend of an authority. It is compared when one is read, so
+// that a file in the wrong place is seen.
 func rootSubject(mesh, backend string) pkix.Name {
 	return pkix.Name{Organization: []string{"nearside"}, OrganizationalUnit: []string{backend}, CommonName: mesh}
 }
@@ -162,7 +167,8 @@ func newProxy(authority *pair, names []string, life time.Duration, now time.Time
 		return nil, err
 	}
 	if n := len(p.cert.Raw); n > maxCertificate {
-		return nil, fmt.Errorf("the certificate would have %d bytes, and at most %d are allowed: give the dataplane fewer or shorter tags", n, maxCertificate)
+		return nil, fmt.Errorf("the certificate would have %d bytes, and at most %d are allowed: give the dataplane fewer "+
+			"or shorter tags", n, maxCertificate)
 	}
 	if !selfSigned(authority.cert) {
 		p.above = append([]*x509.Certificate{authority.cert}, authority.above...)

@@ -20,13 +20,16 @@ func (w *world) file(name string) string { return filepath.Join(w.dir, "default"
 // warned returns the warnings of the last pass as one text.
 func (w *world) warned() string { return strings.Join(w.warn, "\n") }
 
-// TestRefusedFiles: what others could have read or written is not used, and the message says what to do.
+// TestRefusedFiles: what others could have read or written is not used, and the message says what
+// to do.
 func TestRefusedFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(w *world) error
 		want  string
 	}{
-		"readable":  {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o640) }, "ca-ca.pem is open to others (mode 0640), and it holds a private key: if nobody has read or changed it, change its mode to 0600; else remove it"},
+		"readable": {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o640) },
+			"ca-ca.pem is open to others (mode 0640), and it holds a private key: if nobody has read or changed it, " +
+				"change its mode to 0600; else remove it"},
 		"writable":  {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o602) }, "is open to others (mode 0602)"},
 		"directory": {func(w *world) error { return os.Chmod(w.dir, 0o755) }, "identity is open to others (mode 0755)"},
 		"mesh":      {func(w *world) error { return os.Chmod(w.file(""), 0o770) }, "default is open to others (mode 0770)"},
@@ -36,7 +39,8 @@ func TestRefusedFiles(t *testing.T) {
 		"fifo": {func(w *world) error {
 			return errors.Join(os.Remove(w.file("ca-ca.pem")), syscall.Mkfifo(w.file("ca-ca.pem"), 0o600))
 		}, "is not a regular file"},
-		"too long": {func(w *world) error { return os.WriteFile(w.file("ca-ca.pem"), make([]byte, 2<<20), 0o600) }, "has more than 1048576 bytes"},
+		"too long": {func(w *world) error { return os.WriteFile(w.file("ca-ca.pem"), make([]byte, 2<<20), 0o600) },
+			"has more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -49,7 +53,8 @@ func TestRefusedFiles(t *testing.T) {
 			}
 			w.start()
 			_, err := w.try("default", builtin("ca"), "web")
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "mtls.backends[0] (ca): ") {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "mtls.backends[0] (ca): ") {
 				t.Fatalf("got %v, want an error with %q", err, c.want)
 			}
 			if got := w.next.Sub(w.now); got <= 0 || got > time.Minute {
@@ -100,8 +105,8 @@ func TestDamagedAuthority(t *testing.T) {
 	}
 	for name, content := range map[string][]byte{
 		"empty": nil, "short": whole[:len(whole)/2], "no key": whole[:bytes.Index(whole, []byte("-----BEGIN PRIVATE"))],
-		"noise": []byte("hello"), "of another mesh": foreign, "of a proxy": leaf, "trailing": append(bytes.Clone(whole), "x"...),
-		"five": bytes.Repeat(whole, 5),
+		"noise": []byte("hello"), "of another mesh": foreign, "of a proxy": leaf,
+		"trailing": append(bytes.Clone(whole), "x"...), "five": bytes.Repeat(whole, 5),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -120,7 +125,8 @@ func TestDamagedAuthority(t *testing.T) {
 			if err != nil || !bytes.Equal(kept, content) {
 				t.Errorf("what was damaged is not kept: %v", err)
 			}
-			if !strings.Contains(w.warned(), "its authority was damaged (") || !strings.Contains(w.warned(), "set aside as "+w.file("ca-ca.pem.damaged")) {
+			if !strings.Contains(w.warned(), "its authority was damaged (") ||
+				!strings.Contains(w.warned(), "set aside as "+w.file("ca-ca.pem.damaged")) {
 				t.Errorf("got warnings %q", w.warn)
 			}
 			w.start()
@@ -170,7 +176,8 @@ func TestDirectoryTakesNoFile(t *testing.T) {
 	}
 	w.start()
 	first := w.one(builtin("ca"))
-	if !strings.Contains(w.warned(), "mtls.backends[0] (ca): its authority is in memory alone, and a restart makes another one, because it cannot be written: ") {
+	if !strings.Contains(w.warned(), "mtls.backends[0] (ca): its authority is in memory alone, "+
+		"and a restart makes another one, because it cannot be written: ") {
 		t.Errorf("got warnings %q", w.warn)
 	}
 	if got := w.next.Sub(w.now); got > 30*time.Second {
@@ -201,8 +208,8 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &lim); err != nil {
 		t.Skip(err)
 	}
-	// A limit of the size of files ends a write in the middle, as a full disk does. Others of this process write nothing
-	// meanwhile.
+	// A limit of the size of files ends a write in the middle, as a full disk does. Others of this
+	// process write nothing meanwhile.
 	none := lim
 	none.Cur = 64
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &none); err != nil {
@@ -254,7 +261,8 @@ func TestProvided(t *testing.T) {
 	for name, o := range map[string]own{"root": root, "intermediate": ca, "rsa": big} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			s := w.ask("default", provided(&resource.DataSource{Inline: o.pem}, &resource.DataSource{InlineString: string(o.keyPEM(t))}), "web", "backend")
+			s := w.ask("default", provided(&resource.DataSource{Inline: o.pem},
+				&resource.DataSource{InlineString: string(o.keyPEM(t))}), "web", "backend")
 			w.trusts(s["web"], s["backend"])
 			c := leaf(t, s["web"])
 			if err := c.CheckSignatureFrom(o.cert); err != nil || c.NotAfter.Sub(w.now) != 24*time.Hour {
@@ -265,7 +273,8 @@ func TestProvided(t *testing.T) {
 			pool.AddCert(root.cert)
 			pool.AddCert(big.cert)
 			between.AppendCertsFromPEM(s["web"].Certificate())
-			if _, err := c.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: w.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			if _, err := c.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: w.now,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 				t.Error(err)
 			}
 			if want := blocks(o.pem); blocks(s["web"].Authorities()) != want || len(w.warn) > 0 {
@@ -337,7 +346,8 @@ func TestProvidedFaults(t *testing.T) {
 	// One that is listed but not enabled costs its trust alone.
 	w := newWorld(t)
 	m := provided(cert, key)
-	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: keyOf(otherKey)}})
+	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided,
+		Conf: &resource.MTLSConf{Cert: cert, Key: keyOf(otherKey)}})
 	w.one(m)
 	if !strings.Contains(w.warned(), "mtls.backends[1] (bad): ") || len(w.warn) != 1 {
 		t.Errorf("got warnings %q", w.warn)
@@ -349,11 +359,13 @@ func TestProvidedFiles(t *testing.T) {
 	w := newWorld(t)
 	until := w.now.Add(8 * 365 * 24 * time.Hour)
 	dir := t.TempDir()
-	m := provided(&resource.DataSource{File: filepath.Join(dir, "cert")}, &resource.DataSource{File: filepath.Join(dir, "key")})
+	m := provided(&resource.DataSource{File: filepath.Join(dir, "cert")},
+		&resource.DataSource{File: filepath.Join(dir, "key")})
 	put := func(o own, key []byte) {
 		t.Helper()
 		for name, b := range map[string][]byte{"cert": o.pem, "key": key} {
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".new"), b, 0o600), os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".new"), b, 0o600),
+				os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))); err != nil {
 				t.Fatal(err)
 			}
 		}

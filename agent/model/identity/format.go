@@ -5,8 +5,9 @@ import (
 	"io"
 )
 
-// What holds keys is written by fmt, whatever the verb, and so by slog, as what it is about. The methods stand on the
-// values, so that pointers have them too; JSON forms have no fields, since none is exported.
+// What holds keys is written by fmt, whatever the verb, and so by slog, as what it is about. The
+// methods stand on the values, so that pointers have them too; JSON forms have no fields, since
+// none is exported.
 
 // Format writes the names in the certificate.
 func (p pair) Format(f fmt.State, _ rune) {

@@ -30,13 +30,15 @@ func FuzzParseRoots(f *testing.F) {
 		if err != nil || len(list) == 0 || len(list) > maxAuthorities {
 			t.Fatalf("%d authorities: %v", len(list), err)
 		}
-		if back, err := parseRoots(again, "default", "ca"); err != nil || len(back) != len(list) || !bytes.Equal(back[0].cert.Raw, list[0].cert.Raw) {
+		if back, err := parseRoots(again, "default", "ca"); err != nil || len(back) != len(list) ||
+			!bytes.Equal(back[0].cert.Raw, list[0].cert.Raw) {
 			t.Fatalf("what was written is not read: %v", err)
 		}
 	})
 }
 
-// FuzzFileOf: a name of any form leads to a file in the directory of its mesh, and names of resources come back.
+// FuzzFileOf: a name of any form leads to a file in the directory of its mesh, and names of
+// resources come back.
 func FuzzFileOf(f *testing.F) {
 	f.Add("default", "web")
 	f.Add("..", "../../etc/passwd")

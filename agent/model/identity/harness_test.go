@@ -34,7 +34,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: filepath.Join(t.TempDir(), "identity"), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), gone: map[string]bool{}, mesh: map[string]*resource.MTLS{}}
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "identity"), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		gone: map[string]bool{}, mesh: map[string]*resource.MTLS{}}
 	w.start()
 	return w
 }
@@ -116,7 +117,8 @@ func (w *world) believes(s, peer *identity.Secrets) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.Authorities())
 	between.AppendCertsFromPEM(peer.Certificate())
-	_, err := leaf(w.t, peer).Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: w.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	_, err := leaf(w.t, peer).Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: w.now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return err
 }
 
@@ -197,7 +199,8 @@ func keyOf(d *resource.DataSource) *resource.KeySource {
 	if d == nil {
 		return nil
 	}
-	return &resource.KeySource{Secret: d.Secret, File: d.File, Inline: resource.NewSecretBytes(d.Inline), InlineString: resource.NewSecret(d.InlineString)}
+	return &resource.KeySource{Secret: d.Secret, File: d.File, Inline: resource.NewSecretBytes(d.Inline),
+		InlineString: resource.NewSecret(d.InlineString)}
 }
 
 func provided(cert, key *resource.DataSource) *resource.MTLS {

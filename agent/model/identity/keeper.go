@@ -1,15 +1,19 @@
-// Package identity makes and keeps what the proxies of a node prove themselves with under mutual TLS: an authority for
-// each backend of a mesh, and from it a certificate for each proxy, with the names that its tags give it.
+// Package identity makes and keeps what the proxies of a node prove themselves with under mutual
+// TLS: an authority for each backend of a mesh, and from it a certificate for each proxy, with the
+// names that its tags give it.
 //
 // It promises:
-//   - A private key is in memory and in files that the agent's user alone can read. A file that others could read, or
-//     could have written, is refused. Keys are in no message, log line or error.
+//   - A private key is in memory and in files that the agent's user alone can read. A file that
+//     others could read, or could have written, is refused. Keys are in no message, log line or
+//     error.
 //   - What is valid stays: after a restart proxies have the certificates that they had.
-//   - Certificates are renewed at four fifths of their life at the latest, each proxy at a time of its own. An authority
-//     is trusted for a while before it signs, and as long as something that it has signed is valid.
+//   - Certificates are renewed at four fifths of their life at the latest, each proxy at a time of
+//     its own. An authority is trusted for a while before it signs, and as long as something that
+//     it has signed is valid.
 //   - A disk that takes no file costs nothing but the promise of the second point.
 //
-// Names, times and certificates are pure functions; [Keeper] holds the state, and reads the clock and the files.
+// Names, times and certificates are pure functions; [Keeper] holds the state, and reads the clock
+// and the files.
 package identity
 
 import (
@@ -36,8 +40,9 @@ type Options struct {
 
 // Keeper makes certificates, keeps them, and says when it wants to be asked again.
 //
-// It is used in passes: Begin, then Mesh for each mesh with mutual TLS, then Proxy for each proxy of it, then End. One
-// goroutine at a time may do so; Expiries and Issued may be called at any time.
+// It is used in passes: Begin, then Mesh for each mesh with mutual TLS, then Proxy for each proxy
+// of it, then End. One goroutine at a time may do so; Expiries and Issued may be called at any
+// time.
 type Keeper struct {
 	o     Options
 	vault vault
@@ -123,9 +128,10 @@ func (k *Keeper) due(t time.Time) {
 	}
 }
 
-// Mesh brings the authorities of a mesh, in which mutual TLS is enabled, up to the present. All backends that the mesh
-// lists are trusted, so that another one can be enabled without an interruption; the enabled one signs. Warnings say
-// what is wrong with some of it. It fails when no certificates can be made; proxies keep those that they have.
+// Mesh brings the authorities of a mesh, in which mutual TLS is enabled, up to the present. All
+// backends that the mesh lists are trusted, so that another one can be enabled without an
+// interruption; the enabled one signs. Warnings say what is wrong with some of it. It fails when no
+// certificates can be made; proxies keep those that they have.
 func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err error) {
 	st := k.meshes[name]
 	if st == nil {
@@ -181,7 +187,8 @@ func proxySpan(spec *resource.MTLSBackend, at string, warnings []string) (time.D
 	}
 	life := span(configured, proxyLife)
 	if configured != 0 && configured < life {
-		warnings = append(warnings, fmt.Sprintf("%s: dpCert.rotation.expiration: %v is less than the least, %v, which is taken", at, configured, life))
+		warnings = append(warnings,
+			fmt.Sprintf("%s: dpCert.rotation.expiration: %v is less than the least, %v, which is taken", at, configured, life))
 	}
 	return life, warnings
 }
@@ -200,8 +207,8 @@ func (st *meshState) bundle(m *resource.MTLS) []byte {
 	return out
 }
 
-// choose returns the authority that signs: of the enabled backend, the youngest that every proxy knows. Where proxies
-// have yet to learn of it, the one that has signed until now goes on.
+// choose returns the authority that signs: of the enabled backend, the youngest that every proxy
+// knows. Where proxies have yet to learn of it, the one that has signed until now goes on.
 func (st *meshState) choose(k *Keeper) *authority {
 	st.spreads = false
 	b := st.backends[st.spec.EnabledBackend]
@@ -251,8 +258,9 @@ func (st *meshState) issuer(p *pair) *authority {
 	return nil
 }
 
-// End ends a pass. exists says whether a dataplane is still there; what belongs to one that has been gone for some time
-// is removed. It returns when the next pass is due at the latest, the zero time for never.
+// End ends a pass. exists says whether a dataplane is still there; what belongs to one that has
+// been gone for some time is removed. It returns when the next pass is due at the latest, the zero
+// time for never.
 func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) {
 	maps.DeleteFunc(k.meshes, func(_ string, st *meshState) bool { return !st.seen })
 	k.tell()

@@ -37,8 +37,10 @@ func TestCertificate(t *testing.T) {
 	if k, ok := c.PublicKey.(*ecdsa.PublicKey); !ok || k.Curve.Params().BitSize != 256 {
 		t.Errorf("the key is %T", c.PublicKey)
 	}
-	if c.IsCA || len(c.Subject.Names) > 0 || c.SerialNumber.BitLen() < 64 || c.SerialNumber.Cmp(leaf(t, got["backend"]).SerialNumber) == 0 {
-		t.Errorf("the certificate is not one of a proxy: CA %v, subject %v, serial number %v", c.IsCA, c.Subject, c.SerialNumber)
+	if c.IsCA || len(c.Subject.Names) > 0 || c.SerialNumber.BitLen() < 64 ||
+		c.SerialNumber.Cmp(leaf(t, got["backend"]).SerialNumber) == 0 {
+		t.Errorf("the certificate is not one of a proxy: CA %v, subject %v, serial number %v",
+			c.IsCA, c.Subject, c.SerialNumber)
 	}
 	if from, until := w.now.Sub(c.NotBefore), c.NotAfter.Sub(w.now); from != time.Minute || until != 24*time.Hour {
 		t.Errorf("it is valid from %v ago, for %v", from, until)
@@ -80,7 +82,8 @@ func TestExpirationIsHonoured(t *testing.T) {
 	}
 	tiny := builtin("ca-1")
 	tiny.Backends[0].DPCert = &resource.DPCert{Rotation: &resource.Rotation{Expiration: "1s"}}
-	if got := leaf(t, w.one(tiny)).NotAfter.Sub(w.now); got != time.Minute || len(w.warn) != 1 || !strings.Contains(w.warn[0], "mtls.backends[0] (ca-1): dpCert.rotation.expiration: 1s") {
+	if got := leaf(t, w.one(tiny)).NotAfter.Sub(w.now); got != time.Minute || len(w.warn) != 1 ||
+		!strings.Contains(w.warn[0], "mtls.backends[0] (ca-1): dpCert.rotation.expiration: 1s") {
 		t.Errorf("the least life: got %v and %q", got, w.warn)
 	}
 }
@@ -96,7 +99,8 @@ func TestNothingChangesWithoutAReason(t *testing.T) {
 	}
 	w.start()
 	again := w.one(m)
-	if !bytes.Equal(first.Certificate(), again.Certificate()) || !bytes.Equal(first.Key(), again.Key()) || !bytes.Equal(first.Authorities(), again.Authorities()) {
+	if !bytes.Equal(first.Certificate(), again.Certificate()) || !bytes.Equal(first.Key(), again.Key()) ||
+		!bytes.Equal(first.Authorities(), again.Authorities()) {
 		t.Error("a restart changed the secrets")
 	}
 	// How many there were is known over restarts.
@@ -111,7 +115,8 @@ func TestNothingChangesWithoutAReason(t *testing.T) {
 	}
 }
 
-// TestRenewal walks through the life of a certificate in steps of the times that the keeper asks for.
+// TestRenewal walks through the life of a certificate in steps of the times that the keeper asks
+// for.
 func TestRenewal(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1")
@@ -147,7 +152,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestRenewalOfAuthority: the successor is trusted before it signs, and the authority is until it ends.
+// TestRenewalOfAuthority: the successor is trusted before it signs, and the authority is until it
+// ends.
 func TestRenewalOfAuthority(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca-1")
@@ -162,7 +168,8 @@ func TestRenewalOfAuthority(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	made := w.one(m)
 	if blocks(made.Authorities()) != 2 || !bytes.Equal(made.Certificate(), before.Certificate()) {
-		t.Errorf("the successor is not trusted in advance: %d authorities, new certificate %v", blocks(made.Authorities()), !bytes.Equal(made.Certificate(), before.Certificate()))
+		t.Errorf("the successor is not trusted in advance: %d authorities, new certificate %v",
+			blocks(made.Authorities()), !bytes.Equal(made.Certificate(), before.Certificate()))
 	}
 	if got := w.next.Sub(w.now); got != time.Minute {
 		t.Errorf("the next pass is due after %v, want when the successor may sign", got)
@@ -186,7 +193,8 @@ func TestRenewalOfAuthority(t *testing.T) {
 	}
 }
 
-// TestSwitchOfBackend: what a mesh lists is trusted, so that one can be listed, then enabled, then the other removed.
+// TestSwitchOfBackend: what a mesh lists is trusted, so that one can be listed, then enabled, then
+// the other removed.
 func TestSwitchOfBackend(t *testing.T) {
 	w := newWorld(t)
 	a := w.one(builtin("ca-1"))
@@ -276,12 +284,15 @@ func TestTagsChange(t *testing.T) {
 	}
 }
 
-// TestClockJumps: a certificate that is not valid at the time is replaced, whichever way the clock went.
+// TestClockJumps: a certificate that is not valid at the time is replaced, whichever way the clock
+// went.
 func TestClockJumps(t *testing.T) {
 	w := newWorld(t)
 	m := builtin("ca")
 	w.one(m)
-	for _, jump := range []time.Duration{-5 * 365 * 24 * time.Hour, 20 * 365 * 24 * time.Hour, -15 * 365 * 24 * time.Hour} {
+	for _, jump := range []time.Duration{
+		-5 * 365 * 24 * time.Hour, 20 * 365 * 24 * time.Hour, -15 * 365 * 24 * time.Hour,
+	} {
 		w.now = w.now.Add(jump)
 		s := w.ask("default", m, "web", "backend")
 		w.trusts(s["backend"], s["web"])

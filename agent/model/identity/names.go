@@ -14,11 +14,13 @@ import (
 // Tag returns the name that the certificates of proxies with a tag hold.
 func Tag(key, value string) string { return "kuma://" + key + "/" + value }
 
-// Names returns the names in the certificate of a proxy with the given tags: the SPIFFE ID of each of its services, and
-// one for each value of each tag, sorted. It fails when there is no service, or when a name is not a URI.
+// Names returns the names in the certificate of a proxy with the given tags: the SPIFFE ID of each
+// of its services, and one for each value of each tag, sorted. It fails when there is no service,
+// or when a name is not a URI.
 func Names(mesh string, tags map[string][]string) ([]string, error) {
 	if len(tags[resource.TagService]) == 0 {
-		return nil, fmt.Errorf("no inbound in use has the tag %s, which is what a proxy proves itself with: give one the tag", resource.TagService)
+		return nil, fmt.Errorf("no inbound in use has the tag %s, which is what a proxy proves itself with: give one the tag",
+			resource.TagService)
 	}
 	var out []string
 	for _, service := range slices.Sorted(slices.Values(tags[resource.TagService])) {
@@ -32,8 +34,8 @@ func Names(mesh string, tags map[string][]string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// parseNames returns names as a certificate holds them. Others match them byte by byte, so that one which would be
-// written in another way, with an escape for example, is none.
+// parseNames returns names as a certificate holds them. Others match them byte by byte, so that one
+// which would be written in another way, with an escape for example, is none.
 func parseNames(names []string) ([]*url.URL, error) {
 	out := make([]*url.URL, len(names))
 	for i, n := range names {
@@ -55,20 +57,22 @@ func namesOf(uris []*url.URL) []string {
 	return out
 }
 
-// Secrets is what one proxy gets: what it proves itself with, and whom it believes. It is immutable; as long as nothing
-// has changed, the keeper returns the same pointer.
+// Secrets is what one proxy gets: what it proves itself with, and whom it believes. It is
+// immutable; as long as nothing has changed, the keeper returns the same pointer.
 type Secrets struct {
 	chain, key, authorities []byte
 	until                   time.Time
 }
 
-// Certificate returns the proxy's certificate and what leads from it to an authority, as PEM. It must not be changed.
+// Certificate returns the proxy's certificate and what leads from it to an authority, as PEM. It
+// must not be changed.
 func (s *Secrets) Certificate() []byte { return s.chain }
 
 // Key returns the private key, as PEM. It must not be changed, shown or logged.
 func (s *Secrets) Key() []byte { return s.key }
 
-// Authorities returns the certificates that those of other proxies are checked against, as PEM. It must not be changed.
+// Authorities returns the certificates that those of other proxies are checked against, as PEM. It
+// must not be changed.
 func (s *Secrets) Authorities() []byte { return s.authorities }
 
 // String says until when the certificate is valid, and nothing secret.
@@ -79,7 +83,8 @@ func (s Secrets) String() string {
 // Format writes the same as String, so that no verb of fmt shows a key.
 func (s Secrets) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Placeholder returns what stands for the secrets of a proxy where a config is computed but not served.
+// Placeholder returns what stands for the secrets of a proxy where a config is computed but not
+// served.
 func Placeholder() *Secrets { return placeholder }
 
 var placeholder = &Secrets{chain: []byte(notHere), key: []byte(notHere), authorities: []byte(notHere)}

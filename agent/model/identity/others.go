@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Pool exchanges the authorities of builtin backends with the other nodes of a mesh: each node makes its own, and the proxies of all
-// trust all of them. Keys never leave a node.
+// Pool exchanges the authorities of builtin backends with the other nodes of a mesh: each node
+// makes its own, and the proxies of all trust all of them. Keys never leave a node.
 type Pool interface {
 	// Tell gives others all authorities of this node.
 	Tell([]Authorities)
@@ -29,11 +29,13 @@ type Pool interface {
 	Told() (others, without int)
 }
 
-// Authorities are those of one builtin backend of one node, and what they need to be trusted elsewhere.
+// Authorities are those of one builtin backend of one node, and what they need to be trusted
+// elsewhere.
 type Authorities struct {
 	Mesh, Backend string
 	Certificates  [][]byte // DER, the oldest first
-	// Life is how long certificates are valid that these sign: for so long they are trusted after their node has given them up.
+	// Life is how long certificates are valid that these sign: for so long they are trusted after
+	// their node has given them up.
 	Life time.Duration
 	// Until is when the last certificate that these have signed ends; zero: they are in use.
 	Until time.Time
@@ -59,18 +61,20 @@ func (a *Authorities) Encode() ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// maxOther bounds an authority of another node in bytes: one with an RSA key of 8192 bits has 2.5 KiB.
+// maxOther bounds an authority of another node in bytes: one with an RSA key of 8192 bits has 2.5
+// KiB.
 const maxOther = 8 << 10
 
-// ParseAuthorities reads the authorities that another node has of a backend. It refuses what a node would not make: the proxies here
-// are to trust it.
+// ParseAuthorities reads the authorities that another node has of a backend. It refuses what a node
+// would not make: the proxies here are to trust it.
 func ParseAuthorities(mesh, backend string, body []byte) (*Authorities, error) {
 	var b authoritiesBody
 	d := json.NewDecoder(bytes.NewReader(body))
 	if err := d.Decode(&b); err != nil {
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
-	a := &Authorities{Mesh: mesh, Backend: backend, Life: span(time.Duration(min(max(b.LifeSeconds, 0), int64(mostLife/time.Second)))*time.Second, proxyLife)}
+	a := &Authorities{Mesh: mesh, Backend: backend,
+		Life: span(time.Duration(min(max(b.LifeSeconds, 0), int64(mostLife/time.Second)))*time.Second, proxyLife)}
 	if b.Until != nil {
 		a.Until = *b.Until
 	}
@@ -183,8 +187,8 @@ func compareCerts(a, b *x509.Certificate) int {
 	return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
 }
 
-// refreshTrust makes what the mesh trusts anew where something of it has changed: its own authorities, and in builtin backends those
-// of other nodes.
+// refreshTrust makes what the mesh trusts anew where something of it has changed: its own
+// authorities, and in builtin backends those of other nodes.
 func (st *meshState) refreshTrust(k *Keeper) (warnings []string) {
 	own, others := st.bundle(st.spec), noOthers
 	if k.o.Pool != nil {
@@ -193,7 +197,8 @@ func (st *meshState) refreshTrust(k *Keeper) (warnings []string) {
 	for i := range st.spec.Backends {
 		b := &st.spec.Backends[i]
 		if n := others.over[[2]string{st.name, b.Name}]; n > 0 && b.Type == resource.BackendBuiltin {
-			warnings = append(warnings, fmt.Sprintf("mtls.backends[%d] (%s): %d authorities of other nodes are not trusted, at most %d are: use a provided one", i, b.Name, n, maxOthers))
+			warnings = append(warnings, fmt.Sprintf("mtls.backends[%d] (%s): %d authorities of other nodes are not trusted, "+
+				"at most %d are: use a provided one", i, b.Name, n, maxOthers))
 		}
 	}
 	if bytes.Equal(own, st.own) && others == st.others && (st.trustUntil.IsZero() || k.now.Before(st.trustUntil)) {
@@ -272,11 +277,13 @@ func (k *Keeper) tell() {
 	k.o.Pool.Tell(out)
 }
 
-// ErrSpreading says that no certificates are made yet since other nodes are to know the authority first. It takes some seconds at most.
+// ErrSpreading says that no certificates are made yet since other nodes are to know the authority
+// first. It takes some seconds at most.
 var ErrSpreading = errors.New("the other nodes are being told of the authority of this one")
 
 const (
-	// spreading is how long a first authority waits at most until other nodes have it. It is less than a step in which mutual TLS is switched.
+	// spreading is how long a first authority waits at most until other nodes have it. It is less than
+	// a step in which mutual TLS is switched.
 	spreading = 4 * time.Second
 	// spreadLook is how often is looked whether they have it.
 	spreadLook = 200 * time.Millisecond

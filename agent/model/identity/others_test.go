@@ -28,7 +28,8 @@ func (p *pool) hear(list ...*identity.Authorities) { p.others = identity.NewOthe
 // inPool is a world of a node in a pool.
 func inPool(t *testing.T) (*world, *pool) {
 	w, p := newWorld(t), &pool{others: identity.NewOthers(nil)}
-	w.k = identity.Open(identity.Options{Dir: w.dir, Now: func() time.Time { return w.now }, Pool: p, Log: slog.New(slog.DiscardHandler)})
+	w.k = identity.Open(identity.Options{Dir: w.dir, Now: func() time.Time { return w.now }, Pool: p,
+		Log: slog.New(slog.DiscardHandler)})
 	return w, p
 }
 
@@ -53,7 +54,8 @@ func travel(t *testing.T, p *pool, until time.Time) (out []*identity.Authorities
 	return out
 }
 
-// TestOthers: the proxies of two nodes with a builtin backend trust each other, in the same bytes, and for as long as something is valid.
+// TestOthers: the proxies of two nodes with a builtin backend trust each other, in the same bytes,
+// and for as long as something is valid.
 func TestOthers(t *testing.T) {
 	m := builtin("one", "two")
 	a, pa := inPool(t)
@@ -75,7 +77,8 @@ func TestOthers(t *testing.T) {
 		t.Error("new secrets without a reason")
 	}
 
-	// A node that goes gives a time; until then it is trusted, and a pass is due when it is not any more.
+	// A node that goes gives a time; until then it is trusted, and a pass is due when it is not any
+	// more.
 	until := a.now.Add(time.Hour)
 	pa.hear(travel(t, pb, until)...)
 	a.trusts(a.one(m), y)
@@ -112,7 +115,8 @@ func mustParse(t *testing.T, der []byte) *x509.Certificate {
 	return c
 }
 
-// TestOthersFirst: a first authority signs once the other nodes had the time to trust it, and not later than after four seconds.
+// TestOthersFirst: a first authority signs once the other nodes had the time to trust it, and not
+// later than after four seconds.
 func TestOthersFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		ignorantFor, want time.Duration
@@ -164,8 +168,12 @@ func TestHostileAuthorities(t *testing.T) {
 	good := mustParse(t, p.told[0].Certificates[0])
 	foreign := newOwn(t, "root", w.now.Add(time.Hour), nil, nil)
 	domain := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) { c.Subject = good.Subject })
-	noCA := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) { c.Subject, c.URIs, c.IsCA = good.Subject, good.URIs, false })
-	signed := newOwn(t, "root", w.now.Add(time.Hour), &foreign, func(c *x509.Certificate) { c.Subject, c.URIs = good.Subject, good.URIs })
+	noCA := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) {
+		c.Subject, c.URIs, c.IsCA = good.Subject, good.URIs, false
+	})
+	signed := newOwn(t, "root", w.now.Add(time.Hour), &foreign, func(c *x509.Certificate) {
+		c.Subject, c.URIs = good.Subject, good.URIs
+	})
 	giant := newOwn(t, "root", w.now.Add(time.Hour), nil, func(c *x509.Certificate) {
 		c.Subject, c.URIs, c.DNSNames = good.Subject, good.URIs, strings.Fields(strings.Repeat("a.example ", 1000))
 	})
@@ -197,7 +205,8 @@ func TestHostileAuthorities(t *testing.T) {
 		"no JSON":          {"default", "one", []byte("x"), "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := identity.ParseAuthorities(c.mesh, c.backend, c.body); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := identity.ParseAuthorities(c.mesh, c.backend, c.body); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -210,7 +219,8 @@ func TestHostileAuthorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := identity.ParseAuthorities("default", "one", five); err == nil || !strings.Contains(err.Error(), "at most 4") {
+	if _, err := identity.ParseAuthorities("default", "one", five); err == nil ||
+		!strings.Contains(err.Error(), "at most 4") {
 		t.Error(err)
 	}
 }

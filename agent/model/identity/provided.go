@@ -15,7 +15,8 @@ import (
 // recheck is how often files that somebody else writes are looked at.
 const recheck = time.Minute
 
-// source is where a provided authority was read from, so that it is read again when that has changed.
+// source is where a provided authority was read from, so that it is read again when that has
+// changed.
 type source struct {
 	conf      *resource.MTLSConf
 	cert, key stamp
@@ -136,8 +137,8 @@ func providedPair(conf *resource.MTLSConf) (*pair, error) {
 	return p, nil
 }
 
-// readSource returns the bytes of a data source; those of a key are not read from a file that others than its owner can
-// read or write.
+// readSource returns the bytes of a data source; those of a key are not read from a file that
+// others than its owner can read or write.
 func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	switch {
 	case len(d.Inline) > 0:
@@ -145,7 +146,8 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	case d.InlineString != "":
 		return []byte(d.InlineString), nil
 	case d.File == "":
-		return nil, fmt.Errorf("the secret %q cannot be read: this agent holds no secrets; use file, inline or inlineString", d.Secret)
+		return nil, fmt.Errorf("the secret %q cannot be read: this agent holds no secrets; use file, inline or inlineString",
+			d.Secret)
 	}
 	f, err := files.OpenRegular(d.File)
 	if err != nil {
@@ -157,8 +159,10 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case secret && st.Mode().Perm()&0o077 != 0:
-		return nil, &refusedError{d.File, fmt.Sprintf("is open to others than its owner (mode %#o), and it holds a private key", st.Mode().Perm()),
-			fmt.Sprintf("make a new key, give the file to the user %d that the agent runs as, and change its mode to 0600", os.Geteuid())}
+		return nil, &refusedError{d.File,
+			fmt.Sprintf("is open to others than its owner (mode %#o), and it holds a private key", st.Mode().Perm()),
+			fmt.Sprintf("make a new key, give the file to the user %d that the agent runs as, and change its mode to 0600",
+				os.Geteuid())}
 	}
 	return readAll(f)
 }

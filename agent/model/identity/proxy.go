@@ -10,7 +10,8 @@ import (
 const (
 	// maxProxies bounds the certificates that are kept: more than there can be proxies on a node.
 	maxProxies = 16384
-	// keepGone is how long a certificate outlives its dataplane: Envoys bring theirs, and are restarted.
+	// keepGone is how long a certificate outlives its dataplane: Envoys bring theirs, and are
+	// restarted.
 	keepGone = 10 * time.Minute
 )
 
@@ -40,9 +41,9 @@ func (p *proxy) issued() time.Time { return p.pair.cert.NotBefore.Add(backdate) 
 
 func (p *proxy) renewal() time.Time { return proxyRenewal(p.issued(), p.until(), p.file) }
 
-// Proxy returns the secrets of a proxy with the given tags, made anew when those that it has are due, have other names
-// or come from an authority that signs no longer. Mesh must have been called for the mesh in this pass. It fails when
-// there are none that are valid.
+// Proxy returns the secrets of a proxy with the given tags, made anew when those that it has are
+// due, have other names or come from an authority that signs no longer. Mesh must have been called
+// for the mesh in this pass. It fails when there are none that are valid.
 func (k *Keeper) Proxy(mesh, name string, tags map[string][]string) (*Secrets, error) {
 	st := k.meshes[mesh]
 	if st == nil || !st.seen {
@@ -56,7 +57,8 @@ func (k *Keeper) Proxy(mesh, name string, tags map[string][]string) (*Secrets, e
 	p := k.proxies[file]
 	if p == nil {
 		if len(k.proxies) >= maxProxies {
-			return nil, fmt.Errorf("the agent keeps %d certificates, which is the most it may: remove dataplanes that are not used", len(k.proxies))
+			return nil, fmt.Errorf("the agent keeps %d certificates, which is the most it may: remove dataplanes that are "+
+				"not used", len(k.proxies))
 		}
 		p = &proxy{file: file}
 	}
@@ -93,7 +95,8 @@ func (p *proxy) stale(k *Keeper, st *meshState, names []string) string {
 		return "it is not valid at this time"
 	case p.issuer == nil:
 		return "its authority is not trusted any more"
-	case st.signer != nil && (p.issuer.backend != st.signer.backend || !p.issuer.replaced.IsZero() && p.issuer != st.signer):
+	case st.signer != nil &&
+		(p.issuer.backend != st.signer.backend || !p.issuer.replaced.IsZero() && p.issuer != st.signer):
 		return "another authority signs"
 	case !k.now.Before(p.renewal()):
 		return "it is due"
@@ -107,12 +110,14 @@ func (p *proxy) stale(k *Keeper, st *meshState, names []string) string {
 func (k *Keeper) renew(p *proxy, st *meshState, names []string, reason string) error {
 	fresh, key, err := issue(st, names, k.now)
 	if err != nil {
-		if p.pair != nil && p.issuer != nil && slices.Equal(p.names, names) && k.now.Before(p.until()) && !k.now.Before(p.pair.cert.NotBefore) {
+		if p.pair != nil && p.issuer != nil && slices.Equal(p.names, names) && k.now.Before(p.until()) &&
+			!k.now.Before(p.pair.cert.NotBefore) {
 			return nil
 		}
 		return err
 	}
-	k.o.Log.Debug("a certificate is made", "mesh", p.mesh, "dataplane", p.name, "reason", reason, "expires", fresh.cert.NotAfter)
+	k.o.Log.Debug("a certificate is made", "mesh", p.mesh, "dataplane", p.name, "reason", reason,
+		"expires", fresh.cert.NotAfter)
 	p.pair, p.key, p.names, p.issuer, p.secrets, p.dirty = fresh, key, names, st.signer, nil, true
 	p.made++
 	return nil
@@ -130,7 +135,8 @@ func issue(st *meshState, names []string, now time.Time) (*pair, []byte, error) 
 	return p, key, err
 }
 
-// keepProxy writes a certificate that is not on disk. It does not wait for the disk: one that is lost is made again.
+// keepProxy writes a certificate that is not on disk. It does not wait for the disk: one that is
+// lost is made again.
 func (k *Keeper) keepProxy(p *proxy) {
 	if !p.dirty {
 		return
@@ -142,7 +148,8 @@ func (k *Keeper) keepProxy(p *proxy) {
 	content := slices.Concat(fmt.Appendf(nil, madeLine+"\n", p.made), p.pair.certPEM(), p.key)
 	if err := k.vault.write(p.file, content, false); err != nil {
 		if !k.unwritten {
-			k.o.Log.Warn("certificates cannot be written; they are in memory, and a restart makes others", "file", k.vault.path(p.file), "error", err)
+			k.o.Log.Warn("certificates cannot be written; they are in memory, and a restart makes others",
+				"file", k.vault.path(p.file), "error", err)
 		}
 		k.unwritten, k.writeAgain = true, k.now.Add(retry)
 		k.due(k.writeAgain)
@@ -154,10 +161,12 @@ func (k *Keeper) keepProxy(p *proxy) {
 	p.dirty, k.unwritten = false, false
 }
 
-// madeLine stands in front of the certificate in its file: how many there were, this one included. Readers of PEM pass over it.
+// madeLine stands in front of the certificate in its file: how many there were, this one included.
+// Readers of PEM pass over it.
 const madeLine = "certificates made for this proxy: %d"
 
-// loadProxies reads the certificates that are kept. One that cannot be used is made again when it is asked for.
+// loadProxies reads the certificates that are kept. One that cannot be used is made again when it
+// is asked for.
 func (k *Keeper) loadProxies() {
 	bad := 0
 	var first error
@@ -175,7 +184,8 @@ func (k *Keeper) loadProxies() {
 		k.proxies[file] = p
 	}
 	if bad > 0 {
-		k.o.Log.Warn("certificates of proxies cannot be used; others are made when they are asked for", "files", bad, "first", first)
+		k.o.Log.Warn("certificates of proxies cannot be used; others are made when they are asked for",
+			"files", bad, "first", first)
 	}
 }
 
@@ -202,7 +212,8 @@ func (p *proxy) load(v *vault) error {
 	return nil
 }
 
-// sweep removes certificates of dataplanes that are gone, and those that nobody asks for and that have expired.
+// sweep removes certificates of dataplanes that are gone, and those that nobody asks for and that
+// have expired.
 func (k *Keeper) sweep(exists func(mesh, dataplane string) bool) {
 	for file, p := range k.proxies {
 		expired := !p.used && !k.now.Before(p.until())

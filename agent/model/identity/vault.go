@@ -33,7 +33,8 @@ const (
 	aside       = ".damaged"
 )
 
-// vault keeps files with keys below a directory; "" keeps nothing. Files are named by their path below it.
+// vault keeps files with keys below a directory; "" keeps nothing. Files are named by their path
+// below it.
 type vault struct{ root string }
 
 // refusedError is a file or directory whose content may be known to others, or be theirs.
@@ -43,22 +44,24 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("%s %s: %s", e.path, e.reason, e.remedy)
 }
 
-// fileOf names the file of an authority or a proxy. Names are those of resources; one that is long or unusual is
-// replaced by its hash, behind an underscore, with which no name of a resource begins.
+// fileOf names the file of an authority or a proxy. Names are those of resources; one that is long
+// or unusual is replaced by its hash, behind an underscore, with which no name of a resource
+// begins.
 func fileOf(mesh, prefix, name string) string {
 	return filepath.Join(element("", mesh, ""), element(prefix+"-", name, suffix))
 }
 
 func element(before, name, after string) string {
-	if name == "" || len(name) > 200 || name[0] == '.' || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+	if name == "" || len(name) > 200 || name[0] == '.' ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		sum := sha256.Sum256([]byte(name))
 		name = "_" + hex.EncodeToString(sum[:16])
 	}
 	return before + name + after
 }
 
-// proxyOf returns the mesh and the dataplane that a file belongs to; ok is false for other files. A name that was
-// hashed comes back as "".
+// proxyOf returns the mesh and the dataplane that a file belongs to; ok is false for other files. A
+// name that was hashed comes back as "".
 func proxyOf(file string) (mesh, name string, ok bool) {
 	dir, base := filepath.Split(file)
 	mesh = filepath.Clean(dir)
@@ -75,8 +78,8 @@ func proxyOf(file string) (mesh, name string, ok bool) {
 
 func (v *vault) path(file string) string { return filepath.Join(v.root, file) }
 
-// read returns the content of a file. The error is fs.ErrNotExist when there is none, and a *refusedError when others
-// than the agent's user could have read or written it.
+// read returns the content of a file. The error is fs.ErrNotExist when there is none, and
+// a *refusedError when others than the agent's user could have read or written it.
 func (v *vault) read(file string) ([]byte, error) {
 	if v.root == "" {
 		return nil, fs.ErrNotExist
@@ -134,18 +137,22 @@ func ours(path string, st fs.FileInfo, dir bool) error {
 		return &refusedError{path, "is not a regular file", "move it away"}
 	case st.Mode().Perm()&0o077 != 0 && dir:
 		return &refusedError{path, fmt.Sprintf("is open to others (mode %#o)", st.Mode().Perm()),
-			fmt.Sprintf("if nobody has used that, change its mode to %#o; else remove it, and new certificates are made", dirMode)}
+			fmt.Sprintf("if nobody has used that, change its mode to %#o; else remove it, and new certificates are made",
+				dirMode)}
 	case st.Mode().Perm()&0o077 != 0:
 		return &refusedError{path, fmt.Sprintf("is open to others (mode %#o), and it holds a private key", st.Mode().Perm()),
-			fmt.Sprintf("if nobody has read or changed it, change its mode to %#o; else remove it, and a new one is made", fileMode)}
+			fmt.Sprintf("if nobody has read or changed it, change its mode to %#o; else remove it, and a new one is made",
+				fileMode)}
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
-		return &refusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", sys.Uid, os.Geteuid()), "change its owner, or remove it"}
+		return &refusedError{path, fmt.Sprintf("belongs to the user %d, not to the agent's user %d", sys.Uid, os.Geteuid()),
+			"change its owner, or remove it"}
 	}
 	return nil
 }
 
-// write puts a file in place of what is there, in one step. With sync it returns once the file is on the disk.
+// write puts a file in place of what is there, in one step. With sync it returns once the file is
+// on the disk.
 func (v *vault) write(file string, data []byte, sync bool) error {
 	if v.root == "" {
 		return nil

@@ -8,10 +8,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// EgressService is the value of kuma.io/service by which the egresses of a zone prove themselves in every mesh.
+// EgressService is the value of kuma.io/service by which the egresses of a zone prove themselves in
+// every mesh.
 const EgressService = "zone-egress"
 
-// egresses are the endpoints that the egresses of a zone offer. The set of prev is used again where it is the same.
+// egresses are the endpoints that the egresses of a zone offer. The set of prev is used again where
+// it is the same.
 func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 	out := noEndpoints
 	for r, spec := range resource.Specs[*resource.ZoneEgress](set.Kind("ZoneEgress")) {
@@ -19,13 +21,15 @@ func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 			continue
 		}
 		if _, err := netip.ParseAddr(spec.Networking.Address); err != nil {
-			v.warnf(r.Key, "networking.address: %q is not an IP address, so proxies do not use this egress; give the IP address at which it listens", spec.Networking.Address)
+			v.warnf(r.Key, "networking.address: %q is not an IP address, so proxies do not use this egress; "+
+				"give the IP address at which it listens", spec.Networking.Address)
 			continue
 		}
 		if out == noEndpoints {
 			out = &EndpointSet{}
 		}
-		out.List = append(out.List, Endpoint{Address: spec.Networking.Address, Port: spec.Networking.Port, Zone: v.Zone, Resource: r})
+		out.List = append(out.List,
+			Endpoint{Address: spec.Networking.Address, Port: spec.Networking.Port, Zone: v.Zone, Resource: r})
 	}
 	slices.SortFunc(out.List, func(a, b Endpoint) int { return a.Resource.Key.Compare(b.Resource.Key) })
 	if prev != nil && prev.egress.equal(out) {
@@ -34,13 +38,13 @@ func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 	return out
 }
 
-// Egresses are the egresses of the zone as endpoints, sorted by name. Views share the set while it does not change. It
-// must not be changed.
+// Egresses are the egresses of the zone as endpoints, sorted by name. Views share the set while it
+// does not change. It must not be changed.
 func (v *View) Egresses() *EndpointSet { return v.egress }
 
-// ThroughEgress reports whether what leaves the mesh, or goes to the ingress of another zone, does so through the egresses
-// of the zone: the Mesh asks for it, and its
-// proxies can prove themselves there. Where the zone has no egress, nothing leaves.
+// ThroughEgress reports whether what leaves the mesh, or goes to the ingress of another zone, does
+// so through the egresses of the zone: the Mesh asks for it, and its proxies can prove themselves
+// there. Where the zone has no egress, nothing leaves.
 func (v *View) ThroughEgress() bool {
 	return v.Spec.Routing != nil && v.Spec.Routing.ZoneEgress && v.Spec.MTLSEnabled() != nil
 }
@@ -57,13 +61,17 @@ func (v *View) noteEgress() {
 	}
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
-		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, by which an egress authenticates clients: traffic leaves the mesh directly; enable a backend of mtls")
+		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, "+
+			"by which an egress authenticates clients: traffic leaves the mesh directly; enable a backend of mtls")
 	case len(v.egress.List) == 0:
-		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh, and those behind a ZoneIngress of another zone, are not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress", v.Zone)
+		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh, "+
+			"and those behind a ZoneIngress of another zone, are not reachable; apply one, and start its proxy with nearside "+
+			"bootstrap --proxy-type egress", v.Zone)
 	}
 }
 
-// leaves makes a service that lies outside the mesh known: reached through the egresses, or directly.
+// leaves makes a service that lies outside the mesh known: reached through the egresses, or
+// directly.
 func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 	s.Outside = &EndpointSet{List: outside}
 	if s.Egress = through; through {
@@ -75,14 +83,17 @@ func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 func (v *View) notReached() string {
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
-		return "traffic to a MeshExternalService leaves through a ZoneEgress, which authenticates clients by mTLS: it is not reachable; enable a backend of mtls in the Mesh"
+		return "traffic to a MeshExternalService leaves through a ZoneEgress, which authenticates clients by mTLS: it is " +
+			"not reachable; enable a backend of mtls in the Mesh"
 	case len(v.egress.List) == 0:
-		return "traffic to a MeshExternalService leaves through a ZoneEgress, and zone " + strconv.Quote(v.Zone) + " has none: it is not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress"
+		return "traffic to a MeshExternalService leaves through a ZoneEgress, and zone " + strconv.Quote(v.Zone) +
+			" has none: it is not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress"
 	}
 	return ""
 }
 
-// outsideOf are the endpoints that a MeshExternalService lists. The address of a unix socket is written as there.
+// outsideOf are the endpoints that a MeshExternalService lists. The address of a unix socket is
+// written as there.
 func outsideOf(r *resource.Resource, spec *resource.MeshExternalService) []Endpoint {
 	out := make([]Endpoint, len(spec.Endpoints))
 	for i, e := range spec.Endpoints {

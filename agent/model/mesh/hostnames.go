@@ -17,9 +17,9 @@ const (
 // Origin says where a service has a hostname from.
 type Origin string
 
-// Origins of hostnames. Of two services that want one name, the one whose origin stands first here has it; of two with one
-// origin, that of the first generator, then the first service, by name. A name that an operator gave is therefore never
-// taken by a tag that some dataplane carries.
+// Origins of hostnames. Of two services that want one name, the one whose origin stands first here
+// has it; of two with one origin, that of the first generator, then the first service, by name. A
+// name that an operator gave is therefore never taken by a tag that some dataplane carries.
 const (
 	OriginStatus    Origin = "status"    // the status of the resource
 	OriginGenerator Origin = "generator" // a HostnameGenerator
@@ -61,14 +61,16 @@ type HostnameStatus struct {
 	Message   string // for people: why not, and what to do; "" when Generated
 }
 
-// Hostnames returns every name of the mesh, sorted. Views share the list while nothing of it changes; it must not be changed.
+// Hostnames returns every name of the mesh, sorted. Views share the list while nothing of it
+// changes; it must not be changed.
 func (v *View) Hostnames() []Hostname { return v.names.list }
 
 // Generators returns the HostnameGenerators that names were made by. The slice must not be changed.
 func (v *View) Generators() []*resource.Resource { return v.names.generators }
 
-// HostnamesOf returns what became of every name that a service was to have: that of its status first, then those of
-// generators in their order. The ports of a service resource have the same names. The slice must not be changed.
+// HostnamesOf returns what became of every name that a service was to have: that of its status
+// first, then those of generators in their order. The ports of a service resource have the same
+// names. The slice must not be changed.
 func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[s.key()] }
 
 // named is a service as far as names depend on it.
@@ -93,7 +95,8 @@ type nameTable struct {
 	warnings []Warning
 }
 
-// nameServices gives services their names, or takes over those of the previous view when nothing differs that they depend on.
+// nameServices gives services their names, or takes over those of the previous view when nothing
+// differs that they depend on.
 func (v *View) nameServices(generators []*resource.Resource) {
 	if v.sameNames() && slices.EqualFunc(v.prev.names.generators, generators, sameResource) {
 		v.names = v.prev.names
@@ -151,15 +154,17 @@ func sameResource(a, b *resource.Resource) bool {
 
 // find returns the owner of a name.
 func (t *nameTable) find(name string) *Hostname {
-	i, ok := slices.BinarySearchFunc(t.list, name, func(h Hostname, name string) int { return strings.Compare(h.Name, name) })
+	i, ok := slices.BinarySearchFunc(t.list, name, func(h Hostname, name string) int {
+		return strings.Compare(h.Name, name)
+	})
 	if !ok {
 		return nil
 	}
 	return &t.list[i]
 }
 
-// Hostname returns the name that a lookup asks for, in any case and with or without a dot at the end; nil when the mesh has
-// none of that name. It must not be changed.
+// Hostname returns the name that a lookup asks for, in any case and with or without a dot at the
+// end; nil when the mesh has none of that name. It must not be changed.
 func (v *View) Hostname(name string) *Hostname {
 	return v.names.find(strings.ToLower(strings.TrimSuffix(name, ".")))
 }

@@ -25,7 +25,8 @@ type nameMaker struct {
 	overflow  bool
 }
 
-// nameOwner is the service that has a name, and the place of the name in the list while that is made.
+// nameOwner is the service that has a name, and the place of the name in the list while that is
+// made.
 type nameOwner struct {
 	service *named
 	at      int
@@ -73,8 +74,8 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	m.tell(s, st)
 }
 
-// contest notes that a service does not have a name, for every side of it. However many names of one resource are
-// concerned, each resource is told once for each of its parts in it.
+// contest notes that a service does not have a name, for every side of it. However many names of
+// one resource are concerned, each resource is told once for each of its parts in it.
 func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) string {
 	h.Contested = true
 	owner := describeHost(h)
@@ -99,7 +100,8 @@ func (m *nameMaker) tell(s *named, st HostnameStatus) {
 }
 
 func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
-	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin, Generator: generator}
+	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin,
+		Generator: generator}
 	switch {
 	case s.host != nil: // who may see the name is decided by the service of the first port
 		h.Tag = s.host.ports[0].tags[resource.TagService]
@@ -149,10 +151,11 @@ func (m *nameMaker) fromVirtual() {
 	}
 }
 
-// fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as in the reference. The
-// first form of all goes before the second of any.
+// fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as
+// in the reference. The first form of all goes before the second of any.
 func (m *nameMaker) fromTags() {
-	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService}, func(s named, k serviceKey) int { return s.compare(k) })
+	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService},
+		func(s named, k serviceKey) int { return s.compare(k) })
 	tags := m.t.services[:n] // no kind sorts before all kinds
 	for i := range tags {
 		m.fromTag(&tags[i], tags[i].name)
@@ -172,8 +175,9 @@ func (m *nameMaker) fromTag(s *named, name string) {
 	}
 }
 
-// orderGenerators puts those of this zone before those that came from elsewhere, and those of one origin in the order of
-// their names. (The reference asks for their age first, which not all nodes would agree on.)
+// orderGenerators puts those of this zone before those that came from elsewhere, and those of one
+// origin in the order of their names. (The reference asks for their age first, which not all nodes
+// would agree on.)
 func orderGenerators(v *View, list []*resource.Resource) []*resource.Resource {
 	away := func(r *resource.Resource) int {
 		if origin, _ := v.label(r, resource.LabelOrigin); origin != "zone" {
@@ -199,7 +203,8 @@ func nameSelector(g *resource.HostnameGenerator) (kind string, labels map[string
 	return "", nil, false
 }
 
-// fromGenerators asks the generators in their order. Each goes through the services of its kind in the order of their names.
+// fromGenerators asks the generators in their order. Each goes through the services of its kind in
+// the order of their names.
 func (m *nameMaker) fromGenerators() {
 	byKind := map[string]groups[*named]{
 		KindMeshService: {}, KindMeshExternalService: {}, KindMeshMultiZoneService: {},
@@ -252,8 +257,10 @@ func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePa
 		m.claim(s, name, OriginGenerator, generator)
 		return
 	}
-	m.tell(s, HostnameStatus{Hostname: name, Origin: OriginGenerator, Generator: generator, Reason: reason, Message: message})
-	m.failures[generator] = append(m.failures[generator], fmt.Sprintf("%s: %s", describeService(s.name, s.resource), message))
+	m.tell(s,
+		HostnameStatus{Hostname: name, Origin: OriginGenerator, Generator: generator, Reason: reason, Message: message})
+	m.failures[generator] = append(m.failures[generator],
+		fmt.Sprintf("%s: %s", describeService(s.name, s.resource), message))
 }
 
 // expand fills a template in. Where that gives no name, it says for what reason.
@@ -363,7 +370,8 @@ func describeOrigin(o Origin, generator resource.Key) string {
 // warn tells resources what came to nothing.
 func (m *nameMaker) warn() {
 	for _, k := range slices.SortedFunc(maps.Keys(m.conflicts), resource.Key.Compare) {
-		m.warnf(k, "two services claim one hostname: %s; change a template, a selector, a name or a tag", list(m.conflicts[k], "; "))
+		m.warnf(k, "two services claim one hostname: %s; change a template, a selector, a name or a tag",
+			list(m.conflicts[k], "; "))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.failures), resource.Key.Compare) {
 		m.warnf(k, "spec.template: it makes no hostname for %s", list(m.failures[k], "; "))

@@ -15,7 +15,8 @@ import (
 )
 
 func generator(name, labels, selector, template string) string {
-	return fmt.Sprintf("---\ntype: HostnameGenerator\nname: %s\nlabels: {%s}\nspec:\n  selector: {%s}\n  template: '%s'\n", name, labels, selector, template)
+	return fmt.Sprintf("---\ntype: HostnameGenerator\nname: %s\nlabels: {%s}\nspec:\n  selector: {%s}\n  template: '%s'\n",
+		name, labels, selector, template)
 }
 
 const allServices = "meshService: {matchLabels: {}}"
@@ -74,48 +75,60 @@ func warningsOf(v *mesh.View, kind string) []string {
 func TestHostnames(t *testing.T) {
 	const exclusive = meshDoc + "meshServices: {mode: Exclusive}\n"
 	redis := dataplane("redis-1", "10.0.0.1", "redis", "")
-	external := "---\ntype: MeshExternalService\nmesh: default\nname: aurora\nspec:\n  match: {type: HostnameGenerator, port: 443, protocol: tcp}\n  endpoints: [{address: aurora.example.com, port: 443}]\n"
-	multi := "---\ntype: MeshMultiZoneService\nmesh: default\nname: all\nspec:\n  selector: {meshService: {matchLabels: {app: redis}}}\n  ports: [{port: 80}]\n"
+	external := "---\ntype: MeshExternalService\nmesh: default\nname: aurora\nspec:\n  match: {type: HostnameGenerator, " +
+		"port: 443, protocol: tcp}\n  endpoints: [{address: aurora.example.com, port: 443}]\n"
+	multi := "---\ntype: MeshMultiZoneService\nmesh: default\nname: all\nspec:\n" +
+		"  selector: {meshService: {matchLabels: {app: redis}}}\n  ports: [{port: 80}]\n"
 	for _, c := range []struct{ name, doc, want string }{
 		{"tags alone", meshDoc + redis, "redis.mesh = tag redis by tag"},
 		{"underscores", meshDoc + dataplane("w", "10.0.0.1", "web_shop_svc_80", ""),
 			"web.shop.svc.80.mesh = tag web_shop_svc_80 by tag\nweb_shop_svc_80.mesh = tag web_shop_svc_80 by tag"},
 		{"upper case folds", meshDoc + dataplane("w", "10.0.0.1", "Web", ""), "web.mesh = tag Web by tag"},
 		{"exclusive has no tags", exclusive + redis, ""},
-		{"derived, local", exclusive + redis + generator("local", "", "meshService: {matchLabels: {kuma.io/origin: zone}}", "{{ .DisplayName }}.svc.mesh.local"),
-			"redis.svc.mesh.local = redis by generator local"},
-		{"all fields", exclusive + redis + generator("g", "", allServices, `{{ .Name }}.{{.DisplayName}}.{{ .Mesh }}.{{ .Zone }}.{{ label "kuma.io/env" }}.mesh`),
+		{"derived, local", exclusive + redis + generator("local", "", "meshService: {matchLabels: {kuma.io/origin: zone}}",
+			"{{ .DisplayName }}.svc.mesh.local"), "redis.svc.mesh.local = redis by generator local"},
+		{"all fields", exclusive + redis + generator("g", "", allServices,
+			`{{ .Name }}.{{.DisplayName}}.{{ .Mesh }}.{{ .Zone }}.{{ label "kuma.io/env" }}.mesh`),
 			"redis.redis.default.default.universal.mesh = redis by generator g"},
 		{"kinds are told apart", exclusive + redis + external + multi +
 			generator("e", "", "meshExternalService: {matchLabels: {}}", "{{ .DisplayName }}.extsvc.mesh") +
 			generator("m", "", "meshMultiZoneService: {matchLabels: {}}", "{{ .DisplayName }}.mzsvc.mesh"),
 			"all.mzsvc.mesh = all by generator m\naurora.extsvc.mesh = aurora by generator e"},
-		{"another zone", exclusive + service("redis-x7", "kuma.io/origin: global, kuma.io/zone: east, kuma.io/display-name: redis", "dataplaneTags: {a: b}", "{port: 80}") +
+		{"another zone", exclusive + service("redis-x7",
+			"kuma.io/origin: global, kuma.io/zone: east, kuma.io/display-name: redis", "dataplaneTags: {a: b}", "{port: 80}") +
 			generator("local", "", "meshService: {matchLabels: {kuma.io/origin: zone}}", "{{ .DisplayName }}.svc.mesh.local") +
-			generator("synced", "", "meshService: {matchLabels: {kuma.io/origin: global}}", "{{ .DisplayName }}.svc.{{ .Zone }}.mesh.local"),
+			generator("synced", "", "meshService: {matchLabels: {kuma.io/origin: global}}",
+				"{{ .DisplayName }}.svc.{{ .Zone }}.mesh.local"),
 			"redis.svc.east.mesh.local = redis-x7 by generator synced"},
-		{"namespaces", exclusive + "---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: web, namespace: shop, labels: {kuma.io/mesh: default}}\nspec: {selector: {dataplaneTags: {a: b}}, ports: [{port: 80}]}\n" +
+		{"namespaces", exclusive + "---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: web, namespace: " +
+			"shop, labels: {kuma.io/mesh: default}}\nspec: {selector: {dataplaneTags: {a: b}}, ports: [{port: 80}]}\n" +
 			generator("k8s", "", "meshService: {matchLabels: {kuma.io/env: kubernetes}}", "{{ .Name }}.{{ .Namespace }}.svc"),
 			"web.shop.svc = web.shop by generator k8s"},
-		{"by status", exclusive + service("s", "", "dataplaneTags: {a: b}", "{port: 80}") + "status: {addresses: [{hostname: Given.example., origin: Kubernetes}]}\n",
-			"given.example = s by status"},
+		{"by status", exclusive + service("s", "", "dataplaneTags: {a: b}", "{port: 80}") +
+			"status: {addresses: [{hostname: Given.example., origin: Kubernetes}]}\n", "given.example = s by status"},
 		{"status before generators", exclusive + service("a", "", "dataplaneTags: {a: b}", "{port: 80}") +
-			service("b", "", "dataplaneTags: {a: b}", "{port: 80}") + "status: {addresses: [{hostname: a.mesh}]}\n" + generator("g", "", allServices, "{{ .Name }}.mesh"),
+			service("b", "", "dataplaneTags: {a: b}", "{port: 80}") + "status: {addresses: [{hostname: a.mesh}]}\n" +
+			generator("g", "", allServices, "{{ .Name }}.mesh"),
 			"a.mesh = b by status, contested\nb.mesh = b by generator g"},
-		{"the first service by name", exclusive + service("b", "n: x", "dataplaneTags: {a: b}", "{port: 80}") + service("a", "n: x", "dataplaneTags: {a: b}", "{port: 80}") +
+		{"the first service by name", exclusive + service("b", "n: x", "dataplaneTags: {a: b}", "{port: 80}") +
+			service("a", "n: x", "dataplaneTags: {a: b}", "{port: 80}") +
 			generator("g", "", allServices, `{{ label "n" }}.mesh`), "x.mesh = a by generator g, contested"},
-		{"the first generator by name", exclusive + service("a", "g: b", "dataplaneTags: {a: b}", "{port: 80}") + service("b", "g: a", "dataplaneTags: {a: b}", "{port: 80}") +
-			generator("two", "", "meshService: {matchLabels: {g: b}}", "x.mesh") + generator("one", "", "meshService: {matchLabels: {g: a}}", "x.mesh"),
+		{"the first generator by name", exclusive + service("a", "g: b", "dataplaneTags: {a: b}", "{port: 80}") + service("b",
+			"g: a", "dataplaneTags: {a: b}", "{port: 80}") + generator("two", "", "meshService: {matchLabels: {g: b}}",
+			"x.mesh") + generator("one", "", "meshService: {matchLabels: {g: a}}", "x.mesh"),
 			"x.mesh = b by generator one, contested"},
-		{"a generator of the zone first", exclusive + service("a", "g: b", "dataplaneTags: {a: b}", "{port: 80}") + service("b", "g: a", "dataplaneTags: {a: b}", "{port: 80}") +
-			generator("two", "", "meshService: {matchLabels: {g: b}}", "x.mesh") + generator("one", "kuma.io/origin: global", "meshService: {matchLabels: {g: a}}", "x.mesh"),
+		{"a generator of the zone first", exclusive + service("a", "g: b", "dataplaneTags: {a: b}", "{port: 80}") +
+			service("b", "g: a", "dataplaneTags: {a: b}", "{port: 80}") +
+			generator("two", "", "meshService: {matchLabels: {g: b}}", "x.mesh") +
+			generator("one", "kuma.io/origin: global", "meshService: {matchLabels: {g: a}}", "x.mesh"),
 			"x.mesh = a by generator two, contested"},
 		{"one service, one name twice", exclusive + service("a", "", "dataplaneTags: {a: b}", "{port: 80}, {port: 81}") +
-			generator("two", "", allServices, "x.mesh") + generator("one", "", allServices, "X.mesh"), "x.mesh = a by generator one"},
-		{"generators before tags", meshDoc + redis + service("s", "", "dataplaneTags: {kuma.io/service: redis}", "{port: 8080}") + generator("g", "", allServices, "redis.mesh"),
-			"redis.mesh = s by generator g, contested"},
-		{"the own form of a tag first", meshDoc + dataplane("a", "10.0.0.1", "a_b", "") + dataplane("b", "10.0.0.2", "a.b", ""),
-			"a.b.mesh = tag a.b by tag, contested\na_b.mesh = tag a_b by tag"},
+			generator("two", "", allServices, "x.mesh") + generator("one", "", allServices, "X.mesh"),
+			"x.mesh = a by generator one"},
+		{"generators before tags", meshDoc + redis + service("s", "", "dataplaneTags: {kuma.io/service: redis}",
+			"{port: 8080}") + generator("g", "", allServices, "redis.mesh"), "redis.mesh = s by generator g, contested"},
+		{"the own form of a tag first", meshDoc + dataplane("a", "10.0.0.1", "a_b", "") +
+			dataplane("b", "10.0.0.2", "a.b", ""), "a.b.mesh = tag a.b by tag, contested\na_b.mesh = tag a_b by tag"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, strings.Join(names(build(t, c.doc)), "\n")); diff != "" {
@@ -140,7 +153,8 @@ func TestHostnameStatus(t *testing.T) {
 		"Generated " + long + ".mesh",
 		`InvalidName: "a..mesh" is not a DNS name: the parts between the dots have 1 to 63 characters; .Namespace of the service is empty`,
 		`InvalidName: "` + long + `aaaa` + `a.` + long[:14] + `…" is not a DNS name: a name has 1 to 253 characters`,
-		`InvalidName: "` + strings.Repeat("a", 80) + `…" is not a DNS name: the parts between the dots have 1 to 63 characters`,
+		`InvalidName: "` + strings.Repeat("a", 80) +
+			`…" is not a DNS name: the parts between the dots have 1 to 63 characters`,
 		"Generated x.mesh",
 	}
 	want[2] = strings.Replace(want[2], long+"aaaaa."+long[:14], long+"a."+long[:18], 1)
@@ -157,7 +171,8 @@ func TestHostnameStatus(t *testing.T) {
 	if diff := cmp.Diff(want, status(v, mesh.KindMeshService, "b")); diff != "" {
 		t.Error(diff)
 	}
-	const both = "two services claim one hostname: x.mesh for MeshService/default/b (it belongs to MeshService/default/a, " +
+	const both = "two services claim one hostname: x.mesh for MeshService/default/b (it belongs to " +
+		"MeshService/default/a, " +
 		"which has it from HostnameGenerator/g5-same); change a template, a selector, a name or a tag"
 	for _, w := range []string{"a: " + both, "b: " + both} {
 		if !slices.Contains(warningsOf(v, "MeshService"), w) {
@@ -166,7 +181,8 @@ func TestHostnameStatus(t *testing.T) {
 	}
 	got := warningsOf(v, "HostnameGenerator")
 	if len(got) != 5 || !slices.Contains(got, "g5-same: "+both) ||
-		!slices.Contains(got, "g1-label: spec.template: it makes no hostname for MeshService/default/b: the service has no label v, which the template asks for") {
+		!slices.Contains(got, "g1-label: spec.template: it makes no hostname for MeshService/default/b: the service has no "+
+			"label v, which the template asks for") {
 		t.Errorf("warnings of generators: %q", got)
 	}
 }
@@ -175,7 +191,8 @@ func TestHostnameStatus(t *testing.T) {
 func TestHostnamesAreBounded(t *testing.T) {
 	rs := bigMesh(200, 1, resource.MeshServicesExclusive)
 	for i := range 100 {
-		rs = append(rs, hostnameGenerator(fmt.Sprintf("g%02d", i), map[string]string{"app": "s00007"}, fmt.Sprintf("n%d.mesh", i)))
+		rs = append(rs,
+			hostnameGenerator(fmt.Sprintf("g%02d", i), map[string]string{"app": "s00007"}, fmt.Sprintf("n%d.mesh", i)))
 	}
 	rs = append(rs, hostnameGenerator("h", nil, "same.mesh"))
 	v, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{}, nil)
@@ -186,7 +203,8 @@ func TestHostnamesAreBounded(t *testing.T) {
 		t.Errorf("there are %d names, want 32 and one", n)
 	}
 	got := status(v, mesh.KindMeshService, "s00007")
-	if want := "LimitReached: 101 generators select the service, and the first 32 count: select it by fewer"; len(got) != 33 || got[32] != want {
+	if want := "LimitReached: 101 generators select the service, and the first 32 count: select it by fewer"; len(got) !=
+		33 || got[32] != want {
 		t.Errorf("%d statuses, the last is %q, want %q", len(got), got[len(got)-1], want)
 	}
 	for _, w := range v.Warnings {
@@ -200,12 +218,14 @@ func TestHostnamesAreBounded(t *testing.T) {
 }
 
 func hostnameGenerator(name string, labels map[string]string, template string) *resource.Resource {
-	return &resource.Resource{Key: resource.Key{Kind: "HostnameGenerator", Name: name}, Digest: digest("g", name, labels, template),
+	return &resource.Resource{Key: resource.Key{Kind: "HostnameGenerator", Name: name},
+		Digest: digest("g", name, labels, template),
 		Spec: &resource.HostnameGenerator{Template: template,
 			Selector: resource.HostnameSelector{MeshService: &resource.LabelSelector{MatchLabels: labels}}}}
 }
 
-// TestHostnamesAreShared takes the names of the previous view over, until something that they depend on changes.
+// TestHostnamesAreShared takes the names of the previous view over, until something that they
+// depend on changes.
 func TestHostnamesAreShared(t *testing.T) {
 	rs := append(bigMesh(20, 2, resource.MeshServicesEverywhere), hostnameGenerator("g", nil, "{{ .Name }}.svc"))
 	view := func(prev *mesh.View, more ...*resource.Resource) *mesh.View {
@@ -224,7 +244,8 @@ func TestHostnamesAreShared(t *testing.T) {
 	if h := added.Hostname("NEW.mesh."); h == nil || h.Tag != "new" {
 		t.Errorf("the name of a new service is %+v", h)
 	}
-	if h := view(first, hostnameGenerator("g", nil, "{{ .Name }}.other")).Hostname("s00003.other"); h == nil || h.Resource.Name != "s00003" {
+	if h := view(first, hostnameGenerator("g", nil, "{{ .Name }}.other")).Hostname("s00003.other"); h == nil ||
+		h.Resource.Name != "s00003" {
 		t.Errorf("the name by the changed template is %+v", h)
 	}
 	if h := added.Hostname("nothing.mesh"); h != nil {
@@ -232,14 +253,15 @@ func TestHostnamesAreShared(t *testing.T) {
 	}
 }
 
-// TestHostnamesHaveOneOwner makes random meshes: whatever their services and generators, every name has one owner, every
-// name that a service has is in the list, every service says something of each generator that selects it, and the order
-// of documents changes nothing.
+// TestHostnamesHaveOneOwner makes random meshes: whatever their services and generators, every name
+// has one owner, every name that a service has is in the list, every service says something of each
+// generator that selects it, and the order of documents changes nothing.
 func TestHostnamesHaveOneOwner(t *testing.T) {
 	pick := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(of) }
 	rapid.Check(t, func(t *rapid.T) {
 		rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"},
-			Spec: &resource.Mesh{MeshServices: &resource.MeshServices{Mode: pick("Disabled", "Everywhere", "ReachableBackends", "Exclusive").Draw(t, "mode")}}}}
+			Spec: &resource.Mesh{MeshServices: &resource.MeshServices{Mode: pick("Disabled",
+				"Everywhere", "ReachableBackends", "Exclusive").Draw(t, "mode")}}}}
 		for i := range rapid.IntRange(0, 4).Draw(t, "dataplanes") {
 			rs = append(rs, endpoint(pick("a", "b", "a_b", "a.b", "C").Draw(t, "tag"), i, fmt.Sprintf("10.0.0.%d", i+1)))
 		}
@@ -248,15 +270,18 @@ func TestHostnamesHaveOneOwner(t *testing.T) {
 			if n := pick("", "a.mesh", "x.svc").Draw(t, "address"); n != "" {
 				spec.Status = &resource.ServiceStatus{Addresses: []resource.Address{{Hostname: n}}}
 			}
-			rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: string(rune('a' + i))}, Digest: digest("s", i), Spec: spec,
-				Labels: map[string]string{"n": pick("x", "y", "Y", "-", "").Draw(t, "n"), "kuma.io/origin": pick("zone", "global").Draw(t, "origin")}})
+			rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default",
+				Name: string(rune('a' + i))}, Digest: digest("s", i), Spec: spec,
+				Labels: map[string]string{"n": pick("x", "y", "Y", "-", "").Draw(t, "n"),
+					"kuma.io/origin": pick("zone", "global").Draw(t, "origin")}})
 		}
 		for i := range rapid.IntRange(0, 5).Draw(t, "generators") {
 			var labels map[string]string
 			if l := pick("", "x", "y").Draw(t, "select"); l != "" {
 				labels = map[string]string{"n": l}
 			}
-			g := hostnameGenerator(fmt.Sprint("g", i), labels, pick(`{{ .Name }}.mesh`, `{{ label "n" }}.svc`, `{{ label "m" }}.svc`, `x.svc`, `{{ .Zone }}.{{ .Name }}`).Draw(t, "template"))
+			g := hostnameGenerator(fmt.Sprint("g", i), labels, pick(`{{ .Name }}.mesh`, `{{ label "n" }}.svc`,
+				`{{ label "m" }}.svc`, `x.svc`, `{{ .Zone }}.{{ .Name }}`).Draw(t, "template"))
 			g.Labels = map[string]string{"kuma.io/origin": pick("zone", "global").Draw(t, "from")}
 			rs = append(rs, g)
 		}
@@ -332,8 +357,9 @@ func FuzzHostname(f *testing.F) {
 	f.Add(`{{`, "", "")
 	f.Fuzz(func(t *testing.T, template, value, key string) {
 		g := hostnameGenerator("g", nil, template)
-		s := &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: "s"}, Labels: map[string]string{key: value},
-			Spec: &resource.MeshService{Ports: []resource.MeshServicePort{{Port: 80}}}}
+		s := &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: "s"},
+			Labels: map[string]string{key: value},
+			Spec:   &resource.MeshService{Ports: []resource.MeshServicePort{{Port: 80}}}}
 		m := &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}}
 		v, err := mesh.Build(resource.NewSet([]*resource.Resource{m, s, g}), "default", mesh.Options{}, nil)
 		if err != nil {

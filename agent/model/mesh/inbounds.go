@@ -24,7 +24,8 @@ type inbound struct {
 	ep      Endpoint
 }
 
-// inboundIndex holds all inbounds by the value of their kuma.io/service tag, in the order of dataplane names.
+// inboundIndex holds all inbounds by the value of their kuma.io/service tag, in the order of
+// dataplane names.
 type inboundIndex struct {
 	services []string // sorted
 	by       map[string][]*inbound
@@ -77,7 +78,8 @@ func (ix *inboundIndex) group() {
 	ix.services = sortedKeys(ix.by)
 }
 
-// inboundRoom is memory for inbounds. It comes in small pieces: later views may keep one inbound of a piece and no other.
+// inboundRoom is memory for inbounds. It comes in small pieces: later views may keep one inbound of
+// a piece and no other.
 type inboundRoom []inbound
 
 func (r *inboundRoom) take(n int) []inbound {
@@ -129,8 +131,9 @@ func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
 }
 
-// ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with its sorted values. An ignored
-// inbound counts: nobody is sent to it, and yet it is part of what its proxy is.
+// ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with
+// its sorted values. An ignored inbound counts: nobody is sent to it, and yet it is part of what
+// its proxy is.
 func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 	out := map[string][]string{}
 	add := func(tags map[string]string) {
@@ -152,11 +155,13 @@ func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 	return out
 }
 
-// vipPort is the port at the virtual address of a tag service; such a service has no port of its own.
+// vipPort is the port at the virtual address of a tag service; such a service has no port of its
+// own.
 const vipPort = 80
 
-// addTagServices adds a service for each value of kuma.io/service, of dataplanes and of external services. A service
-// that has both is reached as an external one, with the dataplanes among its endpoints.
+// addTagServices adds a service for each value of kuma.io/service, of dataplanes and of external
+// services. A service that has both is reached as an external one, with the dataplanes among its
+// endpoints.
 func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	ext := map[string][]Endpoint{}
 	proto := map[string]Protocol{}
@@ -165,7 +170,8 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		host, port, err := net.SplitHostPort(spec.Networking.Address)
 		n, notPort := strconv.ParseUint(port, 10, 16)
 		if err != nil || notPort != nil {
-			v.warnf(r.Key, "networking.address: %q is not host:port with a port from 1 to 65535: it is no endpoint; correct it", spec.Networking.Address)
+			v.warnf(r.Key, "networking.address: %q is not host:port with a port from 1 to 65535: it is no endpoint; correct it",
+				spec.Networking.Address)
 			continue
 		}
 		tags := spec.Tags
@@ -174,7 +180,8 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			tags = maps.Clone(tags)
 			tags[resource.TagExternalServiceName] = r.Name
 		}
-		ext[name] = append(ext[name], Endpoint{Address: host, Port: uint32(n), Tags: tags, Zone: tags[resource.TagZone], Resource: r})
+		ext[name] = append(ext[name],
+			Endpoint{Address: host, Port: uint32(n), Tags: tags, Zone: tags[resource.TagZone], Resource: r})
 		p := ParseProtocol(spec.Tags[resource.TagProtocol])
 		if have, ok := proto[name]; ok {
 			p = common(have, p)
@@ -193,7 +200,8 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			v.add(s.clone())
 			continue
 		}
-		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort, from: ix.by[name], through: firstOf(through), fixed: len(eps) == 0}
+		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort, from: ix.by[name],
+			through: firstOf(through), fixed: len(eps) == 0}
 		s.External = len(eps) > 0 && !v.ThroughEgress()
 		p, known := proto[name]
 		list := make([]Endpoint, 0, len(eps)+len(ix.by[name]))
@@ -219,7 +227,8 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			s.Aliases = aliases(eps)
 			v.leaves(s, eps, !s.External)
 			if s.Egress && len(list) > len(eps) {
-				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, and are not reached under it: this service leaves through the ZoneEgress", resource.TagService, name)
+				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, and are not reached under it: this service "+
+					"leaves through the ZoneEgress", resource.TagService, name)
 			}
 		}
 		v.add(s)

@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MeshService returns the MeshService resource with a key, nil for none and for one that is derived from tags.
+// MeshService returns the MeshService resource with a key, nil for none and for one that is derived
+// from tags.
 func (v *View) MeshService(k resource.Key) *resource.Resource {
 	if k.Kind != KindMeshService || k.Mesh != v.Name {
 		return nil
@@ -15,16 +16,17 @@ func (v *View) MeshService(k resource.Key) *resource.Resource {
 	return findByName(v.meshServices, k.Name)
 }
 
-// MeshServices returns the MeshService resources, sorted by name; those that are derived from tags are not among them. The
-// slice must not be changed.
+// MeshServices returns the MeshService resources, sorted by name; those that are derived from tags
+// are not among them. The slice must not be changed.
 func (v *View) MeshServices() []*resource.Resource { return v.meshServices }
 
-// Ports returns the ports of a MeshService, MeshExternalService or MeshMultiZoneService, in the order of the resource; also
-// of a MeshService that is derived from tags. The slice must not be changed.
+// Ports returns the ports of a MeshService, MeshExternalService or MeshMultiZoneService, in the
+// order of the resource; also of a MeshService that is derived from tags. The slice must not be
+// changed.
 func (v *View) Ports(k resource.Key) []*Service { return v.ports[k] }
 
-// Port returns the port of a service resource that a sectionName means: the one of that name, else the one of that number;
-// nil for none, and for "".
+// Port returns the port of a service resource that a sectionName means: the one of that name, else
+// the one of that number; nil for none, and for "".
 func (v *View) Port(k resource.Key, section string) *Service {
 	if section == "" {
 		return nil
@@ -65,7 +67,8 @@ func (v *View) indexNames(services []*resource.Resource) {
 
 // BackendRef names a destination of a route, as policies write it.
 type BackendRef struct {
-	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	// MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	Kind      string            `json:"kind"`
 	Name      string            `json:"name,omitempty"`
 	Namespace string            `json:"namespace,omitempty"`
 	Tags      map[string]string `json:"tags,omitempty"`
@@ -75,23 +78,26 @@ type BackendRef struct {
 
 // String names the reference in a message.
 func (r BackendRef) String() string {
-	s := describe(&resource.OutboundRef{Kind: r.Kind, Name: r.Name, Namespace: r.Namespace, Labels: r.Labels, Port: r.Port})
+	s := describe(&resource.OutboundRef{Kind: r.Kind, Name: r.Name, Namespace: r.Namespace, Labels: r.Labels,
+		Port: r.Port})
 	if len(r.Tags) > 0 {
 		s += fmt.Sprintf(" with tags %v", r.Tags)
 	}
 	return s
 }
 
-// Backend finds what a reference of a resource leads to. A MeshService without port, labels and namespace is a value of
-// kuma.io/service where there is one, in every mode of MeshServices, else a service resource. False when there is no such service resource; a tag that nothing
-// carries leads to no endpoints.
+// Backend finds what a reference of a resource leads to. A MeshService without port, labels and
+// namespace is a value of kuma.io/service where there is one, in every mode of MeshServices, else a
+// service resource. False when there is no such service resource; a tag that nothing carries leads
+// to no endpoints.
 func (v *View) Backend(from *resource.Resource, ref BackendRef) (Outbound, bool) {
 	tag := ref.Kind == "MeshServiceSubset"
 	if ref.Kind == KindMeshService && ref.Port == 0 && len(ref.Labels) == 0 && ref.Namespace == "" {
 		tag = v.Service(ServiceID{KindTag, ref.Name}) != nil
 	}
 	if !tag {
-		s := v.backend(from, &resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Port: ref.Port, Labels: ref.Labels})
+		s := v.backend(from,
+			&resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Port: ref.Port, Labels: ref.Labels})
 		if s != nil {
 			return Outbound{Service: s}, true
 		}
@@ -120,8 +126,9 @@ func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Serv
 	return nil
 }
 
-// backends finds the service ports that a reference of a dataplane can mean, one of each service, in the order of their
-// names: the first counts. A reference without a namespace means the dataplane's own.
+// backends finds the service ports that a reference of a dataplane can mean, one of each service,
+// in the order of their names: the first counts. A reference without a namespace means the
+// dataplane's own.
 func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*Service {
 	if len(ref.Labels) > 0 {
 		var out []*Service
@@ -143,7 +150,8 @@ func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*S
 	return nil
 }
 
-// backendWarning is the warning about what an outbound's reference finds, "" when that is one service.
+// backendWarning is the warning about what an outbound's reference finds, "" when that is one
+// service.
 func backendWarning(ref *resource.OutboundRef, found []*Service) string {
 	switch {
 	case len(found) == 1:
@@ -156,7 +164,8 @@ func backendWarning(ref *resource.OutboundRef, found []*Service) string {
 		return fmt.Sprintf("%d services match %s, and an outbound leads to one: %s is used, the first by name, and not %s; "+
 			"give a name, or labels that match only one", len(found), describe(ref), found[0].Resource.Name, list(names, ", "))
 	case !slices.Contains(serviceKinds(), ref.Kind):
-		return fmt.Sprintf("there is no kind %s of services: give one of %s; the outbound is left out", ref.Kind, list(serviceKinds(), ", "))
+		return fmt.Sprintf("there is no kind %s of services: give one of %s; the outbound is left out",
+			ref.Kind, list(serviceKinds(), ", "))
 	}
 	return fmt.Sprintf("there is no %s: the outbound is left out", describe(ref))
 }
@@ -166,8 +175,8 @@ func serviceKinds() []string {
 	return []string{KindMeshService, KindMeshExternalService, KindMeshMultiZoneService}
 }
 
-// Qualified returns the resource names that a reference of a resource can mean, the most specific first: without a
-// namespace the resource's own is looked at before none.
+// Qualified returns the resource names that a reference of a resource can mean, the most specific
+// first: without a namespace the resource's own is looked at before none.
 func Qualified(from *resource.Resource, name, namespace string) []string {
 	if namespace != "" {
 		return []string{name + "." + namespace}

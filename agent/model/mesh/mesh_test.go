@@ -33,17 +33,19 @@ const meshDoc = "type: Mesh\nname: default\n"
 
 func dataplane(name, address, service, rest string) string {
 	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n"+
-		"  - port: 8080\n    name: main\n    tags: {kuma.io/service: %s, kuma.io/protocol: http}\n%s", name, address, service, rest)
+		"  - port: 8080\n    name: main\n    tags: {kuma.io/service: %s, kuma.io/protocol: http}\n%s", name, address,
+		service, rest)
 }
 
 func service(name, labels, selector, ports string) string {
-	return fmt.Sprintf("---\ntype: MeshService\nmesh: default\nname: %s\nlabels: {%s}\nspec:\n  selector: {%s}\n  ports: [%s]\n", name, labels, selector, ports)
+	return fmt.Sprintf("---\ntype: MeshService\nmesh: default\nname: %s\nlabels: {%s}\nspec:\n  selector: {%s}\n"+
+		"  ports: [%s]\n", name, labels, selector, ports)
 }
 
 // TestSelectors reaches one dataplane in each of the ways that a MeshService can name it.
 func TestSelectors(t *testing.T) {
-	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "one", ""), "name: a\n", "name: a\nlabels: {team: blue}\n", 1) +
-		dataplane("b", "10.0.0.2", "two", "")
+	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "one", ""), "name: a\n", "name: a\nlabels: {team: blue}\n",
+		1) + dataplane("b", "10.0.0.2", "two", "")
 	for _, c := range []struct{ selector, ports, want string }{
 		{"dataplaneTags: {kuma.io/service: one}", "{port: 8080}", "10.0.0.1"},
 		{"dataplaneTags: {kuma.io/service: one, kuma.io/zone: default}", "{port: 8080}", "10.0.0.1"},
@@ -79,25 +81,31 @@ func TestServiceModes(t *testing.T) {
 		{"Disabled", ", reachableServices: [a]", "a"},
 		{"Disabled", ", reachableServices: [nothing]", ""},
 		{"Everywhere", ", reachableServices: [a]", "a"},
-		{"Everywhere", ", reachableServices: [a], reachableBackends: {refs: [{kind: MeshMultiZoneService, name: m}]}", "a default_m__default_mzsvc_80"},
+		{"Everywhere", ", reachableServices: [a], reachableBackends: {refs: [{kind: MeshMultiZoneService, name: m}]}",
+			"a default_m__default_mzsvc_80"},
 		{"Everywhere", ", reachableBackends: {refs: []}", "a web"},
-		{"Everywhere", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
+		{"Everywhere", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 " +
+			"default_s__default_msvc_80 default_web___msvc_8080"},
 		{"Exclusive", ", reachableServices: [a]", ""},
-		{"Exclusive", "", "default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
+		{"Exclusive", "", "default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 " +
+			"default_s__default_msvc_80 default_web___msvc_8080"},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, name: s}]}", "default_s__default_msvc_80"},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, name: s, port: 81}]}", ""},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, labels: {app: x}}]}", "default_s__default_msvc_80"},
 		{"Exclusive", ", reachableBackends: {refs: []}", ""},
 		{"ReachableBackends", "", "a web"},
-		{"ReachableBackends", ", reachableBackends: {refs: [{kind: MeshService, name: s}]}", "a web default_s__default_msvc_80"},
+		{"ReachableBackends", ", reachableBackends: {refs: [{kind: MeshService, name: s}]}",
+			"a web default_s__default_msvc_80"},
 	} {
 		doc := meshDoc
 		if c.mode != "" {
 			doc += "meshServices: {mode: " + c.mode + "}\n"
 		}
-		v := build(t, doc+dataplane("a", "10.0.0.1", "a", "")+service("s", "app: x", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}")+
-			"---\n{type: MeshMultiZoneService, mesh: default, name: m, labels: {kuma.io/zone: default}, spec: {selector: {meshService: {matchLabels: {app: x}}}, ports: [{port: 80, appProtocol: tcp}]}}\n"+
-			"---\n{type: MeshExternalService, mesh: default, name: x, spec: {match: {type: HostnameGenerator, port: 90, protocol: tcp}, endpoints: [{address: x.example, port: 90}]}}\n"+
+		v := build(t, doc+dataplane("a", "10.0.0.1", "a", "")+service("s", "app: x", "dataplaneTags: {kuma.io/service: a}",
+			"{port: 80, targetPort: 8080}")+"---\n{type: MeshMultiZoneService, mesh: default, name: m, "+
+			"labels: {kuma.io/zone: default}, spec: {selector: {meshService: {matchLabels: {app: x}}}, ports: [{port: 80, "+
+			"appProtocol: tcp}]}}\n---\n{type: MeshExternalService, mesh: default, name: x, "+
+			"spec: {match: {type: HostnameGenerator, port: 90, protocol: tcp}, endpoints: [{address: x.example, port: 90}]}}\n"+
 			dataplane("web", "10.0.0.2", "web", fmt.Sprintf(tp, c.more)))
 		out, warnings := v.Outbounds(v.Dataplane("web"))
 		if len(warnings) > 0 && c.want != "" { // what leads nowhere is told
@@ -119,13 +127,15 @@ func TestServiceModes(t *testing.T) {
 // TestNamespaces resolves references from within a namespace and across namespaces.
 func TestNamespaces(t *testing.T) {
 	k8s := func(name, namespace string) string {
-		return fmt.Sprintf("---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: %s, namespace: %s, labels: {kuma.io/mesh: default}}\n"+
+		return fmt.Sprintf("---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\n"+
+			"metadata: {name: %s, namespace: %s, labels: {kuma.io/mesh: default}}\n"+
 			"spec: {selector: {dataplaneTags: {kuma.io/service: a}}, ports: [{port: 80, targetPort: 8080}]}\n", name, namespace)
 	}
-	v := build(t, meshDoc+dataplane("a", "10.0.0.1", "a", "")+k8s("redis", "data")+k8s("redis", "other")+dataplane("web", "10.0.0.2", "web",
-		"  outbound:\n  - {port: 1, backendRef: {kind: MeshService, name: redis, namespace: data, port: 80}}\n"+
-			"  - {port: 2, backendRef: {kind: MeshService, name: redis.other, port: 80}}\n"+
-			"  - {port: 3, backendRef: {kind: MeshService, name: redis, port: 80}}\n"))
+	v := build(t, meshDoc+dataplane("a", "10.0.0.1", "a", "")+k8s("redis", "data")+k8s("redis", "other")+
+		dataplane("web", "10.0.0.2", "web",
+			"  outbound:\n  - {port: 1, backendRef: {kind: MeshService, name: redis, namespace: data, port: 80}}\n"+
+				"  - {port: 2, backendRef: {kind: MeshService, name: redis.other, port: 80}}\n"+
+				"  - {port: 3, backendRef: {kind: MeshService, name: redis, port: 80}}\n"))
 	out, warnings := v.Outbounds(v.Dataplane("web"))
 	var got []string
 	for _, o := range out {
@@ -140,7 +150,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestVirtualAddresses honours the address in a status, moves a second claimant, and keeps one address for all ports.
+// TestVirtualAddresses honours the address in a status, moves a second claimant, and keeps one
+// address for all ports.
 func TestVirtualAddresses(t *testing.T) {
 	ports := "{port: 80, targetPort: 8080}, {port: 81, targetPort: 8080}"
 	doc := meshDoc + dataplane("a", "10.0.0.1", "a", "")
@@ -168,8 +179,8 @@ func TestVirtualAddresses(t *testing.T) {
 	}
 }
 
-// TestVirtualAddressesAreUnique checks that no two services share an address, whatever their names, and that every
-// order of the same resources gives the same addresses.
+// TestVirtualAddressesAreUnique checks that no two services share an address, whatever their names,
+// and that every order of the same resources gives the same addresses.
 func TestVirtualAddressesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,12}`), 1, 40, rapid.ID).Draw(t, "services")
@@ -205,11 +216,12 @@ func TestVirtualAddressesAreUnique(t *testing.T) {
 	})
 }
 
-// TestEndpointSetsAreShared changes one endpoint of two services: the other service keeps its set, and the catalog
-// stays as it was.
+// TestEndpointSetsAreShared changes one endpoint of two services: the other service keeps its set,
+// and the catalog stays as it was.
 func TestEndpointSetsAreShared(t *testing.T) {
 	doc := func(address string) []*resource.Resource {
-		rs, faults := kinds.Registry().Decode("test", []byte(meshDoc+dataplane("a", address, "a", "")+dataplane("b", "10.0.0.2", "b", "")))
+		rs, faults := kinds.Registry().Decode("test",
+			[]byte(meshDoc+dataplane("a", address, "a", "")+dataplane("b", "10.0.0.2", "b", "")))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -237,7 +249,8 @@ func TestEndpointSetsAreShared(t *testing.T) {
 
 // TestProxyTags joins the tags of several inbounds.
 func TestProxyTags(t *testing.T) {
-	v := build(t, meshDoc+dataplane("web", "10.0.0.1", "web", "  - port: 9090\n    tags: {kuma.io/service: admin, kuma.io/protocol: grpc}\n"))
+	v := build(t, meshDoc+
+		dataplane("web", "10.0.0.1", "web", "  - port: 9090\n    tags: {kuma.io/service: admin, kuma.io/protocol: grpc}\n"))
 	got := mesh.TagString(v.ProxyTags(v.Dataplane("web").Spec.(*resource.Dataplane)))
 	const want = "&kuma.io/protocol=grpc,http&&kuma.io/service=admin,web&&kuma.io/zone=default&"
 	if got != want {

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources, tag services without a
-// MeshService of that name get a derived one.
+// addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources,
+// tag services without a MeshService of that name get a derived one.
 func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	f := v.newFinder(ix, list)
 	named := make(map[string]bool, len(list))
@@ -62,7 +62,8 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 	s.Endpoints, s.from, s.fixed = eps, list, true
 }
 
-// warnMeshService warns about a MeshService of this zone that selects nothing or more than it seems.
+// warnMeshService warns about a MeshService of this zone that selects nothing or more than it
+// seems.
 func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService, selected []*inbound) {
 	if !v.local(r) {
 		return
@@ -78,9 +79,10 @@ func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService,
 	case len(selected) == 0:
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
 		return
-	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 && sel.DataplaneRef == nil:
-		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all %d inbounds of the mesh "+
-			"are selected; name a label that only dataplanes of this service have", len(selected))
+	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 &&
+		sel.DataplaneRef == nil:
+		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all %d "+
+			"inbounds of the mesh are selected; name a label that only dataplanes of this service have", len(selected))
 	}
 	var ports []string
 	for i := range spec.Ports {
@@ -89,8 +91,8 @@ func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService,
 		}
 	}
 	if len(ports) > 0 {
-		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds is behind it: set targetPort to the port or the name of one",
-			list(ports, ", spec."), len(selected))
+		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds is behind it: set targetPort to the port or the "+
+			"name of one", list(ports, ", spec."), len(selected))
 	}
 }
 
@@ -140,14 +142,16 @@ func describePairs(m map[string]string) string {
 	return list(out, ", ")
 }
 
-// maxServiceName is the most characters that the name of a MeshService has, as the reference has it.
+// maxServiceName is the most characters that the name of a MeshService has, as the reference has
+// it.
 const maxServiceName = 63
 
 // managedByTags is the value of kuma.io/managed-by that MeshServices have which are made of tags.
 const managedByTags = "meshservice-generator"
 
-// deriveMeshServices makes a MeshService of each kuma.io/service tag of universal dataplanes that none has the name of,
-// as the reference does: named as the tag, selecting by it, with a port for each inbound of the first dataplane.
+// deriveMeshServices makes a MeshService of each kuma.io/service tag of universal dataplanes that
+// none has the name of, as the reference does: named as the tag, selecting by it, with a port for
+// each inbound of the first dataplane.
 func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
 	for _, name := range ix.services {
 		if named[name] {
@@ -175,8 +179,9 @@ func notDerived(name string) string {
 	return ""
 }
 
-// deriveMeshService takes the ports of the first dataplane by name. (The reference takes the oldest, which not all nodes
-// would agree on.) Inbounds of others at these ports are endpoints; their other ports are dropped, with a warning.
+// deriveMeshService takes the ports of the first dataplane by name. (The reference takes the
+// oldest, which not all nodes would agree on.) Inbounds of others at these ports are endpoints;
+// their other ports are dropped, with a warning.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
@@ -210,8 +215,8 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	v.warnDerived(key, own, ins)
 }
 
-// derivedLabels are those that the reference gives, and the zone, which it gives in later versions. The name of the
-// cluster has no zone.
+// derivedLabels are those that the reference gives, and the zone, which it gives in later versions.
+// The name of the cluster has no zone.
 func (v *View) derivedLabels(key resource.Key) map[string]string {
 	if v.prev != nil && v.prev.Zone == v.Zone {
 		if before := v.prev.ports[key]; len(before) > 0 && before[0].Derived {
@@ -237,25 +242,29 @@ func (v *View) warnDerived(key resource.Key, own, ins []*inbound) {
 		i += n
 	}
 	if len(others) > 0 {
-		v.warnf(key, "it is derived from the tag %s, and dataplanes with the tag differ in their ports: the ports of %s are used, "+
-			"and other ports of %s are ignored; give all the same ports, names and protocols, or write the MeshService",
+		v.warnf(key,
+			"it is derived from the tag %s, and dataplanes with the tag differ in their ports: the ports of %s are used, "+
+				"and other ports of %s are ignored; give all the same ports, names and protocols, or write the MeshService",
 			resource.TagService, own[0].dp.Name, list(others, ", "))
 	}
 }
 
 // samePort reports whether two inbounds make the same port of a derived service.
 func samePort(a, b *inbound) bool {
-	return a.spec.Port == b.spec.Port && a.proto == b.proto && SectionName(a.spec.Name, a.spec.Port) == SectionName(b.spec.Name, b.spec.Port)
+	return a.spec.Port == b.spec.Port && a.proto == b.proto &&
+		SectionName(a.spec.Name, a.spec.Port) == SectionName(b.spec.Name, b.spec.Port)
 }
 
-// Derived returns the MeshService that a key names when it is made of tags, as a document would have it; nil for others.
-// It has no digest and is not part of any set.
+// Derived returns the MeshService that a key names when it is made of tags, as a document would
+// have it; nil for others. It has no digest and is not part of any set.
 func (v *View) Derived(k resource.Key) *resource.Resource {
 	ports := v.ports[k]
 	if len(ports) == 0 || !ports[0].Derived {
 		return nil
 	}
-	spec := &resource.MeshService{Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{resource.TagService: k.Name}}}
+	spec := &resource.MeshService{
+		Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{resource.TagService: k.Name}},
+	}
 	for _, s := range ports {
 		spec.Ports = append(spec.Ports, resource.MeshServicePort{Name: s.Section, Port: s.Port,
 			TargetPort: &resource.IntOrString{Int: s.Port}, AppProtocol: string(s.Protocol)})
@@ -283,8 +292,8 @@ func (v *View) identities(spec *resource.MeshService, selected []*inbound) []str
 	return slices.Compact(out)
 }
 
-// provedBy are the identities of the dataplanes of inbounds: a proxy has one certificate, for all services of its
-// inbounds.
+// provedBy are the identities of the dataplanes of inbounds: a proxy has one certificate, for all
+// services of its inbounds.
 func (v *View) provedBy(list []*inbound) []string {
 	if v.Spec.MTLSEnabled() == nil {
 		return nil

@@ -19,12 +19,13 @@ type Outbound struct {
 	Subset  map[string]string // tags beside kuma.io/service that endpoints must have; nil for all
 }
 
-// Outbounds returns what a dataplane may reach, sorted by address and port: its virtual addresses when it has a
-// transparent proxy, and the outbounds it lists. Of two for one address the listed one wins.
+// Outbounds returns what a dataplane may reach, sorted by address and port: its virtual addresses
+// when it has a transparent proxy, and the outbounds it lists. Of two for one address the listed
+// one wins.
 func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) { return v.OutboundsIf(r, nil) }
 
-// OutboundsIf is [View.Outbounds] without the virtual addresses of services that keep says no to. It is asked about
-// those alone that no list of the dataplane decides about; nil keeps all.
+// OutboundsIf is [View.Outbounds] without the virtual addresses of services that keep says no to.
+// It is asked about those alone that no list of the dataplane decides about; nil keeps all.
 func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Outbound, []Warning) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
@@ -59,7 +60,8 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		out = append(out, ob)
 	}
 	if dp.Probes != nil {
-		warn("probes: they have no effect: the proxy hands on no probes; let the prober ask the workload itself, or use a TCP probe")
+		warn("probes: they have no effect: the proxy hands on no probes; let the prober ask the workload itself, " +
+			"or use a TCP probe")
 	}
 	for _, n := range dp.Notes {
 		warn("%s", n)
@@ -76,9 +78,12 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 	}), warnings
 }
 
-// byAddress returns outbounds in the order of their addresses and ports. Those of one keep their order.
+// byAddress returns outbounds in the order of their addresses and ports. Those of one keep their
+// order.
 func byAddress(list []Outbound) []Outbound {
-	if slices.IsSortedFunc(list, func(a, b Outbound) int { return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port)) }) {
+	if slices.IsSortedFunc(list, func(a, b Outbound) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+	}) {
 		return list
 	}
 	order := make([]int32, len(list))
@@ -113,7 +118,8 @@ func subset(tags map[string]string) map[string]string {
 // noEndpoints is shared by all services that nothing offers.
 var noEndpoints = &EndpointSet{}
 
-// tagService returns the service of a tag value; one that nothing offers yet is an empty TCP service.
+// tagService returns the service of a tag value; one that nothing offers yet is an empty TCP
+// service.
 func (v *View) tagService(name string) *Service {
 	id := ServiceID{Kind: KindTag, Name: name}
 	if s := v.Service(id); s != nil {
@@ -131,8 +137,8 @@ type sidecar struct {
 	to   *resource.Resource
 }
 
-// restrict returns the dataplanes with what their proxies say that they reach, the list itself where none says
-// anything. What it made for prev is used again.
+// restrict returns the dataplanes with what their proxies say that they reach, the list itself
+// where none says anything. What it made for prev is used again.
 func (v *View) restrict(list []*resource.Resource, said map[string]*resource.Reach, prev *View) []*resource.Resource {
 	if len(said) == 0 {
 		return list
@@ -140,7 +146,9 @@ func (v *View) restrict(list []*resource.Resource, said map[string]*resource.Rea
 	v.sidecars = make(sidecars, len(said))
 	out := slices.Clone(list)
 	for name, by := range said {
-		i, ok := slices.BinarySearchFunc(out, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+		i, ok := slices.BinarySearchFunc(out, name, func(r *resource.Resource, name string) int {
+			return strings.Compare(r.Name, name)
+		})
 		if !ok {
 			continue
 		}
@@ -176,14 +184,16 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 		warn("%s", entry(near <= maxNear))
 	}
 	if r.mode == resource.MeshServicesExclusive && r.services != nil && r.tp.ReachableBackends == nil {
-		warn("networking.transparentProxying.reachableServices: it is without reachableBackends, and makes nothing reachable: the mode of " +
-			"the mesh, Exclusive, leaves tag services out; list MeshServices in reachableBackends.refs, or leave reachableServices out for all")
+		warn("networking.transparentProxying.reachableServices: it is without reachableBackends, " +
+			"and makes nothing reachable: the mode of the mesh, Exclusive, leaves tag services out; " +
+			"list MeshServices in reachableBackends.refs, or leave reachableServices out for all")
 		return
 	}
 	for i, name := range r.tp.ReachableServices {
 		if r.view.Service(ServiceID{Kind: KindTag, Name: name}) == nil {
 			tell(func(near bool) string {
-				return fmt.Sprintf("networking.transparentProxying.reachableServices[%d]: there is no service %q", i, name) + r.near(near, KindTag, name, "")
+				return fmt.Sprintf("networking.transparentProxying.reachableServices[%d]: there is no service %q", i, name) +
+					r.near(near, KindTag, name, "")
 			})
 		}
 	}
@@ -236,8 +246,8 @@ func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 	return "there is no " + describe(named) + r.near(near, ref.Kind, ref.Name, ref.Namespace)
 }
 
-// near names a service of a kind that may have been meant, in another namespace or by a similar name, and "" when
-// none is near.
+// near names a service of a kind that may have been meant, in another namespace or by a similar
+// name, and "" when none is near.
 func (r *Reach) near(look bool, kind, name, namespace string) string {
 	if !look || len(name) < 3 {
 		return ""

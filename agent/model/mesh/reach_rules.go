@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Cause says by what a dataplane reaches a service at its virtual address, or what keeps it from that.
+// Cause says by what a dataplane reaches a service at its virtual address, or what keeps it from
+// that.
 type Cause string
 
 // Causes. Those of the policies are given by the policies.
@@ -77,8 +78,9 @@ func (v *View) Reach(r *resource.Resource) *Reach {
 	return out
 }
 
-// Of says whether the dataplane reaches a service of the view at its virtual address, by what it lists alone. Where it
-// lists nothing that is about the service the cause is CauseOpen, and something else may restrict it.
+// Of says whether the dataplane reaches a service of the view at its virtual address, by what it
+// lists alone. Where it lists nothing that is about the service the cause is CauseOpen, and
+// something else may restrict it.
 func (r *Reach) Of(s *Service) Verdict {
 	no := func(c Cause) Verdict { return Verdict{Cause: c, Entry: -1} }
 	switch {
@@ -96,10 +98,12 @@ func (r *Reach) Of(s *Service) Verdict {
 		}
 		return no(CauseNotListed)
 	case r.byName == nil:
-		// Without references every service resource is reachable, except in the mode that wants them spelled out, and, as in
-		// the reference, of a dataplane that restricts itself to values of kuma.io/service.
+		// Without references every service resource is reachable, except in the mode that wants them
+		// spelled out, and, as in the reference, of a dataplane that restricts itself to values of
+		// kuma.io/service.
 		switch {
-		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled && s.ID.Kind == KindMeshService:
+		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled &&
+			s.ID.Kind == KindMeshService:
 			return no(CauseMode)
 		case r.services != nil:
 			return no(CauseNotListed)
@@ -167,9 +171,11 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 	return out
 }
 
-// at adds an outbound at an address, where the transparent proxy of the dataplane takes addresses of that family.
+// at adds an outbound at an address, where the transparent proxy of the dataplane takes addresses
+// of that family.
 func (r *Reach) at(out []Outbound, ob Outbound, addr netip.Addr, port uint32) []Outbound {
-	if r.tp.IPFamilyMode == resource.IPFamilyIPv6 && addr.Is4() || r.tp.IPFamilyMode == resource.IPFamilyIPv4 && addr.Is6() {
+	if r.tp.IPFamilyMode == resource.IPFamilyIPv6 && addr.Is4() || r.tp.IPFamilyMode == resource.IPFamilyIPv4 &&
+		addr.Is6() {
 		return out
 	}
 	ob.Address, ob.Port = addr, port
@@ -201,7 +207,8 @@ func (v *View) EachOutbound(r *resource.Resource, f func(i int, s *Service)) {
 	}
 }
 
-// Unserved says why no dataplane of this zone has an outbound to a service, whatever it lists; false where it may have.
+// Unserved says why no dataplane of this zone has an outbound to a service, whatever it lists;
+// false where it may have.
 func (v *View) Unserved(s *Service) (Cause, bool) {
 	// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
 	if s.ID.Kind == KindMeshExternalService && s.Protocol.HTTP() && len(v.egress.List) == 0 {
@@ -210,7 +217,8 @@ func (v *View) Unserved(s *Service) (Cause, bool) {
 	return "", false
 }
 
-// Lists reports of which services a list of the dataplane decides whether it reaches them: tag services, and service resources.
+// Lists reports of which services a list of the dataplane decides whether it reaches them: tag
+// services, and service resources.
 func Lists(dp *resource.Dataplane) (services, backends bool) {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil {

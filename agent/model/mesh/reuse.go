@@ -9,40 +9,44 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A change concerns few services. What was made for the previous view is reused by three rules, each of which looks at all
-// that the thing depends on:
+// A change concerns few services. What was made for the previous view is reused by three rules,
+// each of which looks at all that the thing depends on:
 //
-//   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of the node and the ingresses
-//     of other zones are unchanged.
-//   - A service is reused that was made of the same inbounds and ingresses alone, under the same Mesh.
+//   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of
+//     the node and the ingresses of other zones are unchanged.
+//   - A service is reused that was made of the same inbounds and ingresses alone, under the same
+//     Mesh.
 //   - The names are reused while no service and no virtual host has another resource or address.
 
-// reusable returns the previous view if nothing has changed that all inbounds and services depend on: the Mesh, the zone,
-// the ingresses of other zones, and the egresses that lead there. It is nil otherwise.
+// reusable returns the previous view if nothing has changed that all inbounds and services depend
+// on: the Mesh, the zone, the ingresses of other zones, and the egresses that lead there. It is nil
+// otherwise.
 func (v *View) reusable() *View {
-	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients || !v.sameIngresses() ||
-		v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
+	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients ||
+		!v.sameIngresses() || v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
 		return nil
 	}
 	return v.prev
 }
 
-// sameIngresses reports whether the previous view was made in the same zone, with the same ingresses at the same addresses.
+// sameIngresses reports whether the previous view was made in the same zone, with the same
+// ingresses at the same addresses.
 func (v *View) sameIngresses() bool {
 	if v.prev.Zone != v.Zone || len(v.prev.zones.behind) != len(v.zones.behind) {
 		return false
 	}
 	for zone, list := range v.zones.behind {
 		before, ok := v.prev.zones.behind[zone]
-		if !ok || !slices.EqualFunc(before, list, func(a, b *ingress) bool { return a.res.Key == b.res.Key && a.at == b.at }) {
+		if !ok ||
+			!slices.EqualFunc(before, list, func(a, b *ingress) bool { return a.res.Key == b.res.Key && a.at == b.at }) {
 			return false
 		}
 	}
 	return true
 }
 
-// regroup makes the groups of an index out of those of the one before. Only services of which inbounds came or went get
-// another list.
+// regroup makes the groups of an index out of those of the one before. Only services of which
+// inbounds came or went get another list.
 func (ix *inboundIndex) regroup(before *inboundIndex, came, gone []*inbound) {
 	ix.by, ix.services = before.by, before.services
 	if len(came) == 0 && len(gone) == 0 {
@@ -87,8 +91,8 @@ func firstOf(list []Endpoint) *Endpoint {
 	return &list[0]
 }
 
-// reusePorts adds the ports that a service resource had in the previous view, if they would come out the same: it was made
-// of that resource (nil: of tags) and these inbounds.
+// reusePorts adds the ports that a service resource had in the previous view, if they would come
+// out the same: it was made of that resource (nil: of tags) and these inbounds.
 func (v *View) reusePorts(key resource.Key, r *resource.Resource, list []*inbound) bool {
 	prev := v.reusable()
 	if prev == nil {
@@ -110,10 +114,12 @@ func (s *Service) clone() *Service {
 	return &next
 }
 
-// previousTags goes through the tag services of the previous view. They must be asked for in the order of their names.
+// previousTags goes through the tag services of the previous view. They must be asked for in the
+// order of their names.
 type previousTags []*Service
 
-// find returns the service of that name if it was made of these inbounds and ingresses alone, or nil.
+// find returns the service of that name if it was made of these inbounds and ingresses alone, or
+// nil.
 func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *Service {
 	for len(*t) > 0 && (*t)[0].ID.Kind == KindTag && (*t)[0].Tag < name {
 		*t = (*t)[1:]
@@ -124,10 +130,12 @@ func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *S
 	return (*t)[0]
 }
 
-// sameNames reports whether the services are those of the previous view as far as their names depend on them.
+// sameNames reports whether the services are those of the previous view as far as their names
+// depend on them.
 func (v *View) sameNames() bool {
 	prev := v.reusable()
-	return prev != nil && prev.IPv6 == v.IPv6 && v.sameHosts() && slices.EqualFunc(v.services, prev.services, func(a, b *Service) bool {
-		return a.ID == b.ID && a.res == b.res && a.Resource.Name == b.Resource.Name && a.VIP == b.VIP && a.VIP6 == b.VIP6
-	})
+	return prev != nil && prev.IPv6 == v.IPv6 && v.sameHosts() &&
+		slices.EqualFunc(v.services, prev.services, func(a, b *Service) bool {
+			return a.ID == b.ID && a.res == b.res && a.Resource.Name == b.Resource.Name && a.VIP == b.VIP && a.VIP6 == b.VIP6
+		})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// againSlots are resources of a mesh, each with the forms that it can have: all that views take over from each other
-// depends on some of them.
+// againSlots are resources of a mesh, each with the forms that it can have: all that views take
+// over from each other depends on some of them.
 func againSlots() [][]string {
 	const mtls = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
 	slots := [][]string{{
@@ -32,9 +32,12 @@ func againSlots() [][]string {
 			inbounds(name, at, "port: 80, tags: {kuma.io/service: a, kuma.io/protocol: http}, state: NotReady"),
 			inbounds(name, at, "port: 80, tags: {kuma.io/service: a, kuma.io/protocol: grpc, kuma.io/zone: east}"),
 			inbounds(name, "10.1.0.9", "port: 80, tags: {kuma.io/service: a}", "port: 81, tags: {kuma.io/service: b, x: y}"),
-			inbounds(name, "d.test", "port: 80, address: "+at+", tags: {kuma.io/service: a, x: y}", "port: 81, tags: {kuma.io/service: b}"),
-			inbounds(name, at, "port: 80, name: main, tags: {kuma.io/service: c}, state: Ignored", "port: 82, tags: {kuma.io/service: b}"),
-			strings.Replace(inbounds(name, at, "port: 80, tags: {kuma.io/service: c}"), "name: "+name, "name: "+name+"\nlabels: {team: blue}", 1),
+			inbounds(name, "d.test", "port: 80, address: "+at+", tags: {kuma.io/service: a, x: y}",
+				"port: 81, tags: {kuma.io/service: b}"),
+			inbounds(name, at, "port: 80, name: main, tags: {kuma.io/service: c}, state: Ignored",
+				"port: 82, tags: {kuma.io/service: b}"),
+			strings.Replace(inbounds(name, at, "port: 80, tags: {kuma.io/service: c}"), "name: "+name,
+				"name: "+name+"\nlabels: {team: blue}", 1),
 		})
 	}
 	for _, name := range []string{"a", "m", "n"} {
@@ -43,24 +46,32 @@ func againSlots() [][]string {
 			service(name, "", "dataplaneTags: {kuma.io/service: a}", "{port: 80}, {port: 81, targetPort: main}"),
 			service(name, "kuma.io/display-name: m", "dataplaneTags: {x: y}", "{port: 80}, {port: 81}"),
 			service(name, "kuma.io/zone: east, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: a}", "{port: 80}"),
-			service(name, "kuma.io/zone: '', kuma.io/display-name: b, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: nothing}", "{port: 82}"),
+			service(name, "kuma.io/zone: '', kuma.io/display-name: b, kuma.io/origin: global",
+				"dataplaneTags: {kuma.io/service: nothing}", "{port: 82}"),
 			service(name, "", "dataplaneLabels: {matchLabels: {team: blue}}", "{port: 80}"),
-			service(name, "", "dataplaneRef: {name: d1}", "{port: 80}") + "status: {vips: [{ip: 241.0.0.9}], addresses: [{hostname: n.test}]}\n",
+			service(name, "", "dataplaneRef: {name: d1}", "{port: 80}") +
+				"status: {vips: [{ip: 241.0.0.9}], addresses: [{hostname: n.test}]}\n",
 		})
 	}
 	return append(slots,
 		[]string{"",
-			"---\ntype: ExternalService\nmesh: default\nname: x\ntags: {kuma.io/service: a, kuma.io/protocol: http}\nnetworking: {address: 'a.test:80'}\n",
-			"---\ntype: ExternalService\nmesh: default\nname: x\ntags: {kuma.io/service: out}\nnetworking: {address: 'a.test:81'}\n"},
-		[]string{"", zoneIngress("i", "east", "address: 10.9.0.1, port: 10001, advertisedAddress: 10.9.0.1, advertisedPort: 10001", ""),
+			"---\ntype: ExternalService\nmesh: default\nname: x\ntags: {kuma.io/service: a, kuma.io/protocol: http}\n" +
+				"networking: {address: 'a.test:80'}\n",
+			"---\ntype: ExternalService\nmesh: default\nname: x\ntags: {kuma.io/service: out}\n" +
+				"networking: {address: 'a.test:81'}\n"},
+		[]string{"",
+			zoneIngress("i", "east", "address: 10.9.0.1, port: 10001, advertisedAddress: 10.9.0.1, advertisedPort: 10001", ""),
 			zoneIngress("i", "east", "address: 10.9.0.1, port: 10001, advertisedAddress: 10.9.0.1, advertisedPort: 10001",
 				"{tags: {kuma.io/service: b, kuma.io/zone: east}, instances: 2, mesh: default}"),
 			zoneIngress("i", "east", "address: 10.9.0.3, port: 10001, advertisedAddress: 10.9.0.3, advertisedPort: 10001", "")},
-		[]string{"", zoneIngress("j", "west", "address: 10.9.0.2, port: 10001, advertisedAddress: 10.9.0.2, advertisedPort: 10001", "")},
+		[]string{"",
+			zoneIngress("j", "west", "address: 10.9.0.2, port: 10001, advertisedAddress: 10.9.0.2, advertisedPort: 10001", "")},
 		[]string{"", "---\ntype: ZoneEgress\nname: e\nnetworking: {address: 10.8.0.1, port: 10002}\n"},
-		[]string{"", "---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {team: x}}}, template: '{{ .DisplayName }}.mesh'}\n",
-			"---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {}}}, template: '{{ .DisplayName }}.test'}\n"},
-		[]string{"", "---\ntype: MeshMultiZoneService\nmesh: default\nname: z\nspec: {selector: {meshService: {matchLabels: {team: x}}}, ports: [{port: 80}]}\n"},
+		[]string{"", "---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {team: x}}}, " +
+			"template: '{{ .DisplayName }}.mesh'}\n", "---\ntype: HostnameGenerator\nname: g\n" +
+			"spec: {selector: {meshService: {matchLabels: {}}}, template: '{{ .DisplayName }}.test'}\n"},
+		[]string{"", "---\ntype: MeshMultiZoneService\nmesh: default\nname: z\n" +
+			"spec: {selector: {meshService: {matchLabels: {team: x}}}, ports: [{port: 80}]}\n"},
 	)
 }
 
@@ -76,7 +87,8 @@ type viewDump struct {
 }
 
 func dumpView(v *mesh.View) viewDump {
-	d := viewDump{Warnings: slices.Clone(v.Warnings), Catalog: v.Catalog, Names: slices.Clone(v.Hostnames()), VIPs: v.VIPs().Entries(), Real: map[string]bool{}}
+	d := viewDump{Warnings: slices.Clone(v.Warnings), Catalog: v.Catalog, Names: slices.Clone(v.Hostnames()),
+		VIPs: v.VIPs().Entries(), Real: map[string]bool{}}
 	for _, s := range v.Services() {
 		d.Services = append(d.Services, *s)
 		d.Status = append(d.Status, v.HostnamesOf(s))
@@ -85,12 +97,13 @@ func dumpView(v *mesh.View) viewDump {
 	return d
 }
 
-// sameDump compares resources by their content, as views do, and of an ingress none of what it leads to beside.
+// sameDump compares resources by their content, as views do, and of an ingress none of what it
+// leads to beside.
 var sameDump = cmp.Options{
 	cmpopts.IgnoreUnexported(mesh.Service{}), cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b mesh.Endpoint) bool {
-		return a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone && maps.Equal(a.Tags, b.Tags) && a.Index == b.Index &&
-			a.Weight == b.Weight && sameContent(a.Resource, b.Resource)
+		return a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone && maps.Equal(a.Tags, b.Tags) &&
+			a.Index == b.Index && a.Weight == b.Weight && sameContent(a.Resource, b.Resource)
 	}),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
@@ -100,8 +113,8 @@ func sameContent(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil && a.Key == b.Key && (a.Digest == b.Digest || a.Kind == "ZoneIngress")
 }
 
-// TestViewsTakeOver changes a mesh at random, again and again. The view that takes over what it can from the one before is
-// the view that is made from nothing, and the one before stays as it was.
+// TestViewsTakeOver changes a mesh at random, again and again. The view that takes over what it can
+// from the one before is the view that is made from nothing, and the one before stays as it was.
 func TestViewsTakeOver(t *testing.T) {
 	decode := func(doc string) *resource.Resource {
 		rs, faults := kinds.Registry().Decode("test", []byte(doc))
@@ -149,7 +162,8 @@ func TestViewsTakeOver(t *testing.T) {
 			case 3:
 				o.VIPs.IPv6 = !o.VIPs.IPv6
 			case 4: // every address of a MeshService moves
-				o.VIPs.Ranges.MeshService.V4 = netip.MustParsePrefix(fmt.Sprintf("%d.0.0.0/8", rapid.IntRange(244, 247).Draw(t, "range")))
+				o.VIPs.Ranges.MeshService.V4 = netip.MustParsePrefix(fmt.Sprintf("%d.0.0.0/8",
+					rapid.IntRange(244, 247).Draw(t, "range")))
 			}
 			set := resource.NewSet(slices.DeleteFunc(slices.Clone(have), func(r *resource.Resource) bool { return r == nil }))
 			if last != nil {
@@ -180,7 +194,8 @@ func TestViewsTakeOver(t *testing.T) {
 	})
 }
 
-// TestOneChangeMakesLittle counts what is made anew when one endpoint of many moves: less than a third.
+// TestOneChangeMakesLittle counts what is made anew when one endpoint of many moves: less than a
+// third.
 func TestOneChangeMakesLittle(t *testing.T) {
 	for _, mode := range []string{resource.MeshServicesDisabled, resource.MeshServicesExclusive} {
 		rs := bigMesh(200, 4, mode)

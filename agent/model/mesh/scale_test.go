@@ -18,17 +18,21 @@ func digest(parts ...any) resource.Digest {
 
 // bigMesh has the tag services s0, s1, … with so many endpoints each, and a MeshService for each.
 func bigMesh(services, endpoints int, mode string) []*resource.Resource {
-	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{MeshServices: &resource.MeshServices{Mode: mode}}}}
+	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"},
+		Spec: &resource.Mesh{MeshServices: &resource.MeshServices{Mode: mode}}}}
 	for i := range services {
 		name := fmt.Sprintf("s%05d", i)
 		for j := range endpoints {
 			rs = append(rs, endpoint(name, j, fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, j+1)))
 		}
 		rs = append(rs, &resource.Resource{
-			Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: name}, Labels: map[string]string{"app": name, "team": fmt.Sprint(i % 50)},
+			Key:    resource.Key{Kind: "MeshService", Mesh: "default", Name: name},
+			Labels: map[string]string{"app": name, "team": fmt.Sprint(i % 50)},
 			Digest: digest("ms", i),
-			Spec: &resource.MeshService{Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{resource.TagService: name}},
-				Ports: []resource.MeshServicePort{{Port: 80, TargetPort: &resource.IntOrString{Int: 8080}, AppProtocol: "http"}}},
+			Spec: &resource.MeshService{
+				Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{resource.TagService: name}},
+				Ports: []resource.MeshServicePort{{Port: 80, TargetPort: &resource.IntOrString{Int: 8080},
+					AppProtocol: "http"}}},
 		})
 	}
 	return rs
@@ -36,13 +40,15 @@ func bigMesh(services, endpoints int, mode string) []*resource.Resource {
 
 func endpoint(service string, n int, address string) *resource.Resource {
 	return &resource.Resource{
-		Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: fmt.Sprintf("%s-%d", service, n)}, Digest: digest(service, n, address),
+		Key:    resource.Key{Kind: "Dataplane", Mesh: "default", Name: fmt.Sprintf("%s-%d", service, n)},
+		Digest: digest(service, n, address),
 		Spec: &resource.Dataplane{Networking: resource.Networking{Address: address, Inbound: []resource.Inbound{{Port: 8080,
 			Tags: map[string]string{resource.TagService: service, resource.TagProtocol: "http", "app": service}}}}},
 	}
 }
 
-// BenchmarkBuild derives a mesh of 5,000 services with 4 endpoints each: from nothing, and after one endpoint moved.
+// BenchmarkBuild derives a mesh of 5,000 services with 4 endpoints each: from nothing, and after
+// one endpoint moved.
 func BenchmarkBuild(b *testing.B) {
 	for _, mode := range []string{resource.MeshServicesDisabled, resource.MeshServicesExclusive} {
 		rs := bigMesh(5000, 4, mode)
@@ -63,7 +69,8 @@ func BenchmarkBuild(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, err := mesh.Build(moved, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: prev.VIPs()}}, prev); err != nil {
+				if _, err := mesh.Build(moved, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: prev.VIPs()}},
+					prev); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -71,14 +78,16 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// zonedMesh has so many dataplanes of another zone behind an ingress that lists no services: all of one service, each with
-// tags of its own.
+// zonedMesh has so many dataplanes of another zone behind an ingress that lists no services: all of
+// one service, each with tags of its own.
 func zonedMesh(dataplanes int) []*resource.Resource {
 	rs := []*resource.Resource{
 		{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{MTLS: &resource.MTLS{
 			EnabledBackend: "ca", Backends: []resource.MTLSBackend{{Name: "ca", Type: "builtin"}}}}},
-		{Key: resource.Key{Kind: "ZoneIngress", Name: "east"}, Digest: digest("ingress"), Spec: &resource.ZoneIngress{Zone: "east",
-			Networking: resource.ZoneIngressNetworking{Address: "10.9.0.1", Port: 10001, AdvertisedAddress: "10.9.0.1", AdvertisedPort: 10001}}},
+		{Key: resource.Key{Kind: "ZoneIngress", Name: "east"}, Digest: digest("ingress"),
+			Spec: &resource.ZoneIngress{Zone: "east",
+				Networking: resource.ZoneIngressNetworking{Address: "10.9.0.1", Port: 10001, AdvertisedAddress: "10.9.0.1",
+					AdvertisedPort: 10001}}},
 	}
 	for i := range dataplanes {
 		r := endpoint("web", i, fmt.Sprintf("10.%d.%d.1", i>>8, i&255))
@@ -89,8 +98,8 @@ func zonedMesh(dataplanes int) []*resource.Resource {
 	return rs
 }
 
-// TestZonesAreReused builds the view of a mesh with another zone again: of unchanged resources next to nothing is made
-// anew, and of one changed dataplane only what concerns it.
+// TestZonesAreReused builds the view of a mesh with another zone again: of unchanged resources next
+// to nothing is made anew, and of one changed dataplane only what concerns it.
 func TestZonesAreReused(t *testing.T) {
 	rs := append(zonedMesh(500), bigMesh(50, 4, resource.MeshServicesDisabled)[1:]...)
 	set := resource.NewSet(rs)
@@ -121,7 +130,8 @@ func TestZonesAreReused(t *testing.T) {
 	}
 }
 
-// TestZonesAreLinear counts what the ingress of a zone costs when twice as many dataplanes are behind it.
+// TestZonesAreLinear counts what the ingress of a zone costs when twice as many dataplanes are
+// behind it.
 func TestZonesAreLinear(t *testing.T) {
 	allocs := func(n int) float64 {
 		set := resource.NewSet(zonedMesh(n))
@@ -136,8 +146,8 @@ func TestZonesAreLinear(t *testing.T) {
 	}
 }
 
-// BenchmarkZones derives a mesh of which 4,000 dataplanes are behind the ingress of another zone that lists no services:
-// from nothing, and again from the same resources.
+// BenchmarkZones derives a mesh of which 4,000 dataplanes are behind the ingress of another zone
+// that lists no services: from nothing, and again from the same resources.
 func BenchmarkZones(b *testing.B) {
 	set := resource.NewSet(zonedMesh(4000))
 	first, err := mesh.Build(set, "default", mesh.Options{}, nil)
@@ -148,7 +158,8 @@ func BenchmarkZones(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: first.VIPs()}}, prev); err != nil {
+				if _, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: first.VIPs()}},
+					prev); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -11,8 +11,8 @@ import (
 // pair is one tag or label that something must have.
 type pair struct{ key, value string }
 
-// groups holds, for the pairs that selectors ask for, what has them. Every selector then goes through the smallest group
-// of its pairs, and not through everything there is.
+// groups holds, for the pairs that selectors ask for, what has them. Every selector then goes
+// through the smallest group of its pairs, and not through everything there is.
 type groups[T any] map[pair][]T
 
 // want makes room for the pairs of a selector. The value "*" asks for nothing in particular.
@@ -32,7 +32,8 @@ func (g groups[T]) put(key, value string, x T) {
 	}
 }
 
-// smallest returns the smallest group of the pairs of a selector, or otherwise when it asks for none.
+// smallest returns the smallest group of the pairs of a selector, or otherwise when it asks for
+// none.
 func (g groups[T]) smallest(selector map[string]string, otherwise []T) []T {
 	best := otherwise
 	for k, v := range selector {
@@ -109,7 +110,9 @@ func (f *finder) find(sel *resource.MeshServiceSelector) []*inbound {
 
 // ofDataplane returns the inbounds of one dataplane.
 func (ix *inboundIndex) ofDataplane(name string) []*inbound {
-	from, _ := slices.BinarySearchFunc(ix.all, name, func(in *inbound, name string) int { return strings.Compare(in.dp.Name, name) })
+	from, _ := slices.BinarySearchFunc(ix.all, name, func(in *inbound, name string) int {
+		return strings.Compare(in.dp.Name, name)
+	})
 	to := from
 	for to < len(ix.all) && ix.all[to].dp.Name == name {
 		to++
@@ -127,8 +130,8 @@ func filter[T any](list []T, keep func(T) bool) []T {
 	return out
 }
 
-// matchesPort reports whether a port of a MeshService leads to an inbound: by number, by name, or by its own number where
-// it names no target.
+// matchesPort reports whether a port of a MeshService leads to an inbound: by number, by name, or
+// by its own number where it names no target.
 func matchesPort(in *resource.Inbound, p *resource.MeshServicePort) bool {
 	switch {
 	case p.TargetPort == nil:
@@ -223,8 +226,8 @@ func (v *View) InboundTags(tags map[string]string) map[string]string {
 	return out
 }
 
-// hasTags reports whether the tags of an inbound, with the zone of the node where they name none, have every entry of
-// want; the value "*" matches any.
+// hasTags reports whether the tags of an inbound, with the zone of the node where they name none,
+// have every entry of want; the value "*" matches any.
 func (v *View) hasTags(tags, want map[string]string) bool {
 	for k, val := range want {
 		have, ok := tags[k]
@@ -238,7 +241,8 @@ func (v *View) hasTags(tags, want map[string]string) bool {
 	return true
 }
 
-// Selects reports whether a MeshService of the mesh selects an inbound of a dataplane, ready or not.
+// Selects reports whether a MeshService of the mesh selects an inbound of a dataplane, ready or
+// not.
 func (v *View) Selects(service, dataplane *resource.Resource, in *resource.Inbound) bool {
 	spec, ok := service.Spec.(*resource.MeshService)
 	return ok && v.selects(&spec.Selector, dataplane, in)

@@ -37,8 +37,9 @@ func (p Protocol) HTTP() bool {
 	return p == ProtocolHTTP || p == ProtocolHTTP2 || p == ProtocolGRPC
 }
 
-// common returns the protocol that both sides understand: gRPC is HTTP/2, everything is TCP. A server of HTTP/1.1 need not
-// understand HTTP/2, and one of HTTP/2 alone need not understand HTTP/1.1, so that of both nothing but bytes are known.
+// common returns the protocol that both sides understand: gRPC is HTTP/2, everything is TCP. A
+// server of HTTP/1.1 need not understand HTTP/2, and one of HTTP/2 alone need not understand
+// HTTP/1.1, so that of both nothing but bytes are known.
 func common(a, b Protocol) Protocol {
 	switch {
 	case a == b:
@@ -67,8 +68,9 @@ func (a ServiceID) compare(b ServiceID) int {
 	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
-// Service is one destination that a proxy can have a cluster for: a value of the tag kuma.io/service, or one port of a
-// service resource (MeshService, MeshExternalService or MeshMultiZoneService).
+// Service is one destination that a proxy can have a cluster for: a value of the tag
+// kuma.io/service, or one port of a service resource (MeshService, MeshExternalService or
+// MeshMultiZoneService).
 type Service struct {
 	ID       ServiceID
 	Tag      string       // value of kuma.io/service; "" for service resources
@@ -79,30 +81,35 @@ type Service struct {
 	Protocol Protocol
 	VIP      netip.Addr // virtual IPv4 address; the ports of a service resource share one
 	VIP6     netip.Addr // virtual IPv6 address; proxies listen there only when View.IPv6 is set
-	// Endpoints are ready to take traffic. Those of an external service are part of its cluster, not of EDS.
+	// Endpoints are ready to take traffic. Those of an external service are part of its cluster, not
+	// of EDS.
 	Endpoints *EndpointSet
 	// Outside is where an external service really is; nil for services of the mesh.
 	Outside *EndpointSet
-	// Beyond is what lies behind the ingresses of other zones, where traffic goes there through the egresses of this zone:
-	// Endpoints has these in its place. Nil where there is none, or where it is reached directly.
+	// Beyond is what lies behind the ingresses of other zones, where traffic goes there through the
+	// egresses of this zone: Endpoints has these in its place. Nil where there is none, or where it is
+	// reached directly.
 	Beyond *EndpointSet
-	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove one, sorted: those that it
-	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
-	// of their tag.
+	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove
+	// one, sorted: those that it lists, else those of all services of the dataplanes that it selects,
+	// as in the reference. Tag services have the one of their tag.
 	Identities []string
-	// Index is the place of the service in View.Services; views with the same Catalog have the same services there. It
-	// is -1 for a service that nothing offers.
+	// Index is the place of the service in View.Services; views with the same Catalog have the same
+	// services there. It is -1 for a service that nothing offers.
 	Index int
 	// NotReady is how many endpoints there are beside Endpoints, which take no traffic now.
 	NotReady int
 	Port     uint32 // at the virtual address
-	// Aliases are where a tag service outside of the mesh is dialled beside that: at the ports that its ExternalServices name,
-	// and at their addresses where these are IPs. An alias without an address is at the virtual ones. Sorted.
+	// Aliases are where a tag service outside of the mesh is dialled beside that: at the ports that
+	// its ExternalServices name, and at their addresses where these are IPs. An alias without an
+	// address is at the virtual ones. Sorted.
 	Aliases  []netip.AddrPort
 	Derived  bool // from kuma.io/service tags: Resource is not in the set
 	External bool // endpoints lie outside the mesh
 	Egress   bool // an external service that is reached through the egresses of the zone, which Endpoints are then
-	Denied   bool // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
+	// it lies outside the mesh, and no policy lets the proxy that the service is for go there; never
+	// set in a View
+	Denied   bool
 	TLSReady bool // every endpoint of a MeshService takes mutual TLS, by its status
 	// TLSNotReady says that not every endpoint takes mutual TLS, by the status of the MeshService.
 	TLSNotReady bool
@@ -115,7 +122,8 @@ type Service struct {
 	through *Endpoint                 // the first of the ingresses that lead to a tag service; nil for none
 }
 
-// serviceKey is what has names and virtual addresses: a tag service, or a service resource with all its ports.
+// serviceKey is what has names and virtual addresses: a tag service, or a service resource with all
+// its ports.
 type serviceKey struct{ kind, name string }
 
 func (k serviceKey) compare(o serviceKey) int {
@@ -129,8 +137,8 @@ func (s *Service) key() serviceKey {
 	return serviceKey{s.ID.Kind, s.Resource.Name}
 }
 
-// EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean
-// equal endpoints.
+// EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal
+// pointers mean equal endpoints.
 type EndpointSet struct {
 	List []Endpoint
 }
@@ -151,8 +159,8 @@ func (e *Endpoint) Dead() bool {
 	return e.Resource != nil && e.Resource.Labels[resource.LabelLiveness] == resource.LivenessDead
 }
 
-// EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the service, with its
-// zone.
+// EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the
+// service, with its zone.
 func (e *Endpoint) EachTag(f func(key, value string)) {
 	var room [16]string
 	keys := room[:0]
@@ -220,8 +228,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// SectionName is how the sectionName of a targetRef names a port of a service: by its name, or by its number where it
-// has none.
+// SectionName is how the sectionName of a targetRef names a port of a service: by its name, or by
+// its number where it has none.
 func SectionName(name string, port uint32) string {
 	if name != "" {
 		return name

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// DestinationName is the cluster name of one port of a service resource: mesh_name_namespace_zone_kind_port, as users
-// know it from the reference.
+// DestinationName is the cluster name of one port of a service resource:
+// mesh_name_namespace_zone_kind_port, as users know it from the reference.
 func DestinationName(mesh, name, namespace, zone, short string, port uint32) string {
 	b := make([]byte, 0, len(mesh)+len(name)+len(namespace)+len(zone)+len(short)+10)
 	for _, part := range [...]string{mesh, name, namespace, zone, short} {
@@ -17,7 +17,8 @@ func DestinationName(mesh, name, namespace, zone, short string, port uint32) str
 	return string(strconv.AppendUint(b, uint64(port), 10))
 }
 
-// zoneOf is the zone in the name of a service resource. A document that came from a global place belongs to no zone.
+// zoneOf is the zone in the name of a service resource. A document that came from a global place
+// belongs to no zone.
 func (v *View) zoneOf(r *resource.Resource) string {
 	if z := r.Labels[resource.LabelZone]; z != "" {
 		return z
@@ -36,7 +37,8 @@ func (v *View) newServicePort(r *resource.Resource, kind, short string, port uin
 	}
 }
 
-// fullName is the name of a service in the server names of mTLS. One that was synced goes by the name that it has at home.
+// fullName is the name of a service in the server names of mTLS. One that was synced goes by the
+// name that it has at home.
 func fullName(r *resource.Resource) string {
 	switch ns := r.Namespace(); {
 	case r.Kind != KindMeshService:
@@ -49,7 +51,8 @@ func fullName(r *resource.Resource) string {
 	return r.Name
 }
 
-// serviceLabels are the labels of a service resource, shared with the previous view where they are the same.
+// serviceLabels are the labels of a service resource, shared with the previous view where they are
+// the same.
 func (v *View) serviceLabels(r *resource.Resource) map[string]string {
 	if v.prev != nil && v.prev.Zone == v.Zone {
 		if before := v.prev.ports[r.Key]; len(before) > 0 && before[0].res == r {
@@ -59,14 +62,16 @@ func (v *View) serviceLabels(r *resource.Resource) map[string]string {
 	return v.Labels(r)
 }
 
-// local reports whether a service resource is of the zone of this node, so that its endpoints are dataplanes of this mesh.
+// local reports whether a service resource is of the zone of this node, so that its endpoints are
+// dataplanes of this mesh.
 func (v *View) local(r *resource.Resource) bool {
 	z := r.Labels[resource.LabelZone]
 	return z == "" || z == v.Zone
 }
 
-// dropTwins leaves one service of each name: of ports of two resources that make one cluster name, because their display
-// names, namespaces and zones are the same, that of the first resource by name; one that is made of tags comes last.
+// dropTwins leaves one service of each name: of ports of two resources that make one cluster name,
+// because their display names, namespaces and zones are the same, that of the first resource by
+// name; one that is made of tags comes last.
 func (v *View) dropTwins() {
 	kept := v.services[:0]
 	for i := 0; i < len(v.services); {
@@ -114,8 +119,8 @@ func statusVIPs(r *resource.Resource) []resource.VIP {
 	return st.VIPs
 }
 
-// addMeshExternalServices adds each MeshExternalService. As in the reference, traffic to it leaves through a zone
-// egress: without one it has no endpoints, and HTTP has no outbound at all.
+// addMeshExternalServices adds each MeshExternalService. As in the reference, traffic to it leaves
+// through a zone egress: without one it has no endpoints, and HTTP has no outbound at all.
 func (v *View) addMeshExternalServices(list []*resource.Resource) {
 	for r, spec := range resource.Specs[*resource.MeshExternalService](list) {
 		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol)
@@ -129,8 +134,8 @@ func (v *View) addMeshExternalServices(list []*resource.Resource) {
 	}
 }
 
-// addMultiZoneServices adds the ports of each MeshMultiZoneService: the endpoints of all selected MeshServices at the
-// port of the same number.
+// addMultiZoneServices adds the ports of each MeshMultiZoneService: the endpoints of all selected
+// MeshServices at the port of the same number.
 func (v *View) addMultiZoneServices(all []*resource.Resource) {
 	if len(all) == 0 {
 		return
@@ -156,8 +161,8 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 	}
 }
 
-// unavailable reports whether a MeshService of another zone says that nothing serves it now. One of this zone is known by
-// its endpoints, whatever it says.
+// unavailable reports whether a MeshService of another zone says that nothing serves it now. One of
+// this zone is known by its endpoints, whatever it says.
 func (v *View) unavailable(s *Service) bool {
 	if s.res == nil || v.local(s.res) {
 		return false
@@ -216,7 +221,8 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 	}
 }
 
-// dedupe drops endpoints that two selected services share. Instances behind one ingress are added up.
+// dedupe drops endpoints that two selected services share. Instances behind one ingress are added
+// up.
 func dedupe(list []Endpoint) []Endpoint {
 	type addr struct {
 		host string

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// describeServices writes each service of a kind with its cluster, section, protocol and endpoints, and the ones that are not
-// ready behind a plus.
+// describeServices writes each service of a kind with its cluster, section, protocol and endpoints,
+// and the ones that are not ready behind a plus.
 func describeServices(v *mesh.View, kind string) []string {
 	var out []string
 	for _, s := range v.Services() {
@@ -37,7 +37,8 @@ func exclusive(docs ...string) string {
 }
 
 func inbounds(name, address string, list ...string) string {
-	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n  - {%s}\n", name, address, strings.Join(list, "}\n  - {"))
+	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n  - {%s}\n",
+		name, address, strings.Join(list, "}\n  - {"))
 }
 
 // TestDerivedServices makes MeshServices of tags as the reference does.
@@ -46,30 +47,38 @@ func TestDerivedServices(t *testing.T) {
 	for _, c := range []struct{ name, doc, want, warnings string }{
 		{"one port", exclusive(inbounds("a-1", "10.0.0.1", a80), inbounds("a-2", "10.0.0.2", a80)),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80`, ""},
-		{"named ports, in the order of their numbers", exclusive(inbounds("a-1", "10.0.0.1", "port: 90, name: admin, tags: {kuma.io/service: a}", a80)),
+		{"named ports, in the order of their numbers",
+			exclusive(inbounds("a-1", "10.0.0.1", "port: 90, name: admin, tags: {kuma.io/service: a}", a80)),
 			`default_a___msvc_80 "80" http 10.0.0.1:80|default_a___msvc_90 "admin" tcp 10.0.0.1:90`, ""},
-		{"one that is not ready", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: NotReady"), inbounds("a-2", "10.0.0.2", a80)),
-			`default_a___msvc_80 "80" http 10.0.0.2:80 +1`, ""},
-		{"the first dataplane decides", exclusive(inbounds("a-1", "10.0.0.1", a80), inbounds("a-2", "10.0.0.2", a80, "port: 81, tags: {kuma.io/service: a}"),
-			inbounds("a-3", "10.0.0.3", "port: 80, tags: {kuma.io/service: a}")),
+		{"one that is not ready", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: NotReady"),
+			inbounds("a-2", "10.0.0.2", a80)), `default_a___msvc_80 "80" http 10.0.0.2:80 +1`, ""},
+		{"the first dataplane decides", exclusive(inbounds("a-1", "10.0.0.1", a80), inbounds("a-2", "10.0.0.2", a80,
+			"port: 81, tags: {kuma.io/service: a}"), inbounds("a-3", "10.0.0.3", "port: 80, tags: {kuma.io/service: a}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80 10.0.0.3:80`,
-			"a: it is derived from the tag kuma.io/service, and dataplanes with the tag differ in their ports: the ports of a-1 are used, and other ports of a-2, a-3 are ignored; " +
+			"a: it is derived from the tag kuma.io/service, and dataplanes with the tag differ in their ports: the ports of " +
+				"a-1 are used, and other ports of a-2, a-3 are ignored; " +
 				"give all the same ports, names and protocols, or write the MeshService"},
-		{"a document of that name goes before", exclusive(inbounds("a-1", "10.0.0.1", a80), service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 1, targetPort: 80}")),
+		{"a document of that name goes before", exclusive(inbounds("a-1", "10.0.0.1", a80),
+			service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 1, targetPort: 80}")),
 			`default_a__default_msvc_1 "" tcp 10.0.0.1:80`, ""},
 		{"one to display as it does not", exclusive(inbounds("a-1", "10.0.0.1", a80),
-			service("a-x7", "kuma.io/display-name: a, kuma.io/origin: global, kuma.io/zone: east", "dataplaneTags: {x: y}", "{port: 80}")),
+			service("a-x7", "kuma.io/display-name: a, kuma.io/origin: global, kuma.io/zone: east",
+				"dataplaneTags: {x: y}", "{port: 80}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80|default_a__east_msvc_80 "" tcp`, ""},
 		{"no name", exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: A:b}")), "",
 			`A:b: no MeshService is derived from the tag kuma.io/service: "A:b" is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed; it stays a tag service`},
-		{"too long a name", exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: "+strings.Repeat("a", 64)+"}")), "",
-			strings.Repeat("a", 64) + ": no MeshService is derived from the tag kuma.io/service: the name has 64 characters, at most 63 are allowed; it stays a tag service"},
+		{"too long a name",
+			exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: "+strings.Repeat("a", 64)+"}")), "",
+			strings.Repeat("a", 64) + ": no MeshService is derived from the tag kuma.io/service: the name has 64 characters, " +
+				"at most 63 are allowed; it stays a tag service"},
 		{"ignored inbounds", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: Ignored")), "", ""},
 		{"one port on two addresses", exclusive(inbounds("a-1", "10.0.0.1", a80, a80+", address: 10.0.0.9")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.9:80`, ""},
 		{"disabled", meshDoc + inbounds("a-1", "10.0.0.1", a80), "", ""},
-		{"everywhere", meshDoc + "meshServices: {mode: Everywhere}\n" + inbounds("a-1", "10.0.0.1", a80), `default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
-		{"with reachable backends", meshDoc + "meshServices: {mode: ReachableBackends}\n" + inbounds("a-1", "10.0.0.1", a80), `default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
+		{"everywhere", meshDoc + "meshServices: {mode: Everywhere}\n" + inbounds("a-1", "10.0.0.1", a80),
+			`default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
+		{"with reachable backends", meshDoc + "meshServices: {mode: ReachableBackends}\n" + inbounds("a-1", "10.0.0.1", a80),
+			`default_a___msvc_80 "80" http 10.0.0.1:80`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := build(t, c.doc)
@@ -85,13 +94,18 @@ func TestDerivedServices(t *testing.T) {
 
 // TestDerivedDocument is a derived MeshService as a document would have it.
 func TestDerivedDocument(t *testing.T) {
-	v := build(t, exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"), service("s", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80}")))
+	v := build(t,
+		exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"),
+			service("s", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80}")))
 	key := func(n string) resource.Key { return resource.Key{Kind: "MeshService", Mesh: "default", Name: n} }
 	want := &resource.Resource{Key: key("a"),
-		Labels: map[string]string{"kuma.io/mesh": "default", "kuma.io/display-name": "a", "kuma.io/managed-by": "meshservice-generator",
-			"kuma.io/env": "universal", "kuma.io/origin": "zone", "kuma.io/zone": "default"},
-		Spec: &resource.MeshService{Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{"kuma.io/service": "a"}},
-			Ports: []resource.MeshServicePort{{Name: "web", Port: 80, TargetPort: &resource.IntOrString{Int: 80}, AppProtocol: "http"}}}}
+		Labels: map[string]string{"kuma.io/mesh": "default", "kuma.io/display-name": "a",
+			"kuma.io/managed-by": "meshservice-generator",
+			"kuma.io/env":        "universal", "kuma.io/origin": "zone", "kuma.io/zone": "default"},
+		Spec: &resource.MeshService{
+			Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{"kuma.io/service": "a"}},
+			Ports: []resource.MeshServicePort{{Name: "web", Port: 80, TargetPort: &resource.IntOrString{Int: 80},
+				AppProtocol: "http"}}}}
 	if diff := cmp.Diff(want, v.Derived(key("a"))); diff != "" {
 		t.Error(diff)
 	}
@@ -99,8 +113,9 @@ func TestDerivedDocument(t *testing.T) {
 		t.Error("what is written, or not there, is said to be derived")
 	}
 	// What is derived is what the document would give.
-	again := build(t, exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"),
-		service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, name: web, targetPort: 80, appProtocol: http}")))
+	again := build(t,
+		exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"),
+			service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, name: web, targetPort: 80, appProtocol: http}")))
 	got, written := describeServices(v, mesh.KindMeshService)[0], describeServices(again, mesh.KindMeshService)[0]
 	if strings.TrimPrefix(got, "default_a___msvc_80") != strings.TrimPrefix(written, "default_a__default_msvc_80") {
 		t.Errorf("derived %s, written %s", got, written)
@@ -109,22 +124,27 @@ func TestDerivedDocument(t *testing.T) {
 
 // TestMeshServiceWarnings names what of a MeshService leads nowhere.
 func TestMeshServiceWarnings(t *testing.T) {
-	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "a", ""), "name: a\n", "name: a\nlabels: {team: blue}\n", 1) + dataplane("b", "10.0.0.2", "b", "")
+	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "a", ""), "name: a\n", "name: a\nlabels: {team: blue}\n",
+		1) + dataplane("b", "10.0.0.2", "b", "")
 	for _, c := range []struct{ name, labels, selector, ports, want string }{
 		{"well", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: main}", ""},
 		{"nothing by tags", "", "dataplaneTags: {kuma.io/service: a, version: v9}", "{port: 8080}",
 			"spec.selector: no inbound of a dataplane has the tags kuma.io/service=a, version=v9: the service has no endpoints"},
-		{"nothing by name", "", "dataplaneRef: {name: c}", "{port: 8080}", `spec.selector: no inbound of a dataplane has the name "c": the service has no endpoints`},
+		{"nothing by name", "", "dataplaneRef: {name: c}", "{port: 8080}",
+			`spec.selector: no inbound of a dataplane has the name "c": the service has no endpoints`},
 		{"nothing by labels", "", "dataplaneLabels: {matchLabels: {team: red}}", "{port: 8080}",
 			"spec.selector: no inbound of a dataplane has the labels team=red: the service has no endpoints"},
 		{"nothing in another zone", "kuma.io/zone: east", "dataplaneTags: {kuma.io/service: gone}", "{port: 8080}", ""},
 		{"everything by labels", "", "dataplaneLabels: {matchLabels: {}}", "{port: 8080}",
-			"spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all 2 inbounds of the mesh are selected; " +
-				"name a label that only dataplanes of this service have"},
-		{"labels that every dataplane has by itself", "", "dataplaneLabels: {matchLabels: {kuma.io/zone: default, team: blue}}", "{port: 8080}", ""},
-		{"no selector", "", "", "{port: 8080}", "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef"},
+			"spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all 2 inbounds of the mesh " +
+				"are selected; name a label that only dataplanes of this service have"},
+		{"labels that every dataplane has by itself",
+			"", "dataplaneLabels: {matchLabels: {kuma.io/zone: default, team: blue}}", "{port: 8080}", ""},
+		{"no selector", "", "", "{port: 8080}",
+			"spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef"},
 		{"no ports", "", "dataplaneRef: {name: a}", "", "spec.ports: the list is empty: give at least one port"},
-		{"ports without inbounds", "", "dataplaneRef: {name: a}", "{port: 8080}, {port: 1}, {port: 2, name: two, targetPort: 3}, {port: 4, targetPort: none}",
+		{"ports without inbounds", "", "dataplaneRef: {name: a}",
+			"{port: 8080}, {port: 1}, {port: 2, name: two, targetPort: 3}, {port: 4, targetPort: none}",
 			`spec.ports[1] (port 1), spec.ports[2] ("two", targetPort 3), spec.ports[3] (targetPort "none"): none of the 1 selected inbounds is behind it: ` +
 				"set targetPort to the port or the name of one"},
 	} {
@@ -143,9 +163,11 @@ func TestMeshServiceWarnings(t *testing.T) {
 
 // TestServicesShareInbounds lets two MeshServices, and the derived one, select one inbound.
 func TestServicesShareInbounds(t *testing.T) {
-	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""), service("one", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080, appProtocol: http}"),
+	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""),
+		service("one", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080, appProtocol: http}"),
 		service("two", "", "dataplaneRef: {name: a}", "{port: 81, targetPort: main, appProtocol: grpc}")))
-	want := []string{`default_a___msvc_8080 "main" http 10.0.0.1:8080`, `default_one__default_msvc_80 "" http 10.0.0.1:8080`, `default_two__default_msvc_81 "" grpc 10.0.0.1:8080`}
+	want := []string{`default_a___msvc_8080 "main" http 10.0.0.1:8080`,
+		`default_one__default_msvc_80 "" http 10.0.0.1:8080`, `default_two__default_msvc_81 "" grpc 10.0.0.1:8080`}
 	if diff := cmp.Diff(want, describeServices(v, mesh.KindMeshService)); diff != "" {
 		t.Error(diff)
 	}
@@ -156,19 +178,24 @@ func TestServicesShareInbounds(t *testing.T) {
 
 // TestServicesOfOneName keeps one of two services that would be one cluster, and tells both.
 func TestServicesOfOneName(t *testing.T) {
-	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""), service("y", "kuma.io/display-name: s", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}, {port: 81, targetPort: 8080}"),
+	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""), service("y", "kuma.io/display-name: s",
+		"dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}, {port: 81, targetPort: 8080}"),
 		service("s", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: main}"),
-		service("z", "kuma.io/display-name: a, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: a}", "{port: 8080}")))
-	want := []string{`default_a___msvc_8080 "" tcp 10.0.0.1:8080`, `default_s__default_msvc_80 "" tcp 10.0.0.1:8080`, `default_s__default_msvc_81 "" tcp 10.0.0.1:8080`}
+		service("z", "kuma.io/display-name: a, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: a}",
+			"{port: 8080}")))
+	want := []string{`default_a___msvc_8080 "" tcp 10.0.0.1:8080`, `default_s__default_msvc_80 "" tcp 10.0.0.1:8080`,
+		`default_s__default_msvc_81 "" tcp 10.0.0.1:8080`}
 	if diff := cmp.Diff(want, describeServices(v, mesh.KindMeshService)); diff != "" {
 		t.Error(diff)
 	}
 	got := warningsOf(v, "MeshService")
 	slices.Sort(got)
 	wantWarnings := []string{
-		"a: its port 8080 would be the cluster default_a___msvc_8080, which is that of MeshService/default/z already: the port is left out; give one of the two another kuma.io/display-name",
+		"a: its port 8080 would be the cluster default_a___msvc_8080, which is that of MeshService/default/z already: the " +
+			"port is left out; give one of the two another kuma.io/display-name",
 		"s: MeshService/default/y would have the cluster default_s__default_msvc_80 too: its port 80 is left out",
-		"y: its port 80 would be the cluster default_s__default_msvc_80, which is that of MeshService/default/s already: the port is left out; give one of the two another kuma.io/display-name",
+		"y: its port 80 would be the cluster default_s__default_msvc_80, which is that of MeshService/default/s " +
+			"already: the port is left out; give one of the two another kuma.io/display-name",
 		"z: MeshService/default/a would have the cluster default_a___msvc_8080 too: its port 8080 is left out",
 	}
 	if diff := cmp.Diff(wantWarnings, got); diff != "" {
@@ -179,24 +206,34 @@ func TestServicesOfOneName(t *testing.T) {
 // TestMultiZoneServices joins MeshServices by their labels.
 func TestMultiZoneServices(t *testing.T) {
 	multi := func(labels, ports string) string {
-		return "---\ntype: MeshMultiZoneService\nmesh: default\nname: m\nspec:\n  selector: {meshService: {matchLabels: {" + labels + "}}}\n  ports: [" + ports + "]\n"
+		return "---\ntype: MeshMultiZoneService\nmesh: default\nname: m\nspec:\n  selector: {meshService: {matchLabels: {" +
+			labels + "}}}\n  ports: [" + ports + "]\n"
 	}
-	services := exclusive(dataplane("a", "10.0.0.1", "a", ""), dataplane("b", "10.0.0.2", "b", "  - {port: 9090, tags: {kuma.io/service: b}, state: NotReady}\n"),
+	services := exclusive(dataplane("a", "10.0.0.1", "a", ""),
+		dataplane("b", "10.0.0.2", "b", "  - {port: 9090, tags: {kuma.io/service: b}, state: NotReady}\n"),
 		service("a1", "app: x", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080, appProtocol: grpc}"),
-		service("b1", "app: x", "dataplaneTags: {kuma.io/service: b}", "{port: 80, targetPort: 8080, appProtocol: http2}, {port: 90, targetPort: 9090}"),
-		service("far", "app: y, kuma.io/zone: east, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}")+"  state: Unavailable\n")
+		service("b1", "app: x", "dataplaneTags: {kuma.io/service: b}",
+			"{port: 80, targetPort: 8080, appProtocol: http2}, {port: 90, targetPort: 9090}"),
+		service("far", "app: y, kuma.io/zone: east, kuma.io/origin: global", "dataplaneTags: {kuma.io/service: a}",
+			"{port: 80, targetPort: 8080}")+"  state: Unavailable\n")
 	for _, c := range []struct{ name, labels, ports, want, warning string }{
-		{"the common protocol", "app: x", "{port: 80, name: web}", `default_m__default_mzsvc_80 "web" http2 10.0.0.1:8080 10.0.0.2:8080`, ""},
-		{"the protocol that is given", "app: x", "{port: 80, appProtocol: tcp}", `default_m__default_mzsvc_80 "" tcp 10.0.0.1:8080 10.0.0.2:8080`, ""},
+		{"the common protocol", "app: x", "{port: 80, name: web}",
+			`default_m__default_mzsvc_80 "web" http2 10.0.0.1:8080 10.0.0.2:8080`, ""},
+		{"the protocol that is given", "app: x", "{port: 80, appProtocol: tcp}",
+			`default_m__default_mzsvc_80 "" tcp 10.0.0.1:8080 10.0.0.2:8080`, ""},
 		{"endpoints that are not ready", "app: x", "{port: 90}", `default_m__default_mzsvc_90 "" tcp +1`, ""},
-		{"those that are derived", "kuma.io/managed-by: meshservice-generator", "{port: 8080}", `default_m__default_mzsvc_8080 "" http 10.0.0.1:8080 10.0.0.2:8080`, ""},
-		{"by a label of all", "kuma.io/zone: default, app: x", "{port: 80}", `default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080`, ""},
-		{"one inbound by two services", "kuma.io/origin: zone", "{port: 8080}", `default_m__default_mzsvc_8080 "" http 10.0.0.1:8080 10.0.0.2:8080`, ""},
+		{"those that are derived", "kuma.io/managed-by: meshservice-generator",
+			"{port: 8080}", `default_m__default_mzsvc_8080 "" http 10.0.0.1:8080 10.0.0.2:8080`, ""},
+		{"by a label of all", "kuma.io/zone: default, app: x",
+			"{port: 80}", `default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080`, ""},
+		{"one inbound by two services", "kuma.io/origin: zone", "{port: 8080}",
+			`default_m__default_mzsvc_8080 "" http 10.0.0.1:8080 10.0.0.2:8080`, ""},
 		{"another zone that has nothing", "app: y", "{port: 80}", `default_m__default_mzsvc_80 "" tcp`, ""},
 		{"no such labels", "app: x, more: y", "{port: 80}", `default_m__default_mzsvc_80 "" tcp`,
 			"m: spec.selector.meshService: no MeshService has the labels app=x, more=y: the service has no endpoints"},
-		{"no such port", "app: x", "{port: 80}, {port: 8080}, {port: 1}", `default_m__default_mzsvc_1 "" tcp|default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080|default_m__default_mzsvc_8080 "" tcp`,
-			"m: spec.ports[1] (8080), spec.ports[2] (1): no MeshService with the labels app=x has a port of that number: nothing serves it"},
+		{"no such port", "app: x", "{port: 80}, {port: 8080}, {port: 1}",
+			`default_m__default_mzsvc_1 "" tcp|default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080|default_m__default_mzsvc_8080 "" tcp`, "m: spec.ports[1] " +
+				"(8080), spec.ports[2] (1): no MeshService with the labels app=x has a port of that number: nothing serves it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := build(t, services+multi(c.labels, c.ports))
@@ -224,12 +261,15 @@ func TestThousandsOfLabels(t *testing.T) {
 		dp := endpoint("s", i, fmt.Sprintf("10.0.0.%d", i+1))
 		dp.Labels = many(i)
 		name := fmt.Sprintf("s%02d", i)
-		rs = append(rs, dp, &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: name}, Labels: many(i), Digest: digest(i),
-			Spec: &resource.MeshService{Selector: resource.MeshServiceSelector{DataplaneLabels: &resource.LabelSelector{MatchLabels: many(i)}},
-				Ports: []resource.MeshServicePort{{Port: 8080}}}},
+		rs = append(rs, dp, &resource.Resource{Key: resource.Key{Kind: "MeshService", Mesh: "default", Name: name},
+			Labels: many(i), Digest: digest(i),
+			Spec: &resource.MeshService{
+				Selector: resource.MeshServiceSelector{DataplaneLabels: &resource.LabelSelector{MatchLabels: many(i)}},
+				Ports:    []resource.MeshServicePort{{Port: 8080}}}},
 			&resource.Resource{Key: resource.Key{Kind: "MeshMultiZoneService", Mesh: "default", Name: name},
-				Spec: &resource.MeshMultiZoneService{Selector: resource.MultiZoneSelector{MeshService: resource.LabelSelector{MatchLabels: many(i)}},
-					Ports: []resource.MultiZonePort{{Port: 8080}}}},
+				Spec: &resource.MeshMultiZoneService{
+					Selector: resource.MultiZoneSelector{MeshService: resource.LabelSelector{MatchLabels: many(i)}},
+					Ports:    []resource.MultiZonePort{{Port: 8080}}}},
 			hostnameGenerator("g"+name, many(i), `{{ .Name }}.{{ label "own" }}.mesh`))
 	}
 	v, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{}, nil)
@@ -240,7 +280,8 @@ func TestThousandsOfLabels(t *testing.T) {
 		if s.ID.Kind == mesh.KindTag {
 			continue
 		}
-		if len(s.Endpoints.List) != 1 || s.Endpoints.List[0].Resource.Labels["own"] != s.Resource.Name[1:] && "0"+s.Endpoints.List[0].Resource.Labels["own"] != s.Resource.Name[1:] {
+		if len(s.Endpoints.List) != 1 || s.Endpoints.List[0].Resource.Labels["own"] != s.Resource.Name[1:] &&
+			"0"+s.Endpoints.List[0].Resource.Labels["own"] != s.Resource.Name[1:] {
 			t.Errorf("%s has the endpoints of %v, want its own", s.ID.Name, s.Endpoints.List)
 		}
 	}
@@ -249,10 +290,11 @@ func TestThousandsOfLabels(t *testing.T) {
 	}
 }
 
-// TestAnotherInboundAtThePort: an inbound is an endpoint of a service whose tags it has itself, not of one that another inbound of the
-// dataplane is part of.
+// TestAnotherInboundAtThePort: an inbound is an endpoint of a service whose tags it has itself, not
+// of one that another inbound of the dataplane is part of.
 func TestAnotherInboundAtThePort(t *testing.T) {
-	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", "  - port: 3001\n    tags: {kuma.io/service: b, kuma.io/protocol: http}\n"),
+	v := build(t, exclusive(dataplane("a", "10.0.0.1",
+		"a", "  - port: 3001\n    tags: {kuma.io/service: b, kuma.io/protocol: http}\n"),
 		service("one", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 3001, appProtocol: http}")))
 	for _, s := range v.Services() {
 		if s.Resource.Name == "one" && len(s.Endpoints.List) != 0 {

@@ -1,6 +1,6 @@
-// Package mesh derives an immutable view of one mesh from a set of resources: its services, their endpoints and
-// virtual addresses, and what each proxy may reach. It is pure: the same set gives the same view, and a view never
-// changes once it is built.
+// Package mesh derives an immutable view of one mesh from a set of resources: its services, their
+// endpoints and virtual addresses, and what each proxy may reach. It is pure: the same set gives
+// the same view, and a view never changes once it is built.
 package mesh
 
 import (
@@ -21,15 +21,19 @@ const DefaultZone = "default"
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
 	VIPs VIPOptions
-	// FlatNetwork says that dataplanes of other zones are reached directly, also where their zone has an ingress.
+	// FlatNetwork says that dataplanes of other zones are reached directly, also where their zone has
+	// an ingress.
 	FlatNetwork bool
-	// Sidecars are what proxies say in their annotations that they reach, by the name of the dataplane.
+	// Sidecars are what proxies say in their annotations that they reach, by the name of the
+	// dataplane.
 	Sidecars map[string]*resource.Reach
-	// Transition says that the mutual TLS of the mesh is being switched; nil: it is as the Mesh has it.
+	// Transition says that the mutual TLS of the mesh is being switched; nil: it is as the Mesh has
+	// it.
 	Transition *Transition
 }
 
-// Transition is a mesh whose mutual TLS is being switched on or off: inbounds take it and plain text, whatever policies say.
+// Transition is a mesh whose mutual TLS is being switched on or off: inbounds take it and plain
+// text, whatever policies say.
 type Transition struct {
 	Spec         *resource.Mesh // as the Mesh is meanwhile, with mutual TLS that is permissive
 	PlainClients bool           // proxies send each other plain text
@@ -43,15 +47,18 @@ type View struct {
 
 	// Warnings are about resources that could not take part, each naming the resource.
 	Warnings []Warning
-	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints reached by EDS are
-	// not part of it.
+	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints
+	// reached by EDS are not part of it.
 	Catalog [32]byte
-	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not answer with them.
+	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not
+	// answer with them.
 	IPv6 bool
 
-	// WebSockets says that requests between proxies of the mesh may become WebSockets: inbounds take upgrades over HTTP/2.
+	// WebSockets says that requests between proxies of the mesh may become WebSockets: inbounds take
+	// upgrades over HTTP/2.
 	WebSockets bool
-	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too, whatever policies say.
+	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too,
+	// whatever policies say.
 	Switching bool
 	// Unaddressed says that some service has no virtual address yet; see [VIPOptions.Fixed].
 	Unaddressed bool
@@ -83,8 +90,8 @@ type Warning struct {
 	Reason   string       `json:"reason"`
 }
 
-// Build derives the view of one mesh. Parts of prev (nil is allowed) whose inputs did not change are shared with the
-// new view. It fails when the set has no mesh of that name.
+// Build derives the view of one mesh. Parts of prev (nil is allowed) whose inputs did not change
+// are shared with the new view. It fails when the set has no mesh of that name.
 func Build(set *resource.Set, name string, o Options, prev *View) (*View, error) {
 	if o.Zone == "" {
 		o.Zone = DefaultZone
@@ -148,7 +155,9 @@ func (v *View) Dataplane(name string) *resource.Resource {
 
 // findByName returns the resource of that name in a list that is sorted by name, or nil.
 func findByName(list []*resource.Resource, name string) *resource.Resource {
-	i, ok := slices.BinarySearchFunc(list, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+	i, ok := slices.BinarySearchFunc(list, name, func(r *resource.Resource, name string) int {
+		return strings.Compare(r.Name, name)
+	})
 	if !ok {
 		return nil
 	}
@@ -181,8 +190,8 @@ func (v *View) add(s *Service) {
 	}
 }
 
-// reuse replaces endpoint sets that equal those of the previous view, so that whoever made something of them sees by
-// the pointer that nothing changed.
+// reuse replaces endpoint sets that equal those of the previous view, so that whoever made
+// something of them sees by the pointer that nothing changed.
 func (v *View) reuse(prev *View) {
 	if prev == nil {
 		return
@@ -198,7 +207,8 @@ func (v *View) reuse(prev *View) {
 	}
 }
 
-// hash covers what proxies see of the mesh beside EDS. A dataplane's own resource is not part of it.
+// hash covers what proxies see of the mesh beside EDS. A dataplane's own resource is not part of
+// it.
 func (v *View) hash() [32]byte {
 	h := sha256.New()
 	var b []byte
@@ -270,8 +280,8 @@ func (v *View) hash() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// TagString renders tags as proxies exchange them in the x-kuma-tags header: &key=value,value&&key=value&, keys and
-// values sorted.
+// TagString renders tags as proxies exchange them in the x-kuma-tags header:
+// &key=value,value&&key=value&, keys and values sorted.
 func TagString(tags map[string][]string) string {
 	var b strings.Builder
 	for _, k := range sortedKeys(tags) {

@@ -16,13 +16,15 @@ import (
 // VIPRange is where the virtual addresses of one kind of service come from.
 type VIPRange struct{ V4, V6 netip.Prefix }
 
-// VIPRanges are the ranges of all kinds of services. A zero prefix stands for the one of [DefaultVIPRanges].
+// VIPRanges are the ranges of all kinds of services. A zero prefix stands for the one of
+// [DefaultVIPRanges].
 type VIPRanges struct {
 	Tag, MeshService, MeshExternalService, MeshMultiZoneService VIPRange
 }
 
-// DefaultVIPRanges are those of the reference: parts of 240.0.0.0/4, which is reserved (RFC 1112, section 4) and never
-// routed, and of fd00::/8, which is for local use (RFC 4193), so that no real destination is hidden.
+// DefaultVIPRanges are those of the reference: parts of 240.0.0.0/4, which is reserved (RFC 1112,
+// section 4) and never routed, and of fd00::/8, which is for local use (RFC 4193), so that no real
+// destination is hidden.
 func DefaultVIPRanges() VIPRanges {
 	at := func(n byte) VIPRange {
 		return VIPRange{
@@ -36,8 +38,8 @@ func DefaultVIPRanges() VIPRanges {
 // Prefixes returns all ranges, with the standard ones for those that are zero.
 func (r VIPRanges) Prefixes() (out []netip.Prefix) {
 	usual := DefaultVIPRanges()
-	for _, x := range [...][2]VIPRange{{r.Tag, usual.Tag}, {r.MeshService, usual.MeshService}, {r.MeshExternalService, usual.MeshExternalService},
-		{r.MeshMultiZoneService, usual.MeshMultiZoneService}} {
+	for _, x := range [...][2]VIPRange{{r.Tag, usual.Tag}, {r.MeshService, usual.MeshService},
+		{r.MeshExternalService, usual.MeshExternalService}, {r.MeshMultiZoneService, usual.MeshMultiZoneService}} {
 		out = append(out, cmp.Or(x[0].V4, x[1].V4), cmp.Or(x[0].V6, x[1].V6))
 	}
 	return out
@@ -49,17 +51,20 @@ func (r VIPRanges) kinds() map[string]VIPRange {
 		KindMeshExternalService: r.MeshExternalService, KindMeshMultiZoneService: r.MeshMultiZoneService}
 }
 
-// VIPOptions say how services get their virtual addresses. The zero value is safe: the default ranges, and no memory.
+// VIPOptions say how services get their virtual addresses. The zero value is safe: the default
+// ranges, and no memory.
 type VIPOptions struct {
 	Ranges VIPRanges
-	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. They do so
-	// in any case where some proxy of the mesh takes no other. Services always have those addresses.
+	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes
+	// that family. They do so in any case where some proxy of the mesh takes no other. Services always
+	// have those addresses.
 	IPv6  bool
 	Known *VIPs // what the previous view left; nil: nothing
-	// Domains are names outside of the mesh that get virtual addresses, from the ranges of MeshExternalService; sorted, each once.
+	// Domains are names outside of the mesh that get virtual addresses, from the ranges of
+	// MeshExternalService; sorted, each once.
 	Domains []string
-	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
-	// Entries of Known that are due at Now are forgotten.
+	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first
+	// view without it. Entries of Known that are due at Now are forgotten.
 	Now  time.Time
 	Hold time.Duration
 	// Fixed has services that Known does not have go without an address, unless their status says one.
@@ -70,17 +75,22 @@ type VIPOptions struct {
 func (o *VIPOptions) pools() map[string]*[families]vipPool {
 	out, standard := map[string]*[families]vipPool{}, DefaultVIPRanges().kinds()
 	for kind, r := range o.Ranges.kinds() {
-		out[kind] = &[families]vipPool{newVIPPool(cmp.Or(r.V4, standard[kind].V4)), newVIPPool(cmp.Or(r.V6, standard[kind].V6))}
+		out[kind] = &[families]vipPool{newVIPPool(cmp.Or(r.V4, standard[kind].V4)),
+			newVIPPool(cmp.Or(r.V6, standard[kind].V6))}
 	}
 	return out
 }
 
-// VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
+// VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given
+// where nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
 
-// Domain returns the virtual addresses of one of [VIPOptions.Domains]; both are invalid for another name.
+// Domain returns the virtual addresses of one of [VIPOptions.Domains]; both are invalid for another
+// name.
 func (v *View) Domain(name string) (v4, v6 netip.Addr) {
-	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int { return strings.Compare(d.name, name) }); ok {
+	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int {
+		return strings.Compare(d.name, name)
+	}); ok {
 		return v.domains[i].addr[0], v.domains[i].addr[1]
 	}
 	return netip.Addr{}, netip.Addr{}
@@ -100,8 +110,8 @@ func domainKey(name string) serviceKey {
 	return serviceKey{kind: KindMeshExternalService, name: "domain " + name}
 }
 
-// someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no other address of a service
-// is of use there.
+// someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no
+// other address of a service is of use there.
 func (v *View) someIPv6() bool {
 	for _, dp := range resource.Specs[*resource.Dataplane](v.dataplanes) {
 		if tp := dp.Networking.TransparentProxying; tp != nil && tp.IPFamilyMode == resource.IPFamilyIPv6 {
@@ -111,8 +121,8 @@ func (v *View) someIPv6() bool {
 	return false
 }
 
-// maxProbes bounds the search for a free address. It covers every address of a range of that size; a larger one comes
-// to it only with tens of thousands of services and hardly a free address left.
+// maxProbes bounds the search for a free address. It covers every address of a range of that size;
+// a larger one comes to it only with tens of thousands of services and hardly a free address left.
 const maxProbes = 1 << 16
 
 // Parameters of the 64-bit FNV hash.
@@ -127,7 +137,8 @@ type vipPool struct {
 	mask   uint64 // slots - 1
 }
 
-// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62 are used.
+// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62
+// are used.
 func newVIPPool(p netip.Prefix) vipPool {
 	p = p.Masked()
 	return vipPool{p, 1<<min(p.Addr().BitLen()-p.Bits(), 62) - 1}
@@ -149,8 +160,9 @@ func (p *vipPool) holds(a netip.Addr) bool {
 	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
 }
 
-// probe is the row of slots that an owner tries, one after the other. The step is odd and the number of slots a power
-// of two, so that it comes by every slot once; two owners with one first choice part there.
+// probe is the row of slots that an owner tries, one after the other. The step is odd and the
+// number of slots a power of two, so that it comes by every slot once; two owners with one first
+// choice part there.
 type probe struct{ slot, step, mask uint64 }
 
 func (p *vipPool) probe(mesh string, o serviceKey) probe {

@@ -25,8 +25,9 @@ func tagged(names []string) *resource.Set {
 	for i, n := range names {
 		rs = append(rs, &resource.Resource{
 			Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: n},
-			Spec: &resource.Dataplane{Networking: resource.Networking{Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255),
-				Inbound: []resource.Inbound{{Port: 80, Tags: map[string]string{resource.TagService: n}}}}},
+			Spec: &resource.Dataplane{
+				Networking: resource.Networking{Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255),
+					Inbound: []resource.Inbound{{Port: 80, Tags: map[string]string{resource.TagService: n}}}}},
 		})
 	}
 	return resource.NewSet(rs)
@@ -43,11 +44,14 @@ const vipHold = time.Hour
 
 func (n *vipNode) view(t require, set *resource.Set) *mesh.View {
 	before := n.known.Entries()
-	v, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
+	v, err := mesh.Build(set,
+		"default", mesh.Options{VIPs: mesh.VIPOptions{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, n.known.Entries(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(before, n.known.Entries(), cmp.Comparer(func(a, b netip.Addr) bool {
+		return a == b
+	})); diff != "" {
 		t.Fatalf("building a view changed the memory that it was given: %s", diff)
 	}
 	n.known = v.VIPs()
@@ -59,7 +63,8 @@ type require interface {
 	Fatalf(format string, args ...any)
 }
 
-// see shows a node these tag services, and returns what each has. It fails when two share an address.
+// see shows a node these tag services, and returns what each has. It fails when two share an
+// address.
 func (n *vipNode) see(t require, names []string) map[string]vips {
 	return addressesOf(t, n.view(t, tagged(names)))
 }
@@ -90,9 +95,10 @@ func (n *vipNode) restart() {
 	n.known = mesh.NewVIPs(list)
 }
 
-// TestNodesAgreeOnAddresses lets two nodes see services come and go, each in an order of its own. With ranges as large
-// as they are by default no first choices meet, and then all have the same address on both nodes, at any time, and none
-// ever moves, even over a restart or when it was gone for longer than addresses wait.
+// TestNodesAgreeOnAddresses lets two nodes see services come and go, each in an order of its own.
+// With ranges as large as they are by default no first choices meet, and then all have the same
+// address on both nodes, at any time, and none ever moves, even over a restart or when it was gone
+// for longer than addresses wait.
 func TestNodesAgreeOnAddresses(t *testing.T) {
 	universe := make([]string, 60)
 	for i := range universe {
@@ -106,7 +112,8 @@ func TestNodesAgreeOnAddresses(t *testing.T) {
 		end := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID).Draw(t, "end")
 		for _, node := range []string{"a", "b"} {
 			n := &vipNode{}
-			for i, step := range rapid.SliceOfN(rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID), 1, 6).Draw(t, node) {
+			for i, step := range rapid.SliceOfN(rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID), 1, 6).Draw(t,
+				node) {
 				n.now = n.now.Add(time.Duration(i) * vipHold / 3)
 				for name, have := range n.see(t, step) {
 					if have != first[name] {
@@ -124,13 +131,15 @@ func TestNodesAgreeOnAddresses(t *testing.T) {
 	})
 }
 
-// TestAddressesInTinyRanges forces services to meet: 14 of them, and 8 addresses. It holds each node to what is
-// promised then. None moves while it lives nor, when it comes back in time, after it was gone; none is shared, nor is
-// one of a service that may come back; a newcomer has its first choice unless somebody has that already; one without
-// an address lives only in a full range; and all of it over restarts. A second node that sees the same things has the
-// same addresses, whatever the order of its resources.
+// TestAddressesInTinyRanges forces services to meet: 14 of them, and 8 addresses. It holds each
+// node to what is promised then. None moves while it lives nor, when it comes back in time, after
+// it was gone; none is shared, nor is one of a service that may come back; a newcomer has its first
+// choice unless somebody has that already; one without an address lives only in a full range; and
+// all of it over restarts. A second node that sees the same things has the same addresses, whatever
+// the order of its resources.
 func TestAddressesInTinyRanges(t *testing.T) {
-	tiny := mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.1.2.8/29"), V6: netip.MustParsePrefix("fd00::40/125")}}
+	tiny := mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.1.2.8/29"),
+		V6: netip.MustParsePrefix("fd00::40/125")}}
 	universe := strings.Split("abcdefghijklmn", "")
 	first := map[string]vips{}
 	for _, name := range universe {
@@ -210,10 +219,11 @@ func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
 	}
 }
 
-// TestFullRange gives 300 services the 256 addresses of a range, says so once, and serves those that wait when the
-// addresses of others become free.
+// TestFullRange gives 300 services the 256 addresses of a range, says so once, and serves those
+// that wait when the addresses of others become free.
 func TestFullRange(t *testing.T) {
-	n := &vipNode{ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.7.0/24")}}, now: time.Unix(1e9, 0)}
+	n := &vipNode{ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.7.0/24")}},
+		now: time.Unix(1e9, 0)}
 	names := make([]string, 300)
 	for i := range names {
 		names[i] = fmt.Sprintf("s%03d", i)
@@ -228,7 +238,8 @@ func TestFullRange(t *testing.T) {
 			t.Fatalf("%s has no IPv6 address, and that range is not full", name)
 		}
 	}
-	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Kind != "Mesh" || !strings.Contains(v.Warnings[0].Reason, "240.0.7.0/24 of virtual addresses is full: 44 services have no address") {
+	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Kind != "Mesh" ||
+		!strings.Contains(v.Warnings[0].Reason, "240.0.7.0/24 of virtual addresses is full: 44 services have no address") {
 		t.Fatalf("got %v, want one warning about 44 services", v.Warnings)
 	}
 	if due := n.known.Due(); !due.IsZero() {
@@ -250,7 +261,8 @@ func TestFullRange(t *testing.T) {
 	}
 }
 
-// TestMemoryIsKept builds a view again: the memory is the same pointer, so that nobody writes it anew.
+// TestMemoryIsKept builds a view again: the memory is the same pointer, so that nobody writes it
+// anew.
 func TestMemoryIsKept(t *testing.T) {
 	n := &vipNode{now: time.Unix(1e9, 0)}
 	n.see(t, []string{"a", "b"})
@@ -276,7 +288,8 @@ func TestMemoryIsKept(t *testing.T) {
 func TestAddressesInStatus(t *testing.T) {
 	doc := meshDoc + dataplane("a", "10.0.0.1", "a", "")
 	svc := func(name, labels, ips string) string {
-		return service(name, labels, "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}") + "status: {vips: [" + ips + "]}\n"
+		return service(name, labels, "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}") +
+			"status: {vips: [" + ips + "]}\n"
 	}
 	for _, c := range []struct{ name, labels, ips, v4, v6, warning string }{
 		{"v4", "", "{ip: 241.0.0.9}", "241.0.0.9", "", ""},
@@ -303,7 +316,8 @@ func TestAddressesInStatus(t *testing.T) {
 				if want := c.v4; want != "" && s.VIP.String() != want || want == "" && s.VIP.As4()[0] != 241 {
 					t.Errorf("got %s, want %s", s.VIP, want)
 				}
-				if want := c.v6; want != "" && s.VIP6.String() != want || want == "" && !strings.HasPrefix(s.VIP6.String(), "fd00:fd01:") {
+				if want := c.v6; want != "" && s.VIP6.String() != want ||
+					want == "" && !strings.HasPrefix(s.VIP6.String(), "fd00:fd01:") {
 					t.Errorf("got %s, want %s", s.VIP6, want)
 				}
 			}
@@ -320,7 +334,8 @@ func TestAddressesInStatus(t *testing.T) {
 	}
 }
 
-// TestStatusPins lets a status take an address from who has it by chance, and keep it once it is gone.
+// TestStatusPins lets a status take an address from who has it by chance, and keep it once it is
+// gone.
 func TestStatusPins(t *testing.T) {
 	decode := func(doc string) *resource.Set {
 		rs, faults := kinds.Registry().Decode("test", []byte(doc))
@@ -344,22 +359,26 @@ func TestStatusPins(t *testing.T) {
 	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
 		t.Errorf("got %v, want one warning about a, which moved", v.Warnings)
 	}
-	if after := addressesOf(t, n.view(t, decode(one+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
+	if after := addressesOf(t,
+		n.view(t, decode(one+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
 		t.Errorf("without the status: %v, want nothing to move from %v", after, pinned)
 	}
 	// a comes first by name; b has it.
 	v = n.view(t, decode(one+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
-	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
-		t.Errorf("two of one address: %v with %v; want nothing to move from %v, and a warning about a", after, v.Warnings, pinned)
+	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 ||
+		v.Warnings[0].Resource.Name != "a" {
+		t.Errorf("two of one address: %v with %v; want nothing to move from %v, and a warning about a",
+			after, v.Warnings, pinned)
 	}
 }
 
-// TestStatusOfAnotherKind lets a MeshService have, by its status, the address that a tag service chose: the tag service
-// gets another one, whether it has the address already or comes later.
+// TestStatusOfAnotherKind lets a MeshService have, by its status, the address that a tag service
+// chose: the tag service gets another one, whether it has the address already or comes later.
 func TestStatusOfAnotherKind(t *testing.T) {
 	first := (&vipNode{}).see(t, []string{"web"})["web"].v4
 	doc := meshDoc + dataplane("d", "10.0.0.1", "web", "") +
-		service("pinned", "", "dataplaneTags: {kuma.io/service: web}", "{port: 80, targetPort: 8080}") + "status: {vips: [{ip: " + first + "}]}\n"
+		service("pinned", "", "dataplaneTags: {kuma.io/service: web}", "{port: 80, targetPort: 8080}") +
+		"status: {vips: [{ip: " + first + "}]}\n"
 	rs, faults := kinds.Registry().Decode("test", []byte(doc))
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -375,7 +394,8 @@ func TestStatusOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestHostileMemory gives a memory that no agent has written: no address is shared, nor outside of its range.
+// TestHostileMemory gives a memory that no agent has written: no address is shared, nor outside of
+// its range.
 func TestHostileMemory(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	n := &vipNode{known: mesh.NewVIPs([]mesh.VIPEntry{
@@ -390,7 +410,8 @@ func TestHostileMemory(t *testing.T) {
 		t.Errorf("a has %s, want what the memory says", have["a"].v4)
 	}
 	for name, h := range have {
-		if !strings.HasPrefix(h.v4, "240.") || !strings.HasPrefix(h.v6, "fd00:fd00::") && !strings.HasPrefix(h.v6, "fd00:fd00:0:") {
+		if !strings.HasPrefix(h.v4, "240.") || !strings.HasPrefix(h.v6, "fd00:fd00::") &&
+			!strings.HasPrefix(h.v6, "fd00:fd00:0:") {
 			t.Errorf("%s has %v", name, h)
 		}
 	}
@@ -422,8 +443,8 @@ func BenchmarkVIPs(b *testing.B) {
 	}
 }
 
-// TestClockWasAhead has a service go while the clock is years ahead. When it is set right, what the service had waits no
-// longer than it is to.
+// TestClockWasAhead has a service go while the clock is years ahead. When it is set right, what the
+// service had waits no longer than it is to.
 func TestClockWasAhead(t *testing.T) {
 	for _, gone := range []bool{false, true} { // the service, or its mesh
 		n := &vipNode{now: time.Unix(4e9, 0)}

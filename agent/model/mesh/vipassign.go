@@ -41,16 +41,19 @@ type vipAssigner struct {
 	due     time.Time
 }
 
-// assignVIPs gives every service its virtual addresses. In this order counts: what its status says; what it had, as the
-// memory has it; and for a newcomer the first free one of a row that a hash of its name begins, so that nodes agree
-// without talking. Newcomers of one view choose in the order of their names. What a service has never moves but when a
-// status says so, and the addresses of a service that is gone wait for it for a while.
+// assignVIPs gives every service its virtual addresses. In this order counts: what its status says;
+// what it had, as the memory has it; and for a newcomer the first free one of a row that a hash of
+// its name begins, so that nodes agree without talking. Newcomers of one view choose in the order
+// of their names. What a service has never moves but when a status says so, and the addresses of a
+// service that is gone wait for it for a while.
 func (v *View) assignVIPs(o *VIPOptions) {
 	a := &vipAssigner{v: v, o: o, pools: o.pools(), pins: map[netip.Addr]serviceKey{}}
 	a.known = o.Known.within(o.Ranges, a.pools)
 	a.changed = a.known != o.Known
 	a.states = make([]entryState, len(a.known.entries))
-	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 }))
+	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool {
+		return s.ID.Kind != KindTag && len(s.claimed) > 0
+	}))
 	a.hosts()
 	a.outside(o.Domains)
 	a.pin()
@@ -58,7 +61,8 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	for f, list := range a.newcomers() {
 		v.Unaddressed = v.Unaddressed || o.Fixed && len(list) > 0
 		if o.Fixed && len(list) > 0 && family(f) == v4 {
-			v.warnf(v.mesh.Key, "services without a virtual address: %d, the first is %s %q; they get theirs when the state disk has taken it", len(list), kindName(list[0].owner.kind), list[0].owner.name)
+			v.warnf(v.mesh.Key, "services without a virtual address: %d, the first is %s %q; "+
+				"they get theirs when the state disk has taken it", len(list), kindName(list[0].owner.kind), list[0].owner.name)
 		}
 		for len(list) > 0 && !o.Fixed {
 			n := 1
@@ -84,8 +88,8 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	v.IPv6, v.vips = o.IPv6 || v.someIPv6(), a.remember()
 }
 
-// enumerate gives services what they had, and lists the others. With all it lists every service, as it has to when
-// a status can take an address from anyone.
+// enumerate gives services what they had, and lists the others. With all it lists every service, as
+// it has to when a status can take an address from anyone.
 func (a *vipAssigner) enumerate(all bool) {
 	if n := len(a.v.services) - len(a.known.entries); all || n > 0 {
 		a.claims = make([]claim, 0, max(n, 0)+16)
@@ -196,7 +200,8 @@ func (a *vipAssigner) newcomers() (out [families][]*claim) {
 			}
 			had := a.had(c, f)
 			if by, ok := a.pins[had]; ok && by != c.owner {
-				a.warnf(c, "its virtual address %s is in the status of %s %q, which takes precedence: it gets another address", had, by.kind, by.name)
+				a.warnf(c, "its virtual address %s is in the status of %s %q, which takes precedence: it gets another address",
+					had, by.kind, by.name)
 				had = netip.Addr{}
 			}
 			if c.addr[f] = had; !had.IsValid() {
@@ -253,12 +258,13 @@ func (a *vipAssigner) choose(f family, newcomers []*claim) {
 			}
 		}
 	}
-	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have no address in it, the first is %s %q; "+
-		"%d addresses are reserved for services that are gone; widen the range in vips of the agent's config",
+	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have no address in it, the first "+
+		"is %s %q; %d addresses are reserved for services that are gone; widen the range in vips of the agent's config",
 		pool.prefix, len(without), kindName(kind), without[0].owner.name, waiting)
 }
 
-// taken goes through the addresses of the pool of a kind that some service has, or that wait for one.
+// taken goes through the addresses of the pool of a kind that some service has, or that wait for
+// one.
 func (a *vipAssigner) taken(kind string, f family) iter.Seq[netip.Addr] {
 	from, _ := a.known.find(serviceKey{kind: kind})
 	to, _ := a.known.find(serviceKey{kind: kind + "\x00"})
@@ -281,8 +287,8 @@ func (a *vipAssigner) taken(kind string, f family) iter.Seq[netip.Addr] {
 	}
 }
 
-// takenVIPs answers which addresses of a pool are taken. A few questions are answered by looking through all; a set is
-// made when there are more.
+// takenVIPs answers which addresses of a pool are taken. A few questions are answered by looking
+// through all; a set is made when there are more.
 type takenVIPs struct {
 	all   iter.Seq[netip.Addr]
 	size  int // how many are taken in the end, at most

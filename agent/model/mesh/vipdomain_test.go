@@ -8,13 +8,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// TestDomainAddresses: names outside of the mesh have virtual addresses like services: the same on every node, kept over restarts and
-// while others come and go, and free a while after they are gone.
+// TestDomainAddresses: names outside of the mesh have virtual addresses like services: the same on
+// every node, kept over restarts and while others come and go, and free a while after they are
+// gone.
 func TestDomainAddresses(t *testing.T) {
 	set, now := tagged([]string{"web", "api"}), time.Unix(1_800_000_000, 0)
 	build := func(known *mesh.VIPs, domains ...string) *mesh.View {
 		t.Helper()
-		v, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: known, Now: now, Hold: time.Hour, Domains: domains}}, nil)
+		v, err := mesh.Build(set,
+			"default", mesh.Options{VIPs: mesh.VIPOptions{Known: known, Now: now, Hold: time.Hour, Domains: domains}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +35,8 @@ func TestDomainAddresses(t *testing.T) {
 	if v4, v6 := a.Domain("web.example.com"); v4.IsValid() || v6.IsValid() {
 		t.Errorf("a name that nobody asked for has %s and %s", v4, v6)
 	}
-	if without := build(nil); without.Catalog == a.Catalog || a.Catalog != build(nil, "db.example.com", "mq.example.com").Catalog {
+	if without := build(nil); without.Catalog == a.Catalog ||
+		a.Catalog != build(nil, "db.example.com", "mq.example.com").Catalog {
 		t.Error("the catalog does not tell of the addresses")
 	}
 	b := build(mesh.NewVIPs(a.VIPs().Entries()), "mq.example.com")

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// VIPs is what is remembered of the virtual addresses of one mesh: who has which, and who had it until lately. It is
-// immutable; [View.VIPs] is the memory after a view was built, to be given to the next in [VIPOptions.Known].
+// VIPs is what is remembered of the virtual addresses of one mesh: who has which, and who had it
+// until lately. It is immutable; [View.VIPs] is the memory after a view was built, to be given to
+// the next in [VIPOptions.Known].
 type VIPs struct {
 	entries []*vipEntry // sorted by owner; the next memory shares those that stay as they are
 	due     time.Time
@@ -49,8 +50,9 @@ type vipEntry struct {
 // any reports whether the entry has an address.
 func (e *vipEntry) any() bool { return e.addr[v4].IsValid() || e.addr[v6].IsValid() }
 
-// NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two services with one address,
-// the first is believed; so an entry that was tampered with can cost a service its address, and never share one.
+// NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two
+// services with one address, the first is believed; so an entry that was tampered with can cost a
+// service its address, and never share one.
 func NewVIPs(list []VIPEntry) *VIPs {
 	m := &VIPs{entries: make([]*vipEntry, 0, len(list))}
 	taken := make(map[serviceKey]bool, len(list))
@@ -108,8 +110,9 @@ func (m *VIPs) Due() time.Time {
 	return m.due
 }
 
-// Release returns the memory after the mesh itself is gone: every address becomes free at a time, unless it is due
-// earlier. (One that is due later is of a clock that was ahead.) It is nil when nothing is left at now.
+// Release returns the memory after the mesh itself is gone: every address becomes free at a time,
+// unless it is due earlier. (One that is due later is of a clock that was ahead.) It is nil when
+// nothing is left at now.
 func (m *VIPs) Release(now, free time.Time) *VIPs {
 	if m == nil {
 		return nil
@@ -141,8 +144,8 @@ func (m *VIPs) find(o serviceKey) (int, bool) {
 	return slices.BinarySearchFunc(m.entries, o, func(e *vipEntry, o serviceKey) int { return e.owner.compare(o) })
 }
 
-// within returns the memory without the addresses that lie outside of the ranges, as they do when the ranges are others
-// than they were. It is m where there are none.
+// within returns the memory without the addresses that lie outside of the ranges, as they do when
+// the ranges are others than they were. It is m where there are none.
 func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VIPs {
 	switch {
 	case m == nil:

@@ -6,8 +6,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pin gives services the addresses that their status says. Of two that say the same, the one that has it retains it,
-// else the first gets it. It is free to lie outside of the ranges: on Kubernetes it is that of the Service.
+// pin gives services the addresses that their status says. Of two that say the same, the one that
+// has it retains it, else the first gets it. It is free to lie outside of the ranges: on Kubernetes
+// it is that of the Service.
 func (a *vipAssigner) pin() {
 	for _, first := range [...]bool{true, false} { // first those that have it
 		for i := range a.claims {
@@ -46,7 +47,8 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 		f := familyOf(addr)
 		of, ranged := a.rangeOf(addr)
 		switch {
-		case addr.Zone() != "" || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast():
+		case addr.Zone() != "" || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() ||
+			addr.IsLinkLocalUnicast():
 			say("status: %s cannot be a virtual address, so it is not used: give an address of a network", vip.IP)
 			continue
 		case out[f].IsValid():
@@ -55,9 +57,11 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 			}
 			continue
 		case ranged && of != c.owner.kind:
-			say("status: the virtual address %s lies in the range of %s: it is used, and no service of that kind gets it", addr, kindName(of))
+			say("status: the virtual address %s lies in the range of %s: it is used, and no service of that kind gets it",
+				addr, kindName(of))
 		case !ranged && c.ports[0].Labels[resource.LabelNamespace] == "":
-			say("status: the virtual address %s lies outside of the ranges of this agent: it is used, and whatever else has this address cannot be reached", addr)
+			say("status: the virtual address %s lies outside of the ranges of this agent: it is used, "+
+				"and whatever else has this address cannot be reached", addr)
 		}
 		out[f] = addr
 	}

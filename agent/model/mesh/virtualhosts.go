@@ -15,7 +15,8 @@ import (
 // maxVirtualHosts bounds what the VirtualOutbounds of a mesh make.
 const maxVirtualHosts = 20_000
 
-// virtualHost is a host name that VirtualOutbounds make, with addresses of its own and the outbounds at these.
+// virtualHost is a host name that VirtualOutbounds make, with addresses of its own and the
+// outbounds at these.
 type virtualHost struct {
 	name  string
 	addr  [families]netip.Addr
@@ -40,9 +41,9 @@ type candidate struct {
 	text  string
 }
 
-// addVirtualHosts makes the hosts of all VirtualOutbounds. Of two that lead one port of one name to different tags the one with
-// the selector that names most tags has it, then the first by name. (The reference asks for their age, which not all nodes would
-// agree on.)
+// addVirtualHosts makes the hosts of all VirtualOutbounds. Of two that lead one port of one name to
+// different tags the one with the selector that names most tags has it, then the first by name.
+// (The reference asks for their age, which not all nodes would agree on.)
 func (v *View) addVirtualHosts(list, external []*resource.Resource) {
 	if len(list) == 0 {
 		return
@@ -69,12 +70,14 @@ func (v *View) addVirtualHosts(list, external []*resource.Resource) {
 		seen[string(decides)] = true
 		host, port, chosen, lacks, reason := o.Filled(tags)
 		if reason != "" {
-			failed[r.Key] = append(failed[r.Key], fmt.Sprintf("%s %q: %s", resource.TagService, tags[resource.TagService], reason))
+			failed[r.Key] = append(failed[r.Key],
+				fmt.Sprintf("%s %q: %s", resource.TagService, tags[resource.TagService], reason))
 		}
 		if lacks+reason != "" || chosen[resource.TagService] == "" {
 			return
 		}
-		all = append(all, candidate{host: host, virtualPort: virtualPort{number: port, tags: chosen, by: r.Key}, exact: exact, text: tagText(chosen)})
+		all = append(all, candidate{host: host, virtualPort: virtualPort{number: port, tags: chosen, by: r.Key}, exact: exact,
+			text: tagText(chosen)})
 	}
 	for r, o := range resource.Specs[*resource.VirtualOutbound](list) {
 		clear(seen)
@@ -112,12 +115,14 @@ func hostsOf(v *View, all []candidate) (out []virtualHost) {
 		h := &out[len(out)-1]
 		if last := len(h.ports) - 1; last >= 0 && h.ports[last].number == c.number {
 			if have := &h.ports[last]; !maps.Equal(have.tags, c.tags) {
-				lost[c.by] = append(lost[c.by], fmt.Sprintf("%s:%d leads to %s by %s, and not to %s", c.host, c.number, tagText(have.tags), have.by.Name, c.text))
+				lost[c.by] = append(lost[c.by],
+					fmt.Sprintf("%s:%d leads to %s by %s, and not to %s", c.host, c.number, tagText(have.tags), have.by.Name, c.text))
 			}
 			continue
 		}
 		if n++; n > maxVirtualHosts {
-			v.warnf(c.by, "the VirtualOutbounds of the mesh make more than %d names and ports: the rest is dropped; narrow the selectors", maxVirtualHosts)
+			v.warnf(c.by, "the VirtualOutbounds of the mesh make more than %d names and ports: the rest is dropped; "+
+				"narrow the selectors", maxVirtualHosts)
 			if len(h.ports) == 0 {
 				out = out[:len(out)-1]
 			}
@@ -126,7 +131,8 @@ func hostsOf(v *View, all []candidate) (out []virtualHost) {
 		h.ports = append(h.ports, c.virtualPort)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(lost), resource.Key.Compare) {
-		v.warnf(k, "%s: one port of a name leads to one place; add parameters to the templates that tell them apart", joinSome(lost[k], "; "))
+		v.warnf(k, "%s: one port of a name leads to one place; add parameters to the templates that tell them apart",
+			joinSome(lost[k], "; "))
 	}
 	return out
 }
@@ -152,7 +158,8 @@ func tagText(tags map[string]string) string {
 	return b.String()
 }
 
-// virtualHosts adds the outbounds at the addresses of virtual hosts, for the services that the dataplane reaches.
+// virtualHosts adds the outbounds at the addresses of virtual hosts, for the services that the
+// dataplane reaches.
 func (r *Reach) virtualHosts(out []Outbound, keep func(*Service) bool) []Outbound {
 	for i := range r.view.hosts {
 		h := &r.view.hosts[i]
@@ -198,10 +205,12 @@ func (v *View) sameHosts() bool {
 
 // leadsTo reports whether all that listens for the host is about a tag service.
 func (h *virtualHost) leadsTo(s *named) bool {
-	return s.kind == KindTag && s.host == nil && !slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
+	return s.kind == KindTag && s.host == nil &&
+		!slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
 }
 
-// HostAddresses are the virtual addresses of the names that VirtualOutbounds make, which are of no service; nil for none.
+// HostAddresses are the virtual addresses of the names that VirtualOutbounds make, which are of no
+// service; nil for none.
 func (v *View) HostAddresses() map[netip.Addr]bool {
 	if len(v.hosts) == 0 {
 		return nil
@@ -217,7 +226,8 @@ func (v *View) HostAddresses() map[netip.Addr]bool {
 	return out
 }
 
-// HostAt is the name that VirtualOutbounds make with a virtual address, and the ports there; "" for no such address.
+// HostAt is the name that VirtualOutbounds make with a virtual address, and the ports there; "" for
+// no such address.
 func (v *View) HostAt(a netip.Addr) (name string, ports []uint32) {
 	for i := range v.hosts {
 		if h := &v.hosts[i]; h.addr[v4] == a || h.addr[v6] == a {

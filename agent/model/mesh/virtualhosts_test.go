@@ -12,12 +12,12 @@ import (
 
 // virtualOutbound is one whose parameters are the service and the version.
 func virtualOutbound(name, match, host, port string) string {
-	return fmt.Sprintf("---\ntype: VirtualOutbound\nmesh: default\nname: %s\nselectors: [{match: {%s}}]\nconf: {host: %q, port: %q, parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}\n",
-		name, match, host, port)
+	return fmt.Sprintf("---\ntype: VirtualOutbound\nmesh: default\nname: %s\nselectors: [{match: {%s}}]\nconf: {host: "+
+		"%q, port: %q, parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}\n", name, match, host, port)
 }
 
-// virtual lists the names that VirtualOutbounds make, each with its ports and the tags that outbounds there have, and what
-// became of other names.
+// virtual lists the names that VirtualOutbounds make, each with its ports and the tags that
+// outbounds there have, and what became of other names.
 func virtual(t *testing.T, v *mesh.View) string {
 	t.Helper()
 	var b strings.Builder
@@ -45,26 +45,35 @@ func TestVirtualHosts(t *testing.T) {
 	version := func(doc, v string) string {
 		return strings.Replace(doc, "protocol: http}", "protocol: http, version: "+v+"}", 1)
 	}
-	dps := version(dataplane("a1", "10.0.0.1", "a", ""), "v1") + version(dataplane("a2", "10.0.0.2", "a", ""), "v2") + dataplane("b_c", "10.0.0.3", "b_c", "") +
-		dataplane("web", "10.0.0.4", "web", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n")
-	const es = "---\ntype: ExternalService\nmesh: default\nname: e\ntags: {kuma.io/service: out, version: v9}\nnetworking: {address: 'example.com:443'}\n"
+	dps := version(dataplane("a1", "10.0.0.1", "a", ""), "v1") + version(dataplane("a2", "10.0.0.2", "a", ""), "v2") +
+		dataplane("b_c", "10.0.0.3", "b_c", "") + dataplane("web", "10.0.0.4",
+		"web", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n")
+	const es = "---\ntype: ExternalService\nmesh: default\nname: e\ntags: {kuma.io/service: out, version: v9}\n" +
+		"networking: {address: 'example.com:443'}\n"
 	const all = "kuma.io/service: '*'"
 	for _, c := range []struct{ what, docs, want string }{
-		{"a name for each version; what has none has no name", virtualOutbound("v", all, "{{.s}}.{{.version}}.internal", "8080"),
-			"a.v1.internal by v [8080]: 8080=amap[version:v1]\na.v2.internal by v [8080]: 8080=amap[version:v2]\n"},
-		{"external services have their service alone", es + virtualOutbound("v", "kuma.io/service: out", "x.{{.s}}", "1") + virtualOutbound("w", "version: v9", "x.{{.s}}", "2"),
-			"x.out by v [1]: 1=outmap[]\n"},
-		{"several make ports of one name", virtualOutbound("v", all, "{{.version}}.all", "81") + virtualOutbound("w", "kuma.io/service: web", "v1.all", "82"),
+		{"a name for each version; what has none has no name", virtualOutbound("v", all, "{{.s}}.{{.version}}.internal",
+			"8080"), "a.v1.internal by v [8080]: 8080=amap[version:v1]\na.v2.internal by v [8080]: 8080=amap[version:v2]\n"},
+		{"external services have their service alone", es + virtualOutbound("v", "kuma.io/service: out", "x.{{.s}}", "1") +
+			virtualOutbound("w", "version: v9", "x.{{.s}}", "2"), "x.out by v [1]: 1=outmap[]\n"},
+		{"several make ports of one name",
+			virtualOutbound("v", all, "{{.version}}.all", "81") + virtualOutbound("w", "kuma.io/service: web", "v1.all", "82"),
 			"v1.all by v [81 82]: 81=amap[version:v1] 82=webmap[]\nv2.all by v [81]: 81=amap[version:v2]\n"},
-		{"of two for one port the one that names most tags has it", virtualOutbound("a", "kuma.io/service: a", "one", "80") + virtualOutbound("b", "kuma.io/service: a, version: v2", "one", "80"),
-			"one by b [80]: 80=amap[version:v2]\n! a: one:80 leads to kuma.io/service=a, version=v2 by b, and not to kuma.io/service=a, version=v1: one port of a name leads to one place; add parameters to the templates that tell them apart\n"},
+		{"of two for one port the one that names most tags has it", virtualOutbound("a", "kuma.io/service: a", "one", "80") +
+			virtualOutbound("b", "kuma.io/service: a, version: v2", "one", "80"), "one by b [80]: 80=amap[version:v2]\n" +
+			"! a: one:80 leads to kuma.io/service=a, version=v2 by b, and not to kuma.io/service=a, " +
+			"version=v1: one port of a name leads to one place; add parameters to the templates that tell them apart\n"},
 		{"what is no host name", virtualOutbound("v", "kuma.io/service: a", "x.{{.version}}.{{.s}}-", "80"), ""},
 		{"what is no port", virtualOutbound("v", "kuma.io/service: a", "x", "1{{.version}}"),
-			"! v: it makes no name of kuma.io/service \"a\": \"1v1\" is not a port: it is a number from 1 to 65535; kuma.io/service \"a\": \"1v2\" is not a port: it is a number from 1 to 65535\n"},
-		{"the name that the tag gives leads there", virtualOutbound("v", "kuma.io/service: web", "web.mesh", "7000"), "web.mesh by v [7000]: 7000=webmap[]\n"},
+			"! v: it makes no name of kuma.io/service \"a\": \"1v1\" is not a port: it is a number from 1 to 65535; " +
+				"kuma.io/service \"a\": \"1v2\" is not a port: it is a number from 1 to 65535\n"},
+		{"the name that the tag gives leads there", virtualOutbound("v", "kuma.io/service: web", "web.mesh", "7000"),
+			"web.mesh by v [7000]: 7000=webmap[]\n"},
 		{"the name of another tag", virtualOutbound("v", "kuma.io/service: web", "a.mesh", "7000"),
-			"a.mesh by v [7000]: 7000=webmap[]\n! default: two services claim one hostname: a.mesh for the tag service \"a\" (it belongs to VirtualOutbound/default/v); change a template, a selector, a name or a tag\n" +
-				"! v: two services claim one hostname: a.mesh for the tag service \"a\" (it belongs to VirtualOutbound/default/v); change a template, a selector, a name or a tag\n"},
+			"a.mesh by v [7000]: 7000=webmap[]\n! default: two services claim one hostname: a.mesh for the tag service \"a\" " +
+				"(it belongs to VirtualOutbound/default/v); change a template, a selector, a name or a tag\n" +
+				"! v: two services claim one hostname: a.mesh for the tag service \"a\" (it belongs to " +
+				"VirtualOutbound/default/v); change a template, a selector, a name or a tag\n"},
 	} {
 		rs, faults := kinds.Registry().Decode("test", []byte(meshDoc+dps+c.docs))
 		if c.want == "" {
@@ -96,25 +105,30 @@ func TestVirtualHosts(t *testing.T) {
 	if v.Catalog == gone.Catalog {
 		t.Error("the catalog does not depend on VirtualOutbounds")
 	}
-	if got := virtual(t, build(t, meshDoc+"meshServices: {mode: Exclusive}\n"+dps+virtualOutbound("v", all, "{{.s}}.x", "80"))); strings.Contains(got, " by v [") {
+	if got := virtual(t, build(t, meshDoc+"meshServices: {mode: Exclusive}\n"+dps+
+		virtualOutbound("v", all, "{{.s}}.x", "80"))); strings.Contains(got, " by v [") {
 		t.Errorf("where MeshServices replace tags:\n%s", got)
 	}
 }
 
-// TestVirtualHostsOfOtherZones makes names of the services that ingresses of other zones offer: beside those of the zone, of the same
-// service too, and not of what the zone's own ingress offers or what belongs to another mesh.
+// TestVirtualHostsOfOtherZones makes names of the services that ingresses of other zones offer:
+// beside those of the zone, of the same service too, and not of what the zone's own ingress offers
+// or what belongs to another mesh.
 func TestVirtualHostsOfOtherZones(t *testing.T) {
 	const at = "address: 10.9.0.1, port: 10001, advertisedAddress: 192.0.2.1, advertisedPort: 10001"
 	of := func(mesh, service, version string) string {
-		return "{mesh: " + mesh + ", instances: 2, tags: {kuma.io/service: " + service + ", kuma.io/protocol: http, version: " + version + "}}"
+		return "{mesh: " + mesh + ", instances: 2, tags: {kuma.io/service: " + service +
+			", kuma.io/protocol: http, version: " + version + "}}"
 	}
-	docs := strictMesh + dataplane("web", "10.0.0.4", "web", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n") +
+	docs := strictMesh + dataplane("web", "10.0.0.4",
+		"web", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n") +
 		strings.Replace(dataplane("a1", "10.0.0.1", "a", ""), "protocol: http}", "protocol: http, version: v1}", 1) +
-		zoneIngress("east", "east", at, of("default", "a", "v2")+", "+of("default", "far", "v7")+", "+of("other", "else", "v8")) +
-		zoneIngress("own", "west", at, of("default", "mine", "v9")) +
+		zoneIngress("east", "east", at, of("default", "a", "v2")+", "+of("default", "far", "v7")+", "+
+			of("other", "else", "v8")) + zoneIngress("own", "west", at, of("default", "mine", "v9")) +
 		virtualOutbound("v", "kuma.io/service: '*'", "{{.s}}.{{.version}}.internal", "8080")
 	got := virtual(t, inZone(t, docs, mesh.Options{Zone: "west"}))
-	want := "a.v1.internal by v [8080]: 8080=amap[version:v1]\na.v2.internal by v [8080]: 8080=amap[version:v2]\nfar.v7.internal by v [8080]: 8080=farmap[version:v7]\n"
+	want := "a.v1.internal by v [8080]: 8080=amap[version:v1]\na.v2.internal by v [8080]: 8080=amap[version:v2]\n" +
+		"far.v7.internal by v [8080]: 8080=farmap[version:v7]\n"
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

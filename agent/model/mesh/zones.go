@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxInstances bounds the weight of one endpoint: Envoy takes at most 2^32-1 in one locality, and so 65,536 endpoints of
-// this weight.
+// maxInstances bounds the weight of one endpoint: Envoy takes at most 2^32-1 in one locality, and
+// so 65,536 endpoints of this weight.
 const maxInstances = 1<<16 - 1
 
 // ingress is a ZoneIngress of another zone as proxies of this one reach it.
@@ -24,8 +24,8 @@ type ingress struct {
 	spec    *resource.ZoneIngress
 }
 
-// zones are the other zones that are reached through their ingresses. Endpoints of zones that are not among them are
-// reached directly.
+// zones are the other zones that are reached through their ingresses. Endpoints of zones that are
+// not among them are reached directly.
 type zones struct {
 	behind   map[string][]*ingress // by zone, sorted by name; none where no ingress can be used
 	tags     map[string][]Endpoint // by value of kuma.io/service
@@ -37,15 +37,15 @@ func (z *zones) warnf(k resource.Key, format string, args ...any) {
 	z.warnings = append(z.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
 }
 
-// indexZones finds the ingresses. A zone that has one is not reached directly, even if no traffic can go through the
-// ingress; in a flat network every zone is. The zones of the previous view are reused where all that they depend on is
-// unchanged.
+// indexZones finds the ingresses. A zone that has one is not reached directly, even if no traffic
+// can go through the ingress; in a flat network every zone is. The zones of the previous view are
+// reused where all that they depend on is unchanged.
 func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	if flat {
 		list = nil
 	}
-	if p := v.prev; p != nil && p.mesh == v.mesh && p.Spec == v.Spec && p.plainClients == v.plainClients && p.Zone == v.Zone &&
-		slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
+	if p := v.prev; p != nil && p.mesh == v.mesh && p.Spec == v.Spec && p.plainClients == v.plainClients &&
+		p.Zone == v.Zone && slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
 		v.zones = p.zones
 		return
 	}
@@ -66,8 +66,8 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 		host, port := spec.Advertised()
 		addr, err := netip.ParseAddr(host)
 		if err != nil || port == 0 || port > 65535 {
-			v.zones.warnf(r.Key, "it is advertised at %q, port %d, and an endpoint needs an IP address and a port: no traffic goes "+
-				"through it; set networking.advertisedAddress and advertisedPort", host, port)
+			v.zones.warnf(r.Key, "it is advertised at %q, port %d, and an endpoint needs an IP address and a port: no "+
+				"traffic goes through it; set networking.advertisedAddress and advertisedPort", host, port)
 			continue
 		}
 		in := &ingress{zone: spec.Zone, at: netip.AddrPortFrom(addr.Unmap(), uint16(port)), res: r, spec: spec}
@@ -91,7 +91,8 @@ func (v *View) inboundAddresses() map[netip.AddrPort]resource.Key {
 	for d, spec := range resource.Specs[*resource.Dataplane](v.dataplanes) {
 		for i := range spec.Networking.Inbound {
 			in := &spec.Networking.Inbound[i]
-			if a, err := netip.ParseAddr(cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)); err == nil {
+			if a, err := netip.ParseAddr(cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)); err ==
+				nil {
 				out[netip.AddrPortFrom(a.Unmap(), uint16(in.Port))] = d.Key
 			}
 		}
@@ -113,8 +114,8 @@ func (in *ingress) endpoint(tags map[string]string, instances uint32, index int)
 	}
 }
 
-// addOffered finds which tag services the ingresses lead to: those that they list, or where one lists nothing at all, those
-// of the dataplanes in its zone.
+// addOffered finds which tag services the ingresses lead to: those that they list, or where one
+// lists nothing at all, those of the dataplanes in its zone.
 func (v *View) addOffered(ix *inboundIndex) {
 	if len(v.zones.behind) > 0 && v.zones.tags == nil {
 		v.zones.tags = map[string][]Endpoint{}
@@ -224,12 +225,13 @@ func (v *View) addListed(in *ingress) {
 	}
 }
 
-// crosses reports whether proxies send a service what an ingress can route: TLS, with a server name.
+// crosses reports whether proxies send a service what an ingress can route: TLS, with a server
+// name.
 func (v *View) crosses(s *Service) bool { return !s.External && v.UsesTLS(s) }
 
-// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. Where the mesh takes plain text too they
-// do so as well, so that permissions hold among them: not towards a MeshService whose status says that it is not ready
-// for it, and not while that is being switched.
+// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. Where the mesh
+// takes plain text too they do so as well, so that permissions hold among them: not towards a
+// MeshService whose status says that it is not ready for it, and not while that is being switched.
 func (v *View) UsesTLS(s *Service) bool {
 	b := v.Spec.MTLSEnabled()
 	return b != nil && (!b.Permissive() || !v.plainClients && !s.TLSNotReady)
@@ -239,13 +241,14 @@ func (v *View) UsesTLS(s *Service) bool {
 func (v *View) warnCrossing() {
 	names := strings.Join(sortedKeys(v.zones.behind), ", ")
 	if v.Spec.MTLSEnabled() == nil {
-		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, and the mesh has "+
-			"none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config where the network is flat", names)
+		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, "+
+			"and the mesh has none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config "+
+			"where the network is flat", names)
 	}
 }
 
-// ofItsZone leaves of the inbounds that a MeshService selects those of the zone that its label says, where zones are
-// behind ingresses: the ingresses of other zones do not know it.
+// ofItsZone leaves of the inbounds that a MeshService selects those of the zone that its label
+// says, where zones are behind ingresses: the ingresses of other zones do not know it.
 func (v *View) ofItsZone(r *resource.Resource, selected []*inbound) []*inbound {
 	zone := r.Labels[resource.LabelZone]
 	if zone == "" || len(v.zones.behind) == 0 {
@@ -254,8 +257,9 @@ func (v *View) ofItsZone(r *resource.Resource, selected []*inbound) []*inbound {
 	return filter(selected, func(in *inbound) bool { return in.ep.Zone == zone })
 }
 
-// throughIngresses adds to a service resource those of its inbounds that are behind ingresses. One of another zone, of which
-// nothing is known but the service, has an endpoint for each ingress of the zone.
+// throughIngresses adds to a service resource those of its inbounds that are behind ingresses. One
+// of another zone, of which nothing is known but the service, has an endpoint for each ingress of
+// the zone.
 func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inbound) bool) {
 	if len(v.zones.behind) == 0 || !v.crosses(s) {
 		return
@@ -280,14 +284,14 @@ func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inb
 	v.addBeyond(s, list)
 }
 
-// Relay reports whether an endpoint is the ingress of another zone, or an egress of this one, which stands for as many
-// instances as its weight.
+// Relay reports whether an endpoint is the ingress of another zone, or an egress of this one, which
+// stands for as many instances as its weight.
 func (e *Endpoint) Relay() bool {
 	return e.Resource != nil && (e.Resource.Kind == "ZoneIngress" || e.Resource.Kind == "ZoneEgress")
 }
 
-// addBeyond adds to a service what lies behind the ingresses of other zones. Where traffic leaves through the egresses of
-// this zone, each of them stands for all of it.
+// addBeyond adds to a service what lies behind the ingresses of other zones. Where traffic leaves
+// through the egresses of this zone, each of them stands for all of it.
 func (v *View) addBeyond(s *Service, list []Endpoint) {
 	switch {
 	case len(list) == 0:
@@ -306,8 +310,9 @@ func (v *View) addBeyond(s *Service, list []Endpoint) {
 	}
 }
 
-// Distinct joins the endpoints that are one ingress or egress: Envoy takes one endpoint of an address. It has the instances
-// of all, and the zone and the tags that all have. The list is returned as it is when there are none to join.
+// Distinct joins the endpoints that are one ingress or egress: Envoy takes one endpoint of an
+// address. It has the instances of all, and the zone and the tags that all have. The list is
+// returned as it is when there are none to join.
 func Distinct(list []Endpoint) []Endpoint {
 	type place struct {
 		host string

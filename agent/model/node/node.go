@@ -1,4 +1,5 @@
-// Package node names xDS clients: the proxy that a node ID stands for, and the form of config that a client takes.
+// Package node names xDS clients: the proxy that a node ID stands for, and the form of config that
+// a client takes.
 package node
 
 import (
@@ -19,7 +20,8 @@ type Flavor string
 const (
 	// FlavorEnvoy is for Envoy proxies.
 	FlavorEnvoy Flavor = "envoy"
-	// FlavorGRPC is for gRPC libraries that speak xDS themselves (gRFC A27): API listeners by name, no tcp_proxy.
+	// FlavorGRPC is for gRPC libraries that speak xDS themselves (gRFC A27): API listeners by name, no
+	// tcp_proxy.
 	FlavorGRPC Flavor = "grpc"
 )
 
@@ -32,9 +34,9 @@ type Key struct {
 // MaxNodeID bounds a node id in bytes: a mesh name of 63, a dot and a DNS name of 253.
 const MaxNodeID = 63 + 1 + 253
 
-// ParseID splits an xDS node id into the mesh (up to the first dot) and the name of the Dataplane (the rest, which
-// may hold dots). It fails when a half is empty, when the id is longer than 317 bytes, or when it holds a slash, a
-// space or a character that does not print.
+// ParseID splits an xDS node id into the mesh (up to the first dot) and the name of the Dataplane
+// (the rest, which may hold dots). It fails when a half is empty, when the id is longer than 317
+// bytes, or when it holds a slash, a space or a character that does not print.
 func ParseID(id string) (mesh, name string, err error) {
 	if len(id) > MaxNodeID {
 		return "", "", fmt.Errorf("node id of %d bytes: at most %d are allowed", len(id), MaxNodeID)
@@ -63,7 +65,8 @@ func checkNodeID(id string) error {
 	return nil
 }
 
-// FlavorOf tells the kind of client from the user agent that it gives; gRPC libraries say "gRPC Go", "gRPC C-core" …
+// FlavorOf tells the kind of client from the user agent that it gives; gRPC libraries say "gRPC
+// Go", "gRPC C-core" …
 func FlavorOf(n *core.Node) Flavor {
 	if strings.HasPrefix(n.GetUserAgentName(), "gRPC") {
 		return FlavorGRPC
@@ -104,8 +107,8 @@ func (r Ref) Key() resource.Key {
 	return resource.Key{Kind: r.Type.Kind(), Mesh: r.Mesh, Name: r.Name}
 }
 
-// NodeID is the xDS node id of the proxy: MESH.NAME of a Dataplane, .egress.NAME and .ingress.NAME of the others. No
-// mesh has an empty name, so that they are never taken for one another.
+// NodeID is the xDS node id of the proxy: MESH.NAME of a Dataplane, .egress.NAME and .ingress.NAME
+// of the others. No mesh has an empty name, so that they are never taken for one another.
 func (r Ref) NodeID() string {
 	if r.Type == ProxyDataplane {
 		return r.Mesh + "." + r.Name
@@ -116,8 +119,8 @@ func (r Ref) NodeID() string {
 // maxResourceName is the longest name of a resource, in bytes.
 const maxResourceName = 253
 
-// ParseRef reads an xDS node id. It fails as [ParseID] does, and when an id without a mesh has none of the forms
-// of NodeID.
+// ParseRef reads an xDS node id. It fails as [ParseID] does, and when an id without a mesh has none
+// of the forms of NodeID.
 func ParseRef(id string) (Ref, error) {
 	rest, zone := strings.CutPrefix(id, ".")
 	if !zone {
@@ -127,7 +130,8 @@ func ParseRef(id string) (Ref, error) {
 	typ, name, ok := strings.Cut(rest, ".")
 	r := Ref{Type: Type(typ), Name: name}
 	if !ok || name == "" || r.Type != ProxyEgress && r.Type != ProxyIngress {
-		return Ref{}, fmt.Errorf("node id %s: want <mesh>.<name of the Dataplane>, .egress.<name of the ZoneEgress> or .ingress.<name of the ZoneIngress>", quoteID(id))
+		return Ref{}, fmt.Errorf("node id %s: want <mesh>.<name of the Dataplane>, .egress.<name of the ZoneEgress> or "+
+			".ingress.<name of the ZoneIngress>", quoteID(id))
 	}
 	if len(name) > maxResourceName {
 		return Ref{}, fmt.Errorf("node id of %d bytes: a name has at most %d", len(id), maxResourceName)
@@ -146,7 +150,8 @@ func quoteID(id string) string {
 // Remedy says what to do about a proxy whose resource does not exist.
 func (r Ref) Remedy() string {
 	if r.Type == ProxyDataplane {
-		return fmt.Sprintf("apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node metadata (nearside bootstrap --dataplane FILE)", r.Name, r.Mesh)
+		return fmt.Sprintf("apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node "+
+			"metadata (nearside bootstrap --dataplane FILE)", r.Name, r.Mesh)
 	}
 	return fmt.Sprintf("apply a %s named %q", r.Type.Kind(), r.Name)
 }

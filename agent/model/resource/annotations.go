@@ -22,8 +22,8 @@ const (
 	maxAnnotationFaults = 20
 )
 
-// Reach is what annotations say that a proxy may reach, in the form of the fields of TransparentProxying. Nil means
-// that nothing is said.
+// Reach is what annotations say that a proxy may reach, in the form of the fields of
+// TransparentProxying. Nil means that nothing is said.
 type Reach struct {
 	Services []string
 	Backends *ReachableBackends
@@ -36,9 +36,10 @@ type Reach struct {
 // IsZero reports whether nothing is said.
 func (r *Reach) IsZero() bool { return r.Services == nil && r.Backends == nil }
 
-// ParseReach reads the annotations that say what a proxy may reach; the others are not looked at. path is where they
-// stand, as in "metadata.annotations". An annotation with a fault says nothing, and the other one still holds. A
-// reference to a kind that is no service leads nowhere: it is left out and noted.
+// ParseReach reads the annotations that say what a proxy may reach; the others are not looked at.
+// path is where they stand, as in "metadata.annotations". An annotation with a fault says nothing,
+// and the other one still holds. A reference to a kind that is no service leads nowhere: it is left
+// out and noted.
 func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
 	out := Reach{path: path}
 	var faults Faults
@@ -91,7 +92,8 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	case err != nil:
 		v.Faultf("line %d of its value: %s", max(1, err.Line), err.Reason)
 		return nil, nil, faults
-	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil && len(root.pairs) == 0:
+	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil &&
+		len(root.pairs) == 0:
 		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
 			"refs: [] makes nothing reachable, without the annotation all is")
 		return nil, nil, faults
@@ -130,7 +132,8 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 }
 
 func unknownBackendKind(kind string) string {
-	out := fmt.Sprintf("%s is no kind of service, the reference leads nowhere: give one of %s", quote(kind), strings.Join(backendKinds[:], ", "))
+	out := fmt.Sprintf("%s is no kind of service, the reference leads nowhere: give one of %s",
+		quote(kind), strings.Join(backendKinds[:], ", "))
 	if near := Nearest(kind, backendKinds[:]); near != "" {
 		out += fmt.Sprintf("; did you mean %q?", near)
 	}
@@ -147,13 +150,15 @@ func joined(path, field string) string {
 
 func bounded(faults []Fault) []Fault {
 	if more := len(faults) - maxAnnotationFaults; more > 0 {
-		faults = append(faults[:maxAnnotationFaults:maxAnnotationFaults], Fault{Field: faults[0].Field, Reason: fmt.Sprintf("and %d further faults", more)})
+		faults = append(faults[:maxAnnotationFaults:maxAnnotationFaults],
+			Fault{Field: faults[0].Field, Reason: fmt.Sprintf("and %d further faults", more)})
 	}
 	return faults
 }
 
-// Restrict returns the dataplane with what annotations say put into its fields, r itself where nothing is said. A field
-// that is there holds, and what an annotation says otherwise is noted in [Dataplane.Notes].
+// Restrict returns the dataplane with what annotations say put into its fields, r itself where
+// nothing is said. A field that is there holds, and what an annotation says otherwise is noted in
+// [Dataplane.Notes].
 func (a *Reach) Restrict(r *Resource) *Resource {
 	dp, ok := r.Spec.(*Dataplane)
 	if !ok || a.IsZero() && len(a.Notes) == 0 {
@@ -170,7 +175,8 @@ func (a *Reach) Restrict(r *Resource) *Resource {
 	return &out
 }
 
-// into puts what is said into the fields of a dataplane, whose transparent proxying is not shared afterwards.
+// into puts what is said into the fields of a dataplane, whose transparent proxying is not shared
+// afterwards.
 func (a *Reach) into(dp *Dataplane) {
 	dp.Notes = append(dp.Notes, a.Notes...)
 	note := func(said bool, annotation, reason string) {
@@ -190,12 +196,14 @@ func (a *Reach) into(dp *Dataplane) {
 	if tp.ReachableBackends == nil {
 		tp.ReachableBackends = a.Backends
 	} else {
-		note(a.Backends != nil && !reflect.DeepEqual(tp.ReachableBackends.Refs, a.Backends.Refs), AnnotationReachableBackends, fmt.Sprintf(overruled, "reachableBackends"))
+		note(a.Backends != nil && !reflect.DeepEqual(tp.ReachableBackends.Refs, a.Backends.Refs), AnnotationReachableBackends,
+			fmt.Sprintf(overruled, "reachableBackends"))
 	}
 	if len(tp.ReachableServices) == 0 {
 		tp.ReachableServices = a.Services
 	} else {
-		note(a.Services != nil && !slices.Equal(tp.ReachableServices, a.Services), AnnotationReachableServices, fmt.Sprintf(overruled, "reachableServices"))
+		note(a.Services != nil && !slices.Equal(tp.ReachableServices, a.Services), AnnotationReachableServices,
+			fmt.Sprintf(overruled, "reachableServices"))
 	}
 }
 

@@ -37,7 +37,8 @@ func TestParseReach(t *testing.T) {
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
 	aliases := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
-		aliases += fmt.Sprintf("a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i+1, i+1, i, i, i, i, i, i, i, i, i, i)
+		aliases += fmt.Sprintf("a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n",
+			i+1, i+1, i, i, i, i, i, i, i, i, i, i)
 	}
 	for name, c := range map[string]struct {
 		annotation, value string
@@ -49,39 +50,62 @@ func TestParseReach(t *testing.T) {
 			`{"kind":"MeshService","name":"demo-app","namespace":"kuma-demo","port":5000},{"kind":"MeshService","name":"redis","namespace":"redis-system"},` +
 			`{"kind":"MeshService","labels":{"kuma.io/display-name":"xyz","kuma.io/zone":"east"}},{"kind":"MeshExternalService","name":"demo-app","namespace":"kuma-system"},` +
 			`{"kind":"MeshExternalService","labels":{"kuma.io/display-name":"httpbin"}}]}}`, nil, nil},
-		"JSON":                   {backends, `{"refs": [{"kind": "MeshMultiZoneService", "name": "a", "port": 80}]}`, `{"Services":null,"Backends":{"refs":[{"kind":"MeshMultiZoneService","name":"a","port":80}]}}`, nil, nil},
-		"nothing":                {backends, `refs: []`, `{"Services":null,"Backends":{}}`, nil, nil},
-		"no text":                {backends, "", "", []string{`metadata.annotations["kuma.io/reachable-backends"]: it is empty: list what is reachable in refs`}, nil},
-		"comments alone":         {backends, "# nothing\n", "", []string{"it is empty"}, nil},
-		"null":                   {backends, "null", "", []string{"it is empty"}, nil},
-		"no refs":                {backends, "{}", "", []string{"it is empty"}, nil},
-		"refs: null":             {backends, "refs:\n", "", []string{`["kuma.io/reachable-backends"].refs: the list is missing: refs: [] makes nothing reachable`}, nil},
-		"not YAML":               {backends, "refs: [", "", []string{"line 1 of its value: not valid YAML"}, nil},
-		"a list":                 {backends, "- kind: MeshService\n", "", []string{"a list is given, a mapping is wanted"}, nil},
-		"misspelt":               {backends, "ref: []\n", "", []string{`["kuma.io/reachable-backends"].ref: unknown field "ref": it is not known in the schema of Kuma 2.13; did you mean "refs"?`}, nil},
-		"unknown field":          {backends, "refs: [{kind: MeshService, nme: a}]", "", []string{`.refs[0].nme: unknown field "nme": it is not known in the schema of Kuma 2.13; did you mean "name"?`}, nil},
-		"wrong type":             {backends, "refs: [{kind: MeshService, name: a, port: many}]", "", []string{`.refs[0].port: "many" is a string`}, nil},
-		"both":                   {backends, "refs: [{kind: MeshService, name: a, labels: {x: y}}]", "", []string{".refs[0].labels: labels select services by themselves: remove them, or remove name, namespace and port"}, nil},
-		"labels, port":           {backends, "refs: [{kind: MeshService, port: 80, labels: {x: y}}]", "", []string{".refs[0].labels"}, nil},
-		"neither":                {backends, "refs: [{kind: MeshService, namespace: a}]", "", []string{".refs[0].name: the name is missing"}, nil},
-		"no kind":                {backends, "refs: [{name: a}]", "", []string{".refs[0].kind: the value is missing: give one of MeshService"}, nil},
-		"port":                   {backends, "refs: [{kind: MeshService, name: a, port: 65536}]", "", []string{".refs[0].port: 65536"}, nil},
-		"an entry is no mapping": {backends, "refs: [null, a]", "", []string{".refs[0]: the item is empty", `.refs[1]: "a" is a string`}, nil},
-		"unknown kind": {backends, "refs: [{kind: MeshServices, name: a}, {kind: MeshService, name: b}, {kind: Dataplane, name: c}]",
+		"JSON": {backends, `{"refs": [{"kind": "MeshMultiZoneService", "name": "a", "port": 80}]}`,
+			`{"Services":null,"Backends":{"refs":[{"kind":"MeshMultiZoneService","name":"a","port":80}]}}`, nil, nil},
+		"nothing": {backends, `refs: []`, `{"Services":null,"Backends":{}}`, nil, nil},
+		"no text": {backends, "", "",
+			[]string{`metadata.annotations["kuma.io/reachable-backends"]: it is empty: list what is reachable in refs`}, nil},
+		"comments alone": {backends, "# nothing\n", "", []string{"it is empty"}, nil},
+		"null":           {backends, "null", "", []string{"it is empty"}, nil},
+		"no refs":        {backends, "{}", "", []string{"it is empty"}, nil},
+		"refs: null": {backends, "refs:\n", "",
+			[]string{`["kuma.io/reachable-backends"].refs: the list is missing: refs: [] makes nothing reachable`}, nil},
+		"not YAML": {backends, "refs: [", "", []string{"line 1 of its value: not valid YAML"}, nil},
+		"a list": {backends, "- kind: MeshService\n", "",
+			[]string{"a list is given, a mapping is wanted"}, nil},
+		"misspelt": {backends, "ref: []\n", "",
+			[]string{`["kuma.io/reachable-backends"].ref: unknown field "ref": it is not known in the schema of Kuma 2.13; did you mean "refs"?`}, nil},
+		"unknown field": {backends, "refs: [{kind: MeshService, nme: a}]",
+			"", []string{`.refs[0].nme: unknown field "nme": it is not known in the schema of Kuma 2.13; did you mean "name"?`},
+			nil},
+		"wrong type": {backends, "refs: [{kind: MeshService, name: a, port: many}]",
+			"", []string{`.refs[0].port: "many" is a string`}, nil},
+		"both": {backends, "refs: [{kind: MeshService, name: a, labels: {x: y}}]", "",
+			[]string{".refs[0].labels: labels select services by themselves: remove them, or remove name, namespace and port"},
+			nil},
+		"labels, port": {backends, "refs: [{kind: MeshService, port: 80, labels: {x: y}}]",
+			"", []string{".refs[0].labels"}, nil},
+		"neither": {backends, "refs: [{kind: MeshService, namespace: a}]",
+			"", []string{".refs[0].name: the name is missing"}, nil},
+		"no kind": {backends, "refs: [{name: a}]", "",
+			[]string{".refs[0].kind: the value is missing: give one of MeshService"}, nil},
+		"port": {backends, "refs: [{kind: MeshService, name: a, port: 65536}]",
+			"", []string{".refs[0].port: 65536"}, nil},
+		"an entry is no mapping": {backends, "refs: [null, a]", "",
+			[]string{".refs[0]: the item is empty", `.refs[1]: "a" is a string`}, nil},
+		"unknown kind": {backends,
+			"refs: [{kind: MeshServices, name: a}, {kind: MeshService, name: b}, {kind: Dataplane, name: c}]",
 			`{"Services":null,"Backends":{"refs":[{"kind":"MeshService","name":"b"}]}}`, nil,
 			[]string{`metadata.annotations["kuma.io/reachable-backends"].refs[0].kind: "MeshServices" is no kind of service, the reference leads nowhere: give one of MeshService, MeshExternalService, MeshMultiZoneService; did you mean "MeshService"?`,
 				`.refs[2].kind: "Dataplane" is no kind of service`}},
-		"a fault behind an unknown kind": {backends, "refs: [{kind: Foo}, {kind: MeshService}]", "", []string{".refs[1].name: the name is missing"}, nil},
-		"huge":                           {backends, "refs: []" + strings.Repeat(" ", 64<<10), "", []string{"it has 65544 bytes; at most 65536 are allowed"}, nil},
-		"deep":                           {backends, "refs: " + deep, "", []string{"nested too deeply"}, nil},
-		"aliases":                        {backends, aliases + "refs: []", "", []string{"too many values, aliases expanded (at most 20000"}, nil},
-		"a cycle":                        {backends, "refs: &a [*a]", "", []string{"stands inside its own anchor"}, nil},
-		"many faults":                    {backends, "refs: [" + strings.Repeat("{}, ", 100) + "]", "", append(slicesOf(".name: the name is missing", ".kind: the value is missing", 10), "and 180 further faults"), nil},
-		"services":                       {services, "demo-app_kuma-demo_svc_5000, redis_kuma-demo_svc_6379", `{"Services":["demo-app_kuma-demo_svc_5000","redis_kuma-demo_svc_6379"],"Backends":null}`, nil, nil},
-		"no services":                    {services, " ", "", []string{"it is empty: name services with commas between them, or leave the annotation out for all"}, nil},
-		"an empty name":                  {services, "a,,b", "", []string{`["kuma.io/transparent-proxying-reachable-services"][1]: the name of a service is empty`}, nil},
-		"no name":                        {services, "a,b c", "", []string{`[1]: "b c" is not the name of a service`}, nil},
-		"another":                        {"kuma.io/other", "refs: [", `{"Services":null,"Backends":null}`, nil, nil},
+		"a fault behind an unknown kind": {backends, "refs: [{kind: Foo}, {kind: MeshService}]",
+			"", []string{".refs[1].name: the name is missing"}, nil},
+		"huge": {backends, "refs: []" + strings.Repeat(" ", 64<<10), "",
+			[]string{"it has 65544 bytes; at most 65536 are allowed"}, nil},
+		"deep": {backends, "refs: " + deep, "", []string{"nested too deeply"}, nil},
+		"aliases": {backends, aliases + "refs: []", "",
+			[]string{"too many values, aliases expanded (at most 20000"}, nil},
+		"a cycle": {backends, "refs: &a [*a]", "", []string{"stands inside its own anchor"}, nil},
+		"many faults": {backends, "refs: [" + strings.Repeat("{}, ", 100) + "]", "",
+			append(slicesOf(".name: the name is missing", ".kind: the value is missing", 10), "and 180 further faults"), nil},
+		"services": {services, "demo-app_kuma-demo_svc_5000, redis_kuma-demo_svc_6379",
+			`{"Services":["demo-app_kuma-demo_svc_5000","redis_kuma-demo_svc_6379"],"Backends":null}`, nil, nil},
+		"no services": {services, " ", "",
+			[]string{"it is empty: name services with commas between them, or leave the annotation out for all"}, nil},
+		"an empty name": {services, "a,,b", "",
+			[]string{`["kuma.io/transparent-proxying-reachable-services"][1]: the name of a service is empty`}, nil},
+		"no name": {services, "a,b c", "", []string{`[1]: "b c" is not the name of a service`}, nil},
+		"another": {"kuma.io/other", "refs: [", `{"Services":null,"Backends":null}`, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, faults := resource.ParseReach("metadata.annotations", map[string]string{c.annotation: c.value})
@@ -127,7 +151,8 @@ func slicesOf(a, b string, n int) (out []string) {
 
 // TestOneOfTwoAnnotations has a fault in one annotation, and the other one holds.
 func TestOneOfTwoAnnotations(t *testing.T) {
-	got, faults := resource.ParseReach("x", map[string]string{resource.AnnotationReachableServices: "a", resource.AnnotationReachableBackends: "refs"})
+	got, faults := resource.ParseReach("x",
+		map[string]string{resource.AnnotationReachableServices: "a", resource.AnnotationReachableBackends: "refs"})
 	if len(faults) != 1 || got.Backends != nil || len(got.Services) != 1 {
 		t.Errorf("%+v %v", got, faults)
 	}
@@ -135,8 +160,9 @@ func TestOneOfTwoAnnotations(t *testing.T) {
 
 // kubernetesDataplane is a Dataplane with annotations.
 func kubernetesDataplane(annotations, transparent string) string {
-	return "apiVersion: kuma.io/v1alpha1\nkind: Dataplane\nmesh: default\nmetadata:\n  name: web\n  namespace: shop\n  annotations:\n" + annotations +
-		"spec:\n  networking:\n    address: 10.0.0.1\n    inbound: [{port: 80, tags: {kuma.io/service: web}}]\n" + transparent
+	return "apiVersion: kuma.io/v1alpha1\nkind: Dataplane\nmesh: default\nmetadata:\n  name: web\n  namespace: shop\n" +
+		"  annotations:\n" + annotations + "spec:\n  networking:\n    address: 10.0.0.1\n" +
+		"    inbound: [{port: 80, tags: {kuma.io/service: web}}]\n" + transparent
 }
 
 // TestAnnotatedDataplane puts annotations into the fields of a Kubernetes document.
@@ -162,7 +188,8 @@ func TestAnnotatedDataplane(t *testing.T) {
 		}
 		return b
 	}
-	by, as, both := one(kubernetesDataplane(annotation, tp+"}\n")), one(kubernetesDataplane("    a: b\n", tp+field+"}\n")), one(kubernetesDataplane(annotation, tp+field+"}\n"))
+	by, as, both := one(kubernetesDataplane(annotation, tp+"}\n")), one(kubernetesDataplane("    a: b\n", tp+field+"}\n")),
+		one(kubernetesDataplane(annotation, tp+field+"}\n"))
 	for _, r := range []*resource.Resource{by, both} {
 		if r.Digest != as.Digest || !bytes.Equal(json(r), json(as)) || notes(r) != "" {
 			t.Errorf("the annotation is not the field: %s %s", json(r), notes(r))
@@ -175,14 +202,19 @@ func TestAnnotatedDataplane(t *testing.T) {
 	if want := `metadata.annotations["kuma.io/reachable-backends"]: without effect: networking.transparentProxying.reachableBackends says otherwise and holds`; !strings.HasPrefix(notes(other), want) {
 		t.Errorf("noted is %q", notes(other))
 	}
-	if n := notes(one(kubernetesDataplane(annotation, ""))); !strings.Contains(n, "the dataplane has no networking.transparentProxying") {
+	if n := notes(one(kubernetesDataplane(annotation, ""))); !strings.Contains(n,
+		"the dataplane has no networking.transparentProxying") {
 		t.Errorf("noted is %q", n)
 	}
-	_, faults := registry(t).Decode("f.yaml", []byte(kubernetesDataplane("    kuma.io/reachable-backends: 'refs: [{kind: MeshService}]'\n", tp+"}\n")))
-	if want := `f.yaml:7: document 1 (Dataplane/default/web.shop): metadata.annotations["kuma.io/reachable-backends"].refs[0].name: the name is missing`; len(faults) != 1 || !strings.HasPrefix(faults[0].String(), want) {
+	_, faults := registry(t).Decode("f.yaml",
+		[]byte(kubernetesDataplane("    kuma.io/reachable-backends: 'refs: [{kind: MeshService}]'\n", tp+"}\n")))
+	if want := `f.yaml:7: document 1 (Dataplane/default/web.shop): metadata.annotations["kuma.io/reachable-backends"].refs[0].name: the name is missing`; len(faults) != 1 ||
+		!strings.HasPrefix(faults[0].String(), want) {
 		t.Errorf("faults: %v", faults)
 	}
-	if _, faults := registry(t).Decode("", []byte(strings.Replace(kubernetesDataplane("    kuma.io/reachable-backends: 'refs'\n", ""), "kind: Dataplane", "kind: MeshService", 1))); strings.Contains(faults.Error(), "annotations") {
+	if _, faults := registry(t).Decode("",
+		[]byte(strings.Replace(kubernetesDataplane("    kuma.io/reachable-backends: 'refs'\n", ""), "kind: Dataplane",
+			"kind: MeshService", 1))); strings.Contains(faults.Error(), "annotations") {
 		t.Errorf("the annotation of another kind is looked at: %v", faults)
 	}
 }
@@ -194,11 +226,13 @@ func FuzzParseReach(f *testing.F) {
 	f.Add("refs: &a [*a]", "*")
 	f.Add("{refs: [{kind: MeshService, labels: {a: b}, <<: {name: c}}]}", "")
 	f.Fuzz(func(t *testing.T, backends, services string) {
-		got, faults := resource.ParseReach("a", map[string]string{resource.AnnotationReachableBackends: backends, resource.AnnotationReachableServices: services})
+		got, faults := resource.ParseReach("a",
+			map[string]string{resource.AnnotationReachableBackends: backends, resource.AnnotationReachableServices: services})
 		if len(faults) > 50 || len(got.Notes) > 50 {
 			t.Fatalf("%d faults, %d notes", len(faults), len(got.Notes))
 		}
-		dp := &resource.Dataplane{Networking: resource.Networking{Address: "10.0.0.1", Inbound: []resource.Inbound{{Port: 80, Tags: map[string]string{"kuma.io/service": "a"}}},
+		dp := &resource.Dataplane{Networking: resource.Networking{Address: "10.0.0.1",
+			Inbound:             []resource.Inbound{{Port: 80, Tags: map[string]string{"kuma.io/service": "a"}}},
 			TransparentProxying: &resource.TransparentProxying{RedirectPortInbound: 1, RedirectPortOutbound: 2}}}
 		r := got.Restrict(&resource.Resource{Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "a"}, Spec: dp})
 		sealed, again := registry(t).Seal(r)

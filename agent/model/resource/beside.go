@@ -2,9 +2,10 @@ package resource
 
 import "reflect"
 
-// On returns the registry with workers, on which it decodes the documents of large streams side by side. Each calls do for every
-// number below n, on so many workers, and returns when all calls have, as Each of package workers. Nothing else differs: the
-// results are those of the registry without workers.
+// On returns the registry with workers, on which it decodes the documents of large streams side by
+// side. Each calls do for every number below n, on so many workers, and returns when all calls
+// have, as Each of package workers. Nothing else differs: the results are those of the registry
+// without workers.
 func (r *Registry) On(workers int, each func(workers, n int, do func(worker, i int)) error) *Registry {
 	out := *r
 	out.workers, out.each = workers, each
@@ -14,8 +15,9 @@ func (r *Registry) On(workers int, each func(workers, n int, do func(worker, i i
 // fewChunks is how many documents are decoded on the caller's goroutine: workers would not pay.
 const fewChunks = 64
 
-// sideBySide decodes the documents of a stream on workers, and reports whether it has: a stream that is near a bound, where what is
-// before a document counts, is decoded one document after the other.
+// sideBySide decodes the documents of a stream on workers, and reports whether it has: a stream
+// that is near a bound, where what is before a document counts, is decoded one document after the
+// other.
 func (r *Registry) sideBySide(out *stream, data []byte, like *decoder) bool {
 	lim := like.lim
 	if r.each == nil || r.workers < 2 || like.stored != nil || len(data) > lim.FileBytes {

@@ -24,15 +24,16 @@ func each(workers, n int, do func(worker, i int)) error {
 	return nil
 }
 
-// TestSideBySide has the same resources and faults, in the same order, with workers as without: of good streams, of such with faults
-// of all sorts, and of those that come near the bounds.
+// TestSideBySide has the same resources and faults, in the same order, with workers as without: of
+// good streams, of such with faults of all sorts, and of those that come near the bounds.
 func TestSideBySide(t *testing.T) {
 	reg, err := resource.NewRegistry(resource.Core()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dataplane := func(i int) string {
-		return fmt.Sprintf("type: Dataplane\nmesh: default\nname: dp-%d\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - port: 8080\n    tags: {kuma.io/service: a}\n", i)
+		return fmt.Sprintf("type: Dataplane\nmesh: default\nname: dp-%d\nnetworking:\n  address: 10.0.0.1\n  inbound:\n"+
+			"  - port: 8080\n    tags: {kuma.io/service: a}\n", i)
 	}
 	var good, bad, values, huge strings.Builder
 	for i := range 300 {
@@ -55,15 +56,24 @@ func TestSideBySide(t *testing.T) {
 		values.WriteString("[" + strings.Repeat("1,", 200) + "1]\n---\n")
 		huge.WriteString("a: &a [" + strings.Repeat("1,", 60) + "1]\nb: [" + strings.Repeat("*a,", 30) + "*a]\n---\n")
 	}
-	for name, text := range map[string]string{"good": good.String(), "bad": bad.String(), "values": values.String(), "huge": huge.String(), "few": dataplane(1)} {
-		for _, lim := range []resource.Limits{{}, {Documents: 299}, {Documents: 300}, {Nodes: 20_000}, {Nodes: 100}, {FileBytes: 1000}, {DocumentBytes: 120}} {
+	for name, text := range map[string]string{
+		"good":   good.String(),
+		"bad":    bad.String(),
+		"values": values.String(),
+		"huge":   huge.String(),
+		"few":    dataplane(1),
+	} {
+		for _, lim := range []resource.Limits{
+			{}, {Documents: 299}, {Documents: 300}, {Nodes: 20_000}, {Nodes: 100}, {FileBytes: 1000}, {DocumentBytes: 120},
+		} {
 			want, faults := reg.DecodeLimits("f", []byte(text), lim)
 			if name == "good" && lim == (resource.Limits{}) && len(want) != 300 {
 				t.Fatalf("%d resources: %v", len(want), faults)
 			}
 			got, others := reg.On(3, each).DecodeLimits("f", []byte(text), lim)
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(others, faults) {
-				t.Errorf("%s within %+v: %d resources and %d faults, want %d and %d", name, lim, len(got), len(others), len(want), len(faults))
+				t.Errorf("%s within %+v: %d resources and %d faults, want %d and %d", name, lim, len(got), len(others), len(want),
+					len(faults))
 			}
 		}
 	}

@@ -107,8 +107,9 @@ func (v *Validator) Host(s string) {
 	v.HostName(s, "an IP address or a host name")
 }
 
-// HostName checks a DNS name as RFC 1123 section 2.1 has it, with the underscores that service names use and an
-// optional dot at the end. The last label has a letter, so that a mistyped IP address does not pass for a name.
+// HostName checks a DNS name as RFC 1123 section 2.1 has it, with the underscores that service
+// names use and an optional dot at the end. The last label has a letter, so that a mistyped IP
+// address does not pass for a name.
 func (v *Validator) HostName(s, wanted string) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
@@ -134,7 +135,8 @@ func (v *Validator) HostName(s, wanted string) {
 		}
 	}
 	if strings.Trim(last, "0123456789") == "" {
-		v.Faultf("%s is not %s: the part behind the last dot has no letter, and it is not an IP address either", quote(s), wanted)
+		v.Faultf("%s is not %s: the part behind the last dot has no letter, and it is not an IP address either",
+			quote(s), wanted)
 	}
 }
 
@@ -255,15 +257,15 @@ func nameFault(name string) string {
 	return ""
 }
 
-// SPIFFEID is the name that proxies of a service prove themselves with in their mesh, which is the trust domain
-// (SPIFFE-ID, section 2).
+// SPIFFEID is the name that proxies of a service prove themselves with in their mesh, which is the
+// trust domain (SPIFFE-ID, section 2).
 func SPIFFEID(mesh, service string) string { return "spiffe://" + mesh + "/" + service }
 
 func lower(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 func alnum(c byte) bool { return lower(c) || c >= 'A' && c <= 'Z' }
 
-// wordFault checks a label value or the part of a label key behind the slash: letters, digits, '-', '_' and '.' that
-// begin and end with a letter or digit.
+// wordFault checks a label value or the part of a label key behind the slash: letters, digits, '-',
+// '_' and '.' that begin and end with a letter or digit.
 func wordFault(s string) string {
 	for i := range len(s) {
 		if c := s[i]; !alnum(c) && c != '-' && c != '.' && c != '_' {

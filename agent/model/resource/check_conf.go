@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The checks that the confs of several policies share. Nil is never reported: what is required is for the conf to say.
+// The checks that the confs of several policies share. Nil is never reported: what is required is
+// for the conf to say.
 
 // maxHeader bounds the name of a header and maxPattern the length of a regular expression.
 const (
@@ -13,7 +14,8 @@ const (
 	maxPattern = 1024
 )
 
-// Timeout checks a time limit: 0s, which means none, or at least a millisecond, the unit in which Envoy counts.
+// Timeout checks a time limit: 0s, which means none, or at least a millisecond, the unit in which
+// Envoy counts.
 func (v *Validator) Timeout(d *Duration) {
 	if d != nil && d.Duration > 0 && d.Duration < time.Millisecond {
 		v.Faultf("%s is less than a millisecond, which would be taken as no limit: give 1ms or more, or 0s for no limit", d)
@@ -48,7 +50,8 @@ func (v *Validator) Percentage(d *Decimal) {
 	}
 }
 
-// HeaderName checks the name of an HTTP header: a token of RFC 9110 section 5.1, in lower case as HTTP/2 has it.
+// HeaderName checks the name of an HTTP header: a token of RFC 9110 section 5.1, in lower case as
+// HTTP/2 has it.
 func (v *Validator) HeaderName(s string) {
 	switch {
 	case s == "":

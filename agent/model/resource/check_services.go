@@ -134,7 +134,8 @@ func (e MeshExternalEndpoint) validate(v *Validator) {
 	if path, ok := strings.CutPrefix(e.Address, "unix://"); ok {
 		// The kernel's sun_path holds 108 bytes with the NUL that ends it (unix(7)).
 		if !strings.HasPrefix(path, "/") || len(path) > 107 {
-			v.Field("address").Faultf("%s is not a socket: write unix:// and an absolute path of at most 107 bytes", quote(e.Address))
+			v.Field("address").Faultf("%s is not a socket: write unix:// and an absolute path of at most 107 bytes",
+				quote(e.Address))
 		}
 		v.unset(e.Port != 0, "port", "a unix socket has no port: remove it")
 		return

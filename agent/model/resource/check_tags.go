@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent, percentage or port, as the
-// methods of Validator have them, someItems for a list that is not empty, or the values that are allowed, with a bar between two. What is not given passes.
+// bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent,
+// percentage or port, as the methods of Validator have them, someItems for a list that is not
+// empty, or the values that are allowed, with a bar between two. What is not given passes.
 func (d *decoder) bounds(check string, n *node, field reflect.Value) {
 	var faults []Fault
 	v := NewValidator("", &faults)

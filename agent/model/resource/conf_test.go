@@ -69,14 +69,17 @@ func TestDecimal(t *testing.T) {
 			t.Errorf("%s comes out as %s (%v)", in, out, err)
 		}
 	}
-	for _, in := range []string{`"5%"`, `"1e3"`, `"0x10"`, `"NaN"`, `"1.2.3"`, `"."`, `""`, `"-"`, `[1]`, `true`, `"` + strings.Repeat("1", 33) + `"`} {
+	for _, in := range []string{
+		`"5%"`, `"1e3"`, `"0x10"`, `"NaN"`, `"1.2.3"`, `"."`, `""`, `"-"`, `[1]`, `true`, `"` + strings.Repeat("1", 33) + `"`,
+	} {
 		if _, faults := decodeValues(t, `{"decimal":`+in+`}`); len(faults) != 1 || faults[0].Field != "spec.default.decimal" {
 			t.Errorf("%s: want one fault at spec.default.decimal, got %v", in, faults)
 		}
 	}
 }
 
-// TestPointerToList: a conf that points to a list says with an empty one that there is to be nothing.
+// TestPointerToList: a conf that points to a list says with an empty one that there is to be
+// nothing.
 func TestPointerToList(t *testing.T) {
 	for in, want := range map[string]string{`{"list":[]}`: `{"list":[]}`, `{"list":["a"]}`: `{"list":["a"]}`, `{}`: `{}`} {
 		c, faults := decodeValues(t, in)
@@ -120,16 +123,19 @@ func TestSharedChecks(t *testing.T) {
 		{`{"pattern":"` + strings.Repeat("a", 1025) + `"}`, "pattern", "at most 1024"},
 	} {
 		_, faults := decodeValues(t, bad.conf)
-		if len(faults) != 1 || faults[0].Field != "spec.default."+bad.field || !strings.Contains(faults[0].Reason, bad.reason) {
+		if len(faults) != 1 || faults[0].Field != "spec.default."+bad.field ||
+			!strings.Contains(faults[0].Reason, bad.reason) {
 			t.Errorf("%s: want a fault at %s with %q, got %v", bad.conf, bad.field, bad.reason, faults)
 		}
 	}
 }
 
-// FuzzDecimal decodes any text as a decimal: what is taken is finite, comes out as it went in, and decodes again to the
-// same number.
+// FuzzDecimal decodes any text as a decimal: what is taken is finite, comes out as it went in, and
+// decodes again to the same number.
 func FuzzDecimal(f *testing.F) {
-	for _, seed := range []string{"1.5", "-0", "+.5", "1e9", "0x1p-2", "NaN", "infinity", "1_000", ".", "", "9999999999999999999999999999999"} {
+	for _, seed := range []string{
+		"1.5", "-0", "+.5", "1e9", "0x1p-2", "NaN", "infinity", "1_000", ".", "", "9999999999999999999999999999999",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

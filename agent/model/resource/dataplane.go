@@ -13,18 +13,21 @@ type Dataplane struct {
 	Probes     *Probes    `json:"probes,omitempty"`
 	Envoy      *EnvoyConf `json:"envoy,omitempty"`
 
-	// Notes are about annotations that it came with and that are not in force. They are no part of the document.
+	// Notes are about annotations that it came with and that are not in force. They are no part of the
+	// document.
 	Notes []string `json:"-"`
 }
 
-// EnvoyConf says by which variant of xDS the Envoy asks. It is accepted and kept; nearside serves both, as the bootstrap has it.
+// EnvoyConf says by which variant of xDS the Envoy asks. It is accepted and kept; nearside serves
+// both, as the bootstrap has it.
 type EnvoyConf struct {
 	XDSTransportProtocolVariant *string `json:"xdsTransportProtocolVariant,omitempty" check:"DEFAULT|GRPC|DELTA_GRPC"`
 }
 
 // Networking is the proxy's place in the network.
 type Networking struct {
-	Address             string               `json:"address"`                     // IP or host name others reach the proxy at
+	// IP or host name others reach the proxy at
+	Address             string               `json:"address"`
 	AdvertisedAddress   string               `json:"advertisedAddress,omitempty"` // replaces Address for other proxies
 	Gateway             *Gateway             `json:"gateway,omitempty"`
 	Inbound             []Inbound            `json:"inbound,omitempty"`
@@ -53,7 +56,8 @@ type Inbound struct {
 	ServiceProbe   *ServiceProbe     `json:"serviceProbe,omitempty"`
 }
 
-// Speaks is the protocol of the workload, as the field says it or else the tag; "" where neither does.
+// Speaks is the protocol of the workload, as the field says it or else the tag; "" where neither
+// does.
 func (in *Inbound) Speaks() string { return cmp.Or(in.Protocol, in.Tags[TagProtocol]) }
 
 // Inbound states.
@@ -68,7 +72,8 @@ type InboundHealth struct {
 	Ready bool `json:"ready"`
 }
 
-// ServiceProbe asks the proxy to probe the workload. It is accepted and kept; nearside does not act on it.
+// ServiceProbe asks the proxy to probe the workload. It is accepted and kept; nearside does not act
+// on it.
 type ServiceProbe struct {
 	Interval           *Duration `json:"interval,omitempty"`
 	Timeout            *Duration `json:"timeout,omitempty"`
@@ -134,7 +139,8 @@ type Admin struct {
 // Kinds of service that a dataplane refers to.
 var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZoneService"}
 
-// Validate checks the dataplane. A part of it that speaks of other resources is checked where these are known.
+// Validate checks the dataplane. A part of it that speaks of other resources is checked where these
+// are known.
 func (d *Dataplane) Validate(v *Validator) {
 	if d.Probes != nil {
 		d.Probes.validate(v.Field("probes"))
@@ -164,7 +170,8 @@ func (d *Dataplane) Validate(v *Validator) {
 	}
 }
 
-// ownPort checks the port of item i of a list, whose items differ in address or port. seen has the items before it.
+// ownPort checks the port of item i of a list, whose items differ in address or port. seen has the
+// items before it.
 func (v *Validator) ownPort(address string, port uint32, list string, i int, seen map[string]int) {
 	if !v.Port(port) {
 		return
@@ -259,7 +266,8 @@ func orService(kind string) string {
 
 // couldBeKind reports whether a text may be the kind of a resource, known or not.
 func couldBeKind(kind string) bool {
-	return kind != "" && len(kind) <= maxLabelName && !strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) })
+	return kind != "" && len(kind) <= maxLabelName &&
+		!strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) })
 }
 
 // backend checks what references to services share: a kind, and a name or labels.

@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// SchemaVersion is the newest version of Kuma whose documents are known: their fields, and what these mean.
+// SchemaVersion is the newest version of Kuma whose documents are known: their fields, and what
+// these mean.
 const SchemaVersion = "2.13"
 
-// Decode reads a stream of YAML or JSON documents in the universal or the Kubernetes format, within the default limits.
-// It returns every good document, and every fault of the others; a document with a fault yields no resource. File
-// stands in the faults and is not opened. Empty documents are skipped and not counted.
+// Decode reads a stream of YAML or JSON documents in the universal or the Kubernetes format, within
+// the default limits. It returns every good document, and every fault of the others; a document
+// with a fault yields no resource. File stands in the faults and is not opened. Empty documents are
+// skipped and not counted.
 func (r *Registry) Decode(file string, data []byte) ([]*Resource, Faults) {
 	return r.DecodeLimits(file, data, Limits{})
 }
@@ -36,15 +38,17 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 	return r.decode(file, data, &decoder{lim: lim})
 }
 
-// DecodeShown is Decode for documents that an agent has shown, or that are for one: [Redacted] in the place of a secret
-// is no fault. A document that holds it is not validated: the agent that has the secret does that.
+// DecodeShown is Decode for documents that an agent has shown, or that are for one: [Redacted] in
+// the place of a secret is no fault. A document that holds it is not validated: the agent that has
+// the secret does that.
 func (r *Registry) DecodeShown(file string, data []byte) ([]*Resource, Faults) {
 	return r.decode(file, data, &decoder{shown: bytes.Contains(data, []byte(Redacted))})
 }
 
-// DecodeOver is Decode for documents that may have been read from the agent and go back to it: where [Redacted] stands
-// for a secret of the resource that stored returns, that secret takes its place. Stored is asked for the resources of
-// documents that hold a mark, and returns nil for those that do not exist.
+// DecodeOver is Decode for documents that may have been read from the agent and go back to it:
+// where [Redacted] stands for a secret of the resource that stored returns, that secret takes its
+// place. Stored is asked for the resources of documents that hold a mark, and returns nil for those
+// that do not exist.
 func (r *Registry) DecodeOver(data []byte, stored func(Key) *Resource) ([]*Resource, Faults) {
 	if !bytes.Contains(data, []byte(Redacted)) {
 		stored = nil
@@ -79,7 +83,8 @@ func (r *Registry) decoded(like *decoder, types map[reflect.Type]*typeInfo, doc 
 	d := &decoder{lim: like.lim, types: types, stored: like.stored, shown: like.shown, sharer: r.sharer}
 	res, id := r.document(d, doc.root)
 	if d.more > 0 {
-		d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
+		d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line,
+			Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
 	}
 	slices.SortStableFunc(d.faults, func(a, b Fault) int { return a.Line - b.Line })
 	return decodedDocument{res: res, id: id, faults: d.faults}
@@ -126,8 +131,8 @@ func (s *stream) end() ([]*Resource, Faults) {
 	return s.out, s.faults
 }
 
-// Seal makes a valid, immutable resource of parts made by the program: it validates, gives the digest and copies, so
-// that the result is the one that Decode would have returned.
+// Seal makes a valid, immutable resource of parts made by the program: it validates, gives the
+// digest and copies, so that the result is the one that Decode would have returned.
 func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
 	b, err := Marshal(res)
 	if err != nil {
@@ -141,16 +146,18 @@ func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
 		return nil, faults
 	}
 	if len(out) != 1 {
-		return nil, Faults{{Resource: res.Key.String(), Reason: fmt.Sprintf("the canonical form holds %d resources instead of one", len(out))}}
+		return nil, Faults{{Resource: res.Key.String(),
+			Reason: fmt.Sprintf("the canonical form holds %d resources instead of one", len(out))}}
 	}
 	return out[0], nil
 }
 
-// document decodes one document. The resource counts only when no fault was found. The second result is the name of
-// the resource for messages.
+// document decodes one document. The resource counts only when no fault was found. The second
+// result is the name of the resource for messages.
 func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 	if root.kind != nodeMapping {
-		d.faultf(root.line, "%s is not a resource: a mapping with type and name, or apiVersion, kind and metadata, is wanted", root.show())
+		d.faultf(root.line, "%s is not a resource: a mapping with type and name, or apiVersion, kind and metadata, is wanted",
+			root.show())
 		return nil, ""
 	}
 	d.check(root, 1)
@@ -181,7 +188,8 @@ func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 	if err != nil {
 		d.faultf(root.line, "%v", err)
 	} else if len(b) > d.lim.DocumentBytes {
-		d.faultf(root.line, "the resource has %d bytes of canonical JSON, more than the %d allowed", len(b), d.lim.DocumentBytes)
+		d.faultf(root.line, "the resource has %d bytes of canonical JSON, more than the %d allowed",
+			len(b), d.lim.DocumentBytes)
 	}
 	sum := sha256.Sum256(b)
 	res.Digest = Digest(sum[:])
@@ -197,8 +205,9 @@ func (d *decoder) spec(h *header, spec Spec) {
 	if h.spec.kind == nodeNull {
 		return
 	}
-	// The schemas of kinds with a spec know no null. Kinds whose fields stand beside the type are messages of protobuf in Kuma, and of
-	// what is in the form of Kubernetes its API server takes nulls away: both take null for what is not given.
+	// The schemas of kinds with a spec know no null. Kinds whose fields stand beside the type are
+	// messages of protobuf in Kuma, and of what is in the form of Kubernetes its API server takes
+	// nulls away: both take null for what is not given.
 	d.noNull = !h.desc.SpecAtTop && !h.kubernetes
 	d.value(h.spec, v.Elem())
 	d.noNull = false
@@ -221,8 +230,8 @@ func (d *decoder) status(h *header, spec Spec) {
 	}
 }
 
-// validate runs the checks of the spec. A value that could not be decoded has its fault already; that its place now
-// looks empty is not a second one.
+// validate runs the checks of the spec. A value that could not be decoded has its fault already;
+// that its place now looks empty is not a second one.
 func (d *decoder) validate(h *header, root *node, res *Resource) {
 	var found []Fault
 	v := NewValidator(strings.Join(h.specPath, "."), &found)

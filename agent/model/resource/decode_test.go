@@ -35,29 +35,39 @@ func canonical(t testing.TB, res *resource.Resource) string {
 	return string(b)
 }
 
-// TestFormatsAgree: the same resource in the universal format, as JSON and in the Kubernetes format is one resource.
+// TestFormatsAgree: the same resource in the universal format, as JSON and in the Kubernetes format
+// is one resource.
 func TestFormatsAgree(t *testing.T) {
 	r := registry(t)
 	for _, c := range []struct{ universal, json, kubernetes string }{
 		{
 			"type: Mesh\nname: m\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n",
 			`{"mtls":{"backends":[{"type":"builtin","name":"ca"}],"enabledBackend":"ca"},"name":"m","type":"Mesh","labels":{},"mesh":null}`,
-			"apiVersion: kuma.io/v1alpha1\nkind: Mesh\nmetadata: {name: m, annotations: {a: b}, uid: x, generation: 3, managedFields: [{a: 1}]}\nspec:\n  mtls:\n    enabledBackend: ca\n    backends:\n    - {name: ca, type: builtin, mode: }\n",
+			"apiVersion: kuma.io/v1alpha1\nkind: Mesh\n" +
+				"metadata: {name: m, annotations: {a: b}, uid: x, generation: 3, managedFields: [{a: 1}]}\nspec:\n  mtls:\n" +
+				"    enabledBackend: ca\n    backends:\n    - {name: ca, type: builtin, mode: }\n",
 		},
 		{
-			"type: MeshTimeout\nmesh: other\nname: t\nlabels: {team: a}\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 60s}\n",
+			"type: MeshTimeout\nmesh: other\nname: t\nlabels: {team: a}\nspec:\n  targetRef: {kind: Mesh}\n  to:\n" +
+				"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 60s}\n",
 			`{"type":"MeshTimeout","name":"t","mesh":"other","labels":{"team":"a","kuma.io/mesh":"other"},"spec":{"from":[],"to":[{"targetRef":{"kind":"Mesh","tags":{}},"default":{"connectionTimeout":"1m"}}],"targetRef":{"kind":"Mesh"}}}`,
-			"apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata:\n  name: t\n  labels: {team: a, kuma.io/mesh: other}\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 60000ms}\n",
+			"apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata:\n  name: t\n  labels: {team: a, kuma.io/mesh: other}\n" +
+				"spec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n" +
+				"    default: {connectionTimeout: 60000ms}\n",
 		},
 		{
-			"type: MeshService\nname: s\nspec: {selector: {dataplaneTags: {kuma.io/service: s}}, ports: [{port: 80}]}\nstatus: {vips: [{ip: 241.0.0.1}]}\n",
+			"type: MeshService\nname: s\nspec: {selector: {dataplaneTags: {kuma.io/service: s}}, ports: [{port: 80}]}\n" +
+				"status: {vips: [{ip: 241.0.0.1}]}\n",
 			`{"type":"MeshService","mesh":"default","name":"s","spec":{"selector":{"dataplaneTags":{"kuma.io/service":"s"}},"ports":[{"port":80}]},"status":{"vips":[{"ip":"241.0.0.1"}]}}`,
-			"apiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: s}\nspec: {selector: {dataplaneTags: {kuma.io/service: s}}, ports: [{port: 80}]}\nstatus: {vips: [{ip: 241.0.0.1}], addresses: []}\n",
+			"apiVersion: kuma.io/v1alpha1\nkind: MeshService\nmetadata: {name: s}\nspec: {selector: {dataplaneTags: " +
+				"{kuma.io/service: s}}, ports: [{port: 80}]}\nstatus: {vips: [{ip: 241.0.0.1}], addresses: []}\n",
 		},
 		{
-			"type: Timeout\nname: l\nmesh: m\nsources: [{match: {kuma.io/service: '*'}}]\ndestinations: [{match: {kuma.io/service: '*'}}]\nconf: {b: 1, a: <x>}\n",
+			"type: Timeout\nname: l\nmesh: m\nsources: [{match: {kuma.io/service: '*'}}]\n" +
+				"destinations: [{match: {kuma.io/service: '*'}}]\nconf: {b: 1, a: <x>}\n",
 			`{"type":"Timeout","name":"l","mesh":"m","conf":{"a":"<x>","b":1.0},"destinations":[{"match":{"kuma.io/service":"*"}}],"sources":[{"match":{"kuma.io/service":"*"}}]}`,
-			"apiVersion: kuma.io/v1alpha1\nkind: Timeout\nmesh: m\nmetadata: {name: l}\nspec:\n  sources: [{match: {kuma.io/service: '*'}}]\n  destinations: [{match: {kuma.io/service: '*'}}]\n  conf: {b: 0x1, a: \"<x>\"}\n",
+			"apiVersion: kuma.io/v1alpha1\nkind: Timeout\nmesh: m\nmetadata: {name: l}\nspec:\n  sources: [{match: " +
+				"{kuma.io/service: '*'}}]\n  destinations: [{match: {kuma.io/service: '*'}}]\n  conf: {b: 0x1, a: \"<x>\"}\n",
 		},
 	} {
 		want := one(t, r, c.universal)
@@ -135,7 +145,8 @@ func TestStreams(t *testing.T) {
 		"tabs in JSON":      {"{\t\"type\":\t\"Mesh\",\n\t\"name\": \"a\"}", 1},
 		"marker in a value": {"type: Mesh\nname: a\nconstraints: |\n  ---\n  x\n", 1},
 		"anchors":           {"type: Mesh\nname: a\nconstraints: {c: &x {a: 1}, d: *x}\nmetrics: {<<: *x, b: 2}\n", 1},
-		"escapes":           {`{"type":"Mesh","name":"\u0061","labels":{"a":"\u0062"},"constraints":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`, 1},
+		"escapes": {`{"type":"Mesh","name":"\u0061","labels":{"a":"\u0062"},"constraints":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`,
+			1},
 	} {
 		res, faults := r.Decode("", []byte(c.in))
 		if len(faults) > 0 || len(res) != c.want {
@@ -146,7 +157,8 @@ func TestStreams(t *testing.T) {
 
 func TestMergeKeys(t *testing.T) {
 	r := registry(t)
-	res := one(t, r, "type: Mesh\nname: a\nconstraints: {x: &x {a: 1, b: 1}, y: &y {b: 2, c: 2}}\nmetrics: {<<: [*x, *y], a: 0}\n")
+	res := one(t, r,
+		"type: Mesh\nname: a\nconstraints: {x: &x {a: 1, b: 1}, y: &y {b: 2, c: 2}}\nmetrics: {<<: [*x, *y], a: 0}\n")
 	if want := `"metrics":{"a":0,"b":1,"c":2}`; !strings.Contains(canonical(t, res), want) {
 		t.Errorf("%s lacks %s", canonical(t, res), want)
 	}
@@ -157,7 +169,8 @@ func TestLimits(t *testing.T) {
 	r := registry(t)
 	bomb := "type: Mesh\nname: bomb\nconstraints:\n  a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 12; i++ {
-		bomb += fmt.Sprintf("  a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+		bomb += fmt.Sprintf("  a%d: &a%d [%s]\n", i, i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
 	mesh := func(field string) string { return "type: Mesh\nname: m\nconstraints: " + field + "\n" }
 	small := resource.Limits{FileBytes: 1000, DocumentBytes: 200, Documents: 3, Depth: 5, Nodes: 320}
@@ -167,25 +180,29 @@ func TestLimits(t *testing.T) {
 		want string
 		good int
 	}{
-		"file":              {strings.Repeat("x", 1001), small, "1001 bytes are more than the 1000", 0},
-		"file by default":   {strings.Repeat("x", 50<<20), resource.Limits{}, "split it", 0},
-		"document":          {"type: Mesh\nname: a\n---\n" + mesh(strings.Repeat("x", 200)), small, "more than the 200 that one document", 1},
-		"documents":         {strings.Repeat("---\n{type: Mesh, name: a}\n", 5), small, "more than 3 documents", 3},
-		"YAML depth":        {mesh("[[[[[1]]]]]"), small, "nested too deeply (at most 5 levels)", 0},
-		"JSON depth":        {`{"type":"Mesh","name":"m","constraints":[[[[[1]]]]]}`, small, "nested too deeply (at most 5 levels)", 0},
-		"depth by alias":    {mesh("{a: &a [[1]], b: &b [*a], c: [*b]}"), small, "nested too deeply", 0},
-		"extreme depth":     {mesh(strings.Repeat("[", 500_000)), resource.Limits{}, "", 0},
-		"nodes":             {mesh("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), small, "too many values", 0},
-		"billion laughs":    {bomb, resource.Limits{}, "too many values, aliases expanded", 0},
-		"merge bomb":        {mesh("{a: &a {x: [1,1,1,1,1,1,1]}, b: {<<: *a}, c: {<<: *a}}"), small, "too many values", 0},
-		"canonical size":    {mesh("{a: &a " + strings.Repeat("x", 60) + ", b: [*a, *a, *a]}"), small, "bytes of canonical JSON", 0},
-		"NUL byte":          {"type: Mesh\nname: \x00\n", resource.Limits{}, "not valid YAML", 0},
-		"not UTF-8":         {"type: Mesh\n# fine\nname: \xff\n", resource.Limits{}, "byte 0xff is not UTF-8", 0},
-		"lone surrogate":    {`{"type":"Mesh","name":"m","constraints":"\ud800"}`, resource.Limits{}, "not valid YAML", 0},
-		"JSON cut":          {`{"type":"Mesh","name":"m"`, resource.Limits{}, "not valid YAML", 0},
-		"text behind JSON":  {`{"type":"Mesh","name":"m"} x`, resource.Limits{}, "is not a resource", 1},
-		"text behind YAML":  {"{type: Mesh, name: m}\n{type: Mesh, name: n}\n", resource.Limits{}, "not valid YAML", 0},
-		"thousands of lies": {"type: Mesh\nname: m\n" + strings.Repeat("xxxxxxx: 1\n", 60_000), resource.Limits{}, "further faults of this document are not shown", 0},
+		"file":            {strings.Repeat("x", 1001), small, "1001 bytes are more than the 1000", 0},
+		"file by default": {strings.Repeat("x", 50<<20), resource.Limits{}, "split it", 0},
+		"document": {"type: Mesh\nname: a\n---\n" + mesh(strings.Repeat("x", 200)), small,
+			"more than the 200 that one document", 1},
+		"documents":  {strings.Repeat("---\n{type: Mesh, name: a}\n", 5), small, "more than 3 documents", 3},
+		"YAML depth": {mesh("[[[[[1]]]]]"), small, "nested too deeply (at most 5 levels)", 0},
+		"JSON depth": {`{"type":"Mesh","name":"m","constraints":[[[[[1]]]]]}`,
+			small, "nested too deeply (at most 5 levels)", 0},
+		"depth by alias": {mesh("{a: &a [[1]], b: &b [*a], c: [*b]}"), small, "nested too deeply", 0},
+		"extreme depth":  {mesh(strings.Repeat("[", 500_000)), resource.Limits{}, "", 0},
+		"nodes":          {mesh("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), small, "too many values", 0},
+		"billion laughs": {bomb, resource.Limits{}, "too many values, aliases expanded", 0},
+		"merge bomb":     {mesh("{a: &a {x: [1,1,1,1,1,1,1]}, b: {<<: *a}, c: {<<: *a}}"), small, "too many values", 0},
+		"canonical size": {mesh("{a: &a " + strings.Repeat("x", 60) + ", b: [*a, *a, *a]}"), small,
+			"bytes of canonical JSON", 0},
+		"NUL byte":         {"type: Mesh\nname: \x00\n", resource.Limits{}, "not valid YAML", 0},
+		"not UTF-8":        {"type: Mesh\n# fine\nname: \xff\n", resource.Limits{}, "byte 0xff is not UTF-8", 0},
+		"lone surrogate":   {`{"type":"Mesh","name":"m","constraints":"\ud800"}`, resource.Limits{}, "not valid YAML", 0},
+		"JSON cut":         {`{"type":"Mesh","name":"m"`, resource.Limits{}, "not valid YAML", 0},
+		"text behind JSON": {`{"type":"Mesh","name":"m"} x`, resource.Limits{}, "is not a resource", 1},
+		"text behind YAML": {"{type: Mesh, name: m}\n{type: Mesh, name: n}\n", resource.Limits{}, "not valid YAML", 0},
+		"thousands of lies": {"type: Mesh\nname: m\n" + strings.Repeat("xxxxxxx: 1\n", 60_000), resource.Limits{},
+			"further faults of this document are not shown", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res, faults := r.DecodeLimits("f", []byte(c.in), c.lim)
@@ -225,7 +242,8 @@ func TestSeal(t *testing.T) {
 		Labels: map[string]string{"a": "b"},
 		Spec: &resource.Dataplane{Networking: resource.Networking{
 			Address: "10.0.0.1",
-			Inbound: []resource.Inbound{{Port: 80, Tags: tags, ServiceProbe: &resource.ServiceProbe{Interval: &resource.Duration{Duration: d}}}},
+			Inbound: []resource.Inbound{{Port: 80, Tags: tags,
+				ServiceProbe: &resource.ServiceProbe{Interval: &resource.Duration{Duration: d}}}},
 		}},
 	}
 	out, faults := r.Seal(in)
@@ -241,13 +259,15 @@ func TestSeal(t *testing.T) {
 	}
 	in.Spec.(*resource.Dataplane).Networking.Inbound[0].Port = 0
 	out, faults = r.Seal(in)
-	if out != nil || len(faults) != 1 || faults[0].Field != "networking.inbound[0].port" || faults[0].Line != 0 || faults[0].Document != 0 {
+	if out != nil || len(faults) != 1 || faults[0].Field != "networking.inbound[0].port" || faults[0].Line != 0 ||
+		faults[0].Document != 0 {
 		t.Errorf("%v, %v", out, faults)
 	}
 	if _, faults := r.Seal(&resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "m"}}); len(faults) == 0 {
 		t.Error("a resource without spec was sealed")
 	}
-	if _, faults := r.Seal(&resource.Resource{Key: resource.Key{Kind: "None", Name: "m"}, Spec: new(resource.Mesh)}); len(faults) == 0 {
+	if _, faults := r.Seal(&resource.Resource{Key: resource.Key{Kind: "None", Name: "m"},
+		Spec: new(resource.Mesh)}); len(faults) == 0 {
 		t.Error("a resource of an unknown kind was sealed")
 	}
 }
@@ -335,8 +355,9 @@ NoTag: x
 func TestRegistryRefusesContradictions(t *testing.T) {
 	spec := func() resource.Spec { return new(resource.Mesh) }
 	for name, ds := range map[string][]resource.Descriptor{
-		"incomplete":   {{Kind: "A", Plural: "as"}},
-		"same name":    {{Kind: "A", Plural: "b", SpecAtTop: true, New: spec}, {Kind: "B", Plural: "c", SpecAtTop: true, New: spec}},
+		"incomplete": {{Kind: "A", Plural: "as"}},
+		"same name": {{Kind: "A", Plural: "b", SpecAtTop: true, New: spec},
+			{Kind: "B", Plural: "c", SpecAtTop: true, New: spec}},
 		"spec's place": {{Kind: "A", Plural: "as", New: spec}},
 	} {
 		if _, err := resource.NewRegistry(ds...); err == nil {
@@ -347,7 +368,8 @@ func TestRegistryRefusesContradictions(t *testing.T) {
 
 func TestRotationLifetime(t *testing.T) {
 	for in, want := range map[string]time.Duration{
-		"": 0, "1d": 24 * time.Hour, "1w2d3h": 9*24*time.Hour + 3*time.Hour, "1y": 365 * 24 * time.Hour, "90m": 90 * time.Minute, "0.5s": time.Second / 2,
+		"": 0, "1d": 24 * time.Hour, "1w2d3h": 9*24*time.Hour + 3*time.Hour, "1y": 365 * 24 * time.Hour,
+		"90m": 90 * time.Minute, "0.5s": time.Second / 2,
 	} {
 		got, err := (&resource.Rotation{Expiration: in}).Lifetime()
 		if err != nil || got != want {
@@ -375,11 +397,18 @@ func generate(n int) []byte {
 	b.WriteString("---\n{\"type\": \"Mesh\", \"name\": \"default\", \"skipCreatingInitialPolicies\": [\"*\"]}\n")
 	for i := range n {
 		for j := range 2 {
-			fmt.Fprintf(&b, "---\n{\"type\": \"Dataplane\", \"mesh\": \"default\", \"name\": \"svc-%d-%d\", \"networking\": {\"address\": \"10.%d.%d.%d\", \"inbound\": [{\"port\": 8080, \"servicePort\": 18080, \"tags\": {\"kuma.io/service\": \"svc-%d\", \"kuma.io/protocol\": \"http\", \"version\": \"v%d\"}}]}}\n", i, j, j+1, i/250, i%250, i, j)
+			fmt.Fprintf(&b, "---\n{\"type\": \"Dataplane\", \"mesh\": \"default\", \"name\": \"svc-%d-%d\", "+
+				"\"networking\": {\"address\": \"10.%d.%d.%d\", \"inbound\": [{\"port\": 8080, \"servicePort\": 18080, "+
+				"\"tags\": {\"kuma.io/service\": \"svc-%d\", \"kuma.io/protocol\": \"http\", \"version\": \"v%d\"}}]}}\n",
+				i, j, j+1, i/250, i%250, i, j)
 		}
-		fmt.Fprintf(&b, "---\n{\"type\": \"MeshTimeout\", \"mesh\": \"default\", \"name\": \"t-%d\", \"spec\": {\"targetRef\": {\"kind\": \"Mesh\"}, \"to\": [{\"targetRef\": {\"kind\": \"MeshService\", \"name\": \"svc-%d\"}, \"default\": {\"connectionTimeout\": \"2s\", \"http\": {\"requestTimeout\": \"9s\"}}}]}}\n", i, i)
+		fmt.Fprintf(&b, "---\n{\"type\": \"MeshTimeout\", \"mesh\": \"default\", \"name\": \"t-%d\", "+
+			"\"spec\": {\"targetRef\": {\"kind\": \"Mesh\"}, \"to\": [{\"targetRef\": {\"kind\": \"MeshService\", \"name\": "+
+			"\"svc-%d\"}, \"default\": {\"connectionTimeout\": \"2s\", \"http\": {\"requestTimeout\": \"9s\"}}}]}}\n", i, i)
 	}
-	b.WriteString("---\n{\"type\": \"Dataplane\", \"mesh\": \"default\", \"name\": \"web\", \"networking\": {\"address\": \"10.9.0.1\", \"inbound\": [{\"port\": 8080, \"tags\": {\"kuma.io/service\": \"web\"}}], \"outbound\": [")
+	b.WriteString("---\n{\"type\": \"Dataplane\", \"mesh\": \"default\", \"name\": \"web\", " +
+		"\"networking\": {\"address\": \"10.9.0.1\", \"inbound\": [{\"port\": 8080, " +
+		"\"tags\": {\"kuma.io/service\": \"web\"}}], \"outbound\": [")
 	for i := range n {
 		if i > 0 {
 			b.WriteString(", ")
@@ -422,18 +451,24 @@ func TestVirtualOutbound(t *testing.T) {
 		{"x", "0", params, "a: b", "conf.port", "1 to 65535"},
 		{"x", "80", "[]", "a: b", "conf.parameters", "no parameter is about the tag kuma.io/service"},
 		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: s}]", "a: b", "conf.parameters[1].name", "twice"},
-		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a-b}]", "a: b", "conf.parameters[1].name", "letters and digits"},
-		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a, tagKey: 'x y'}]", "a: b", "conf.parameters[1].tagKey", "alone"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a-b}]", "a: b", "conf.parameters[1].name",
+			"letters and digits"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a, tagKey: 'x y'}]",
+			"a: b", "conf.parameters[1].tagKey", "alone"},
 		{"x", "80", params, "", "selectors[0].match", "no tag is given"},
 	} {
-		doc := fmt.Sprintf("{type: VirtualOutbound, name: v, selectors: [{match: {%s}}], conf: {host: %q, port: %q, parameters: %s}}", c.match, c.host, c.port, c.params)
+		doc := fmt.Sprintf("{type: VirtualOutbound, name: v, selectors: [{match: {%s}}], conf: {host: %q, port: %q, "+
+			"parameters: %s}}", c.match, c.host, c.port, c.params)
 		rs, faults := registry.Decode("", []byte(doc))
 		switch {
 		case c.reason == "" && len(faults) == 0:
-			if again, err := resource.Marshal(rs[0]); err != nil || !strings.Contains(string(again), `"parameters":[{"name":"s","tagKey":"kuma.io/service"},{"name":"port"}]`) {
+			if again, err := resource.Marshal(rs[0]); err != nil ||
+				!strings.Contains(string(again), `"parameters":[{"name":"s","tagKey":"kuma.io/service"},{"name":"port"}]`) {
 				t.Errorf("%s comes out as %s (%v)", doc, again, err)
 			}
-		case c.reason == "" || !slices.ContainsFunc(faults, func(f resource.Fault) bool { return f.Field == c.field && strings.Contains(f.Reason, c.reason) }):
+		case c.reason == "" || !slices.ContainsFunc(faults, func(f resource.Fault) bool {
+			return f.Field == c.field && strings.Contains(f.Reason, c.reason)
+		}):
 			t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, c.field, c.reason, faults)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// decoder fills Go values from the nodes of one document and collects every fault on the way. Reflection stays
-// here and in typeinfo.go: what it fills is typed.
+// decoder fills Go values from the nodes of one document and collects every fault on the way.
+// Reflection stays here and in typeinfo.go: what it fills is typed.
 type decoder struct {
 	lim    Limits
 	path   []pathStep
@@ -45,7 +45,8 @@ type nodeDecoder interface {
 	decodeNode(d *decoder, n *node)
 }
 
-// Bounds of what one call reports; a hostile document could otherwise cost more in messages than in bytes.
+// Bounds of what one call reports; a hostile document could otherwise cost more in messages than in
+// bytes.
 const (
 	maxDocumentFaults = 1000
 	maxStreamFaults   = 10_000
@@ -84,8 +85,8 @@ func (d *decoder) userField(name string) {
 	d.field(short(name))
 }
 
-// inSecret reports whether the value being decoded is a secret by the names of the fields around it, also where these are
-// misspelt so far that no type knows them.
+// inSecret reports whether the value being decoded is a secret by the names of the fields around
+// it, also where these are misspelt so far that no type knows them.
 func (d *decoder) inSecret() bool {
 	return slices.ContainsFunc(d.path, func(s pathStep) bool {
 		return s.kind != stepIndex && (SecretField(s.name) || slices.Contains(keyFields[:], foldName(s.name)))
@@ -137,7 +138,8 @@ func (d *decoder) is(n *node, kind nodeKind, want string) bool {
 }
 
 // anyValue are types that hold whatever stands in a document, null as well.
-var anyValue = [...]reflect.Type{reflect.TypeFor[Raw](), reflect.TypeFor[*Raw](), reflect.TypeFor[EnvoyValue](), reflect.TypeFor[*EnvoyValue]()}
+var anyValue = [...]reflect.Type{reflect.TypeFor[Raw](), reflect.TypeFor[*Raw](), reflect.TypeFor[EnvoyValue](),
+	reflect.TypeFor[*EnvoyValue]()}
 
 // null notes a fault for a field that is null, where that is not taken for one that is not given.
 func (d *decoder) null(line int) {
@@ -243,14 +245,17 @@ func (d *decoder) unknown(p *pair, names []string) {
 		d.faultf(p.line, "is in the wrong place: it stands below spec")
 		return
 	case atTop && p.key == "spec" && len(d.top) > 0:
-		d.faultf(p.line, "this kind has no spec: its fields stand at the top, beside type; these are %s", strings.Join(names, ", "))
+		d.faultf(p.line, "this kind has no spec: its fields stand at the top, beside type; these are %s",
+			strings.Join(names, ", "))
 		return
 	}
 	if near := Nearest(p.key, names); near != "" {
-		d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; did you mean %q?", quote(p.key), SchemaVersion, near)
+		d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; did you mean %q?",
+			quote(p.key), SchemaVersion, near)
 		return
 	}
-	d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; known here: %s", quote(p.key), SchemaVersion, strings.Join(names, ", "))
+	d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; known here: %s",
+		quote(p.key), SchemaVersion, strings.Join(names, ", "))
 }
 
 func (d *decoder) mapping(n *node, v reflect.Value) {
@@ -373,7 +378,8 @@ func (d *decoder) scalar(n *node, v reflect.Value) {
 		}
 		u, err := strconv.ParseUint(n.text, 10, v.Type().Bits())
 		if err != nil {
-			d.faultf(n.line, "%s is out of range: a whole number from 0 to %d is wanted", n.show(), ^uint64(0)>>(64-v.Type().Bits()))
+			d.faultf(n.line, "%s is out of range: a whole number from 0 to %d is wanted",
+				n.show(), ^uint64(0)>>(64-v.Type().Bits()))
 			return
 		}
 		v.SetUint(u)

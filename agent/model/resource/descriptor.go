@@ -19,17 +19,18 @@ type Descriptor struct {
 	Plural string // path segment of the HTTP API, "meshtimeouts"
 	Short  string // Kuma's short name where it has one ("dp", "mt"), else ""
 	Scope  Scope
-	// SpecAtTop is true for kinds whose universal form has its fields beside type, mesh and name instead of below
-	// spec: Mesh, Dataplane, ExternalService, ZoneEgress, ZoneIngress and the legacy policies.
+	// SpecAtTop is true for kinds whose universal form has its fields beside type, mesh and name
+	// instead of below spec: Mesh, Dataplane, ExternalService, ZoneEgress, ZoneIngress and the legacy
+	// policies.
 	SpecAtTop bool
 	// New returns an empty spec to decode into.
 	New func() Spec
-	// Policy is true for kinds that act on proxies through a targetRef or (Legacy) selectors; only these may carry
-	// kuma.io/effect.
+	// Policy is true for kinds that act on proxies through a targetRef or (Legacy) selectors; only
+	// these may carry kuma.io/effect.
 	Policy bool
 	Legacy bool
-	// Inert is true for kinds that are decoded, validated and stored, and that nothing acts on yet. Whoever writes one
-	// is told so.
+	// Inert is true for kinds that are decoded, validated and stored, and that nothing acts on yet.
+	// Whoever writes one is told so.
 	Inert bool
 }
 
@@ -43,7 +44,8 @@ type Registry struct {
 	sharer  Sharer // nil: nothing is shared
 }
 
-// NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is incomplete.
+// NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is
+// incomplete.
 func NewRegistry(ds ...Descriptor) (*Registry, error) {
 	r := &Registry{list: ds, byName: make(map[string]int, 3*len(ds))}
 	for i, d := range ds {
@@ -79,19 +81,26 @@ func (r *Registry) Lookup(name string) (Descriptor, bool) {
 // All returns the descriptors in registration order. The slice must not be changed.
 func (r *Registry) All() []Descriptor { return r.list }
 
-// Core returns the descriptors of the kinds that make up a mesh before any policy acts on it. Plurals and short names
-// are those of Kuma's API and kumactl.
+// Core returns the descriptors of the kinds that make up a mesh before any policy acts on it.
+// Plurals and short names are those of Kuma's API and kumactl.
 func Core() []Descriptor {
 	return []Descriptor{
 		{Kind: "Mesh", Plural: "meshes", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(Mesh) }},
 		{Kind: "Dataplane", Plural: "dataplanes", Short: "dp", SpecAtTop: true, New: func() Spec { return new(Dataplane) }},
-		{Kind: "ExternalService", Plural: "external-services", SpecAtTop: true, New: func() Spec { return new(ExternalService) }},
-		{Kind: "VirtualOutbound", Plural: "virtual-outbounds", SpecAtTop: true, New: func() Spec { return new(VirtualOutbound) }},
+		{Kind: "ExternalService", Plural: "external-services", SpecAtTop: true,
+			New: func() Spec { return new(ExternalService) }},
+		{Kind: "VirtualOutbound", Plural: "virtual-outbounds", SpecAtTop: true,
+			New: func() Spec { return new(VirtualOutbound) }},
 		{Kind: "MeshService", Plural: "meshservices", Short: "msvc", New: func() Spec { return new(MeshService) }},
-		{Kind: "MeshExternalService", Plural: "meshexternalservices", Short: "extsvc", New: func() Spec { return new(MeshExternalService) }},
-		{Kind: "MeshMultiZoneService", Plural: "meshmultizoneservices", Short: "mzsvc", New: func() Spec { return new(MeshMultiZoneService) }},
-		{Kind: "HostnameGenerator", Plural: "hostnamegenerators", Short: "hg", Scope: ScopeGlobal, New: func() Spec { return new(HostnameGenerator) }},
-		{Kind: "ZoneEgress", Plural: "zoneegresses", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(ZoneEgress) }},
-		{Kind: "ZoneIngress", Plural: "zoneingresses", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(ZoneIngress) }},
+		{Kind: "MeshExternalService", Plural: "meshexternalservices", Short: "extsvc",
+			New: func() Spec { return new(MeshExternalService) }},
+		{Kind: "MeshMultiZoneService", Plural: "meshmultizoneservices", Short: "mzsvc",
+			New: func() Spec { return new(MeshMultiZoneService) }},
+		{Kind: "HostnameGenerator", Plural: "hostnamegenerators", Short: "hg", Scope: ScopeGlobal,
+			New: func() Spec { return new(HostnameGenerator) }},
+		{Kind: "ZoneEgress", Plural: "zoneegresses", Scope: ScopeGlobal, SpecAtTop: true,
+			New: func() Spec { return new(ZoneEgress) }},
+		{Kind: "ZoneIngress", Plural: "zoneingresses", Scope: ScopeGlobal, SpecAtTop: true,
+			New: func() Spec { return new(ZoneIngress) }},
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestEmbedded reads texts in fields. An expectation that begins with an exclamation mark is a fault: its field, then
-// words of the reason.
+// TestEmbedded reads texts in fields. An expectation that begins with an exclamation mark is a
+// fault: its field, then words of the reason.
 func TestEmbedded(t *testing.T) {
 	for text, want := range map[string]string{
 		"b: 5s\na: [1, 1.50, 0x10, yes]\n": `{"a":[1,1.5,16,"yes"],"b":"5s"}`,
@@ -37,7 +37,8 @@ func TestEmbedded(t *testing.T) {
 		switch {
 		case !bad && (got != want || len(faults) > 0):
 			t.Errorf("%.60q: got %s, %v, want %s", text, got, faults, want)
-		case bad && (got != "" || len(faults) != 1 || faults[0].Field != field || !strings.Contains(faults[0].Reason, reason)):
+		case bad &&
+			(got != "" || len(faults) != 1 || faults[0].Field != field || !strings.Contains(faults[0].Reason, reason)):
 			t.Errorf("%.60q: got %s, %v, want one fault %s", text, got, faults, rest)
 		}
 	}

@@ -10,9 +10,10 @@ import (
 
 // Other ways into the decoder and out of a resource, for tests alone.
 
-// DecodeStrict decodes the one YAML or JSON document of data into the struct that into points to, as strictly as
-// resources are decoded: names are the json tags, and unknown fields, wrong types and duplicate keys are faults. Fields
-// that the document does not name keep their value. An empty document changes nothing.
+// DecodeStrict decodes the one YAML or JSON document of data into the struct that into points to,
+// as strictly as resources are decoded: names are the json tags, and unknown fields, wrong types
+// and duplicate keys are faults. Fields that the document does not name keep their value. An empty
+// document changes nothing.
 func DecodeStrict(file string, data []byte, into any) Faults {
 	lim := Limits{}.withDefaults()
 	v := reflect.ValueOf(into)
@@ -27,7 +28,8 @@ func DecodeStrict(file string, data []byte, into any) Faults {
 		case doc.err != nil:
 			faults = append(faults, Fault{File: file, Line: doc.err.Line, Reason: doc.err.Reason})
 		case seen > 1 && doc.root != nil:
-			faults = append(faults, Fault{File: file, Line: doc.root.line, Reason: "a second document follows; only one is read"})
+			faults = append(faults,
+				Fault{File: file, Line: doc.root.line, Reason: "a second document follows; only one is read"})
 			return false
 		case doc.root != nil:
 			d := newDecoder(lim)

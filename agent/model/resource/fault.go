@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Fault is one thing wrong with a document, in words that name the place, the value and what is allowed.
+// Fault is one thing wrong with a document, in words that name the place, the value and what is
+// allowed.
 type Fault struct {
 	File     string `json:"file,omitempty"`     // as given to Decode; "" when there is none
 	Document int    `json:"document,omitempty"` // 1-based index in the stream; 0 when the whole stream is meant
@@ -19,7 +20,8 @@ type Fault struct {
 	Reason   string `json:"reason"`             // the value, what is wrong, what is allowed, the remedy
 }
 
-// String returns "file:line: document 2 (Kind/mesh/name): field: reason" with the parts that are known.
+// String returns "file:line: document 2 (Kind/mesh/name): field: reason" with the parts that are
+// known.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.File != "" {
@@ -93,7 +95,8 @@ func (v *Validator) Index(i int) *Validator {
 	return &Validator{path: fmt.Sprintf("%s[%d]", v.path, i), sink: v.sink}
 }
 
-// Hides reports whether the field at this path, or one around it, holds a secret, so that a fault must not quote it.
+// Hides reports whether the field at this path, or one around it, holds a secret, so that a fault
+// must not quote it.
 func (v *Validator) Hides() bool {
 	return slices.ContainsFunc(stepPattern.FindAllString(v.path, -1), func(step string) bool {
 		if key, err := strconv.Unquote(step); err == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// roundTrip checks what holds for every accepted resource: the canonical form decodes to the same resource and is
-// written with the same bytes again; so is the YAML form.
+// roundTrip checks what holds for every accepted resource: the canonical form decodes to the same
+// resource and is written with the same bytes again; so is the YAML form.
 func roundTrip(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -38,7 +38,9 @@ func roundTrip(t interface {
 		}
 		// The shape holds functions, which have no equality; it comes from the registry anyway.
 		opts := cmp.Options{
-			cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Shape" || p.Last().String() == ".Notes" }, cmp.Ignore()),
+			cmp.FilterPath(func(p cmp.Path) bool {
+				return p.Last().String() == ".Shape" || p.Last().String() == ".Notes"
+			}, cmp.Ignore()),
 		}
 		if d := cmp.Diff(res, again[0], opts); d != "" {
 			t.Fatalf("%s\n%s", d, form)
@@ -67,16 +69,24 @@ func seeds(t testing.TB) []string {
 		}
 	}
 	return append(out,
-		"type: TrafficPermission\nmesh: default\nname: allow-all\nsources:\n- match:\n    kuma.io/service: '*'\ndestinations:\n- match:\n    kuma.io/service: '*'\n",
-		"type: Timeout\nmesh: default\nname: t\nsources:\n- match: {kuma.io/service: '*'}\ndestinations:\n- match: {kuma.io/service: backend_kuma-demo_svc_3001}\nconf:\n  connectTimeout: 31s\n  tcp: {idleTimeout: 32s}\n",
-		"type: MeshHTTPRoute\nmesh: default\nname: r\nspec:\n  targetRef: {kind: MeshService, name: web}\n  to:\n  - targetRef: {kind: MeshService, name: backend}\n    rules:\n    - matches: [{path: {type: RegularExpression, value: /re.*}, headers: [{name: x-a, value: '1'}]}]\n      default: {backendRefs: [{kind: MeshService, name: redis, weight: 1}]}\n",
-		"apiVersion: kuma.io/v1alpha1\nkind: Dataplane\nmesh: default\nmetadata: {name: a, namespace: b}\nspec:\n  networking: {address: 10.0.0.1, gateway: {tags: {kuma.io/service: gw}}}\n",
+		"type: TrafficPermission\nmesh: default\nname: allow-all\nsources:\n- match:\n    kuma.io/service: '*'\n"+
+			"destinations:\n- match:\n    kuma.io/service: '*'\n",
+		"type: Timeout\nmesh: default\nname: t\nsources:\n- match: {kuma.io/service: '*'}\ndestinations:\n"+
+			"- match: {kuma.io/service: backend_kuma-demo_svc_3001}\nconf:\n  connectTimeout: 31s\n  tcp: {idleTimeout: 32s}\n",
+		"type: MeshHTTPRoute\nmesh: default\nname: r\nspec:\n  targetRef: {kind: MeshService, name: web}\n  to:\n"+
+			"  - targetRef: {kind: MeshService, name: backend}\n    rules:\n"+
+			"    - matches: [{path: {type: RegularExpression, value: /re.*}, headers: [{name: x-a, value: '1'}]}]\n"+
+			"      default: {backendRefs: [{kind: MeshService, name: redis, weight: 1}]}\n",
+		"apiVersion: kuma.io/v1alpha1\nkind: Dataplane\nmesh: default\nmetadata: {name: a, namespace: b}\nspec:\n"+
+			"  networking: {address: 10.0.0.1, gateway: {tags: {kuma.io/service: gw}}}\n",
 		`{"type":"MeshAccessLogBackend","name":"b","spec":{"a":[1.5e300,-0.0,18446744073709551615,"\u00e9\ud83d\ude00"]}}`,
-		"type:\nname: x\n", "apiVersion: kuma.io/v1alpha1\nkind: ~\n", "a: &a [*a]\n", "&a a: *a\n", "<<: 1\n", "? |\n  x\n: y\n", "!!binary aGk=", "--- >\n x\n", "{\"a\":", "\"\\", "%TAG ! x\n--- !y\n",
+		"type:\nname: x\n", "apiVersion: kuma.io/v1alpha1\nkind: ~\n", "a: &a [*a]\n", "&a a: *a\n", "<<: 1\n",
+		"? |\n  x\n: y\n", "!!binary aGk=", "--- >\n x\n", "{\"a\":", "\"\\", "%TAG ! x\n--- !y\n",
 	)
 }
 
-// FuzzDecode: any input gives resources and faults, never a panic, and what is accepted survives writing and reading.
+// FuzzDecode: any input gives resources and faults, never a panic, and what is accepted survives
+// writing and reading.
 func FuzzDecode(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add([]byte(s))
@@ -117,8 +127,8 @@ func FuzzDecodeStrict(f *testing.F) {
 		B     []byte           `json:"b"`
 	}
 	for _, s := range []string{
-		"name: a\ninner: {port: 1, wait: 1s, names: [a], any: {x: [1, {}]}}\nmap: {a: {port: 2}}\nraw: {b: 1}\nf: 1.5\nb: aGk=\n",
-		`{"name":"a","inner":{"port":65536}}`, "a: 1\n---\nb: 2\n", "- 1", "name: ~", "",
+		"name: a\ninner: {port: 1, wait: 1s, names: [a], any: {x: [1, {}]}}\nmap: {a: {port: 2}}\nraw: {b: 1}\nf: 1.5\n" +
+			"b: aGk=\n", `{"name":"a","inner":{"port":65536}}`, "a: 1\n---\nb: 2\n", "- 1", "name: ~", "",
 	} {
 		f.Add([]byte(s))
 	}
@@ -151,7 +161,8 @@ func TestRoundTripOfCases(t *testing.T) {
 	}
 }
 
-// TestRoundTripOfAnyDataplane draws dataplanes; the valid ones survive writing and reading, and sealing changes nothing.
+// TestRoundTripOfAnyDataplane draws dataplanes; the valid ones survive writing and reading, and
+// sealing changes nothing.
 func TestRoundTripOfAnyDataplane(t *testing.T) {
 	r := registry(t)
 	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9_.]{0,8}[a-z0-9])?`)

@@ -37,7 +37,8 @@ func (h *header) id() string {
 	return k.String()
 }
 
-// Fields beside the spec. The ignored ones are written by control planes and say nothing about what is wanted.
+// Fields beside the spec. The ignored ones are written by control planes and say nothing about what
+// is wanted.
 var (
 	universalFields  = [...]string{"type", "mesh", "name", "labels"}
 	universalIgnored = [...]string{"creationTime", "modificationTime", "kri"}
@@ -49,7 +50,8 @@ var (
 	}
 )
 
-// header reads the fields around the spec; false when the kind is not known, so that the rest has no meaning.
+// header reads the fields around the spec; false when the kind is not known, so that the rest has
+// no meaning.
 func (r *Registry) header(d *decoder, root *node) (*header, bool) {
 	universal := root.get("type") != nil
 	kubernetes := root.get("apiVersion") != nil || root.get("kind") != nil
@@ -60,13 +62,14 @@ func (r *Registry) header(d *decoder, root *node) (*header, bool) {
 	case universal:
 		return r.universal(d, root)
 	case kubernetes && root.get("apiVersion") == nil && root.get("metadata") == nil:
-		d.fault(root, "kind", "is of the Kubernetes format, which has apiVersion and metadata too; in the universal format the kind stands in type: write %q",
-			"type: "+decodeField[string](d, root, "kind"))
+		d.fault(root, "kind", "is of the Kubernetes format, which has apiVersion and metadata too; "+
+			"in the universal format the kind stands in type: write %q", "type: "+decodeField[string](d, root, "kind"))
 		return nil, false
 	case kubernetes:
 		return r.kubernetes(d, root)
 	}
-	d.faultf(root.line, "neither the universal format (type and name) nor the Kubernetes format (apiVersion, kind and metadata)")
+	d.faultf(root.line,
+		"neither the universal format (type and name) nor the Kubernetes format (apiVersion, kind and metadata)")
 	return nil, false
 }
 
@@ -103,7 +106,8 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 func notServed(kind string) string {
 	switch kind {
 	case "Secret", "GlobalSecret":
-		return "certificates and keys stand in data sources (file, inline or inlineString) of what uses them, and tokens are made by nearside token"
+		return "certificates and keys stand in data sources (file, inline or inlineString) of what uses them, " +
+			"and tokens are made by nearside token"
 	case "Zone":
 		return "the zone of a node is node.zone of its agent's config"
 	case "MeshGateway", "MeshGatewayRoute", "MeshGatewayConfig", "MeshGatewayInstance":
@@ -182,7 +186,8 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	if !ok {
 		return nil, false
 	}
-	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.get("spec"), status: root.get("status"), specPath: []string{"spec"}}
+	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.get("spec"),
+		status: root.get("status"), specPath: []string{"spec"}}
 	d.onlyKnown(root, kubernetesFields[:], nil)
 	if !desc.SpecAtTop {
 		d.specRequired(root, h)
@@ -221,8 +226,8 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	return h, true
 }
 
-// mesh completes and checks the mesh of the key: from the field, or from the label that newer Kubernetes kinds use. The
-// label goes into the key, so that both formats give the same resource.
+// mesh completes and checks the mesh of the key: from the field, or from the label that newer
+// Kubernetes kinds use. The label goes into the key, so that both formats give the same resource.
 func (d *decoder) mesh(root *node, h *header) {
 	at, value := "mesh", decodeField[string](d, root, "mesh")
 	if label, ok := h.labels[LabelMesh]; ok {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// HostnamePart is a piece of a hostname template: text as it is, a field of the service, or the value of a label.
-// Exactly one is set.
+// HostnamePart is a piece of a hostname template: text as it is, a field of the service, or the
+// value of a label. Exactly one is set.
 type HostnamePart struct {
 	Literal string
 	Field   string // DisplayName, Name, Namespace, Mesh or Zone
@@ -18,8 +18,9 @@ type HostnamePart struct {
 // Fields that a hostname template may use.
 var hostnameFields = [...]string{"DisplayName", "Name", "Namespace", "Mesh", "Zone"}
 
-// ParseHostnameTemplate cuts a HostnameGenerator's template into its parts. It knows {{ .DisplayName }} and the other
-// fields, and {{ label "key" }}; nothing else of Go's template language, which could loop or grow without bound.
+// ParseHostnameTemplate cuts a HostnameGenerator's template into its parts. It knows {{
+// .DisplayName }} and the other fields, and {{ label "key" }}; nothing else of Go's template
+// language, which could loop or grow without bound.
 func ParseHostnameTemplate(s string) ([]HostnamePart, error) {
 	var parts []HostnamePart
 	for s != "" {
@@ -77,7 +78,8 @@ func (g *HostnameGenerator) Validate(v *Validator) {
 		}
 	}
 	if n != 1 {
-		v.Field("selector").Faultf("%d selectors are given: give exactly one of meshService, meshExternalService, meshMultiZoneService", n)
+		v.Field("selector").
+			Faultf("%d selectors are given: give exactly one of meshService, meshExternalService, meshMultiZoneService", n)
 	}
 	at := v.Field("template")
 	if g.Template == "" {

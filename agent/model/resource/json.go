@@ -2,8 +2,9 @@ package resource
 
 import "bytes"
 
-// plainJSON reads the JSON that machines write most: without escapes, and with ASCII alone. It makes the nodes that [jsonParser]
-// makes, in far less time, and gives up at anything else, what is no JSON among it.
+// plainJSON reads the JSON that machines write most: without escapes, and with ASCII alone. It
+// makes the nodes that [jsonParser] makes, in far less time, and gives up at anything else, what is
+// no JSON among it.
 type plainJSON struct {
 	src          []byte
 	pos, line    int
@@ -12,7 +13,8 @@ type plainJSON struct {
 	spare        []node // to hand out
 }
 
-// parsePlainJSON reads the JSON value at the beginning of src, as parseJSON does; nil for what it leaves to that.
+// parsePlainJSON reads the JSON value at the beginning of src, as parseJSON does; nil for what it
+// leaves to that.
 func parsePlainJSON(src []byte, line int, lim Limits, budget int) (n *node, used int, lastLine int) {
 	p := plainJSON{src: src, line: line, limit: lim.Depth, budget: budget}
 	if n = p.value(); n == nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Logging lists where the access logs of a mesh may go, for TrafficLog policies and for references of MeshAccessLog.
+// Logging lists where the access logs of a mesh may go, for TrafficLog policies and for references
+// of MeshAccessLog.
 type Logging struct {
 	// DefaultBackend is the backend of TrafficLogs that name none; "" for no logs.
 	DefaultBackend string           `json:"defaultBackend,omitempty"`
@@ -42,11 +43,12 @@ func (l *Logging) Backend(name string) *LoggingBackend {
 }
 
 func (l *Logging) validate(v *Validator) {
-	validateBackends(v, l.Backends, l.DefaultBackend, func(b *LoggingBackend) string { return b.Name }, func(b *LoggingBackend, v *Validator) {
-		if v.Field("type").OneOf(b.Type, LoggingFile, LoggingTCP) {
-			b.validateConf(v.Field("conf"))
-		}
-	})
+	validateBackends(v, l.Backends, l.DefaultBackend, func(b *LoggingBackend) string { return b.Name },
+		func(b *LoggingBackend, v *Validator) {
+			if v.Field("type").OneOf(b.Type, LoggingFile, LoggingTCP) {
+				b.validateConf(v.Field("conf"))
+			}
+		})
 }
 
 // backendNamed returns the backend of that name, or nil.
@@ -59,7 +61,8 @@ func backendNamed[B any](list []B, name string, of func(*B) string) *B {
 	return nil
 }
 
-// validateBackends checks that each backend of a list has a name of its own, that the default one is among them, and each with one.
+// validateBackends checks that each backend of a list has a name of its own, that the default one
+// is among them, and each with one.
 func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) string, one func(*B, *Validator)) {
 	seen := make(map[string]int, len(list))
 	for i := range list {
@@ -95,8 +98,8 @@ func (b *LoggingBackend) validateConf(v *Validator) {
 	v.unset(conf.Path != "", "path", "a collector has no path: remove it, or set type to %s", LoggingFile)
 }
 
-// HostPort checks the address of something that is dialled: an IP address or a host name, and a port. An IPv6 address
-// stands in brackets (RFC 3986 section 3.2.2).
+// HostPort checks the address of something that is dialled: an IP address or a host name, and a
+// port. An IPv6 address stands in brackets (RFC 3986 section 3.2.2).
 func (v *Validator) HostPort(s string) {
 	if s == "" {
 		v.Faultf(`the address is missing: give host:port, for example "127.0.0.1:5000"`)

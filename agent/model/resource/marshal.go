@@ -20,9 +20,10 @@ func specAtTop(s Spec) bool {
 	return false
 }
 
-// Marshal returns the canonical JSON of a resource in the universal format: type, mesh, name, labels, then the spec
-// and, where there is one, the status. Equal resources give equal bytes. It holds the secrets of the resource and is for
-// the disk and for digests; what is shown to anybody is [Shown].
+// Marshal returns the canonical JSON of a resource in the universal format: type, mesh, name,
+// labels, then the spec and, where there is one, the status. Equal resources give equal bytes. It
+// holds the secrets of the resource and is for the disk and for digests; what is shown to anybody
+// is [Shown].
 func Marshal(r *Resource) ([]byte, error) {
 	b, _, err := marshal(r, true)
 	return b, err
@@ -57,8 +58,8 @@ func marshal(r *Resource, secrets bool) (_ []byte, secret bool, _ error) {
 	return append(b, '}'), secret, nil
 }
 
-// marshalSpec returns the JSON of a spec, with its secrets or without, and whether it may hold any. Most hold none, and are
-// written once.
+// marshalSpec returns the JSON of a spec, with its secrets or without, and whether it may hold any.
+// Most hold none, and are written once.
 func marshalSpec(s Spec, secrets bool) (b []byte, secret bool, err error) {
 	b, err = marshalValue(s)
 	if secret = bytes.Contains(b, []byte(Redacted)); err != nil || !secrets || !secret {
@@ -76,7 +77,8 @@ type envelope struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// MarshalValue is encoding/json as [Marshal] uses it, for types that write a part of a conf themselves.
+// MarshalValue is encoding/json as [Marshal] uses it, for types that write a part of a conf
+// themselves.
 func MarshalValue(v any) ([]byte, error) { return marshalValue(v) }
 
 // marshalValue is encoding/json without HTML escapes: a < in a pattern stays readable.

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Merge returns the confs merged field by field, the later over the earlier, as JSON merge patch (RFC 7396) has it:
-// mappings are merged, what is absent leaves the earlier value, and everything else, lists too, is replaced. Tags on a
-// field of a conf say otherwise:
+// Merge returns the confs merged field by field, the later over the earlier, as JSON merge patch
+// (RFC 7396) has it: mappings are merged, what is absent leaves the earlier value, and everything
+// else, lists too, is replaced. Tags on a field of a conf say otherwise:
 //
 //	merge:"append"      the items of the later list come behind those of the earlier one
 //	merge:"key=Field"   items of the same Field are merged, others come behind
 //	merge:"also=Field"  a later value also removes the earlier value of Field, which says the same in another form
 //	merge:"first=Field" items of the same Field are merged; those of the later list come first, in its order
 //
-// All confs have one type. They are not changed; the result shares memory with them and must not be changed either.
-// With a single conf the result is that conf; without any it is nil.
+// All confs have one type. They are not changed; the result shares memory with them and must not be
+// changed either. With a single conf the result is that conf; without any it is nil.
 func Merge(confs ...Conf) Conf {
 	if len(confs) == 0 {
 		return nil
@@ -36,7 +36,8 @@ func Merge(confs ...Conf) Conf {
 	return merged
 }
 
-// mergeInto merges src over dst. A value that is zero counts as absent: what can be given as zero is a pointer.
+// mergeInto merges src over dst. A value that is zero counts as absent: what can be given as zero
+// is a pointer.
 func mergeInto(dst, src reflect.Value, how string) {
 	if src.IsZero() {
 		return
@@ -96,8 +97,8 @@ func mergeInto(dst, src reflect.Value, how string) {
 	}
 }
 
-// mergeable says whether a struct is merged by its fields. Those that read documents in their own way, such as
-// durations, are values.
+// mergeable says whether a struct is merged by its fields. Those that read documents in their own
+// way, such as durations, are values.
 func mergeable(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return !p.Implements(nodeDecoderType) && !p.Implements(textUnmarshalerType)

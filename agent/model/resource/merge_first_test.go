@@ -28,8 +28,8 @@ func rule(match, a, b string) orderedRule {
 	return orderedRule{Match: []string{match}, Do: orderedThing{A: a, B: b}}
 }
 
-// TestMergeFirst: the rules of the stronger conf come first in their order, with what the weaker one says of the same
-// match, then those that only the weaker one has.
+// TestMergeFirst: the rules of the stronger conf come first in their order, with what the weaker
+// one says of the same match, then those that only the weaker one has.
 func TestMergeFirst(t *testing.T) {
 	weak := &orderedConf{Rules: []orderedRule{rule("x", "weak", "weak"), rule("y", "weak", ""), rule("z", "", "weak")}}
 	strong := &orderedConf{Rules: []orderedRule{rule("z", "strong", ""), rule("w", "", ""), rule("x", "", "strong")}}

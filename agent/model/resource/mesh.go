@@ -10,15 +10,16 @@ import (
 
 // Mesh is one mesh and its defaults.
 type Mesh struct {
-	MTLS                        *MTLS           `json:"mtls,omitempty"`
-	Networking                  *MeshNetworking `json:"networking,omitempty"`
-	Routing                     *Routing        `json:"routing,omitempty"`
-	MeshServices                *MeshServices   `json:"meshServices,omitempty"`
-	SkipCreatingInitialPolicies []string        `json:"skipCreatingInitialPolicies,omitempty"` // accepted; nearside creates none
-	Logging                     *Logging        `json:"logging,omitempty"`
-	Metrics                     *Raw            `json:"metrics,omitempty"` // accepted, not acted on
-	Tracing                     *Tracing        `json:"tracing,omitempty"`
-	Constraints                 *Raw            `json:"constraints,omitempty"` // accepted, not acted on
+	MTLS         *MTLS           `json:"mtls,omitempty"`
+	Networking   *MeshNetworking `json:"networking,omitempty"`
+	Routing      *Routing        `json:"routing,omitempty"`
+	MeshServices *MeshServices   `json:"meshServices,omitempty"`
+	// accepted; nearside creates none
+	SkipCreatingInitialPolicies []string `json:"skipCreatingInitialPolicies,omitempty"`
+	Logging                     *Logging `json:"logging,omitempty"`
+	Metrics                     *Raw     `json:"metrics,omitempty"` // accepted, not acted on
+	Tracing                     *Tracing `json:"tracing,omitempty"`
+	Constraints                 *Raw     `json:"constraints,omitempty"` // accepted, not acted on
 }
 
 // MTLS switches mutual TLS on.
@@ -103,7 +104,8 @@ const (
 	MeshServicesExclusive         = "Exclusive"
 )
 
-// MeshServices says how far MeshService objects replace kuma.io/service tags. An empty Mode means Disabled.
+// MeshServices says how far MeshService objects replace kuma.io/service tags. An empty Mode means
+// Disabled.
 type MeshServices struct {
 	Mode string `json:"mode,omitempty"`
 }
@@ -179,11 +181,13 @@ func (m *MTLS) validate(v *Validator) {
 		}
 	}
 	if _, ok := seen[m.EnabledBackend]; m.EnabledBackend != "" && !ok {
-		v.Field("enabledBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(m.EnabledBackend))
+		v.Field("enabledBackend").Faultf("there is no backend %s: give the name of one of the backends",
+			quote(m.EnabledBackend))
 	}
 }
 
-// Bounds of the RSA keys of authorities, in bits: below, they can be broken; above, making one takes too long.
+// Bounds of the RSA keys of authorities, in bits: below, they can be broken; above, making one
+// takes too long.
 const (
 	minRSABits = 2048
 	maxRSABits = 4096
@@ -196,19 +200,22 @@ func (b *MTLSBackend) validateConf(v *Validator) {
 	}
 	switch b.Type {
 	case BackendBuiltin:
-		v.unset(conf.Cert != nil, "cert", "a builtin backend makes its own certificate: remove it, or set type to %s", BackendProvided)
+		v.unset(conf.Cert != nil, "cert", "a builtin backend makes its own certificate: remove it, or set type to %s",
+			BackendProvided)
 		v.unset(conf.Key != nil, "key", "a builtin backend makes its own key: remove it, or set type to %s", BackendProvided)
 		if ca := conf.CACert; ca != nil {
 			v := v.Field("caCert")
 			if ca.RSABits != 0 && (ca.RSABits < minRSABits || ca.RSABits > maxRSABits) {
-				v.Field("RSAbits").Faultf("%d is not the size of a key: %d to %d bits are allowed; without it the key is ECDSA", ca.RSABits, minRSABits, maxRSABits)
+				v.Field("RSAbits").Faultf("%d is not the size of a key: %d to %d bits are allowed; without it the key is ECDSA",
+					ca.RSABits, minRSABits, maxRSABits)
 			}
 			if _, err := ca.Lifetime(); err != nil {
 				v.Field("expiration").Faultf("%v", err)
 			}
 		}
 	case BackendProvided:
-		v.unset(conf.CACert != nil, "caCert", "a provided backend has cert and key: remove it, or set type to %s", BackendBuiltin)
+		v.unset(conf.CACert != nil, "caCert", "a provided backend has cert and key: remove it, or set type to %s",
+			BackendBuiltin)
 		if conf.Cert == nil {
 			v.Field("cert").Faultf("the certificate of the authority is missing: give it by file, inline or inlineString")
 		}
@@ -242,7 +249,8 @@ func lifetime(s string) (time.Duration, error) {
 		return 0, nil
 	}
 	fail := func() (time.Duration, error) {
-		return 0, fmt.Errorf(`%s is not a duration above 0: write numbers with units y, w, d, h, m or s, for example "1d" or "12h"`, quote(s))
+		return 0, fmt.Errorf(
+			`%s is not a duration above 0: write numbers with units y, w, d, h, m or s, for example "1d" or "12h"`, quote(s))
 	}
 	const day = 24 * time.Hour
 	rest := s

@@ -30,8 +30,8 @@ func (k nodeKind) String() string {
 	return [...]string{"null", "a boolean", "a number", "a number", "a string", "a list", "a mapping"}[k]
 }
 
-// node is one value of a document with its place. A YAML alias shares the node of its anchor, so the tree is a graph
-// without cycles; builders bound its size with all aliases expanded.
+// node is one value of a document with its place. A YAML alias shares the node of its anchor, so
+// the tree is a graph without cycles; builders bound its size with all aliases expanded.
 type node struct {
 	kind  nodeKind
 	line  int
@@ -82,7 +82,8 @@ func quote(s string) string { return fmt.Sprintf("%q", short(s)) }
 // stepPattern is a step of a field path: a quoted key, a name or an index.
 var stepPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^.\[\]"]+`)
 
-// lineOf returns the line of the deepest node that exists on a field path, as [Validator] writes it.
+// lineOf returns the line of the deepest node that exists on a field path, as [Validator] writes
+// it.
 func (n *node) lineOf(path string) int {
 	line := n.line
 	for _, step := range stepPattern.FindAllString(path, -1) {
@@ -100,8 +101,9 @@ func (n *node) lineOf(path string) int {
 	return line
 }
 
-// jsonParser reads JSON (RFC 8259) into nodes. Machines write JSON, and reading it directly is several times faster
-// than reading it as the YAML that it also is. What it cannot read is left to the YAML parser and its messages.
+// jsonParser reads JSON (RFC 8259) into nodes. Machines write JSON, and reading it directly is
+// several times faster than reading it as the YAML that it also is. What it cannot read is left to
+// the YAML parser and its messages.
 type jsonParser struct {
 	src    []byte
 	dec    *json.Decoder
@@ -112,8 +114,8 @@ type jsonParser struct {
 	budget int // nodes
 }
 
-// parseJSON reads one value at the start of src. It returns nil when src does not begin with valid JSON within the
-// limits, else the value and the number of bytes and lines it took.
+// parseJSON reads one value at the start of src. It returns nil when src does not begin with valid
+// JSON within the limits, else the value and the number of bytes and lines it took.
 func parseJSON(src []byte, line int, lim Limits, budget int) (n *node, used int, lastLine int) {
 	if n, used, lastLine = parsePlainJSON(src, line, lim, budget); n != nil {
 		return n, used, lastLine
@@ -131,7 +133,8 @@ func parseAnyJSON(src []byte, line int, lim Limits, budget int) (n *node, used i
 	return n, p.pos, p.line
 }
 
-// token returns the next token, nil at the end and for what is not JSON. Null is a value of its own.
+// token returns the next token, nil at the end and for what is not JSON. Null is a value of its
+// own.
 func (p *jsonParser) token() json.Token {
 	t, err := p.dec.Token()
 	end := int(p.dec.InputOffset())

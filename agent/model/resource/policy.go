@@ -12,18 +12,25 @@ type Conf interface {
 
 // TargetRef says what a policy, or one of its items, is about.
 type TargetRef struct {
-	Kind        string            `json:"kind"`                                   // what is selected
-	Name        string            `json:"name,omitempty"`                         // the name of one resource, or a value of the tag kuma.io/service
-	Namespace   string            `json:"namespace,omitempty"`                    // of a resource with that name, on Kubernetes
-	Tags        map[string]string `json:"tags,omitempty"`                         // of MeshSubset and MeshServiceSubset: all of them must be there
-	Labels      map[string]string `json:"labels,omitempty"`                       // all resources with these labels, in the place of one name
-	SectionName string            `json:"sectionName,omitempty"`                  // one port or inbound of it, by name or number
-	Mesh        string            `json:"mesh,omitempty"`                         // not allowed: a policy is about its own mesh
-	ProxyTypes  []string          `json:"proxyTypes,omitempty" check:"someItems"` // Sidecar, Gateway or both; without it both
+	Kind string `json:"kind"` // what is selected
+	// the name of one resource, or a value of the tag kuma.io/service
+	Name string `json:"name,omitempty"`
+	// of a resource with that name, on Kubernetes
+	Namespace string `json:"namespace,omitempty"`
+	// of MeshSubset and MeshServiceSubset: all of them must be there
+	Tags map[string]string `json:"tags,omitempty"`
+	// all resources with these labels, in the place of one name
+	Labels map[string]string `json:"labels,omitempty"`
+	// one port or inbound of it, by name or number
+	SectionName string `json:"sectionName,omitempty"`
+	// not allowed: a policy is about its own mesh
+	Mesh string `json:"mesh,omitempty"`
+	// Sidecar, Gateway or both; without it both
+	ProxyTypes []string `json:"proxyTypes,omitempty" check:"someItems"`
 }
 
-// Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf types through
-// the PolicyShape of its descriptor.
+// Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf
+// types through the PolicyShape of its descriptor.
 type Policy struct {
 	Shape     *PolicyShape
 	TargetRef *TargetRef   // nil: the whole mesh
@@ -43,30 +50,33 @@ type PolicyItem struct {
 // PolicyShape says what a policy kind may hold.
 type PolicyShape struct {
 	Top []string // kinds that the top-level targetRef may have
-	// TopFromOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no to:
-	// routes that are matched where traffic arrives.
+	// TopFromOnly lists further kinds of the top-level targetRef that are allowed only where the
+	// policy has no to: routes that are matched where traffic arrives.
 	TopFromOnly []string
-	// TopToOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no from.
+	// TopToOnly lists further kinds of the top-level targetRef that are allowed only where the policy
+	// has no from.
 	TopToOnly []string
-	// MeshName is true where kind Mesh may carry a name and kind MeshService tags, as the design of MeshAccessLog has it.
+	// MeshName is true where kind Mesh may carry a name and kind MeshService tags, as the design of
+	// MeshAccessLog has it.
 	MeshName bool
 	From     []string // kinds that a from item may have; empty: from is refused
 	To       []string // kinds that a to item may have; empty: to is refused
-	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart. NoMatches says why it may not, and
-	// what to do instead.
+	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart.
+	// NoMatches says why it may not, and what to do instead.
 	Rules, RuleMatches bool
 	NoMatches          string
-	// NewRuleConf returns an empty conf of rules to decode into; nil where it is that of from. Rules with one of their own
-	// are not merged: each of them counts.
+	// NewRuleConf returns an empty conf of rules to decode into; nil where it is that of from. Rules
+	// with one of their own are not merged: each of them counts.
 	NewRuleConf func() Conf
 	// Default is true for kinds with spec.default.
 	Default bool
-	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute: hostnames, rules);
-	// false where the conf stands below default.
+	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute:
+	// hostnames, rules); false where the conf stands below default.
 	Inline bool
 	// NewConf returns an empty conf to decode into.
 	NewConf func() Conf
-	// Check, when set, is the plugin's own check of what neither the shape nor one conf can say. It runs last.
+	// Check, when set, is the plugin's own check of what neither the shape nor one conf can say. It
+	// runs last.
 	Check func(p *Policy, v *Validator)
 	// CheckLabels, when set, checks what depends on the labels of the policy too.
 	CheckLabels func(p *Policy, labels map[string]string, v *Validator)
@@ -83,8 +93,8 @@ type LegacyPolicy struct {
 
 // LegacyShape says what a legacy kind may hold.
 type LegacyShape struct {
-	// Selectors is true for kinds that select proxies (ProxyTemplate); the others select connections by sources and
-	// destinations.
+	// Selectors is true for kinds that select proxies (ProxyTemplate); the others select connections
+	// by sources and destinations.
 	Selectors bool
 	// NewConf returns an empty conf to decode into; nil for kinds without one (TrafficPermission).
 	NewConf func() Conf
@@ -143,10 +153,12 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	kind := p.TargetRef.Kind
 	switch {
 	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
-		at.Field("kind").Faultf("%s is matched where traffic arrives, so it goes with from alone: move to into another policy, or give one of %s", kind, strings.Join(s.Top, ", "))
+		at.Field("kind").Faultf("%s is matched where traffic arrives, so it goes with from alone: move to into another "+
+			"policy, or give one of %s", kind, strings.Join(s.Top, ", "))
 	case slices.Contains(s.TopToOnly, kind) && len(p.Arriving()) > 0:
 		field := p.ArrivingField()
-		v.Field(field).Faultf("a policy on %s has no %s: remove it, or give a targetRef of %s", kind, field, strings.Join(s.Top, ", "))
+		v.Field(field).Faultf("a policy on %s has no %s: remove it, or give a targetRef of %s",
+			kind, field, strings.Join(s.Top, ", "))
 	}
 	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName, s.MeshName)
 }
@@ -170,10 +182,12 @@ func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyIt
 	}
 }
 
-// Ref checks a reference that stands in a conf against the kinds allowed there, and the other fields against the kind.
+// Ref checks a reference that stands in a conf against the kinds allowed there, and the other
+// fields against the kind.
 func (v *Validator) Ref(t *TargetRef, kinds ...string) { t.validate(v, kinds, false, false) }
 
-// validate checks the kind against those allowed at this place, and the other fields against the kind.
+// validate checks the kind against those allowed at this place, and the other fields against the
+// kind.
 func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags bool) {
 	if !v.Field("kind").OneOf(t.Kind, kinds...) {
 		return

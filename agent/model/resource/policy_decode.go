@@ -21,7 +21,8 @@ func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor 
 	}
 }
 
-// fields decodes the fields of a mapping that are given. Those that are refused belong to other kinds.
+// fields decodes the fields of a mapping that are given. Those that are refused belong to other
+// kinds.
 func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair)) {
 	if !d.is(n, nodeMapping, "a mapping") {
 		return
@@ -47,7 +48,8 @@ func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair))
 	}
 }
 
-// decodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what its shape makes.
+// decodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what
+// its shape makes.
 func (p *Policy) decodeNode(d *decoder, n *node) {
 	if p.Shape == nil {
 		p.Shape = &PolicyShape{}
@@ -98,8 +100,8 @@ func (p *Policy) items(d *decoder, n *node) []PolicyItem {
 	return out
 }
 
-// item reads one entry of from or to. An item without default has an empty conf; whether that is enough is for the
-// conf's own validation to say.
+// item reads one entry of from or to. An item without default has an empty conf; whether that is
+// enough is for the conf's own validation to say.
 func (p *Policy) item(d *decoder, n *node, out *PolicyItem) {
 	conf, ref, known := &node{kind: nodeMapping, line: n.line}, *n, []string{"targetRef", "default"}
 	if p.Shape.Inline && n.kind == nodeMapping {
@@ -229,7 +231,8 @@ func (p *LegacyPolicy) decodeNode(d *decoder, n *node) {
 	if p.Shape == nil {
 		p.Shape = &LegacyShape{}
 	}
-	lists := map[string]*[]LegacySelector{"sources": &p.Sources, "destinations": &p.Destinations, "selectors": &p.Selectors}
+	lists := map[string]*[]LegacySelector{"sources": &p.Sources, "destinations": &p.Destinations,
+		"selectors": &p.Selectors}
 	known := []string{"sources", "destinations"}
 	if p.Shape.Selectors {
 		known = []string{"selectors"}

@@ -10,13 +10,15 @@ type ClientMatch struct {
 	SpiffeID *SpiffeIDMatch `json:"spiffeID,omitempty"`
 }
 
-// SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate: it holds when it does for one of them.
+// SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate: it holds when it does for one of
+// them.
 type SpiffeIDMatch struct {
 	Type  string `json:"type"` // MatchExact or MatchPrefix
 	Value string `json:"value"`
 }
 
-// Types of SpiffeIDMatch. A prefix is one of bytes: spiffe://default/web is one of spiffe://default/web-2 too.
+// Types of SpiffeIDMatch. A prefix is one of bytes: spiffe://default/web is one of
+// spiffe://default/web-2 too.
 const (
 	MatchExact  = "Exact"
 	MatchPrefix = "Prefix"
@@ -34,7 +36,8 @@ func (m *ClientMatch) Holds(ids []string) bool {
 		return false
 	}
 	for _, id := range ids {
-		if m.SpiffeID.Type == MatchExact && id == m.SpiffeID.Value || m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(id, m.SpiffeID.Value) {
+		if m.SpiffeID.Type == MatchExact && id == m.SpiffeID.Value ||
+			m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(id, m.SpiffeID.Value) {
 			return true
 		}
 	}
@@ -61,7 +64,8 @@ func (m *ClientMatch) String() string {
 // Matches checks a list of matches.
 func (v *Validator) Matches(list []ClientMatch) {
 	if len(list) > maxMatches {
-		v.Faultf("%d matches are given, at most %d are allowed: divide them among several rules, or give prefixes", len(list), maxMatches)
+		v.Faultf("%d matches are given, at most %d are allowed: divide them among several rules, or give prefixes",
+			len(list), maxMatches)
 		return
 	}
 	for i := range list {
@@ -96,7 +100,8 @@ func notInSPIFFEID(r rune) bool {
 	return r >= 0x80 || !alnum(byte(r)) && !strings.ContainsRune(".-_~%:/", r)
 }
 
-// Arriving returns what the policy says of traffic that arrives: the items of rules, or those of from.
+// Arriving returns what the policy says of traffic that arrives: the items of rules, or those of
+// from.
 func (p *Policy) Arriving() []PolicyItem {
 	if len(p.Rules) > 0 {
 		return p.Rules
@@ -128,7 +133,8 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 	for i := range p.Rules {
 		it, v := &p.Rules[i], list.Index(i)
 		if len(it.Matches) > 0 && !s.RuleMatches {
-			v.Field("matches").Faultf("%s; remove it, and the rule is for all clients", cmp.Or(s.NoMatches, "this kind does not tell clients apart in rules"))
+			v.Field("matches").Faultf("%s; remove it, and the rule is for all clients",
+				cmp.Or(s.NoMatches, "this kind does not tell clients apart in rules"))
 		} else {
 			v.Field("matches").Matches(it.Matches)
 		}

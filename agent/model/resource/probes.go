@@ -2,8 +2,8 @@ package resource
 
 import "strings"
 
-// Probes are HTTP probes that the proxy is to hand on to the workload without mutual TLS. They are accepted and kept; nearside does
-// not act on them, and a warning of the dataplane says so.
+// Probes are HTTP probes that the proxy is to hand on to the workload without mutual TLS. They are
+// accepted and kept; nearside does not act on them, and a warning of the dataplane says so.
 type Probes struct {
 	Port      uint32          `json:"port"`
 	Endpoints []ProbeEndpoint `json:"endpoints,omitempty"`

@@ -1,8 +1,8 @@
 // Package resource holds the typed resources of a mesh and their strict decoding.
 //
-// A resource is what an operator writes in the Kuma universal or Kubernetes format, or an Envoy brings in its node
-// metadata. Decoding happens once, at the edge; everything behind it works on typed, validated, immutable values.
-// The package is pure: no goroutine, clock, file or socket.
+// A resource is what an operator writes in the Kuma universal or Kubernetes format, or an Envoy
+// brings in its node metadata. Decoding happens once, at the edge; everything behind it works on
+// typed, validated, immutable values. The package is pure: no goroutine, clock, file or socket.
 package resource
 
 import (
@@ -32,7 +32,8 @@ const (
 	LabelEnv         = "kuma.io/env"        // universal or kubernetes
 	LabelManagedBy   = "kuma.io/managed-by" // what made the resource
 
-	// LabelLiveness says what is known of the node of a dataplane of another node: one of the two below.
+	// LabelLiveness says what is known of the node of a dataplane of another node: one of the two
+	// below.
 	LabelLiveness   = "nearside.io/liveness"
 	LivenessDead    = "dead"       // the node does not answer
 	LivenessNoAgent = "agent-lost" // its agent does not answer, and the dataplane does
@@ -64,8 +65,8 @@ func (k Key) Compare(o Key) int {
 
 // Spec is the typed body of one kind.
 type Spec interface {
-	// Validate reports every fault of the spec. It sees this resource alone: what depends on others is decided where
-	// the mesh is known.
+	// Validate reports every fault of the spec. It sees this resource alone: what depends on others is
+	// decided where the mesh is known.
 	Validate(v *Validator)
 }
 
@@ -105,14 +106,16 @@ func (r *Resource) DisplayName() string {
 // Shadow reports whether the resource is a policy that must not touch real proxies.
 func (r *Resource) Shadow() bool { return r.Labels[LabelEffect] == EffectShadow }
 
-// Set is an immutable collection of resources, indexed by kind and key. It is what the pure half of the agent works
-// on: the live set, the set with shadow policies counted, the set a diff would make.
+// Set is an immutable collection of resources, indexed by kind and key. It is what the pure half of
+// the agent works on: the live set, the set with shadow policies counted, the set a diff would
+// make.
 type Set struct {
 	byKind map[string][]*Resource // sorted by mesh, then name
 	n      int
 }
 
-// NewSet builds a set. Of two resources with one key the later wins. It is fastest when rs is sorted by key.
+// NewSet builds a set. Of two resources with one key the later wins. It is fastest when rs is
+// sorted by key.
 func NewSet(rs []*Resource) *Set {
 	s := &Set{byKind: map[string][]*Resource{}}
 	counts := map[string]int{}
@@ -162,10 +165,12 @@ func (s *Set) Get(k Key) *Resource {
 // Len is the number of resources.
 func (s *Set) Len() int { return s.n }
 
-// Kind returns the resources of a kind in all meshes, sorted by mesh and name. The slice must not be changed.
+// Kind returns the resources of a kind in all meshes, sorted by mesh and name. The slice must not
+// be changed.
 func (s *Set) Kind(kind string) []*Resource { return s.byKind[kind] }
 
-// InMesh returns the resources of a kind in one mesh, sorted by name. The slice must not be changed.
+// InMesh returns the resources of a kind in one mesh, sorted by name. The slice must not be
+// changed.
 func (s *Set) InMesh(kind, mesh string) []*Resource {
 	l := s.byKind[kind]
 	from, _ := slices.BinarySearchFunc(l, mesh, func(r *Resource, m string) int {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// restore puts the secrets of the stored resource in the places of their marks. A mark keeps a secret where it stands at
-// the same place as in the shown form: the same field, of items of lists the same name. Marks for which that
-// holds nothing stay, and are faults where a secret is wanted.
+// restore puts the secrets of the stored resource in the places of their marks. A mark keeps a
+// secret where it stands at the same place as in the shown form: the same field, of items of lists
+// the same name. Marks for which that holds nothing stay, and are faults where a secret is wanted.
 func (d *decoder) restore(h *header) {
 	if d.stored == nil || !carriesMark(h.spec) {
 		return
@@ -65,8 +65,8 @@ func restored(n, real, shown *node) *node {
 	return n
 }
 
-// restoredText restores inside of a text that was changed beside its secrets. A text about something of another name is
-// another text.
+// restoredText restores inside of a text that was changed beside its secrets. A text about
+// something of another name is another text.
 func restoredText(n, real, shown *node) *node {
 	given, was, seen := parseText(n.text), parseText(real.text), parseText(shown.text)
 	if given == nil || was == nil || seen == nil || identity(given) != identity(seen) {
@@ -79,9 +79,9 @@ func restoredText(n, real, shown *node) *node {
 	return &node{kind: nodeString, line: n.line, size: n.size, text: indented(after)}
 }
 
-// counterparts returns for each item of a list the place of the item of another list that it is the new form of, -1 for
-// none: the one of its name, or without one the one that is equal, or else the one in the same place of a list that is
-// as long.
+// counterparts returns for each item of a list the place of the item of another list that it is the
+// new form of, -1 for none: the one of its name, or without one the one that is equal, or else the
+// one in the same place of a list that is as long.
 func counterparts(items, among []*node) []int {
 	known := func(n *node) (word string, named bool) {
 		if name := identity(n); name != "" {
@@ -111,7 +111,8 @@ func counterparts(items, among []*node) []int {
 	return out
 }
 
-// identity is what an item of a list is known by: its name, or the path of a JSON Patch; "" for none.
+// identity is what an item of a list is known by: its name, or the path of a JSON Patch; "" for
+// none.
 func identity(n *node) string {
 	for _, key := range [...]string{"name", "path"} {
 		if v := n.get(key); v != nil && v.kind == nodeString && !IsRedacted(v.text) {

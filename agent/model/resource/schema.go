@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Schema describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say, such as which fields exclude each
-// other, the decoder says. About returns the comment on a field of a type of the program, PACKAGE.TYPE.FIELD; "" for none.
+// Schema describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say,
+// such as which fields exclude each other, the decoder says. About returns the comment on a field
+// of a type of the program, PACKAGE.TYPE.FIELD; "" for none.
 func Schema(d Descriptor, about func(field string) string) map[string]any {
 	s := schemas{about: about}
 	props := map[string]any{
-		"type":   map[string]any{"const": d.Kind},
-		"name":   map[string]any{"type": "string", "description": "name of the resource"},
-		"labels": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}, "description": "labels; kuma.io/effect: shadow on a policy tries it out"},
+		"type": map[string]any{"const": d.Kind},
+		"name": map[string]any{"type": "string", "description": "name of the resource"},
+		"labels": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"},
+			"description": "labels; kuma.io/effect: shadow on a policy tries it out"},
 	}
 	required := []string{"type", "name"}
 	if d.Scope == ScopeMesh {
@@ -22,7 +24,8 @@ func Schema(d Descriptor, about func(field string) string) map[string]any {
 		required = append(required, "mesh")
 	}
 	for _, k := range []string{"creationTime", "modificationTime"} {
-		props[k] = map[string]any{"type": "string", "format": "date-time", "description": "set by the agent; ignored when it is written"}
+		props[k] = map[string]any{"type": "string", "format": "date-time",
+			"description": "set by the agent; ignored when it is written"}
 	}
 	spec := s.spec(d.New())
 	if d.SpecAtTop {
@@ -35,7 +38,8 @@ func Schema(d Descriptor, about func(field string) string) map[string]any {
 	}
 	return map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": d.Kind, "type": "object",
-		"properties": props, "required": required, "additionalProperties": !d.SpecAtTop, // status and the like are taken and ignored
+		// status and the like are taken and ignored
+		"properties": props, "required": required, "additionalProperties": !d.SpecAtTop,
 	}
 }
 
@@ -64,8 +68,9 @@ func (s *schemas) spec(spec Spec) map[string]any {
 			sides = []string{"selectors"}
 		}
 		for _, side := range sides {
-			props[side] = list(s.of(reflect.TypeFor[LegacySelector]()), map[string]string{"sources": "connections from proxies with these tags",
-				"destinations": "connections to services with these tags", "selectors": "proxies with these tags"}[side])
+			props[side] = list(s.of(reflect.TypeFor[LegacySelector]()),
+				map[string]string{"sources": "connections from proxies with these tags",
+					"destinations": "connections to services with these tags", "selectors": "proxies with these tags"}[side])
 		}
 		if p.Shape.NewConf != nil {
 			props["conf"] = s.of(reflect.TypeOf(p.Shape.NewConf()))
@@ -225,7 +230,8 @@ type SchemaField struct {
 	About string `json:"about,omitempty"`
 }
 
-// SchemaFields lists the fields of a schema that [Schema] has made, in the order of their paths, with those below them.
+// SchemaFields lists the fields of a schema that [Schema] has made, in the order of their paths,
+// with those below them.
 func SchemaFields(schema map[string]any) []SchemaField {
 	var out []SchemaField
 	var walk func(at string, s map[string]any)
@@ -258,7 +264,8 @@ func SchemaFields(schema map[string]any) []SchemaField {
 	return out
 }
 
-// rankOfField puts the fields that every document has before the others, and references before what they are about.
+// rankOfField puts the fields that every document has before the others, and references before what
+// they are about.
 func rankOfField(a, b string) int {
 	rank := func(name string) int {
 		if i := slices.Index([]string{"type", "mesh", "name", "labels", "kind", "targetRef"}, name); i >= 0 {

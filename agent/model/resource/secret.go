@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Redacted stands for a secret wherever a resource is shown. It is also what Envoy writes in the place of one.
+// Redacted stands for a secret wherever a resource is shown. It is also what Envoy writes in the
+// place of one.
 const Redacted = "[redacted]"
 
 // redactedBefore begins the marks of a comparison, in which secrets have numbers.
@@ -21,8 +22,9 @@ func IsRedacted(s string) bool {
 	return s == Redacted || strings.HasPrefix(s, redactedBefore) && strings.HasSuffix(s, "]")
 }
 
-// Secret is a text that is shown to nobody: its JSON form and what fmt writes of it are [Redacted], and so is what slog
-// makes of these. [Marshal] alone writes the text itself. The zero value is no secret. It is immutable.
+// Secret is a text that is shown to nobody: its JSON form and what fmt writes of it are [Redacted],
+// and so is what slog makes of these. [Marshal] alone writes the text itself. The zero value is no
+// secret. It is immutable.
 type Secret struct {
 	text *string // behind a pointer: fmt writes an address where it cannot call methods
 	open bool    // of the copies that Marshal makes
@@ -75,7 +77,8 @@ type SecretBytes struct {
 	open  bool
 }
 
-// NewSecretBytes returns a secret; without bytes it is the zero value. The bytes must not be changed afterwards.
+// NewSecretBytes returns a secret; without bytes it is the zero value. The bytes must not be
+// changed afterwards.
 func NewSecretBytes(b []byte) SecretBytes {
 	if len(b) == 0 {
 		return SecretBytes{}
@@ -136,7 +139,8 @@ func redactedUnless(empty bool) string {
 	return Redacted
 }
 
-// secret returns the text of a node that is a secret, false with a fault where it is none. Faults do not quote it.
+// secret returns the text of a node that is a secret, false with a fault where it is none. Faults
+// do not quote it.
 func (d *decoder) secret(n *node, want string) (string, bool) {
 	switch {
 	case n.kind == nodeNull:
@@ -158,7 +162,8 @@ func (d *decoder) mark(n *node) {
 }
 
 // redactedFault is about a mark for which nothing is stored.
-const redactedFault = Redacted + " stands for a secret that the agent does not show, and none is stored for this field: write the secret itself, " +
+const redactedFault = Redacted +
+	" stands for a secret that the agent does not show, and none is stored for this field: write the secret itself, " +
 	"or file; a mark keeps a secret only where a document goes back over the API to the resource that it was read from"
 
 // secretValue is a type that is shown redacted.
@@ -166,7 +171,8 @@ type secretValue interface {
 	opened() any // the same, shown as it is
 }
 
-// open returns a copy of a value in which all secrets are shown as they are. What holds none is shared.
+// open returns a copy of a value in which all secrets are shown as they are. What holds none is
+// shared.
 func open(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Struct {
 		if s, ok := v.Interface().(secretValue); ok {
@@ -220,7 +226,8 @@ func open(v reflect.Value) reflect.Value {
 	return v
 }
 
-// HoldsSecrets reports whether the type of a spec has a field for a secret, whether a resource makes use of it or not.
+// HoldsSecrets reports whether the type of a spec has a field for a secret, whether a resource
+// makes use of it or not.
 func HoldsSecrets(spec Spec) bool { return holdsSecrets(reflect.TypeOf(spec), map[reflect.Type]bool{}) }
 
 func holdsSecrets(t reflect.Type, seen map[reflect.Type]bool) bool {

@@ -27,7 +27,8 @@ func keys(t testing.TB) (docs map[string]string, leaks *secrettest.Leaks) {
 	return map[string]string{
 		"mesh text": fmt.Sprintf(`{"type": "Mesh", "name": "m", "mtls": {"enabledBackend": "own", "backends": [{"name": "own", "type": "provided", "conf": {%s}}]}}`,
 			pair("cert", "key", quoted(cert), `{"inlineString": `+quoted(key)+`}`)),
-		"mesh bytes": fmt.Sprintf(`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "own", "type": "provided", "conf": {%s}}]}}`,
+		"mesh bytes": fmt.Sprintf(
+			`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "own", "type": "provided", "conf": {%s}}]}}`,
 			pair("cert", "key", quoted(cert), fmt.Sprintf(`{"inline": %q}`, encoded(key)))),
 		"external service": fmt.Sprintf(`{"type": "ExternalService", "name": "e", "mesh": "m", "tags": {"kuma.io/service": "e"}, "networking": {"address": "e:443", "tls": {"enabled": true, %s}}}`,
 			pair("clientCert", "clientKey", quoted(cert), `{"inlineString": `+quoted(key)+`}`)),
@@ -66,7 +67,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 		switch spec := res.Spec.(type) {
 		case *resource.Mesh:
 			c := spec.MTLS.Backends[0].Conf
-			values = append(values, *spec, spec.MTLS.Backends, *c, c.Key, *c.Key, c.Key.Inline, c.Key.InlineString, struct{ k resource.KeySource }{*c.Key})
+			values = append(values, *spec, spec.MTLS.Backends, *c, c.Key, *c.Key, c.Key.Inline, c.Key.InlineString,
+				struct{ k resource.KeySource }{*c.Key})
 		case *resource.ExternalService:
 			values = append(values, *spec, *spec.Networking.TLS, spec.Networking.TLS.ClientKey)
 		case *resource.MeshExternalService:
@@ -94,7 +96,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestSecretsAreKept: a document that was shown and comes back is the resource again, in every format and order.
+// TestSecretsAreKept: a document that was shown and comes back is the resource again, in every
+// format and order.
 func TestSecretsAreKept(t *testing.T) {
 	r := registry(t)
 	docs, _ := keys(t)
@@ -125,7 +128,8 @@ func TestSecretsAreKept(t *testing.T) {
 				"nothing kept": func() resource.Faults { _, f := r.DecodeOver(text, plain(t, r, res)); return f },
 			} {
 				faults := decode()
-				if len(faults) != 1 || !strings.Contains(faults[0].Reason, "write the secret itself") || !strings.Contains(faults[0].Field, "inline") {
+				if len(faults) != 1 || !strings.Contains(faults[0].Reason, "write the secret itself") ||
+					!strings.Contains(faults[0].Field, "inline") {
 					if !strings.HasSuffix(name, "bytes") || !strings.HasPrefix(name, "key in") || len(faults) == 0 {
 						t.Errorf("%s, %s: got %v", name, how, faults)
 					}
@@ -152,11 +156,13 @@ func plain(t testing.TB, r *resource.Registry, like *resource.Resource) func(res
 	return func(resource.Key) *resource.Resource { return res }
 }
 
-// TestSecretsOfBackends: backends keep their keys by name. One that is renamed, or new, has none to keep.
+// TestSecretsOfBackends: backends keep their keys by name. One that is renamed, or new, has none to
+// keep.
 func TestSecretsOfBackends(t *testing.T) {
 	r := registry(t)
 	backend := func(name, key string) string {
-		return fmt.Sprintf(`{"name": %q, "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inlineString": %q}}}`, name, key)
+		return fmt.Sprintf(
+			`{"name": %q, "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inlineString": %q}}}`, name, key)
 	}
 	mesh := func(backends ...string) string {
 		return `{"type": "Mesh", "name": "m", "mtls": {"backends": [` + strings.Join(backends, ", ") + `]}}`
@@ -167,7 +173,8 @@ func TestSecretsOfBackends(t *testing.T) {
 	}
 	m := resource.Redacted
 	for _, c := range []struct{ given, want string }{
-		{mesh(backend("a", m), backend("b", m), backend("c", m)), mesh(backend("a", "secret of a"), backend("b", "secret of b"), backend("c", "secret of c"))},
+		{mesh(backend("a", m), backend("b", m), backend("c", m)),
+			mesh(backend("a", "secret of a"), backend("b", "secret of b"), backend("c", "secret of c"))},
 		{mesh(backend("c", m), backend("a", m)), mesh(backend("c", "secret of c"), backend("a", "secret of a"))},
 		{mesh(backend("new", "key"), backend("b", m)), mesh(backend("new", "key"), backend("b", "secret of b"))},
 		{mesh(backend("b", "other"), backend("a", " "+m+"\n")), mesh(backend("b", "other"), backend("a", "secret of a"))},
@@ -182,13 +189,16 @@ func TestSecretsOfBackends(t *testing.T) {
 		`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "[redacted]"}, "key": {"inlineString": "k"}}}]}}`,
 		`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inline": "[redacted]"}}}]}}`,
 	} {
-		if got, faults := over(given); len(faults) != 1 || !strings.Contains(faults[0].String(), "write the secret itself") || !strings.Contains(faults[0].Field, "inline") {
+		if got, faults := over(given); len(faults) != 1 || !strings.Contains(faults[0].String(), "write the secret itself") ||
+			!strings.Contains(faults[0].Field, "inline") {
 			t.Errorf("%s: %v, %v", given, got, faults)
 		}
 	}
 	// An alias of YAML is one value that stands at two places.
-	got, faults := over("type: Mesh\nname: m\nmtls:\n  backends:\n  - {name: a, type: provided, conf: &c {cert: {inlineString: c}, key: {inlineString: '[redacted]'}}}\n  - {name: b, type: provided, conf: *c}\n")
-	if want := one(t, r, mesh(backend("a", "secret of a"), backend("b", "secret of b"))); len(faults) > 0 || canonical(t, got[0]) != canonical(t, want) {
+	got, faults := over("type: Mesh\nname: m\nmtls:\n  backends:\n  - {name: a, type: provided, " +
+		"conf: &c {cert: {inlineString: c}, key: {inlineString: '[redacted]'}}}\n  - {name: b, type: provided, conf: *c}\n")
+	if want := one(t, r, mesh(backend("a", "secret of a"), backend("b", "secret of b"))); len(faults) > 0 ||
+		canonical(t, got[0]) != canonical(t, want) {
 		t.Errorf("with an alias: %v", faults)
 	}
 	// A comparison tells what became of each key.
@@ -213,30 +223,38 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 	flat := strings.ReplaceAll(strings.TrimSpace(string(key)), "\n", `\n`)
 	lines := strings.Split(string(key), "\n")
 	conf := func(s string) string {
-		return "type: Mesh\nname: m\nmtls:\n  backends:\n  - name: own\n    type: provided\n    conf:\n      cert: {file: /c}\n" + s
+		return "type: Mesh\nname: m\nmtls:\n  backends:\n  - name: own\n    type: provided\n    conf:\n" +
+			"      cert: {file: /c}\n" + s
 	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"misspelt":           {conf("      keyy:\n        inlineString: |\n            " + indented), `unknown field "keyy": it is not known in the schema of Kuma 2.13; did you mean "key"`},
-		"misspelt below":     {conf("      key:\n        inlineStrin: |\n            " + indented), `unknown field "inlineStrin"`},
+		"misspelt": {conf("      keyy:\n        inlineString: |\n            " + indented),
+			`unknown field "keyy": it is not known in the schema of Kuma 2.13; did you mean "key"`},
+		"misspelt below": {conf("      key:\n        inlineStrin: |\n            " + indented),
+			`unknown field "inlineStrin"`},
 		"text for a mapping": {conf("      key: |\n            " + indented), "a string is given, a mapping is wanted"},
 		"not base64":         {conf("      key:\n        inline: |\n            " + indented), "is not base64"},
 		"list":               {conf(`      key: {inlineString: ["` + flat + `"]}`), "a list is given, a string is wanted"},
-		"mapping":            {conf(`      key: {inlineString: {"` + flat + `": 1}}`), "a mapping is given, a string is wanted"},
-		"as a field":         {conf(`      key: {"` + flat + `": 1}`), "unknown field"},
-		"line as a field":    {conf("      key:\n        inlineString: x\n        " + lines[1] + ": x\n"), "unknown field"},
-		"twice":              {conf("      key:\n        inlineString: |\n            " + indented + "\n        inlineString: |\n            " + indented), "given twice"},
-		"two sources":        {conf("      key:\n        file: /x\n        inlineString: |\n            " + indented), "2 sources are given"},
-		"not indented":       {conf("      key:\n        inlineString: |\n" + string(key)), "not valid YAML"},
-		"unclosed":           {conf(`      key: {inlineString: "` + flat), "not valid YAML"},
-		"wrong place":        {"type: Mesh\nname: \"" + flat + "\"\n", "name"},
-		"mode":               {conf("      key: {file: /k}\n    mode: \"" + flat + "\"\n"), "mode"},
-		"anchor":             {conf("      key: *" + strings.Trim(lines[1], "=") + "\n"), ""},
-		"tag":                {conf("      key: {inlineString: !!x \"" + flat + "\"}\n"), "tag"},
-		"NUL":                {conf(`      key: {inlineString: "hunter2-hunter2-hunter2\0"}`), "NUL"},
-		"type":               {"type: \"" + flat + "\"\nname: m\n", ""},
-		"document":           {string(key), ""},
-		"number of a tag":    {"type: ExternalService\nname: e\ntags: {kuma.io/service: \"" + flat + "\"}\nnetworking: {address: \"" + flat + "\"}\n", "tags"},
-		"password":           {`{type: ExternalService, name: e, tags: {kuma.io/service: e}, networking: {address: "e:1", tls: {clientKey: hunter2-hunter2-hunter2}}}`, "mapping is wanted"},
+		"mapping": {conf(`      key: {inlineString: {"` + flat + `": 1}}`),
+			"a mapping is given, a string is wanted"},
+		"as a field":      {conf(`      key: {"` + flat + `": 1}`), "unknown field"},
+		"line as a field": {conf("      key:\n        inlineString: x\n        " + lines[1] + ": x\n"), "unknown field"},
+		"twice": {conf("      key:\n        inlineString: |\n            " + indented +
+			"\n        inlineString: |\n            " + indented), "given twice"},
+		"two sources": {conf("      key:\n        file: /x\n        inlineString: |\n            " + indented),
+			"2 sources are given"},
+		"not indented": {conf("      key:\n        inlineString: |\n" + string(key)), "not valid YAML"},
+		"unclosed":     {conf(`      key: {inlineString: "` + flat), "not valid YAML"},
+		"wrong place":  {"type: Mesh\nname: \"" + flat + "\"\n", "name"},
+		"mode":         {conf("      key: {file: /k}\n    mode: \"" + flat + "\"\n"), "mode"},
+		"anchor":       {conf("      key: *" + strings.Trim(lines[1], "=") + "\n"), ""},
+		"tag":          {conf("      key: {inlineString: !!x \"" + flat + "\"}\n"), "tag"},
+		"NUL":          {conf(`      key: {inlineString: "hunter2-hunter2-hunter2\0"}`), "NUL"},
+		"type":         {"type: \"" + flat + "\"\nname: m\n", ""},
+		"document":     {string(key), ""},
+		"number of a tag": {"type: ExternalService\nname: e\ntags: {kuma.io/service: \"" + flat +
+			"\"}\nnetworking: {address: \"" + flat + "\"}\n", "tags"},
+		"password": {`{type: ExternalService, name: e, tags: {kuma.io/service: e}, networking: {address: "e:1", tls: {clientKey: hunter2-hunter2-hunter2}}}`,
+			"mapping is wanted"},
 	} {
 		_, faults := r.Decode("f.yaml", []byte(c.doc))
 		if len(faults) == 0 || !strings.Contains(faults.Error(), c.want) {
@@ -251,7 +269,8 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 // yamlOf writes a JSON document as YAML.
 func yamlOf(doc []byte) ([]byte, error) { return resource.YAMLOf(doc) }
 
-// FuzzDecodeOver writes arbitrary documents over a resource with secrets: what comes out is shown without them.
+// FuzzDecodeOver writes arbitrary documents over a resource with secrets: what comes out is shown
+// without them.
 func FuzzDecodeOver(f *testing.F) {
 	r := registry(f)
 	const doc = `{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inlineString": "5ecre7-of-a"}}},
@@ -262,8 +281,10 @@ func FuzzDecodeOver(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(shown)
-	f.Add([]byte("type: Mesh\nname: m\nmtls: {enabledBackend: '[redacted]', backends: [{name: b, conf: {key: {inline: '[redacted]'}}}]}\n"))
-	f.Add([]byte(`{"type": "Mesh", "name": "m", "logging": {"backends": [{"name": "[redacted]", "format": "[redacted]"}]}}`))
+	f.Add([]byte("type: Mesh\nname: m\nmtls: {enabledBackend: '[redacted]', backends: [{name: b, " +
+		"conf: {key: {inline: '[redacted]'}}}]}\n"))
+	f.Add(
+		[]byte(`{"type": "Mesh", "name": "m", "logging": {"backends": [{"name": "[redacted]", "format": "[redacted]"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, faults := r.DecodeOver(data, func(resource.Key) *resource.Resource { return stored })
 		out := faults.Error()
@@ -274,7 +295,8 @@ func FuzzDecodeOver(f *testing.F) {
 			}
 			out += string(b)
 		}
-		if strings.Contains(out, "5ecre7") && !bytes.Contains(data, []byte("5ecre7")) || strings.Contains(out, "NWVjcmU3LW9m") && !bytes.Contains(data, []byte("NWVjcmU3")) {
+		if strings.Contains(out, "5ecre7") && !bytes.Contains(data, []byte("5ecre7")) ||
+			strings.Contains(out, "NWVjcmU3LW9m") && !bytes.Contains(data, []byte("NWVjcmU3")) {
 			t.Fatalf("%s\nshows a secret: %s", data, out)
 		}
 	})

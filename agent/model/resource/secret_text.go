@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// EnvoyText is a message of Envoy, given as the text of YAML or JSON. Fields that hold secrets by their name
-// ([SecretField]) are shown as [Redacted]; the text is then shown as JSON, without comments, in which secrets could
-// stand. The zero value is an empty text. It is immutable.
+// EnvoyText is a message of Envoy, given as the text of YAML or JSON. Fields that hold secrets by
+// their name ([SecretField]) are shown as [Redacted]; the text is then shown as JSON, without
+// comments, in which secrets could stand. The zero value is an empty text. It is immutable.
 type EnvoyText struct {
 	text *string
 	open bool
@@ -84,8 +84,8 @@ func (t *EnvoyText) decodeNode(d *decoder, n *node) {
 	}
 }
 
-// EnvoyValue is a part of a message of Envoy, as a value of any form. Its secrets are those of [EnvoyText]; with Hidden
-// all of it is one.
+// EnvoyValue is a part of a message of Envoy, as a value of any form. Its secrets are those of
+// [EnvoyText]; with Hidden all of it is one.
 type EnvoyValue struct {
 	JSON   []byte // canonical
 	Hidden bool
@@ -132,20 +132,23 @@ func (r EnvoyValue) Check(v *Validator) bool {
 	return true
 }
 
-// secretFields are the names of the fields of Envoy's API that hold secrets, without underscores and in lower case: all
-// that the API marks as sensitive, and those that it does not mark and that hold a credential. A test holds the list to
-// the marks.
+// secretFields are the names of the fields of Envoy's API that hold secrets, without underscores
+// and in lower case: all that the API marks as sensitive, and those that it does not mark and that
+// hold a credential. A test holds the list to the marks.
 var secretFields = [...]string{
-	"accesstoken", "authorizationtoken", "authpassword", "authusername", "backendtoken", "clientsecret", "contextextensions",
-	"credentials", "credentialsdatasource", "downstreamauthpassword", "downstreamauthpasswords", "downstreamauthusername",
-	"googlerefreshtoken", "jsonkey", "keys", "password", "pkcs12", "privatekey", "privatekeyprovider", "refreshtoken", "secret",
+	"accesstoken", "authorizationtoken", "authpassword", "authusername", "backendtoken", "clientsecret",
+	"contextextensions", "credentials", "credentialsdatasource", "downstreamauthpassword", "downstreamauthpasswords",
+	"downstreamauthusername", "googlerefreshtoken", "jsonkey", "keys", "password", "pkcs12",
+	"privatekey", "privatekeyprovider", "refreshtoken", "secret",
 	"secretaccesskey", "secretdata", "secrets", "sessiontoken", "users", "webidentitytokendatasource",
 }
 
-// shownFields are the fields below a secret one that say where it comes from, and of what type it is.
+// shownFields are the fields below a secret one that say where it comes from, and of what type it
+// is.
 var shownFields = [...]string{"@type", "environmentvariable", "filename", "sdsconfig", "watcheddirectory"}
 
-// SecretField reports whether a field of Envoy's API with that name, in either form, holds a secret.
+// SecretField reports whether a field of Envoy's API with that name, in either form, holds a
+// secret.
 func SecretField(name string) bool { return slices.Contains(secretFields[:], foldName(name)) }
 
 func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
@@ -227,10 +230,12 @@ func indented(n *node) string {
 	return b.String()
 }
 
-// keyWords are what every private key in PEM holds (RFC 7468), and what base64 makes of it behind 0, 1 or 2 bytes.
+// keyWords are what every private key in PEM holds (RFC 7468), and what base64 makes of it behind
+// 0, 1 or 2 bytes.
 var keyWords = [...]string{"PRIVATE KEY-----", "UFJJVkFURSBLRVkt", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW"}
 
-// holdsKey reports whether a text holds a private key in PEM, in base64 or not, whatever field it stands in.
+// holdsKey reports whether a text holds a private key in PEM, in base64 or not, whatever field it
+// stands in.
 func holdsKey(text string) bool {
 	return slices.ContainsFunc(keyWords[:], func(w string) bool { return strings.Contains(text, w) })
 }

@@ -31,8 +31,8 @@ type DataSource struct {
 	InlineString string `json:"inlineString,omitempty"`
 }
 
-// KeySource is where a private key comes from: exactly one field is set. What stands in the document is a secret; the
-// name of a secret and the path of a file are not.
+// KeySource is where a private key comes from: exactly one field is set. What stands in the
+// document is a secret; the name of a secret and the path of a file are not.
 type KeySource struct {
 	Secret       string      `json:"secret,omitempty"`
 	File         string      `json:"file,omitempty"`
@@ -100,8 +100,8 @@ const (
 	IdentitySPIFFE     = "SpiffeID"
 )
 
-// ServiceStatus is the status part that service resources share. In documents it stands under status beside the spec, in
-// both formats.
+// ServiceStatus is the status part that service resources share. In documents it stands under
+// status beside the spec, in both formats.
 type ServiceStatus struct {
 	VIPs               []VIP     `json:"vips,omitempty"`
 	VIP                *VIP      `json:"vip,omitempty"` // MeshExternalService has one
@@ -220,7 +220,8 @@ type HostnameSelector struct {
 	MeshMultiZoneService *LabelSelector `json:"meshMultiZoneService,omitempty"`
 }
 
-// statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside it in documents.
+// statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside
+// it in documents.
 type statusHolder interface{ status() **ServiceStatus }
 
 // StatusOf returns the status of a service resource, nil where there is none.

@@ -7,12 +7,14 @@ import (
 
 // Sharer keeps one of equal maps, for all who decode. It may be used by many goroutines at once.
 type Sharer interface {
-	// Share returns the map of a key, which may be used again afterwards: the known one or the one that is made now.
+	// Share returns the map of a key, which may be used again afterwards: the known one or the one
+	// that is made now.
 	Share(key []byte, make func() map[string]string) map[string]string
 }
 
-// Sharing returns the registry with a sharer of the tags of outbounds: hundreds of proxies that list the same thousand outbounds have the
-// same tags, and each map takes 400 bytes. They are never changed, so equal ones can be one.
+// Sharing returns the registry with a sharer of the tags of outbounds: hundreds of proxies that
+// list the same thousand outbounds have the same tags, and each map takes 400 bytes. They are never
+// changed, so equal ones can be one.
 func (r *Registry) Sharing(s Sharer) *Registry {
 	out := *r
 	out.sharer = s

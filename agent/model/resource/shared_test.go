@@ -18,13 +18,14 @@ func (s sharer) Share(key []byte, make func() map[string]string) map[string]stri
 	return s[string(key)]
 }
 
-// TestOutboundsShareTags: equal tags of outbounds are one map in memory, also of dataplanes that come one by one, and different ones are
-// told apart, whatever their texts are.
+// TestOutboundsShareTags: equal tags of outbounds are one map in memory, also of dataplanes that
+// come one by one, and different ones are told apart, whatever their texts are.
 func TestOutboundsShareTags(t *testing.T) {
 	r := registry(t).Sharing(sharer{})
 	tags := func(name string, lists ...string) (out []map[string]string) {
 		t.Helper()
-		text := fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [", name)
+		text := fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: 10.0.0.1, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [", name)
 		for i, l := range lists {
 			text += fmt.Sprintf("{port: %d, tags: {%s}},", 1000+i, l)
 		}
@@ -37,7 +38,8 @@ func TestOutboundsShareTags(t *testing.T) {
 		}
 		return out
 	}
-	lists := []string{"kuma.io/service: a", "kuma.io/service: a, b: c", "kuma.io/service: a, b: cd", "kuma.io/service: a, bc: d", "kuma.io/service: b"}
+	lists := []string{"kuma.io/service: a", "kuma.io/service: a, b: c", "kuma.io/service: a, b: cd",
+		"kuma.io/service: a, bc: d", "kuma.io/service: b"}
 	one, two := tags("one", lists...), tags("two", lists...)
 	for i := range lists {
 		if reflect.ValueOf(one[i]).Pointer() != reflect.ValueOf(two[i]).Pointer() {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Shown returns the JSON of a resource as it may be shown to everybody: that of [Marshal] with [Redacted] for each
-// secret. Secrets are what stands in a field of a secret type, and every text that holds a private key.
+// Shown returns the JSON of a resource as it may be shown to everybody: that of [Marshal] with
+// [Redacted] for each secret. Secrets are what stands in a field of a secret type, and every text
+// that holds a private key.
 func Shown(r *Resource) ([]byte, error) {
 	b, _, err := marshal(r, false)
 	if err != nil {
@@ -26,8 +27,8 @@ func ShownSpec(r *Resource) ([]byte, error) {
 	return WithoutKeys(b)
 }
 
-// WithoutKeys returns a JSON document with [Redacted] for each text that holds a private key, whatever field it stands in.
-// The fields keep their order.
+// WithoutKeys returns a JSON document with [Redacted] for each text that holds a private key,
+// whatever field it stands in. The fields keep their order.
 func WithoutKeys(doc []byte) ([]byte, error) {
 	if !slices.ContainsFunc(keyWords[:], func(w string) bool { return bytes.Contains(doc, []byte(w)) }) {
 		return doc, nil
@@ -79,8 +80,9 @@ func (n *node) write(b *bytes.Buffer) {
 	}
 }
 
-// ShownPair returns two states of a resource as [Shown], for a comparison: where a secret differs, so does what stands
-// for it. With several secrets their marks are numbered, and equal ones have the same number.
+// ShownPair returns two states of a resource as [Shown], for a comparison: where a secret differs,
+// so does what stands for it. With several secrets their marks are numbered, and equal ones have
+// the same number.
 func ShownPair(from, to *Resource) (docs [2][]byte, err error) {
 	numbers := map[string]int{}
 	var trees [2]*node

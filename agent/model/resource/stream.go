@@ -16,8 +16,9 @@ type chunk struct {
 	line int // of its first byte in the stream, 1-based
 }
 
-// split cuts a stream at the document markers of YAML. Markers cannot stand inside a value (YAML 1.2.2, rule
-// c-forbidden), so one broken document does not take the others with it. Chunks without content are left out.
+// split cuts a stream at the document markers of YAML. Markers cannot stand inside a value (YAML
+// 1.2.2, rule c-forbidden), so one broken document does not take the others with it. Chunks without
+// content are left out.
 func split(data []byte, yield func(chunk) bool) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	line, start, startLine := 1, 0, 1
@@ -76,11 +77,12 @@ type document struct {
 	err   *Fault
 }
 
-// parseStream yields the documents of a stream in order. A fault that concerns the stream as a whole is yielded with
-// index 0 and ends it.
+// parseStream yields the documents of a stream in order. A fault that concerns the stream as a
+// whole is yielded with index 0 and ends it.
 func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	if len(data) > lim.FileBytes {
-		yield(document{err: &Fault{Reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
+		yield(document{err: &Fault{Reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it",
+			len(data), lim.FileBytes)}})
 		return
 	}
 	index, nodes := 0, lim.Nodes
@@ -99,20 +101,23 @@ func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	split(data, func(c chunk) bool {
 		budget := min(nodes, lim.Nodes/documentShare)
 		if budget <= 0 {
-			yield(document{err: &Fault{Line: c.line, Reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
+			yield(document{err: &Fault{Line: c.line,
+				Reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
 			return false
 		}
 		return c.parse(lim, func() int { return min(nodes, budget) }, emit)
 	})
 }
 
-// parse yields the documents of a chunk, each within the number of nodes that budget returns before it.
+// parse yields the documents of a chunk, each within the number of nodes that budget returns before
+// it.
 func (c chunk) parse(lim Limits, budget func() int, yield func(document) bool) bool {
 	text, line := c.text, c.line
 	if marker(text, "---") {
 		text = text[3:]
 	}
-	// JSON values may follow each other with nothing but white space between them, as jq and loggers write them.
+	// JSON values may follow each other with nothing but white space between them, as jq and loggers
+	// write them.
 	for isJSON(text) {
 		n, used, last := parseJSON(text, line, lim, budget())
 		if n == nil || used > lim.DocumentBytes {
@@ -139,7 +144,8 @@ func isJSON(text []byte) bool {
 
 func parseChunk(text []byte, line int, lim Limits, budget int) document {
 	if len(text) > lim.DocumentBytes {
-		return document{err: &Fault{Line: line, Reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
+		return document{err: &Fault{Line: line,
+			Reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
 	}
 	if !utf8.Valid(text) {
 		for i := 0; i < len(text); {
@@ -161,15 +167,15 @@ func parseChunk(text []byte, line int, lim Limits, budget int) document {
 type Limits struct {
 	// FileBytes is the size of a whole stream, checked before anything is parsed. Default 16 MiB.
 	FileBytes int
-	// DocumentBytes is the size of one document: of its text and of the resource's canonical JSON, which aliases can
-	// make larger than the text. Default 1 MiB.
+	// DocumentBytes is the size of one document: of its text and of the resource's canonical JSON,
+	// which aliases can make larger than the text. Default 1 MiB.
 	DocumentBytes int
 	// Documents in a stream. Default 100,000.
 	Documents int
 	// Depth of nesting. Default 64.
 	Depth int
-	// Nodes is the number of values in a stream with YAML aliases expanded; one document may use a sixteenth of it.
-	// Default 4,000,000.
+	// Nodes is the number of values in a stream with YAML aliases expanded; one document may use a
+	// sixteenth of it. Default 4,000,000.
 	Nodes int
 }
 
@@ -183,9 +189,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Embedded reads a value that stands as text in a field of a document: one YAML or JSON document within the default
-// limits. It returns the value as canonical JSON. Where the text cannot be read that is a fault at this path, with the
-// line in the text, and the result is nil.
+// Embedded reads a value that stands as text in a field of a document: one YAML or JSON document
+// within the default limits. It returns the value as canonical JSON. Where the text cannot be read
+// that is a fault at this path, with the line in the text, and the result is nil.
 func (v *Validator) Embedded(text string) []byte {
 	lim := Limits{}.withDefaults()
 	var root *node

@@ -44,11 +44,12 @@ func (t *Tracing) Backend(name string) *TracingBackend {
 }
 
 func (t *Tracing) validate(v *Validator) {
-	validateBackends(v, t.Backends, t.DefaultBackend, func(b *TracingBackend) string { return b.Name }, func(b *TracingBackend, v *Validator) {
-		if v.Field("type").OneOf(b.Type, TracingZipkin, TracingDatadog) {
-			b.validateConf(v.Field("conf"))
-		}
-	})
+	validateBackends(v, t.Backends, t.DefaultBackend, func(b *TracingBackend) string { return b.Name },
+		func(b *TracingBackend, v *Validator) {
+			if v.Field("type").OneOf(b.Type, TracingZipkin, TracingDatadog) {
+				b.validateConf(v.Field("conf"))
+			}
+		})
 }
 
 func (b *TracingBackend) validateConf(v *Validator) {
@@ -59,7 +60,12 @@ func (b *TracingBackend) validateConf(v *Validator) {
 	if b.Type == TracingDatadog {
 		v.Field("address").Host(c.Address)
 		v.Field("port").Port(c.Port)
-		for field, set := range map[string]bool{"url": c.URL != "", "traceId128bit": c.TraceID128Bit != nil, "apiVersion": c.APIVersion != "", "sharedSpanContext": c.SharedSpanContext != nil} {
+		for field, set := range map[string]bool{
+			"url":               c.URL != "",
+			"traceId128bit":     c.TraceID128Bit != nil,
+			"apiVersion":        c.APIVersion != "",
+			"sharedSpanContext": c.SharedSpanContext != nil,
+		} {
 			v.unset(set, field, "a Datadog agent has address and port: remove it, or set type to %s", TracingZipkin)
 		}
 		return
@@ -68,10 +74,15 @@ func (b *TracingBackend) validateConf(v *Validator) {
 	case c.URL == "":
 		v.Field("url").Faultf("the URL of the collector is missing, such as http://zipkin:9411/api/v2/spans")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		v.Field("url").Faultf("it is not a URL of http or https with a host: write for example http://zipkin:9411/api/v2/spans")
+		v.Field("url").
+			Faultf("it is not a URL of http or https with a host: write for example http://zipkin:9411/api/v2/spans")
 	}
 	v.Field("apiVersion").optional(c.APIVersion, "httpJson", "httpProto")
-	for field, set := range map[string]bool{"address": c.Address != "", "port": c.Port != 0, "splitService": c.SplitService != nil} {
+	for field, set := range map[string]bool{
+		"address":      c.Address != "",
+		"port":         c.Port != 0,
+		"splitService": c.SplitService != nil,
+	} {
 		v.unset(set, field, "a Zipkin collector has a url: remove it, or set type to %s", TracingDatadog)
 	}
 }

@@ -15,11 +15,15 @@ func TestTracing(t *testing.T) {
 		{`{backends: [{name: a, type: jaeger}]}`, "tracing.backends[0].type", "zipkin, datadog"},
 		{`{backends: [{name: a, type: zipkin}]}`, "tracing.backends[0].conf.url", "missing"},
 		{`{backends: [{name: a, type: zipkin, conf: {url: "z:9411"}}]}`, "tracing.backends[0].conf.url", "http"},
-		{`{backends: [{name: a, type: zipkin, conf: {url: "http://z/", apiVersion: httpJsonV1}}]}`, "tracing.backends[0].conf.apiVersion", "httpProto"},
-		{`{backends: [{name: a, type: zipkin, conf: {url: "http://z/", port: 1}}]}`, "tracing.backends[0].conf.port", "datadog"},
+		{`{backends: [{name: a, type: zipkin, conf: {url: "http://z/", apiVersion: httpJsonV1}}]}`,
+			"tracing.backends[0].conf.apiVersion", "httpProto"},
+		{`{backends: [{name: a, type: zipkin, conf: {url: "http://z/", port: 1}}]}`,
+			"tracing.backends[0].conf.port", "datadog"},
 		{`{backends: [{name: a, type: datadog, conf: {address: d}}]}`, "tracing.backends[0].conf.port", "65535"},
-		{`{backends: [{name: a, type: datadog, conf: {address: d, port: 1, url: "http://z/"}}]}`, "tracing.backends[0].conf.url", "zipkin"},
-		{`{backends: [{name: a, type: zipkin, sampling: 101, conf: {url: "http://z/"}}]}`, "tracing.backends[0].sampling", "100"},
+		{`{backends: [{name: a, type: datadog, conf: {address: d, port: 1, url: "http://z/"}}]}`,
+			"tracing.backends[0].conf.url", "zipkin"},
+		{`{backends: [{name: a, type: zipkin, sampling: 101, conf: {url: "http://z/"}}]}`,
+			"tracing.backends[0].sampling", "100"},
 	} {
 		_, faults := r.Decode("", []byte("{type: Mesh, name: m, tracing: "+c.tracing+"}"))
 		found := c.field == "" && len(faults) == 0

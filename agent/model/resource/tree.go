@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// check walks the whole tree once and reports what is wrong whatever its types: duplicate keys (the first one stays),
-// nesting, NUL characters.
+// check walks the whole tree once and reports what is wrong whatever its types: duplicate keys (the
+// first one stays), nesting, NUL characters.
 func (d *decoder) check(n *node, depth int) {
 	if depth > d.lim.Depth {
 		d.faultf(n.line, "nested too deeply (at most %d levels)", d.lim.Depth)
@@ -78,7 +78,8 @@ func canonical(n *node) []byte {
 	return b
 }
 
-// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and what number returns.
+// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and what
+// number returns.
 func plain(n *node, number func(*node) any) any {
 	switch n.kind {
 	case nodeString:
@@ -129,8 +130,8 @@ func Nearest(name string, names []string) string {
 	return best
 }
 
-// editDistance counts the insertions, deletions, substitutions and swaps of neighbours between two names (optimal string
-// alignment).
+// editDistance counts the insertions, deletions, substitutions and swaps of neighbours between two
+// names (optimal string alignment).
 func editDistance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

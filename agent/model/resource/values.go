@@ -40,7 +40,8 @@ func (c *RawConf) MarshalJSON() ([]byte, error) {
 	return c.JSON, nil
 }
 
-// RawSpec is the Spec of a kind that nearside stores and does not act on: a mapping, kept as canonical JSON.
+// RawSpec is the Spec of a kind that nearside stores and does not act on: a mapping, kept as
+// canonical JSON.
 type RawSpec struct{ RawConf }
 
 // Duration is a time span, written as Go and Kuma write it ("10s", "1h30m").
@@ -65,7 +66,8 @@ func (t *Duration) decodeNode(d *decoder, n *node) {
 	v, err := time.ParseDuration(n.text)
 	switch {
 	case err != nil:
-		d.faultf(n.line, `%s is not a duration: write numbers with units ns, us, ms, s, m or h, for example "10s" or "1h30m"`, n.show())
+		d.faultf(n.line, `%s is not a duration: write numbers with units ns, us, ms, s, m or h, for example "10s" or "1h30m"`,
+			n.show())
 	case v < 0:
 		d.faultf(n.line, "%s is negative: a duration is 0s or more", n.show())
 	default:
@@ -116,15 +118,16 @@ func (v IntOrString) MarshalJSON() ([]byte, error) {
 // maxDecimal bounds the text of a Decimal: more digits than a float64 can tell apart have no use.
 const maxDecimal = 32
 
-// Decimal is a decimal number, written as a number (62.5) or, as Kuma writes it, as a string ("62.5"). It keeps the
-// form in which it was written.
+// Decimal is a decimal number, written as a number (62.5) or, as Kuma writes it, as a string
+// ("62.5"). It keeps the form in which it was written.
 type Decimal struct {
 	value  float64
 	text   string
 	quoted bool
 }
 
-// NewDecimal returns a number in the form in which Kuma writes it: in quotes where it has a fraction.
+// NewDecimal returns a number in the form in which Kuma writes it: in quotes where it has a
+// fraction.
 func NewDecimal(f float64) Decimal {
 	text := strconv.FormatFloat(f, 'f', -1, 64)
 	return Decimal{value: f, text: text, quoted: strings.Contains(text, ".")}
@@ -143,7 +146,9 @@ func (d *Decimal) decodeNode(dec *decoder, n *node) {
 	case nodeInt, nodeFloat:
 	case nodeString:
 		if len(n.text) > maxDecimal || !decimalText(n.text) {
-			dec.faultf(n.line, `%s is not a decimal number: write digits with at most one point, for example "62.5", %d characters at most`, n.show(), maxDecimal)
+			dec.faultf(n.line,
+				`%s is not a decimal number: write digits with at most one point, for example "62.5", %d characters at most`,
+				n.show(), maxDecimal)
 			return
 		}
 	default:

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// VirtualOutbound (legacy) gives workloads host names, and ports at addresses of these, that templates make of the tags of
-// inbounds and of external services.
+// VirtualOutbound (legacy) gives workloads host names, and ports at addresses of these, that
+// templates make of the tags of inbounds and of external services.
 type VirtualOutbound struct {
 	Selectors []LegacySelector    `json:"selectors"` // of these tags
 	Conf      VirtualOutboundConf `json:"conf"`
 }
 
-// VirtualOutboundConf is how names and ports are made. In both templates {{ .name }} is the value of the tag of a parameter.
+// VirtualOutboundConf is how names and ports are made. In both templates {{ .name }} is the value
+// of the tag of a parameter.
 type VirtualOutboundConf struct {
 	Host       string              `json:"host"`
 	Port       string              `json:"port"`
@@ -77,7 +78,8 @@ func (c *VirtualOutboundConf) validateParameters(v *Validator) {
 		}
 	}
 	if !service {
-		v.Faultf("no parameter is about the tag %s, which says where connections go: add {name: service, tagKey: %s}", TagService, TagService)
+		v.Faultf("no parameter is about the tag %s, which says where connections go: add {name: service, tagKey: %s}",
+			TagService, TagService)
 	}
 }
 
@@ -98,9 +100,11 @@ func (c *VirtualOutboundConf) check(v *Validator, template, with, example string
 	return text, reason == ""
 }
 
-// Filled is what the templates make of the tags of something: the name, the port, and those of the tags that parameters are
-// about. Where tags lack one that a template asks for, lacks is its key, and where else they make nothing reason says why.
-func (o *VirtualOutbound) Filled(tags map[string]string) (host string, port uint32, chosen map[string]string, lacks, reason string) {
+// Filled is what the templates make of the tags of something: the name, the port, and those of the
+// tags that parameters are about. Where tags lack one that a template asks for, lacks is its key,
+// and where else they make nothing reason says why.
+func (o *VirtualOutbound) Filled(tags map[string]string) (host string, port uint32, chosen map[string]string,
+	lacks, reason string) {
 	host, lacks, reason = o.Conf.fill(o.Conf.Host, tags)
 	var text string
 	if lacks+reason == "" {
@@ -126,7 +130,8 @@ func (o *VirtualOutbound) Filled(tags map[string]string) (host string, port uint
 	return strings.ToLower(strings.TrimSuffix(host, ".")), port, chosen, "", ""
 }
 
-// Strength is how many tags the strongest of the selectors names exactly that match tags; false when none matches.
+// Strength is how many tags the strongest of the selectors names exactly that match tags; false
+// when none matches.
 func (o *VirtualOutbound) Strength(tags map[string]string) (exact int, matches bool) {
 	for i := range o.Selectors {
 		n, all := 0, true
@@ -146,8 +151,8 @@ func (o *VirtualOutbound) Strength(tags map[string]string) (exact int, matches b
 	return exact, matches
 }
 
-// fill puts the values of tags into a template. It knows {{ .name }}, and nothing else of Go's template language, which could
-// loop or grow without bound.
+// fill puts the values of tags into a template. It knows {{ .name }}, and nothing else of Go's
+// template language, which could loop or grow without bound.
 func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (text, lacks, reason string) {
 	var b strings.Builder
 	for rest := template; rest != ""; {
@@ -166,7 +171,8 @@ func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (tex
 		name, dotted := strings.CutPrefix(strings.TrimSpace(action), ".")
 		i := slices.IndexFunc(c.Parameters, func(p TemplateParameter) bool { return p.Name == name })
 		if !dotted || i < 0 {
-			return "", "", fmt.Sprintf("{{ %s }} is not known: write {{ .name }} with the name of one of the parameters", short(strings.TrimSpace(action)))
+			return "", "", fmt.Sprintf("{{ %s }} is not known: write {{ .name }} with the name of one of the parameters",
+				short(strings.TrimSpace(action)))
 		}
 		value, ok := tags[c.Parameters[i].Tag()]
 		if !ok {

@@ -17,8 +17,8 @@ import (
 
 // parseYAML reads the one document in text. It returns nil for an empty one.
 func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err *Fault) {
-	// The YAML library reports its own errors by panic and recovers only those it knows; input must never stop the
-	// agent.
+	// The YAML library reports its own errors by panic and recovers only those it knows; input must
+	// never stop the agent.
 	defer func() {
 		if p := recover(); p != nil {
 			n, err = nil, &Fault{Line: firstLine, Reason: fmt.Sprintf("not valid YAML: %v", p)}
@@ -32,7 +32,8 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 		return nil, yamlError(e, text, firstLine)
 	}
 	if e := dec.Decode(&rest); e == nil {
-		return nil, &Fault{Line: firstLine + rest.Line - 1, Reason: "a second document follows; separate documents by a line with ---"}
+		return nil, &Fault{Line: firstLine + rest.Line - 1,
+			Reason: "a second document follows; separate documents by a line with ---"}
 	} else if !errors.Is(e, io.EOF) {
 		return nil, yamlError(e, nil, firstLine)
 	}
@@ -60,13 +61,16 @@ func yamlReason(e error) (line int, reason string) {
 	return line, reason
 }
 
-// maxSearched bounds the text of which it is searched where the fault is, in bytes: it is parsed up to log2(lines) times.
+// maxSearched bounds the text of which it is searched where the fault is, in bytes: it is parsed up
+// to log2(lines) times.
 const maxSearched = 1 << 20
 
-// misplaced are faults of which the library names the line where the mapping or list begins that cannot go on.
+// misplaced are faults of which the library names the line where the mapping or list begins that
+// cannot go on.
 var misplaced = [...]string{"did not find expected key", "did not find expected '-' indicator"}
 
-// lineOfFault returns the line at which the library stops: the first lines of a text have the same fault from there on.
+// lineOfFault returns the line at which the library stops: the first lines of a text have the same
+// fault from there on.
 func lineOfFault(text []byte, reason string) int {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	return 1 + sort.Search(len(lines)-1, func(n int) bool {
@@ -80,7 +84,8 @@ func lineOfFault(text []byte, reason string) int {
 	})
 }
 
-// yamlError is the fault of what the library says. text is what it was read from, nil where that is not known.
+// yamlError is the fault of what the library says. text is what it was read from, nil where that is
+// not known.
 func yamlError(e error, text []byte, firstLine int) *Fault {
 	msg := strings.TrimPrefix(e.Error(), "yaml: ")
 	line, reason := yamlReason(e)
@@ -91,13 +96,15 @@ func yamlError(e error, text []byte, firstLine int) *Fault {
 		hint = "; look at the indentation and the quotes of this line"
 	}
 	out.Reason = "not valid YAML: " + short(out.Reason) + hint
-	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
+	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) ||
+		strings.Contains(msg, "found a tab character") {
 		out.Reason += "; indent with spaces"
 	}
 	return out
 }
 
-// yamlBuilder turns a YAML tree into nodes: aliases and merge keys resolved, size and depth bounded.
+// yamlBuilder turns a YAML tree into nodes: aliases and merge keys resolved, size and depth
+// bounded.
 type yamlBuilder struct {
 	offset  int
 	lim     Limits
@@ -116,7 +123,8 @@ func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *node {
 // spend takes n nodes from the budget.
 func (b *yamlBuilder) spend(y *yaml.Node, n int) bool {
 	if n > b.budget {
-		b.fail(y, "the document has too many values, aliases expanded (at most %d in one document); repeat less by alias or split it", b.lim.Nodes/documentShare)
+		b.fail(y, "the document has too many values, aliases expanded (at most %d in one document); "+
+			"repeat less by alias or split it", b.lim.Nodes/documentShare)
 		return false
 	}
 	b.budget -= n
@@ -203,8 +211,8 @@ func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
 	}
 }
 
-// merge adds the entries of merged mappings that the mapping does not have itself; the first one wins
-// (https://yaml.org/type/merge.html).
+// merge adds the entries of merged mappings that the mapping does not have itself; the first one
+// wins (https://yaml.org/type/merge.html).
 func (b *yamlBuilder) merge(n *node, y *yaml.Node, merges []*node) {
 	have := make(map[string]bool, len(n.pairs))
 	for _, p := range n.pairs {

@@ -20,7 +20,8 @@ type ZoneIngress struct {
 	AvailableServices []AvailableService    `json:"availableServices,omitempty"`
 }
 
-// ZoneIngressNetworking is where it listens, and where other zones reach it when that is another place.
+// ZoneIngressNetworking is where it listens, and where other zones reach it when that is another
+// place.
 type ZoneIngressNetworking struct {
 	Address           string `json:"address,omitempty"`
 	Port              uint32 `json:"port"`
@@ -54,8 +55,8 @@ func (z *ZoneEgress) Validate(v *Validator) {
 	z.Networking.Admin.validate(v.Field("admin"))
 }
 
-// Validate checks the ingress. One that is only known from another zone may say where it is advertised and not where it
-// listens there.
+// Validate checks the ingress. One that is only known from another zone may say where it is
+// advertised and not where it listens there.
 func (z *ZoneIngress) Validate(v *Validator) {
 	v.Field("zone").optionalName(z.Zone)
 	n, at := &z.Networking, v.Field("networking")

@@ -9,15 +9,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Addresses returns the virtual addresses that the agent has stored, as text by a key of its own choice.
+// Addresses returns the virtual addresses that the agent has stored, as text by a key of its own
+// choice.
 func (s *Store) Addresses() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.addresses)
 }
 
-// SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. What the disk does not take is
-// stored in memory, and written with the next commit.
+// SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. What the
+// disk does not take is stored in memory, and written with the next commit.
 func (s *Store) SetAddresses(changes map[string]string) error {
 	if err := s.noteAddresses(changes); err != nil {
 		return err

@@ -46,7 +46,8 @@ func TestAddresses(t *testing.T) {
 	healthy(t, s)
 	want(t, "addresses", addresses(s), "b=4 c=3")
 	want(t, "contents", contents(s), before)
-	if err := s.SetAddresses(map[string]string{strings.Repeat("x", 20_000): "1"}); err == nil || !strings.Contains(err.Error(), "20000 bytes") {
+	if err := s.SetAddresses(map[string]string{strings.Repeat("x", 20_000): "1"}); err == nil ||
+		!strings.Contains(err.Error(), "20000 bytes") {
 		t.Errorf("a key that is too long: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -68,7 +69,8 @@ func TestDamagedAddress(t *testing.T) {
 	edit(t, path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("vips")).Put([]byte("a"), []byte("12341")) })
 	s = open(t, path)
 	want(t, "addresses", addresses(s), "b=2")
-	if q := s.Health().Quarantined; len(q) != 1 || q[0].Bucket != "vips" || q[0].Key != `"a"` || !strings.Contains(q[0].Reason, "checksum") {
+	if q := s.Health().Quarantined; len(q) != 1 || q[0].Bucket != "vips" || q[0].Key != `"a"` ||
+		!strings.Contains(q[0].Reason, "checksum") {
 		t.Errorf("quarantined: %+v", q)
 	}
 	s = reopen(t, s, path)

@@ -58,7 +58,8 @@ func inFlight(t *testing.T, s *store.Store, d *slowDisk, name, text string) (rel
 	return release, written
 }
 
-// TestWriteThatWaitsForTheDisk has files change while a write over the API waits: they are seen, it is not.
+// TestWriteThatWaitsForTheDisk has files change while a write over the API waits: they are seen, it
+// is not.
 func TestWriteThatWaitsForTheDisk(t *testing.T) {
 	s, d, path := slow(t)
 	mustPut(t, s, fileA, "f", "1")
@@ -131,8 +132,8 @@ func TestWriteThatIsOvertaken(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "2:file")
 }
 
-// TestChangesAreWrittenBehind has many changes while one transaction waits: they are seen, and the next transaction has
-// them all. Close waits for it.
+// TestChangesAreWrittenBehind has many changes while one transaction waits: they are seen, and the
+// next transaction has them all. Close waits for it.
 func TestChangesAreWrittenBehind(t *testing.T) {
 	s, d, path := slow(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +207,8 @@ func crashed(t *testing.T, path string) *store.Store {
 	return open(t, copied)
 }
 
-// TestRevisionsAfterACrash has changes of files lost, with revisions that were shown: none is handed out again.
+// TestRevisionsAfterACrash has changes of files lost, with revisions that were shown: none is
+// handed out again.
 func TestRevisionsAfterACrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a hundred thousand revisions, one after the other")

@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Damaged is a resource whose present content cannot be read. It is not in force, and no earlier revision of it is: what it says now may be
-// the opposite. It stays so until somebody writes or deletes it, or the version that can read it runs.
+// Damaged is a resource whose present content cannot be read. It is not in force, and no earlier
+// revision of it is: what it says now may be the opposite. It stays so until somebody writes or
+// deletes it, or the version that can read it runs.
 type Damaged struct {
 	Key    resource.Key
 	Reason string
@@ -22,7 +23,8 @@ type Damaged struct {
 	stored bool // on disk it is marked as damaged
 }
 
-// damagedBody is what the file says of one. That it says anything counts: a body that is damaged itself still marks the resource.
+// damagedBody is what the file says of one. That it says anything counts: a body that is damaged
+// itself still marks the resource.
 type damagedBody struct {
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
@@ -57,7 +59,8 @@ func healed(damaged map[resource.Key]Damaged, changes []entry) map[resource.Key]
 	return out
 }
 
-// marks are those of the next transaction: new ones, all where the file lacks them, but not of what p changes. s.mu is held.
+// marks are those of the next transaction: new ones, all where the file lacks them, but not of what
+// p changes. s.mu is held.
 func (s *Store) marks(p *plan) []Damaged {
 	if !s.state.full && len(s.state.marks) == 0 {
 		return nil

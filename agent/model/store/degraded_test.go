@@ -152,7 +152,8 @@ func TestPanicOfTheDisk(t *testing.T) {
 	want(t, "history", revisions(s, "a"), "1:1")
 }
 
-// TestFileDamagedWhileOpen breaks the file below a store, which then writes all it knows to a fresh one.
+// TestFileDamagedWhileOpen breaks the file below a store, which then writes all it knows to a fresh
+// one.
 func TestFileDamagedWhileOpen(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)
@@ -198,7 +199,8 @@ func TestDirectoryThatIsMissing(t *testing.T) {
 	want(t, "contents", contents(s), before)
 }
 
-// TestStateThatAppearsLater has the file of an earlier run show up below a store that started without it.
+// TestStateThatAppearsLater has the file of an earlier run show up below a store that started
+// without it.
 func TestStateThatAppearsLater(t *testing.T) {
 	old, err := os.ReadFile(filled(t, 1))
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Buckets: meta has the format and the mark; records the present resources by recordKey; history their revisions by
-// historyKey; vips who has which virtual address; quarantine the values that could not be loaded, by the name of their
-// bucket, NUL and their key; damaged, by recordKey, why a resource cannot be read.
+// Buckets: meta has the format and the mark; records the present resources by recordKey; history
+// their revisions by historyKey; vips who has which virtual address; quarantine the values that
+// could not be loaded, by the name of their bucket, NUL and their key; damaged, by recordKey, why a
+// resource cannot be read.
 const (
 	bucketMeta       = "meta"
 	bucketRecords    = "records"
@@ -95,7 +96,8 @@ func (d *disk) write(w writeSet) error {
 				}
 			}
 			for _, e := range w.edits {
-				if err := errors.Join(e.write(tx.Bucket([]byte(bucketRecords)), history), unmark(tx, recordKey(e.key))); err != nil {
+				if err := errors.Join(e.write(tx.Bucket([]byte(bucketRecords)), history),
+					unmark(tx, recordKey(e.key))); err != nil {
 					return fmt.Errorf("%s: %w", e.key, err)
 				}
 			}
@@ -189,8 +191,8 @@ func getMeta(tx *bolt.Tx, key string) ([]byte, bool) {
 	return unsealed(key, tx.Bucket([]byte(bucketMeta)).Get([]byte(key)))
 }
 
-// sealed makes a value of the meta bucket, or of an address: a CRC-32C over key and content (4 bytes, big endian) and the
-// content.
+// sealed makes a value of the meta bucket, or of an address: a CRC-32C over key and content (4
+// bytes, big endian) and the content.
 func sealed(key string, content []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, checksum([]byte(key), content)), content...)
 }

@@ -85,7 +85,8 @@ func TestSecondStoreIsRefused(t *testing.T) {
 	path := tempPath(t)
 	s := open(t, path)
 	_, err := store.Open(options(path))
-	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "stop the other agent") {
+	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "stop the other agent") {
 		t.Fatal(err)
 	}
 	mustPut(t, s, api, "a", "a")
@@ -249,7 +250,8 @@ func TestTwoDamagedFiles(t *testing.T) {
 	want(t, "files set aside", len(names), 3)
 }
 
-// TestFlippedBytes flips one byte anywhere: the store opens, and every record that it has is one that was written.
+// TestFlippedBytes flips one byte anywhere: the store opens, and every record that it has is one
+// that was written.
 func TestFlippedBytes(t *testing.T) {
 	t.Parallel()
 	source := filled(t, 10)
@@ -339,7 +341,8 @@ func TestDamagedRecordComesBackFromHistory(t *testing.T) {
 	o.Log, b = logged()
 	s := openWith(t, o)
 	q := s.Health().Quarantined
-	if len(q) != 1 || q[0].Key != "Note/default/a" || q[0].Bucket != "records" || !q[0].Restored || !strings.Contains(q[0].Reason, "checksum") {
+	if len(q) != 1 || q[0].Key != "Note/default/a" || q[0].Bucket != "records" || !q[0].Restored ||
+		!strings.Contains(q[0].Reason, "checksum") {
 		t.Fatalf("quarantined: %+v", q)
 	}
 	if !strings.Contains(b.String(), "Note/default/a") {

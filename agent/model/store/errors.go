@@ -51,15 +51,16 @@ func (e *ConflictError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExposedError says that others than its owner can read or write a state file, which may hold private keys.
+// ExposedError says that others than its owner can read or write a state file, which may hold
+// private keys.
 type ExposedError struct {
 	Path string
 	Mode os.FileMode
 }
 
 func (e *ExposedError) Error() string {
-	return fmt.Sprintf("%s is open to others than its owner (mode %#o), and may hold private keys: if nobody has read or changed it, "+
-		"change its mode to 0600; else replace the keys too that resources hold inline", e.Path, e.Mode)
+	return fmt.Sprintf("%s is open to others than its owner (mode %#o), and may hold private keys: if nobody has read "+
+		"or changed it, change its mode to 0600; else replace the keys too that resources hold inline", e.Path, e.Mode)
 }
 
 // RevisionError says that a resource is not at the revision that the caller changed from.

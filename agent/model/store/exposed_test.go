@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// TestExposedFileIsRefused: a state file that others could have read is not used in silence; with its mode set it is.
+// TestExposedFileIsRefused: a state file that others could have read is not used in silence; with
+// its mode set it is.
 func TestExposedFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nearside.db")
 	s := open(t, path)
@@ -26,7 +27,8 @@ func TestExposedFileIsRefused(t *testing.T) {
 		}
 		_, err := store.Open(options(path))
 		var exposed *store.ExposedError
-		if !errors.As(err, &exposed) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "change its mode to 0600") {
+		if !errors.As(err, &exposed) || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), "change its mode to 0600") {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}

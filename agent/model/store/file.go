@@ -20,7 +20,8 @@ import (
 const lockWait = time.Second
 
 // ErrLocked is wrapped by the error of Open when another process has the state file open.
-var ErrLocked = errors.New("another process has it open: stop the other agent, or give this one a paths.state of its own")
+var ErrLocked = errors.New("another process has it open: stop the other agent, " +
+	"or give this one a paths.state of its own")
 
 // FormatError says that a state file was written by a newer version.
 type FormatError struct {
@@ -38,8 +39,9 @@ type brokenError struct{ cause any }
 
 func (e *brokenError) Error() string { return fmt.Sprintf("the state file is broken: %v", e.cause) }
 
-// guard runs fn and turns panics into a *brokenError. bbolt panics on inconsistent pages; a page that the disk does
-// not deliver is a fault in the memory map, which ends the process unless asked otherwise.
+// guard runs fn and turns panics into a *brokenError. bbolt panics on inconsistent pages; a page
+// that the disk does not deliver is a fault in the memory map, which ends the process unless asked
+// otherwise.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -97,8 +99,8 @@ func openDisk(path string, now time.Time) (*disk, outcome, error) {
 	}
 }
 
-// accept hands a locked file to bbolt if it is whole. On error the file is closed; on damage it is left open, so that
-// its lock holds.
+// accept hands a locked file to bbolt if it is whole. On error the file is closed; on damage it is
+// left open, so that its lock holds.
 func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -176,7 +178,8 @@ func openReadOnly(path string) (*loaded, error) {
 	return l, err
 }
 
-// openBolt gives a locked file to bbolt, which locks it once more to no effect and closes it on error.
+// openBolt gives a locked file to bbolt, which locks it once more to no effect and closes it on
+// error.
 func openBolt(f *os.File, path string, readOnly bool) (*disk, error) {
 	d := &disk{file: f, path: path}
 	err := guard(func() (err error) {
@@ -198,14 +201,16 @@ func (d *disk) close() error {
 	return guard(d.db.Close)
 }
 
-// abandon ends the use of a broken file: bbolt may hold locks of its own that a proper close would wait for. The memory
-// map stays, and with it the open file, so that the lock on it has to be given back by hand.
+// abandon ends the use of a broken file: bbolt may hold locks of its own that a proper close would
+// wait for. The memory map stays, and with it the open file, so that the lock on it has to be given
+// back by hand.
 func (d *disk) abandon() {
 	_ = syscall.Flock(int(d.file.Fd()), syscall.LOCK_UN)
 	_ = d.file.Close()
 }
 
-// moved reports whether the path names another file by now, or none: writes would be lost with the old one.
+// moved reports whether the path names another file by now, or none: writes would be lost with the
+// old one.
 func (d *disk) moved() bool {
 	here, err := d.file.Stat()
 	if err != nil {
@@ -218,8 +223,8 @@ func (d *disk) moved() bool {
 	return !os.SameFile(here, there)
 }
 
-// lockFile opens a file and locks it: against all for writing (it is created when it is missing), against writers for
-// reading.
+// lockFile opens a file and locks it: against all for writing (it is created when it is missing),
+// against writers for reading.
 func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 	how := syscall.LOCK_EX
 	if flag == os.O_RDONLY {
@@ -271,7 +276,8 @@ func private(f *os.File) error {
 	return nil
 }
 
-// replace sets a damaged file aside, and puts a new one in its place in the same step where something of the old one can be read.
+// replace sets a damaged file aside, and puts a new one in its place in the same step where
+// something of the old one can be read.
 func (o *outcome) replace(f *os.File, path string, now time.Time) (aside string, err error) {
 	info, err := f.Stat()
 	if err != nil {

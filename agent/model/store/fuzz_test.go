@@ -31,7 +31,8 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// FuzzPages changes a whole state file: the check of its pages ends, and what it accepts can be opened.
+// FuzzPages changes a whole state file: the check of its pages ends, and what it accepts can be
+// opened.
 func FuzzPages(f *testing.F) {
 	good, err := os.ReadFile(filled(f, 6))
 	if err != nil {

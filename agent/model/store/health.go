@@ -10,10 +10,11 @@ type Health struct {
 	Persistent bool
 	// Err says why they do not; nil while they do and for a store in memory.
 	Err error
-	// Pending is the number of resources with changes that are not on disk, so that a restart would lose them.
+	// Pending is the number of resources with changes that are not on disk, so that a restart would
+	// lose them.
 	Pending int
-	// PendingSince is when the oldest of these came, or later; zero when there is none. With Err nil they are on their way
-	// to the disk, and where that takes long, it stalls.
+	// PendingSince is when the oldest of these came, or later; zero when there is none. With Err nil
+	// they are on their way to the disk, and where that takes long, it stalls.
 	PendingSince time.Time
 	// SetAside is the new name of a damaged state file that this run found; "" when it found none.
 	SetAside string
@@ -21,7 +22,8 @@ type Health struct {
 	Salvaged bool
 	// Quarantined lists the values that this run could not load, at most quarantineLimit of them.
 	Quarantined []Quarantined
-	// LastPersist is the time of the last write to disk in this run, or of the load; zero when there was none.
+	// LastPersist is the time of the last write to disk in this run, or of the load; zero when there
+	// was none.
 	LastPersist time.Time
 }
 
@@ -37,7 +39,8 @@ type Quarantined struct {
 // Health returns the present state. It never waits for the disk.
 func (s *Store) Health() Health { return *s.health.Load() }
 
-// Flush tries to write what is pending. It returns nil at once when there is nothing, and for a store in memory.
+// Flush tries to write what is pending. It returns nil at once when there is nothing, and for a
+// store in memory.
 func (s *Store) Flush() error {
 	s.commits.Lock()
 	defer s.commits.Unlock()
@@ -52,7 +55,8 @@ func (s *Store) Flush() error {
 
 // report publishes the health. s.mu is held.
 func (s *Store) report() {
-	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Salvaged: s.state.salvaged, Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
+	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Salvaged: s.state.salvaged,
+		Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
 	if s.opt.Path != "" {
 		h.Persistent = s.disk != nil && s.state.err == nil
 		for _, p := range s.backlog {

@@ -32,8 +32,9 @@ type tomb struct {
 	source   string // kind of source that deleted it
 }
 
-// History returns the latest HistoryLimit revisions of a resource, oldest first, deletions included; also of a resource
-// that was deleted and of one that was created anew since. Revisions on disk that cannot be decoded are left out.
+// History returns the latest HistoryLimit revisions of a resource, oldest first, deletions
+// included; also of a resource that was deleted and of one that was created anew since. Revisions
+// on disk that cannot be decoded are left out.
 func (s *Store) History(key resource.Key) []Revision {
 	s.mu.Lock()
 	d, top, unseen := s.disk, s.revision, s.unseen
@@ -60,7 +61,9 @@ func (s *Store) History(key resource.Key) []Revision {
 	for _, e := range recent {
 		byRevision[e.Revision.Revision] = e.Revision
 	}
-	out := slices.SortedFunc(maps.Values(byRevision), func(a, b Revision) int { return cmp.Compare(a.Revision, b.Revision) })
+	out := slices.SortedFunc(maps.Values(byRevision), func(a, b Revision) int {
+		return cmp.Compare(a.Revision, b.Revision)
+	})
 	return out[max(0, len(out)-HistoryLimit):]
 }
 
@@ -98,7 +101,8 @@ func (s *Store) pendingOf(key resource.Key) *pending {
 	return p
 }
 
-// bury keeps the list of deleted resources and drops the oldest histories beyond the limit. s.mu is held.
+// bury keeps the list of deleted resources and drops the oldest histories beyond the limit. s.mu is
+// held.
 func (s *Store) bury(changes []entry) {
 	buried := false
 	for _, e := range changes {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// child writes until it is killed. Each batch changes two resources alike, and now and then deletes a third; each
-// line of its output is a batch that was acknowledged.
+// child writes until it is killed. Each batch changes two resources alike, and now and then deletes
+// a third; each line of its output is a batch that was acknowledged.
 func child(path string) int {
 	s, err := store.Open(options(path))
 	if err != nil {
@@ -41,7 +41,8 @@ func child(path string) int {
 	}
 }
 
-// TestKill kills a writer with SIGKILL at random moments and checks that what it acknowledged is there.
+// TestKill kills a writer with SIGKILL at random moments and checks that what it acknowledged is
+// there.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	rounds := 200
@@ -123,8 +124,8 @@ func killed(t *testing.T, path string, after int) []string {
 	return lines
 }
 
-// whole checks that batches are there whole or not at all, that each record is the last of its history, that histories
-// have no gap against the last round, and remembers them.
+// whole checks that batches are there whole or not at all, that each record is the last of its
+// history, that histories have no gap against the last round, and remembers them.
 func whole(t *testing.T, s *store.Store, model map[resource.Key][]uint64) {
 	t.Helper()
 	snap := s.Snapshot()

@@ -36,7 +36,8 @@ type lastRevision struct {
 	count  int   // revisions of the resource
 }
 
-// load reads a file. It returns nil for one that has no buckets, as a crash right after its creation leaves it.
+// load reads a file. It returns nil for one that has no buckets, as a crash right after its
+// creation leaves it.
 func (d *disk) load() (l *loaded, err error) {
 	err = guard(func() error {
 		return d.db.View(func(tx *bolt.Tx) (err error) {
@@ -124,10 +125,12 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 	return err
 }
 
-// adopt makes the content of a file that of the store. It is called once, while nobody else has the store.
+// adopt makes the content of a file that of the store. It is called once, while nobody else has the
+// store.
 //
-// A resource is in force as its record says. Where that cannot be read, the last revision of its history stands in for it, provided that
-// the history is whole. All else is [Damaged]: of what was lost nobody knows whether it was a deletion.
+// A resource is in force as its record says. Where that cannot be read, the last revision of its
+// history stands in for it, provided that the history is whole. All else is [Damaged]: of what was
+// lost nobody knows whether it was a deletion.
 func (s *Store) adopt(l *loaded) {
 	x := &loading{s: s, l: l, records: &table{}, damaged: map[resource.Key]Damaged{}}
 	for _, m := range l.damaged {
@@ -155,7 +158,8 @@ func (s *Store) adopt(l *loaded) {
 	}
 	for k, revision := range l.newer {
 		r := x.records.get(k)
-		if known := l.last[k]; r != nil && r.Revision >= revision || r == nil && known != nil && bytes.Compare(known.key, historyKey(k, revision)) >= 0 {
+		if known := l.last[k]; r != nil && r.Revision >= revision ||
+			r == nil && known != nil && bytes.Compare(known.key, historyKey(k, revision)) >= 0 {
 			continue
 		}
 		x.records.put(k, nil)
@@ -176,7 +180,8 @@ type loading struct {
 	damaged map[resource.Key]Damaged
 }
 
-// mark says that a resource cannot be read. For what a later version may be able to read nothing is stored.
+// mark says that a resource cannot be read. For what a later version may be able to read nothing is
+// stored.
 func (x *loading) mark(k resource.Key, reason error, stored bool) {
 	if _, ok := x.damaged[k]; ok {
 		return
@@ -187,7 +192,8 @@ func (x *loading) mark(k resource.Key, reason error, stored bool) {
 	}
 	d.stored = stored
 	x.damaged[k] = d
-	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, write it again or delete it", "resource", k.String(), "reason", d.Reason)
+	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, write it again or delete it",
+		"resource", k.String(), "reason", d.Reason)
 }
 
 var (
@@ -242,7 +248,8 @@ func (x *loading) absent(k resource.Key) {
 	}
 	last := x.l.last[k]
 	if last.damage != nil {
-		// Who was deleted has two revisions at least: a single one is that of another resource, its name damaged.
+		// Who was deleted has two revisions at least: a single one is that of another resource, its name
+		// damaged.
 		if last.count > 1 || x.l.recordsLost {
 			x.mark(k, last.damage, true)
 		}
@@ -262,7 +269,8 @@ func (x *loading) absent(k resource.Key) {
 	x.s.opt.Log.Warn("restored a resource from its history", "resource", k.String(), "revision", r.Revision)
 }
 
-// restored makes a record from the last revision of a resource, if that is known, and has it written with the next commit.
+// restored makes a record from the last revision of a resource, if that is known, and has it
+// written with the next commit.
 func (x *loading) restored(k resource.Key) (*Record, bool) {
 	last := x.l.last[k]
 	if last == nil || last.damage != nil || x.l.historyLost {

@@ -34,7 +34,8 @@ func (m model) clone() model {
 	return c
 }
 
-// apply makes an op under a source and says whether it is allowed. The revision is filled in by fix.
+// apply makes an op under a source and says whether it is allowed. The revision is filled in by
+// fix.
 func (m *model) apply(src store.Source, op store.Op) bool {
 	name := op.Delete.Name
 	if op.Put != nil {

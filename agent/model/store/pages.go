@@ -10,7 +10,8 @@ import (
 )
 
 // The structure of a bbolt file, as far as it takes to say that bbolt can work on it
-// (go.etcd.io/bbolt/internal/common: page.go, meta.go, bucket.go; format version 2, host byte order).
+// (go.etcd.io/bbolt/internal/common: page.go, meta.go, bucket.go; format version 2, host byte
+// order).
 const (
 	pageHeader   = 16 // id u64, flags u16, count u16, overflow u32
 	elementSize  = 16
@@ -28,9 +29,9 @@ const (
 
 var order = binary.NativeEndian
 
-// checkPages reads every page that is in use and says whether the file is whole: both its trees and its list of free
-// pages. bbolt itself trusts its file: on a damaged one it panics, reads beyond the mapping, or overwrites pages that
-// are in use. size is the length of the file in bytes.
+// checkPages reads every page that is in use and says whether the file is whole: both its trees and
+// its list of free pages. bbolt itself trusts its file: on a damaged one it panics, reads beyond
+// the mapping, or overwrites pages that are in use. size is the length of the file in bytes.
 func checkPages(r io.ReaderAt, size int64) error {
 	m, _, err := newestMeta(r, size)
 	if err != nil {
@@ -52,7 +53,8 @@ type meta struct {
 	there                                 uint64 // pages that the file has
 }
 
-// newestMeta picks the meta page that bbolt will pick, and says whether the other one is there too: else it may have been a later one.
+// newestMeta picks the meta page that bbolt will pick, and says whether the other one is there too:
+// else it may have been a later one.
 func newestMeta(r io.ReaderAt, size int64) (best *meta, both bool, err error) {
 	var first error
 	valid := 0
@@ -138,7 +140,8 @@ func (c *checker) page(id uint64) (b []byte, flags uint16, count int, err error)
 	return b, order.Uint16(b[8:]), int(order.Uint16(b[10:])), nil
 }
 
-// tree checks the pages of one bucket below page id. Its keys lie in [low, high); nil means no bound.
+// tree checks the pages of one bucket below page id. Its keys lie in [low, high); nil means no
+// bound.
 func (c *checker) tree(id uint64, low, high []byte, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("page %d: the tree is deeper than %d", id, maxDepth)
@@ -211,7 +214,8 @@ func (c *checker) leaf(b []byte, count int, low, high []byte, depth int) error {
 	return sorted(keys, low, high)
 }
 
-// bucket checks the value of a bucket entry: root page and sequence, and, where the root is 0, a leaf in place.
+// bucket checks the value of a bucket entry: root page and sequence, and, where the root is 0, a
+// leaf in place.
 func (c *checker) bucket(value []byte, depth int) error {
 	if len(value) < 16 {
 		return fmt.Errorf("%d bytes", len(value))
@@ -281,8 +285,8 @@ func slice(b []byte, from, n uint64) ([]byte, error) {
 	return b[from : from+n], nil
 }
 
-// sorted checks that keys ascend within [low, high), from low on where there is one: bbolt finds the place of a page in the
-// branch above by its first key, and would write that page twice.
+// sorted checks that keys ascend within [low, high), from low on where there is one: bbolt finds
+// the place of a page in the branch above by its first key, and would write that page twice.
 func sorted(keys [][]byte, low, high []byte) error {
 	for i, k := range keys {
 		switch {

@@ -14,8 +14,8 @@ import (
 // reserved is how many revisions beyond those that are on disk the file allows for.
 const reserved = 100_000
 
-// diskState is what the store knows of its file. Store.commits is held for changes, and Store.mu too where readers are
-// told of it.
+// diskState is what the store knows of its file. Store.commits is held for changes, and Store.mu
+// too where readers are told of it.
 type diskState struct {
 	err         error // why writes do not reach the disk
 	setAside    string
@@ -65,7 +65,8 @@ func (s *Store) load() error {
 	return nil
 }
 
-// openFile opens the file again after it could not be opened, broke or was moved. s.commits is held.
+// openFile opens the file again after it could not be opened, broke or was moved. s.commits is
+// held.
 func (s *Store) openFile() error {
 	if s.disk != nil && s.disk.moved() {
 		s.opt.Log.Error("the state file was moved or deleted while it was open", "path", s.opt.Path)
@@ -85,8 +86,8 @@ func (s *Store) openFile() error {
 		s.state.moves = nil
 	} else if mark != s.state.base && mark != s.state.attempted {
 		_ = d.close()
-		return fmt.Errorf("%s holds revisions up to %d that this agent has not loaded (it knows %d): restart the agent to load them",
-			s.opt.Path, mark, s.state.base)
+		return fmt.Errorf("%s holds revisions up to %d that this agent has not loaded (it knows %d): restart the agent to "+
+			"load them", s.opt.Path, mark, s.state.base)
 	}
 	s.setDisk(d)
 	return nil
@@ -129,8 +130,9 @@ func (s *Store) setDisk(d *disk) {
 	s.report()
 }
 
-// skipRevisions leaves a gap so that no revision that was shown without being on disk, or whose record on disk is
-// lost, is handed out again. Revisions count changes; the milliseconds since 1970 are beyond every count so far.
+// skipRevisions leaves a gap so that no revision that was shown without being on disk, or whose
+// record on disk is lost, is handed out again. Revisions count changes; the milliseconds since 1970
+// are beyond every count so far.
 func (s *Store) skipRevisions() {
 	s.revision = max(s.revision, uint64(s.now().UnixMilli()))
 }
@@ -145,8 +147,8 @@ func (s *Store) degrade(err error) error {
 	s.report()
 	s.mu.Unlock()
 	if first {
-		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys go on in memory, API writes are refused",
-			"path", s.opt.Path, "error", err)
+		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys go on in memory, "+
+			"API writes are refused", "path", s.opt.Path, "error", err)
 	}
 	return err
 }
@@ -171,7 +173,8 @@ func (s *Store) flush() error {
 		return nil
 	}
 	s.mu.Lock()
-	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves)+len(s.state.marks) > 0 || len(s.unwritten) > 0 || s.markOff()
+	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves)+len(s.state.marks) > 0 ||
+		len(s.unwritten) > 0 || s.markOff()
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -188,7 +191,8 @@ func (s *Store) flush() error {
 	return s.commit(w)
 }
 
-// mark is what the file is to say of revisions: a closed store hands none out any more. s.mu is held.
+// mark is what the file is to say of revisions: a closed store hands none out any more. s.mu is
+// held.
 func (s *Store) mark() uint64 {
 	if s.closed {
 		return s.revision
@@ -248,9 +252,11 @@ func (s *Store) write(w writeSet) error {
 	return nil
 }
 
-// writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both locks are held.
+// writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both
+// locks are held.
 func (s *Store) writeSet(p *plan) (writeSet, error) {
-	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, marks: s.marks(p), forget: s.forget, addresses: maps.Clone(s.unwritten)}
+	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, marks: s.marks(p), forget: s.forget,
+		addresses: maps.Clone(s.unwritten)}
 	next := s.Snapshot().records
 	entries := make(map[resource.Key][]entry, len(s.backlog))
 	for k, b := range s.backlog {

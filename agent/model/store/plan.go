@@ -23,7 +23,8 @@ func (b Batch) validate() error {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
 		}
 		if op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
-			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot carry an op of kind %q", i, b.Source.Kind, op.Source.Kind)
+			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot carry an op of kind %q",
+				i, b.Source.Kind, op.Source.Kind)
 		}
 		k := op.key()
 		if k.Kind == "" || k.Name == "" {

@@ -13,15 +13,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// salvaged is what can be read of a damaged file. Its values have checksums of their own, which the load of the new file looks at.
+// salvaged is what can be read of a damaged file. Its values have checksums of their own, which the
+// load of the new file looks at.
 type salvaged struct {
 	values                   map[string][]rawValue // by bucket
 	lost                     int                   // pages
 	recordsLost, historyLost bool
 }
 
-// salvage reads all pages that are in use, whatever leads to them. It returns nil where that cannot be told: a page that is not in use
-// has earlier revisions, of which none must come back.
+// salvage reads all pages that are in use, whatever leads to them. It returns nil where that cannot
+// be told: a page that is not in use has earlier revisions, of which none must come back.
 func salvage(r io.ReaderAt, size int64) *salvaged {
 	m, _, err := newestMeta(r, size)
 	if err != nil || m.pages > m.there+1<<16 {
@@ -148,9 +149,10 @@ func (s *salvaged) value(k, v []byte) error {
 	_, _, historyErr := parseHistoryKey(k)
 	_, isSealed := unsealed(string(k), v)
 	_, isMark := unsealed(damagedSeal+string(k), v)
-	quarantined := slices.ContainsFunc([]string{bucketRecords, bucketHistory, bucketAddresses, bucketDamaged}, func(b string) bool {
-		return len(k) > len(b) && string(k[:len(b)+1]) == b+"\x00"
-	})
+	quarantined := slices.ContainsFunc([]string{bucketRecords, bucketHistory, bucketAddresses, bucketDamaged},
+		func(b string) bool {
+			return len(k) > len(b) && string(k[:len(b)+1]) == b+"\x00"
+		})
 	if _, err := verify(k, v); err != nil && !isSealed && !isMark && !quarantined {
 		s.lose("") // its key may be damaged, and with it what tells the buckets apart
 	}
@@ -206,8 +208,9 @@ func bucketsOf(r io.ReaderAt, m *meta) map[uint64]string {
 	return out
 }
 
-// lostChange returns the highest revisions of resources in all pages, also those that are not in use, where a meta page is damaged: they
-// tell whether the file has gone back to what was before its last change. Else it returns nil.
+// lostChange returns the highest revisions of resources in all pages, also those that are not in
+// use, where a meta page is damaged: they tell whether the file has gone back to what was before
+// its last change. Else it returns nil.
 func lostChange(r io.ReaderAt, size int64) map[resource.Key]uint64 {
 	m, both, err := newestMeta(r, size)
 	if err != nil || both {

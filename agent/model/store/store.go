@@ -1,25 +1,29 @@
 // Package store holds the resources of the agent: the only mutable state that its parts share.
 //
-// A write is a Batch of one kind of source; it is applied whole or not at all, and gets revisions that grow and are never
-// used twice. A write over the API is on disk (bbolt, one transaction with fsync) before Apply returns and before any
-// reader sees it. What files and Envoys say is seen first and written behind, by Run: after a crash it is read again from
-// where it came. So that a revision that was shown is not handed out again then, the file says up to which one the store
-// may go, and a start after a crash goes on behind that. Where the disk fails or its file is lost, revisions go on from
-// the milliseconds since 1970.
+// A write is a Batch of one kind of source; it is applied whole or not at all, and gets revisions
+// that grow and are never used twice. A write over the API is on disk (bbolt, one transaction with
+// fsync) before Apply returns and before any reader sees it. What files and Envoys say is seen
+// first and written behind, by Run: after a crash it is read again from where it came. So that a
+// revision that was shown is not handed out again then, the file says up to which one the store may
+// go, and a start after a crash goes on behind that. Where the disk fails or its file is lost,
+// revisions go on from the milliseconds since 1970.
 //
-// A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a one-slot channel that
-// says that something changed, not what.
+// A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a
+// one-slot channel that says that something changed, not what.
 //
-// Each resource belongs to the source that created it, until that source deletes it; only from file to file can it
-// move. The last HistoryLimit revisions of each resource are kept, deletions included; of deleted resources the
-// histories of the latest TombstoneLimit within each kind of source.
+// Each resource belongs to the source that created it, until that source deletes it; only from file
+// to file can it move. The last HistoryLimit revisions of each resource are kept, deletions
+// included; of deleted resources the histories of the latest TombstoneLimit within each kind of
+// source.
 //
-// Faults of the disk do not stop the agent. A damaged file is renamed, and what can be read of it is put into a fresh one; a value that
-// is damaged or cannot be decoded is put aside and named, and no earlier revision takes its place; while the disk takes no writes, resources of files and Envoys go on in
-// memory and are written when it takes them again, and only API writes are refused. Health tells about all of it.
+// Faults of the disk do not stop the agent. A damaged file is renamed, and what can be read of it
+// is put into a fresh one; a value that is damaged or cannot be decoded is put aside and named, and
+// no earlier revision takes its place; while the disk takes no writes, resources of files and
+// Envoys go on in memory and are written when it takes them again, and only API writes are refused.
+// Health tells about all of it.
 //
-// The package starts no goroutine. Where nobody runs Run, changes of files and Envoys are written with the next write over
-// the API, by Flush, and by Close.
+// The package starts no goroutine. Where nobody runs Run, changes of files and Envoys are written
+// with the next write over the API, by Flush, and by Close.
 package store
 
 import (
@@ -36,7 +40,8 @@ import (
 // HistoryLimit is the number of revisions kept of each resource.
 const HistoryLimit = 20
 
-// TombstoneLimit is the number of deleted resources, by kind of the source that deleted them, whose history is kept.
+// TombstoneLimit is the number of deleted resources, by kind of the source that deleted them, whose
+// history is kept.
 const TombstoneLimit = 500
 
 // Kinds of sources.
@@ -66,11 +71,12 @@ func (s Source) String() string {
 	return s.Kind + ":" + s.Detail
 }
 
-// yieldsTo reports whether what s owns may be changed by another source. All files have one reader, who decides between
-// them, so a resource can move from one file to another without being deleted in between.
+// yieldsTo reports whether what s owns may be changed by another source. All files have one reader,
+// who decides between them, so a resource can move from one file to another without being deleted
+// in between.
 //
-// What operators write is changed on any node. What is of this node takes precedence over what others say of theirs, and files over what operators
-// wrote elsewhere.
+// What operators write is changed on any node. What is of this node takes precedence over what
+// others say of theirs, and files over what operators wrote elsewhere.
 func (s Source) yieldsTo(o Source) bool {
 	switch s.Kind {
 	case SourceFile:
@@ -102,7 +108,8 @@ type Op struct {
 	// Source of this op alone, when set: a batch can carry the changes of several files.
 	Source Source
 	Author string // of this op alone, when set
-	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must not exist yet.
+	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must
+	// not exist yet.
 	IfRevision *uint64
 }
 
@@ -115,21 +122,23 @@ type Batch struct {
 
 // Options of a store. The zero value is a store in memory.
 type Options struct {
-	// Path of the state file, "" for a store that keeps everything in memory. Its directory must exist. The file is
-	// created with mode 0600.
+	// Path of the state file, "" for a store that keeps everything in memory. Its directory must
+	// exist. The file is created with mode 0600.
 	Path string
-	// Encode and Decode are the codec of resources on disk; both are required with a Path. Decode must give back a
-	// sealed resource with the same key, and may get any bytes.
+	// Encode and Decode are the codec of resources on disk; both are required with a Path. Decode must
+	// give back a sealed resource with the same key, and may get any bytes.
 	Encode func(*resource.Resource) ([]byte, error)
 	Decode func([]byte) (*resource.Resource, error)
 	Log    *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
-	// Sync is called at the end of each transaction, which fails with its error, in tests of slow disks. Nil: not called.
+	// Sync is called at the end of each transaction, which fails with its error, in tests of slow
+	// disks. Nil: not called.
 	Sync func() error
-	// Share is given what is written over the API before it is written to disk, and keeps it where others have it too: its error refuses
-	// the write. Nil: it is for this node alone.
+	// Share is given what is written over the API before it is written to disk, and keeps it where
+	// others have it too: its error refuses the write. Nil: it is for this node alone.
 	Share func([]Change) error
-	// Changed is told of all changes in their order, while no other one can be made: it must not block. Nil: not called.
+	// Changed is told of all changes in their order, while no other one can be made: it must not
+	// block. Nil: not called.
 	Changed func([]Change)
 }
 
@@ -155,18 +164,20 @@ type Store struct {
 
 	commits sync.Mutex // one transaction at a time; taken before mu, and held over the disk
 
-	mu       sync.Mutex                // never held over the disk
-	closed   bool                      // mu
-	revision uint64                    // mu; the highest handed out
-	unseen   [2]uint64                 // mu; revisions after the first and up to the second are of a write over the API that is not on disk yet
-	tombs    map[resource.Key]tomb     // mu; deleted resources that have a history
-	forget   []resource.Key            // mu; histories to drop with the next commit
-	backlog  map[resource.Key]*pending // mu; what memory knows and the disk does not
-	since    time.Time                 // mu; when the oldest of it came, or later; zero without any
-	disk     *disk                     // mu and commits for changes; nil while no file is open for writing
-	state    diskState
-	snap     atomic.Pointer[Snapshot]
-	health   atomic.Pointer[Health]
+	mu       sync.Mutex // never held over the disk
+	closed   bool       // mu
+	revision uint64     // mu; the highest handed out
+	// mu; revisions after the first and up to the second are of a write over the API that is not on
+	// disk yet
+	unseen  [2]uint64
+	tombs   map[resource.Key]tomb     // mu; deleted resources that have a history
+	forget  []resource.Key            // mu; histories to drop with the next commit
+	backlog map[resource.Key]*pending // mu; what memory knows and the disk does not
+	since   time.Time                 // mu; when the oldest of it came, or later; zero without any
+	disk    *disk                     // mu and commits for changes; nil while no file is open for writing
+	state   diskState
+	snap    atomic.Pointer[Snapshot]
+	health  atomic.Pointer[Health]
 
 	addresses map[string]string // mu
 	unwritten map[string]string // mu; changes of addresses that are not on disk; "": deleted
@@ -177,9 +188,9 @@ type Store struct {
 
 // Open returns a store with everything loaded that is on disk.
 //
-// It fails when another process has the file open, when the file is of a newer format and when others than its owner can
-// read or write it. A damaged file, a full or
-// read-only disk or an unreadable directory is no failure: see Health.
+// It fails when another process has the file open, when the file is of a newer format and when
+// others than its owner can read or write it. A damaged file, a full or read-only disk or an
+// unreadable directory is no failure: see Health.
 func Open(opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -214,14 +225,15 @@ func Open(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Apply makes the changes of b in order, all or none, and returns one record per op: the resource as it is now, or as
-// it was before its deletion with the revision, time and author of the deletion.
+// Apply makes the changes of b in order, all or none, and returns one record per op: the resource
+// as it is now, or as it was before its deletion with the revision, time and author of the
+// deletion.
 //
-// A put of the content that is there already changes nothing: no revision, no write. The revision of a later op of
-// the same batch counts from the ops before it.
+// A put of the content that is there already changes nothing: no revision, no write. The revision
+// of a later op of the same batch counts from the ops before it.
 //
-// Errors: *ConflictError, *NotFoundError, *RevisionError, *DurabilityError (API writes alone), ErrClosed, and plain
-// ones for a batch that is not well-formed or cannot be encoded.
+// Errors: *ConflictError, *NotFoundError, *RevisionError, *DurabilityError (API writes alone),
+// ErrClosed, and plain ones for a batch that is not well-formed or cannot be encoded.
 func (s *Store) Apply(b Batch) ([]Record, error) {
 	if err := b.validate(); err != nil {
 		return nil, err
@@ -268,15 +280,15 @@ func (s *Store) prepare(b Batch) (*plan, error) {
 	return p, nil
 }
 
-// applyDurably applies a batch that is not seen before it is on disk. Meanwhile s.mu is free: what files and Envoys change
-// is seen at once.
+// applyDurably applies a batch that is not seen before it is on disk. Meanwhile s.mu is free: what
+// files and Envoys change is seen at once.
 func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	s.commits.Lock()
 	defer s.commits.Unlock()
 	refuse := func(err error) ([]Record, error) { return nil, &DurabilityError{Path: s.opt.Path, Err: err} }
 	if s.state.err != nil {
-		// Only the transition to a disk that takes no writes leaves a commit behind of which nobody knows whether it is
-		// on disk.
+		// Only the transition to a disk that takes no writes leaves a commit behind of which nobody knows
+		// whether it is on disk.
 		if err := s.flush(); err != nil {
 			return refuse(err)
 		}
@@ -322,8 +334,8 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 		s.mu.Unlock()
 		return refuse(err)
 	case overtaken:
-		// What came in between was seen with later revisions. The batch gets revisions behind these; its content is on
-		// disk, so from here on it can be seen.
+		// What came in between was seen with later revisions. The batch gets revisions behind these; its
+		// content is on disk, so from here on it can be seen.
 		if p, err = s.prepare(b); err == nil {
 			s.appendHistory(p.changes)
 		}
@@ -370,7 +382,8 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		case <-s.dirty:
 		case <-t.C:
-			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out all the same.
+			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out
+			// all the same.
 			if h := s.Health(); h.Pending == 0 && h.Err == nil {
 				continue
 			}
@@ -381,7 +394,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Close writes what is pending, if it can, and ends the store. Snapshots stay valid; Apply and Flush return ErrClosed.
+// Close writes what is pending, if it can, and ends the store. Snapshots stay valid; Apply and
+// Flush return ErrClosed.
 func (s *Store) Close() error {
 	s.commits.Lock()
 	defer s.commits.Unlock()

@@ -28,7 +28,8 @@ func TestApply(t *testing.T) {
 	if !b.Modified.After(a.Modified) {
 		t.Fatalf("modified %s, before %s", b.Modified, a.Modified)
 	}
-	if r, _ := before.Get(key("a")); text(r.Resource) != "one" || before.Revision() != 1 || text(before.Set().Get(key("a"))) != "one" {
+	if r, _ := before.Get(key("a")); text(r.Resource) != "one" || before.Revision() != 1 ||
+		text(before.Set().Get(key("a"))) != "one" {
 		t.Fatal("a snapshot changed after it was taken")
 	}
 
@@ -84,10 +85,11 @@ func TestConflicts(t *testing.T) {
 	}{
 		{api, []string{"Note/default/a belongs to file:/etc/a.yaml and cannot be changed by api: edit /etc/a.yaml instead",
 			"Note/default/c belongs to envoy:default.web and cannot be changed by api: stop the Envoy"}},
-		{fileB, []string{"Note/default/b belongs to api and cannot be changed by file:/etc/b.yaml: delete it over the API", "Note/default/c belongs"}},
+		{fileB, []string{"Note/default/b belongs to api and cannot be changed by file:/etc/b.yaml: delete it over the API",
+			"Note/default/c belongs"}},
 		{fileA, []string{"Note/default/b belongs", "Note/default/c belongs"}},
-		{envoy, []string{"Note/default/a belongs to file:/etc/a.yaml and cannot be changed by envoy:default.web: take it out of /etc/a.yaml",
-			"Note/default/b belongs"}},
+		{envoy, []string{"Note/default/a belongs to file:/etc/a.yaml and cannot be changed by envoy:default.web: take it " +
+			"out of /etc/a.yaml", "Note/default/b belongs"}},
 		{store.Source{Kind: store.SourceEnvoy, Detail: "other"}, []string{"a", "b", "c"}},
 	} {
 		err := all(c.src)
@@ -131,8 +133,8 @@ func TestFilesOfOneBatch(t *testing.T) {
 	}
 }
 
-// TestMoveBetweenFiles has two files exchange what they hold in one batch, and a resource of another source among what
-// is to be moved, which keeps all of it from happening.
+// TestMoveBetweenFiles has two files exchange what they hold in one batch, and a resource of
+// another source among what is to be moved, which keeps all of it from happening.
 func TestMoveBetweenFiles(t *testing.T) {
 	s := memory(t)
 	mustPut(t, s, fileA, "a", "one")
@@ -185,9 +187,11 @@ func TestIfRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErr(apply(store.Op{Put: res("a", "x"), IfRevision: at(0)}), 1, 0, "exists already, at revision 1")
-	wantErr(apply(store.Op{Put: res("b", "x")}, store.Op{Put: res("a", "y"), IfRevision: at(7)}), 1, 7, "is at revision 1, not 7")
+	wantErr(apply(store.Op{Put: res("b", "x")}, store.Op{Put: res("a", "y"), IfRevision: at(7)}), 1, 7,
+		"is at revision 1, not 7")
 	wantErr(apply(store.Op{Delete: key("a"), IfRevision: at(7)}), 1, 7, "is at revision 1, not 7")
-	if err := apply(store.Op{Put: res("a", "y"), IfRevision: at(1)}, store.Op{Put: res("a", "z"), IfRevision: at(2)}); err != nil {
+	if err := apply(store.Op{Put: res("a", "y"), IfRevision: at(1)},
+		store.Op{Put: res("a", "z"), IfRevision: at(2)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := apply(store.Op{Delete: key("a"), IfRevision: at(3)}); err != nil {
@@ -215,7 +219,8 @@ func TestMalformedBatches(t *testing.T) {
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res("a\x00b", "x")}}}, "NUL"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: res(strings.Repeat("a", 40000), "x")}}}, "at most 16384"},
 		{store.Batch{Source: api, Ops: []store.Op{{Put: unsealed}}}, "seal it first"},
-		{store.Batch{Source: api, Ops: []store.Op{{Put: res("b", "b")}, {Put: res("a", "cannot be encoded")}}}, "encode Note/default/a: as asked"},
+		{store.Batch{Source: api, Ops: []store.Op{{Put: res("b", "b")}, {Put: res("a", "cannot be encoded")}}},
+			"encode Note/default/a: as asked"},
 	} {
 		if _, err := s.Apply(c.b); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %q", err, c.want)

@@ -14,8 +14,8 @@ import (
 
 var sweepBits = flag.Int("bits", 2, "bits to flip in each page of the sweep")
 
-// lived makes a state file with resources that were changed, deleted and created again, and returns what is in force in the end, "" where a
-// resource is deleted.
+// lived makes a state file with resources that were changed, deleted and created again, and returns
+// what is in force in the end, "" where a resource is deleted.
 func lived(t testing.TB) (path string, truth map[string]string) {
 	t.Helper()
 	path, truth = tempPath(t), map[string]string{}
@@ -52,7 +52,8 @@ func lived(t testing.TB) (path string, truth map[string]string) {
 	return path, truth
 }
 
-// inForce checks that a store has no earlier revision in force and nothing that was deleted, and lists what it lacks.
+// inForce checks that a store has no earlier revision in force and nothing that was deleted, and
+// lists what it lacks.
 func inForce(t testing.TB, what string, s *store.Store, truth map[string]string) (lacks []string) {
 	t.Helper()
 	snap := s.Snapshot()
@@ -76,8 +77,9 @@ func inForce(t testing.TB, what string, s *store.Store, truth map[string]string)
 	return lacks
 }
 
-// TestFlippedBits flips bits in each page of a state file in turn, and clears the page: nothing old comes back, nor anything that was deleted, whether at the next
-// start or at a later one, and what is lost is named for as long as it is.
+// TestFlippedBits flips bits in each page of a state file in turn, and clears the page: nothing old
+// comes back, nor anything that was deleted, whether at the next start or at a later one, and what
+// is lost is named for as long as it is.
 func TestFlippedBits(t *testing.T) {
 	t.Parallel()
 	source, truth := lived(t)
@@ -146,7 +148,8 @@ func TestFlippedBits(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	t.Logf("%d flips in %d pages: the file was set aside %d times, %d times resources were damaged, %d in all", flips, len(good)/step, aside, named, lost)
+	t.Logf("%d flips in %d pages: the file was set aside %d times, %d times resources were damaged, %d in all",
+		flips, len(good)/step, aside, named, lost)
 	if aside == 0 || named == 0 {
 		t.Error("the flips have hit nothing")
 	}

@@ -10,7 +10,8 @@ import (
 // shards is the number of parts of a table: a change copies one of them.
 const shards = 64
 
-// table maps keys to records. It is copied on write, shard by shard; once published it is not changed any more.
+// table maps keys to records. It is copied on write, shard by shard; once published it is not
+// changed any more.
 type table struct {
 	parts [shards]map[resource.Key]*Record
 	own   [shards]bool // the part belongs to this table alone

@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A value on disk is, in this order: the layout (1 byte), CRC-32C over the bucket key and all that follows (4 bytes,
-// big endian), length of the header (uvarint), header (JSON), encoded resource (to the end; nothing for a deletion).
+// A value on disk is, in this order: the layout (1 byte), CRC-32C over the bucket key and all that
+// follows (4 bytes, big endian), length of the header (uvarint), header (JSON), encoded resource
+// (to the end; nothing for a deletion).
 const valueLayout = 1
 
 // valueHead is the length of layout and checksum.
@@ -21,8 +22,8 @@ const valueHead = 1 + 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is what a value says beside the resource. Fields that it does not know are ignored, so that fields can be
-// added without a new format.
+// header is what a value says beside the resource. Fields that it does not know are ignored, so
+// that fields can be added without a new format.
 type header struct {
 	Revision uint64    `json:"revision"`
 	Created  time.Time `json:"created"`
@@ -96,7 +97,8 @@ func recordKey(k resource.Key) []byte {
 	return b
 }
 
-// historyKey is the record key and the revision, so that a resource's revisions stand together in order.
+// historyKey is the record key and the revision, so that a resource's revisions stand together in
+// order.
 func historyKey(k resource.Key, revision uint64) []byte {
 	return binary.BigEndian.AppendUint64(recordKey(k), revision)
 }

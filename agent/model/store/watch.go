@@ -2,9 +2,10 @@ package store
 
 import "sync"
 
-// Watch returns a channel that has a value in it after every change that was not received yet; many changes become
-// one value. A watcher that takes its first Snapshot after Watch and one more after each value received misses
-// nothing. stop ends the watch; it may be called more than once. The channel is never closed.
+// Watch returns a channel that has a value in it after every change that was not received yet; many
+// changes become one value. A watcher that takes its first Snapshot after Watch and one more after
+// each value received misses nothing. stop ends the watch; it may be called more than once. The
+// channel is never closed.
 func (s *Store) Watch() (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	s.watchMu.Lock()

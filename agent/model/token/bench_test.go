@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// BenchmarkVerify is what one token costs: one that is valid, and those that are wrong, which anybody may send.
+// BenchmarkVerify is what one token costs: one that is valid, and those that are wrong, which
+// anybody may send.
 func BenchmarkVerify(b *testing.B) {
 	c := newClock()
 	k, dir := open(b, c)
@@ -16,16 +17,17 @@ func BenchmarkVerify(b *testing.B) {
 	key, kid := signingKey(b, k, dir)
 	parts := strings.Split(good, ".")
 	for name, text := range map[string]string{
-		"valid":      good,
-		"expired":    eddsaRaw(b, key, kid, `{"aud":"nearside-xds","jti":"0","exp":1}`),
-		"audience":   eddsaRaw(b, key, kid, `{"aud":"nearside-api","jti":"0","exp":1e10}`),
-		"key":        eddsaHeader(b, "EdDSA", "20200101-000000-00000000") + "." + parts[1] + "." + parts[2],
-		"algorithm":  eddsaHeader(b, "HS256", kid) + "." + parts[1] + "." + parts[2],
-		"malformed":  "Bearer",
-		"huge":       strings.Repeat("A", 1<<20),
-		"long":       parts[0] + "." + strings.Repeat("A", 8000-len(parts[0])) + "." + parts[2],
-		"signature":  parts[0] + "." + parts[1] + "." + strings.Repeat("A", 86),
-		"many-texts": eddsaRaw(b, key, kid, `{"aud":"nearside-api","jti":"0","exp":1,"services":["a"`+strings.Repeat(`,"a"`, 1300)+`]}`),
+		"valid":     good,
+		"expired":   eddsaRaw(b, key, kid, `{"aud":"nearside-xds","jti":"0","exp":1}`),
+		"audience":  eddsaRaw(b, key, kid, `{"aud":"nearside-api","jti":"0","exp":1e10}`),
+		"key":       eddsaHeader(b, "EdDSA", "20200101-000000-00000000") + "." + parts[1] + "." + parts[2],
+		"algorithm": eddsaHeader(b, "HS256", kid) + "." + parts[1] + "." + parts[2],
+		"malformed": "Bearer",
+		"huge":      strings.Repeat("A", 1<<20),
+		"long":      parts[0] + "." + strings.Repeat("A", 8000-len(parts[0])) + "." + parts[2],
+		"signature": parts[0] + "." + parts[1] + "." + strings.Repeat("A", 86),
+		"many-texts": eddsaRaw(b, key, kid,
+			`{"aud":"nearside-api","jti":"0","exp":1,"services":["a"`+strings.Repeat(`,"a"`, 1300)+`]}`),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -32,9 +32,10 @@ const (
 type Claims struct {
 	ID      string // jti; Create makes one of 128 random bits
 	Subject string // sub: who has the token, for logs and roles
-	// Mesh and Name say which xDS node ids the token may take: MESH.NAME, where Name is a glob on names of Dataplanes
-	// such as "web-*". The proxy of a ZoneEgress or ZoneIngress has no mesh; its Name is "egress.GLOB" or "ingress.GLOB".
-	// Both are empty in a token for the API, and Name is never empty in one for xDS. See [Claims.NodeIDs].
+	// Mesh and Name say which xDS node ids the token may take: MESH.NAME, where Name is a glob on
+	// names of Dataplanes such as "web-*". The proxy of a ZoneEgress or ZoneIngress has no mesh; its
+	// Name is "egress.GLOB" or "ingress.GLOB". Both are empty in a token for the API, and Name is
+	// never empty in one for xDS. See [Claims.NodeIDs].
 	Mesh, Name string
 	Services   []string // globs on the kuma.io/service values that a Dataplane in the node metadata may claim; empty: none
 	Audience   string   // AudienceXDS or AudienceAPI
@@ -43,7 +44,8 @@ type Claims struct {
 	Issued, NotBefore, Expires time.Time
 }
 
-// NodeIDs is a glob on the xDS node ids that the token may take, such as "default.web-*"; "" for none.
+// NodeIDs is a glob on the xDS node ids that the token may take, such as "default.web-*"; "" for
+// none.
 func (c *Claims) NodeIDs() string {
 	if c.Audience != AudienceXDS || c.Name == "" {
 		return ""
@@ -57,8 +59,8 @@ const (
 	IngressName = "ingress."
 )
 
-// Check reports what is wrong with the claims that a user gives, all at once: each error names the claim, its value and what
-// is allowed. Create refuses what Check does.
+// Check reports what is wrong with the claims that a user gives, all at once: each error names the
+// claim, its value and what is allowed. Create refuses what Check does.
 func (c *Claims) Check() error {
 	var faults []error
 	fault := func(claim, value, allowed string) {
@@ -74,10 +76,12 @@ func (c *Claims) Check() error {
 		}
 	case AudienceXDS:
 		if c.Mesh != "" && (len(c.Mesh) > maxMesh || !only(c.Mesh, "-_", false) || !between(c.Mesh)) {
-			fault("mesh", c.Mesh, fmt.Sprintf("want the name of one mesh: at most %d lower-case letters, digits, '-' and '_', with a letter or digit at both ends", maxMesh))
+			fault("mesh", c.Mesh, fmt.Sprintf("want the name of one mesh: at most %d lower-case letters, digits, '-' and '_', "+
+				"with a letter or digit at both ends", maxMesh))
 		}
 		if c.Name == "" || len(c.Name) > maxName || !only(c.Name, "-_.*", false) {
-			fault("name", c.Name, fmt.Sprintf("want a glob on names of Dataplanes, such as \"web-*\": 1 to %d lower-case letters, digits, '-', '_', '.' and '*'", maxName))
+			fault("name", c.Name, fmt.Sprintf("want a glob on names of Dataplanes, such as \"web-*\": 1 to %d lower-case "+
+				"letters, digits, '-', '_', '.' and '*'", maxName))
 		} else if c.Mesh == "" && !zoneProxy(c.Name) {
 			faults = append(faults, errors.New("mesh: required for the proxies of Dataplanes"))
 		}
@@ -86,7 +90,9 @@ func (c *Claims) Check() error {
 		}
 		for _, s := range c.Services {
 			if s == "" || len(s) > maxName || !only(s, "-_.:/*", true) {
-				fault("service", s, fmt.Sprintf("want a glob on values of kuma.io/service: 1 to %d letters, digits, '-', '_', '.', ':', '/' and '*'", maxName))
+				fault("service", s,
+					fmt.Sprintf("want a glob on values of kuma.io/service: 1 to %d letters, digits, '-', '_', '.', ':', '/' and '*'",
+						maxName))
 			}
 		}
 	default:
@@ -105,7 +111,8 @@ func zoneProxy(name string) bool {
 	return false
 }
 
-// only reports whether s has lower-case letters, digits and the characters of extra alone, and capitals where allowed.
+// only reports whether s has lower-case letters, digits and the characters of extra alone, and
+// capitals where allowed.
 func only(s, extra string, capitals bool) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -121,8 +128,8 @@ func between(s string) bool { return lowerOrDigit(s[0]) && lowerOrDigit(s[len(s)
 
 func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 
-// payload is the body of a token. What anybody may put into one costs little to decode before its signature is verified:
-// lists stay bytes until then.
+// payload is the body of a token. What anybody may put into one costs little to decode before its
+// signature is verified: lists stay bytes until then.
 type payload struct {
 	jwt.RegisteredClaims
 	Audience audience        `json:"aud"` // in place of a list
@@ -131,14 +138,16 @@ type payload struct {
 	Services json.RawMessage `json:"services,omitempty"`
 }
 
-// audience is the one audience of a token. A list (RFC 7519, section 4.1.3) is in no token of this package.
+// audience is the one audience of a token. A list (RFC 7519, section 4.1.3) is in no token of this
+// package.
 type audience string
 
 func (c *Claims) payload() (*payload, error) {
 	p := &payload{
 		RegisteredClaims: jwt.RegisteredClaims{
 			ID: c.ID, Subject: c.Subject,
-			IssuedAt: jwt.NewNumericDate(c.Issued), NotBefore: jwt.NewNumericDate(c.NotBefore), ExpiresAt: jwt.NewNumericDate(c.Expires),
+			IssuedAt: jwt.NewNumericDate(c.Issued), NotBefore: jwt.NewNumericDate(c.NotBefore),
+			ExpiresAt: jwt.NewNumericDate(c.Expires),
 		},
 		Audience: audience(c.Audience), Mesh: c.Mesh, Name: c.Name,
 	}
@@ -162,7 +171,8 @@ func (p *payload) claims(kid string) (Claims, error) {
 	return c, json.Unmarshal(p.Services, &c.Services)
 }
 
-// at is the time of a claim in UTC; zero where it is missing, or in a year that no text form of times has (RFC 3339).
+// at is the time of a claim in UTC; zero where it is missing, or in a year that no text form of
+// times has (RFC 3339).
 func at(d *jwt.NumericDate) time.Time {
 	if d == nil || d.UTC().Year() < 0 || d.UTC().Year() > 9999 {
 		return time.Time{}

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// TestConcurrency: verification goes on while keys are made and removed and tokens revoked, by two openers.
+// TestConcurrency: verification goes on while keys are made and removed and tokens revoked, by two
+// openers.
 func TestConcurrency(t *testing.T) {
 	_, dir := open(t, &clock{})
 	k := token.Open(dir, nil, time.Now)

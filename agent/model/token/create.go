@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/files"
 )
 
-// Create makes a token with these claims that is valid from now on for some time; the id, the key and the times of c do not
-// count. The newest key signs; when there is none, the first is made.
+// Create makes a token with these claims that is valid from now on for some time; the id, the key
+// and the times of c do not count. The newest key signs; when there is none, the first is made.
 func (k *Keys) Create(c Claims, validFor time.Duration) (string, error) {
 	if err := c.Check(); err != nil {
 		return "", err
@@ -59,12 +59,14 @@ func sign(c *Claims, key ed25519.PrivateKey) (string, error) {
 	t.Header["kid"] = c.KeyID
 	text, err := t.SignedString(key)
 	if err == nil && len(text) > MaxBytes {
-		return "", fmt.Errorf("the token would have %d bytes, at most %d are allowed: name fewer or shorter services", len(text), MaxBytes)
+		return "", fmt.Errorf("the token would have %d bytes, at most %d are allowed: name fewer or shorter services",
+			len(text), MaxBytes)
 	}
 	return text, err
 }
 
-// Rotate makes a new key, which signs from now on, and returns its id. Tokens of the others stay valid until [Keys.Remove].
+// Rotate makes a new key, which signs from now on, and returns its id. Tokens of the others stay
+// valid until [Keys.Remove].
 func (k *Keys) Rotate() (kid string, err error) {
 	err = k.change(true, func(dir *files.Private, s *state) error {
 		if err := addKey(dir, s, k.now()); err != nil {
@@ -79,7 +81,8 @@ func (k *Keys) Rotate() (kid string, err error) {
 // ErrNoSuchKey is for a signing key that does not exist.
 var ErrNoSuchKey = errors.New("there is no such signing key; nearside token keys lists them")
 
-// Remove removes a key: its tokens are not valid any more. The key that signs is not removed while there are others.
+// Remove removes a key: its tokens are not valid any more. The key that signs is not removed while
+// there are others.
 func (k *Keys) Remove(kid string) error {
 	return k.change(false, func(dir *files.Private, s *state) error {
 		// Its file need not be one that can be used.
@@ -106,7 +109,8 @@ func (k *Keys) Remove(kid string) error {
 // addKey makes a key and puts it first in the list.
 func addKey(dir *files.Private, s *state, now time.Time) error {
 	if len(s.list) >= maxKeys {
-		return fmt.Errorf("there are %d signing keys, which is the most: remove one whose tokens have expired, with: nearside token rotate --remove KID", len(s.list))
+		return fmt.Errorf("there are %d signing keys, which is the most: remove one whose tokens have expired, "+
+			"with: nearside token rotate --remove KID", len(s.list))
 	}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -125,8 +129,8 @@ func addKey(dir *files.Private, s *state, now time.Time) error {
 	return nil
 }
 
-// change changes the directory while no other process does, from a state that is its own. With create it is made when it
-// does not exist.
+// change changes the directory while no other process does, from a state that is its own. With
+// create it is made when it does not exist.
 func (k *Keys) change(create bool, do func(*files.Private, *state) error) error {
 	err := k.changed(create, do)
 	k.reread() // what was written counts at once in this process

@@ -22,8 +22,8 @@ const (
 	Unavailable   Reason = "unavailable" // keys or revocations cannot be read; nothing is wrong with the token
 )
 
-// Error says that a token is refused. Its text holds neither the token nor its signature, and what it repeats of the
-// token is short and escaped.
+// Error says that a token is refused. Its text holds neither the token nor its signature, and what
+// it repeats of the token is short and escaped.
 type Error struct {
 	Reason Reason
 	text   string

@@ -12,7 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// FuzzVerify: no text is taken for a token but those that Create makes, and no message holds a part of it.
+// FuzzVerify: no text is taken for a token but those that Create makes, and no message holds a part
+// of it.
 func FuzzVerify(f *testing.F) {
 	c := newClock()
 	k, _ := open(f, c)
@@ -52,8 +53,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzFiles: whatever the files below the directory hold, no token but the good one is accepted, and what they hold is in
-// no message.
+// FuzzFiles: whatever the files below the directory hold, no token but the good one is accepted,
+// and what they hold is in no message.
 func FuzzFiles(f *testing.F) {
 	c := newClock()
 	k, dir := open(f, c)
@@ -74,7 +75,8 @@ func FuzzFiles(f *testing.F) {
 		must(t, os.WriteFile(filepath.Join(dir, "revoked"), revoked, 0o600))
 		k := token.Open(dir, nil, c.now)
 		_, _ = k.Verify(good, token.AudienceXDS)
-		if err := k.Err(); err != nil && (len(err.Error()) > 600 || len(key) > 20 && strings.Contains(err.Error(), string(key))) {
+		if err := k.Err(); err != nil &&
+			(len(err.Error()) > 600 || len(key) > 20 && strings.Contains(err.Error(), string(key))) {
 			t.Fatalf("error %v", err)
 		}
 		if _, err := k.Verify("a.b.c", token.AudienceXDS); err == nil {

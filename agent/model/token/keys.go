@@ -22,7 +22,8 @@ import (
 // Dir is the name of the directory below paths.state.
 const Dir = "tokens"
 
-// How often the directory is looked at, at most: for what verifies, and for a token whose key is not known.
+// How often the directory is looked at, at most: for what verifies, and for a token whose key is
+// not known.
 const (
 	checkEvery        = time.Second
 	checkUnknownEvery = 100 * time.Millisecond
@@ -40,8 +41,8 @@ const (
 // pemType is that of PKCS#8 (RFC 7468, section 10).
 const pemType = "PRIVATE KEY"
 
-// Keys are the signing keys below a directory and the list of revoked tokens. All methods are safe for concurrent use, and
-// several processes may have the same directory open.
+// Keys are the signing keys below a directory and the list of revoked tokens. All methods are safe
+// for concurrent use, and several processes may have the same directory open.
 type Keys struct {
 	dir    string
 	log    *slog.Logger
@@ -71,8 +72,9 @@ type Key struct {
 	Signs   bool // new tokens; the others only verify
 }
 
-// Open returns the keys below a directory, which need not exist before a token is made. now is the clock; log is told
-// when what is refused or cannot be read changes. Nothing is read before the first call of a method.
+// Open returns the keys below a directory, which need not exist before a token is made. now is the
+// clock; log is told when what is refused or cannot be read changes. Nothing is read before the
+// first call of a method.
 func Open(dir string, log *slog.Logger, now func() time.Time) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -83,7 +85,8 @@ func Open(dir string, log *slog.Logger, now func() time.Time) *Keys {
 	return &Keys{dir: dir, log: log, now: now, parser: newParser()}
 }
 
-// Err says what of the directory is refused or cannot be read, with the remedy; nil when all is well.
+// Err says what of the directory is refused or cannot be read, with the remedy; nil when all is
+// well.
 func (k *Keys) Err() error { return k.current(checkEvery).err }
 
 // List returns the signing keys, the newest first.
@@ -92,8 +95,8 @@ func (k *Keys) List() ([]Key, error) {
 	return append([]Key(nil), s.list...), s.err
 }
 
-// current returns what is known, after a look at the directory when the last one is longer ago. It waits for the disk
-// only when nothing is known.
+// current returns what is known, after a look at the directory when the last one is longer ago. It
+// waits for the disk only when nothing is known.
 func (k *Keys) current(every time.Duration) *state {
 	s := k.state.Load()
 	if s == nil {
@@ -166,8 +169,8 @@ func (k *Keys) loaded(last *state) *state {
 	return s
 }
 
-// failed is the state when the directory cannot be read: what is refused counts for nothing, and a fault of the disk
-// leaves what was known.
+// failed is the state when the directory cannot be read: what is refused counts for nothing, and a
+// fault of the disk leaves what was known.
 func failed(last *state, err error) *state {
 	err = fmt.Errorf("signing keys of tokens: %w", err)
 	var refused *files.RefusedError
@@ -211,12 +214,14 @@ func readState(dir *files.Private, entries []fs.FileInfo, last *state) *state {
 		created, known := keyTime(kid)
 		if !ok || !known {
 			if ok {
-				faults = append(faults, fmt.Errorf("%s is not the name of a signing key; move the file away", quote(entries[i].Name())))
+				faults = append(faults,
+					fmt.Errorf("%s is not the name of a signing key; move the file away", quote(entries[i].Name())))
 			}
 			continue
 		}
 		if len(s.list) == maxKeys {
-			faults = append(faults, fmt.Errorf("more than %d signing keys: older ones are not used; remove them with: nearside token rotate --remove KID", maxKeys))
+			faults = append(faults, fmt.Errorf("more than %d signing keys: older ones are not used; "+
+				"remove them with: nearside token rotate --remove KID", maxKeys))
 			break
 		}
 		public, err := readPublic(dir, kid)
@@ -256,7 +261,8 @@ func keptKey(last *state, kid string, err error) ed25519.PublicKey {
 }
 
 // errNoKey is for a file that is no signing key.
-var errNoKey = errors.New("not a signing key (a PKCS#8 PEM block with an Ed25519 key); restore the file, or remove it and make new tokens")
+var errNoKey = errors.New("not a signing key (a PKCS#8 PEM block with an Ed25519 key); restore the file, " +
+	"or remove it and make new tokens")
 
 func readPublic(dir *files.Private, kid string) (ed25519.PublicKey, error) {
 	key, err := readPrivate(dir, kid)

@@ -116,13 +116,15 @@ func TestRotate(t *testing.T) {
 	checkModes(t, dir)
 }
 
-// TestRecheck: a token in use ends with its time, its key, or by revocation, as one that is shown anew.
+// TestRecheck: a token in use ends with its time, its key, or by revocation, as one that is shown
+// anew.
 func TestRecheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, clock *clock, k *token.Keys, c token.Claims)
 		want token.Reason
 	}{
-		"expired": {func(_ *testing.T, clock *clock, _ *token.Keys, _ token.Claims) { clock.advance(time.Hour) }, token.Expired},
+		"expired": {func(_ *testing.T, clock *clock, _ *token.Keys, _ token.Claims) { clock.advance(time.Hour) },
+			token.Expired},
 		"revoked": {func(t *testing.T, clock *clock, k *token.Keys, c token.Claims) {
 			must(t, k.Revoke(c.ID, c.Expires))
 			clock.advance(time.Second)
@@ -197,7 +199,13 @@ func TestRevoke(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(dir, "revoked")); err != nil || strings.Count(string(data), "\n") != 2 {
 		t.Errorf("the file holds %q, %v", data, err)
 	}
-	for id, until := range map[string]time.Time{"": c.t.Add(time.Hour), "a b": c.t.Add(time.Hour), "x\n1": c.t.Add(time.Hour), "past": c.t, "far": c.t.Add(11 * 365 * 24 * time.Hour)} {
+	for id, until := range map[string]time.Time{
+		"":     c.t.Add(time.Hour),
+		"a b":  c.t.Add(time.Hour),
+		"x\n1": c.t.Add(time.Hour),
+		"past": c.t,
+		"far":  c.t.Add(11 * 365 * 24 * time.Hour),
+	} {
 		if err := k.Revoke(id, until); err == nil {
 			t.Errorf("%q was revoked until %s", id, until)
 		}
@@ -212,7 +220,8 @@ func TestRevokedIsBounded(t *testing.T) {
 	text := create(t, k, web(), time.Hour)
 	var b strings.Builder
 	for i := range 10000 {
-		b.WriteString(strings.Repeat("f", 20) + time.Unix(int64(i), 0).UTC().Format("20060102150405") + " 2027-01-01T00:00:00Z\n")
+		b.WriteString(strings.Repeat("f", 20) + time.Unix(int64(i), 0).UTC().Format("20060102150405") +
+			" 2027-01-01T00:00:00Z\n")
 	}
 	write(t, filepath.Join(dir, "revoked"), b.String())
 	if _, err := k.Verify(text, token.AudienceXDS); err != nil {
@@ -230,8 +239,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestFaultyFiles: what others may have read or written, and what is damaged, is refused with the remedy; what was not
-// touched goes on.
+// TestFaultyFiles: what others may have read or written, and what is damaged, is refused with the
+// remedy; what was not touched goes on.
 func TestFaultyFiles(t *testing.T) {
 	const kept = token.Reason("")
 	for name, c := range map[string]struct {
@@ -242,8 +251,10 @@ func TestFaultyFiles(t *testing.T) {
 		newer  token.Reason // ... and to one of the newer key
 		want   []string     // of the error
 	}{
-		"key open to others":    {func(t *testing.T, _, key, _ string) { must(t, os.Chmod(key, 0o644)) }, kept, kept, token.UnknownKey, []string{"0644", "0600"}},
-		"key open to its group": {func(t *testing.T, _, key, _ string) { must(t, os.Chmod(key, 0o640)) }, kept, kept, token.UnknownKey, []string{"0640"}},
+		"key open to others": {func(t *testing.T, _, key, _ string) { must(t, os.Chmod(key, 0o644)) }, kept, kept,
+			token.UnknownKey, []string{"0644", "0600"}},
+		"key open to its group": {func(t *testing.T, _, key, _ string) { must(t, os.Chmod(key, 0o640)) }, kept, kept,
+			token.UnknownKey, []string{"0640"}},
 		"key is a link": {func(t *testing.T, dir, key, _ string) {
 			must(t, os.Rename(key, dir+"/elsewhere"))
 			must(t, os.Symlink("elsewhere", key))
@@ -252,7 +263,8 @@ func TestFaultyFiles(t *testing.T) {
 			must(t, os.Remove(key))
 			mkfifo(t, key)
 		}, kept, kept, token.UnknownKey, []string{"not a regular file"}},
-		"key of another user": {func(t *testing.T, _, key, _ string) { chown(t, key, 12345) }, kept, kept, token.UnknownKey, []string{"user 12345", "owner"}},
+		"key of another user": {func(t *testing.T, _, key, _ string) { chown(t, key, 12345) }, kept, kept, token.UnknownKey,
+			[]string{"user 12345", "owner"}},
 		"key is cut": {func(t *testing.T, _, key, _ string) {
 			data, err := os.ReadFile(key)
 			must(t, err)
@@ -261,17 +273,24 @@ func TestFaultyFiles(t *testing.T) {
 		"key is garbled": {func(t *testing.T, _, key, _ string) {
 			write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("garbled")})))
 		}, kept, kept, token.UnknownKey, []string{"not a signing key"}},
-		"key is huge":     {func(t *testing.T, _, key, _ string) { write(t, key, strings.Repeat("x", 5000)) }, kept, kept, token.UnknownKey, []string{"4096 bytes"}},
-		"key is gone":     {func(t *testing.T, _, key, _ string) { must(t, os.Remove(key)) }, kept, kept, token.UnknownKey, nil},
-		"another file":    {func(t *testing.T, dir, _, _ string) { write(t, dir+"/prod.pem", "x") }, kept, kept, kept, []string{"prod.pem", "move the file away"}},
-		"list is garbled": {func(t *testing.T, _, _, revoked string) { write(t, revoked, "\x00\xff") }, kept, token.Unavailable, kept, []string{"line 1", "revoked"}},
-		"list is cut":     {func(t *testing.T, _, _, revoked string) { write(t, revoked, "0 2027-01-01T00:00:00Z\n1 2027") }, kept, token.Unavailable, kept, []string{"line 2"}},
-		"list is open":    {func(t *testing.T, _, _, revoked string) { must(t, os.Chmod(revoked, 0o666)) }, kept, token.Unavailable, kept, []string{"0666"}},
+		"key is huge": {func(t *testing.T, _, key, _ string) { write(t, key, strings.Repeat("x", 5000)) }, kept, kept,
+			token.UnknownKey, []string{"4096 bytes"}},
+		"key is gone": {func(t *testing.T, _, key, _ string) { must(t, os.Remove(key)) }, kept, kept,
+			token.UnknownKey, nil},
+		"another file": {func(t *testing.T, dir, _, _ string) { write(t, dir+"/prod.pem", "x") }, kept, kept, kept,
+			[]string{"prod.pem", "move the file away"}},
+		"list is garbled": {func(t *testing.T, _, _, revoked string) { write(t, revoked, "\x00\xff") }, kept,
+			token.Unavailable, kept, []string{"line 1", "revoked"}},
+		"list is cut": {func(t *testing.T, _, _, revoked string) { write(t, revoked, "0 2027-01-01T00:00:00Z\n1 2027") },
+			kept, token.Unavailable, kept, []string{"line 2"}},
+		"list is open": {func(t *testing.T, _, _, revoked string) { must(t, os.Chmod(revoked, 0o666)) }, kept,
+			token.Unavailable, kept, []string{"0666"}},
 		"list is a link": {func(t *testing.T, dir, _, revoked string) {
 			must(t, os.Rename(revoked, dir+"/x"))
 			must(t, os.Symlink("x", revoked))
 		}, kept, token.Unavailable, kept, []string{"symbolic link"}},
-		"directory is open": {func(t *testing.T, dir, _, _ string) { must(t, os.Chmod(dir, 0o750)) }, token.Unavailable, token.Unavailable, token.Unavailable, []string{"0750", "0700"}},
+		"directory is open": {func(t *testing.T, dir, _, _ string) { must(t, os.Chmod(dir, 0o750)) }, token.Unavailable,
+			token.Unavailable, token.Unavailable, []string{"0750", "0700"}},
 		"directory is a link": {func(t *testing.T, dir, _, _ string) {
 			must(t, os.Rename(dir, dir+"2"))
 			must(t, os.Symlink(dir+"2", dir))

@@ -15,7 +15,8 @@ const kidRandom = 8
 
 // keyTime returns when the key of an id was made; ok is false when it is no id.
 func keyTime(kid string) (created time.Time, ok bool) {
-	if len(kid) != len(kidTime)+1+kidRandom || kid[len(kidTime)] != '-' || strings.Trim(kid[len(kidTime)+1:], "0123456789abcdef") != "" {
+	if len(kid) != len(kidTime)+1+kidRandom || kid[len(kidTime)] != '-' ||
+		strings.Trim(kid[len(kidTime)+1:], "0123456789abcdef") != "" {
 		return time.Time{}, false
 	}
 	created, err := time.Parse(kidTime, kid[:len(kidTime)])

@@ -27,8 +27,8 @@ type Revocation struct {
 	Until time.Time
 }
 
-// Revoke makes a token invalid by its id. until is when it expires or later: the entry is forgotten then. The id need not
-// be one that was ever used.
+// Revoke makes a token invalid by its id. until is when it expires or later: the entry is forgotten
+// then. The id need not be one that was ever used.
 func (k *Keys) Revoke(id string, until time.Time) error {
 	if !validID(id) {
 		return fmt.Errorf("token id %s: want 1 to %d letters, digits, '-' and '_'", quote(id), maxID)
@@ -36,7 +36,8 @@ func (k *Keys) Revoke(id string, until time.Time) error {
 	until = until.UTC().Truncate(time.Second)
 	now := k.now()
 	if !until.After(now) || until.Sub(now) > MaxValidity {
-		return fmt.Errorf("until %s: want a time in the next %d days, at or after the expiry of the token", until.Format(time.RFC3339), MaxValidity/(24*time.Hour))
+		return fmt.Errorf("until %s: want a time in the next %d days, at or after the expiry of the token",
+			until.Format(time.RFC3339), MaxValidity/(24*time.Hour))
 	}
 	return k.change(true, func(dir *files.Private, s *state) error {
 		if s.unusable != nil {
@@ -52,7 +53,8 @@ func (k *Keys) Revoke(id string, until time.Time) error {
 			list[id] = until
 		}
 		if len(list) > maxRevoked {
-			return fmt.Errorf("%d tokens are revoked, which is the most: rotate the signing key and remove the old one instead, with: nearside token rotate --remove KID", maxRevoked)
+			return fmt.Errorf("%d tokens are revoked, which is the most: rotate the signing key and remove the old one "+
+				"instead, with: nearside token rotate --remove KID", maxRevoked)
 		}
 		return dir.Write(revokedFile, formatRevoked(list))
 	})
@@ -91,8 +93,8 @@ func readRevoked(dir *files.Private) (map[string]time.Time, error) {
 	return parseRevoked(string(data))
 }
 
-// parseRevoked reads the list. One line that cannot be read makes the whole list unknown, and so does a last line that is
-// cut.
+// parseRevoked reads the list. One line that cannot be read makes the whole list unknown, and so
+// does a last line that is cut.
 func parseRevoked(text string) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
 	n := 0
@@ -101,10 +103,12 @@ func parseRevoked(text string) (map[string]time.Time, error) {
 		id, when, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		until, err := time.Parse(time.RFC3339, when)
 		if !ok || err != nil || !validID(id) || !strings.HasSuffix(line, "\n") {
-			return nil, fmt.Errorf("line %d of the file %s cannot be read: restore the file, or remove the line if you know what it revoked; until then no token is accepted", n, revokedFile)
+			return nil, fmt.Errorf("line %d of the file %s cannot be read: restore the file, "+
+				"or remove the line if you know what it revoked; until then no token is accepted", n, revokedFile)
 		}
 		if len(out) == maxRevoked {
-			return nil, fmt.Errorf("the file %s has more than %d lines: remove what has expired; until then no token is accepted", revokedFile, maxRevoked)
+			return nil, fmt.Errorf("the file %s has more than %d lines: remove what has expired; "+
+				"until then no token is accepted", revokedFile, maxRevoked)
 		}
 		out[id] = until
 	}

@@ -22,7 +22,8 @@ import (
 
 // web is what most tests make tokens for.
 func web() token.Claims {
-	return token.Claims{Subject: "default.web", Mesh: "default", Name: "web-*", Services: []string{"web", "web_*"}, Audience: token.AudienceXDS}
+	return token.Claims{Subject: "default.web", Mesh: "default", Name: "web-*", Services: []string{"web", "web_*"},
+		Audience: token.AudienceXDS}
 }
 
 // clock is a time that a test moves.
@@ -235,29 +236,35 @@ func TestVerifyRefuses(t *testing.T) {
 		text string
 		want token.Reason
 	}{
-		"none":                      {sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), token.Algorithm},
-		"none with a signature":     {eddsaHeader(t, "none", kid) + "." + parts[1] + "." + parts[2], token.Algorithm},
-		"HS256 by the public key":   {sign(jwt.SigningMethodHS256, []byte(public), nil, nil), token.Algorithm},
-		"HS256 by its PEM":          {sign(jwt.SigningMethodHS256, spki, nil, nil), token.Algorithm},
-		"HS512":                     {sign(jwt.SigningMethodHS512, []byte(public), nil, nil), token.Algorithm},
-		"another case":              {eddsaHeader(t, "eddsa", kid) + "." + parts[1] + "." + parts[2], token.Algorithm},
-		"two algorithms":            {encode(`{"alg":"none","ALG":"EdDSA","kid":"`+kid+`"}`) + "." + parts[1] + "." + parts[2], token.BadSignature},
-		"no kid":                    {eddsa(map[string]any{"kid": nil}, nil), token.Malformed},
-		"kid is a number":           {eddsa(map[string]any{"kid": 1}, nil), token.Malformed},
-		"kid of a file":             {eddsa(map[string]any{"kid": "../../etc/passwd"}, nil), token.UnknownKey},
-		"kid with an escape":        {eddsa(map[string]any{"kid": "\x1b[2J\n" + strings.Repeat("k", 200)}, nil), token.UnknownKey},
-		"unknown kid":               {eddsa(map[string]any{"kid": "20200101-000000-00000000"}, nil), token.UnknownKey},
-		"another key":               {sign(jwt.SigningMethodEdDSA, foreign, nil, nil), token.BadSignature},
-		"changed claims":            {parts[0] + "." + eddsaBody(t, body, "name", "*") + "." + parts[2], token.BadSignature},
-		"changed signature":         {parts[0] + "." + parts[1] + "." + other(parts[2]), token.BadSignature},
-		"audience of the API":       {eddsa(nil, map[string]any{"aud": token.AudienceAPI}), token.WrongAudience},
-		"two audiences":             {eddsa(nil, map[string]any{"aud": []string{token.AudienceXDS, token.AudienceAPI}}), token.Malformed},
-		"services are a number":     {eddsa(nil, map[string]any{"services": 1}), token.Malformed},
-		"audience with an escape":   {eddsa(nil, map[string]any{"aud": "\x1b[2J" + strings.Repeat("a", 900)}), token.WrongAudience},
-		"no audience":               {eddsa(nil, map[string]any{"aud": nil}), token.Malformed},
-		"audience is a number":      {eddsa(nil, map[string]any{"aud": 1}), token.Malformed},
-		"expired":                   {eddsa(nil, map[string]any{"exp": c.t.Unix()}), token.Expired},
-		"expired and forged":        {sign(jwt.SigningMethodEdDSA, foreign, nil, map[string]any{"exp": c.t.Unix() - 1}), token.Expired},
+		"none": {sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil),
+			token.Algorithm},
+		"none with a signature":   {eddsaHeader(t, "none", kid) + "." + parts[1] + "." + parts[2], token.Algorithm},
+		"HS256 by the public key": {sign(jwt.SigningMethodHS256, []byte(public), nil, nil), token.Algorithm},
+		"HS256 by its PEM":        {sign(jwt.SigningMethodHS256, spki, nil, nil), token.Algorithm},
+		"HS512":                   {sign(jwt.SigningMethodHS512, []byte(public), nil, nil), token.Algorithm},
+		"another case":            {eddsaHeader(t, "eddsa", kid) + "." + parts[1] + "." + parts[2], token.Algorithm},
+		"two algorithms": {encode(`{"alg":"none","ALG":"EdDSA","kid":"`+kid+`"}`) + "." + parts[1] + "." + parts[2],
+			token.BadSignature},
+		"no kid":          {eddsa(map[string]any{"kid": nil}, nil), token.Malformed},
+		"kid is a number": {eddsa(map[string]any{"kid": 1}, nil), token.Malformed},
+		"kid of a file":   {eddsa(map[string]any{"kid": "../../etc/passwd"}, nil), token.UnknownKey},
+		"kid with an escape": {eddsa(map[string]any{"kid": "\x1b[2J\n" + strings.Repeat("k", 200)}, nil),
+			token.UnknownKey},
+		"unknown kid":         {eddsa(map[string]any{"kid": "20200101-000000-00000000"}, nil), token.UnknownKey},
+		"another key":         {sign(jwt.SigningMethodEdDSA, foreign, nil, nil), token.BadSignature},
+		"changed claims":      {parts[0] + "." + eddsaBody(t, body, "name", "*") + "." + parts[2], token.BadSignature},
+		"changed signature":   {parts[0] + "." + parts[1] + "." + other(parts[2]), token.BadSignature},
+		"audience of the API": {eddsa(nil, map[string]any{"aud": token.AudienceAPI}), token.WrongAudience},
+		"two audiences": {eddsa(nil, map[string]any{"aud": []string{token.AudienceXDS, token.AudienceAPI}}),
+			token.Malformed},
+		"services are a number": {eddsa(nil, map[string]any{"services": 1}), token.Malformed},
+		"audience with an escape": {eddsa(nil, map[string]any{"aud": "\x1b[2J" + strings.Repeat("a", 900)}),
+			token.WrongAudience},
+		"no audience":          {eddsa(nil, map[string]any{"aud": nil}), token.Malformed},
+		"audience is a number": {eddsa(nil, map[string]any{"aud": 1}), token.Malformed},
+		"expired":              {eddsa(nil, map[string]any{"exp": c.t.Unix()}), token.Expired},
+		"expired and forged": {sign(jwt.SigningMethodEdDSA, foreign, nil, map[string]any{"exp": c.t.Unix() - 1}),
+			token.Expired},
 		"no expiry":                 {eddsa(nil, map[string]any{"exp": nil}), token.Malformed},
 		"expiry is a text":          {eddsa(nil, map[string]any{"exp": "never"}), token.Malformed},
 		"not yet":                   {eddsa(nil, map[string]any{"nbf": c.t.Unix() + 31}), token.NotYetValid},
@@ -293,7 +300,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// TestLeeway: a clock that is 30 s ahead is no reason to refuse a token, and it expires to the second.
+// TestLeeway: a clock that is 30 s ahead is no reason to refuse a token, and it expires to the
+// second.
 func TestLeeway(t *testing.T) {
 	c := newClock()
 	k, _ := open(t, c)
@@ -301,7 +309,9 @@ func TestLeeway(t *testing.T) {
 	for _, step := range []struct {
 		at   time.Duration
 		want token.Reason
-	}{{-31 * time.Second, token.NotYetValid}, {-30 * time.Second, ""}, {59 * time.Second, ""}, {time.Minute, token.Expired}} {
+	}{
+		{-31 * time.Second, token.NotYetValid}, {-30 * time.Second, ""}, {59 * time.Second, ""}, {time.Minute, token.Expired},
+	} {
 		c.t = newClock().t.Add(step.at)
 		_, err := k.Verify(text, token.AudienceXDS)
 		if step.want == "" && err != nil {
@@ -313,7 +323,15 @@ func TestLeeway(t *testing.T) {
 }
 
 func TestBearer(t *testing.T) {
-	for header, want := range map[string]string{"Bearer abc": "abc", "bearer abc": "abc", "Basic abc": "", "Bearer": "", "Bearer ": "", "": "", "Bearer abc|Bearer abc": ""} {
+	for header, want := range map[string]string{
+		"Bearer abc":            "abc",
+		"bearer abc":            "abc",
+		"Basic abc":             "",
+		"Bearer":                "",
+		"Bearer ":               "",
+		"":                      "",
+		"Bearer abc|Bearer abc": "",
+	} {
 		if got, ok := token.Bearer(strings.Split(header, "|")); ok != (want != "") || ok && got != want {
 			t.Errorf("%q: %q, %v", header, got, ok)
 		}

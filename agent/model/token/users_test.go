@@ -35,7 +35,8 @@ func mkfifo(t *testing.T, path string) {
 	must(t, syscall.Mkfifo(path, 0o600))
 }
 
-// TestRootForAnotherUser: what root makes for the agent of another user belongs to that user, whose agent reads it.
+// TestRootForAnotherUser: what root makes for the agent of another user belongs to that user, whose
+// agent reads it.
 func TestRootForAnotherUser(t *testing.T) {
 	needRoot(t)
 	state, err := os.MkdirTemp("", "token")

@@ -17,14 +17,15 @@ const (
 	signatureBytes = 86
 )
 
-// leeway is how far the clock of the node that made a token may be ahead of the clock that it is verified by.
+// leeway is how far the clock of the node that made a token may be ahead of the clock that it is
+// verified by.
 const leeway = 30 * time.Second
 
 // algorithm is the only one.
 const algorithm = "EdDSA"
 
-// Verify checks a token for an audience and returns what it says. The error is an *[Error]. It is safe for concurrent use,
-// and a call in a second at most looks at the disk.
+// Verify checks a token for an audience and returns what it says. The error is an *[Error]. It is
+// safe for concurrent use, and a call in a second at most looks at the disk.
 func (k *Keys) Verify(text, audience string) (Claims, error) {
 	kid, err := header(text)
 	if err != nil {
@@ -59,12 +60,14 @@ func (k *Keys) Verify(text, audience string) (Claims, error) {
 	}
 	c, err := p.claims(kid)
 	if err != nil || c.Check() != nil {
-		return Claims{}, refuse(Malformed, "its claims are none that nearside signs; make a new one with: nearside token create")
+		return Claims{}, refuse(Malformed,
+			"its claims are none that nearside signs; make a new one with: nearside token create")
 	}
 	return c, nil
 }
 
-// refusal turns the errors of the parser into ours. Their texts are not repeated, as they may hold parts of the token.
+// refusal turns the errors of the parser into ours. Their texts are not repeated, as they may hold
+// parts of the token.
 func refusal(err error) error {
 	var refused *Error
 	switch {
@@ -82,15 +85,17 @@ func malformed(what string) *Error {
 
 // unavailable is what a peer is told; [Keys.Err] says more.
 func unavailable() *Error {
-	return refuse(Unavailable, "the agent cannot read its signing keys or the list of revoked tokens; on its node, nearside token keys says why")
+	return refuse(Unavailable,
+		"the agent cannot read its signing keys or the list of revoked tokens; on its node, nearside token keys says why")
 }
 
 func unknownKey(kid string) *Error {
-	return refuse(UnknownKey, "no signing key %s is known; the key was removed, or another agent made the token", quote(kid))
+	return refuse(UnknownKey, "no signing key %s is known; the key was removed, or another agent made the token",
+		quote(kid))
 }
 
-// Decode returns what a token says without verifying any of it, the signature and the times included. The error is an
-// *[Error].
+// Decode returns what a token says without verifying any of it, the signature and the times
+// included. The error is an *[Error].
 func Decode(text string) (Claims, error) {
 	kid, err := header(text)
 	if err != nil {
@@ -107,8 +112,8 @@ func Decode(text string) (Claims, error) {
 	return c, nil
 }
 
-// Bearer returns the token in the values of an authorization header (RFC 6750, section 2.1); ok is false where there are several, or
-// another scheme.
+// Bearer returns the token in the values of an authorization header (RFC 6750, section 2.1); ok is
+// false where there are several, or another scheme.
 func Bearer(values []string) (text string, ok bool) {
 	if len(values) != 1 {
 		return "", false
@@ -119,10 +124,12 @@ func Bearer(values []string) (text string, ok bool) {
 
 func newParser() *jwt.Parser {
 	// The claims are checked by admit, before the signature.
-	return jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+	return jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithStrictDecoding(),
+		jwt.WithoutClaimsValidation())
 }
 
-// header checks the form of a token and its header, and returns the id of the key. It costs little whatever the text is.
+// header checks the form of a token and its header, and returns the id of the key. It costs little
+// whatever the text is.
 func header(text string) (kid string, err error) {
 	if len(text) > MaxBytes {
 		return "", refuse(Malformed, "it has more than %d bytes", MaxBytes)
@@ -173,7 +180,8 @@ func (s *state) admit(p *payload, audience string, now time.Time) *Error {
 	}
 	for _, begins := range [...]*jwt.NumericDate{p.NotBefore, p.IssuedAt} {
 		if begins != nil && begins.After(now.Add(leeway)) {
-			return refuse(NotYetValid, "it is valid from %s on, and it is %s here; check the clocks", begins.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			return refuse(NotYetValid, "it is valid from %s on, and it is %s here; check the clocks",
+				begins.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil
@@ -182,7 +190,8 @@ func (s *state) admit(p *payload, audience string, now time.Time) *Error {
 // standing checks what can change while a token is in use.
 func (s *state) standing(id string, expires, now time.Time) *Error {
 	if !now.Before(expires) {
-		return refuse(Expired, "it expired at %s; make a new one with: nearside token create", expires.UTC().Format(time.RFC3339))
+		return refuse(Expired, "it expired at %s; make a new one with: nearside token create",
+			expires.UTC().Format(time.RFC3339))
 	}
 	if until, ok := s.revoked[id]; ok && now.Before(until) {
 		return refuse(Revoked, "it was revoked; make a new one with: nearside token create")
@@ -190,9 +199,10 @@ func (s *state) standing(id string, expires, now time.Time) *Error {
 	return nil
 }
 
-// Recheck says whether a token that Verify has accepted still is: for connections that outlive the call, at a fraction of the
-// cost. The error is an *[Error] when the token has expired or was revoked, when its key was removed, or when keys or
-// revocations cannot be read. Like Verify it is safe for concurrent use and looks at the disk once a second at most.
+// Recheck says whether a token that Verify has accepted still is: for connections that outlive the
+// call, at a fraction of the cost. The error is an *[Error] when the token has expired or was
+// revoked, when its key was removed, or when keys or revocations cannot be read. Like Verify it is
+// safe for concurrent use and looks at the disk once a second at most.
 func (k *Keys) Recheck(c *Claims) error {
 	s := k.current(checkEvery)
 	if s.unusable != nil {

@@ -3,9 +3,10 @@ package audit
 // maxDepth bounds the containers that a cut document can have inside each other.
 const maxDepth = 200
 
-// Cut returns the beginning of a JSON document as a document that is valid and has at most limit bytes: members and items behind the
-// cut are missing, and so is a value that does not end before it. The document may be cut off already. It returns nil where
-// nothing is left, as of a single long text.
+// Cut returns the beginning of a JSON document as a document that is valid and has at most limit
+// bytes: members and items behind the cut are missing, and so is a value that does not end before
+// it. The document may be cut off already. It returns nil where nothing is left, as of a single
+// long text.
 func Cut(doc []byte, limit int) []byte {
 	var open []byte // what closes the containers that are open, the innermost last
 	var keep int    // up to here the document can be cut

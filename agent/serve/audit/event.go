@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Stages of a request in which an event is made. RequestReceived is left out, as in OpenShift's profiles.
+// Stages of a request in which an event is made. RequestReceived is left out, as in OpenShift's
+// profiles.
 const (
 	StageResponseStarted  = "ResponseStarted" // of requests that wait: before they do
 	StageResponseComplete = "ResponseComplete"
@@ -22,12 +23,14 @@ const (
 	AnnotationNoBody    = "nearside.io/body-omitted" // why there is no body though the level has one
 	AnnotationDryRun    = "nearside.io/dry-run"      // "true": nothing was to be stored
 	AnnotationResources = "nearside.io/resources"    // of a request about several: which
-	AnnotationChanges   = "nearside.io/changes"      // what was stored, with revisions: "created MeshTimeout/default/slow@12"
-	AnnotationSource    = "nearside.io/source"       // of what did not come over the API: "file:PATH" or "envoy:NODE"
-	AnnotationDropped   = "nearside.io/dropped"      // events that are missing before this one
-	AnnotationSince     = "nearside.io/dropped-since"
-	AnnotationUntil     = "nearside.io/dropped-until"
-	AnnotationOmitted   = "nearside.io/suppressed" // refused requests of the same user or address before this one, of which no event was made
+	// what was stored, with revisions: "created MeshTimeout/default/slow@12"
+	AnnotationChanges = "nearside.io/changes"
+	AnnotationSource  = "nearside.io/source"  // of what did not come over the API: "file:PATH" or "envoy:NODE"
+	AnnotationDropped = "nearside.io/dropped" // events that are missing before this one
+	AnnotationSince   = "nearside.io/dropped-since"
+	AnnotationUntil   = "nearside.io/dropped-until"
+	// refused requests of the same user or address before this one, of which no event was made
+	AnnotationOmitted = "nearside.io/suppressed"
 )
 
 // Keys of User.Extra.
@@ -67,8 +70,9 @@ type Event struct {
 	UserAgent  string
 	Object     *ObjectRef // nil for what is not about a resource
 	Status     *Status    // nil: none
-	// Request and Response are bodies in JSON without secrets, nil for none. Of a longer body they may be the beginning:
-	// RequestBytes and ResponseBytes are the lengths of the whole, 0 where it is all there.
+	// Request and Response are bodies in JSON without secrets, nil for none. Of a longer body they may
+	// be the beginning: RequestBytes and ResponseBytes are the lengths of the whole, 0 where it is all
+	// there.
 	Request, Response           json.RawMessage
 	RequestBytes, ResponseBytes int
 	Received                    time.Time
@@ -127,7 +131,8 @@ func (e *Event) Annotate(key, value string) {
 
 // Dropped returns the event that says that events are missing.
 func Dropped(n int, since, until time.Time, id string) *Event {
-	e := &Event{Level: LevelMetadata, ID: id, Stage: StageResponseComplete, Verb: VerbDrop, User: User{Username: UserAgent}, Received: since, At: until}
+	e := &Event{Level: LevelMetadata, ID: id, Stage: StageResponseComplete, Verb: VerbDrop,
+		User: User{Username: UserAgent}, Received: since, At: until}
 	e.Annotate(AnnotationDropped, decimal(n))
 	e.Annotate(AnnotationSince, stamp(since))
 	e.Annotate(AnnotationUntil, stamp(until))

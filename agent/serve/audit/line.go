@@ -65,11 +65,13 @@ func (e *Event) Append(dst []byte) []byte {
 		SourceIPs: list(e.SourceIPs), UserAgent: text(e.UserAgent, maxAgent), Received: stamp(e.Received), At: stamp(e.At),
 	}
 	if o := e.Object; o != nil {
-		x.Object = &ObjectRef{Resource: text(o.Resource, maxName), Mesh: text(o.Mesh, maxName), Name: text(o.Name, maxName), APIGroup: o.APIGroup, APIVersion: o.APIVersion,
+		x.Object = &ObjectRef{Resource: text(o.Resource, maxName), Mesh: text(o.Mesh, maxName), Name: text(o.Name, maxName),
+			APIGroup: o.APIGroup, APIVersion: o.APIVersion,
 			Revision: text(o.Revision, maxName), Subresource: text(o.Subresource, maxName)}
 	}
 	if s := e.Status; s != nil {
-		x.Status = &Status{Status: s.Status, Message: text(s.Message, maxMessage), Reason: text(s.Reason, maxName), Code: s.Code}
+		x.Status = &Status{Status: s.Status, Message: text(s.Message, maxMessage), Reason: text(s.Reason, maxName),
+			Code: s.Code}
 	}
 	if e.Level == LevelRequest || e.Level == LevelRequestResponse {
 		x.Request = body(e.Request, e.RequestBytes, "request", note)
@@ -202,11 +204,13 @@ func withoutTokens(s string) string {
 }
 
 func inToken(c byte) bool {
-	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.' || c == '='
+	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' ||
+		c == '.' || c == '='
 }
 
 // secretNames are parts of the names of query parameters whose values are not logged.
-var secretNames = [...]string{"token", "secret", "password", "passwd", "credential", "authorization", "key", "signature", "jwt"}
+var secretNames = [...]string{"token", "secret", "password", "passwd", "credential", "authorization", "key",
+	"signature", "jwt"}
 
 // URI returns a path with its query as it may be logged.
 func URI(uri string) string {
@@ -218,7 +222,9 @@ func URI(uri string) string {
 	params := strings.Split(query, "&")
 	for i, p := range params {
 		name, _, has := strings.Cut(p, "=")
-		if has && slices.ContainsFunc(secretNames[:], func(s string) bool { return strings.Contains(strings.ToLower(unescaped(name)), s) }) {
+		if has && slices.ContainsFunc(secretNames[:], func(s string) bool {
+			return strings.Contains(strings.ToLower(unescaped(name)), s)
+		}) {
 			params[i] = name + "=" + clip.Redacted
 		}
 	}

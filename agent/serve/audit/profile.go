@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// Profile is a set of rules for what is logged. Names and meanings are those of the audit log profiles of OpenShift.
+// Profile is a set of rules for what is logged. Names and meanings are those of the audit log
+// profiles of OpenShift.
 type Profile string
 
 const (
 	ProfileNone          Profile = "None"               // nothing
 	ProfileDefault       Profile = "Default"            // metadata of all requests
 	ProfileWriteRequests Profile = "WriteRequestBodies" // and the bodies of requests that write, with their answers
-	ProfileAllRequests   Profile = "AllRequestBodies"   // and the bodies of all requests about resources, with their answers
+	// and the bodies of all requests about resources, with their answers
+	ProfileAllRequests Profile = "AllRequestBodies"
 )
 
 // Profiles are all of them, the one that logs least first.
@@ -26,7 +28,8 @@ func ParseProfile(name string) (Profile, error) {
 	if p := Profile(name); slices.Contains(Profiles(), p) {
 		return p, nil
 	}
-	return ProfileNone, fmt.Errorf("%.64q is no audit profile; use one of None, Default, WriteRequestBodies, AllRequestBodies", name)
+	return ProfileNone,
+		fmt.Errorf("%.64q is no audit profile; use one of None, Default, WriteRequestBodies, AllRequestBodies", name)
 }
 
 // Level is how much of a request is logged, as in audit.k8s.io/v1.
@@ -61,10 +64,11 @@ func Writes(verb string) bool { return slices.Contains(writes[:], verb) }
 type Request struct {
 	Verb     string
 	Resource bool // it is about resources: any other one is never above Metadata
-	// Sensitive is set where a body may hold a secret or the config of a proxy: it is never above Metadata.
+	// Sensitive is set where a body may hold a secret or the config of a proxy: it is never above
+	// Metadata.
 	Sensitive bool
-	// Probe is set for the paths that machines ask every few seconds, /livez, /readyz and /metrics, where they were answered:
-	// these are not logged. A probe that is refused is.
+	// Probe is set for the paths that machines ask every few seconds, /livez, /readyz and /metrics,
+	// where they were answered: these are not logged. A probe that is refused is.
 	Probe bool
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// Changed makes the events of changes that did not come over the API: of resource files and of Envoys that bring Dataplanes. It
-// never waits. plural returns the plural of a kind.
+// Changed makes the events of changes that did not come over the API: of resource files and of
+// Envoys that bring Dataplanes. It never waits. plural returns the plural of a kind.
 func (l *Log) Changed(changes []store.Change, plural func(kind string) string) {
 	profile := l.Profile()
 	if profile == audit.ProfileNone {
@@ -75,5 +75,6 @@ func resourcePath(plural string, k resource.Key) string {
 
 // objectOf returns what names a resource in an event.
 func objectOf(plural string, k resource.Key) *audit.ObjectRef {
-	return &audit.ObjectRef{Resource: plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup, APIVersion: audit.APIVersion}
+	return &audit.ObjectRef{Resource: plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
+		APIVersion: audit.APIVersion}
 }

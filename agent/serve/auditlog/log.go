@@ -23,7 +23,8 @@ type Options struct {
 	Limits  rotation.Limits
 	Group   string        // name or number of the group of the files; "" is that of the process
 	Profile audit.Profile // "" is None
-	// Patience is how long a request that has changed something waits for its event to be in the file; 2 s.
+	// Patience is how long a request that has changed something waits for its event to be in the file;
+	// 2 s.
 	Patience time.Duration
 	// Memory bounds the events that wait to be written, in bytes; 4 MiB.
 	Memory   int
@@ -39,11 +40,12 @@ const (
 	openEvery = 5 * time.Second
 	// stopTime is how long what is in memory is tried to be written at the end.
 	stopTime = 2 * time.Second
-	// stalledAfter is how long one write may take before the file counts as one that takes no events, and failedAfter where it is
-	// known to fail: a writer tries again several times within that.
+	// stalledAfter is how long one write may take before the file counts as one that takes no events,
+	// and failedAfter where it is known to fail: a writer tries again several times within that.
 	stalledAfter = time.Second
 	failedAfter  = 100 * time.Millisecond
-	// leastSpace is what has to be free on the file system so that a write over the API is not refused, in bytes.
+	// leastSpace is what has to be free on the file system so that a write over the API is not
+	// refused, in bytes.
 	leastSpace = 1 << 20
 	// alarmTime is how long dropped events are an alarm.
 	alarmTime = time.Hour
@@ -56,7 +58,8 @@ const (
 	droppedFlood   = "flood"   // refused requests of one user or address, too many in a short time
 )
 
-// ErrNotWritten is what [Log.Store] returns for an event that is not in the file yet. It will be, unless the process ends first.
+// ErrNotWritten is what [Log.Store] returns for an event that is not in the file yet. It will be,
+// unless the process ends first.
 var ErrNotWritten = errors.New("the audit log has not taken the event yet")
 
 // Log is the audit log. Its methods may be called at the same time.
@@ -86,8 +89,8 @@ type Log struct {
 	over    bool      // Run has ended
 }
 
-// New checks the options and opens the file, unless the profile is None. A file that cannot be opened is no error: [Log.Ready]
-// and [Log.Alarm] tell.
+// New checks the options and opens the file, unless the profile is None. A file that cannot be
+// opened is no error: [Log.Ready] and [Log.Alarm] tell.
 func New(o Options) (*Log, error) {
 	if o.Profile == "" {
 		o.Profile = audit.ProfileNone
@@ -125,7 +128,8 @@ func New(o Options) (*Log, error) {
 }
 
 func (l *Log) measure(reg prometheus.Registerer) error {
-	l.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_events_total", Help: "Events that the audit log has written."})
+	l.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_events_total",
+		Help: "Events that the audit log has written."})
 	l.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_writes_refused_total",
 		Help: "Writes over the API that were refused because the audit log could not have taken their events."})
 	l.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nearside_audit_events_dropped_total",
@@ -137,12 +141,13 @@ func (l *Log) measure(reg prometheus.Registerer) error {
 		return nil
 	}
 	outside := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "nearside_audit_file_changes_total",
-		Help: "Times that others have renamed, removed, truncated or written to the active file of the audit log."}, func() float64 {
-		if f := l.file.Load(); f != nil {
-			return float64(f.Stats().Outside)
-		}
-		return 0
-	})
+		Help: "Times that others have renamed, removed, truncated or written to the active file of the audit log."},
+		func() float64 {
+			if f := l.file.Load(); f != nil {
+				return float64(f.Stats().Outside)
+			}
+			return 0
+		})
 	for _, c := range []prometheus.Collector{l.written, l.refused, l.dropped, outside} {
 		if err := reg.Register(c); err != nil {
 			return err
@@ -156,10 +161,12 @@ func (l *Log) open() {
 	if l.file.Load() != nil {
 		return
 	}
-	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: *l.limits.Load(), Group: l.opts.Group, Now: l.opts.Now})
+	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: *l.limits.Load(), Group: l.opts.Group,
+		Now: l.opts.Now})
 	if err != nil {
 		if was := l.failed.Swap(&err); was == nil || (*was).Error() != err.Error() {
-			l.opts.Log.Error("the audit log cannot be opened; writes over the API are refused until it can", "file", l.opts.Path, "error", err)
+			l.opts.Log.Error("the audit log cannot be opened; writes over the API are refused until it can",
+				"file", l.opts.Path, "error", err)
 		}
 		return
 	}
@@ -182,7 +189,8 @@ func (l *Log) SetProfile(p audit.Profile) {
 	l.signal()
 }
 
-// SetLimits gives the file other limits, from the next write on. Limits that are out of their bounds change nothing.
+// SetLimits gives the file other limits, from the next write on. Limits that are out of their
+// bounds change nothing.
 func (l *Log) SetLimits(limits rotation.Limits) error {
 	if err := limits.Validate("auditLog."); err != nil {
 		return err
@@ -230,14 +238,16 @@ func (l *Log) stuck() error {
 			return fmt.Errorf("the audit log: %w", err)
 		}
 		if took >= stalledAfter {
-			return fmt.Errorf("the audit log: the disk has not taken an event for %s; look at the disk of %s", took.Round(time.Second), l.opts.Path)
+			return fmt.Errorf("the audit log: the disk has not taken an event for %s; look at the disk of %s",
+				took.Round(time.Second), l.opts.Path)
 		}
 	}
 	if waits > l.opts.Memory {
 		return fmt.Errorf("the audit log: %d bytes of events wait to be written; repeat it in a moment", waits)
 	}
 	if free, err := freeSpace(filepath.Dir(l.opts.Path)); err == nil && free < leastSpace {
-		return fmt.Errorf("the audit log: %s has %d KiB left, less than %d; free space", filepath.Dir(l.opts.Path), free>>10, leastSpace>>10)
+		return fmt.Errorf("the audit log: %s has %d KiB left, less than %d; free space", filepath.Dir(l.opts.Path), free>>10,
+			leastSpace>>10)
 	}
 	return nil
 }
@@ -258,8 +268,9 @@ func freeSpace(dir string) (uint64, error) {
 // Record hands an event over to be written behind. It never waits.
 func (l *Log) Record(e *audit.Event) { l.add(e, nil) }
 
-// Store hands the event of a change over and returns once it is in the file, or an error wrapping [ErrNotWritten] when that takes too
-// long. The event is written then all the same, as soon as it can be.
+// Store hands the event of a change over and returns once it is in the file, or an error wrapping
+// [ErrNotWritten] when that takes too long. The event is written then all the same, as soon as it
+// can be.
 func (l *Log) Store(e *audit.Event) error {
 	done := make(chan struct{})
 	if !l.add(e, done) {
@@ -317,7 +328,8 @@ func (l *Log) drop(n int, reason string) {
 	l.dropped.WithLabelValues(reason).Add(float64(n))
 }
 
-// Suppressed counts refused requests of which no event is made because there were too many. The event that follows says so.
+// Suppressed counts refused requests of which no event is made because there were too many. The
+// event that follows says so.
 func (l *Log) Suppressed() { l.dropped.WithLabelValues(droppedFlood).Inc() }
 
 // take returns what waits, with what is missing behind it.
@@ -358,7 +370,8 @@ func (l *Log) Alarm() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.total > 0 && l.opts.Now().Sub(l.last) < alarmTime {
-		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; the log of the agent says why", l.total, l.last.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; the log of the agent says why",
+			l.total, l.last.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

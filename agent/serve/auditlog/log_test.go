@@ -22,7 +22,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func event() *audit.Event {
-	return &audit.Event{Level: audit.LevelMetadata, ID: "1", Stage: audit.StageResponseComplete, Verb: audit.VerbCreate, At: time.Now(), Received: time.Now()}
+	return &audit.Event{Level: audit.LevelMetadata, ID: "1", Stage: audit.StageResponseComplete, Verb: audit.VerbCreate,
+		At: time.Now(), Received: time.Now()}
 }
 
 // run runs a log until the function that it returns is called.
@@ -55,7 +56,8 @@ func lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
-// TestStoredBeforeAnswer: an event is in the file when Store returns, and all others when the log has stopped.
+// TestStoredBeforeAnswer: an event is in the file when Store returns, and all others when the log
+// has stopped.
 func TestStoredBeforeAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "audit.log")
 	l, stop := run(t, auditlog.Options{Path: path, Profile: audit.ProfileDefault})
@@ -78,15 +80,16 @@ func TestStoredBeforeAnswer(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatCannotBeUsed: the log starts, refuses changes, bounds what waits, and says how many events are missing once it
-// can write.
+// TestDirectoryThatCannotBeUsed: the log starts, refuses changes, bounds what waits, and says how
+// many events are missing once it can write.
 func TestDirectoryThatCannotBeUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in its place
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "audit.log")
-	l, stop := run(t, auditlog.Options{Path: path, Profile: audit.ProfileDefault, Memory: 4 << 10, Patience: time.Millisecond})
+	l, stop := run(t,
+		auditlog.Options{Path: path, Profile: audit.ProfileDefault, Memory: 4 << 10, Patience: time.Millisecond})
 	defer stop()
 	if err := l.Ready(); err == nil || !strings.Contains(l.Alarm(), "writes over the API are refused") {
 		t.Errorf("Ready: %v, Alarm: %q", err, l.Alarm())
@@ -120,13 +123,15 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := 0
-	if err := json.Unmarshal([]byte(last.Annotations[audit.AnnotationDropped]), &missing); err != nil || last.Verb != audit.VerbDrop || missing+len(got)-1 != 1001 {
+	if err := json.Unmarshal([]byte(last.Annotations[audit.AnnotationDropped]), &missing); err != nil ||
+		last.Verb != audit.VerbDrop || missing+len(got)-1 != 1001 {
 		t.Errorf("%d events and %d missing, want 1001: %s", len(got)-1, missing, got[len(got)-1])
 	}
 }
 
-// TestExampleOfTheAuditLog: 200 MB, 1 file, 7 days. The active file is 200 MB long without taking as much of the disk. Nothing runs for most
-// of the seven days, since the clock of a rotated file looks at it every second; that it was started anew is no reason to keep a file longer.
+// TestExampleOfTheAuditLog: 200 MB, 1 file, 7 days. The active file is 200 MB long without taking
+// as much of the disk. Nothing runs for most of the seven days, since the clock of a rotated file
+// looks at it every second; that it was started anew is no reason to keep a file longer.
 func TestExampleOfTheAuditLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	path := filepath.Join(dir, "audit.log")
@@ -175,7 +180,11 @@ func TestExampleOfTheAuditLog(t *testing.T) {
 
 // TestLimitsBelowZero: each is an error that names the field, the value and what to set.
 func TestLimitsBelowZero(t *testing.T) {
-	for field, limits := range map[string]rotation.Limits{"maxFileSize": {MaxFileSize: -1}, "maxFiles": {MaxFiles: -1}, "maxFileAge": {MaxFileAge: -1}} {
+	for field, limits := range map[string]rotation.Limits{
+		"maxFileSize": {MaxFileSize: -1},
+		"maxFiles":    {MaxFiles: -1},
+		"maxFileAge":  {MaxFileAge: -1},
+	} {
 		_, err := auditlog.New(auditlog.Options{Path: filepath.Join(t.TempDir(), "a", "a.log"), Limits: limits})
 		if err == nil || !strings.Contains(err.Error(), "auditLog."+field+": -1 is negative; set a value >= 0") {
 			t.Errorf("%s: %v", field, err)

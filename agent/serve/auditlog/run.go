@@ -28,13 +28,15 @@ func (l *Log) Run(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over = true; l.events > 0 {
-		l.opts.Log.Error("the audit log has lost events: they could not be written before the agent ended", "events", l.events)
+		l.opts.Log.Error("the audit log has lost events: they could not be written before the agent ended",
+			"events", l.events)
 		l.drop(l.events, droppedStopped)
 		l.lines, l.events, l.waiters = nil, 0, nil
 	}
 }
 
-// write writes all that waits. What cannot be written before ctx ends goes back in front of what has come meanwhile.
+// write writes all that waits. What cannot be written before ctx ends goes back in front of what
+// has come meanwhile.
 func (l *Log) write(ctx context.Context) {
 	f := l.file.Load()
 	if f == nil {
@@ -81,7 +83,8 @@ func (l *Log) giveBack(lines []byte, n, events int, waiters []chan struct{}) {
 	l.flying, l.since = 0, time.Time{}
 }
 
-// Keep does what rotation does by the clock, until ctx ends, and closes the file. Call it once, and end it after [Log.Run].
+// Keep does what rotation does by the clock, until ctx ends, and closes the file. Call it once, and
+// end it after [Log.Run].
 func (l *Log) Keep(ctx context.Context) {
 	select {
 	case <-ctx.Done():

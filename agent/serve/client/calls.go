@@ -142,7 +142,8 @@ const (
 	ScopeMesh  = httpapi.ScopeMesh
 )
 
-// RetrySaid says when a proxy is sent something again that it rejected for a reason that may pass; "" for never.
+// RetrySaid says when a proxy is sent something again that it rejected for a reason that may pass;
+// "" for never.
 func RetrySaid(at time.Time) string { return httpapi.RetrySaid(at, time.Now()) }
 
 // Index asks who answers.
@@ -155,10 +156,11 @@ func (c *Client) Whoami(ctx context.Context) (*Whoami, error) {
 	return call[Whoami](ctx, c, http.MethodGet, "/v1/access/whoami", nil, nil)
 }
 
-// Can asks whether the caller may do something. An empty kind stands for what is about no kind, an empty mesh and name for
-// all of them.
+// Can asks whether the caller may do something. An empty kind stands for what is about no kind, an
+// empty mesh and name for all of them.
 func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string) (*Can, error) {
-	return call[Can](ctx, c, http.MethodGet, "/v1/access/can", query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
+	return call[Can](ctx, c, http.MethodGet, "/v1/access/can",
+		query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
 }
 
 // Access lists who may do what.
@@ -180,7 +182,8 @@ func (c *Client) Get(ctx context.Context, kind, mesh, name string) (*Item, error
 	return call[Item](ctx, c, http.MethodGet, resourcePath(kind, mesh, name), flag("meta", true), nil)
 }
 
-// List returns the resources of a kind in a mesh, or with an empty mesh all of them, sorted by mesh and name.
+// List returns the resources of a kind in a mesh, or with an empty mesh all of them, sorted by mesh
+// and name.
 func (c *Client) List(ctx context.Context, kind, mesh string) ([]Item, error) {
 	var out []Item
 	for {
@@ -202,8 +205,8 @@ func (c *Client) List(ctx context.Context, kind, mesh string) ([]Item, error) {
 	}
 }
 
-// Apply creates or changes the resources of a stream of documents in one step. Omit are parts of the diff of a dry run that
-// are left empty: items, patch.
+// Apply creates or changes the resources of a stream of documents in one step. Omit are parts of
+// the diff of a dry run that are left empty: items, patch.
 func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool, omit ...string) (*Written, error) {
 	q := query("omit", strings.Join(omit, ","))
 	if dryRun {
@@ -255,7 +258,8 @@ func (c *Client) Config(ctx context.Context, mesh, name string, o ConfigOptions)
 	return call[Config](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_config"), q, nil)
 }
 
-// Rules returns what the policies say about a dataplane; include names what the document is to hold besides.
+// Rules returns what the policies say about a dataplane; include names what the document is to hold
+// besides.
 func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, include ...string) (*Rules, error) {
 	q := url.Values{"shadow": {strconv.FormatBool(shadow)}}
 	if len(include) > 0 {
@@ -266,7 +270,8 @@ func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, incl
 
 // Policies lists the policies that select a dataplane.
 func (c *Client) Policies(ctx context.Context, mesh, name, backend string) (*Policies, error) {
-	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), query("backend", backend), nil)
+	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"),
+		query("backend", backend), nil)
 }
 
 // Backends lists the services of a mesh as a dataplane sees them.
@@ -289,23 +294,25 @@ func (c *Client) ExplainRequest(ctx context.Context, q RequestQuestion) (*Flow, 
 	return ask[Flow](ctx, c, "/v1/explain", explain.Question{Request: &q})
 }
 
-// Applied says how far the policies of a kind are in force: those of a mesh and of a name, where these are not empty.
+// Applied says how far the policies of a kind are in force: those of a mesh and of a name, where
+// these are not empty.
 func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]Applied, error) {
-	l, err := call[httpapi.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind), query("mesh", mesh, "name", name), nil)
+	l, err := call[httpapi.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind),
+		query("mesh", mesh, "name", name), nil)
 	if err != nil {
 		return nil, err
 	}
 	return l.Items, nil
 }
 
-// Wait asks how far a resource is in force, and gets the answer when it is, when a proxy rejects it, or when the time of
-// the question is up.
+// Wait asks how far a resource is in force, and gets the answer when it is, when a proxy rejects
+// it, or when the time of the question is up.
 func (c *Client) Wait(ctx context.Context, w Wait) (*Applied, error) {
 	return ask[Applied](ctx, c, "/v1/wait", w)
 }
 
-// Proxies lists the dataplanes and who asks for their config. With "reach" in include, what each saves by not reaching all
-// services is worked out.
+// Proxies lists the dataplanes and who asks for their config. With "reach" in include, what each
+// saves by not reaching all services is worked out.
 func (c *Client) Proxies(ctx context.Context, include ...string) (*Proxies, error) {
 	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", query("include", strings.Join(include, ",")), nil)
 }
@@ -315,7 +322,8 @@ func (c *Client) Proxy(ctx context.Context, mesh, name string) (*Proxy, error) {
 	return call[Proxy](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "status"), nil, nil)
 }
 
-// ZoneProxy returns a proxy at the border of a zone. Plural is that of its kind: zoneegresses or zoneingresses.
+// ZoneProxy returns a proxy at the border of a zone. Plural is that of its kind: zoneegresses or
+// zoneingresses.
 func (c *Client) ZoneProxy(ctx context.Context, plural, name string) (*Proxy, error) {
 	return call[Proxy](ctx, c, http.MethodGet, path("v1", plural, name, "status"), nil, nil)
 }
@@ -325,8 +333,8 @@ func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*Config, 
 	return call[Config](ctx, c, http.MethodGet, path(plural, name, "_config"), nil, nil)
 }
 
-// Services lists the services of a mesh, or with an empty mesh those of all. Kind and name choose among them where they are
-// not empty.
+// Services lists the services of a mesh, or with an empty mesh those of all. Kind and name choose
+// among them where they are not empty.
 func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]Service, error) {
 	out := []Service{}
 	for {
@@ -355,15 +363,18 @@ func (c *Client) Live(ctx context.Context) (*Health, error) { return c.health(ct
 
 func (c *Client) health(ctx context.Context, path string) (*Health, error) {
 	var h Health
-	if err := c.do(ctx, http.MethodGet, path, url.Values{"verbose": {""}}, nil, &h, http.StatusServiceUnavailable); err != nil {
+	if err := c.do(ctx, http.MethodGet, path, url.Values{"verbose": {""}}, nil, &h,
+		http.StatusServiceUnavailable); err != nil {
 		return nil, err
 	}
 	return &h, nil
 }
 
-// Names lists names that begin with a prefix: of the resources of a kind, or with an empty kind of the kinds.
+// Names lists names that begin with a prefix: of the resources of a kind, or with an empty kind of
+// the kinds.
 func (c *Client) Names(ctx context.Context, kind, mesh, prefix string) ([]string, error) {
-	n, err := call[httpapi.Names](ctx, c, http.MethodGet, "/v1/names", query("kind", kind, "mesh", mesh, "prefix", prefix), nil)
+	n, err := call[httpapi.Names](ctx, c, http.MethodGet, "/v1/names",
+		query("kind", kind, "mesh", mesh, "prefix", prefix), nil)
 	if err != nil {
 		return nil, err
 	}

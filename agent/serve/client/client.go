@@ -1,8 +1,9 @@
 // Package client talks to the agent's HTTP API over its unix socket.
 //
-// Every call takes a context, makes at most one connection at a time and keeps none open. Errors are typed, so that a
-// command can tell its user what to do: [UnreachableError] when no agent answers, [PermissionError] when it refuses the
-// caller, and [Problem] with the fields concerned for everything else that it refuses.
+// Every call takes a context, makes at most one connection at a time and keeps none open. Errors
+// are typed, so that a command can tell its user what to do: [UnreachableError] when no agent
+// answers, [PermissionError] when it refuses the caller, and [Problem] with the fields concerned
+// for everything else that it refuses.
 package client
 
 import (
@@ -54,7 +55,8 @@ func (e *UnreachableError) Hint() string {
 	if e.Socket != quickstartSocket && isSocket(quickstartSocket) {
 		return "there is the socket of an agent in this folder: export NEARSIDE_SOCKET=" + quickstartSocket
 	}
-	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one with --socket or NEARSIDE_SOCKET"
+	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one " +
+		"with --socket or NEARSIDE_SOCKET"
 }
 
 // UnansweredError says that an agent is there and has not answered.
@@ -79,7 +81,8 @@ func (e *UnansweredError) Hint() string {
 	if e.After > 0 {
 		return "it is there, and busy or held up: `nearside status` says with what; repeat the command in a moment"
 	}
-	return "it may have been stopped or restarted meanwhile: its log says why; repeat the command once `nearside status` answers"
+	return "it may have been stopped or restarted meanwhile: its log says why; repeat the command once `nearside " +
+		"status` answers"
 }
 
 // PermissionError says that the caller may not do what it asked for.
@@ -108,14 +111,15 @@ func (e *PermissionError) Hint() string {
 	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
 }
 
-// maxAnswer bounds what is read of one answer: far more than any mesh, and no more than a command may hold.
+// maxAnswer bounds what is read of one answer: far more than any mesh, and no more than a command
+// may hold.
 const maxAnswer = 512 << 20
 
 // Client talks to one agent. It is safe for use by many goroutines.
 type Client struct {
-	// Progress is called while the agent looks at what a change does to proxies, which may take long: for how many of how
-	// many it is done, 0 of 0 while it serves others first. Nil: nobody is told. It must not be changed while a call is
-	// under way.
+	// Progress is called while the agent looks at what a change does to proxies, which may take long:
+	// for how many of how many it is done, 0 of 0 while it serves others first. Nil: nobody is told.
+	// It must not be changed while a call is under way.
 	Progress func(done, all int)
 
 	socket  string
@@ -123,8 +127,9 @@ type Client struct {
 	http    *http.Client
 }
 
-// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0 is 30 s. It is that of
-// a call; a call that the agent gives signs of life of goes on, and ends when none has come for so long.
+// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0
+// is 30 s. It is that of a call; a call that the agent gives signs of life of goes on, and ends
+// when none has come for so long.
 func New(socket string, timeout time.Duration) *Client {
 	if timeout == 0 {
 		timeout = 30 * time.Second
@@ -147,7 +152,8 @@ func New(socket string, timeout time.Duration) *Client {
 	}}
 }
 
-// patient is a connection at whose other end something must be heard or taken within the timeout, each time.
+// patient is a connection at whose other end something must be heard or taken within the timeout,
+// each time.
 type patient struct {
 	net.Conn
 	timeout time.Duration
@@ -170,13 +176,16 @@ func (c *patient) Write(p []byte) (int, error) {
 // Socket is the path that the client connects to.
 func (c *Client) Socket() string { return c.socket }
 
-// do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is nil. The status codes of also count as success.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any, also ...int) error {
+// do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is
+// nil. The status codes of also count as success.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any,
+	also ...int) error {
 	return c.doIf(ctx, "", method, path, query, body, into, also...)
 }
 
 // doIf is do for a resource that must have an ETag; "": any.
-func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any, also ...int) error {
+func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any,
+	also ...int) error {
 	target := "http://nearside" + path // path is escaped already
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -220,18 +229,24 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s %s: what answers at %s is not an agent that this command knows: %w", method, path, c.socket, err)
+		return fmt.Errorf("%s %s: what answers at %s is not an agent that this command knows: %w",
+			method, path, c.socket, err)
 	}
 	return nil
 }
 
-// maxSocketBytes is what the system takes as the path of a unix socket, without the final NUL (unix(7)).
+// maxSocketBytes is what the system takes as the path of a unix socket, without the final NUL
+// (unix(7)).
 const maxSocketBytes = 107
 
 // failed classifies an error of the connection.
 func (c *Client) failed(err error) error {
 	if len(c.socket) > maxSocketBytes {
-		return &UnreachableError{Socket: c.socket, Err: fmt.Errorf("the path has %d bytes, and the system takes at most %d for a socket", len(c.socket), maxSocketBytes)}
+		return &UnreachableError{
+			Socket: c.socket,
+			Err: fmt.Errorf("the path has %d bytes, and the system takes at most %d for a socket",
+				len(c.socket), maxSocketBytes),
+		}
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -286,7 +301,8 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// resourcePath is where a resource or a collection is served; an empty mesh is for global kinds and for all meshes.
+// resourcePath is where a resource or a collection is served; an empty mesh is for global kinds and
+// for all meshes.
 func resourcePath(kind, mesh string, name ...string) string {
 	if mesh == "" {
 		return path(append([]string{kind}, name...)...)
@@ -304,9 +320,10 @@ func flag(name string, on bool) url.Values {
 // DefaultSocket is where a privileged agent listens.
 const DefaultSocket = "/run/nearside/nearside.sock"
 
-// FindSocket returns the socket to talk to: the one given (a flag), else NEARSIDE_SOCKET, else DefaultSocket. A caller
-// that is not root and finds nothing there is led to the places where an agent without privileges listens:
-// $XDG_RUNTIME_DIR/nearside/run/nearside.sock and ./nearside-data/run/nearside.sock.
+// FindSocket returns the socket to talk to: the one given (a flag), else NEARSIDE_SOCKET, else
+// DefaultSocket. A caller that is not root and finds nothing there is led to the places where an
+// agent without privileges listens: $XDG_RUNTIME_DIR/nearside/run/nearside.sock and
+// ./nearside-data/run/nearside.sock.
 func FindSocket(given string, getenv func(string) string, uid int) string {
 	if given != "" {
 		return given
@@ -329,7 +346,8 @@ func FindSocket(given string, getenv func(string) string, uid int) string {
 	return DefaultSocket
 }
 
-// quickstartSocket is where an agent has its socket that runs below the current directory, as "make run" starts it.
+// quickstartSocket is where an agent has its socket that runs below the current directory, as "make
+// run" starts it.
 var quickstartSocket = filepath.Join("nearside-data", "run", "nearside.sock")
 
 func isSocket(path string) bool {

@@ -54,7 +54,8 @@ func agent(t *testing.T, change func(*httpapi.Options)) *client.Client {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{
-		Info: httpapi.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh, Access: httpapi.Access{Roles: roles},
+		Info: httpapi.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh,
+		Access: httpapi.Access{Roles: roles},
 		Last: func() *httpapi.Last {
 			l := &httpapi.Last{Meshes: map[string]*generate.Mesh{}}
 			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {
@@ -182,14 +183,17 @@ func TestCalls(t *testing.T) {
 func TestQuestionsAboutPolicies(t *testing.T) {
 	c := agent(t, nil)
 	ctx := t.Context()
-	if _, err := c.Apply(ctx, []byte(docs+"---\n{type: MeshTimeout, mesh: default, name: t, spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 5s}}]}}\n"), false); err != nil {
+	if _, err := c.Apply(ctx, []byte(docs+"---\n{type: MeshTimeout, mesh: default, name: t, "+
+		"spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 5s}}]}}\n"), false); err != nil {
 		t.Fatal(err)
 	}
 	r, err := c.Rules(ctx, "default", "web", false, "diff", "fields")
-	if err != nil || len(r.Rules) != 1 || r.Diff == nil || len(r.Rules[0].FromRules) != 1 || len(r.Rules[0].FromRules[0].Rules[0].Fields) != 1 {
+	if err != nil || len(r.Rules) != 1 || r.Diff == nil || len(r.Rules[0].FromRules) != 1 ||
+		len(r.Rules[0].FromRules[0].Rules[0].Fields) != 1 {
 		t.Errorf("rules: %+v, %v", r, err)
 	}
-	if r, err = c.Rules(ctx, "default", "web", true); err != nil || r.Diff != nil || r.Rules[0].FromRules[0].Rules[0].Fields != nil {
+	if r, err = c.Rules(ctx, "default", "web", true); err != nil || r.Diff != nil ||
+		r.Rules[0].FromRules[0].Rules[0].Fields != nil {
 		t.Errorf("rules alone: %+v, %v", r, err)
 	}
 	ps, err := c.Policies(ctx, "default", "web", "")
@@ -201,14 +205,17 @@ func TestQuestionsAboutPolicies(t *testing.T) {
 		t.Errorf("explain: %+v, %v", x, err)
 	}
 	target := client.FlowTarget{From: "web", To: "198.51.100.1:443"}
-	if flow, err := c.ExplainConnection(ctx, client.ConnectionQuestion{Target: target, TLS: true}); err != nil || flow.Verdict != "allowed" || flow.Address != target.To {
+	if flow, err := c.ExplainConnection(ctx, client.ConnectionQuestion{Target: target, TLS: true}); err != nil ||
+		flow.Verdict != "allowed" || flow.Address != target.To {
 		t.Errorf("explain a connection: %+v, %v", flow, err)
 	}
-	if flow, err := c.ExplainRequest(ctx, client.RequestQuestion{Target: target}); err != nil || flow.Verdict != "allowed" || len(flow.Steps) == 0 {
+	if flow, err := c.ExplainRequest(ctx, client.RequestQuestion{Target: target}); err != nil ||
+		flow.Verdict != "allowed" || len(flow.Steps) == 0 {
 		t.Errorf("explain a request: %+v, %v", flow, err)
 	}
 	var p *client.Problem
-	if _, err := c.ExplainPolicy(ctx, client.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
+	if _, err := c.ExplainPolicy(ctx,
+		client.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
 		t.Errorf("a policy that is not there: %v", err)
 	}
 }
@@ -219,23 +226,29 @@ func TestDiff(t *testing.T) {
 	if _, err := c.Apply(ctx, []byte(docs), false); err != nil {
 		t.Fatal(err)
 	}
-	slow := []byte("{type: MeshTimeout, mesh: default, name: t, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}}")
-	if d, err := c.Diff(ctx, client.DiffQuestion{Stream: slow}); err != nil || d.Changed || d.Scope != "all" || len(d.Resources) != 1 {
+	slow := []byte("{type: MeshTimeout, mesh: default, name: t, labels: {kuma.io/effect: shadow}, " +
+		"spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}}")
+	if d, err := c.Diff(ctx, client.DiffQuestion{Stream: slow}); err != nil || d.Changed || d.Scope != "all" ||
+		len(d.Resources) != 1 {
 		t.Errorf("a shadow policy: %+v, %v", d, err)
 	}
 	d, err := c.Diff(ctx, client.DiffQuestion{Stream: slow, Shadow: true, Mesh: "default", Dataplane: "web"})
-	if err != nil || !d.Changed || d.Scope != "named" || len(d.Proxies) != 1 || len(d.Proxies[0].Config.Patch) == 0 || len(d.Proxies[0].Config.Items) == 0 {
+	if err != nil || !d.Changed || d.Scope != "named" || len(d.Proxies) != 1 || len(d.Proxies[0].Config.Patch) == 0 ||
+		len(d.Proxies[0].Config.Items) == 0 {
 		t.Errorf("with shadow policies: %+v, %v", d, err)
 	}
 	d, err = c.Diff(ctx, client.DiffQuestion{Stream: slow, Shadow: true, Omit: []string{"items", "patch"}})
-	if err != nil || !d.Changed || len(d.Proxies[0].Config.Patch) != 0 || len(d.Proxies[0].Config.Items) != 0 || len(d.Proxies[0].Config.Summary) == 0 {
+	if err != nil || !d.Changed || len(d.Proxies[0].Config.Patch) != 0 || len(d.Proxies[0].Config.Items) != 0 ||
+		len(d.Proxies[0].Config.Summary) == 0 {
 		t.Errorf("without its parts: %+v, %v", d, err)
 	}
-	if d, err = c.Diff(ctx, client.DiffQuestion{Delete: []string{"Dataplane/default/web"}}); err != nil || d.Proxies[0].Action != "deleted" {
+	if d, err = c.Diff(ctx, client.DiffQuestion{Delete: []string{"Dataplane/default/web"}}); err != nil ||
+		d.Proxies[0].Action != "deleted" {
 		t.Errorf("a deletion: %+v, %v", d, err)
 	}
 	var p *client.Problem
-	if _, err := c.Diff(ctx, client.DiffQuestion{Stream: []byte("{type: Mesh}")}); !errors.As(err, &p) || p.Type != client.ProblemDocument {
+	if _, err := c.Diff(ctx, client.DiffQuestion{Stream: []byte("{type: Mesh}")}); !errors.As(err, &p) ||
+		p.Type != client.ProblemDocument {
 		t.Errorf("a document that is not valid: %v", err)
 	}
 }
@@ -246,7 +259,8 @@ func TestListFollowsPages(t *testing.T) {
 	b.WriteString("{type: Mesh, name: default}\n")
 	const n = 2345
 	for i := range n {
-		fmt.Fprintf(&b, "---\n{type: Dataplane, mesh: default, name: d%d, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n", i)
+		fmt.Fprintf(&b, "---\n{type: Dataplane, mesh: default, name: d%d, networking: {address: 192.0.2.1, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n", i)
 	}
 	if _, err := c.Apply(t.Context(), []byte(b.String()), false); err != nil {
 		t.Fatal(err)
@@ -268,11 +282,13 @@ func TestProblems(t *testing.T) {
 	c := agent(t, nil)
 	_, err := c.Apply(t.Context(), []byte("{type: Mesh, name: m, colour: red}"), false)
 	var p *client.Problem
-	if !errors.As(err, &p) || p.Type != client.ProblemDocument || len(p.InvalidParameters) != 1 || !strings.Contains(err.Error(), "colour") {
+	if !errors.As(err, &p) || p.Type != client.ProblemDocument || len(p.InvalidParameters) != 1 ||
+		!strings.Contains(err.Error(), "colour") {
 		t.Errorf("a bad document: %v", err)
 	}
 	// Names are escaped, never paths of their own.
-	if _, err = c.Get(t.Context(), "mesh", "", "a/b?c"); !errors.As(err, &p) || p.Status != 404 || !strings.Contains(p.Detail, "Mesh/a/b?c") {
+	if _, err = c.Get(t.Context(), "mesh", "", "a/b?c"); !errors.As(err, &p) || p.Status != 404 ||
+		!strings.Contains(p.Detail, "Mesh/a/b?c") {
 		t.Errorf("a name that looks like a path: %v", err)
 	}
 }
@@ -285,7 +301,8 @@ func TestPermission(t *testing.T) {
 	serve(t, l, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(403)
-		fmt.Fprint(w, `{"type":"/problems/permission-denied","title":"Permission denied","status":403,"detail":"uid=7 may read only"}`)
+		fmt.Fprint(w,
+			`{"type":"/problems/permission-denied","title":"Permission denied","status":403,"detail":"uid=7 may read only"}`)
 	})
 	_, err := client.New(path, 0).Delete(t.Context(), "mesh", "", "x", false)
 	var denied *client.PermissionError
@@ -329,7 +346,8 @@ func TestUnreachable(t *testing.T) {
 	silent, l := listen(t)
 	defer l.Close()
 	var late *client.UnansweredError
-	if _, err := client.New(silent, 50*time.Millisecond).Status(t.Context()); !errors.As(err, &late) || late.After != 50*time.Millisecond || errors.As(err, &u) {
+	if _, err := client.New(silent, 50*time.Millisecond).Status(t.Context()); !errors.As(err, &late) ||
+		late.After != 50*time.Millisecond || errors.As(err, &u) {
 		t.Errorf("an agent that does not answer: %v", err)
 	}
 	broken, l := listen(t)
@@ -339,7 +357,8 @@ func TestUnreachable(t *testing.T) {
 			c.Close()
 		}
 	}()
-	if _, err := client.New(broken, 0).Status(t.Context()); !errors.As(err, &late) || late.After != 0 || errors.As(err, &u) {
+	if _, err := client.New(broken, 0).Status(t.Context()); !errors.As(err, &late) || late.After != 0 ||
+		errors.As(err, &u) {
 		t.Errorf("an agent that ends the connection: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,8 @@ type DiffQuestion struct {
 
 // Diff asks what would change on the proxies. Nothing is stored.
 func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
-	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane, "omit", strings.Join(q.Omit, ","))
+	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane,
+		"omit", strings.Join(q.Omit, ","))
 	v["delete"] = q.Delete
 	if q.AllNodes {
 		v.Set("allNodes", "true")

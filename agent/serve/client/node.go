@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// DNS returns how the resolver stands, with the names that it answers by itself: those of a mesh, or with an empty one of all, and with a
-// name that one alone. limit bounds how many names are fetched; 0 is for none, less than 0 for all.
+// DNS returns how the resolver stands, with the names that it answers by itself: those of a mesh,
+// or with an empty one of all, and with a name that one alone. limit bounds how many names are
+// fetched; 0 is for none, less than 0 for all.
 func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, error) {
 	const most = 1000
 	var out *DNS
@@ -22,7 +23,8 @@ func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, e
 		if limit >= 0 {
 			size = min(size, limit-have)
 		}
-		page, err := call[DNS](ctx, c, http.MethodGet, "/v1/dns", query("mesh", mesh, "name", name, "size", strconv.Itoa(size), "offset", strconv.Itoa(have)), nil)
+		page, err := call[DNS](ctx, c, http.MethodGet, "/v1/dns",
+			query("mesh", mesh, "name", name, "size", strconv.Itoa(size), "offset", strconv.Itoa(have)), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +71,8 @@ func (c *Client) Forget(ctx context.Context, node string) error {
 	return err
 }
 
-// Conflicts returns versions of resources that are not in force, though nobody who knew them has replaced them.
+// Conflicts returns versions of resources that are not in force, though nobody who knew them has
+// replaced them.
 func (c *Client) Conflicts(ctx context.Context) (*Conflicts, error) {
 	return call[Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
 }

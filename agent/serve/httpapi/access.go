@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// guard is the outermost handler: it refuses what no client of this API sends, and keeps a defect in one handler from
-// ending more than its own request.
+// guard is the outermost handler: it refuses what no client of this API sends, and keeps a defect
+// in one handler from ending more than its own request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
 				recordOf(r).panicked = true
-				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v,
+					"stack", string(debug.Stack()))
 				writeError(w, problem(http.StatusInternalServerError, ProblemInternal, "Internal error",
 					"the agent met a defect while answering; its log has the details"))
 			}
@@ -35,9 +36,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// refuseBrowsers answers requests that a web page could have caused: those that carry what only browsers send, and over
-// TCP those whose Host is a name other than localhost, which a page reaches by rebinding a name of its own to a loopback
-// address.
+// refuseBrowsers answers requests that a web page could have caused: those that carry what only
+// browsers send, and over TCP those whose Host is a name other than localhost, which a page reaches
+// by rebinding a name of its own to a loopback address.
 func refuseBrowsers(r *http.Request, tcp bool) *Error {
 	refused := func(why string) *Error {
 		return problem(http.StatusForbidden, ProblemBrowser, "Browser request refused",

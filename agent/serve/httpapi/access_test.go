@@ -20,8 +20,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// dialAs connects to a unix socket as another user. Credentials belong to a thread: the one that takes them is thrown
-// away with its goroutine.
+// dialAs connects to a unix socket as another user. Credentials belong to a thread: the one that
+// takes them is thrown away with its goroutine.
 func dialAs(t *testing.T, addr string, uid, gid int, groups ...uint32) net.Conn {
 	t.Helper()
 	type result struct {
@@ -68,11 +68,13 @@ func TestPeerCredentials(t *testing.T) {
 		want   int
 		part   string
 	}{
-		{"a stranger reads only", access.RoleOptions{AgentUID: 1, GID: -1}, stranger, nil, 403, "uid=54321 may not create Mesh default/default: writing takes root, uid 1"},
+		{"a stranger reads only", access.RoleOptions{AgentUID: 1, GID: -1}, stranger, nil, 403,
+			"uid=54321 may not create Mesh default/default: writing takes root, uid 1"},
 		{"the agent's user", access.RoleOptions{AgentUID: stranger, GID: -1}, stranger, nil, 201, "created"},
 		{"the group of the socket", access.RoleOptions{AgentUID: 1, GID: group}, group, nil, 201, "created"},
 		{"a supplementary group", access.RoleOptions{AgentUID: 1, GID: group}, stranger, []uint32{7, group}, 201, "created"},
-		{"another group", access.RoleOptions{AgentUID: 1, GID: group}, stranger, []uint32{7, 8}, 403, "or a member of the group 12345"},
+		{"another group", access.RoleOptions{AgentUID: 1, GID: group}, stranger, []uint32{7, 8}, 403,
+			"or a member of the group 12345"},
 		{"no group is not group 0", access.RoleOptions{AgentUID: 1, GID: -1}, 0, nil, 403, "may not create"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -98,10 +100,12 @@ func TestPeerCredentials(t *testing.T) {
 func TestAuthorHasAName(t *testing.T) {
 	a := start(t)
 	a.want(a.do("PUT", "/meshes/default", meshDoc), 201)
-	a.want(a.do("GET", "/meshes/default?meta=true", ""), 200, fmt.Sprintf(`"author":"uid=%d`, os.Getuid()), `"source":"api"`)
+	a.want(a.do("GET", "/meshes/default?meta=true", ""), 200, fmt.Sprintf(`"author":"uid=%d`, os.Getuid()),
+		`"source":"api"`)
 }
 
-// TestTCP is about requests without the word of the kernel on who sends them: all but three take a token.
+// TestTCP is about requests without the word of the kernel on who sends them: all but three take a
+// token.
 func TestTCP(t *testing.T) {
 	for _, static := range []string{"", "s3cret"} {
 		a := startTCP(t, func(o *httpapi.Options) { o.Access.Token = static })
@@ -147,9 +151,10 @@ func startTCP(t testing.TB, change ...func(*httpapi.Options)) *api {
 func TestHosts(t *testing.T) {
 	a := startTCP(t, func(o *httpapi.Options) { o.Access.Token = "s3cret" })
 	for host, want := range map[string]int{
-		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.1:9": 200, "127.1.2.3": 200, "[::1]": 200, "[::1]:80": 200, "[::ffff:127.0.0.1]": 200,
-		"evil.example:80": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "192.0.2.1": 403, "[2001:db8::1]:80": 403,
-		"[::ffff:192.0.2.1]": 403, "0.0.0.0": 403, "localhost.": 403, "127.0.0.1@evil.example": 403, "127.1": 403, "2130706433": 403,
+		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.1:9": 200, "127.1.2.3": 200, "[::1]": 200, "[::1]:80": 200,
+		"[::ffff:127.0.0.1]": 200, "evil.example:80": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403,
+		"192.0.2.1": 403, "[2001:db8::1]:80": 403, "[::ffff:192.0.2.1]": 403, "0.0.0.0": 403, "localhost.": 403,
+		"127.0.0.1@evil.example": 403, "127.1": 403, "2130706433": 403,
 	} {
 		got := a.do("GET", "/meshes", "", "Host: "+host, "Authorization: Bearer s3cret")
 		if got.status != want && !(want == 403 && got.status == 400) { // net/http refuses some by itself
@@ -157,12 +162,13 @@ func TestHosts(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"GET / HTTP/1.1\r\n\r\n":                                           "400",
-		"GET / HTTP/1.0\r\n\r\n":                                           "403",
-		"GET / HTTP/1.1\r\nHost:\r\n\r\n":                                  "403",
-		"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n":          "400",
-		"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n":     "403",
-		"GET http://localhost/ HTTP/1.1\r\nHost: evil.example\r\n\r\n":     "200", // the URL takes precedence (RFC 9112, 3.2.2)
+		"GET / HTTP/1.1\r\n\r\n":                                       "400",
+		"GET / HTTP/1.0\r\n\r\n":                                       "403",
+		"GET / HTTP/1.1\r\nHost:\r\n\r\n":                              "403",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n":      "400",
+		"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n": "403",
+		// the URL takes precedence (RFC 9112, 3.2.2)
+		"GET http://localhost/ HTTP/1.1\r\nHost: evil.example\r\n\r\n":     "200",
 		"GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://x\r\n\r\n":    "403",
 		"OPTIONS * HTTP/1.1\r\nHost: evil.example\r\nOrigin: null\r\n\r\n": "",
 	} {
@@ -184,7 +190,9 @@ func TestHosts(t *testing.T) {
 
 func TestBrowsersAreRefused(t *testing.T) {
 	a := start(t)
-	for _, h := range []string{"Origin: http://localhost", "Origin: null", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: no-cors"} {
+	for _, h := range []string{
+		"Origin: http://localhost", "Origin: null", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: no-cors",
+	} {
 		a.want(a.do("GET", "/meshes", "", h), 403, "browser-refused")
 		a.want(a.do("PUT", "/meshes/default", meshDoc, h), 403)
 	}
@@ -341,7 +349,8 @@ func TestSlowWriterHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", path); err != nil {
+		if _, err := fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n",
+			path); err != nil {
 			t.Fatal(err)
 		}
 		// It is asked for the body, so that the request is being read.
@@ -353,9 +362,13 @@ func TestSlowWriterHoldsUpNobody(t *testing.T) {
 	a.want(a.do("DELETE", "/meshes/default", ""), 200)
 }
 
-// FuzzAuthorization sends any header: only the token of the file and a signed one are taken, and nothing else makes a defect.
+// FuzzAuthorization sends any header: only the token of the file and a signed one are taken, and
+// nothing else makes a defect.
 func FuzzAuthorization(f *testing.F) {
-	for _, seed := range []string{"", "Bearer", "Bearer ", "Bearer s3cret", "bearer s3cret", "Bearer is-a", "Bearer  s3cret", "Basic eDp5", "Bearer s3cret,Bearer x", "Bearer \x00"} {
+	for _, seed := range []string{
+		"", "Bearer", "Bearer ", "Bearer s3cret", "bearer s3cret", "Bearer is-a", "Bearer  s3cret", "Basic eDp5",
+		"Bearer s3cret,Bearer x", "Bearer \x00",
+	} {
 		f.Add(seed)
 	}
 	a := startTCP(f, func(o *httpapi.Options) { o.Access.Token, o.Access.Verify = "s3cret", subjects })

@@ -9,12 +9,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// AccessLogs is GET /v1/accesslogs, sorted by kind and name. Who may not look into everything sees the FIFOs of the dataplanes
-// that he may look into.
+// AccessLogs is GET /v1/accesslogs, sorted by kind and name. Who may not look into everything sees
+// the FIFOs of the dataplanes that he may look into.
 type AccessLogs struct {
 	Total int         `json:"total"`
 	Items []LogStream `json:"items"`
-	// AuditFile is where the audit log is, absent for who may not look into everything. It need not exist.
+	// AuditFile is where the audit log is, absent for who may not look into everything. It need not
+	// exist.
 	AuditFile string `json:"auditFile,omitempty"`
 }
 
@@ -27,13 +28,15 @@ const (
 	LogOTLP      = "otlp"
 )
 
-// LogStream is one way that lines of access logs take, with what became of them since the agent began with it. Lines pass two:
-// the FIFO or receiver that they are read from, where Written are those that were handed on, and the file or collector behind
-// it. Records for OpenTelemetry pass the last alone. Once nothing is under way In = Written + Spooled + InFlight + all Dropped.
+// LogStream is one way that lines of access logs take, with what became of them since the agent
+// began with it. Lines pass two: the FIFO or receiver that they are read from, where Written are
+// those that were handed on, and the file or collector behind it. Records for OpenTelemetry pass
+// the last alone. Once nothing is under way In = Written + Spooled + InFlight + all Dropped.
 type LogStream struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"` // path of a FIFO or file, name of a receiver, address of a collector; unique for its kind
-	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy gives the backend, if any.
+	// Mesh and Dataplane are whose lines those of a FIFO are, Backend is the name that the policy
+	// gives the backend, if any.
 	Mesh        string `json:"mesh,omitempty"`
 	Dataplane   string `json:"dataplane,omitempty"`
 	Backend     string `json:"backend,omitempty"`
@@ -47,10 +50,11 @@ type LogStream struct {
 	InFlight uint64            `json:"inFlight"` // in memory
 	Dropped  map[string]uint64 `json:"dropped"`  // by cause; never null
 
-	BytesIn      uint64  `json:"bytesIn"`
-	Unterminated uint64  `json:"unterminated,omitempty"` // lines that ended with their writer and got their LF from the agent
-	Oversize     uint64  `json:"oversize,omitempty"`     // lines that are stored in several, since they are too long
-	Repeated     uint64  `json:"repeated,omitempty"`     // lines that were sent more than once
+	BytesIn uint64 `json:"bytesIn"`
+	// lines that ended with their writer and got their LF from the agent
+	Unterminated uint64  `json:"unterminated,omitempty"`
+	Oversize     uint64  `json:"oversize,omitempty"` // lines that are stored in several, since they are too long
+	Repeated     uint64  `json:"repeated,omitempty"` // lines that were sent more than once
 	SpoolBytes   uint64  `json:"spoolBytes,omitempty"`
 	SpoolOldest  float64 `json:"spoolOldestSeconds,omitempty"` // age of the oldest line that waits
 	Health       string  `json:"health,omitempty"`             // what is wrong and what to do; absent while all goes well
@@ -66,7 +70,8 @@ type LogLines struct {
 	Dropped  map[string]uint64 `json:"dropped"`  // by cause; never null
 }
 
-// logLines sums up streams: what goes in counts where lines come from, what was written where they end.
+// logLines sums up streams: what goes in counts where lines come from, what was written where they
+// end.
 func logLines(streams []LogStream) *LogLines {
 	out := &LogLines{Streams: len(streams), Dropped: map[string]uint64{}}
 	for i := range streams {
@@ -139,7 +144,8 @@ func (s *Server) flushLogs(w http.ResponseWriter, r *http.Request) *Error {
 	case !known:
 		return notFound("no Envoy of %s logs through this agent", k)
 	case err != nil:
-		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Envoy did not answer", "the Envoy of %s could not be made to write its logs: %s", k, err.Error())
+		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Envoy did not answer",
+			"the Envoy of %s could not be made to write its logs: %s", k, err.Error())
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -19,12 +19,14 @@ func startLogs(t *testing.T, flushed *[]string) *api {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
 		o.AuditFile = "/var/log/nearside/audit/audit.log"
 		fifo := func(name string, in uint64) httpapi.LogStream {
-			return httpapi.LogStream{Kind: httpapi.LogFIFO, Name: "/run/" + name + ".fifo", Mesh: "default", Dataplane: name, Destination: "file /logs/all.log",
-				Holder: "nearside hold", In: in, Written: in, Dropped: map[string]uint64{}}
+			return httpapi.LogStream{Kind: httpapi.LogFIFO, Name: "/run/" + name + ".fifo", Mesh: "default", Dataplane: name,
+				Destination: "file /logs/all.log",
+				Holder:      "nearside hold", In: in, Written: in, Dropped: map[string]uint64{}}
 		}
 		o.AccessLogs = func() []httpapi.LogStream {
-			return []httpapi.LogStream{fifo("pay", 40), fifo("web", 60), {Kind: httpapi.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
-				In: 100, Written: 90, InFlight: 3, Spooled: 2, Dropped: map[string]uint64{"disk-full": 5}},
+			return []httpapi.LogStream{fifo("pay", 40), fifo("web", 60),
+				{Kind: httpapi.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
+					In: 100, Written: 90, InFlight: 3, Spooled: 2, Dropped: map[string]uint64{"disk-full": 5}},
 				{Kind: httpapi.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
 		}
 		o.FlushLogs = func(_ context.Context, mesh, name string) (bool, error) {
@@ -40,7 +42,8 @@ func startLogs(t *testing.T, flushed *[]string) *api {
 	return a
 }
 
-// TestAccessLogs is who sees which streams. Who may not look into everything sees nothing of what is behind the FIFOs of others.
+// TestAccessLogs is who sees which streams. Who may not look into everything sees nothing of what
+// is behind the FIFOs of others.
 func TestAccessLogs(t *testing.T) {
 	var flushed []string
 	a := startLogs(t, &flushed)

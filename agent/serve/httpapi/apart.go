@@ -17,8 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// apart looks at the proxies of this node that no client asks for. No config is made for them otherwise, and what is to be said of them
-// is a problem all the same. They are looked at when somebody asks, for a bounded time; what was found stays while their mesh does.
+// apart looks at the proxies of this node that no client asks for. No config is made for them
+// otherwise, and what is to be said of them is a problem all the same. They are looked at when
+// somebody asks, for a bounded time; what was found stays while their mesh does.
 type apart struct {
 	mu     sync.Mutex // held while somebody looks
 	meshes map[string]*generate.Mesh
@@ -55,7 +56,8 @@ func apartOf(snap *store.Snapshot, last *Last, all []Proxy) (out []*resource.Res
 	}
 	for _, t := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
 		for _, r := range snap.Set().Kind(t.Kind()) {
-			if rec, _ := snap.Get(r.Key); rec.Source.Kind != store.SourcePeer && !connected[r.Key] && generate.InZone(r, last.Zone) {
+			if rec, _ := snap.Get(r.Key); rec.Source.Kind != store.SourcePeer && !connected[r.Key] &&
+				generate.InZone(r, last.Zone) {
 				out = append(out, r)
 			}
 		}
@@ -64,7 +66,8 @@ func apartOf(snap *store.Snapshot, last *Last, all []Proxy) (out []*resource.Res
 }
 
 // look returns the problems of proxies, and how many of them there was no time for.
-func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resource, atMost time.Duration) (out []Problem, left int) {
+func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resource,
+	atMost time.Duration) (out []Problem, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forget(last)
@@ -90,7 +93,8 @@ func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resour
 			continue
 		}
 		if s.Failed != nil {
-			out = append(out, Problem{Resource: k.String(), Severity: SeverityError, Reason: "no config can be made: " + s.Failed.Error()})
+			out = append(out,
+				Problem{Resource: k.String(), Severity: SeverityError, Reason: "no config can be made: " + s.Failed.Error()})
 		}
 		for _, w := range s.Warnings {
 			out = append(out, Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
@@ -101,12 +105,14 @@ func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resour
 			}
 		}
 		if s.more > 0 {
-			out = append(out, Problem{Resource: k.String(), Severity: SeverityWarning, Reason: fmt.Sprintf("%d more warnings for this proxy", s.more)})
+			out = append(out, Problem{Resource: k.String(), Severity: SeverityWarning,
+				Reason: fmt.Sprintf("%d more warnings for this proxy", s.more)})
 		}
 	}
 	out = append(out, found.Problems(maxApart)...)
 	slices.SortFunc(out, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
+			cmp.Compare(a.Reason, b.Reason))
 	})
 	return slices.DeleteFunc(slices.Compact(out), func(p Problem) bool { return slices.Contains(last.Problems, p) }), left
 }
@@ -147,7 +153,8 @@ func (a *apart) keep(r *resource.Resource, is change.Standing) {
 	most := min(maxSeen, max(0, maxAllSeen-a.kept))
 	s := &seen{Standing: is, of: r, more: max(0, len(is.Warnings)-most) + max(0, len(is.Findings)-most)}
 	slices.SortStableFunc(s.Findings, func(a, b finding.Finding) int { return cmp.Compare(a.Severity, b.Severity) })
-	s.Warnings, s.Findings = slices.Clip(s.Warnings[:min(len(s.Warnings), most)]), slices.Clip(s.Findings[:min(len(s.Findings), most)])
+	s.Warnings, s.Findings = slices.Clip(s.Warnings[:min(len(s.Warnings), most)]),
+		slices.Clip(s.Findings[:min(len(s.Findings), most)])
 	a.kept += len(s.Warnings) + len(s.Findings)
 	a.seen[r.Key] = s
 }

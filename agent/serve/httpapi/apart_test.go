@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// statusOf asks for the status and counts the warnings about probes, of which each dataplane of these tests has one.
+// statusOf asks for the status and counts the warnings about probes, of which each dataplane of
+// these tests has one.
 func statusOf(a *api) (s httpapi.Status, warnings int) {
 	r := a.do(http.MethodGet, "/v1/status", "")
 	if err := json.Unmarshal([]byte(r.body), &s); err != nil || r.status != http.StatusOK {
@@ -32,14 +33,16 @@ func statusOf(a *api) (s httpapi.Status, warnings int) {
 func withProbes(n int) string {
 	docs := "{type: Mesh, name: default}\n"
 	for i := range n {
-		docs += fmt.Sprintf("---\n{type: Dataplane, mesh: default, name: d%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
+		docs += fmt.Sprintf("---\n{type: Dataplane, mesh: default, name: d%d, networking: {address: 10.0.0.%d, "+
+			"inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
 			"probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}}\n", i, i+1)
 	}
 	return docs
 }
 
-// TestStatusLooksAtUnconnectedProxies: what is to be said of proxies that nobody asks for is in the status, as far as there is time; what is
-// left is counted. A proxy that is connected is not looked at, nor one of another node.
+// TestStatusLooksAtUnconnectedProxies: what is to be said of proxies that nobody asks for is in the
+// status, as far as there is time; what is left is counted. A proxy that is connected is not looked
+// at, nor one of another node.
 func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 	api := store.Source{Kind: store.SourceAPI}
 	for name, c := range map[string]struct {
@@ -49,11 +52,13 @@ func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 		a := start(t, func(o *httpapi.Options) {
 			o.Limits.LookTime = c.time
 			o.Proxies = func() []ads.ProxyStatus {
-				return []ads.ProxyStatus{{Mesh: "default", Name: "d0", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1}}
+				return []ads.ProxyStatus{{Mesh: "default", Name: "d0", Flavor: node.FlavorEnvoy, State: ads.StateServing,
+					Streams: 1}}
 			}
 		})
 		a.put(api, withProbes(4))
-		a.put(store.Source{Kind: store.SourcePeer, Detail: "n2"}, "{type: Dataplane, mesh: default, name: far, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
+		a.put(store.Source{Kind: store.SourcePeer, Detail: "n2"}, "{type: Dataplane, mesh: default, name: far, "+
+			"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
 			"probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}}")
 		a.reconcile()
 		for range 2 { // the second time from what was found
@@ -65,7 +70,8 @@ func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 			continue
 		}
 		// What changed is looked at anew, and many may ask at once.
-		a.put(api, strings.ReplaceAll(withProbes(3), ", probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}", ""))
+		a.put(api, strings.ReplaceAll(withProbes(3),
+			", probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}", ""))
 		a.reconcile()
 		var all sync.WaitGroup
 		for range 4 {

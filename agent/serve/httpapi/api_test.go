@@ -55,7 +55,8 @@ func newMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mes
 	return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
-// rolesOf decides for an agent that runs as the user of the test, unless the options name another one.
+// rolesOf decides for an agent that runs as the user of the test, unless the options name another
+// one.
 func rolesOf(t testing.TB, o access.RoleOptions) *access.Roles {
 	t.Helper()
 	if o.AgentUID == 0 {
@@ -78,7 +79,8 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *api {
 	o := httpapi.Options{Level: new(slog.LevelVar),
 		Info:     httpapi.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
 		Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
-		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	for _, f := range change {
 		f(&o)
@@ -147,7 +149,8 @@ func (a *api) put(source store.Source, docs string) {
 func (a *api) reconcile(problems ...httpapi.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
-	l := &httpapi.Last{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
+	l := &httpapi.Last{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0),
+		Took: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
 		x, err := generate.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
@@ -262,10 +265,12 @@ func TestResources(t *testing.T) {
 	if next := got.header.Get("ETag"); next == tag || next == "" {
 		t.Errorf("ETag %q after %q", next, tag)
 	}
-	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", timeout("7s"), "If-Match: "+tag), 412, "stale-revision", tag[1:4])
+	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", timeout("7s"), "If-Match: "+tag), 412,
+		"stale-revision", tag[1:4])
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", timeout("7s"), "If-None-Match: *"), 412, "exists")
 	a.want(a.do("DELETE", "/meshes/default/meshtimeouts/t1", "", "If-Match: "+tag), 412)
-	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t2", strings.Replace(timeout("7s"), "t1", "t2", 1), "If-Match: *"), 412)
+	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t2", strings.Replace(timeout("7s"), "t1", "t2", 1), "If-Match: *"),
+		412)
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1?dryRun=true", timeout("7s")), 200, `"dryRun":true`, `"changed"`)
 	a.want(a.do("GET", "/meshes/default/meshtimeouts/t1", ""), 200, `"6s"`)
 
@@ -288,12 +293,14 @@ func TestBodies(t *testing.T) {
 	a.want(a.do("PUT", at, timeout("5s")+"\n---\n"+timeout("6s")), 400, "2 documents", "/v1/apply")
 	a.want(a.do("PUT", "/meshes/other/meshtimeouts/t9", timeout("5s")), 400, `"field":"mesh"`, `"field":"name"`)
 	a.want(a.do("PUT", "/meshes/default/dataplanes/t1", timeout("5s")), 400, `"field":"type"`)
-	a.want(a.do("PUT", at, `{"type":"MeshTimeout","mesh":"default","name":"t1","spec":{"targetRef":{"kind":"Nope"},"tow":[]}}`),
+	a.want(a.do("PUT", at,
+		`{"type":"MeshTimeout","mesh":"default","name":"t1","spec":{"targetRef":{"kind":"Nope"},"tow":[]}}`),
 		400, `"field":"spec.targetRef.kind"`, `"field":"spec.tow"`)
 	// YAML, and the Kubernetes format.
 	a.want(a.do("PUT", "/meshes/default/dataplanes/web", web), 201)
-	a.want(a.do("PUT", at, "apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata: {name: t1, labels: {kuma.io/mesh: default}}\n"+
-		"spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}\n"), 201)
+	a.want(a.do("PUT", at,
+		"apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata: {name: t1, labels: {kuma.io/mesh: default}}\n"+
+			"spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}\n"), 201)
 	a.want(a.do("GET", at, ""), 200, `"type":"MeshTimeout"`)
 }
 
@@ -338,7 +345,8 @@ func TestLists(t *testing.T) {
 	for _, m := range []string{"default", "other"} {
 		fmt.Fprintf(&docs, "---\n{type: Mesh, name: %s}\n", m)
 		for i := range 5 {
-			fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: %s, name: d%d, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n", m, 4-i)
+			fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: %s, name: d%d, networking: {address: 192.0.2.1, "+
+				"inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n", m, 4-i)
 		}
 	}
 	a.put(store.Source{Kind: store.SourceAPI}, docs.String())
@@ -372,13 +380,17 @@ func TestLists(t *testing.T) {
 			path = *l.Next
 		}
 	}
-	want := []string{"default/d0", "default/d1", "default/d2", "default/d3", "default/d4", "other/d0", "other/d1", "other/d2", "other/d3", "other/d4"}
+	want := []string{"default/d0", "default/d1", "default/d2", "default/d3", "default/d4", "other/d0", "other/d1",
+		"other/d2", "other/d3", "other/d4"}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %v, want %v", names, want)
 	}
 	a.want(a.do("GET", "/meshes/other/dataplanes?size=3&offset=4", ""), 200, `"total":5`, `"name":"d4"`, `"next":null`)
 	a.want(a.do("GET", "/meshes/other/dataplanes?offset=99", ""), 200, `"items":[]`)
-	for _, q := range []string{"size=0", "size=-1", "size=x", "size=10001", "offset=-1", "offset=99999999999999999999", "meta=maybe", "size=1&size=2"} {
+	for _, q := range []string{
+		"size=0", "size=-1", "size=x", "size=10001", "offset=-1", "offset=99999999999999999999", "meta=maybe",
+		"size=1&size=2",
+	} {
 		field, _, _ := strings.Cut(q, "=")
 		a.want(a.do("GET", "/dataplanes?"+q, ""), 400, `"field":"`+field+`"`)
 	}

@@ -33,7 +33,8 @@ type situation struct {
 }
 
 func (s *Server) situation(most int) *situation {
-	out := &situation{reg: s.opts.Registry, snap: s.opts.Store.Snapshot(), last: s.opts.Last(), history: s.opts.Store.History, most: most}
+	out := &situation{reg: s.opts.Registry, snap: s.opts.Store.Snapshot(), last: s.opts.Last(),
+		history: s.opts.Store.History, most: most}
 	if s.opts.Progress != nil {
 		out.proxies = s.opts.Progress()
 	}
@@ -57,7 +58,8 @@ func (x *situation) applied(rec store.Record) Applied {
 	out := x.onProxies(sub)
 	switch {
 	case d.Policy && rec.Shadow():
-		out.State, out.Reason = StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+", so no proxy gets anything of it; without the label it acts"
+		out.State, out.Reason = StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+
+			", so no proxy gets anything of it; without the label it acts"
 	case d.Inert:
 		out.State, out.Reason = StateInert, "this version stores "+d.Kind+" and does not act on it"
 	case out.State == StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
@@ -111,7 +113,8 @@ func (x *situation) onProxies(sub *subject) Applied {
 		case !done:
 			out.late(x, LateProxy{p.Mesh, p.Name, x.whyLate(sub, p)})
 		case slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return r.Suspect }):
-			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected a response without naming a resource, and which one it is is being looked for"})
+			out.late(x, LateProxy{p.Mesh, p.Name,
+				"it rejected a response without naming a resource, and which one it is is being looked for"})
 		case unclear:
 			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for"})
 		default:
@@ -142,8 +145,9 @@ func (a *Applied) late(x *situation, p LateProxy) {
 
 func (a *Applied) reject(x *situation, r *ads.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.most {
-		a.Rejected = append(a.Rejected, RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL, Resource: r.ID.Name,
-			By: r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]Blame{}, r.Blame...)})
+		a.Rejected = append(a.Rejected, RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
+			Resource: r.ID.Name,
+			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]Blame{}, r.Blame...)})
 	}
 }
 
@@ -160,9 +164,10 @@ func (sub *subject) reaches(p *ads.Progress) bool {
 	return true
 }
 
-// touches says whether the config of a proxy depends on the subject, in doubt that it does. Of a policy those proxies
-// are touched that it selects, and, unless they have answered its last change, those that an earlier revision of it selected.
-// All other resources can concern every proxy of their mesh.
+// touches says whether the config of a proxy depends on the subject, in doubt that it does. Of a
+// policy those proxies are touched that it selects, and, unless they have answered its last change,
+// those that an earlier revision of it selected. All other resources can concern every proxy of
+// their mesh.
 func (x *situation) touches(sub *subject, p *ads.Progress, done bool) bool {
 	if !sub.desc.Policy {
 		return true
@@ -195,7 +200,8 @@ func (x *situation) touches(sub *subject, p *ads.Progress, done bool) bool {
 	return slices.ContainsFunc(sub.was, func(r *resource.Resource) bool { return selects(m, r, dp) })
 }
 
-// selects says whether a policy selects a dataplane and is not superseded there by targetRef policies.
+// selects says whether a policy selects a dataplane and is not superseded there by targetRef
+// policies.
 func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	if _, ok := r.Spec.(*resource.Policy); ok {
 		return m.Policies.Select(r, dp).Proxy
@@ -204,7 +210,8 @@ func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	return selected && !ended
 }
 
-// selectsLegacy says whether a legacy policy selects a dataplane, and whether targetRef policies supersede it there.
+// selectsLegacy says whether a legacy policy selects a dataplane, and whether targetRef policies
+// supersede it there.
 func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended bool) {
 	for _, plugin := range m.Policies.Plugins {
 		for _, l := range plugin.Legacy {
@@ -213,7 +220,9 @@ func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended 
 			}
 			selected = m.Policies.SelectLegacy(r, dp, l.Inbound).Selected
 			ended = slices.ContainsFunc(l.ReplacedBy, func(kind string) bool {
-				return slices.ContainsFunc(m.Policies.Policies(kind), func(o *resource.Resource) bool { return m.Policies.Select(o, dp).Proxy })
+				return slices.ContainsFunc(m.Policies.Policies(kind), func(o *resource.Resource) bool {
+					return m.Policies.Select(o, dp).Proxy
+				})
 			})
 			return selected, ended
 		}
@@ -221,8 +230,8 @@ func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended 
 	return false, false
 }
 
-// refusedBy returns what a proxy refuses of what the subject makes. unclear says that it refuses something whose
-// policies are not known yet.
+// refusedBy returns what a proxy refuses of what the subject makes. unclear says that it refuses
+// something whose policies are not known yet.
 func (sub *subject) refusedBy(p *ads.Progress) (refused []*ads.Rejection, unclear bool) {
 	for i := range p.Rejected {
 		r := &p.Rejected[i]
@@ -236,8 +245,8 @@ func (sub *subject) refusedBy(p *ads.Progress) (refused []*ads.Rejection, unclea
 	return refused, unclear
 }
 
-// blamed says whether a rejection keeps a policy from being in force. Where it is not known since when there is trouble, the
-// likely causes alone count.
+// blamed says whether a rejection keeps a policy from being in force. Where it is not known since
+// when there is trouble, the likely causes alone count.
 func (sub *subject) blamed(r *ads.Rejection) bool {
 	list := r.Blame
 	if r.Since == 0 && !r.Overtakes && !ads.OfHost(list) { // what the host keeps from being in force is not in force
@@ -265,17 +274,20 @@ func (x *situation) whyLate(sub *subject, p *ads.Progress) string {
 				who = ref.Key().String()
 			}
 			for _, prob := range x.last.Problems {
-				if prob.Severity == SeverityError && (prob.Resource == who || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
+				if prob.Severity == SeverityError &&
+					(prob.Resource == who || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
 					return prob.Reason
 				}
 			}
 		}
 		return "its config is being made"
 	case len(p.Unanswered) > 0:
-		return fmt.Sprintf("it has not answered what it was sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339), strings.Join(p.Unanswered, ", "))
+		return fmt.Sprintf("it has not answered what it was sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339),
+			strings.Join(p.Unanswered, ", "))
 	}
 	if until := p.HandoverUntil; until.After(time.Now()) {
-		return "the protocol of a port changes, and it keeps the old one until " + until.UTC().Format(time.RFC3339) + ", so that the other side changes first"
+		return "the protocol of a port changes, and it keeps the old one until " + until.UTC().Format(time.RFC3339) +
+			", so that the other side changes first"
 	}
 	return "its config is on its way, or it has not asked for all of it yet"
 }
@@ -337,7 +349,9 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
 			out.Items = append(out.Items, x.applied(rec))
 		}
 	}
-	slices.SortFunc(out.Items, func(a, b Applied) int { return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out.Items, func(a, b Applied) int {
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
 	out.Total = len(out.Items)
 	writeJSON(w, http.StatusOK, out)
 	return nil

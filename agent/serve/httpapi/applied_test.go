@@ -67,7 +67,8 @@ func made(revision uint64) func(*ads.Progress) {
 // rejects is a listener that the proxy refuses.
 func rejects(since, madeAt, attributedAt uint64, blame ...ads.Blame) func(*ads.Progress) {
 	return func(p *ads.Progress) {
-		p.Rejected = append(p.Rejected, ads.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name, ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
+		p.Rejected = append(p.Rejected, ads.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name,
+			ID:       draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
 			Resource: &draft.Resource{Name: "l"}, Reason: "no good", Since: since, MadeAt: madeAt,
 			Blame: blame, Attributed: attributedAt > 0, AttributedAt: attributedAt})
 	}
@@ -101,7 +102,8 @@ const appliedMesh = `
 {type: CircuitBreaker, mesh: default, name: legacy, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {thresholds: {maxRetries: 4}}}
 `
 
-// startApplied serves appliedMesh, in which each resource has its place as its revision, and some proxies.
+// startApplied serves appliedMesh, in which each resource has its place as its revision, and some
+// proxies.
 func startApplied(t *testing.T) (*api, *proxySet) {
 	t.Helper()
 	set := &proxySet{changed: make(chan struct{}, 1)}
@@ -142,34 +144,56 @@ func TestApplied(t *testing.T) {
 		{"nobody is connected", nil, "MeshTimeout/all", "applied 0/0"},
 		{"all have it", []ads.Progress{proxy("web", last), proxy("back", last)}, "MeshTimeout/all", "applied 2/2"},
 		{"an older config has it too", []ads.Progress{proxy("web", 5, made(last))}, "MeshTimeout/all", "applied 1/1"},
-		{"one has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/all", "pending 1/2 late back"},
-		{"one that is not touched has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/web", "applied 1/1"},
-		{"one of another mesh has not answered", []ads.Progress{proxy("web", 1, func(p *ads.Progress) { p.Mesh = "other" })}, "MeshTimeout/all", "applied 0/0"},
+		{"one has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/all",
+			"pending 1/2 late back"},
+		{"one that is not touched has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))},
+			"MeshTimeout/web", "applied 1/1"},
+		{"one of another mesh has not answered", []ads.Progress{proxy("web", 1, func(p *ads.Progress) { p.Mesh = "other" })},
+			"MeshTimeout/all", "applied 0/0"},
 		{"a mesh concerns its proxies", []ads.Progress{proxy("web", 0, made(last))}, "Mesh/default", "pending 0/1 late web"},
 		{"and no others", []ads.Progress{proxy("web", 0, made(last))}, "Mesh/other", "applied 0/0"},
-		{"a dataplane concerns all of its mesh", []ads.Progress{proxy("web", 2, made(last)), proxy("back", last)}, "Dataplane/web", "pending 1/2 late web"},
-		{"gone", []ads.Progress{proxy("web", 1, in(ads.StateDisconnected)), proxy("x", 0, in(ads.StateUnknown))}, "MeshTimeout/all", "applied 0/0"},
+		{"a dataplane concerns all of its mesh", []ads.Progress{proxy("web", 2, made(last)), proxy("back", last)},
+			"Dataplane/web", "pending 1/2 late web"},
+		{"gone", []ads.Progress{proxy("web", 1, in(ads.StateDisconnected)), proxy("x", 0, in(ads.StateUnknown))},
+			"MeshTimeout/all", "applied 0/0"},
 		{"not loaded", []ads.Progress{proxy("web", 0, in(ads.StateWaiting))}, "MeshTimeout/all", "pending 0/1 late web"},
 		{"selects nothing", []ads.Progress{proxy("web", last)}, "MeshTimeout/nobody", "unselected 0/0"},
 		{"shadow", []ads.Progress{proxy("web", last)}, "MeshTimeout/shade", "shadow 0/0"},
 		{"replaced", []ads.Progress{proxy("web", last)}, "Timeout/old", "replaced 0/0"},
 		{"legacy", []ads.Progress{proxy("web", last), proxy("back", last)}, "CircuitBreaker/legacy", "applied 1/1"},
-		{"rejected", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))}, "MeshTimeout/web", "rejected 0/1 rejected web l"},
-		{"rejected, while other types are not answered", []ads.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", ads.BlameChanged)))}, "MeshTimeout/web", "rejected 0/1 rejected web l"},
-		{"rejected for another policy", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))}, "MeshTimeout/all", "applied 1/1"},
-		{"rejected for something newer, which it shapes too", []ads.Progress{proxy("web", last, rejects(8, 9, last, bad("web", ads.BlameShapes)))}, "MeshTimeout/web", "applied 1/1"},
-		{"rejected from the start, and another one is the likely cause", []ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))}, "MeshTimeout/web", "applied 1/1"},
-		{"rejected from the start", []ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))}, "MeshTimeout/all", "rejected 0/1 rejected web l"},
-		{"rejected, and not known why", []ads.Progress{proxy("web", last, rejects(5, 6, 0))}, "MeshTimeout/web", "pending 0/1 late web"},
-		{"rejected, and not known why since the last change", []ads.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", ads.BlameAlone)))}, "MeshTimeout/web", "pending 0/1 late web"},
-		{"a dataplane is rejected", []ads.Progress{proxy("web", last, rejects(2, 3, last))}, "Dataplane/web", "rejected 0/1 rejected web l"},
-		{"a later change is rejected", []ads.Progress{proxy("web", last, rejects(4, 5, last))}, "Dataplane/web", "applied 1/1"},
-		{"it came after what is rejected", []ads.Progress{proxy("web", last, rejects(1, 2, last))}, "Dataplane/web", "applied 1/1"},
+		{"rejected", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))}, "MeshTimeout/web",
+			"rejected 0/1 rejected web l"},
+		{"rejected, while other types are not answered",
+			[]ads.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", ads.BlameChanged)))}, "MeshTimeout/web",
+			"rejected 0/1 rejected web l"},
+		{"rejected for another policy", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))},
+			"MeshTimeout/all", "applied 1/1"},
+		{"rejected for something newer, which it shapes too",
+			[]ads.Progress{proxy("web", last, rejects(8, 9, last, bad("web", ads.BlameShapes)))}, "MeshTimeout/web",
+			"applied 1/1"},
+		{"rejected from the start, and another one is the likely cause",
+			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))},
+			"MeshTimeout/web", "applied 1/1"},
+		{"rejected from the start",
+			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))},
+			"MeshTimeout/all", "rejected 0/1 rejected web l"},
+		{"rejected, and not known why", []ads.Progress{proxy("web", last, rejects(5, 6, 0))}, "MeshTimeout/web",
+			"pending 0/1 late web"},
+		{"rejected, and not known why since the last change",
+			[]ads.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", ads.BlameAlone)))}, "MeshTimeout/web",
+			"pending 0/1 late web"},
+		{"a dataplane is rejected", []ads.Progress{proxy("web", last, rejects(2, 3, last))}, "Dataplane/web",
+			"rejected 0/1 rejected web l"},
+		{"a later change is rejected", []ads.Progress{proxy("web", last, rejects(4, 5, last))}, "Dataplane/web",
+			"applied 1/1"},
+		{"it came after what is rejected", []ads.Progress{proxy("web", last, rejects(1, 2, last))}, "Dataplane/web",
+			"applied 1/1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			set.set(test.proxies...)
 			typ, name, _ := strings.Cut(test.ask, "/")
-			got := a.do("POST", "/v1/wait", fmt.Sprintf(`{"type": %q, "mesh": "default", "name": %q, "timeout": "0s"}`, typ, name))
+			got := a.do("POST", "/v1/wait",
+				fmt.Sprintf(`{"type": %q, "mesh": "default", "name": %q, "timeout": "0s"}`, typ, name))
 			if got.status != http.StatusOK || standing(t, got.body) != test.want {
 				t.Errorf("%d %s\nwant %s", got.status, got.body, test.want)
 			}
@@ -192,28 +216,36 @@ func TestApplied(t *testing.T) {
 	}{
 		{proxy("web", 4, made(last)), "it has not answered what it was sent at 1970-01-01T00:00:00Z (cluster, listener)"},
 		{proxy("web", 4), "its config is being made"},
-		{proxy("web", 4, func(p *ads.Progress) { p.Revision = last }), "its config is on its way, or it has not asked for all of it yet"},
+		{proxy("web", 4, func(p *ads.Progress) { p.Revision = last }),
+			"its config is on its way, or it has not asked for all of it yet"},
 	} {
 		set.set(reason.proxy)
-		if got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s"}`); !strings.Contains(got.body, reason.want) {
+		if got := a.do("POST", "/v1/wait",
+			`{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s"}`); !strings.Contains(got.body, reason.want) {
 			t.Errorf("%s\nlacks %s", got.body, reason.want)
 		}
 	}
-	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityError, Reason: "it cannot be made"})
+	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityError,
+		Reason: "it cannot be made"})
 	set.set(proxy("web", 4))
-	if got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s"}`); !strings.Contains(got.body, "it cannot be made") {
+	if got := a.do("POST", "/v1/wait",
+		`{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s"}`); !strings.Contains(got.body,
+		"it cannot be made") {
 		t.Errorf("%s", got.body)
 	}
 }
 
-// TestAppliedToOthersNow: a policy that no longer selects a proxy has still to leave it, and so has one that is deleted.
+// TestAppliedToOthersNow: a policy that no longer selects a proxy has still to leave it, and so has
+// one that is deleted.
 func TestAppliedToOthersNow(t *testing.T) {
 	a, set := startApplied(t)
 	ask := func(what string) string {
 		t.Helper()
-		return standing(t, a.do("POST", "/v1/wait", fmt.Sprintf(`{"type": "mt", "mesh": "default", "name": "web", "for": %q, "timeout": "0s"}`, what)).body)
+		return standing(t, a.do("POST", "/v1/wait",
+			fmt.Sprintf(`{"type": "mt", "mesh": "default", "name": "web", "for": %q, "timeout": "0s"}`, what)).body)
 	}
-	a.put(store.Source{Kind: store.SourceAPI}, "{type: MeshTimeout, mesh: default, name: web, spec: {targetRef: {kind: MeshService, name: back}, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 2s}}]}}")
+	a.put(store.Source{Kind: store.SourceAPI}, "{type: MeshTimeout, mesh: default, name: web, "+
+		"spec: {targetRef: {kind: MeshService, name: back}, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 2s}}]}}")
 	now := a.store.Snapshot().Revision()
 	set.set(proxy("web", now-1), proxy("back", now))
 	if got := ask("applied"); got != "pending 1/2 late web" {
@@ -230,7 +262,8 @@ func TestAppliedToOthersNow(t *testing.T) {
 	if got := ask("gone"); got != "pending 0/0" {
 		t.Errorf("gone while it exists: %s", got)
 	}
-	if _, err := a.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: resource.Key{Kind: "MeshTimeout", Mesh: "default", Name: "web"}}}}); err != nil {
+	if _, err := a.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: resource.Key{Kind: "MeshTimeout", Mesh: "default", Name: "web"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	a.reconcile()
@@ -242,16 +275,18 @@ func TestAppliedToOthersNow(t *testing.T) {
 	if got := ask("gone"); got != "gone 0/0" {
 		t.Errorf("deleted and acknowledged: %s", got)
 	}
-	if got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "web", "timeout": "0s"}`); got.status != http.StatusNotFound {
+	if got := a.do("POST", "/v1/wait",
+		`{"type": "mt", "mesh": "default", "name": "web", "timeout": "0s"}`); got.status != http.StatusNotFound {
 		t.Errorf("applied after it was deleted: %d %s", got.status, got.body)
 	}
 }
 
-// TestWaitAnswersWhenItHappens: a question stays open until a proxy answers, also when the proxy went away meanwhile and
-// comes back.
+// TestWaitAnswersWhenItHappens: a question stays open until a proxy answers, also when the proxy
+// went away meanwhile and comes back.
 func TestWaitAnswersWhenItHappens(t *testing.T) {
 	a, set := startApplied(t)
-	question := `{"type": "mt", "mesh": "default", "name": "all", "timeout": "20s", "late": ["default/back", "default/deleted"]}`
+	question :=
+		`{"type": "mt", "mesh": "default", "name": "all", "timeout": "20s", "late": ["default/back", "default/deleted"]}`
 	answers := make(chan answer, 1)
 	set.set(proxy("web", 4, made(10)))
 	go func() { answers <- a.do("POST", "/v1/wait", question) }()
@@ -261,11 +296,13 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 		t.Errorf("got %s", got.body)
 	}
 	set.set(proxy("web", 10))
-	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" || !strings.Contains(got.body, "has not come back yet") {
+	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending "+
+		"1/1 late back" || !strings.Contains(got.body, "has not come back yet") {
 		t.Errorf("when the time is up: %s", got.body)
 	}
 	set.set(proxy("web", 10), proxy("back", 0, in(ads.StateUnknown))) // it is, and its first config is being made
-	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" {
+	if got := a.do("POST", "/v1/wait",
+		strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" {
 		t.Errorf("before it has a config: %s", got.body)
 	}
 }
@@ -281,13 +318,15 @@ func TestWaitEndsWithTheAgent(t *testing.T) {
 	a := &api{t: t, store: st, base: "http://nearside"}
 	a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
 	a.reconcile()
-	o := httpapi.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh, Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch, Progress: func() []ads.Progress {
-		select {
-		case looked <- struct{}{}:
-		default:
-		}
-		return set.progress()
-	}}
+	o := httpapi.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh,
+		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch,
+		Progress: func() []ads.Progress {
+			select {
+			case looked <- struct{}{}:
+			default:
+			}
+			return set.progress()
+		}}
 	if a.srv, err = httpapi.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -345,14 +384,16 @@ func many(n int) string {
 	return strings.TrimSuffix(strings.Repeat(`"a/b",`, n), ",")
 }
 
-// TestMeshIsAppliedOnceSwitched: a Mesh whose mutual TLS is being switched is pending, with the step, and until proxies have
-// answered what they were sent of the last one. Its revision is the same in all steps.
+// TestMeshIsAppliedOnceSwitched: a Mesh whose mutual TLS is being switched is pending, with the
+// step, and until proxies have answered what they were sent of the last one. Its revision is the
+// same in all steps.
 func TestMeshIsAppliedOnceSwitched(t *testing.T) {
 	a, set := startApplied(t)
 	const last = 10 // revision
 	ask := func(typ, name string) string {
 		t.Helper()
-		return a.do("POST", "/v1/wait", fmt.Sprintf(`{"type": %q, "mesh": "default", "name": %q, "timeout": "0s"}`, typ, name)).body
+		return a.do("POST", "/v1/wait",
+			fmt.Sprintf(`{"type": %q, "mesh": "default", "name": %q, "timeout": "0s"}`, typ, name)).body
 	}
 	set.set(proxy("web", last))
 	l := *a.last.Load()

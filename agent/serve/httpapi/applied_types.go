@@ -22,8 +22,8 @@ type AppliedList struct {
 	Items []Applied `json:"items"`
 }
 
-// Applied says how far a resource is in force on the proxies that take their config from this agent. Lists are never
-// null.
+// Applied says how far a resource is in force on the proxies that take their config from this
+// agent. Lists are never null.
 type Applied struct {
 	Type     string `json:"type"`
 	Mesh     string `json:"mesh,omitempty"`
@@ -36,16 +36,17 @@ type Applied struct {
 	// Proxies is how many connected proxies it touches, Acknowledged how many of these have it.
 	Proxies      int `json:"proxies"`
 	Acknowledged int `json:"acknowledged"`
-	// Late are those that have not answered, Rejected what clients refuse of it. LateTotal and RejectedTotal count all,
-	// also where the lists are cut short.
+	// Late are those that have not answered, Rejected what clients refuse of it. LateTotal and
+	// RejectedTotal count all, also where the lists are cut short.
 	LateTotal     int                `json:"lateTotal"`
 	Late          []LateProxy        `json:"late"`
 	RejectedTotal int                `json:"rejectedTotal"`
 	Rejected      []RejectedResource `json:"rejected"`
-	// OldUntil is when connections have drained that may be on filter chains from before its last change; zero where none is.
+	// OldUntil is when connections have drained that may be on filter chains from before its last
+	// change; zero where none is.
 	OldUntil time.Time `json:"oldUntil,omitzero"`
-	// Nodes is how many nodes were asked with ScopeMesh, this one among them. LateNodes are those that do not have it yet or do not
-	// answer, Unasked those that are not alive.
+	// Nodes is how many nodes were asked with ScopeMesh, this one among them. LateNodes are those that
+	// do not have it yet or do not answer, Unasked those that are not alive.
 	Nodes     int        `json:"nodes,omitempty"`
 	LateNodes []LateNode `json:"lateNodes,omitempty"`
 	Unasked   []string   `json:"unasked,omitempty"`
@@ -64,7 +65,8 @@ type LateProxy struct {
 	Reason string `json:"reason"`
 }
 
-// RejectedResource is a resource of a proxy's config that its client refused, or the check before it.
+// RejectedResource is a resource of a proxy's config that its client refused, or the check before
+// it.
 type RejectedResource struct {
 	Mesh     string `json:"mesh"`
 	Name     string `json:"name"` // of the dataplane
@@ -72,7 +74,8 @@ type RejectedResource struct {
 	Resource string `json:"resource"`
 	By       string `json:"by"` // "proxy", or "check": the agent's own check, so that the client was not sent it
 	Reason   string `json:"reason"`
-	// Retry is when the client is sent it again without any change, since the reason may pass; zero for never.
+	// Retry is when the client is sent it again without any change, since the reason may pass; zero
+	// for never.
 	Retry    time.Time `json:"retry,omitzero"`
 	Policies []Blame   `json:"policies"` // that shape it, the most likely cause first
 }
@@ -102,10 +105,11 @@ type Wait struct {
 	For  string `json:"for,omitempty"` // ForApplied, which "" means too, or ForGone
 	// Scope is ScopeNode, which "" means too, or ScopeMesh for the living nodes of the pool.
 	Scope string `json:"scope,omitempty"`
-	// Timeout is how long the answer may take; at most 25 s, which "" means too. "0s" asks how it stands now.
+	// Timeout is how long the answer may take; at most 25 s, which "" means too. "0s" asks how it
+	// stands now.
 	Timeout string `json:"timeout,omitempty"`
-	// Late are proxies, as MESH/NAME, that were late in the last answer: they are waited for although they are not
-	// connected, as after a restart of the agent.
+	// Late are proxies, as MESH/NAME, that were late in the last answer: they are waited for although
+	// they are not connected, as after a restart of the agent.
 	Late []string `json:"late,omitempty"`
 }
 

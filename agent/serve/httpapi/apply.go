@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all stored in one step.
+// apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all
+// stored in one step.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	dry, e := boolQuery(r, "dryRun")
 	if e != nil {
@@ -58,7 +59,8 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *Err
 	seen := map[resource.Key]bool{}
 	for _, res := range rs {
 		if seen[res.Key] {
-			faults = append(faults, resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " stands in the stream twice; keep one"})
+			faults = append(faults,
+				resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " stands in the stream twice; keep one"})
 		}
 		seen[res.Key] = true
 	}
@@ -106,8 +108,8 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A resource that was
-// deleted is there again.
+// rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A
+// resource that was deleted is there again.
 func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)

@@ -20,7 +20,8 @@ type Auditor interface {
 	Ready() error
 	// Record takes an event and never waits.
 	Record(*audit.Event)
-	// Store takes the event of a change and waits, for a bounded time, until it is in the file. The error says that it is not yet.
+	// Store takes the event of a change and waits, for a bounded time, until it is in the file. The
+	// error says that it is not yet.
 	Store(*audit.Event) error
 	// Suppressed counts a refused request of which no event is made.
 	Suppressed()
@@ -121,16 +122,19 @@ func (s *Server) routed(r *http.Request, x route) {
 	}
 	rec.about(d, resource.Key{Kind: d.Kind, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")})
 	rec.object.Subresource = rec.op.sub
-	// The config of a proxy has names, addresses and certificates of everything that the proxy reaches.
+	// The config of a proxy has names, addresses and certificates of everything that the proxy
+	// reaches.
 	rec.sensitive = rec.sensitive || rec.op.sub == "config"
-	if rec.op.verb == audit.VerbUpdate && !s.exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
+	if rec.op.verb == audit.VerbUpdate &&
+		!s.exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
 		rec.op.verb = audit.VerbCreate
 	}
 }
 
 // about notes the resource that a request is about.
 func (rec *record) about(d resource.Descriptor, k resource.Key) {
-	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup, APIVersion: audit.APIVersion}
+	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
+		APIVersion: audit.APIVersion}
 	rec.sensitive = rec.sensitive || resource.HoldsSecrets(d.New())
 }
 
@@ -263,7 +267,8 @@ func (s *Server) started(r *http.Request) {
 
 // event makes an event of what is known of a request.
 func (s *Server) event(rec *record, r *http.Request, stage string, level audit.Level) *audit.Event {
-	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb, User: s.accounts.user(&rec.peer),
+	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb,
+		User:      s.accounts.user(&rec.peer),
 		UserAgent: r.UserAgent(), Object: rec.object, Received: rec.received, At: time.Now()}
 	if e.Verb == "" {
 		e.Verb = audit.Method(r.Method)
@@ -284,11 +289,15 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 		e.Annotate(audit.AnnotationDryRun, "true")
 	}
 	if len(rec.resources) > 1 {
-		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(x *resource.Resource) string { return x.Key.String() }))
+		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(x *resource.Resource) string {
+			return x.Key.String()
+		}))
 	}
 	if len(rec.changes) > 0 {
 		e.Annotate(audit.AnnotationChanges, enumerate(rec.changes, func(c Change) string {
-			return c.Action + " " + (resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}).String() + "@" + decimal(int(c.Revision)) // #nosec G115 -- revisions are below 2^63
+			// #nosec G115 -- revisions are below 2^63
+			return c.Action + " " + (resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}).String() + "@" +
+				decimal(int(c.Revision))
 		}))
 	}
 	return e
@@ -312,8 +321,9 @@ func enumerate[T any](list []T, text func(T) string) string {
 	return b.String()
 }
 
-// bodies puts the bodies of the request and the answer into an event. What was no resource, or could not be read as one, is left
-// out: nobody knows what of it is a secret. Where something is redacted, there is a secret, and the level is Metadata.
+// bodies puts the bodies of the request and the answer into an event. What was no resource, or
+// could not be read as one, is left out: nobody knows what of it is a secret. Where something is
+// redacted, there is a secret, and the level is Metadata.
 func (s *Server) bodies(e *audit.Event, a *recorder) {
 	rec := a.rec
 	switch {
@@ -337,10 +347,12 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 }
 
 func redacted(doc []byte) bool {
-	return bytes.Contains(doc, []byte(strings.TrimSuffix(resource.Redacted, "]"))) || bytes.Contains(doc, []byte("PRIVATE KEY"))
+	return bytes.Contains(doc, []byte(strings.TrimSuffix(resource.Redacted, "]"))) ||
+		bytes.Contains(doc, []byte("PRIVATE KEY"))
 }
 
-// documents returns resources as one JSON document, as far as an event has them, with the length of the whole where that is longer.
+// documents returns resources as one JSON document, as far as an event has them, with the length of
+// the whole where that is longer.
 func documents(rs []*resource.Resource) (doc []byte, whole int) {
 	if len(rs) == 1 {
 		doc, err := resource.Shown(rs[0])

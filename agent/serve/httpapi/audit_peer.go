@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
-// recorder passes an answer on and notes what an event has of it. The answer to a change is sent by send, behind its event.
+// recorder passes an answer on and notes what an event has of it. The answer to a change is sent by
+// send, behind its event.
 type recorder struct {
 	http.ResponseWriter
 	rec    *record
@@ -76,7 +77,8 @@ func noteProblem(w http.ResponseWriter, e *Error) {
 	}
 }
 
-// limitBody bounds what is read of a body. net/http closes the connection of a larger one, for which it takes its own writer.
+// limitBody bounds what is read of a body. net/http closes the connection of a larger one, for
+// which it takes its own writer.
 func limitBody(w http.ResponseWriter, r *http.Request, most int64) {
 	if a, ok := w.(*recorder); ok {
 		w = a.ResponseWriter
@@ -112,7 +114,8 @@ func (s *Server) reason(p *access.Peer) string {
 	return "open to all"
 }
 
-// accounts are the names of users and groups, remembered for a moment: to look them up is to read files. The zero value is ready.
+// accounts are the names of users and groups, remembered for a moment: to look them up is to read
+// files. The zero value is ready.
 type accounts struct {
 	mu    sync.Mutex
 	since time.Time
@@ -204,8 +207,8 @@ func (x *accounts) user(p *access.Peer) audit.User {
 	return u
 }
 
-// refusalEvents bounds how many events refused requests of one user or address make, so that nobody who may do nothing pushes what
-// others did out of the log. The zero value is ready.
+// refusalEvents bounds how many events refused requests of one user or address make, so that nobody
+// who may do nothing pushes what others did out of the log. The zero value is ready.
 type refusalEvents struct {
 	mu sync.Mutex
 	of map[string]*bucket
@@ -217,7 +220,8 @@ type bucket struct {
 	suppressed int
 }
 
-// So many events of refused requests an owner makes at once and in a second; so many owners are remembered.
+// So many events of refused requests an owner makes at once and in a second; so many owners are
+// remembered.
 const (
 	refusalBurst  = 200
 	refusalRate   = 10

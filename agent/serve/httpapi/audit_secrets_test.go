@@ -11,7 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// TestAuditHasNoSecrets: with the profile that logs most, no event has a part of a key or of a token, wherever they were sent.
+// TestAuditHasNoSecrets: with the profile that logs most, no event has a part of a key or of a
+// token, wherever they were sent.
 func TestAuditHasNoSecrets(t *testing.T) {
 	var leaks secrettest.Leaks
 	cert, key := secrettest.Authority(t, "one")
@@ -55,7 +56,8 @@ func TestAuditHasNoSecrets(t *testing.T) {
 	}
 }
 
-// TestAuditRefusesWrites: while the log takes no events, nothing is stored, and reads and dry runs are answered.
+// TestAuditRefusesWrites: while the log takes no events, nothing is stored, and reads and dry runs
+// are answered.
 func TestAuditRefusesWrites(t *testing.T) {
 	x := &auditor{profile: audit.ProfileDefault, refuse: errors.New("the disk is full")}
 	a := start(t, func(o *httpapi.Options) { o.Audit = x })

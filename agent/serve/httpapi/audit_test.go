@@ -73,7 +73,8 @@ type logged struct {
 	SourceIPs                     []string
 }
 
-// await returns the events once there are n: that of a read is made when its answer may have been read.
+// await returns the events once there are n: that of a read is made when its answer may have been
+// read.
 func (x *auditor) await(t testing.TB, n int) (out []logged) {
 	t.Helper()
 	for late := time.After(time.Minute); ; {
@@ -114,7 +115,9 @@ func (e logged) short() string {
 	if len(e.ResponseObject) > 0 {
 		out += " +response"
 	}
-	for _, k := range []string{"authorization.k8s.io/decision", "nearside.io/dry-run", "nearside.io/resources", "nearside.io/changes"} {
+	for _, k := range []string{
+		"authorization.k8s.io/decision", "nearside.io/dry-run", "nearside.io/resources", "nearside.io/changes",
+	} {
 		if v := e.Annotations[k]; v != "" {
 			out += " " + v
 		}
@@ -124,7 +127,8 @@ func (e logged) short() string {
 
 const auditedTimeout = `{"type":"MeshTimeout","mesh":"default","name":"slow","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}}`
 
-// TestAuditEvents makes requests of every sort and compares their events: levels by profile, verbs, objects and outcomes.
+// TestAuditEvents makes requests of every sort and compares their events: levels by profile, verbs,
+// objects and outcomes.
 func TestAuditEvents(t *testing.T) {
 	other := strings.Replace(auditedTimeout, `"slow"`, `"fast"`, 1)
 	cases := []struct {
@@ -137,28 +141,44 @@ func TestAuditEvents(t *testing.T) {
 		{"DELETE", "/livez", "", "Metadata ResponseComplete delete 405 method-not-allowed", "", ""},
 		{"GET", "/", "", "Metadata ResponseComplete get 200 allow", "", ""},
 		{"GET", "/v1/status", "", "Metadata ResponseComplete get 200 allow", "", ""},
-		{"PUT", "/meshes/default", meshDoc, "Metadata ResponseComplete create meshes//default/ 201 allow created Mesh/default@1", "", ""},
-		{"PUT", "/meshes/default/meshtimeouts/slow?dryRun=true", auditedTimeout, "Metadata ResponseComplete create meshtimeouts/default/slow/ 201 allow true",
+		{"PUT", "/meshes/default", meshDoc,
+			"Metadata ResponseComplete create meshes//default/ 201 allow created Mesh/default@1", "", ""},
+		{"PUT", "/meshes/default/meshtimeouts/slow?dryRun=true",
+			auditedTimeout, "Metadata ResponseComplete create meshtimeouts/default/slow/ 201 allow true",
 			"RequestResponse ResponseComplete create meshtimeouts/default/slow/ 201 +request +response allow true", ""},
-		{"PUT", "/meshes/default/meshtimeouts/slow", auditedTimeout, "Metadata ResponseComplete create meshtimeouts/default/slow/ 201 allow created MeshTimeout/default/slow@2",
-			"RequestResponse ResponseComplete create meshtimeouts/default/slow/ 201 +request +response allow created MeshTimeout/default/slow@2", ""},
-		{"PUT", "/meshes/default/meshtimeouts/slow", strings.Replace(auditedTimeout, "20s", "30s", 1), "Metadata ResponseComplete update meshtimeouts/default/slow/ 200 allow changed MeshTimeout/default/slow@3",
-			"RequestResponse ResponseComplete update meshtimeouts/default/slow/ 200 +request +response allow changed MeshTimeout/default/slow@3", ""},
-		{"PUT", "/meshes/default/meshtimeouts/slow", "{bad", "Metadata ResponseComplete update meshtimeouts/default/slow/ 400 invalid-resource allow", "", ""},
-		{"GET", "/meshes/default/meshtimeouts/slow", "", "Metadata ResponseComplete get meshtimeouts/default/slow/ 200 allow", "",
-			"RequestResponse ResponseComplete get meshtimeouts/default/slow/ 200 +response allow"},
+		{"PUT", "/meshes/default/meshtimeouts/slow", auditedTimeout,
+			"Metadata ResponseComplete create meshtimeouts/default/slow/ 201 allow created MeshTimeout/default/slow@2",
+			"RequestResponse ResponseComplete create meshtimeouts/default/slow/ 201 +request +response allow created " +
+				"MeshTimeout/default/slow@2", ""},
+		{"PUT", "/meshes/default/meshtimeouts/slow", strings.Replace(auditedTimeout, "20s", "30s", 1),
+			"Metadata ResponseComplete update meshtimeouts/default/slow/ 200 allow changed MeshTimeout/default/slow@3",
+			"RequestResponse ResponseComplete update meshtimeouts/default/slow/ 200 +request +response allow changed " +
+				"MeshTimeout/default/slow@3", ""},
+		{"PUT", "/meshes/default/meshtimeouts/slow",
+			"{bad", "Metadata ResponseComplete update meshtimeouts/default/slow/ 400 invalid-resource allow", "", ""},
+		{"GET", "/meshes/default/meshtimeouts/slow", "", "Metadata ResponseComplete get meshtimeouts/default/slow/ 200 allow",
+			"", "RequestResponse ResponseComplete get meshtimeouts/default/slow/ 200 +response allow"},
 		{"GET", "/meshes/default/meshtimeouts", "", "Metadata ResponseComplete list meshtimeouts/default// 200 allow", "",
 			"RequestResponse ResponseComplete list meshtimeouts/default// 200 +response allow"},
-		{"GET", "/v1/history/meshtimeouts/default/slow", "", "Metadata ResponseComplete get meshtimeouts/default/slow/history 200 allow", "",
+		{"GET", "/v1/history/meshtimeouts/default/slow",
+			"", "Metadata ResponseComplete get meshtimeouts/default/slow/history 200 allow", "",
 			"RequestResponse ResponseComplete get meshtimeouts/default/slow/history 200 +response allow"},
 		{"GET", "/meshes/default", "", "Metadata ResponseComplete get meshes//default/ 200 allow", "", ""},
-		{"GET", "/meshes/default/dataplanes/none/_config", "", "Metadata ResponseComplete get dataplanes/default/none/config 503 not-ready allow", "", ""},
-		{"POST", "/v1/apply", auditedTimeout + "\n---\n" + other, "Metadata ResponseComplete patch 200 allow MeshTimeout/default/slow, MeshTimeout/default/fast changed MeshTimeout/default/slow@4, created MeshTimeout/default/fast@5",
-			"RequestResponse ResponseComplete patch 200 +request +response allow MeshTimeout/default/slow, MeshTimeout/default/fast changed MeshTimeout/default/slow@4, created MeshTimeout/default/fast@5", ""},
-		{"POST", "/v1/rollback", `{"type":"MeshTimeout","mesh":"default","name":"slow","revision":3}`, "Metadata ResponseComplete update meshtimeouts/default/slow/ 200 allow changed MeshTimeout/default/slow@6",
-			"RequestResponse ResponseComplete update meshtimeouts/default/slow/ 200 +request +response allow changed MeshTimeout/default/slow@6", ""},
-		{"DELETE", "/meshes/default/meshtimeouts/slow", "", "Metadata ResponseComplete delete meshtimeouts/default/slow/ 200 allow deleted MeshTimeout/default/slow@7",
-			"RequestResponse ResponseComplete delete meshtimeouts/default/slow/ 200 +response allow deleted MeshTimeout/default/slow@7", ""},
+		{"GET", "/meshes/default/dataplanes/none/_config",
+			"", "Metadata ResponseComplete get dataplanes/default/none/config 503 not-ready allow", "", ""},
+		{"POST", "/v1/apply", auditedTimeout + "\n---\n" + other,
+			"Metadata ResponseComplete patch 200 allow MeshTimeout/default/slow, " +
+				"MeshTimeout/default/fast changed MeshTimeout/default/slow@4, created MeshTimeout/default/fast@5",
+			"RequestResponse ResponseComplete patch 200 +request +response allow MeshTimeout/default/slow, " +
+				"MeshTimeout/default/fast changed MeshTimeout/default/slow@4, created MeshTimeout/default/fast@5", ""},
+		{"POST", "/v1/rollback", `{"type":"MeshTimeout","mesh":"default","name":"slow","revision":3}`,
+			"Metadata ResponseComplete update meshtimeouts/default/slow/ 200 allow changed MeshTimeout/default/slow@6",
+			"RequestResponse ResponseComplete update meshtimeouts/default/slow/ 200 +request +response allow changed " +
+				"MeshTimeout/default/slow@6", ""},
+		{"DELETE", "/meshes/default/meshtimeouts/slow",
+			"", "Metadata ResponseComplete delete meshtimeouts/default/slow/ 200 allow deleted MeshTimeout/default/slow@7",
+			"RequestResponse ResponseComplete delete meshtimeouts/default/slow/ 200 +response allow deleted " +
+				"MeshTimeout/default/slow@7", ""},
 		{"GET", "/nothing/at/all/of/it", "", "Metadata ResponseComplete get 404 not-found", "", ""},
 		{"GET", "/meshes/../x", "", "Metadata ResponseComplete get 404 not-found", "", ""},
 	}
@@ -185,7 +205,8 @@ func TestAuditEvents(t *testing.T) {
 			if s := e.short(); s != want {
 				t.Errorf("%s, %s:\n got %s\nwant %s", profile, got.request, s, want)
 			}
-			if e.AuditID != got.header.Get("Audit-Id") || e.Kind != "Event" || e.APIVersion != "audit.k8s.io/v1" || e.User.UID != fmt.Sprint(os.Getuid()) || e.RequestURI != tc.path {
+			if e.AuditID != got.header.Get("Audit-Id") || e.Kind != "Event" || e.APIVersion != "audit.k8s.io/v1" ||
+				e.User.UID != fmt.Sprint(os.Getuid()) || e.RequestURI != tc.path {
 				t.Errorf("%s: %+v", got.request, e)
 			}
 		}

@@ -34,8 +34,8 @@ func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) 
 	return c, reg.Register(c)
 }
 
-// identify returns the request with who sends it: the peer of the connection, with the token of the Authorization header
-// where there is one. Over TCP there has to be one.
+// identify returns the request with who sends it: the peer of the connection, with the token of the
+// Authorization header where there is one. Over TCP there has to be one.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, *Error) {
 	p := peerOf(r)
 	headers := r.Header.Values("Authorization")
@@ -69,8 +69,9 @@ func sameToken(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// verify returns what a token says. The token of the token file is compared, which is as cheap as the limit, and every
-// other one is verified as long as the owner of the connection has not sent too many wrong ones.
+// verify returns what a token says. The token of the token file is compared, which is as cheap as
+// the limit, and every other one is verified as long as the owner of the connection has not sent
+// too many wrong ones.
 func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 	if s.opts.Access.Token != "" && ok && sameToken(s.opts.Access.Token, text) {
 		return &token.Claims{Subject: access.StaticSubject}, nil

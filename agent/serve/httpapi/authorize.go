@@ -12,13 +12,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// need is what a route takes of who calls it, before anything else is done. The zero value lets nobody in.
+// need is what a route takes of who calls it, before anything else is done. The zero value lets
+// nobody in.
 type need struct {
 	open      bool     // nothing: no token over TCP either
 	connected bool     // a connection, over TCP with a token
 	verbs     []string // one of these
 	kind      string   // what the verb is about; "": the path value plural, or no kind
-	// some is set where it is enough to be allowed some mesh or name: the handler asks about each that it shows or changes.
+	// some is set where it is enough to be allowed some mesh or name: the handler asks about each that
+	// it shows or changes.
 	some bool
 }
 
@@ -30,7 +32,8 @@ var (
 	writer = need{verbs: []string{access.VerbCreate, access.VerbUpdate}, some: true}
 )
 
-// inspects is the need of a route that shows something about a kind, of which the path has mesh and name.
+// inspects is the need of a route that shows something about a kind, of which the path has mesh and
+// name.
 func inspects(kind string) need { return need{verbs: []string{access.VerbInspect}, kind: kind} }
 
 // updates is the need of a route that changes how a proxy of that kind is run.
@@ -127,7 +130,8 @@ func only[T any](list []T, key func(T) resource.Key, visible func(resource.Key) 
 
 func resourceKey(r *resource.Resource) resource.Key { return r.Key }
 
-// mayWrite refuses to store resources unless the sender may store each of them; every one that he may not is named.
+// mayWrite refuses to store resources unless the sender may store each of them; every one that he
+// may not is named.
 func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resource.Key) *Error {
 	p := peerOf(r)
 	var refused []error
@@ -150,8 +154,8 @@ func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resourc
 // maxRefused bounds the body, in bytes, of who may write nothing.
 const maxRefused = 64 << 10
 
-// mayWriteNothing returns the answer to who may not store any resource, and bounds what of his body is read: that much, so
-// that the answer can name what he may not store.
+// mayWriteNothing returns the answer to who may not store any resource, and bounds what of his body
+// is read: that much, so that the answer can name what he may not store.
 func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *Error {
 	e := s.authorize(r, writer)
 	if e != nil {
@@ -160,7 +164,8 @@ func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *Error 
 	return e
 }
 
-// mayPreview refuses to show what a change does unless the sender may look into the proxies that it touches.
+// mayPreview refuses to show what a change does unless the sender may look into the proxies that it
+// touches.
 func (s *Server) mayPreview(r *http.Request, q *change.Question) *Error {
 	at := map[string]bool{}
 	switch {
@@ -185,7 +190,8 @@ func (s *Server) mayPreview(r *http.Request, q *change.Question) *Error {
 	}
 	p := peerOf(r)
 	for mesh := range at {
-		if err := s.opts.Access.Roles.Can(&p, access.Action{Verb: access.VerbInspect, Kind: kindDataplane, Mesh: mesh, Name: q.Dataplane}); err != nil {
+		if err := s.opts.Access.Roles.Can(&p,
+			access.Action{Verb: access.VerbInspect, Kind: kindDataplane, Mesh: mesh, Name: q.Dataplane}); err != nil {
 			return denied(err)
 		}
 	}
@@ -230,7 +236,8 @@ func denied(errs ...error) *Error {
 		if a.Kind == kindMesh {
 			a.Mesh = "" // it is in none; see [access.ActionOn]
 		}
-		e.Denied = append(e.Denied, Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name, Roles: append([]string{}, f.Roles...)})
+		e.Denied = append(e.Denied,
+			Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name, Roles: append([]string{}, f.Roles...)})
 		if len(errs) > 1 {
 			e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Reason: err.Error(),
 				Document: resource.Key{Kind: a.Kind, Mesh: a.Mesh, Name: a.Name}.String()})

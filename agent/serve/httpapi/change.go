@@ -18,11 +18,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// checkTime is how long a deletion waits for the check, which is never refused. What is written is stored when it was checked whole.
+// checkTime is how long a deletion waits for the check, which is never refused. What is written is
+// stored when it was checked whole.
 const checkTime = 10 * time.Second
 
-// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing; whoever may
-// look into the proxies may ask.
+// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores
+// nothing; whoever may look into the proxies may ask.
 func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	shadow, e := boolQuery(r, "shadow")
 	if e != nil {
@@ -146,12 +147,13 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 	return snap
 }
 
-// preview compares the present resources with others, and checks the change. One preview is made at a time, on all
-// processors but one: it may take a while, and the agent's other work comes first.
+// preview compares the present resources with others, and checks the change. One preview is made at
+// a time, on all processors but one: it may take a while, and the agent's other work comes first.
 func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, *change.Verified, *Error) {
 	l := longOf(ctx)
 	if !l.turn(ctx, s.comparing) {
-		return nil, nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another comparison is under way; repeat the request in a moment")
+		return nil, nil, problem(http.StatusServiceUnavailable, ProblemNotReady,
+			"Busy", "another comparison is under way; repeat the request in a moment")
 	}
 	defer func() { <-s.comparing }()
 	if s.opts.Last() == nil {
@@ -180,8 +182,9 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 	return d, v, nil
 }
 
-// check checks a change against the proxies concerned. The store may change meanwhile; then it is done once more, and
-// what comes later is found when configs are made. A dry run has a diff too, unless there can be none yet.
+// check checks a change against the proxies concerned. The store may change meanwhile; then it is
+// done once more, and what comes later is found when configs are made. A dry run has a diff too,
+// unless there can be none yet.
 func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*change.Diff, *change.Verified) {
 	unknown := func(reason string) *change.Verified {
 		return &change.Verified{Notes: []Problem{{Resource: "the change", Severity: change.SeverityWarning, Reason: reason}}}
@@ -263,7 +266,8 @@ func checkWarnings(v *change.Verified) []string {
 		out = append(out, "not checked: "+n.Resource+": "+n.Reason)
 	}
 	if v.Of > v.Proxies {
-		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took longer than %v; they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
+		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took longer than %v; "+
+			"they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
 	}
 	if v.More > 0 {
 		out = append(out, fmt.Sprintf("%d more findings", v.More))

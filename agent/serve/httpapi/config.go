@@ -23,11 +23,14 @@ type ConfigOptions struct {
 	Rendered generate.RenderCache // of resources that were shown before; nil: none
 }
 
-// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and what was
-// left out of it. That is published, or, where it is nil since nobody is connected, what would be.
+// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect
+// dataplane` show it, and what was left out of it. That is published, or, where it is nil since
+// nobody is connected, what would be.
 //
-// It is pure, but for the cache. The error is a *generate.NotFoundError when the mesh has no such dataplane.
-func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy, o ConfigOptions) (*Config, []mesh.Warning, error) {
+// It is pure, but for the cache. The error is a *generate.NotFoundError when the mesh has no such
+// dataplane.
+func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy,
+	o ConfigOptions) (*Config, []mesh.Warning, error) {
 	var memo *generate.Memo
 	if o.Diff && o.Shadow {
 		memo = generate.NewMemo() // most of two configs is the same
@@ -123,7 +126,8 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	published := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: m.View.Name, Name: r.PathValue("name")})
-	c, _, err := ProxyConfig(m, r.PathValue("name"), published, ConfigOptions{Shadow: shadow, Diff: include["diff"], Computed: computed, Rendered: &s.rendered})
+	c, _, err := ProxyConfig(m, r.PathValue("name"), published,
+		ConfigOptions{Shadow: shadow, Diff: include["diff"], Computed: computed, Rendered: &s.rendered})
 	if err != nil {
 		return generationError(err)
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// profiles are those of [pprof.Lookup] that are given away: of memory, goroutines and waits. They hold names of functions and numbers alone.
+// profiles are those of [pprof.Lookup] that are given away: of memory, goroutines and waits. They
+// hold names of functions and numbers alone.
 var profiles = []string{"heap", "allocs", "goroutine", "threadcreate", "block", "mutex"}
 
 // profileCPU is the one that takes a while.
@@ -18,7 +19,8 @@ const profileCPU = "cpu"
 // maxProfile is the most seconds of one: less than a connection may take for an answer.
 const maxProfile = 30
 
-// profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent, as "go tool pprof" reads it.
+// profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent, as "go tool pprof"
+// reads it.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
 	name := r.URL.Query().Get("profile")
 	if name == "" {
@@ -33,7 +35,8 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
 	case name == profileCPU:
 		if err := pprof.StartCPUProfile(&out); err != nil {
 			w.Header().Set("Retry-After", "1")
-			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests", "another CPU profile is being taken; repeat the request when it has ended")
+			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests",
+				"another CPU profile is being taken; repeat the request when it has ended")
 		}
 		select {
 		case <-time.After(time.Duration(seconds) * time.Second):
@@ -86,6 +89,7 @@ func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *Error {
 	if err := s.opts.Level.UnmarshalText([]byte(q.Level)); err != nil {
 		return invalidField("level", "%v", err)
 	}
-	s.log.Warn("api: the level of the log has changed until the config is read again", "level", q.Level, "author", peerOf(r).Account())
+	s.log.Warn("api: the level of the log has changed until the config is read again",
+		"level", q.Level, "author", peerOf(r).Account())
 	return s.logLevel(w, r)
 }

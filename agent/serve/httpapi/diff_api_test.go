@@ -32,7 +32,8 @@ func diffOf(a *api, query, body string) change.Diff {
 // slow is a MeshTimeout t1 for all services; edits are pairs of old and new text.
 func slow(d string, edits ...string) string {
 	return strings.NewReplacer(append(edits, "DURATION", d)...).Replace(
-		"{type: MeshTimeout, mesh: default, name: t1, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: DURATION}}]}}")
+		"{type: MeshTimeout, mesh: default, name: t1, spec: {to: [{targetRef: {kind: Mesh}, " +
+			"default: {connectionTimeout: DURATION}}]}}")
 }
 
 func TestDiff(t *testing.T) {
@@ -57,7 +58,8 @@ func TestDiff(t *testing.T) {
 	if again := a.do("POST", "/v1/diff", slow("9s")); again.body != got.body {
 		t.Error("two answers differ")
 	}
-	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 || d.Resources[0].Action != change.ActionUnchanged || d.Compared != 3 {
+	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 ||
+		d.Resources[0].Action != change.ActionUnchanged || d.Compared != 3 {
 		t.Errorf("the same document: %+v", d)
 	}
 	if a.store.Snapshot() != before {
@@ -66,25 +68,30 @@ func TestDiff(t *testing.T) {
 
 	// The connected ones, or the one named.
 	connected = []ads.ProxyStatus{
-		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing}, {Mesh: "default", Name: "svc-1", State: ads.StateDisconnected},
-		{Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: ads.StateUnknown},
+		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing}, {Mesh: "default", Name: "svc-1",
+			State: ads.StateDisconnected}, {Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: ads.StateUnknown},
 	}
-	if d := diffOf(a, "", slow("9s")); d.Scope != change.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 || d.Proxies[0].Name != "web" {
+	if d := diffOf(a, "", slow("9s")); d.Scope != change.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 ||
+		d.Proxies[0].Name != "web" {
 		t.Errorf("connected: %+v", d)
 	}
-	if d := diffOf(a, "", strings.Replace(web, "name: web", "name: new", 1)); len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionCreated {
+	if d := diffOf(a, "", strings.Replace(web, "name: web", "name: new", 1)); len(d.Proxies) != 1 ||
+		d.Proxies[0].Action != change.ActionCreated {
 		t.Errorf("a client without a Dataplane gets one: %+v", d.Proxies)
 	}
-	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != change.ScopeNamed || d.Compared != 1 || d.Proxies[0].Name != "svc-1" {
+	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != change.ScopeNamed || d.Compared != 1 ||
+		d.Proxies[0].Name != "svc-1" {
 		t.Errorf("named: %+v", d)
 	}
-	if d := diffOf(a, "?mesh=default&omit=items&omit=patch", slow("9s")); len(d.Proxies) != 1 || len(d.Proxies[0].Config.Items)+len(d.Proxies[0].Config.Patch) > 0 || len(d.Proxies[0].Config.Summary) == 0 {
+	if d := diffOf(a, "?mesh=default&omit=items&omit=patch", slow("9s")); len(d.Proxies) != 1 ||
+		len(d.Proxies[0].Config.Items)+len(d.Proxies[0].Config.Patch) > 0 || len(d.Proxies[0].Config.Summary) == 0 {
 		t.Errorf("omitted: %+v", d)
 	}
 	if d := diffOf(a, "?delete=mt/default/t1", ""); !d.Changed || d.Resources[0].Action != change.ActionDeleted {
 		t.Errorf("deleted: %+v", d)
 	}
-	if d := diffOf(a, "", "{type: Mesh, name: shop}\n---\n{type: Dataplane, mesh: shop, name: x, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: x}}]}}"); d.Changed || len(d.Resources) != 2 {
+	if d := diffOf(a, "", "{type: Mesh, name: shop}\n---\n{type: Dataplane, mesh: shop, name: x, networking: {address: "+
+		"192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: x}}]}}"); d.Changed || len(d.Resources) != 2 {
 		t.Errorf("another mesh: %+v", d)
 	}
 
@@ -111,7 +118,8 @@ func TestDiffShadow(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, quiet)
 	a.reconcile()
 	stored := a.do("POST", "/v1/diff?shadow=true", "")
-	if strings.Replace(fromFile.body, `"action":"created","shadow":true`, `"action":"activated","shadow":true`, 1) != stored.body {
+	if strings.Replace(fromFile.body, `"action":"created","shadow":true`, `"action":"activated","shadow":true`,
+		1) != stored.body {
 		t.Errorf("from a file\n%s\nstored\n%s", fromFile.body, stored.body)
 	}
 	// The patch is that of _config.
@@ -121,7 +129,8 @@ func TestDiffShadow(t *testing.T) {
 	}
 	for _, p := range d.Proxies {
 		var c httpapi.Config
-		if err := json.Unmarshal([]byte(a.do("GET", "/meshes/default/dataplanes/"+p.Name+"/_config?shadow=true&include=diff", "").body), &c); err != nil {
+		if err := json.Unmarshal([]byte(a.do("GET", "/meshes/default/dataplanes/"+p.Name+"/_config?shadow=true&include=diff",
+			"").body), &c); err != nil {
 			t.Fatal(err)
 		}
 		want, _ := json.Marshal(c.Diff)
@@ -163,10 +172,12 @@ func TestDiffFaults(t *testing.T) {
 	} {
 		a.want(a.do("POST", "/v1/diff", body), 400, parts...)
 	}
-	a.want(a.do("POST", "/v1/diff", slow("9s", "mesh: default", "mesh: nope")), 404, `mesh \"nope\" does not exist`, "MeshTimeout/nope/t1")
+	a.want(a.do("POST", "/v1/diff", slow("9s", "mesh: default", "mesh: nope")), 404, `mesh \"nope\" does not exist`,
+		"MeshTimeout/nope/t1")
 	a.want(a.do("POST", "/v1/diff?mesh=nope", slow("9s")), 404, `mesh \"nope\" does not exist`)
 	a.want(a.do("POST", "/v1/diff?dataplane=nope", slow("9s")), 404, `no mesh has a dataplane \"nope\"`)
-	a.want(a.do("POST", "/v1/diff?dataplane=nope&mesh=default", slow("9s")), 404, `mesh \"default\" has no dataplane \"nope\"`)
+	a.want(a.do("POST", "/v1/diff?dataplane=nope&mesh=default", slow("9s")), 404,
+		`mesh \"default\" has no dataplane \"nope\"`)
 	a.want(a.do("POST", "/v1/diff?delete=Mesh/default", ""), 409, "in-use", "still has")
 	a.want(a.do("POST", "/v1/diff?delete=mt/default/t1", slow("9s")), 400, "to be deleted")
 	a.want(a.do("GET", "/v1/diff", ""), 405)
@@ -182,7 +193,8 @@ func TestDiffFailing(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	d := diffOf(a, "", "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}")
-	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionFailed || !strings.Contains(d.Proxies[0].Error, "gRPC") {
+	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionFailed ||
+		!strings.Contains(d.Proxies[0].Error, "gRPC") {
 		t.Errorf("%+v", d)
 	}
 	// A client that no policy acts on has no rules that could change.
@@ -196,7 +208,8 @@ func TestDryRunTellsDiff(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, services+"\n---\n"+slow("5s"))
 	a.put(store.Source{Kind: store.SourceAPI}, slow("6s"))
-	if got := a.do("POST", "/v1/apply?dryRun=true", slow("9s")); got.status != 200 || strings.Contains(got.body, `"diff"`) {
+	if got := a.do("POST", "/v1/apply?dryRun=true", slow("9s")); got.status != 200 ||
+		strings.Contains(got.body, `"diff"`) {
 		t.Errorf("before the first pass: %+v", got)
 	}
 	a.reconcile()
@@ -205,7 +218,8 @@ func TestDryRunTellsDiff(t *testing.T) {
 		a.do("POST", "/v1/apply?dryRun=true", slow("9s")),
 		a.do("PUT", "/meshes/default/meshtimeouts/t1?dryRun=true", slow("9s")),
 		a.do("DELETE", "/meshes/default/meshtimeouts/t1?dryRun=true", ""),
-		a.do("POST", "/v1/rollback", fmt.Sprintf(`{"type":"mt","mesh":"default","name":"t1","revision":%d,"dryRun":true}`, rev)),
+		a.do("POST", "/v1/rollback",
+			fmt.Sprintf(`{"type":"mt","mesh":"default","name":"t1","revision":%d,"dryRun":true}`, rev)),
 	} {
 		a.want(got, 200, `"dryRun":true`, `"diff":{"changed":true`, `"path":"connectTimeout","before":"6s"`)
 	}
@@ -217,10 +231,12 @@ func TestDryRunTellsDiff(t *testing.T) {
 
 // TestDiffBounds compares more than is told, and than causes are looked for.
 func TestDiffBounds(t *testing.T) {
-	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").Replace(services[strings.LastIndex(services, "{type: Dataplane"):])
+	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").
+		Replace(services[strings.LastIndex(services, "{type: Dataplane"):])
 	c := change.Question{Set: resource.NewSet(decode(t, now)), NewMesh: newMesh, Connected: []generate.ProxyID{
 		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: node.FlavorEnvoy}},
-		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}}")}
+		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, "+
+			"default: {http: {numRetries: 3}}}]}}")}
 	compare := func() []change.ProxyDiff {
 		d, err := diffFor(context.Background(), c)
 		if err != nil || len(d.Proxies) != 2 || !d.Changed {
@@ -237,14 +253,16 @@ func TestDiffBounds(t *testing.T) {
 	switch ps := compare(); {
 	case ps[0].Unattributed || len(ps[0].Policies) != 2:
 		t.Errorf("the first: %+v", ps[0])
-	case !ps[1].Unattributed || ps[1].Truncated || len(ps[1].Config.Items) == 0: // it has an outbound that the first does not have
+	case !ps[1].Unattributed || ps[1].Truncated || len(ps[1].Config.Items) == 0:
+		// it has an outbound that the first does not have
 		t.Errorf("the second: %+v", ps[1])
 	}
 	c.MaxTold = 1
 	switch ps := compare(); {
 	case ps[0].Truncated || len(ps[0].Config.Items) == 0:
 		t.Errorf("the first: %+v", ps[0])
-	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 || len(ps[1].Config.Summary) == 0 || ps[1].Action != change.ActionChanged:
+	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 ||
+		len(ps[1].Config.Summary) == 0 || ps[1].Action != change.ActionChanged:
 		t.Errorf("the second: %+v", ps[1])
 	}
 
@@ -264,7 +282,8 @@ func TestDiffEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	set := resource.NewSet(decode(t, services))
-	if _, err := diffFor(ctx, change.Question{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil || err != ctx.Err() {
+	if _, err := diffFor(ctx, change.Question{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil ||
+		err != ctx.Err() {
 		t.Errorf("the error is %v", err)
 	}
 	_, err := diffFor(context.Background(), change.Question{Set: set, Put: decode(t, slow("9s")),

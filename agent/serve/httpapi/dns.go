@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// dns is GET /v1/dns?mesh=&name=&size=&offset=. Who may not look into everything sees the names of the services that he may look into.
+// dns is GET /v1/dns?mesh=&name=&size=&offset=. Who may not look into everything sees the names of
+// the services that he may look into.
 func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
 	q := r.URL.Query()
 	size, e := intQuery(r, "size", s.limits.PageSize, 0, maxPage)
@@ -75,7 +76,8 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 		return nil, invalidField("dns.name", "is empty; give the name that is looked up")
 	}
 	if q.Dataplane != "" {
-		if e := s.can(r, access.VerbInspect, resource.Key{Kind: kindDataplane, Mesh: cmp.Or(q.Mesh, resource.DefaultMesh), Name: q.Dataplane}); e != nil {
+		if e := s.can(r, access.VerbInspect,
+			resource.Key{Kind: kindDataplane, Mesh: cmp.Or(q.Mesh, resource.DefaultMesh), Name: q.Dataplane}); e != nil {
 			return nil, e
 		}
 	}
@@ -85,9 +87,11 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 	}
 	state := s.opts.DNS()
 	if state.Table == nil {
-		return nil, problem(http.StatusConflict, ProblemNotReady, "No resolver", "the agent has no resolver: %s", state.Reason)
+		return nil, problem(http.StatusConflict, ProblemNotReady, "No resolver", "the agent has no resolver: %s",
+			state.Reason)
 	}
-	out, err := explain.Name(explain.DNSInput{Table: state.Table, Meshes: last.Meshes, Search: state.Search, Ndots: state.Ndots, Visible: s.visible(r, access.VerbInspect)}, q)
+	out, err := explain.Name(explain.DNSInput{Table: state.Table, Meshes: last.Meshes, Search: state.Search,
+		Ndots: state.Ndots, Visible: s.visible(r, access.VerbInspect)}, q)
 	var bad *explain.QuestionError
 	switch {
 	case errors.As(err, &bad):

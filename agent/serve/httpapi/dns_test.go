@@ -31,8 +31,10 @@ func startNames(t *testing.T) *api {
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
 		o.DNS = func() httpapi.DNSState {
-			return httpapi.DNSState{Table: table, DNSStatus: httpapi.DNSStatus{State: httpapi.DNSServing, Listen: []string{"127.0.0.1:15053"}, Names: len(table.Names),
-				Views: []httpapi.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}}, QueryLog: &httpapi.DNSQueryLog{File: "/q.log"}}}
+			return httpapi.DNSState{Table: table, DNSStatus: httpapi.DNSStatus{State: httpapi.DNSServing,
+				Listen: []string{"127.0.0.1:15053"}, Names: len(table.Names),
+				Views:    []httpapi.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}},
+				QueryLog: &httpapi.DNSQueryLog{File: "/q.log"}}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, namedServices)
@@ -83,9 +85,12 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s%s sees %q, %d views, query log %v", c.who, c.query, list, len(got.Views), got.QueryLog)
 		}
 	}
-	a.want(a.do(http.MethodGet, "/v1/dns?size=1", "", as("viewer")), 200, `"total":2`, `"next":"/v1/dns?offset=1\u0026size=1"`)
-	a.want(a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("viewer")), 200, `"contested":[{"mesh":"other","kind":"ServiceTag","service":"web","origin":"tag","why":"mesh default takes precedence over other by its name"}]`)
-	if r := a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("team")); strings.Contains(r.body, "other") || !strings.Contains(r.body, "you may not look into the service") {
+	a.want(a.do(http.MethodGet, "/v1/dns?size=1", "", as("viewer")), 200, `"total":2`,
+		`"next":"/v1/dns?offset=1\u0026size=1"`)
+	a.want(a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("viewer")), 200,
+		`"contested":[{"mesh":"other","kind":"ServiceTag","service":"web","origin":"tag","why":"mesh default takes precedence over other by its name"}]`)
+	if r := a.do(http.MethodGet, "/v1/dns?name=web.mesh", "", as("team")); strings.Contains(r.body, "other") ||
+		!strings.Contains(r.body, "you may not look into the service") {
 		t.Errorf("somebody sees a service that he may not look into: %s", r.body)
 	}
 }

@@ -31,8 +31,8 @@ type DNSStatus struct {
 	Listen []string `json:"listen"`           // UDP and TCP addresses
 	Holder string   `json:"holder,omitempty"` // who holds the sockets while the agent is away; absent: nobody
 	Names  int      `json:"names"`            // that it answers by itself, without reverse names
-	// Suffixes belong to the meshes: other names below them do not exist. Unowned are those that do not, though a generator ends names with
-	// them.
+	// Suffixes belong to the meshes: other names below them do not exist. Unowned are those that do
+	// not, though a generator ends names with them.
 	Suffixes      []DNSSuffix   `json:"suffixes"`
 	Unowned       []DNSSuffix   `json:"unowned,omitempty"`
 	TTL           int           `json:"ttl"` // seconds
@@ -40,11 +40,12 @@ type DNSStatus struct {
 	Views         []DNSView     `json:"views"`     // addresses whose workloads are not told everything
 	Upstreams     []DNSUpstream `json:"upstreams"` // in the order of the config
 	Problem       string        `json:"problem,omitempty"`
-	Marked        bool          `json:"marked"` // queries to upstreams have the mark that exempts them from redirections of port 53
-	Cache         DNSCache      `json:"cache"`
-	Canary        string        `json:"canary"` // a name that only agents answer, with CanaryAddress
-	CanaryAddress netip.Addr    `json:"canaryAddress"`
-	QueryLog      *DNSQueryLog  `json:"queryLog,omitempty"` // absent for who may not look into everything
+	// queries to upstreams have the mark that exempts them from redirections of port 53
+	Marked        bool         `json:"marked"`
+	Cache         DNSCache     `json:"cache"`
+	Canary        string       `json:"canary"` // a name that only agents answer, with CanaryAddress
+	CanaryAddress netip.Addr   `json:"canaryAddress"`
+	QueryLog      *DNSQueryLog `json:"queryLog,omitempty"` // absent for who may not look into everything
 }
 
 // DNSSuffix is a suffix of names.
@@ -91,7 +92,8 @@ type DNSQueryLog struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// DNS is GET /v1/dns?mesh=&name=: how the resolver stands, with a page of the names that it answers by itself, sorted.
+// DNS is GET /v1/dns?mesh=&name=: how the resolver stands, with a page of the names that it answers
+// by itself, sorted.
 type DNS struct {
 	DNSStatus
 	Total int       `json:"total"` // of all pages

@@ -13,17 +13,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Envoy is one that is asked over its admin interface. What it says is what any process may have said.
+// Envoy is one that is asked over its admin interface. What it says is what any process may have
+// said.
 type Envoy interface {
 	// ConfigDump is the answer to /config_dump, with endpoints when these are asked for.
 	ConfigDump(ctx context.Context, endpoints bool) ([]byte, error)
 	Stats(ctx context.Context) ([]byte, error)    // text
 	Clusters(ctx context.Context) ([]byte, error) // text
-	// Levels returns the levels of its loggers, after those in set have been given theirs; "" is for all.
+	// Levels returns the levels of its loggers, after those in set have been given theirs; "" is for
+	// all.
 	Levels(ctx context.Context, set map[string]string) (map[string]string, error)
 }
 
-// Loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers: levels by the names of loggers; in PUT, "" is for all.
+// Loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers: levels by the names of loggers; in
+// PUT, "" is for all.
 type Loggers struct {
 	Levels map[string]string `json:"levels"`
 }
@@ -41,21 +44,24 @@ func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *Error) {
 		p.conclude(nil)
 	}
 	if zone := zoneOf(snap.Set().Get(ref.Key())); zone != "" && zone != s.opts.Info.Zone {
-		return nil, problem(http.StatusBadRequest, ProblemInvalid, "Its Envoy is in another zone", "%s is in zone %s; ask an agent there, since an Envoy is asked on its own node", ref.Key(), zone)
+		return nil, problem(http.StatusBadRequest, ProblemInvalid, "Its Envoy is in another zone",
+			"%s is in zone %s; ask an agent there, since an Envoy is asked on its own node", ref.Key(), zone)
 	}
 	i := slices.IndexFunc(p.Clients, func(c ads.ProxyStatus) bool { return c.Flavor == node.FlavorEnvoy && c.Streams > 0 })
 	switch {
 	case s.opts.Envoy == nil:
 		return nil, unasked("this agent asks no Envoys")
 	case i < 0 && p.Node != "":
-		return nil, unasked("%s belongs to the node %s; ask the agent there, since an Envoy is asked on its own node", ref.Key(), p.Node)
+		return nil, unasked("%s belongs to the node %s; ask the agent there, since an Envoy is asked on its own node",
+			ref.Key(), p.Node)
 	case i < 0:
 		return nil, unasked("%s: %s", ref.Key(), p.Reason)
 	}
 	return s.opts.Envoy(&p.Clients[i]), nil
 }
 
-// zoneOf is the zone that a proxy at the border of a zone belongs to; "" for one that does not say, and for all others.
+// zoneOf is the zone that a proxy at the border of a zone belongs to; "" for one that does not say,
+// and for all others.
 func zoneOf(res *resource.Resource) string {
 	if res == nil {
 		return ""
@@ -69,14 +75,17 @@ func zoneOf(res *resource.Resource) string {
 	return ""
 }
 
-// unasked is the answer where an Envoy cannot be asked, with the status and title that Kuma has for it.
+// unasked is the answer where an Envoy cannot be asked, with the status and title that Kuma has for
+// it.
 func unasked(detail string, args ...any) *Error {
 	return problem(http.StatusInternalServerError, ProblemEnvoy, "Could not execute admin operation", detail, args...)
 }
 
-const adminHint = "; an Envoy is asked where nearside bootstrap puts its admin socket (--admin-socket), and only when the process behind it is the one that takes the config"
+const adminHint = "; an Envoy is asked where nearside bootstrap puts its admin socket (--admin-socket), " +
+	"and only when the process behind it is the one that takes the config"
 
-// envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config that an Envoy has, without secrets.
+// envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config that an Envoy has, without
+// secrets.
 func (s *Server) envoyConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
 		endpoints, e := boolQuery(r, "include_eds")

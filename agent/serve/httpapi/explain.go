@@ -24,7 +24,8 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := explain.ProxyRules(m, r.PathValue("name"), explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
+	doc, _, err := explain.ProxyRules(m, r.PathValue("name"),
+		explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
 	if err != nil {
 		return generationError(err)
 	}
@@ -78,8 +79,9 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 		}
 	}
 	if asked != 1 {
-		return invalidField("policy", "or connection, request or dns is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", "+
-			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} {\"request\": {\"mesh\", \"from\", \"to\"}} or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
+		return invalidField("policy", "or connection, request or dns is to be there, and one of them alone: ask about "+
+			"{\"policy\": {\"type\", \"mesh\", \"name\", \"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", "+
+			"\"to\"}} {\"request\": {\"mesh\", \"from\", \"to\"}} or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
 	}
 	if q.DNS != nil {
 		x, e := s.explainName(r, q.DNS)
@@ -118,7 +120,9 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 		return nil, invalidField("policy.dataplane", "is empty; name the dataplane")
 	}
 	in := cmp.Or(q.Mesh, resource.DefaultMesh)
-	for _, k := range [...]resource.Key{{Kind: kindDataplane, Mesh: in, Name: q.Dataplane}, {Kind: d.Kind, Mesh: in, Name: q.Name}} {
+	for _, k := range [...]resource.Key{
+		{Kind: kindDataplane, Mesh: in, Name: q.Dataplane}, {Kind: d.Kind, Mesh: in, Name: q.Name},
+	} {
 		if e := s.can(r, access.VerbInspect, k); e != nil {
 			return nil, e
 		}
@@ -149,7 +153,9 @@ func (s *Server) oldConnections(mesh, dataplane string, revision uint64) []strin
 	}
 	for _, p := range s.opts.Progress() {
 		if until := p.OldUntil(revision, time.Now()); p.Mesh == mesh && p.Name == dataplane && !until.IsZero() {
-			return []string{"connections that were opened before the last change may keep the filters of before until " + until.UTC().Format(time.RFC3339) + ", when they have drained; routes and permissions for requests hold on them already"}
+			return []string{"connections that were opened before the last change may keep the filters of before until " +
+				until.UTC().Format(time.RFC3339) +
+				", when they have drained; routes and permissions for requests hold on them already"}
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// explainFlow answers a question about a connection or a request. Of these one is worked on at a time, as of
-// comparisons: each makes configs of several proxies.
+// explainFlow answers a question about a connection or a request. Of these one is worked on at a
+// time, as of comparisons: each makes configs of several proxies.
 func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flow, *Error) {
 	target, member := &explain.Target{}, "connection"
 	if q.Connection != nil {
@@ -40,7 +40,8 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	case s.comparing <- struct{}{}:
 		defer func() { <-s.comparing }()
 	case <-r.Context().Done():
-		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another question is being worked on; repeat the request in a moment")
+		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady,
+			"Busy", "another question is being worked on; repeat the request in a moment")
 	}
 	traffic := explain.NewTraffic(m)
 	if s.opts.DNS != nil {
@@ -64,7 +65,8 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	}
 	if s.opts.InUse != nil {
 		traffic.UseLive(func(dataplane string) *explain.Live {
-			return liveOf(s.opts.InUse(node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}.NodeID(), Flavor: node.FlavorEnvoy}))
+			return liveOf(s.opts.InUse(node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}.NodeID(),
+				Flavor: node.FlavorEnvoy}))
 		})
 	}
 	var out *explain.Flow
@@ -99,7 +101,8 @@ func liveOf(u *ads.InUse) *explain.Live {
 	out := &explain.Live{Resources: u.Resources}
 	for i := range u.Held {
 		h := &u.Held[i]
-		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == ads.HeldByCheck, Older: h.Older, Lacks: h.Lacks, Overtaken: h.Overtakes})
+		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == ads.HeldByCheck, Older: h.Older,
+			Lacks: h.Lacks, Overtaken: h.Overtakes})
 	}
 	for _, d := range u.Draining {
 		out.Draining = append(out.Draining, explain.Draining(d))
@@ -107,7 +110,8 @@ func liveOf(u *ads.InUse) *explain.Live {
 	return out
 }
 
-// mayFlow refuses an explanation that tells of proxies at the other end that the sender may not look into.
+// mayFlow refuses an explanation that tells of proxies at the other end that the sender may not
+// look into.
 func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *Error {
 	for i := range f.Servers {
 		d := f.Servers[i].Dataplane

@@ -24,7 +24,8 @@ func TestExplainFlows(t *testing.T) {
 	got := ask(request)
 	a.want(got, 200, `{"verdict":"allowed","reason":"cluster server gets it"`, `"listener":"outbound:127.0.0.1:10001"`,
 		`"clusters":[{"name":"server","weight":1,"total":1,"pinned":false,"endpoints":1,"addresses":["10.0.0.8:80"],"request":{"method":"GET","host":"server","path":"/x","headers":[{"name":"a","value":"b"}`,
-		`"field":"networking.outbound[0]","revision":2}`, `"servers":[{"verdict":"allowed"`, `"suggest":""`, `"shadow":{"verdict":"allowed"`)
+		`"field":"networking.outbound[0]","revision":2}`, `"servers":[{"verdict":"allowed"`,
+		`"suggest":""`, `"shadow":{"verdict":"allowed"`)
 	a.want(ask(strings.Replace(request, `"mesh":"default",`, "", 1)), 200, got.body)
 	a.want(ask(`{"connection":{"from":"client","to":"127.0.0.1:7"}}`), 200, `"verdict":"closed"`, `"servers":[]`)
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// BenchmarkWrongTokens is the cost of one wrong token of many over TCP, each on a connection of its own, with that of the
-// client that sends it. Verifying takes 100 µs.
+// BenchmarkWrongTokens is the cost of one wrong token of many over TCP, each on a connection of its
+// own, with that of the client that sends it. Verifying takes 100 µs.
 func BenchmarkWrongTokens(b *testing.B) {
 	verified := 0
 	a := startTCP(b, func(o *httpapi.Options) {

@@ -22,10 +22,12 @@ networking:
 `
 
 func passthroughDoc(name, conf string) string {
-	return fmt.Sprintf("---\n{type: MeshPassthrough, mesh: default, name: %s, spec: {targetRef: {kind: Dataplane, name: web}, default: %s}}\n", name, conf)
+	return fmt.Sprintf("---\n{type: MeshPassthrough, mesh: default, name: %s, spec: {targetRef: {kind: Dataplane, "+
+		"name: web}, default: %s}}\n", name, conf)
 }
 
-// inForceOf is what the status says of the passthrough of a proxy: "MODE by WHO" and a line for each permit.
+// inForceOf is what the status says of the passthrough of a proxy: "MODE by WHO" and a line for
+// each permit.
 func inForceOf(t *testing.T, documents string) []string {
 	t.Helper()
 	a := start(t)
@@ -41,7 +43,8 @@ func inForceOf(t *testing.T, documents string) []string {
 	for _, f := range p.InForce {
 		out = append(out, fmt.Sprintf("%s %s by %s", f.Type, f.Mode, f.Decides))
 		for _, x := range f.Permits {
-			line := fmt.Sprintf("%s %s:%d -> %s, %s, pinned %v, %v %v, by", x.Protocol, x.Value, x.Port, x.Reaches, x.Cluster, x.Pinned, x.IPv4, x.IPv6)
+			line := fmt.Sprintf("%s %s:%d -> %s, %s, pinned %v, %v %v, by", x.Protocol, x.Value, x.Port, x.Reaches, x.Cluster,
+				x.Pinned, x.IPv4, x.IPv6)
 			for _, p := range x.Policies {
 				line += " " + p.Name + " " + strings.TrimPrefix(p.Field, "spec.default.appendMatch")
 			}
@@ -56,20 +59,24 @@ func inForceOf(t *testing.T, documents string) []string {
 
 // TestStatusSaysWhatIsInForce: the mode with who decided it, and each match with where it leads.
 func TestStatusSaysWhatIsInForce(t *testing.T) {
-	open, closed := "type: Mesh\nname: default\n", "type: Mesh\nname: default\nnetworking: {outbound: {passthrough: false}}\n"
+	open, closed := "type: Mesh\nname: default\n",
+		"type: Mesh\nname: default\nnetworking: {outbound: {passthrough: false}}\n"
 	every := passthroughDoc("b", `{passthroughMode: Matched, appendMatch: [
 		{type: Domain, value: API.example.com, port: 443, protocol: tls}, {type: Domain, value: "*.example.com", port: 443, protocol: tls},
 		{type: Domain, value: www.example.com, protocol: tls}, {type: Domain, value: "*", port: 8443, protocol: tls},
 		{type: CIDR, value: 10.1.2.3/8, port: 22, protocol: tcp}, {type: CIDR, value: "::/0", port: 23, protocol: tcp},
 		{type: IP, value: "2001:db8::7", port: 3306, protocol: mysql}, {type: Domain, value: "*.*.example.com", port: 80, protocol: http}]}`)
 	again := passthroughDoc("a", `{appendMatch: [{type: Domain, value: api.example.com, port: 443, protocol: tls}]}`)
-	logged := "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /tmp/out.log}}]}}]}}\n"
+	logged := "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, " +
+		"to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /tmp/out.log}}]}}]}}\n"
 	for name, c := range map[string]struct {
 		documents string
 		want      []string
 	}{
-		"an open mesh":   {open + redirected, []string{"MeshPassthrough All by Mesh/default networking.outbound.passthrough"}},
-		"a closed mesh":  {closed + redirected, []string{"MeshPassthrough None by Mesh/default networking.outbound.passthrough"}},
+		"an open mesh": {open + redirected,
+			[]string{"MeshPassthrough All by Mesh/default networking.outbound.passthrough"}},
+		"a closed mesh": {closed + redirected,
+			[]string{"MeshPassthrough None by Mesh/default networking.outbound.passthrough"}},
 		"no redirection": {closed + "---\n" + web + passthroughDoc("p", "{passthroughMode: All}"), []string{}},
 		"a policy over the mesh": {
 			closed + redirected + passthroughDoc("p", "{passthroughMode: All}"),
@@ -87,7 +94,8 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			closed + redirected + again,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/a spec.default",
-				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, pinned true, true true, by a [0]",
+				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, " +
+					"pinned true, true true, by a [0]",
 			},
 		},
 		"the mesh over a policy without a mode": {
@@ -98,14 +106,22 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			closed + redirected + every + again + logged,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/b spec.default.passthroughMode",
-				"http *.*.example.com:80 -> nothing: no client can give such a name, meshpassthrough_http_*.*.example.com_80, pinned false, true true, by b [7], to /tmp/out.log",
-				"mysql 2001:db8::7:3306 -> the address 2001:db8::7, meshpassthrough_tcp_2001:db8::7_3306, pinned false, false true, by b [6], to /tmp/out.log",
-				"tcp 10.1.2.3/8:22 -> any address in 10.0.0.0/8, meshpassthrough_tcp_10.1.2.3/8_22, pinned false, true false, by b [4], to /tmp/out.log",
+				"http *.*.example.com:80 -> nothing: no client can give such a name, meshpassthrough_http_*.*.example.com_80, " +
+					"pinned false, true true, by b [7], to /tmp/out.log",
+				"mysql 2001:db8::7:3306 -> the address 2001:db8::7, meshpassthrough_tcp_2001:db8::7_3306, pinned false, " +
+					"false true, by b [6], to /tmp/out.log",
+				"tcp 10.1.2.3/8:22 -> any address in 10.0.0.0/8, meshpassthrough_tcp_10.1.2.3/8_22, pinned false, true false, " +
+					"by b [4], to /tmp/out.log",
 				"tcp ::/0:23 -> any address, meshpassthrough_tcp_::/0_23, pinned false, false true, by b [5], to /tmp/out.log",
-				"tls *:8443 -> any address, with any name, meshpassthrough_tls_*_8443, pinned false, true true, by b [3], to /tmp/out.log",
-				"tls *.example.com:443 -> any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true, meshpassthrough_tls_*.example.com_443, pinned false, true true, by b [1], to /tmp/out.log",
-				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, pinned true, true true, by b [0] a [0], to /tmp/out.log",
-				"tls www.example.com:0 -> any address, with that name: without a port it is not resolved, meshpassthrough_tls_www.example.com_*, pinned false, true true, by b [2], to /tmp/out.log",
+				"tls *:8443 -> any address, with any name, meshpassthrough_tls_*_8443, pinned false, true true, by b [3], " +
+					"to /tmp/out.log",
+				"tls *.example.com:443 -> any address, with such a name: a wildcard is resolved only where " +
+					"nearside.io/dns-pinned is true, meshpassthrough_tls_*.example.com_443, pinned false, true true, by b [1], " +
+					"to /tmp/out.log",
+				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, " +
+					"pinned true, true true, by b [0] a [0], to /tmp/out.log",
+				"tls www.example.com:0 -> any address, with that name: without a port it is not resolved, " +
+					"meshpassthrough_tls_www.example.com_*, pinned false, true true, by b [2], to /tmp/out.log",
 			},
 		},
 	} {

@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// This file has what kumactl asks for beside resources. Its answers hold what kumactl prints; docs/api.md says what is different.
+// This file has what kumactl asks for beside resources. Its answers hold what kumactl prints;
+// docs/api.md says what is different.
 
 // Head is how documents begin that kumactl lists.
 type Head struct {
@@ -29,7 +30,8 @@ type Head struct {
 }
 
 func headOf(typ string, rec store.Record) Head {
-	return Head{typ, rec.Mesh, rec.Name, rec.Created.UTC().Truncate(time.Second), rec.Modified.UTC().Truncate(time.Second), rec.Labels}
+	return Head{typ, rec.Mesh, rec.Name, rec.Created.UTC().Truncate(time.Second),
+		rec.Modified.UTC().Truncate(time.Second), rec.Labels}
 }
 
 // overview is a list with what is known of each proxy.
@@ -43,13 +45,15 @@ var (
 	ingressOverview   = overview{node.ProxyIngress.Kind(), "ZoneIngressOverview", "zoneIngress"}
 )
 
-// Insight is what is known of a proxy over its connections. Kuma counts all responses; these are the types of resources as they are now.
+// Insight is what is known of a proxy over its connections. Kuma counts all responses; these are
+// the types of resources as they are now.
 type Insight struct {
 	Subscriptions []Subscription `json:"subscriptions"`
 	MTLS          *InsightMTLS   `json:"mTLS,omitempty"`
 }
 
-// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent was started, the first one with it.
+// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent
+// was started, the first one with it.
 type InsightMTLS struct {
 	Until             time.Time `json:"certificateExpirationTime"`
 	At                time.Time `json:"lastCertificateRegeneration"`
@@ -135,7 +139,8 @@ func (s *Server) insight(clients []ads.ProxyStatus) *Insight {
 		if !last.IsZero() {
 			x.Status.LastUpdateTime = &last
 		}
-		x.Status.Total = map[string]string{"responsesSent": strconv.Itoa(sent), "responsesAcknowledged": strconv.Itoa(acked), "responsesRejected": strconv.Itoa(rejected)}
+		x.Status.Total = map[string]string{"responsesSent": strconv.Itoa(sent), "responsesAcknowledged": strconv.Itoa(acked),
+			"responsesRejected": strconv.Itoa(rejected)}
 		if c.Streams == 0 {
 			end := c.ConnectedAt
 			if n := len(c.Events); n > 0 {
@@ -184,7 +189,8 @@ func (s *Server) overviews(o overview) handler {
 	}
 }
 
-// matchesOverview says whether a proxy is asked for: it has all tags, in one inbound or as a gateway.
+// matchesOverview says whether a proxy is asked for: it has all tags, in one inbound or as a
+// gateway.
 func matchesOverview(res *resource.Resource, tags []string, gateway, name string) bool {
 	if !strings.Contains(res.Name, name) {
 		return false
@@ -205,10 +211,12 @@ func matchesOverview(res *resource.Resource, tags []string, gateway, name string
 	if g := dp.Networking.Gateway; g != nil && has(g.Tags) {
 		return true
 	}
-	return len(tags) == 0 || slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool { return has(in.Tags) })
+	return len(tags) == 0 ||
+		slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool { return has(in.Tags) })
 }
 
-// overview makes one item: the fields that every document has, the rest below a field of its own, and the insight.
+// overview makes one item: the fields that every document has, the rest below a field of its own,
+// and the insight.
 func (s *Server) overview(rec store.Record, o overview, x *Insight) (json.RawMessage, *Error) {
 	body, err := resource.ShownSpec(rec.Resource)
 	if err != nil {

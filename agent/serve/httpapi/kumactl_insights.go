@@ -120,7 +120,8 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error 
 	}
 	rec, _ := snap.Get(resource.Key{Kind: kindMesh, Name: name})
 	out := []ServiceInsight{}
-	for _, x := range only(ListServices(m.View, ServicesOptions{Kind: KindServiceTag}), serviceKey, s.visible(r, access.VerbInspect)) {
+	for _, x := range only(ListServices(m.View, ServicesOptions{Kind: KindServiceTag}), serviceKey,
+		s.visible(r, access.VerbInspect)) {
 		item := ServiceInsight{Head: headOf("ServiceInsight", rec)} // with the times of its mesh
 		item.Mesh, item.Name, item.Labels = name, x.Name, nil
 		zones := map[string]bool{}
@@ -196,7 +197,8 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// chooses says whether a policy selects a dataplane that is in the view of its mesh. One that is only tried out selects nothing.
+// chooses says whether a policy selects a dataplane that is in the view of its mesh. One that is
+// only tried out selects nothing.
 func chooses(m *generate.Mesh, policy, dp *resource.Resource) bool {
 	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && selects(m, policy, dp)
 }
@@ -211,7 +213,8 @@ type Attached struct {
 	Attachments []Attachment `json:"attachments"`
 }
 
-// attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a policy that does not exist selects nothing.
+// attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a policy that does not
+// exist selects nothing.
 func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *Error {
 	a, e := s.address(r)
 	if e != nil {
@@ -265,7 +268,8 @@ func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *Error {
 		Resources []ResourceType `json:"resources"`
 	}{[]ResourceType{}}
 	for _, d := range s.opts.Registry.All() {
-		x := ResourceType{Name: d.Kind, Path: d.Plural, Scope: "Mesh", IncludeInFederation: d.Kind != kindDataplane, Singular: d.Kind, Plural: d.Kind}
+		x := ResourceType{Name: d.Kind, Path: d.Plural, Scope: "Mesh", IncludeInFederation: d.Kind != kindDataplane,
+			Singular: d.Kind, Plural: d.Kind}
 		if d.Scope == resource.ScopeGlobal {
 			x.Scope = "Global"
 		}
@@ -279,7 +283,8 @@ func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *Error {
 	return nil
 }
 
-// absentKinds are kinds of Kuma that nearside has not, by the paths of their lists. These are empty.
+// absentKinds are kinds of Kuma that nearside has not, by the paths of their lists. These are
+// empty.
 var absentKinds = map[string]resource.Descriptor{
 	"zones":             {Kind: "Zone", Plural: "zones", Scope: resource.ScopeGlobal},
 	"secrets":           {Kind: "Secret", Plural: "secrets", Scope: resource.ScopeMesh},

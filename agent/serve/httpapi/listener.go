@@ -13,8 +13,9 @@ import (
 
 type peerKey struct{}
 
-// withPeer is the server's ConnContext: who connected was asked once, when the connection was accepted. What the kernel
-// says are the credentials at the time of connect(2), so a peer that changes or ends afterwards does not change them.
+// withPeer is the server's ConnContext: who connected was asked once, when the connection was
+// accepted. What the kernel says are the credentials at the time of connect(2), so a peer that
+// changes or ends afterwards does not change them.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if x, ok := c.(*peerConn); ok {
 		return context.WithValue(ctx, peerKey{}, x.peer)
@@ -22,8 +23,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// peerOf returns who sends a request: the peer of its connection, with its verified token. A request that did not come
-// through [Server.Serve] has a peer of which nothing is known.
+// peerOf returns who sends a request: the peer of its connection, with its verified token. A
+// request that did not come through [Server.Serve] has a peer of which nothing is known.
 func peerOf(r *http.Request) access.Peer {
 	p, _ := r.Context().Value(peerKey{}).(access.Peer)
 	return p
@@ -32,9 +33,9 @@ func peerOf(r *http.Request) access.Peer {
 // refusedEvery is how often it is logged at most that connections are closed.
 const refusedEvery = 10 * time.Second
 
-// boundedListener closes connections beyond a number at once, instead of leaving them in the backlog where the client
-// could not tell a busy agent from a dead one. No user and no address gets all of them, and some are kept for root and
-// the agent's user.
+// boundedListener closes connections beyond a number at once, instead of leaving them in the
+// backlog where the client could not tell a busy agent from a dead one. No user and no address gets
+// all of them, and some are kept for root and the agent's user.
 type boundedListener struct {
 	net.Listener
 	limits     Limits
@@ -78,8 +79,8 @@ func (l *boundedListener) admit(c net.Conn, p access.Peer) net.Conn {
 	if l.open >= most || l.of[owner] >= each {
 		l.refused++
 		if now := time.Now(); now.Sub(l.logged) >= refusedEvery {
-			l.log.Warn("api: connections were closed because too many are open", "socket", l.Addr().String(), "peer", owner, "open", l.open, "ofPeer", l.of[owner],
-				"max", most, "maxOfPeer", each, "closed", l.refused)
+			l.log.Warn("api: connections were closed because too many are open", "socket", l.Addr().String(), "peer", owner,
+				"open", l.open, "ofPeer", l.of[owner], "max", most, "maxOfPeer", each, "closed", l.refused)
 			l.logged, l.refused = now, 0
 		}
 		return nil
@@ -111,7 +112,8 @@ func (c *peerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// shares bounds how many requests of one kind an owner may have under way at once. The zero value is ready.
+// shares bounds how many requests of one kind an owner may have under way at once. The zero value
+// is ready.
 type shares struct {
 	mu sync.Mutex
 	of map[string]int

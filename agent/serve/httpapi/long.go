@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// ProgressHeader asks, in a request, for interim answers (102, RFC 2518 section 10.1) while it takes long. Each of them has
-// the header too: DONE/ALL, how many proxies of how many were looked at, or ProgressWaits.
+// ProgressHeader asks, in a request, for interim answers (102, RFC 2518 section 10.1) while it
+// takes long. Each of them has the header too: DONE/ALL, how many proxies of how many were looked
+// at, or ProgressWaits.
 const ProgressHeader = "Nearside-Progress"
 
 // ProgressWaits is the value of the header while others are served first.
@@ -25,17 +26,19 @@ type long struct {
 
 type longKey struct{}
 
-// longer serves requests that may take long. Whoever asked gets signs of life, and one that went away ends the work: the
-// context of the request ends.
+// longer serves requests that may take long. Whoever asked gets signs of life, and one that went
+// away ends the work: the context of the request ends.
 func (s *Server) longer(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
-		l := &long{w: w, limit: s.limits.WriteTime, every: s.limits.SignEvery, tells: r.Header.Get(ProgressHeader) != "" && r.ProtoAtLeast(1, 1)}
+		l := &long{w: w, limit: s.limits.WriteTime, every: s.limits.SignEvery,
+			tells: r.Header.Get(ProgressHeader) != "" && r.ProtoAtLeast(1, 1)}
 		l.next = time.Now().Add(l.every)
 		return h(w, r.WithContext(context.WithValue(r.Context(), longKey{}, l)))
 	}
 }
 
-// longOf returns what tells of a request; nil, which tells nothing, for one that is not [Server.longer].
+// longOf returns what tells of a request; nil, which tells nothing, for one that is not
+// [Server.longer].
 func longOf(ctx context.Context) *long {
 	l, _ := ctx.Value(longKey{}).(*long)
 	return l
@@ -96,10 +99,12 @@ func (l *long) turn(ctx context.Context, slot chan<- struct{}) bool {
 	}
 }
 
-// bulkyBody is how large a body is, in bytes, of which one at a time is decoded: the resources take ten times as much.
+// bulkyBody is how large a body is, in bytes, of which one at a time is decoded: the resources take
+// ten times as much.
 const bulkyBody = 1 << 20
 
-// bulky waits until a body may be decoded, and returns what is to be called when its resources are not needed any more.
+// bulky waits until a body may be decoded, and returns what is to be called when its resources are
+// not needed any more.
 func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *Error) {
 	if len(body) < bulkyBody {
 		return func() {}, nil
@@ -110,7 +115,8 @@ func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *Error) 
 	return func() { <-s.decoding }, nil
 }
 
-// gone is the answer to a client that went away, which nobody reads; nil while it is there. What it asked for is not done.
+// gone is the answer to a client that went away, which nobody reads; nil while it is there. What it
+// asked for is not done.
 func gone(r *http.Request) *Error {
 	if r.Context().Err() == nil {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// TestWritesAreCheckedWhole has a check that takes a while: what is written is not stored before all proxies were checked, however long
-// that takes, and not stored at all where the last of them would refuse it. A deletion, which is never refused, does not wait for ever.
+// TestWritesAreCheckedWhole has a check that takes a while: what is written is not stored before
+// all proxies were checked, however long that takes, and not stored at all where the last of them
+// would refuse it. A deletion, which is never refused, does not wait for ever.
 func TestWritesAreCheckedWhole(t *testing.T) {
 	var bounded, looked atomic.Int64
 	a := start(t, func(o *httpapi.Options) {
@@ -32,7 +33,8 @@ func TestWritesAreCheckedWhole(t *testing.T) {
 	a.reconcile()
 	a.want(a.do("POST", "/v1/apply", slow("9s")), 200, "t1")
 	if n := looked.Load(); n == 0 || bounded.Load() > 0 {
-		t.Errorf("of %d proxies %d were to be checked within a time, after which the rest is stored unchecked", n, bounded.Load())
+		t.Errorf("of %d proxies %d were to be checked within a time, after which the rest is stored unchecked",
+			n, bounded.Load())
 	}
 	looked.Store(0)
 	bounded.Store(0)

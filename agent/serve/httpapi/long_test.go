@@ -22,14 +22,15 @@ import (
 func (a *api) signs(ctx context.Context, path, body string) (got answer, signs []string, err error) {
 	a.t.Helper()
 	var mu sync.Mutex
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if code == http.StatusProcessing {
-			signs = append(signs, h.Get(httpapi.ProgressHeader))
-		}
-		return nil
-	}})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if code == http.StatusProcessing {
+				signs = append(signs, h.Get(httpapi.ProgressHeader))
+			}
+			return nil
+		}})
 	req, err := http.NewRequestWithContext(ctx, "POST", a.base+path, strings.NewReader(body))
 	if err != nil {
 		a.t.Fatal(err)
@@ -45,7 +46,8 @@ func (a *api) signs(ctx context.Context, path, body string) (got answer, signs [
 	return answer{status: resp.StatusCode}, signs, nil
 }
 
-// TestLongRequests gives signs of life of them. Who goes away ends the work, and what was asked for is not done.
+// TestLongRequests gives signs of life of them. Who goes away ends the work, and what was asked for
+// is not done.
 func TestLongRequests(t *testing.T) {
 	looked, leave := make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{}, 1)
@@ -79,7 +81,8 @@ func TestLongRequests(t *testing.T) {
 		}
 	}
 
-	// One that goes away while it is looked at what it asks for, after the time in which a request must be read.
+	// One that goes away while it is looked at what it asks for, after the time in which a request
+	// must be read.
 	block.Lock()
 	ctx, giveUp := context.WithCancel(t.Context())
 	first := make(chan error, 1)
@@ -112,12 +115,13 @@ func TestLongRequests(t *testing.T) {
 	<-looked
 	waits, done := context.WithCancel(t.Context())
 	defer done()
-	waits = httptrace.WithClientTrace(waits, &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
-		if h.Get(httpapi.ProgressHeader) == httpapi.ProgressWaits {
-			done()
-		}
-		return nil
-	}})
+	waits = httptrace.WithClientTrace(waits,
+		&httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			if h.Get(httpapi.ProgressHeader) == httpapi.ProgressWaits {
+				done()
+			}
+			return nil
+		}})
 	req, err := http.NewRequestWithContext(waits, "POST", a.base+"/v1/diff", strings.NewReader(slow("13s")))
 	if err != nil {
 		t.Fatal(err)

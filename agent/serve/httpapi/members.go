@@ -45,8 +45,8 @@ type Member struct {
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has
 	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
-	// Revision names what it had when it was asked last: nodes with the same one have the same. Lag is for how many seconds it has had
-	// something else than this node.
+	// Revision names what it had when it was asked last: nodes with the same one have the same. Lag is
+	// for how many seconds it has had something else than this node.
 	Revision string  `json:"revision"`
 	Lag      float64 `json:"lag"`
 	// AgentLost says that the agent of a dead node alone is dead: dataplanes of the node answer.
@@ -79,7 +79,8 @@ type Forget struct {
 	Node string `json:"node"` // name or id
 }
 
-// Conflict is a version of a resource that is not in force, though nobody who knew it has replaced it.
+// Conflict is a version of a resource that is not in force, though nobody who knew it has replaced
+// it.
 type Conflict struct {
 	ID      string    `json:"id"`
 	State   string    `json:"state"` // ConflictLost or ConflictLimbo
@@ -130,7 +131,8 @@ func (s *Server) members(w http.ResponseWriter, _ *http.Request) *Error {
 }
 
 func standsAlone() *Error {
-	return invalid("this agent stands alone; set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool")
+	return invalid("this agent stands alone; set gossip.bind, gossip.join and gossip.keyringFile to make it a member " +
+		"of a pool")
 }
 
 // poolQuestion reads the body of a POST about the pool.

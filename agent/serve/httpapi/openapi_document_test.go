@@ -38,12 +38,15 @@ func (b *specification) document() []byte {
 		add(schemas, name, b.defined[name].node())
 	}
 	root := mapping("openapi", "3.1.0",
-		"info", mapping("title", "nearside", "version", "v1", "license", mapping("name", "Apache License 2.0", "identifier", "Apache-2.0"),
-			"description", "The HTTP API of the agent, on its unix socket and, where api.tcp is set, over TCP. docs/api.md says what the documents mean. Fields are added, never renamed or removed."),
-		"servers", sequence(mapping("url", "http://localhost", "description", "over the unix socket: curl --unix-socket /run/nearside/nearside.sock http://localhost/")),
+		"info", mapping("title", "nearside", "version", "v1", "license", mapping("name", "Apache License 2.0",
+			"identifier", "Apache-2.0"), "description", "The HTTP API of the agent, on its unix socket and, where api.tcp is "+
+			"set, over TCP. docs/api.md says what the documents mean. Fields are added, never renamed or removed."),
+		"servers", sequence(mapping("url", "http://localhost",
+			"description", "over the unix socket: curl --unix-socket /run/nearside/nearside.sock http://localhost/")),
 		"security", sequence(mapping(), mapping("token", sequence())),
 		"paths", list,
-		"components", mapping("securitySchemes", mapping("token", mapping("type", "http", "scheme", "bearer", "description", "Over TCP. On the unix socket the kernel says who asks.")), "schemas", schemas))
+		"components", mapping("securitySchemes", mapping("token", mapping("type", "http", "scheme", "bearer", "description",
+			"Over TCP. On the unix socket the kernel says who asks.")), "schemas", schemas))
 	var out bytes.Buffer
 	out.WriteString("# Made by the test TestOpenAPI of agent/inspect; make golden writes it anew.\n")
 	e := yaml.NewEncoder(&out)
@@ -101,7 +104,8 @@ func (b *specification) operation(path string, op operation) *yaml.Node {
 			add(responses, "503", mapping("description", "Not so; the document says why.", "content", content(s)))
 		}
 	}
-	add(responses, "default", mapping("description", "A problem (RFC 9457).", "content", mapping("application/problem+json", mapping("schema", (&schema{ref: "Error"}).node()))))
+	add(responses, "default", mapping("description", "A problem (RFC 9457).",
+		"content", mapping("application/problem+json", mapping("schema", (&schema{ref: "Error"}).node()))))
 	add(out, "responses", responses)
 	return out
 }

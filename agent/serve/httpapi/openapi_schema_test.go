@@ -53,10 +53,12 @@ type specification struct {
 }
 
 func newSpecification(t *testing.T) *specification {
-	return &specification{t: t, defined: map[string]*schema{}, named: map[string]reflect.Type{}, comments: map[string]string{}}
+	return &specification{t: t, defined: map[string]*schema{}, named: map[string]reflect.Type{},
+		comments: map[string]string{}}
 }
 
-// describe takes the comments of the packages whose types are in documents; it comes before the first type.
+// describe takes the comments of the packages whose types are in documents; it comes before the
+// first type.
 func (b *specification) describe() {
 	for _, dir := range []string{
 		"model/access", "answer/change", "model/finding", "compute/match", "answer/explain", "serve/httpapi",
@@ -145,7 +147,8 @@ func (b *specification) typed(t reflect.Type) *schema {
 	case reflect.TypeFor[resource.Duration]():
 		return &schema{typ: "string", format: "duration"}
 	case reflect.TypeFor[jsonpatch.Operation]():
-		return &schema{typ: "object", about: "A step of a JSON Patch (RFC 6902).", extra: &schema{}, fields: []field{{"op", true, &schema{typ: "string"}}, {"path", true, &schema{typ: "string"}}}}
+		return &schema{typ: "object", about: "A step of a JSON Patch (RFC 6902).", extra: &schema{},
+			fields: []field{{"op", true, &schema{typ: "string"}}, {"path", true, &schema{typ: "string"}}}}
 	}
 	if t.Kind() != reflect.Pointer && t.Implements(reflect.TypeFor[json.Marshaler]()) {
 		b.t.Fatalf("%v writes its JSON by itself: say here what it is", t)
@@ -160,7 +163,8 @@ func (b *specification) typed(t reflect.Type) *schema {
 		return &schema{typ: "string"}
 	case reflect.Float32, reflect.Float64:
 		return &schema{typ: "number"}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8,
+		reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return &schema{typ: "integer"}
 	case reflect.Pointer:
 		s := *b.typed(t.Elem())
@@ -211,7 +215,8 @@ func (b *specification) object(t reflect.Type) *schema {
 	}
 	b.members(t, pkg, s)
 	if t == reflect.TypeFor[resourceDoc]() {
-		s.about, s.extra = "A resource in its universal form: the fields of its kind stand at the top or below spec.", &schema{}
+		s.about, s.extra = "A resource in its universal form: the fields of its kind stand at the top or below spec.",
+			&schema{}
 	}
 	if name == "" {
 		return s

@@ -19,8 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// Options is what the API is built of. Functions are called once per request from many goroutines at once; they must
-// not block and the values they return must not change afterwards.
+// Options is what the API is built of. Functions are called once per request from many goroutines
+// at once; they must not block and the values they return must not change afterwards.
 type Options struct {
 	Info     Info
 	Registry *resource.Registry
@@ -29,7 +29,8 @@ type Options struct {
 	Last func() *Last
 	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
 	NewMesh change.NewMesh
-	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it is not made twice. It keeps the map. Nil: nobody is.
+	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it
+	// is not made twice. It keeps the map. Nil: nobody is.
 	Offer func(map[generate.ProxyID]*generate.Proxy)
 	// Proxies returns who asks for xDS, connected or recently so: [ads.Server.Status]. Nil: nobody.
 	Proxies func() []ads.ProxyStatus
@@ -41,19 +42,21 @@ type Options struct {
 	Spare func() bool
 	// Memory returns how the memory of the agent stands. Nil: that is not known.
 	Memory func() MemoryStatus
-	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take
-	// seconds. Nil: nobody is asked.
+	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is
+	// left out. It may take seconds. Nil: nobody is asked.
 	Counts func() map[string]ProxyCounts
 	// Envoy returns the Envoy that takes its config as a client. Nil: none is asked.
 	Envoy func(*ads.ProxyStatus) Envoy
-	// Certificate returns the certificate that a proxy was given by this agent, and false where it has none. Nil: no proxy has one.
+	// Certificate returns the certificate that a proxy was given by this agent, and false where it has
+	// none. Nil: no proxy has one.
 	Certificate func(mesh, name string) (Certificate, bool)
 	// Holders returns [Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
 	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
 	AccessLogs func() []LogStream
-	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that does not log through the
-	// agent. It may take seconds, and no longer than its context. Nil: none does.
+	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that
+	// does not log through the agent. It may take seconds, and no longer than its context. Nil: none
+	// does.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
 	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
 	DNS     func() DNSState
@@ -62,23 +65,25 @@ type Options struct {
 	Pool Pool
 	// AuditFile is the path of the audit log.
 	AuditFile string
-	// ProxiesOf returns those of one proxy: [ads.Server.StatusOf]. Nil: they are looked for in Proxies.
+	// ProxiesOf returns those of one proxy: [ads.Server.StatusOf]. Nil: they are looked for in
+	// Proxies.
 	ProxiesOf func(node.Ref) []ads.ProxyStatus
 	// InUse returns what the Envoy of a node has: [ads.Server.InUse]. Nil: nothing is known of any.
 	InUse func(node.Key) *ads.InUse
-	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [ads.Server.Progress] and
-	// [ads.Server.Watch]. Nil: nobody is connected, nothing changes.
+	// Progress says how far these are, and Watch gives a channel that tells of changes of that:
+	// [ads.Server.Progress] and [ads.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []ads.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
-	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes; see
-	// [change.Question]. Nil: none is asked.
+	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes;
+	// see [change.Question]. Nil: none is asked.
 	NewTry func() change.Try
-	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
+	// Files returns the state of every resource file, sorted by path. Nil: there is no resource
+	// directory.
 	Files func() []FileStatus
 	// CatchUp returns when what resource files hold now is stored, or cannot be. Nil: it always is.
 	CatchUp func(context.Context)
-	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
-	// other agents.
+	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready
+	// may depend on other agents.
 	Live, Ready func() []Check
 	Access      Access
 	// Audit is the audit log. Nil: there is none.
@@ -106,7 +111,8 @@ type Last struct {
 	Revision uint64                               // of the store when it began: Meshes are of that
 	Meshes   map[string]*generate.Mesh            // by name
 	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
-	// Published is what was published for the clients that are connected: Proxies without what the check withholds.
+	// Published is what was published for the clients that are connected: Proxies without what the
+	// check withholds.
 	Published map[node.Key]*generate.Proxy
 	Behind    int       // connected proxies that it has yet to come to: what is said of them is of earlier passes
 	At        time.Time // when it ended, or published this
@@ -121,7 +127,8 @@ type Last struct {
 	Switching map[string]string
 }
 
-// fit reports whether the check has found nothing to withhold in what was made for a client: then all of it was published.
+// fit reports whether the check has found nothing to withhold in what was made for a client: then
+// all of it was published.
 func (l *Last) fit(key node.Key, id generate.ProxyID) bool {
 	if l == nil {
 		return false
@@ -141,15 +148,19 @@ const (
 
 // FileStatus is the state of one resource file.
 type FileStatus struct {
-	Path      string            `json:"path"`
-	Resources int               `json:"resources"`           // in force from this file
-	Loaded    time.Time         `json:"loaded,omitzero"`     // when its content was last taken over
-	Stale     bool              `json:"stale,omitempty"`     // the content in force is older than the file, because of Faults or Missing
-	Missing   string            `json:"missing,omitempty"`   // MissingVanished or MissingEmpty, while what the file had is still in force
-	KeptUntil time.Time         `json:"keptUntil,omitzero"`  // when that ends, unless the file comes back; zero: not before the directory can be read
+	Path      string    `json:"path"`
+	Resources int       `json:"resources"`       // in force from this file
+	Loaded    time.Time `json:"loaded,omitzero"` // when its content was last taken over
+	// the content in force is older than the file, because of Faults or Missing
+	Stale bool `json:"stale,omitempty"`
+	// MissingVanished or MissingEmpty, while what the file had is still in force
+	Missing string `json:"missing,omitempty"`
+	// when that ends, unless the file comes back; zero: not before the directory can be read
+	KeptUntil time.Time         `json:"keptUntil,omitzero"`
 	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
 	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
-	Exposed   string            `json:"exposed,omitempty"`   // it holds a secret that others than its owner can read: what to do
+	// it holds a secret that others than its owner can read: what to do
+	Exposed string `json:"exposed,omitempty"`
 }
 
 // How a file whose content is still in force can be missing.
@@ -176,10 +187,11 @@ type Check struct {
 // Access says who may do what.
 type Access struct {
 	Roles *access.Roles
-	// Token is the bearer token of api.tokenFile, whose subject is [access.StaticSubject]. Empty: there is none.
+	// Token is the bearer token of api.tokenFile, whose subject is [access.StaticSubject]. Empty:
+	// there is none.
 	Token string
-	// Verify returns what a signed token for the API says, or why it is not right. The error is shown to who sent it. Nil:
-	// there are none.
+	// Verify returns what a signed token for the API says, or why it is not right. The error is shown
+	// to who sent it. Nil: there are none.
 	Verify func(text string) (token.Claims, error)
 	// Proxies are the rules of xds.access, which are shown beside the roles. Nil: the default holds.
 	Proxies []access.ProxyRule
@@ -264,7 +276,8 @@ func (o *Options) Validate() error {
 		{"Body", o.Limits.Body}, {"Header", int64(o.Limits.Header)}, {"HeaderTime", int64(o.Limits.HeaderTime)},
 		{"ReadTime", int64(o.Limits.ReadTime)}, {"WriteTime", int64(o.Limits.WriteTime)},
 		{"IdleTime", int64(o.Limits.IdleTime)}, {"Connections", int64(o.Limits.Connections)},
-		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)}, {"Comparisons", int64(o.Limits.Comparisons)}, {"Configs", int64(o.Limits.Configs)},
+		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)},
+		{"Comparisons", int64(o.Limits.Comparisons)}, {"Configs", int64(o.Limits.Configs)},
 		{"PageSize", int64(o.Limits.PageSize)}, {"SignEvery", int64(o.Limits.SignEvery)},
 	} {
 		if l.value < 0 {

@@ -39,10 +39,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// helper is what a process of another user does: "ask" makes the requests that come as JSON on standard input and prints the
-// answers; "hold SOCKET NUMBER REQUEST" begins that many requests, which never end, prints how many are not refused, and
-// holds them until standard input ends; "flood ADDRESS NUMBER" sends wrong tokens, and prints the statuses, with the number
-// of each.
+// helper is what a process of another user does: "ask" makes the requests that come as JSON on
+// standard input and prints the answers; "hold SOCKET NUMBER REQUEST" begins that many requests,
+// which never end, prints how many are not refused, and holds them until standard input ends;
+// "flood ADDRESS NUMBER" sends wrong tokens, and prints the statuses, with the number of each.
 func helper(args []string) error {
 	switch args[0] {
 	case "ask":
@@ -86,7 +86,10 @@ type (
 )
 
 func (q *request) ask() reply {
-	tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", q.Socket) }, DisableKeepAlives: true}
+	tr := &http.Transport{DialContext: func(context.Context, string,
+		string) (net.Conn, error) {
+		return net.Dial("unix", q.Socket)
+	}, DisableKeepAlives: true}
 	req, err := http.NewRequest(q.Method, "http://nearside"+q.Path, strings.NewReader(q.Body))
 	if err != nil {
 		return reply{Body: err.Error()}
@@ -196,7 +199,8 @@ func another(t *testing.T, uid uint32, groups []uint32, args ...string) *exec.Cm
 		}
 	}
 	return &exec.Cmd{Path: bin, Args: []string{"helper"}, Dir: "/", Stderr: os.Stderr,
-		Env:         []string{helperEnv + "=" + strings.Join(args, " "), "GORACE=atexit_sleep_ms=0"}, // the race detector would hold it for 1 s at its end
+		// the race detector would hold it for 1 s at its end
+		Env:         []string{helperEnv + "=" + strings.Join(args, " "), "GORACE=atexit_sleep_ms=0"},
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}}
 }
 
@@ -271,14 +275,16 @@ func (u *user) ask(socket, method, path, body string) (r reply) {
 	return r
 }
 
-// TestUsersOfTheSocket is the table of verbs by the users of real processes, without roles and with them.
+// TestUsersOfTheSocket is the table of verbs by the users of real processes, without roles and with
+// them.
 func TestUsersOfTheSocket(t *testing.T) {
 	const stranger, member, reader, group = 54321, 54322, 54323, 12345
 	users := []struct {
 		name string
 		uid  uint32
 		*user
-	}{{"root", 0, startUser(t, 0)}, {"member", member, startUser(t, member, 7, group)}, {"reader", reader, startUser(t, reader)}, {"stranger", stranger, startUser(t, stranger, 7)}}
+	}{{"root", 0, startUser(t, 0)}, {"member", member, startUser(t, member, 7, group)},
+		{"reader", reader, startUser(t, reader)}, {"stranger", stranger, startUser(t, stranger, 7)}}
 	roles := []access.Role{
 		{Name: "readers", Template: access.TemplateViewer, Subjects: []access.Matcher{{UID: "54323"}, {User: "54399"}}},
 		{Name: "writers", Subjects: []access.Matcher{{Group: "12345"}}, Allow: []access.Allow{
@@ -290,12 +296,18 @@ func TestUsersOfTheSocket(t *testing.T) {
 		roles []access.Role
 		want  map[string]string // by verb, the status of each user
 	}{
-		{"without roles", nil, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200", "list": "200 200 200 200", "get": "200 200 200 200",
-			"inspect": "200 200 200 200", "create": "201 201 403 403", "update": "200 200 403 403", "delete": "200 200 403 403"}},
-		{"with roles", roles, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200", "list": "200 403 200 403", "get": "200 200 200 403",
-			"inspect": "200 403 200 403", "create": "201 201 403 403", "update": "200 200 403 403", "delete": "200 200 403 403"}},
-		{"roles for nobody", []access.Role{}, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200", "list": "200 403 403 403", "get": "200 403 403 403",
-			"inspect": "200 403 403 403", "create": "201 403 403 403", "update": "200 403 403 403", "delete": "200 403 403 403"}},
+		{"without roles", nil, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200",
+			"list": "200 200 200 200", "get": "200 200 200 200",
+			"inspect": "200 200 200 200", "create": "201 201 403 403", "update": "200 200 403 403",
+			"delete": "200 200 403 403"}},
+		{"with roles", roles, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200",
+			"list": "200 403 200 403", "get": "200 200 200 403",
+			"inspect": "200 403 200 403", "create": "201 201 403 403", "update": "200 200 403 403",
+			"delete": "200 200 403 403"}},
+		{"roles for nobody", []access.Role{}, map[string]string{"open": "200 200 200 200", "whoami": "200 200 200 200",
+			"list": "200 403 403 403", "get": "200 403 403 403",
+			"inspect": "200 403 403 403", "create": "201 403 403 403", "update": "200 403 403 403",
+			"delete": "200 403 403 403"}},
 	} {
 		t.Run(set.name, func(t *testing.T) {
 			a, socket := startForAll(t, func(o *httpapi.Options) {
@@ -305,7 +317,8 @@ func TestUsersOfTheSocket(t *testing.T) {
 			a.want(a.do("PUT", "/meshes/default/dataplanes/web", web), 201)
 			a.reconcile()
 			for _, verb := range []struct{ name, method, path, body string }{
-				{"open", "GET", "/readyz", ""}, {"whoami", "GET", "/v1/access/whoami", ""}, {"list", "GET", "/meshes/default/meshtimeouts", ""},
+				{"open", "GET", "/readyz", ""}, {"whoami", "GET", "/v1/access/whoami", ""},
+				{"list", "GET", "/meshes/default/meshtimeouts", ""},
 				{"get", "GET", at, ""}, {"inspect", "GET", "/meshes/default/dataplanes/web/_config", ""},
 				{"create", "PUT", at, timeout("1s")}, {"update", "PUT", at, timeout("2s")}, {"delete", "DELETE", at, ""},
 			} {
@@ -330,7 +343,8 @@ func TestUsersOfTheSocket(t *testing.T) {
 	}
 }
 
-// TestOneUserNeverTakesAllConnections has one user begin 300 requests of each sort that never end; others are answered.
+// TestOneUserNeverTakesAllConnections has one user begin 300 requests of each sort that never end;
+// others are answered.
 func TestOneUserNeverTakesAllConnections(t *testing.T) {
 	others := map[uint32]*user{54323: startUser(t, 54323), 0: startUser(t, 0)}
 	for request, most := range map[string]int{"header": 64, "body": 64, "unread": 64, "wait": 16} {
@@ -361,7 +375,8 @@ func TestOneUserNeverTakesAllConnections(t *testing.T) {
 				line, err := bufio.NewReader(out).ReadString('\n')
 				held, _ := strconv.Atoi(strings.TrimSpace(line))
 				if err != nil || held == 0 || held > most {
-					t.Errorf("uid %d holds %s of 300 requests (%s), want at most %d: %v", uid, strings.TrimSpace(line), request, most, err)
+					t.Errorf("uid %d holds %s of 300 requests (%s), want at most %d: %v",
+						uid, strings.TrimSpace(line), request, most, err)
 				}
 			}
 			for uid, u := range others {
@@ -374,8 +389,9 @@ func TestOneUserNeverTakesAllConnections(t *testing.T) {
 	}
 }
 
-// TestOneUserNeverShutsOutOthersOverTCP has one user send wrong tokens and hold all connections that he gets. A token of
-// another user that was never seen before is looked at, and the one of the token file too.
+// TestOneUserNeverShutsOutOthersOverTCP has one user send wrong tokens and hold all connections
+// that he gets. A token of another user that was never seen before is looked at, and the one of the
+// token file too.
 func TestOneUserNeverShutsOutOthersOverTCP(t *testing.T) {
 	wrong := atomic.Int64{}
 	a := startTCP(t, func(o *httpapi.Options) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Error is the body of an answer that is not a success: a problem document of RFC 9457 with the member
-// invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
+// Error is the body of an answer that is not a success: a problem document of RFC 9457 with the
+// member invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
 type Error struct {
 	Type              string             `json:"type"` // "/problems/…", stable: what programs switch on
 	Title             string             `json:"title"`
@@ -87,7 +87,8 @@ func notFound(detail string, args ...any) *Error {
 }
 
 func notReady() *Error {
-	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
+	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready",
+		"the first configs are being computed; repeat the request in a moment")
 }
 
 func invalid(detail string, params ...InvalidParameter) *Error {
@@ -116,7 +117,8 @@ func writeError(w http.ResponseWriter, e *Error) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
 
-// marshal encodes an answer. A config is mostly JSON already, megabytes of it, which is taken as it is.
+// marshal encodes an answer. A config is mostly JSON already, megabytes of it, which is taken as it
+// is.
 func marshal(v any) ([]byte, error) {
 	c, ok := v.(*Config)
 	if !ok {
@@ -161,7 +163,8 @@ func writeBody(w http.ResponseWriter, status int, media string, v any) {
 	body, err := marshal(v)
 	if err != nil { // a value of this package that does not marshal is a defect; the client still gets JSON
 		status, media = http.StatusInternalServerError, "application/problem+json"
-		body = []byte(`{"type":"` + ProblemInternal + `","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)
+		body = []byte(`{"type":"` + ProblemInternal +
+			`","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)
 	}
 	h := w.Header()
 	h.Set("Content-Type", media)

@@ -33,24 +33,27 @@ type Proxies struct {
 
 // Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and how far it is with its config.
 type Proxy struct {
-	Type      node.Type         `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
-	Mesh      string            `json:"mesh"`
-	Name      string            `json:"name"`
-	State     string            `json:"state"`
-	Reason    string            `json:"reason,omitempty"`   // why it is in that state, and what to do
-	Dataplane bool              `json:"dataplane"`          // a Dataplane of that name exists
-	Node      string            `json:"node,omitempty"`     // of the pool that the Dataplane belongs to, when that is another one
-	Liveness  string            `json:"liveness,omitempty"` // of that node: see [resource.LabelLiveness]
-	Clients   []ads.ProxyStatus `json:"clients"`            // at most one per flavor, connected or recently so
-	Problems  []Problem         `json:"problems"`           // with its Dataplane
-	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has refused since it started; null where
-	// the Envoy does not tell.
+	Type      node.Type `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
+	Mesh      string    `json:"mesh"`
+	Name      string    `json:"name"`
+	State     string    `json:"state"`
+	Reason    string    `json:"reason,omitempty"` // why it is in that state, and what to do
+	Dataplane bool      `json:"dataplane"`        // a Dataplane of that name exists
+	// of the pool that the Dataplane belongs to, when that is another one
+	Node     string            `json:"node,omitempty"`
+	Liveness string            `json:"liveness,omitempty"` // of that node: see [resource.LabelLiveness]
+	Clients  []ads.ProxyStatus `json:"clients"`            // at most one per flavor, connected or recently so
+	Problems []Problem         `json:"problems"`           // with its Dataplane
+	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has
+	// refused since it started; null where the Envoy does not tell.
 	RefusedConnections *uint64 `json:"refusedConnections"`
-	// LogWritesFailed is how many writes to access logs its Envoy has not been able to make since it started, each with the loss of
-	// some lines, and LogReopensFailed how often it could not open a log anew; null where the Envoy does not tell.
+	// LogWritesFailed is how many writes to access logs its Envoy has not been able to make since it
+	// started, each with the loss of some lines, and LogReopensFailed how often it could not open a
+	// log anew; null where the Envoy does not tell.
 	LogWritesFailed  *uint64 `json:"logWritesFailed"`
 	LogReopensFailed *uint64 `json:"logReopensFailed"`
-	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
+	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in
+	// lists of proxies.
 	InForce []explain.InForce `json:"inForce,omitempty"`
 	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
 }
@@ -143,7 +146,8 @@ func (p *Proxy) belongs(snap *store.Snapshot) {
 func (p *Proxy) conclude(problems []Problem) {
 	p.Problems = append(p.Problems, problems...)
 	slices.SortFunc(p.Clients, func(a, b ads.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
-	p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
+	p.State, p.Reason = StateDisconnected,
+		"no Envoy on this node takes its config; start one with the output of nearside bootstrap"
 	if p.Node != "" {
 		p.State, p.Reason = StateElsewhere, "it belongs to the node "+p.Node
 		switch p.Liveness {
@@ -158,7 +162,8 @@ func (p *Proxy) conclude(problems []Problem) {
 		if state == StateUnknown && p.Dataplane {
 			state, reason = StatePending, p.whyWithout()
 		}
-		if state != StateDisconnected && (p.State == StateDisconnected || p.State == StateElsewhere || severity(state) > severity(p.State)) {
+		if state != StateDisconnected &&
+			(p.State == StateDisconnected || p.State == StateElsewhere || severity(state) > severity(p.State)) {
 			p.State, p.Reason = state, reason
 		}
 	}
@@ -177,7 +182,8 @@ func (p *Proxy) whyWithout() string {
 const kindDataplane = "Dataplane"
 
 func severity(state string) int {
-	return slices.Index([]string{StateSynced, StateElsewhere, StateDisconnected, StatePending, StateRejected, StateUnknown}, state)
+	return slices.Index([]string{StateSynced, StateElsewhere, StateDisconnected, StatePending, StateRejected,
+		StateUnknown}, state)
 }
 
 // clientState says how far a client is, and why not further.
@@ -189,9 +195,11 @@ func clientState(c *ads.ProxyStatus) (state, reason string) {
 		return StatePending, "the agent has not loaded its state yet"
 	case ads.StateUnknown:
 		if c.Type != node.ProxyDataplane {
-			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, or fix the node id in the bootstrap", c.NodeID, c.Type.Kind())
+			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, "+
+				"or fix the node id in the bootstrap", c.NodeID, c.Type.Kind())
 		}
-		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or fix the node id in the bootstrap", c.NodeID)
+		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, "+
+			"or fix the node id in the bootstrap", c.NodeID)
 	}
 	for _, t := range c.Types {
 		if t.NACK != nil {

@@ -24,7 +24,8 @@ func TestStatusOfOneProxy(t *testing.T) {
 			if ref.Name == "gone" {
 				return nil
 			}
-			return []ads.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, NodeID: "x", State: ads.StateServing, InSync: true}}
+			return []ads.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, NodeID: "x", State: ads.StateServing,
+				InSync: true}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, "type: Mesh\nname: default\n")

@@ -16,12 +16,13 @@ type Reachability = explain.Reachability
 type Saving struct {
 	Clusters int `json:"clusters"` // services that it reaches; of real services, each port
 	Of       int `json:"of"`       // services that it would reach without lists and permissions
-	// Bytes is about how much larger its config would be: for each sort of service the mean size of some is taken.
+	// Bytes is about how much larger its config would be: for each sort of service the mean size of
+	// some is taken.
 	Bytes int `json:"bytes"`
 }
 
-// savings works savings out and remembers them while nothing changes that they depend on. It is safe for use by many
-// goroutines.
+// savings works savings out and remembers them while nothing changes that they depend on. It is
+// safe for use by many goroutines.
 type savings struct {
 	mu      sync.Mutex
 	of      map[savingKey]Saving
@@ -76,7 +77,8 @@ func (x *savings) saving(m *generate.Mesh, name string) *Saving {
 		case v.Reachable:
 			out.Clusters++
 		case v.Cause != mesh.CauseNotListed && v.Cause != mesh.CauseNoPermission:
-		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends, s.ID.Kind == mesh.KindMeshService && mode == resource.MeshServicesDisabled:
+		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends,
+			s.ID.Kind == mesh.KindMeshService && mode == resource.MeshServicesDisabled:
 			// The mode leaves it out where it is not listed.
 		default:
 			k := serviceSort{s.ID.Kind, s.Protocol.HTTP()}
@@ -92,7 +94,8 @@ func (x *savings) saving(m *generate.Mesh, name string) *Saving {
 	return &out
 }
 
-// weight is the mean size of the config for a service of a sort, of some that are spread over the list.
+// weight is the mean size of the config for a service of a sort, of some that are spread over the
+// list.
 func (x *savings) weight(m *generate.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
 	key := weightKey{m.View.Name, m.View.Catalog, sort}
 	if w, ok := x.weights[key]; ok {

@@ -27,7 +27,8 @@ type address struct {
 	key  resource.Key
 }
 
-// address reads the path values plural, mesh and name. Kinds go by their plural, and by their other names too.
+// address reads the path values plural, mesh and name. Kinds go by their plural, and by their other
+// names too.
 func (s *Server) address(r *http.Request) (address, *Error) {
 	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
 	d, ok := s.lookup(plural)
@@ -78,7 +79,8 @@ func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
 		return e
 	}
 	if d, ok := snap.Damaged(k); ok {
-		return problem(http.StatusConflict, ProblemDamaged, "Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
+		return problem(http.StatusConflict, ProblemDamaged,
+			"Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
 	}
 	return notFound("%s does not exist", k)
 }
@@ -168,9 +170,9 @@ func metaOf(rec store.Record) Meta {
 		Created: rec.Created, Modified: rec.Modified}
 }
 
-// etag holds the revision and the beginning of the content hash: should the state file be lost and revisions start
-// again, a tag from before does not match by accident. Of a resource with secrets it is the hash of what is shown, by which no
-// secret can be guessed.
+// etag holds the revision and the beginning of the content hash: should the state file be lost and
+// revisions start again, a tag from before does not match by accident. Of a resource with secrets
+// it is the hash of what is shown, by which no secret can be guessed.
 func etag(rec store.Record) string {
 	sum := [32]byte{}
 	copy(sum[:], rec.Digest[:])
@@ -182,8 +184,8 @@ func etag(rec store.Record) string {
 	return fmt.Sprintf(`"%d-%x"`, rec.Revision, sum[:4])
 }
 
-// tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts: equal revisions are
-// equal bytes.
+// tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts:
+// equal revisions are equal bytes.
 func tagListed(list, tag string) bool {
 	for t := range strings.SplitSeq(list, ",") {
 		t = strings.TrimPrefix(strings.TrimSpace(t), "W/")
@@ -211,7 +213,8 @@ func boolQuery(r *http.Request, name string) (bool, *Error) {
 	return false, invalidQuery(name, strings.Join(values, ","), "true or false, once")
 }
 
-// nextPage is the URL of the page that follows the one of so many items from offset, nil behind the last.
+// nextPage is the URL of the page that follows the one of so many items from offset, nil behind the
+// last.
 func nextPage(r *http.Request, offset, size, total int) *string {
 	if size == 0 || offset+size >= total {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// TestReferencePaths asks for every path that docs/api.md lists with every method: exactly those of its row are possible.
+// TestReferencePaths asks for every path that docs/api.md lists with every method: exactly those of
+// its row are possible.
 func TestReferencePaths(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
 	if err != nil {
@@ -55,7 +56,8 @@ func TestReferencePaths(t *testing.T) {
 	a.want(a.do("GET", "/meshes/default/dataplanes/web", ""), 200) // nothing was deleted
 }
 
-// TestReferenceDocuments: each document that docs/api.md shows has the fields of a schema of docs/openapi.yaml, or some of them, and no others.
+// TestReferenceDocuments: each document that docs/api.md shows has the fields of a schema of
+// docs/openapi.yaml, or some of them, and no others.
 func TestReferenceDocuments(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
 	if err != nil {

@@ -25,7 +25,8 @@ func (s *Server) addCounts(all []Proxy) {
 	}
 }
 
-// lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which Envoy itself says nothing.
+// lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which
+// Envoy itself says nothing.
 func lostLines(all []Proxy) (out []Problem) {
 	for i := range all {
 		p := &all[i]
@@ -33,8 +34,10 @@ func lostLines(all []Proxy) (out []Problem) {
 		if writes == nil || reopens == nil || *writes == 0 && *reopens == 0 {
 			continue
 		}
-		out = append(out, Problem{Resource: proxyKey(*p).String(), Severity: SeverityWarning, Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, and %d attempts to open them anew. "+
-			"Look for a full disk, missing permissions or files that were removed; nearside status says which FIFOs nobody holds", *writes, *reopens)})
+		out = append(out, Problem{Resource: proxyKey(*p).String(), Severity: SeverityWarning,
+			Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, "+
+				"and %d attempts to open them anew. Look for a full disk, missing permissions or files that were removed; "+
+				"nearside status says which FIFOs nobody holds", *writes, *reopens)})
 	}
 	return out
 }

@@ -34,8 +34,8 @@ func because(blame []ads.Blame) string {
 // maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
 const maxProblemReason = 300
 
-// rejections tells what connected clients reject, and what the check withholds from them, as problems: of
-// the policies that are the likely cause, else of the dataplanes.
+// rejections tells what connected clients reject, and what the check withholds from them, as
+// problems: of the policies that are the likely cause, else of the dataplanes.
 func (s *Server) rejections() []Problem {
 	if s.opts.Progress == nil {
 		return nil
@@ -95,7 +95,8 @@ func (s *Server) rejections() []Problem {
 		} else {
 			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
 		}
-		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, oneLine(r.Reason))
+		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name,
+			oneLine(r.Reason))
 		b.WriteString(RetrySaid(r.Retry, time.Now()))
 		switch {
 		case p.field != "":
@@ -135,10 +136,12 @@ func freePort(reason string) string {
 	if m == nil {
 		return ""
 	}
-	return fmt.Sprintf(`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
+	return fmt.Sprintf(
+		`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
 }
 
-// RetrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.
+// RetrySaid says when a client is sent something again that it rejected for a reason that may pass;
+// "" for never.
 func RetrySaid(at, now time.Time) string {
 	switch wait := at.Sub(now).Round(time.Second); {
 	case at.IsZero():

@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
-// Shed gives up what the server remembers to save work, but for what a check that is under way needs.
+// Shed gives up what the server remembers to save work, but for what a check that is under way
+// needs.
 func (s *Server) Shed() {
 	s.rendered.Drop()
 	select {
@@ -25,8 +26,9 @@ const (
 	renderedOverhead = 160
 )
 
-// RenderCache is a [generate.RenderCache] of bounded size: rendering a config is most of the work of showing it, and of
-// two configs nearly everything is the same. The zero value is empty. It is safe for concurrent use.
+// RenderCache is a [generate.RenderCache] of bounded size: rendering a config is most of the work
+// of showing it, and of two configs nearly everything is the same. The zero value is empty. It is
+// safe for concurrent use.
 type RenderCache struct {
 	mu sync.Mutex
 	// When the recent entries take half of the space, they become the older ones, which are dropped.

@@ -33,7 +33,8 @@ var testRoles = []access.Role{
 	{Name: "readers", Template: access.TemplateViewer, Subjects: []access.Matcher{{Token: "viewer"}, {Token: "both"}}},
 	{Name: "team", Subjects: []access.Matcher{{Token: "team"}, {Token: "both"}}, Allow: []access.Allow{
 		{Kinds: []string{"MeshTimeout"}, Meshes: []string{"default"}, Names: []string{"web-*"}, Verbs: []string{"*"}},
-		{Kinds: []string{"Dataplane", "MeshService"}, Meshes: []string{"default"}, Names: []string{"web*"}, Verbs: []string{"get", "list", "inspect"}},
+		{Kinds: []string{"Dataplane", "MeshService"}, Meshes: []string{"default"}, Names: []string{"web*"},
+			Verbs: []string{"get", "list", "inspect"}},
 	}},
 	{Name: "neighbours", Subjects: []access.Matcher{{Token: "other"}}, Allow: []access.Allow{
 		{Kinds: []string{"*"}, Meshes: []string{"other"}, Verbs: []string{"*"}}}},
@@ -75,7 +76,8 @@ func startRoles(t testing.TB) *api {
 	return a
 }
 
-// TestEveryRouteIsGuarded asks every route as somebody without a token and as somebody without a role.
+// TestEveryRouteIsGuarded asks every route as somebody without a token and as somebody without a
+// role.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	a := startRoles(t)
 	fill := strings.NewReplacer("{$}", "", "{plural}", "meshtimeouts", "{mesh}", "default", "{name}", "web-1")
@@ -103,7 +105,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		if len(x.Verbs) == 0 {
 			t.Errorf("%s %s has no verb", x.Method, x.Pattern)
 		}
-		a.want(a.do(x.Method, path, "{}", as("nobody")), 403, "permission-denied", `with the token \"nobody\" may not `, `"denied":[{"who":`)
+		a.want(a.do(x.Method, path, "{}", as("nobody")), 403, "permission-denied", `with the token \"nobody\" may not `,
+			`"denied":[{"who":`)
 		if x.Method == "GET" {
 			if got := a.do("HEAD", path, "", as("nobody")); got.status != 403 {
 				t.Errorf("HEAD %s: %d", path, got.status)
@@ -137,11 +140,14 @@ func TestRoles(t *testing.T) {
 		{"both", "GET", "/meshtimeouts", "", 200, []string{`"total":3`}},
 		{"other", "GET", "/meshtimeouts", "", 200, []string{`"total":1`, `"mesh":"other"`}},
 		{"other", "GET", "/meshes", "", 200, []string{`"total":1`, `"name":"other"`}},
-		{"other", "GET", "/meshes/default/meshtimeouts", "", 403, []string{"list MeshTimeout default/*", "ops, observers, readers, team"}},
+		{"other", "GET", "/meshes/default/meshtimeouts", "", 403,
+			[]string{"list MeshTimeout default/*", "ops, observers, readers, team"}},
 		{"team", "GET", "/meshes", "", 403, []string{"list Mesh"}},
 		{"team", "GET", "/meshes/default", "", 403, []string{"may not get Mesh", "ops, observers, readers"}},
 		{"team", "GET", in + "web-1", "", 200, nil},
-		{"team", "GET", in + "pay-1", "", 403, []string{`"verb":"get","kind":"MeshTimeout","mesh":"default","name":"pay-1","roles":["ops","observers","readers"]`}},
+		{"team", "GET", in + "pay-1", "", 403, []string{
+			`"verb":"get","kind":"MeshTimeout","mesh":"default","name":"pay-1","roles":["ops","observers","readers"]`,
+		}},
 		{"team", "GET", in + "nope", "", 403, nil},
 		{"team", "GET", in + "web-nope", "", 404, nil},
 		{"maker", "GET", in + "web-1", "", 403, nil},
@@ -162,7 +168,8 @@ func TestRoles(t *testing.T) {
 		{"team", "GET", "/v1/services?kind=meshexternalservices", "", 403, nil},
 		{"team", "GET", "/v1/services?mesh=other", "", 403, nil},
 		{"maker", "GET", "/v1/services", "", 403, nil},
-		{"team", "GET", "/v1/status", "", 200, []string{"of web", "-of pay", "-secret-name", `"resources":{"Dataplane":1,"MeshTimeout":1}`, `"proxies":{"disconnected":1}`}},
+		{"team", "GET", "/v1/status", "", 200, []string{"of web", "-of pay",
+			"-secret-name", `"resources":{"Dataplane":1,"MeshTimeout":1}`, `"proxies":{"disconnected":1}`}},
 		{"viewer", "GET", "/v1/status", "", 200, []string{"of web", "of pay", "secret-name"}},
 		{"maker", "GET", "/v1/status", "", 403, nil},
 		{"viewer", "GET", "/metrics", "", 200, nil},
@@ -179,12 +186,15 @@ func TestRoles(t *testing.T) {
 		{"viewer", "GET", "/v1/zoneegresses/out/status", "", 200, nil},
 		{"team", "GET", "/meshes/default/meshservices/pay/_hostnames", "", 403, nil},
 
-		{"viewer", "PUT", in + "web-2", mt("default", "web-2", "1s"), 403, []string{"may not create MeshTimeout default/web-2", `"roles":["ops","team","makers"]`}},
-		{"viewer", "PUT", in + "web-1", mt("default", "web-1", "2s"), 403, []string{"may not update MeshTimeout default/web-1"}},
+		{"viewer", "PUT", in + "web-2", mt("default", "web-2", "1s"), 403,
+			[]string{"may not create MeshTimeout default/web-2", `"roles":["ops","team","makers"]`}},
+		{"viewer", "PUT", in + "web-1", mt("default", "web-1", "2s"), 403,
+			[]string{"may not update MeshTimeout default/web-1"}},
 		{"viewer", "DELETE", in + "web-1", "", 403, []string{"may not delete"}},
 		{"team", "PUT", in + "web-2", mt("default", "web-2", "1s"), 201, nil},
 		{"team", "PUT", in + "pay-2", mt("default", "pay-2", "1s"), 403, nil},
-		{"team", "PUT", in + "web-2?dryRun=true", mt("default", "web-2", "3s"), 200, []string{"no diff is shown: ", "inspect Dataplane default/*", `"fields":[`, `-"diff":{`}},
+		{"team", "PUT", in + "web-2?dryRun=true", mt("default", "web-2", "3s"), 200,
+			[]string{"no diff is shown: ", "inspect Dataplane default/*", `"fields":[`, `-"diff":{`}},
 		{"ops", "PUT", in + "web-2?dryRun=true", mt("default", "web-2", "3s"), 200, []string{`"diff":{`}},
 		{"viewer", "PUT", in + "web-2?dryRun=true", mt("default", "web-2", "3s"), 403, nil},
 		{"maker", "PUT", in + "m", mt("default", "m", "1s"), 201, nil},
@@ -193,17 +203,24 @@ func TestRoles(t *testing.T) {
 		{"team", "DELETE", in + "web-2", "", 200, nil},
 		{"obs", "PUT", in + "web-1", mt("default", "web-1", "2s"), 403, nil},
 		{"obs", "PUT", "/meshes/default/meshaccesslogbackends/b", backed, 201, nil},
-		{"obs", "POST", "/v1/apply", mt("default", "x", "1s") + "\n---\n" + backed, 403, []string{"may not create MeshTimeout default/x"}},
-		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s") + "\n---\n" + mt("default", "pay-3", "1s") + "\n---\n" + mt("other", "web-1", "1s"), 403,
-			[]string{"nothing was stored: 2 of the documents", `"document":"MeshTimeout/default/pay-3"`, `"document":"MeshTimeout/other/web-1"`, "may not update MeshTimeout other/web-1"}},
+		{"obs", "POST", "/v1/apply", mt("default", "x", "1s") + "\n---\n" + backed, 403,
+			[]string{"may not create MeshTimeout default/x"}},
+		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s") + "\n---\n" + mt("default", "pay-3", "1s") + "\n---\n" +
+			mt("other", "web-1", "1s"), 403,
+			[]string{"nothing was stored: 2 of the documents", `"document":"MeshTimeout/default/pay-3"`,
+				`"document":"MeshTimeout/other/web-1"`, "may not update MeshTimeout other/web-1"}},
 		{"ops", "GET", in + "web-3", "", 404, nil},
 		{"team", "POST", "/v1/apply", mt("default", "web-3", "1s"), 200, nil},
 		{"viewer", "POST", "/v1/apply", "not a document", 403, []string{"may not create; "}},
 		{"viewer", "POST", "/v1/apply", strings.Repeat("#", 1<<20), 403, []string{"may not create; "}},
-		{"viewer", "POST", "/v1/apply", mt("default", "new", "1s"), 403, []string{"may not create MeshTimeout default/new; ", "ops, makers"}},
-		{"team", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"pay-1","revision":1}`, 403, []string{"may not update"}},
-		{"team", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"web-2","revision":1}`, 400, []string{"is not in the history"}},
-		{"maker", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"web-1","revision":1}`, 403, []string{"may not update"}},
+		{"viewer", "POST", "/v1/apply", mt("default", "new", "1s"), 403,
+			[]string{"may not create MeshTimeout default/new; ", "ops, makers"}},
+		{"team", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"pay-1","revision":1}`,
+			403, []string{"may not update"}},
+		{"team", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"web-2","revision":1}`,
+			400, []string{"is not in the history"}},
+		{"maker", "POST", "/v1/rollback", `{"type":"mt","mesh":"default","name":"web-1","revision":1}`,
+			403, []string{"may not update"}},
 		{"viewer", "POST", "/v1/rollback", `{}`, 403, nil},
 
 		{"team", "POST", "/v1/wait", `{"type":"mt","mesh":"default","name":"web-1","timeout":"0s"}`, 200, nil},
@@ -217,7 +234,8 @@ func TestRoles(t *testing.T) {
 		{"viewer", "POST", "/v1/explain", fmt.Sprintf(flow, "web"), 200, nil},
 		{"team", "POST", "/v1/diff", mt("default", "web-1", "9s"), 403, []string{"inspect Dataplane default/*"}},
 		{"team", "POST", "/v1/diff?dataplane=web", mt("default", "web-1", "9s"), 200, []string{`"action":"changed"`, "-pay"}},
-		{"team", "POST", "/v1/diff?dataplane=web", mt("default", "pay-1", "9s"), 403, []string{"inspect MeshTimeout default/pay-1"}},
+		{"team", "POST", "/v1/diff?dataplane=web", mt("default", "pay-1", "9s"), 403,
+			[]string{"inspect MeshTimeout default/pay-1"}},
 		{"other", "POST", "/v1/diff", mt("other", "web-1", "9s"), 200, nil},
 		{"other", "POST", "/v1/diff", mt("other", "web-1", "9s") + "\n---\n" + mt("default", "web-1", "9s"), 403, nil},
 		{"other", "POST", "/v1/diff?shadow=true", "", 403, []string{"inspect Dataplane;"}},
@@ -242,11 +260,14 @@ func TestRoles(t *testing.T) {
 
 func TestWhoamiAndCan(t *testing.T) {
 	a := startRoles(t)
-	a.want(a.do("GET", "/v1/access/whoami", "", as("team")), 200, `"roles":["team"]`, `"operator":false`, `"token":"team"`, `"verbs":["get","list","inspect","create","update","delete"]`)
+	a.want(a.do("GET", "/v1/access/whoami", "", as("team")), 200, `"roles":["team"]`, `"operator":false`, `"token":"team"`,
+		`"verbs":["get","list","inspect","create","update","delete"]`)
 	a.want(a.do("GET", "/v1/access/whoami", "", as("viewer")), 200, `"verbs":["get","list","inspect"]`)
-	a.want(a.do("GET", "/v1/access/whoami", "", as("nobody")), 200, `"roles":[]`, `"verbs":[]`, "no role of api.roles names this peer")
+	a.want(a.do("GET", "/v1/access/whoami", "", as("nobody")), 200, `"roles":[]`, `"verbs":[]`,
+		"no role of api.roles names this peer")
 	for _, c := range []struct{ who, query, want string }{
-		{"team", "verb=update&kind=mt&mesh=default&name=web-9", `"action":"update MeshTimeout default/web-9","allowed":true,"roles":[]`},
+		{"team", "verb=update&kind=mt&mesh=default&name=web-9",
+			`"action":"update MeshTimeout default/web-9","allowed":true,"roles":[]`},
 		{"team", "verb=update&kind=mt&mesh=default&name=pay", `"allowed":false,"reason":"address 127.0.0.1`},
 		{"team", "verb=update&kind=mt&mesh=default&name=pay", `"roles":["ops"]`},
 		{"team", "verb=list&kind=mt", `"allowed":true,"partial":true`},
@@ -265,13 +286,14 @@ func TestWhoamiAndCan(t *testing.T) {
 	b := start(t)
 	b.want(b.do("GET", "/v1/access/whoami", ""), 200, `"operator":true`, `"local":true`)
 	var l httpapi.AccessList
-	if err := json.Unmarshal([]byte(b.do("GET", "/v1/access", "").body), &l); err != nil || l.Configured || l.ProxiesConfigured || l.Roles == nil || l.Proxies == nil {
+	if err := json.Unmarshal([]byte(b.do("GET", "/v1/access", "").body), &l); err != nil || l.Configured ||
+		l.ProxiesConfigured || l.Roles == nil || l.Proxies == nil {
 		t.Errorf("without roles: %+v %v", l, err)
 	}
 }
 
-// TestWrongTokens sends more wrong tokens than are verified: right ones are answered all the same, and what is refused is
-// counted.
+// TestWrongTokens sends more wrong tokens than are verified: right ones are answered all the same,
+// and what is refused is counted.
 func TestWrongTokens(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	verified := map[string]int{}
@@ -303,10 +325,12 @@ func TestWrongTokens(t *testing.T) {
 	}
 	a.want(a.do("GET", "/meshes", "", as("early")), 200)
 	if verified["is-early"] != 2 {
-		t.Errorf("a token that was right before was verified %d times, want each time: it may have been revoked", verified["is-early"])
+		t.Errorf("a token that was right before was verified %d times, want each time: it may have been revoked",
+			verified["is-early"])
 	}
 	a.want(a.do("GET", "/meshes", "", "Authorization: Bearer of the token file"), 200)
 	a.want(a.do("GET", "/livez", "", "Authorization: Bearer wrong"), 200)
 	got := a.do("GET", "/metrics", "", as("early"))
-	a.want(got, 200, `nearside_api_auth_failures_total{reason="limited"} `+fmt.Sprint(limited), `{reason="malformed"}`, `{reason="invalid"}`)
+	a.want(got, 200, `nearside_api_auth_failures_total{reason="limited"} `+fmt.Sprint(limited), `{reason="malformed"}`,
+		`{reason="invalid"}`)
 }

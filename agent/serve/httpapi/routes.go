@@ -27,7 +27,8 @@ type route struct {
 func (s *Server) table() []route {
 	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
 	inspect, operate := ofPath(access.VerbInspect), ofPath(access.VerbUpdate)
-	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()), inspects(node.ProxyIngress.Kind())
+	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()),
+		inspects(node.ProxyIngress.Kind())
 	config := func(h handler) handler { return s.shared(&s.configs, s.limits.Configs, h) }
 	compare := func(h handler) handler { return s.shared(&s.compares, s.limits.Comparisons, h) }
 	one := func(pattern string) []route {
@@ -85,7 +86,8 @@ func (s *Server) table() []route {
 		{get, "/meshes/{mesh}/{plural}/{name}/_hostnames", inspect, s.hostnames},
 		{get, "/meshes/{mesh}/dataplanes/{name}/xds", dataplane, config(s.envoyConfig(node.ProxyDataplane))},
 		{get, "/meshes/{mesh}/dataplanes/{name}/stats", dataplane, config(s.envoyText(node.ProxyDataplane, Envoy.Stats))},
-		{get, "/meshes/{mesh}/dataplanes/{name}/clusters", dataplane, config(s.envoyText(node.ProxyDataplane, Envoy.Clusters))},
+		{get, "/meshes/{mesh}/dataplanes/{name}/clusters",
+			dataplane, config(s.envoyText(node.ProxyDataplane, Envoy.Clusters))},
 		{get, "/zoneegresses/{name}/xds", egress, config(s.envoyConfig(node.ProxyEgress))},
 		{get, "/zoneegresses/{name}/stats", egress, config(s.envoyText(node.ProxyEgress, Envoy.Stats))},
 		{get, "/zoneegresses/{name}/clusters", egress, config(s.envoyText(node.ProxyEgress, Envoy.Clusters))},
@@ -96,11 +98,13 @@ func (s *Server) table() []route {
 		{get, "/zone-ingresses/{name}/stats", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Stats))},
 		{get, "/zone-ingresses/{name}/clusters", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Clusters))},
 		{get, "/v1/dataplanes/{mesh}/{name}/loggers", dataplane, config(s.loggers(node.ProxyDataplane, false))},
-		{put, "/v1/dataplanes/{mesh}/{name}/loggers", updates(node.ProxyDataplane.Kind()), config(s.loggers(node.ProxyDataplane, true))},
+		{put, "/v1/dataplanes/{mesh}/{name}/loggers", updates(node.ProxyDataplane.Kind()),
+			config(s.loggers(node.ProxyDataplane, true))},
 		{get, "/v1/zoneegresses/{name}/loggers", egress, config(s.loggers(node.ProxyEgress, false))},
 		{put, "/v1/zoneegresses/{name}/loggers", updates(node.ProxyEgress.Kind()), config(s.loggers(node.ProxyEgress, true))},
 		{get, "/v1/zoneingresses/{name}/loggers", ingress, config(s.loggers(node.ProxyIngress, false))},
-		{put, "/v1/zoneingresses/{name}/loggers", updates(node.ProxyIngress.Kind()), config(s.loggers(node.ProxyIngress, true))},
+		{put, "/v1/zoneingresses/{name}/loggers", updates(node.ProxyIngress.Kind()),
+			config(s.loggers(node.ProxyIngress, true))},
 		{get, "/_resources", reader, s.resourceTypes},
 		{get, "/meshes/{mesh}/dataplanes/_overview", dataplane.orSome(), s.overviews(dataplaneOverview)},
 		{get, "/dataplanes/_overview", dataplane.orSome(), s.overviews(dataplaneOverview)},
@@ -151,8 +155,8 @@ func (b *buffered) send() {
 	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // a client that went away is not our failure
 }
 
-// routes is every path of the API. Methods are told apart here and not in the patterns, so that a wrong one is
-// answered by this package and in JSON.
+// routes is every path of the API. Methods are told apart here and not in the patterns, so that a
+// wrong one is answered by this package and in JSON.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	paths := map[string]map[string]route{}
@@ -175,7 +179,8 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// byMethod answers the methods of one path: first who asks is made out, then whether he may, then the request is read.
+// byMethod answers the methods of one path: first who asks is made out, then whether he may, then
+// the request is read.
 func (s *Server) byMethod(methods map[string]route) http.Handler {
 	var allowed []string
 	for m := range methods {
@@ -218,7 +223,8 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 	})
 }
 
-// shared is a handler of which one user or address has a bounded number under way, so that nobody holds up the others.
+// shared is a handler of which one user or address has a bounded number under way, so that nobody
+// holds up the others.
 func (s *Server) shared(x *shares, most int, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
 		p := peerOf(r)

@@ -18,8 +18,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// TestRulesDocuments asks for the rules of a dataplane over the socket, in the cases of testdata/rules: the comment's
-// last line is MESH/NAME and the query; the document must be the file's, byte by byte but for the indentation.
+// TestRulesDocuments asks for the rules of a dataplane over the socket, in the cases of
+// testdata/rules: the comment's last line is MESH/NAME and the query; the document must be the
+// file's, byte by byte but for the indentation.
 func TestRulesDocuments(t *testing.T) {
 	files, err := filepath.Glob("testdata/rules/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -84,9 +85,12 @@ func TestRules(t *testing.T) {
 	for _, q := range []string{"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff"} {
 		a.want(a.do("GET", at+q, ""), 200, `"diff":[]`)
 	}
-	a.want(a.do("GET", at+"?include=fields", ""), 200, `"fields":[{"path":"connectionTimeout","value":"5s","by":[{"type":"MeshTimeout","mesh":"default","name":"t1","field":"spec.to[0].default"}],"over":[]}]`)
+	a.want(a.do("GET", at+"?include=fields", ""), 200,
+		`"fields":[{"path":"connectionTimeout","value":"5s","by":[{"type":"MeshTimeout","mesh":"default","name":"t1","field":"spec.to[0].default"}],"over":[]}]`)
 	a.want(a.do("GET", at+"?include=fields,diff", ""), 200, `"fields"`, `"diff":[]`)
-	for _, q := range []string{"?shadow=1", "?shadow=", "?shadow=true&shadow=true", "?include=all", "?include=", "?include=diff,"} {
+	for _, q := range []string{
+		"?shadow=1", "?shadow=", "?shadow=true&shadow=true", "?include=all", "?include=", "?include=diff,",
+	} {
 		field, _, _ := strings.Cut(q[1:], "=")
 		a.want(a.do("GET", at+q, ""), 400, `"field":"`+field+`"`)
 	}
@@ -124,7 +128,8 @@ func TestPolicies(t *testing.T) {
 	a.want(a.do("GET", at, ""), 503)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
 	a.reconcile()
-	a.want(a.do("GET", at, ""), 200, `{"mesh":"default","name":"web","total":0,"items":[],"reach":{"total":1,"reachable":1,"auto":false,`)
+	a.want(a.do("GET", at, ""), 200,
+		`{"mesh":"default","name":"web","total":0,"items":[],"reach":{"total":1,"reachable":1,"auto":false,`)
 	a.put(store.Source{Kind: store.SourceAPI}, timeout("5s")+`
 ---
 {type: Timeout, name: old, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {connectTimeout: 1s}}
@@ -153,14 +158,16 @@ func TestPolicies(t *testing.T) {
 		}
 		lines = append(lines, s)
 	}
-	if got, want := strings.Join(lines, ", "), "MeshTimeout/t1 all web, Timeout/old none ended, CircuitBreaker/cb all web"; got != want {
+	if got, want := strings.Join(lines, ", "),
+		"MeshTimeout/t1 all web, Timeout/old none ended, CircuitBreaker/cb all web"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	a.want(a.do("GET", "/v1/dataplanes/nope/web/policies", ""), 404, `mesh \"nope\"`)
 	a.want(a.do("GET", "/v1/dataplanes/default/nope/policies", ""), 404, `no dataplane \"nope\"`)
 }
 
-// TestLegacyInPart explains legacy policies that targetRef policies supersede for some destinations or fields.
+// TestLegacyInPart explains legacy policies that targetRef policies supersede for some destinations
+// or fields.
 func TestLegacyInPart(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+`
@@ -184,9 +191,10 @@ func TestLegacyInPart(t *testing.T) {
 `)
 	a.reconcile()
 	for what, want := range map[string]string{
-		"timeouts/t":          "backend: connectTimeout by MeshHTTPRoute/r; redis: connectTimeout",
-		"circuit-breakers/cb": "backend: interval by MeshHTTPRoute/r, thresholds.maxConnections by MeshHTTPRoute/r; redis: interval, thresholds.maxConnections by MeshCircuitBreaker/c",
-		"traffic-routes/tr":   `backend: destination["kuma.io/service"] by MeshHTTPRoute/r; redis: destination["kuma.io/service"]`,
+		"timeouts/t": "backend: connectTimeout by MeshHTTPRoute/r; redis: connectTimeout",
+		"circuit-breakers/cb": "backend: interval by MeshHTTPRoute/r, thresholds.maxConnections by MeshHTTPRoute/r; " +
+			"redis: interval, thresholds.maxConnections by MeshCircuitBreaker/c",
+		"traffic-routes/tr": `backend: destination["kuma.io/service"] by MeshHTTPRoute/r; redis: destination["kuma.io/service"]`,
 	} {
 		kind, name, _ := strings.Cut(what, "/")
 		got := a.do("POST", "/v1/explain", `{"policy":{"type":"`+kind+`","name":"`+name+`","dataplane":"web"}}`)
@@ -238,10 +246,11 @@ func TestExplain(t *testing.T) {
 		`{"policy":{"type":"mt","named":"x"}}`: {"named"},
 		`{"connection":{}}`:                    {"connection"},
 		question + question:                    {"more than one"},
-		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`:  {`"field":"policy.type"`, `\"nope\" is no kind`},
-		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`, "Dataplane is not a kind of policy"},
-		`{"policy":{"type":"mt","dataplane":"web"}}`:              {`"field":"policy.name"`},
-		`{"policy":{"type":"mt","name":"t1"}}`:                    {`"field":"policy.dataplane"`},
+		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`: {`"field":"policy.type"`, `\"nope\" is no kind`},
+		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`,
+			"Dataplane is not a kind of policy"},
+		`{"policy":{"type":"mt","dataplane":"web"}}`: {`"field":"policy.name"`},
+		`{"policy":{"type":"mt","name":"t1"}}`:       {`"field":"policy.dataplane"`},
 	} {
 		a.want(ask(body), 400, parts...)
 	}

@@ -8,21 +8,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// keptSecrets are the revisions of the resources whose stored secrets a request keeps, because it holds marks in their
-// places.
+// keptSecrets are the revisions of the resources whose stored secrets a request keeps, because it
+// holds marks in their places.
 type keptSecrets map[resource.Key]uint64
 
 // decode decodes a stream of documents. Marks keep the secrets of the present state.
 func (s *Server) decode(body []byte) ([]*resource.Resource, keptSecrets, resource.Faults) {
 	snap, kept := s.opts.Store.Snapshot(), keptSecrets{}
-	rs, faults := s.opts.Registry.On(workers.Spare(), workers.Each).DecodeOver(body, func(k resource.Key) *resource.Resource {
-		rec, ok := snap.Get(k)
-		if !ok {
-			return nil
-		}
-		kept[k] = rec.Revision
-		return rec.Resource
-	})
+	rs, faults := s.opts.Registry.On(workers.Spare(), workers.Each).
+		DecodeOver(body, func(k resource.Key) *resource.Resource {
+			rec, ok := snap.Get(k)
+			if !ok {
+				return nil
+			}
+			kept[k] = rec.Revision
+			return rec.Resource
+		})
 	for _, r := range rs {
 		if _, ok := kept[r.Key]; !ok {
 			continue
@@ -33,8 +34,8 @@ func (s *Server) decode(body []byte) ([]*resource.Resource, keptSecrets, resourc
 	return rs, kept, faults
 }
 
-// unpaired finds certificates that are not those of a resource before and do not belong to the key beside them: whoever
-// keeps a key may change its certificate, and does not see the key.
+// unpaired finds certificates that are not those of a resource before and do not belong to the key
+// beside them: whoever keeps a key may change its certificate, and does not see the key.
 func unpaired(r, before *resource.Resource) resource.Faults {
 	var out resource.Faults
 	old := map[string]bool{}
@@ -52,7 +53,8 @@ func unpaired(r, before *resource.Resource) resource.Faults {
 	return out
 }
 
-// eachPair calls f for each certificate of a resource and the key beside it, with the field of the certificate.
+// eachPair calls f for each certificate of a resource and the key beside it, with the field of the
+// certificate.
 func eachPair(r *resource.Resource, f func(field string, cert *resource.DataSource, key *resource.KeySource)) {
 	switch spec := r.Spec.(type) {
 	case *resource.Mesh:

@@ -54,7 +54,8 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	if again := do("GET", path, "").header.Get("ETag"); again != tag {
 		t.Errorf("the ETag is %s, not %s", again, tag)
 	}
-	a.want(do("PUT", path, strings.Replace(first.body, `"type":"Mesh"`, `"type":"Mesh","routing":{"zoneEgress":true}`, 1), "If-Match: "+tag), 200, `"action":"changed"`)
+	a.want(do("PUT", path, strings.Replace(first.body, `"type":"Mesh"`, `"type":"Mesh","routing":{"zoneEgress":true}`, 1),
+		"If-Match: "+tag), 200, `"action":"changed"`)
 	a.want(do("GET", path, ""), 200, `"zoneEgress":true`)
 	if held() != string(key) {
 		t.Error("the key is lost")
@@ -67,32 +68,39 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	// A certificate may be changed beside the key, where it is that of the key.
 	cut, _ := json.Marshal(string(cert))
 	wrong, _ := json.Marshal(string(otherCert))
-	a.want(do("PUT", path, strings.Replace(first.body, string(cut), string(wrong), 1)), 400, "mtls.backends[0].conf.cert", "not the certificate of the key that is kept")
+	a.want(do("PUT", path, strings.Replace(first.body, string(cut), string(wrong), 1)), 400, "mtls.backends[0].conf.cert",
+		"not the certificate of the key that is kept")
 
 	// Another key is a change that is seen and not shown.
 	second := providedMesh(otherCert, otherKey, "")
-	a.want(do("POST", "/v1/diff", second), 200, `"path":"mtls.backends[own].conf"`, `"key":{"inlineString":"[redacted 1]"}`, `"key":{"inlineString":"[redacted 2]"}`)
+	a.want(do("POST", "/v1/diff", second), 200, `"path":"mtls.backends[own].conf"`,
+		`"key":{"inlineString":"[redacted 1]"}`, `"key":{"inlineString":"[redacted 2]"}`)
 	a.want(do("PUT", path+"?dryRun=true", second), 200, `"[redacted 2]"`)
 	a.want(do("PUT", path, second), 200, `"action":"changed"`)
 	a.want(do("GET", "/v1/history/meshes/default", ""), 200, `"[redacted 1]"`, `"[redacted 2]"`)
 	rec := a.store.History(resource.Key{Kind: "Mesh", Name: "default"})
-	a.want(do("POST", "/v1/rollback", fmt.Sprintf(`{"type":"Mesh","name":"default","revision":%d}`, rec[0].Revision)), 200, `"action":"changed"`)
+	a.want(do("POST", "/v1/rollback", fmt.Sprintf(`{"type":"Mesh","name":"default","revision":%d}`, rec[0].Revision)), 200,
+		`"action":"changed"`)
 	if held() != string(key) {
 		t.Error("a rollback does not restore the key")
 	}
 
 	// Where nothing is stored, a mark is an error with a remedy; the mark of a comparison always is.
-	for _, body := range []string{strings.ReplaceAll(first.body, `"own"`, `"new"`), strings.ReplaceAll(first.body, "[redacted]", "[redacted 1]"),
+	for _, body := range []string{strings.ReplaceAll(first.body, `"own"`, `"new"`),
+		strings.ReplaceAll(first.body, "[redacted]", "[redacted 1]"),
 		strings.ReplaceAll(first.body, `"inlineString":"[redacted]"`, `"inline":"[redacted]"`)} {
 		a.want(do("PUT", path, body), 400, "mtls.backends[0].conf.key.inline", "write the secret itself, or file")
 	}
-	a.want(do("PUT", "/meshes/other", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400, "write the secret itself")
-	a.want(do("POST", "/v1/apply", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400, "write the secret itself")
+	a.want(do("PUT", "/meshes/other", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400,
+		"write the secret itself")
+	a.want(do("POST", "/v1/apply", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400,
+		"write the secret itself")
 
 	// A key with a fault.
 	broken := strings.Replace(providedMesh(cert, key, ""), `"key":`, `"keyy":`, 1)
 	a.want(do("PUT", path, broken), 400, "keyy", "key")
-	a.want(do("PUT", path, strings.Replace(providedMesh(cert, key, ""), `"key":{"inlineString":`, `"key":{"inline":`, 1)), 400, "base64")
+	a.want(do("PUT", path, strings.Replace(providedMesh(cert, key, ""), `"key":{"inlineString":`, `"key":{"inline":`, 1)),
+		400, "base64")
 
 	// The ETag of a resource with secrets does not depend on them.
 	tags := map[string]bool{}
@@ -106,7 +114,8 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestKeptSecretsOfAnotherRevision: a secret that changes while it is kept is not put back to what it was.
+// TestKeptSecretsOfAnotherRevision: a secret that changes while it is kept is not put back to what
+// it was.
 func TestKeptSecretsOfAnotherRevision(t *testing.T) {
 	a := start(t)
 	a.reconcile()
@@ -132,7 +141,8 @@ func TestKeptSecretsOfAnotherRevision(t *testing.T) {
 		}
 	}()
 	for range 50 {
-		// It succeeds with the key that was stored then, or says that it was changed, or that the certificate is another one's.
+		// It succeeds with the key that was stored then, or says that it was changed, or that the
+		// certificate is another one's.
 		if got := a.do("PUT", "/meshes/default", shown); got.status != 200 && got.status != 409 && got.status != 400 {
 			t.Errorf("%d %s", got.status, got.body)
 		}

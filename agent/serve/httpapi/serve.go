@@ -51,8 +51,9 @@ func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1),
-		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1),
+		verifying: make(chan struct{}, 1),
+		decoding:  make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -66,20 +67,22 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the API without the sockets. Requests that do not come through [Server.Serve] count as those over TCP.
+// Handler returns the API without the sockets. Requests that do not come through [Server.Serve]
+// count as those over TCP.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // drainTime is how long requests in flight may go on after the context has ended.
 const drainTime = 5 * time.Second
 
-// Serve answers on every listener until the context ends or a listener fails, then lets requests in flight finish,
-// closes the listeners and returns once all its goroutines have ended. Connections of unix sockets carry the peer's
-// credentials; all others count as TCP.
+// Serve answers on every listener until the context ends or a listener fails, then lets requests in
+// flight finish, closes the listeners and returns once all its goroutines have ended. Connections
+// of unix sockets carry the peer's credentials; all others count as TCP.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return s.serve(ctx, "api", s.handler, listeners)
 }
 
-// ServeMetrics answers GET /metrics alone, and only requests with the token, as [Server.Serve] does with all.
+// ServeMetrics answers GET /metrics alone, and only requests with the token, as [Server.Serve] does
+// with all.
 func (s *Server) ServeMetrics(ctx context.Context, token string, listeners ...net.Listener) error {
 	if s.opts.Metrics == nil {
 		return errors.New("there are no metrics to serve")

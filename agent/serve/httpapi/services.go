@@ -25,8 +25,8 @@ func (o *ServicesOptions) want(s *mesh.Service) bool {
 	return (o.Kind == "" || o.Kind == kind) && (o.Name == "" || o.Name == name)
 }
 
-// ListServices lists the services of a view as _services and `inspect services` show them, sorted by kind and name: those
-// of tags and those that are derived among them. It is pure.
+// ListServices lists the services of a view as _services and `inspect services` show them, sorted
+// by kind and name: those of tags and those that are derived among them. It is pure.
 func ListServices(v *mesh.View, o ServicesOptions) []Service {
 	reasons := map[resource.Key][]string{}
 	for _, w := range v.Warnings {
@@ -54,7 +54,9 @@ func ListServices(v *mesh.View, o ServicesOptions) []Service {
 	for i := range out {
 		slices.SortFunc(out[i].Ports, func(a, b ServicePort) int { return cmp.Compare(a.Port, b.Port) })
 	}
-	slices.SortStableFunc(out, func(a, b Service) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(out, func(a, b Service) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }
 
@@ -112,7 +114,8 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// mayServices refuses somebody who may look into no service of a kind, or with an empty kind of any.
+// mayServices refuses somebody who may look into no service of a kind, or with an empty kind of
+// any.
 func (s *Server) mayServices(r *http.Request, kind, inMesh string) *Error {
 	p := peerOf(r)
 	kinds := []string{mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
@@ -132,7 +135,8 @@ func (s *Server) mayServices(r *http.Request, kind, inMesh string) *Error {
 	return denied(refused)
 }
 
-// serviceKey names the resource whose permissions hold for a service. That of a tag counts as a MeshService of its name.
+// serviceKey names the resource whose permissions hold for a service. That of a tag counts as a
+// MeshService of its name.
 func serviceKey(x Service) resource.Key {
 	k := resource.Key{Kind: x.Kind, Mesh: x.Mesh, Name: x.Name}
 	if k.Kind == KindServiceTag {
@@ -153,10 +157,12 @@ func (s *Server) serviceKind(name string) (string, *Error) {
 			return d.Kind, nil
 		}
 	}
-	return "", invalidQuery("kind", name, "only "+KindServiceTag+", MeshService, MeshExternalService and MeshMultiZoneService are kinds of services")
+	return "", invalidQuery("kind", name,
+		"only "+KindServiceTag+", MeshService, MeshExternalService and MeshMultiZoneService are kinds of services")
 }
 
-// ServiceHostnames lists the names that a real service of a view has; false when there is no such service.
+// ServiceHostnames lists the names that a real service of a view has; false when there is no such
+// service.
 func ServiceHostnames(v *mesh.View, kind, name string) (*Hostnames, bool) {
 	out := &Hostnames{Items: []HostnameItem{}}
 	found := false
@@ -189,7 +195,8 @@ func (s *Server) hostnames(w http.ResponseWriter, r *http.Request) *Error {
 	switch d.Kind {
 	case mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService:
 	default:
-		return invalid(d.Plural + " have no hostnames: only meshservices, meshexternalservices and meshmultizoneservices have")
+		return invalid(d.Plural +
+			" have no hostnames: only meshservices, meshexternalservices and meshmultizoneservices have")
 	}
 	m, e := s.mesh(r.PathValue("mesh"))
 	if e != nil {

@@ -68,7 +68,8 @@ func TestServices(t *testing.T) {
 	want := []string{
 		"MeshExternalService/out 443/tcp default_out__default_extsvc_443 ",
 		"MeshService/a 80/http default_a___msvc_80 1/2 Generated:a.default.mesh TemplateError:",
-		"MeshService/far-x7 80/tcp default_far__east_msvc_80 0/0 Generated:far.example Generated:far.east.mesh TemplateError:",
+		"MeshService/far-x7 80/tcp default_far__east_msvc_80 0/0 Generated:far.example Generated:far.east.mesh " +
+			"TemplateError:",
 		"ServiceTag/a 80/http a 1/2 Generated:a.mesh",
 	}
 	all := list("?mesh=default")
@@ -79,7 +80,8 @@ func TestServices(t *testing.T) {
 		t.Error(diff)
 	}
 	if s := got.Items[1]; !s.Derived || s.Labels["kuma.io/managed-by"] != "meshservice-generator" || len(s.VIPs) != 1 ||
-		s.Hostnames[1].Message != "the service has no label x, which the template asks for" || s.Ports[0].Zones[0] != "default" {
+		s.Hostnames[1].Message != "the service has no label x, which the template asks for" ||
+		s.Ports[0].Zones[0] != "default" {
 		t.Errorf("%+v", s)
 	}
 	if diff := cmp.Diff(all, list("")); diff != "" {
@@ -101,7 +103,13 @@ func TestServices(t *testing.T) {
 	if diff := cmp.Diff(all[3:], list(strings.TrimPrefix(*got.Next, "/v1/services"))); diff != "" || got.Next != nil {
 		t.Errorf("the last page: %s, next %v", diff, got.Next)
 	}
-	for query, want := range map[string]int{"?mesh=none": 404, "?kind=dataplanes": 400, "?kind=nothing": 400, "?size=0": 400, "?offset=-1": 400} {
+	for query, want := range map[string]int{
+		"?mesh=none":       404,
+		"?kind=dataplanes": 400,
+		"?kind=nothing":    400,
+		"?size=0":          400,
+		"?offset=-1":       400,
+	} {
 		if r := a.do(http.MethodGet, "/v1/services"+query, ""); r.status != want {
 			t.Errorf("%s: %d, want %d: %s", query, r.status, want, r.body)
 		}

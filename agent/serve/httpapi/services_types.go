@@ -19,16 +19,17 @@ type Services struct {
 	Next  *string   `json:"next"` // path and query of the next page, null on the last
 }
 
-// Service is one service of a mesh as this node sees it: what its resource says, and what was computed beside it. Nothing of
-// that is ever stored.
+// Service is one service of a mesh as this node sees it: what its resource says, and what was
+// computed beside it. Nothing of that is ever stored.
 type Service struct {
-	Kind      string            `json:"kind"` // KindServiceTag, or the kind of the resource
-	Mesh      string            `json:"mesh"`
-	Name      string            `json:"name"`              // of the resource, or the tag
-	Derived   bool              `json:"derived,omitempty"` // a MeshService that is made of a tag; it is in no list of resources
-	Labels    map[string]string `json:"labels,omitempty"`  // with those that all resources have
-	VIPs      []netip.Addr      `json:"vips"`              // at which proxies listen for it
-	Hostnames []ServiceHostname `json:"hostnames"`         // that it has, and that it was to have
+	Kind string `json:"kind"` // KindServiceTag, or the kind of the resource
+	Mesh string `json:"mesh"`
+	Name string `json:"name"` // of the resource, or the tag
+	// a MeshService that is made of a tag; it is in no list of resources
+	Derived   bool              `json:"derived,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"` // with those that all resources have
+	VIPs      []netip.Addr      `json:"vips"`             // at which proxies listen for it
+	Hostnames []ServiceHostname `json:"hostnames"`        // that it has, and that it was to have
 	Ports     []ServicePort     `json:"ports"`
 	Reasons   []string          `json:"reasons"` // what is not as it is written, and what to do
 }
@@ -56,8 +57,8 @@ type ServicePort struct {
 	Identity []string `json:"identities,omitempty"` // SPIFFE IDs of the endpoints, with mTLS
 }
 
-// Hostnames is GET /meshes/{mesh}/{plural}/{name}/_hostnames, in the form of the reference: the names that a service has,
-// sorted, and the zones in which they lead to it.
+// Hostnames is GET /meshes/{mesh}/{plural}/{name}/_hostnames, in the form of the reference: the
+// names that a service has, sorted, and the zones in which they lead to it.
 type Hostnames struct {
 	Total int            `json:"total"`
 	Items []HostnameItem `json:"items"`
@@ -88,7 +89,8 @@ func service(v *mesh.View, s *mesh.Service) Service {
 		out.VIPs = append(out.VIPs, s.VIP6)
 	}
 	for _, h := range v.HostnamesOf(s) {
-		out.Hostnames = append(out.Hostnames, ServiceHostname{Hostname: h.Hostname, Origin: string(h.Origin), Generator: h.Generator.Name,
+		out.Hostnames = append(out.Hostnames, ServiceHostname{Hostname: h.Hostname, Origin: string(h.Origin),
+			Generator: h.Generator.Name,
 			Generated: h.Generated, Reason: h.Reason, Message: h.Message})
 	}
 	return out

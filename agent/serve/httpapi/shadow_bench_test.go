@@ -13,7 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// referenceMesh is the mesh of the reference, with its 20 policies and 4 of them once more as shadow policies.
+// referenceMesh is the mesh of the reference, with its 20 policies and 4 of them once more as
+// shadow policies.
 func referenceMesh(b *testing.B) *generate.Mesh {
 	var doc strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&doc, format+"\n---\n", args...) }
@@ -21,12 +22,13 @@ func referenceMesh(b *testing.B) *generate.Mesh {
 	var outbound []string
 	for i := range 1000 {
 		for e := range 2 {
-			put("{type: Dataplane, name: svc-%d-%d, networking: {address: 10.%d.%d.%d, inbound: [{port: 8080, servicePort: 18080, tags: {kuma.io/service: svc-%d, kuma.io/protocol: http, version: v%d}}]}}",
-				i, e, 1+e, i/250, i%250, i, e)
+			put("{type: Dataplane, name: svc-%d-%d, networking: {address: 10.%d.%d.%d, inbound: [{port: 8080, servicePort: "+
+				"18080, tags: {kuma.io/service: svc-%d, kuma.io/protocol: http, version: v%d}}]}}", i, e, 1+e, i/250, i%250, i, e)
 		}
 		outbound = append(outbound, fmt.Sprintf("{port: %d, tags: {kuma.io/service: svc-%d}}", 20000+i, i))
 	}
-	put("{type: Dataplane, name: web, networking: {address: 10.9.0.1, inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [%s]}}", strings.Join(outbound, ", "))
+	put("{type: Dataplane, name: web, networking: {address: 10.9.0.1, inbound: [{port: 8080, "+
+		"tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [%s]}}", strings.Join(outbound, ", "))
 	for i := range 5 {
 		to := "{kind: Mesh}"
 		if i > 0 {
@@ -40,10 +42,14 @@ func referenceMesh(b *testing.B) *generate.Mesh {
 				}
 				prefix, labels = "a", "labels: {kuma.io/effect: shadow},"
 			}
-			put("{type: MeshTimeout, name: %st-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, default: {connectionTimeout: %ds, http: {requestTimeout: 9s}}}]}}", prefix, i, labels, to, i+1+len(prefix))
-			put("{type: MeshCircuitBreaker, name: %sc-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, default: {connectionLimits: {maxConnections: %d}}}]}}", prefix, i, labels, to, i+1)
-			put("{type: MeshAccessLog, name: %sl-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, default: {backends: [{type: File, file: {path: /var/log/mesh/%d.log}}]}}]}}", prefix, i, labels, to, i)
-			put("{type: MeshTrafficPermission, name: %sp-%d, %s spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: MeshSubset, tags: {version: v%d}}, default: {action: Allow}}]}}", prefix, i, labels, i)
+			put("{type: MeshTimeout, name: %st-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, "+
+				"default: {connectionTimeout: %ds, http: {requestTimeout: 9s}}}]}}", prefix, i, labels, to, i+1+len(prefix))
+			put("{type: MeshCircuitBreaker, name: %sc-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, "+
+				"default: {connectionLimits: {maxConnections: %d}}}]}}", prefix, i, labels, to, i+1)
+			put("{type: MeshAccessLog, name: %sl-%d, %s spec: {targetRef: {kind: Mesh}, to: [{targetRef: %s, "+
+				"default: {backends: [{type: File, file: {path: /var/log/mesh/%d.log}}]}}]}}", prefix, i, labels, to, i)
+			put("{type: MeshTrafficPermission, name: %sp-%d, %s spec: {targetRef: {kind: Mesh}, "+
+				"from: [{targetRef: {kind: MeshSubset, tags: {version: v%d}}, default: {action: Allow}}]}}", prefix, i, labels, i)
 		}
 	}
 	rs, faults := kinds.Registry().Decode("bench", []byte(doc.String()))
@@ -57,8 +63,8 @@ func referenceMesh(b *testing.B) *generate.Mesh {
 	return m
 }
 
-// benchmarkConfig makes a document of the proxy "web" as bytes: by an agent that has shown it before, and by one that has
-// not.
+// benchmarkConfig makes a document of the proxy "web" as bytes: by an agent that has shown it
+// before, and by one that has not.
 func benchmarkConfig(b *testing.B, o httpapi.ConfigOptions) {
 	m := referenceMesh(b)
 	for _, name := range []string{"1000", "cold"} {

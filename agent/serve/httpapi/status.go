@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the word "preview" for one of its own kind, and
-// does not compare versions.
+// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the
+// word "preview" for one of its own kind, and does not compare versions.
 const kumactlVersion = "+kuma.preview"
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
@@ -32,7 +32,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *Error {
 	return health(w, r, s.opts.Ready)
 }
 
-// health answers 200 or 503. A failed check is always told with its reason; the good ones only with verbose.
+// health answers 200 or 503. A failed check is always told with its reason; the good ones only with
+// verbose.
 func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Error {
 	_, verbose := r.URL.Query()["verbose"]
 	out := Health{Status: "ok"}
@@ -56,8 +57,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
 	snap := s.opts.Store.Snapshot()
 	out := Status{
-		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{}, Problems: []Problem{},
-		Store: StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
+		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{},
+		Problems: []Problem{},
+		Store:    StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
 	}
 	for _, rec := range snap.Records() {
 		if !visible(rec.Key) {
@@ -90,7 +92,8 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	if last != nil {
-		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(), Behind: last.Behind}
+		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(),
+			Behind: last.Behind}
 		out.Problems = append(out.Problems, last.Problems...)
 	}
 	out.Problems = append(out.Problems, s.rejections()...)
@@ -128,13 +131,15 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 		if !whole {
 			break
 		}
-		out.Store.Quarantined = append(out.Store.Quarantined, Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
+		out.Store.Quarantined = append(out.Store.Quarantined,
+			Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
 	}
 	for _, d := range snap.AllDamaged() {
 		if !whole {
 			break
 		}
-		out.Store.Damaged = append(out.Store.Damaged, Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
+		out.Store.Damaged = append(out.Store.Damaged,
+			Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
@@ -152,7 +157,8 @@ func keyOf(text string) resource.Key {
 	return resource.Key{Kind: text}
 }
 
-// names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its resources.
+// names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its
+// resources.
 func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
 	q := r.URL.Query()
 	out := Names{Names: []string{}}
@@ -176,7 +182,8 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
 			mesh = ""
 		}
 		p := peerOf(r)
-		if err := s.opts.Access.Roles.CanSome(&p, access.Action{Verb: access.VerbList, Kind: d.Kind, Mesh: mesh}); err != nil {
+		if err := s.opts.Access.Roles.CanSome(&p,
+			access.Action{Verb: access.VerbList, Kind: d.Kind, Mesh: mesh}); err != nil {
 			return denied(err)
 		}
 		set := s.opts.Store.Snapshot().Set()

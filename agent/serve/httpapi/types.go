@@ -22,8 +22,8 @@ type Index struct {
 	GUI        string `json:"gui"`
 }
 
-// List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in its universal form
-// with creationTime and modificationTime, or with meta=true an [Item].
+// List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in
+// its universal form with creationTime and modificationTime, or with meta=true an [Item].
 type List struct {
 	Total int               `json:"total"` // of all pages
 	Items []json.RawMessage `json:"items"`
@@ -59,10 +59,11 @@ type Change struct {
 
 // Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
 type Written struct {
-	Changes  []Change     `json:"changes"` // in the order of the request
-	Warnings []string     `json:"warnings"`
-	DryRun   bool         `json:"dryRun,omitempty"`
-	Diff     *change.Diff `json:"diff,omitempty"` // of a dry run: what would change on proxies; absent while that cannot be said
+	Changes  []Change `json:"changes"` // in the order of the request
+	Warnings []string `json:"warnings"`
+	DryRun   bool     `json:"dryRun,omitempty"`
+	// of a dry run: what would change on proxies; absent while that cannot be said
+	Diff *change.Diff `json:"diff,omitempty"`
 }
 
 // Rollback is the body of POST /v1/rollback.
@@ -84,13 +85,15 @@ type History struct {
 
 // Revision is one state that a resource was in.
 type Revision struct {
-	Revision uint64                  `json:"revision"`
-	Time     time.Time               `json:"time"`
-	Source   string                  `json:"source"`
-	Author   string                  `json:"author,omitempty"`
-	Action   string                  `json:"action"`             // created, changed or deleted; of the oldest that is kept, "" when not known
-	Resource json.RawMessage         `json:"resource,omitempty"` // nil when it was deleted
-	Fields   []jsonpatch.FieldChange `json:"fields,omitempty"`   // of changed: those that differ from the revision before; at most 64
+	Revision uint64    `json:"revision"`
+	Time     time.Time `json:"time"`
+	Source   string    `json:"source"`
+	Author   string    `json:"author,omitempty"`
+	// created, changed or deleted; of the oldest that is kept, "" when not known
+	Action   string          `json:"action"`
+	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
+	// of changed: those that differ from the revision before; at most 64
+	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
 // XDS is a proxy's config: {type URL: {resource name: resource}}.
@@ -115,19 +118,23 @@ type Status struct {
 	Files     []FileStatus     `json:"files"`     // of the resource directory
 	Proxies   map[string]int   `json:"proxies"`   // by state
 	Refused   ads.Refusals     `json:"refused"`   // xDS streams
-	// RefusedConnections are the proxies that have refused some, the one with the most first. Never null.
+	// RefusedConnections are the proxies that have refused some, the one with the most first. Never
+	// null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
-	// Holders say how many FIFOs of access logs are kept open by whom while the agent is away; "" is nobody. Empty without FIFOs.
+	// Holders say how many FIFOs of access logs are kept open by whom while the agent is away; "" is
+	// nobody. Empty without FIFOs.
 	Holders map[string]int `json:"fifoHolders,omitempty"`
 	// LogLines sum up the lines of the access logs that the sender may see. Absent without streams.
 	LogLines *LogLines `json:"accessLogLines,omitempty"`
 	// DNS is the resolver; absent where there is none.
 	DNS    *DNSLine      `json:"dns,omitempty"`
 	Memory *MemoryStatus `json:"memory,omitempty"`
-	// Problems are what the agent could not do, did in part, or finds odd: of resources, of the proxies that are connected, and of those of
-	// this node that are not, as far as there was time to look at them.
+	// Problems are what the agent could not do, did in part, or finds odd: of resources, of the
+	// proxies that are connected, and of those of this node that are not, as far as there was time to
+	// look at them.
 	Problems []Problem `json:"problems"`
-	// Unchecked is how many proxies that are not connected were not looked at yet; the next request goes on with them.
+	// Unchecked is how many proxies that are not connected were not looked at yet; the next request
+	// goes on with them.
 	Unchecked int `json:"unchecked"`
 }
 
@@ -149,7 +156,8 @@ type ProxyCounts struct {
 	ReopensFailed uint64 // attempts to open an access log anew, until which its lines are lost
 }
 
-// ProxyRefusals says how many connections to destinations outside of the mesh a proxy has refused since its Envoy started.
+// ProxyRefusals says how many connections to destinations outside of the mesh a proxy has refused
+// since its Envoy started.
 type ProxyRefusals struct {
 	Mesh  string `json:"mesh"`
 	Name  string `json:"name"`
@@ -168,7 +176,8 @@ type StoreStatus struct {
 	Pending     int           `json:"pending,omitempty"`  // resources that differ from what is on disk
 	SetAside    string        `json:"setAside,omitempty"` // new name of a damaged state file
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	// Damaged are resources that cannot be read and are not in force, until somebody writes or deletes them.
+	// Damaged are resources that cannot be read and are not in force, until somebody writes or deletes
+	// them.
 	Damaged []Damaged `json:"damaged,omitempty"`
 }
 

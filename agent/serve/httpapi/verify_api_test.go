@@ -40,10 +40,13 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 	} {
 		e := refused(a, a.do(w.method, w.path, w.body))
 		p := e.InvalidParameters[0]
-		if len(e.InvalidParameters) != 1 || p.Document != "MeshProxyPatch/default/bad" || p.Field != "spec.default.appendModifications[1].listener" {
+		if len(e.InvalidParameters) != 1 || p.Document != "MeshProxyPatch/default/bad" ||
+			p.Field != "spec.default.appendModifications[1].listener" {
 			t.Errorf("%s %s: put down to %+v", w.method, w.path, e.InvalidParameters)
 		}
-		for _, part := range []string{"Listener inbound:10.1.0.3:8080 at /accessLog/0/typedConfig/logFormat", "LATE", "(rule 105: ", "on default/web"} {
+		for _, part := range []string{
+			"Listener inbound:10.1.0.3:8080 at /accessLog/0/typedConfig/logFormat", "LATE", "(rule 105: ", "on default/web",
+		} {
 			if !strings.Contains(p.Reason, part) {
 				t.Errorf("%q is not in the reason %q", part, p.Reason)
 			}
@@ -53,26 +56,33 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 		t.Error("something was stored")
 	}
 	// What breaks nothing is stored.
-	a.want(a.do("PUT", "/meshes/default/meshproxypatches/bad", strings.Replace(bad, "10.1.0.3", "10.9.9.9", 1)), 201, `"warnings":[]`)
+	a.want(a.do("PUT", "/meshes/default/meshproxypatches/bad", strings.Replace(bad, "10.1.0.3", "10.9.9.9", 1)), 201,
+		`"warnings":[]`)
 	// It came in by another way, was mended, and is not brought back.
 	a.put(store.Source{Kind: store.SourceAPI}, bad)
 	first := a.store.History(a.store.Snapshot().Set().Kind("MeshProxyPatch")[0].Key)
 	a.want(a.do("PUT", "/meshes/default/meshproxypatches/bad", strings.Replace(bad, "10.1.0.3", "10.9.9.9", 1)), 200)
-	refused(a, a.do("POST", "/v1/rollback", fmt.Sprintf(`{"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "revision": %d}`, first[1].Revision)))
-	a.want(a.do("POST", "/v1/rollback", fmt.Sprintf(`{"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "revision": %d}`, first[0].Revision)), 200)
+	refused(a, a.do("POST", "/v1/rollback",
+		fmt.Sprintf(`{"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "revision": %d}`, first[1].Revision)))
+	a.want(a.do("POST", "/v1/rollback",
+		fmt.Sprintf(`{"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "revision": %d}`, first[0].Revision)), 200)
 }
 
 func TestWhatWasBrokenBeforeRefusesNothing(t *testing.T) {
 	a := start(t)
-	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"}, services+"\n---\n"+kindtest.Breaking("old", "{kind: Mesh}"))
+	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"},
+		services+"\n---\n"+kindtest.Breaking("old", "{kind: Mesh}"))
 	a.reconcile()
 	// An unrelated policy, one on the same listener, an edit of another part, and a deletion.
 	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"action":"created"`, `"warnings":[]`)
-	a.want(a.do("POST", "/v1/apply", `{type: MeshTimeout, mesh: default, name: in, spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 7s}}]}}`), 200, `"warnings":[]`)
+	a.want(a.do("POST", "/v1/apply", `{type: MeshTimeout, mesh: default, name: in, spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 7s}}]}}`),
+		200, `"warnings":[]`)
 	a.want(a.do("DELETE", "/meshes/default/meshtimeouts/t1", ""), 200, `"warnings":[]`)
 	// A second one of the kind is no better for the first.
-	e := refused(a, a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("new", "{kind: Mesh}"), "10.1.0.3", "10.1.0.1", 1)))
-	if p := e.InvalidParameters[0]; p.Document != "MeshProxyPatch/default/new" || !strings.Contains(p.Reason, "on default/svc-1") {
+	e := refused(a,
+		a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("new", "{kind: Mesh}"), "10.1.0.3", "10.1.0.1", 1)))
+	if p := e.InvalidParameters[0]; p.Document != "MeshProxyPatch/default/new" ||
+		!strings.Contains(p.Reason, "on default/svc-1") {
 		t.Errorf("put down to %+v", p)
 	}
 }
@@ -85,21 +95,28 @@ func TestOnlyTheProxiesConcernedAreLookedAt(t *testing.T) {
 	// Only svc-1 is connected, and web alone would break.
 	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")), 200)
 	connected[0].Name = "web"
-	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")+"labels: {a: b}\n"), 200, `"action":"changed"`, `"warnings":[]`) // it is broken by now
-	refused(a, a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("bad", "{kind: Mesh}"), "LATE", "LATER", 1)))                       // in another way
+	// it is broken by now
+	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")+"labels: {a: b}\n"), 200,
+		`"action":"changed"`, `"warnings":[]`)
+	// in another way
+	refused(a, a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("bad", "{kind: Mesh}"), "LATE", "LATER", 1)))
 	a.want(a.do("DELETE", "/meshes/default/meshproxypatches/bad", ""), 200)
 	refused(a, a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")))
 	// The dataplane of the change is looked at although it is not connected.
-	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/b.yaml"}, strings.Replace(kindtest.Breaking("file", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1))
-	e := refused(a, a.do("POST", "/v1/apply", "{type: Dataplane, mesh: default, name: other, networking: {address: 10.1.0.9, inbound: [{port: 8080, tags: {kuma.io/service: other, kuma.io/protocol: http}}]}}"))
-	if p := e.InvalidParameters[0]; p.Document != "Dataplane/default/other" || !strings.Contains(p.Reason, "together with MeshProxyPatch/default/file spec.default.appendModifications[1].listener") {
+	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/b.yaml"},
+		strings.Replace(kindtest.Breaking("file", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1))
+	e := refused(a, a.do("POST", "/v1/apply", "{type: Dataplane, mesh: default, name: other, "+
+		"networking: {address: 10.1.0.9, inbound: [{port: 8080, tags: {kuma.io/service: other, kuma.io/protocol: http}}]}}"))
+	if p := e.InvalidParameters[0]; p.Document != "Dataplane/default/other" || !strings.Contains(p.Reason,
+		"together with MeshProxyPatch/default/file spec.default.appendModifications[1].listener") {
 		t.Errorf("put down to %+v", p)
 	}
 }
 
 func TestDeletionsAreNotRefused(t *testing.T) {
 	a := start(t)
-	add := "{type: MeshProxyPatch, mesh: default, name: a-cluster, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{cluster: {operation: Add, value: '{name: extra, connectTimeout: 5s, type: STATIC}'}}]}}}"
+	add := "{type: MeshProxyPatch, mesh: default, name: a-cluster, spec: {targetRef: {kind: Mesh}, default: " +
+		"{appendModifications: [{cluster: {operation: Add, value: '{name: extra, connectTimeout: 5s, type: STATIC}'}}]}}}"
 	use := `
 type: MeshProxyPatch
 mesh: default
@@ -124,7 +141,8 @@ spec:
 	a.put(store.Source{Kind: store.SourceAPI}, services+"\n---\n"+add+"\n---"+use)
 	a.reconcile()
 	dry := a.do("DELETE", "/meshes/default/meshproxypatches/a-cluster?dryRun=true", "")
-	a.want(dry, 200, "MeshProxyPatch/default/a-cluster: breaks a proxy, which keeps its config: Listener extra at /filterChains/0/filters/0", "on default/web", "together with MeshProxyPatch/default/b-listener")
+	a.want(dry, 200, "MeshProxyPatch/default/a-cluster: breaks a proxy, which keeps its config: Listener extra at "+
+		"/filterChains/0/filters/0", "on default/web", "together with MeshProxyPatch/default/b-listener")
 	if len(a.store.Snapshot().Set().Kind("MeshProxyPatch")) != 2 {
 		t.Error("something was deleted")
 	}
@@ -133,20 +151,30 @@ spec:
 
 func TestFindingsThatDoNotBlockAreWarnings(t *testing.T) {
 	a := start(t)
-	a.put(store.Source{Kind: store.SourceAPI}, strings.Replace(services, "name: web, networking: {", "name: web, networking: {transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}, ", 1))
+	a.put(store.Source{Kind: store.SourceAPI}, strings.Replace(services, "name: web, networking: {",
+		"name: web, networking: {transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}, ", 1))
 	a.reconcile()
-	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: '*.example.*', protocol: tls, port: 443}, {type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
-	a.want(a.do("POST", "/v1/apply", doc), 200, `"warnings":["MeshPassthrough/default/p spec.default.appendMatch[0]: Listener outbound:passthrough:ipv4 at /filterChains/`, "has a second *", "on default/web")
-	a.want(a.do("POST", "/v1/apply", doc), 200, `"warnings":[]`)                                                        // nothing changes
-	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`)                                                 // it is not new
-	a.want(a.do("POST", "/v1/apply?dryRun=true", strings.Replace(doc, "*.example.*", "*.*", 1)), 200, "has a second *") // and this one is
+	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, " +
+		"default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: '*.example.*', protocol: tls, " +
+		"port: 443}, {type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
+	a.want(a.do("POST", "/v1/apply", doc), 200,
+		`"warnings":["MeshPassthrough/default/p spec.default.appendMatch[0]: Listener outbound:passthrough:ipv4 at /filterChains/`,
+		"has a second *", "on default/web")
+	// nothing changes
+	a.want(a.do("POST", "/v1/apply", doc), 200, `"warnings":[]`)
+	// it is not new
+	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`)
+	// and this one is
+	a.want(a.do("POST", "/v1/apply?dryRun=true", strings.Replace(doc, "*.example.*", "*.*", 1)), 200, "has a second *")
 }
 
 func TestWhatHasNoEffectIsAWarning(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, services) // web has no transparent proxy
 	a.reconcile()
-	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
-	a.want(a.do("POST", "/v1/apply", doc), 200, `"warnings":["MeshPassthrough/default/p: has no effect on Dataplane/default/web: `, `"action":"created"`)
+	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, default: " +
+		"{passthroughMode: Matched, appendMatch: [{type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
+	a.want(a.do("POST", "/v1/apply", doc), 200,
+		`"warnings":["MeshPassthrough/default/p: has no effect on Dataplane/default/web: `, `"action":"created"`)
 	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`) // it is not about this one
 }

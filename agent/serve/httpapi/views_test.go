@@ -35,7 +35,9 @@ func TestConfig(t *testing.T) {
 	if strings.Contains(got.body, `"diff"`) {
 		t.Error("a diff that nobody asked for")
 	}
-	for _, q := range []string{"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff", "?include=diff,diff"} {
+	for _, q := range []string{
+		"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff", "?include=diff,diff",
+	} {
 		with := a.do("GET", at+q, "")
 		a.want(with, 200, `"diff":[]`)
 		if !strings.HasPrefix(with.body, strings.TrimSuffix(got.body, "}\n")) {
@@ -74,7 +76,8 @@ func TestConfig(t *testing.T) {
 func TestProxies(t *testing.T) {
 	at := time.Unix(1000, 0).UTC()
 	client := func(name, state string, f func(*ads.ProxyStatus)) ads.ProxyStatus {
-		c := ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at, Flavor: node.FlavorEnvoy}
+		c := ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at,
+			Flavor: node.FlavorEnvoy}
 		if f != nil {
 			f(&c)
 		}
@@ -101,10 +104,12 @@ func TestProxies(t *testing.T) {
 			}
 		}
 	})
-	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+strings.Replace(web, "name: web", "name: alone", 1)+"\n---\n"+strings.Replace(web, "name: web", "name: stuck", 1)+
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+
+		strings.Replace(web, "name: web", "name: alone", 1)+"\n---\n"+strings.Replace(web, "name: web", "name: stuck", 1)+
 		"\n---\n"+strings.Replace(web, "name: web", "name: idle", 1))
-	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "half of it"},
-		httpapi.Problem{Resource: "Dataplane/default/stuck", Severity: httpapi.SeverityError, Reason: "no name for its certificate"})
+	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning,
+		Reason: "half of it"}, httpapi.Problem{Resource: "Dataplane/default/stuck", Severity: httpapi.SeverityError,
+		Reason: "no name for its certificate"})
 	got := a.do("GET", "/v1/dataplanes", "")
 	a.want(got, 200)
 	var ps httpapi.Proxies
@@ -115,7 +120,8 @@ func TestProxies(t *testing.T) {
 	for _, p := range ps.Items {
 		lines = append(lines, p.Name+" "+p.State)
 	}
-	want := "alone pending, forged unknown, gone disconnected, held rejected, idle disconnected, late pending, nack rejected, stuck pending, waiting pending, web synced"
+	want := "alone pending, forged unknown, gone disconnected, held rejected, idle disconnected, late pending, " +
+		"nack rejected, stuck pending, waiting pending, web synced"
 	if s := strings.Join(lines, ", "); s != want || ps.Total != 10 {
 		t.Errorf("got  %s\nwant %s", s, want)
 	}
@@ -125,29 +131,35 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/late/status", ""), 200, "since 1970-01-01T00:16:41Z")
 	a.want(a.do("GET", "/v1/dataplanes/default/forged/status", ""), 200, "does not exist; apply it")
 	a.want(a.do("GET", "/v1/dataplanes/default/alone/status", ""), 200, "its config is being made")
-	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200, "there is no config for it: no name for its certificate")
-	a.want(a.do("GET", "/v1/status", ""), 200, `"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
+	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200,
+		"there is no config for it: no name for its certificate")
+	a.want(a.do("GET", "/v1/status", ""), 200,
+		`"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
 }
 
-// TestLostLines: an Envoy that has lost lines of access logs is a problem of the node and of the proxy; one that has not told, or has
-// lost none, is not.
+// TestLostLines: an Envoy that has lost lines of access logs is a problem of the node and of the
+// proxy; one that has not told, or has lost none, is not.
 func TestLostLines(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) {
 		o.Proxies = func() []ads.ProxyStatus {
 			var out []ads.ProxyStatus
 			for _, name := range []string{"web", "good", "silent"} {
-				out = append(out, ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: ads.StateServing, Flavor: node.FlavorEnvoy})
+				out = append(out, ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: ads.StateServing,
+					Flavor: node.FlavorEnvoy})
 			}
 			return out
 		}
 		o.Counts = func() map[string]httpapi.ProxyCounts {
-			return map[string]httpapi.ProxyCounts{"default.web": {WritesFailed: 3, ReopensFailed: 2, Refused: 4}, "default.good": {}}
+			return map[string]httpapi.ProxyCounts{"default.web": {WritesFailed: 3, ReopensFailed: 2, Refused: 4},
+				"default.good": {}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
 	a.reconcile()
-	const lost = "its Envoy has lost lines of access logs: 3 writes to them have failed since it started, and 2 attempts to open them anew"
-	a.want(a.do("GET", "/v1/status", ""), 200, lost, `"resource":"Dataplane/default/web"`, `"refusedConnections":[{"mesh":"default","name":"web","count":4}]`)
+	const lost = "its Envoy has lost lines of access logs: 3 writes to them have failed since it started, " +
+		"and 2 attempts to open them anew"
+	a.want(a.do("GET", "/v1/status", ""), 200, lost, `"resource":"Dataplane/default/web"`,
+		`"refusedConnections":[{"mesh":"default","name":"web","count":4}]`)
 	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, lost, `"logWritesFailed":3`, `"logReopensFailed":2`)
 	a.want(a.do("GET", "/v1/dataplanes/default/good/status", ""), 200, `"logWritesFailed":0`, `"problems":[]`)
 	a.want(a.do("GET", "/v1/dataplanes/default/silent/status", ""), 200, `"logWritesFailed":null`, `"problems":[]`)
@@ -165,15 +177,18 @@ func TestHealth(t *testing.T) {
 	a.want(a.do("GET", "/readyz", ""), 200, `{"status":"ok"}`)
 	a.want(a.do("GET", "/readyz?verbose", ""), 200, `"reason":"loaded"`)
 	checks = append(checks, httpapi.Check{Name: "xds", Reason: "the socket is not open"})
-	a.want(a.do("GET", "/readyz", ""), 503, `{"status":"failed","checks":[{"name":"xds","ok":false,"reason":"the socket is not open"}]}`)
+	a.want(a.do("GET", "/readyz", ""), 503,
+		`{"status":"failed","checks":[{"name":"xds","ok":false,"reason":"the socket is not open"}]}`)
 	a.want(a.do("GET", "/livez", ""), 200)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc)
-	a.want(a.do("GET", "/v1/status", ""), 200, `"ready":false`, `"reconcile":null`, `"stale":true`, `"resources":{"Mesh":1}`, `"sources":{"api":1}`)
+	a.want(a.do("GET", "/v1/status", ""), 200, `"ready":false`, `"reconcile":null`, `"stale":true`,
+		`"resources":{"Mesh":1}`, `"sources":{"api":1}`)
 	a.reconcile()
 	a.want(a.do("GET", "/v1/status", ""), 200, `"reconcile":{"revision":1,`, `"seconds":1`)
 }
 
-// FuzzAPI sends requests with any method, path and body: each answer is JSON, and an error is a problem document.
+// FuzzAPI sends requests with any method, path and body: each answer is JSON, and an error is a
+// problem document.
 func FuzzAPI(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"GET", "/", ""}, {"GET", "/meshes?size=1&offset=2", ""}, {"PUT", "/meshes/default", meshDoc},
@@ -181,8 +196,10 @@ func FuzzAPI(f *testing.F) {
 		{"POST", "/v1/apply?dryRun=true", meshDoc + "\n---\n" + web}, {"POST", "/v1/rollback", `{"type":"mt","revision":1}`},
 		{"DELETE", "/meshes/default", ""}, {"GET", "/meshes/default/dataplanes/web/_config?include=diff&shadow=true", ""},
 		{"GET", "/v1/history/meshes/default", ""}, {"GET", "/v1/names?kind=dp", ""}, {"HEAD", "/%2e%2e/%00", ""},
-		{"GET", "/meshes/default/dataplanes/web/_rules?include=diff,fields&shadow=false", ""}, {"GET", "/v1/dataplanes/default/web/policies", ""},
-		{"POST", "/v1/diff?shadow=true&dataplane=web&omit=patch", timeout("9s")}, {"POST", "/v1/diff?delete=mt/default/t1&mesh=default", ""},
+		{"GET", "/meshes/default/dataplanes/web/_rules?include=diff,fields&shadow=false", ""},
+		{"GET", "/v1/dataplanes/default/web/policies", ""},
+		{"POST", "/v1/diff?shadow=true&dataplane=web&omit=patch", timeout("9s")},
+		{"POST", "/v1/diff?delete=mt/default/t1&mesh=default", ""},
 		{"POST", "/v1/explain", `{"policy":{"type":"mt","name":"t1","dataplane":"web"}}`},
 		{"GET", "//", ""}, {"GET", "/v1/dataplanes/default/web/status", ""}, {"OPTIONS", "/x", "a: &a [*a]"},
 	} {
@@ -233,7 +250,8 @@ func FuzzAPI(f *testing.F) {
 			}
 			if resp.StatusCode >= 400 {
 				var e httpapi.Error
-				if err := json.Unmarshal(b, &e); err != nil || e.Status != resp.StatusCode || e.Title == "" || e.InvalidParameters == nil {
+				if err := json.Unmarshal(b, &e); err != nil || e.Status != resp.StatusCode || e.Title == "" ||
+					e.InvalidParameters == nil {
 					t.Fatalf("%d is no problem document: %s", resp.StatusCode, b)
 				}
 			}

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// maxWait is how long one answer of POST /v1/wait may take: less than a connection may take for an answer.
+	// maxWait is how long one answer of POST /v1/wait may take: less than a connection may take for an
+	// answer.
 	maxWait = 25 * time.Second
 	// waitQuiet is how long after a change it is looked again: changes come in bursts.
 	waitQuiet = 10 * time.Millisecond
@@ -21,8 +22,9 @@ const (
 	maxQuestion = 1 << 20
 )
 
-// wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches, when one rejects it, or
-// how it stands when the time is up. It changes nothing; whoever may look into the resource may ask.
+// wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches,
+// when one rejects it, or how it stands when the time is up. It changes nothing; whoever may look
+// into the resource may ask.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
@@ -93,10 +95,12 @@ func (s *Server) catchUp(r *http.Request) {
 }
 
 func stoppingError() *Error {
-	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down", "the agent is shutting down; repeat the request once it is up again")
+	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down",
+		"the agent is shutting down; repeat the request once it is up again")
 }
 
-// watchProxies returns a channel that tells of progress of proxies, one that never does where there are none.
+// watchProxies returns a channel that tells of progress of proxies, one that never does where there
+// are none.
 func (s *Server) watchProxies() (<-chan struct{}, func()) {
 	if s.opts.Watch == nil {
 		return nil, func() {}
@@ -142,7 +146,8 @@ func (s *Server) standing(key resource.Key, q *Wait) (Applied, *Error) {
 	rec, there := x.snap.Get(key)
 	switch {
 	case q.For == ForGone && there:
-		out := Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: StatePending, Late: []LateProxy{}, Rejected: []RejectedResource{}}
+		out := Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: StatePending,
+			Late: []LateProxy{}, Rejected: []RejectedResource{}}
 		out.Reason = fmt.Sprintf("it still exists, at revision %d from %s", rec.Revision, rec.Source)
 		return out, nil
 	case q.For == ForGone:
@@ -156,14 +161,15 @@ func (s *Server) standing(key resource.Key, q *Wait) (Applied, *Error) {
 	if out.State == StateApplied || out.State == StatePending {
 		x.missed(&out, q.Late)
 	}
-	if x.last == nil || x.last.Revision < out.Revision && out.State != StateRejected && out.State != StateShadow && out.State != StateInert {
+	if x.last == nil || x.last.Revision < out.Revision && out.State != StateRejected && out.State != StateShadow &&
+		out.State != StateInert {
 		out.State, out.Reason = StatePending, "the configs with it are being made"
 	}
 	return out, nil
 }
 
-// missed adds proxies that were late and are not connected any more, or have no config yet after they have come back, as
-// long as their Dataplanes exist.
+// missed adds proxies that were late and are not connected any more, or have no config yet after
+// they have come back, as long as their Dataplanes exist.
 func (x *situation) missed(out *Applied, late []string) {
 	for _, id := range late {
 		mesh, name, _ := strings.Cut(id, "/")

@@ -21,7 +21,8 @@ const (
 	maxAnswered = 1 << 20
 )
 
-// nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource on the proxies of the other one.
+// nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource
+// on the proxies of the other one.
 type nodeQuestion struct {
 	Wait
 	Digest string `json:"digest,omitempty"` // of the content; "" where it is to be gone
@@ -36,7 +37,8 @@ func everyNode(scope string) (<-chan time.Time, func()) {
 	return t.C, t.Stop
 }
 
-// meshWait is what one question knows of other nodes: whoever has the version by now is not asked again.
+// meshWait is what one question knows of other nodes: whoever has the version by now is not asked
+// again.
 type meshWait struct {
 	question string
 	done     map[string]*Applied // by id

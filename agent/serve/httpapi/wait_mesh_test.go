@@ -28,17 +28,21 @@ func (c *crowd) Members() (out []httpapi.Member) {
 		name := fmt.Sprintf("node-%03d", i)
 		out = append(out, httpapi.Member{Name: name, ID: name, State: "alive"})
 	}
-	return append(out, httpapi.Member{Name: "gone", ID: "gone", State: "dead"}, httpapi.Member{Name: "away", ID: "away", State: "left"})
+	return append(out, httpapi.Member{Name: "gone", ID: "gone", State: "dead"},
+		httpapi.Member{Name: "away", ID: "away", State: "left"})
 }
 
 func (c *crowd) Ask(_ context.Context, id string, _ []byte) ([]byte, error) {
 	c.asked.Add(1)
-	return json.Marshal(httpapi.Applied{State: c.state, Proxies: 1, Acknowledged: 1, Late: []httpapi.LateProxy{{Name: id}}, LateTotal: 1})
+	return json.Marshal(httpapi.Applied{State: c.state, Proxies: 1, Acknowledged: 1, Late: []httpapi.LateProxy{{Name: id}},
+		LateTotal: 1})
 }
 
 // TestAnswerOfANode: a count that cannot be is not added, and its node is waited for.
 func TestAnswerOfANode(t *testing.T) {
-	for _, answer := range []string{`{"state": "applied", "proxies": -5}`, `{"state": "applied", "lateTotal": 9000000000}`, `{"state": 5}`, `nothing`} {
+	for _, answer := range []string{
+		`{"state": "applied", "proxies": -5}`, `{"state": "applied", "lateTotal": 9000000000}`, `{"state": 5}`, `nothing`,
+	} {
 		t.Run(answer, func(t *testing.T) {
 			set := &proxySet{changed: make(chan struct{}, 1)}
 			pool := &liar{crowd{size: 1}, answer}
@@ -48,8 +52,8 @@ func TestAnswerOfANode(t *testing.T) {
 			set.set(proxy("web", 10))
 			got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s", "scope": "mesh"}`)
 			var x httpapi.Applied
-			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != httpapi.StatePending || x.Proxies != 1 || len(x.LateNodes) != 1 ||
-				!strings.Contains(x.LateNodes[0].Reason, "is not understood") {
+			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != httpapi.StatePending || x.Proxies != 1 ||
+				len(x.LateNodes) != 1 || !strings.Contains(x.LateNodes[0].Reason, "is not understood") {
 				t.Errorf("%v %s", err, got.body)
 			}
 		})
@@ -64,7 +68,8 @@ type liar struct {
 
 func (l *liar) Ask(context.Context, string, []byte) ([]byte, error) { return []byte(l.answer), nil }
 
-// TestManyNodesAreAsked: what many nodes answer at the same time is in the order of the nodes, and all of it counts.
+// TestManyNodesAreAsked: what many nodes answer at the same time is in the order of the nodes, and
+// all of it counts.
 func TestManyNodesAreAsked(t *testing.T) {
 	for _, state := range []string{httpapi.StateApplied, httpapi.StatePending} {
 		t.Run(state, func(t *testing.T) {
@@ -79,7 +84,8 @@ func TestManyNodesAreAsked(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.body), &x); err != nil || got.status != http.StatusOK {
 				t.Fatalf("%d %v %s", got.status, err, got.body)
 			}
-			if x.State != state || x.Nodes != 101 || x.Proxies != 101 || x.LateTotal != 100 || strings.Join(x.Unasked, " ") != "gone" || pool.asked.Load() != 100 {
+			if x.State != state || x.Nodes != 101 || x.Proxies != 101 || x.LateTotal != 100 ||
+				strings.Join(x.Unasked, " ") != "gone" || pool.asked.Load() != 100 {
 				t.Errorf("%d asked: %s", pool.asked.Load(), got.body)
 			}
 			for i, p := range x.Late {

@@ -22,7 +22,8 @@ type Whoami struct {
 
 func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *Error {
 	p, roles := peerOf(r), s.opts.Access.Roles
-	out := Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...), Verbs: []string{}}
+	out := Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...),
+		Verbs: []string{}}
 	if p.Token != nil {
 		out.Token = p.Token.Subject
 	}
@@ -51,7 +52,8 @@ func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *Error {
 type Can struct {
 	Who    string `json:"who"`
 	Action string `json:"action"` // in words: "update MeshTimeout default/slow"
-	// Allowed says whether a request for it is answered; with Partial, for some of the meshes or names alone.
+	// Allowed says whether a request for it is answered; with Partial, for some of the meshes or names
+	// alone.
 	Allowed bool     `json:"allowed"`
 	Partial bool     `json:"partial,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // why not
@@ -100,7 +102,8 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *Error {
 
 // AccessList is GET /v1/access: who may do what with resources, and who may be which proxy.
 type AccessList struct {
-	// Configured says whether there is an api.roles; without it whoever gets in by the socket may read, and its group write.
+	// Configured says whether there is an api.roles; without it whoever gets in by the socket may
+	// read, and its group write.
 	Configured bool          `json:"configured"`
 	Roles      []access.Role `json:"roles"`   // of the config, each with the permissions of its template
 	Missing    []string      `json:"missing"` // subjects that match nobody

@@ -15,7 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// target returns what a write to one resource is about, and whether it is only asked what it would do.
+// target returns what a write to one resource is about, and whether it is only asked what it would
+// do.
 func (s *Server) target(r *http.Request) (a address, dry bool, e *Error) {
 	if a, e = s.address(r); e != nil {
 		return
@@ -66,7 +67,8 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom it breaks is told.
+	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom
+	// it breaks is told.
 	q := change.Question{Delete: []resource.Key{a.key}}
 	hidden := s.mayPreview(r, &q)
 	d, v := s.check(r.Context(), q, dry && hidden == nil)
@@ -78,13 +80,16 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 			return e
 		}
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: []Change{c}, Warnings: withoutDiff(deleteWarnings(v), dry, hidden), DryRun: dry, Diff: d})
+	writeJSON(w, http.StatusOK,
+		Written{Changes: []Change{c}, Warnings: withoutDiff(deleteWarnings(v), dry, hidden), DryRun: dry, Diff: d})
 	return nil
 }
 
-// writeChecked stores resources, or with dry finds out what storing them would do, unless that would break proxies. The
-// warnings are about what is not as it reads, and what could not be checked. Omit are parts of the diff of a dry run.
-func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool, omit ...string) (*Written, *Error) {
+// writeChecked stores resources, or with dry finds out what storing them would do, unless that
+// would break proxies. The warnings are about what is not as it reads, and what could not be
+// checked. Omit are parts of the diff of a dry run.
+func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool,
+	omit ...string) (*Written, *Error) {
 	s.writes(r, rs, dry)
 	changes, e := s.write(r, rs, kept, true)
 	if e != nil {
@@ -114,8 +119,8 @@ func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept kep
 	return &Written{Changes: changes, Warnings: warnings, DryRun: dry, Diff: d}, nil
 }
 
-// withoutDiff adds why a dry run shows no diff: who may write without looking into the proxies gets the same answer as
-// from the write.
+// withoutDiff adds why a dry run shows no diff: who may write without looking into the proxies gets
+// the same answer as from the write.
 func withoutDiff(warnings []string, dry bool, hidden *Error) []string {
 	if dry && hidden != nil {
 		return append(warnings, "no diff is shown: "+hidden.Detail)
@@ -220,7 +225,8 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 		{"type", rs[0].Kind, want.Kind}, {"mesh", rs[0].Mesh, want.Mesh}, {"name", rs[0].Name, want.Name},
 	} {
 		if f.have != f.want {
-			wrong = append(wrong, InvalidParameter{Field: f.field, Reason: strconv.Quote(f.have) + " does not agree with the path, which says " + strconv.Quote(f.want)})
+			wrong = append(wrong, InvalidParameter{Field: f.field,
+				Reason: strconv.Quote(f.have) + " does not agree with the path, which says " + strconv.Quote(f.want)})
 		}
 	}
 	if len(wrong) > 0 {
@@ -229,7 +235,8 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 	return rs[0], kept, nil
 }
 
-// invalidDocument answers with every fault. With many documents each reason begins with the one it is about.
+// invalidDocument answers with every fault. With many documents each reason begins with the one it
+// is about.
 func invalidDocument(faults resource.Faults, many bool) *Error {
 	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; fix every field named")
 	for _, f := range faults {
@@ -243,9 +250,9 @@ func invalidDocument(faults resource.Faults, many bool) *Error {
 	return e
 }
 
-// write stores resources in one step, or finds out what storing them would do. The checks that need the present state
-// and the write are one step too, as far as other writers of the API are concerned: one of them is whether the sender
-// may create what is not there, and update what is.
+// write stores resources in one step, or finds out what storing them would do. The checks that need
+// the present state and the write are one step too, as far as other writers of the API are
+// concerned: one of them is whether the sender may create what is not there, and update what is.
 func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) ([]Change, *Error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -324,11 +331,13 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 func preconditions(r *http.Request, rec store.Record, have bool) *Error {
 	if m := r.Header.Get("If-Match"); m != "" {
 		if !have {
-			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision", "there is nothing at %q that If-Match could name", r.URL.Path)
+			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision",
+				"there is nothing at %q that If-Match could name", r.URL.Path)
 		}
 		if tag := etag(rec); !tagListed(m, tag) {
 			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision",
-				"%s has the ETag %s now, If-Match names %s: someone changed it since; read it again and repeat the change", rec.Key, tag, m)
+				"%s has the ETag %s now, If-Match names %s: someone changed it since; read it again and repeat the change",
+				rec.Key, tag, m)
 		}
 	}
 	if m := r.Header.Get("If-None-Match"); m != "" && have && tagListed(m, etag(rec)) {
@@ -377,7 +386,8 @@ func (s *Server) storeError(err error) *Error {
 		s.log.Error("api: a write is not in the pool", "err", err)
 		return problem(http.StatusServiceUnavailable, ProblemStorage, "Not shared", "%s; nothing was stored", err.Error())
 	case errors.Is(err, store.ErrClosed):
-		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down", "the agent is shutting down; repeat the write once it is up again")
+		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down",
+			"the agent is shutting down; repeat the write once it is up again")
 	}
 	s.log.Error("api: a write failed", "err", err)
 	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s", err.Error())

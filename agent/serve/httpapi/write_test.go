@@ -35,10 +35,13 @@ func TestApply(t *testing.T) {
 	a.want(a.do("POST", "/v1/apply", stream), 200, `"unchanged"`)
 
 	// One bad document keeps all from being stored, and every fault is named.
-	bad := strings.Replace(timeout("9s"), "t1", "t9", 1) + "\n---\n{type: Mesh, name: second, colour: red}\n---\n{type: Mesh, name: UPPER}\n"
-	a.want(a.do("POST", "/v1/apply", bad), 400, `"field":"colour"`, `"field":"name"`, "document 2 (Mesh/second)", "document 3")
+	bad := strings.Replace(timeout("9s"), "t1", "t9", 1) +
+		"\n---\n{type: Mesh, name: second, colour: red}\n---\n{type: Mesh, name: UPPER}\n"
+	a.want(a.do("POST", "/v1/apply", bad), 400, `"field":"colour"`, `"field":"name"`, "document 2 (Mesh/second)",
+		"document 3")
 	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+meshDoc), 400, "Mesh/default stands in the stream twice")
-	a.want(a.do("POST", "/v1/apply", strings.Replace(timeout("9s"), "default", "other", 1)), 404, `mesh \"other\"`, "create it first")
+	a.want(a.do("POST", "/v1/apply", strings.Replace(timeout("9s"), "default", "other", 1)), 404, `mesh \"other\"`,
+		"create it first")
 	a.want(a.do("POST", "/v1/apply", "# nothing"), 400, "no document")
 	a.want(a.do("POST", "/v1/apply?dryRun=perhaps", meshDoc), 400, `"field":"dryRun"`)
 	a.want(a.do("POST", "/v1/apply", stream, `If-Match: "1"`), 400, "about one resource")
@@ -53,10 +56,12 @@ func TestOwnership(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceFile, Detail: "/etc/nearside/resources/a.yaml"}, meshDoc)
 	a.put(store.Source{Kind: store.SourceEnvoy, Detail: "default.web"}, web)
 	a.want(a.do("PUT", "/meshes/default", `{"type":"Mesh","name":"default","routing":{"zoneEgress":true}}`), 409,
-		"owned-elsewhere", "file:/etc/nearside/resources/a.yaml", "edit /etc/nearside/resources/a.yaml instead", `"field":"Mesh/default"`)
+		"owned-elsewhere", "file:/etc/nearside/resources/a.yaml", "edit /etc/nearside/resources/a.yaml instead",
+		`"field":"Mesh/default"`)
 	a.want(a.do("PUT", "/meshes/default?dryRun=true", meshDoc), 409)
 	a.want(a.do("DELETE", "/meshes/default/dataplanes/web", ""), 409, "envoy:default.web")
-	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+web), 409, `"field":"Mesh/default"`, `"field":"Dataplane/default/web"`)
+	a.want(a.do("POST", "/v1/apply", meshDoc+"\n---\n"+web), 409, `"field":"Mesh/default"`,
+		`"field":"Dataplane/default/web"`)
 	a.want(a.do("POST", "/v1/rollback", `{"type":"Mesh","name":"default","revision":1}`), 409)
 }
 
@@ -74,7 +79,8 @@ func TestHistoryAndRollback(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.body), &h); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Items) != 3 || h.Items[0].Revision != 2 || !strings.Contains(string(h.Items[0].Resource), "5s") || h.Items[0].Action+h.Items[1].Action+h.Items[2].Action != "createdchangeddeleted" || h.Items[2].Resource != nil {
+	if len(h.Items) != 3 || h.Items[0].Revision != 2 || !strings.Contains(string(h.Items[0].Resource), "5s") ||
+		h.Items[0].Action+h.Items[1].Action+h.Items[2].Action != "createdchangeddeleted" || h.Items[2].Resource != nil {
 		t.Errorf("history %+v", h)
 	}
 	a.want(a.do("GET", "/v1/history/meshes/default", ""), 200, `"revision":1`)
@@ -127,7 +133,8 @@ func TestWritesThatCannotBeKept(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.do("PUT", "/meshes/second", `{"type":"Mesh","name":"second"}`); got.status != 503 || !strings.Contains(got.body, "shutting down") {
+	if got := a.do("PUT", "/meshes/second", `{"type":"Mesh","name":"second"}`); got.status != 503 ||
+		!strings.Contains(got.body, "shutting down") {
 		t.Errorf("a write to a closed store: %+v", got)
 	}
 }
@@ -156,8 +163,8 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// TestInertKindsAreNamed writes a policy that nothing acts on: the answer and the status say so, and a write that
-// changes nothing does not.
+// TestInertKindsAreNamed writes a policy that nothing acts on: the answer and the status say so,
+// and a write that changes nothing does not.
 func TestInertKindsAreNamed(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) {
 		ds := kinds.All()
@@ -171,7 +178,8 @@ func TestInertKindsAreNamed(t *testing.T) {
 	})
 	doc := fmt.Sprintf(timeoutUp, "1s")
 	a.want(a.do("PUT", "/meshes/default", meshDoc), 201, `"warnings":[]`)
-	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 201, "MeshTimeout is stored and checked, but this version does not act on it")
+	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 201,
+		"MeshTimeout is stored and checked, but this version does not act on it")
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 200, `"warnings":[]`)
 	a.want(a.do("GET", "/v1/status", ""), 200, `"inert"`)
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
-// and what was left out of it; see [ProxyConfig]. It is pure, but for the cache, which
-// may be nil.
-func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool, cache generate.RenderCache) (*Config, []mesh.Warning, error) {
+// ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and
+// `inspect zoneegress` show it, and what was left out of it; see [ProxyConfig]. It is pure, but for
+// the cache, which may be nil.
+func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool,
+	cache generate.RenderCache) (*Config, []mesh.Warning, error) {
 	p := published
 	if computed || p == nil {
 		var err error
@@ -83,8 +84,10 @@ func (s *Server) zoneProxy(t node.Type) handler {
 		if snap.Set().Get(ref.Key()) == nil {
 			return notFound("%s does not exist, and no client asks for it", ref.Key())
 		}
-		writeJSON(w, http.StatusOK, Proxy{Type: t, Name: ref.Name, State: StateDisconnected, Clients: []ads.ProxyStatus{}, Problems: []Problem{},
-			Reason: "no Envoy on this node takes its config; start one with the output of nearside bootstrap --proxy-type " + string(t)})
+		writeJSON(w, http.StatusOK, Proxy{Type: t, Name: ref.Name, State: StateDisconnected, Clients: []ads.ProxyStatus{},
+			Problems: []Problem{},
+			Reason: "no Envoy on this node takes its config; start one with the output of nearside bootstrap --proxy-type " +
+				string(t)})
 		return nil
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // apply brings the store in line with s.files. s.mu is held.
 func (s *Source) apply() {
-	// Another source can take or free a key between the plan and the batch; then the plan is made anew.
+	// Another source can take or free a key between the plan and the batch; then the plan is made
+	// anew.
 	for range 8 {
 		ops := s.plan()
 		if len(ops) == 0 {
@@ -40,7 +41,8 @@ func (s *Source) batch(ops []store.Op) store.Batch {
 	return store.Batch{Source: store.Source{Kind: store.SourceFile}, Ops: ops}
 }
 
-// plan returns the changes that lead from the store to the files, and notes in the files what other sources hold.
+// plan returns the changes that lead from the store to the files, and notes in the files what other
+// sources hold.
 func (s *Source) plan() []store.Op {
 	snap := s.o.Store.Snapshot()
 	holder, newcomers := map[resource.Key]string{}, s.newcomers()
@@ -91,7 +93,8 @@ func (s *Source) conflict(f *fileState, before map[string]string, k resource.Key
 		store.Conflict{Key: k, Owner: owner, Wanted: store.Source{Kind: store.SourceFile, Detail: f.path}}.String())
 }
 
-// applyEach applies one change at a time, so that one that the store cannot take does not hold up the others.
+// applyEach applies one change at a time, so that one that the store cannot take does not hold up
+// the others.
 func (s *Source) applyEach(ops []store.Op) {
 	for _, op := range ops {
 		_, err := s.o.Store.Apply(s.batch([]store.Op{op}))

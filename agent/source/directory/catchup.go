@@ -8,15 +8,18 @@ import (
 )
 
 const (
-	// catchUpTime bounds how long CatchUp waits: a file that is written all the time, or deleted for good, holds nobody up.
+	// catchUpTime bounds how long CatchUp waits: a file that is written all the time, or deleted for
+	// good, holds nobody up.
 	catchUpTime = 2 * time.Second
-	// lookAgain is the time between two looks, and forceScan how long events may take before a scan is asked for.
+	// lookAgain is the time between two looks, and forceScan how long events may take before a scan is
+	// asked for.
 	lookAgain = 5 * time.Millisecond
 	forceScan = 200 * time.Millisecond
 )
 
-// CatchUp returns when the store has what the files hold now, so that who has written one and asks is not told of before. It gives up after
-// two seconds, and when ctx ends. Where nothing has changed it costs a look at each file, and no reading.
+// CatchUp returns when the store has what the files hold now, so that who has written one and asks
+// is not told of before. It gives up after two seconds, and when ctx ends. Where nothing has
+// changed it costs a look at each file, and no reading.
 func (s *Source) CatchUp(ctx context.Context) {
 	if !s.behind() {
 		return
@@ -38,10 +41,12 @@ func (s *Source) CatchUp(ctx context.Context) {
 	}
 }
 
-// behind reports whether files differ from what was read of them, or are about to lose what they had.
+// behind reports whether files differ from what was read of them, or are about to lose what they
+// had.
 func (s *Source) behind() bool {
 	s.mu.Lock()
-	settles, dirs, known := !s.wake.IsZero() || len(s.moving) > 0, make([]string, 0, len(s.dirs)), make(map[string]signature, len(s.files))
+	settles, dirs, known := !s.wake.IsZero() || len(s.moving) > 0, make([]string, 0, len(s.dirs)),
+		make(map[string]signature, len(s.files))
 	for path := range s.dirs {
 		dirs = append(dirs, path)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestCatchUp: who has written, emptied or deleted a file and asks is not told of before, and nobody waits where nothing has changed.
+// TestCatchUp: who has written, emptied or deleted a file and asks is not told of before, and
+// nobody waits where nothing has changed.
 func TestCatchUp(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		caught := func(within time.Duration, want string) {

@@ -21,7 +21,8 @@ import (
 func teams(t *testing.T) func(string, access.Action) error {
 	t.Helper()
 	r, err := access.NewRoles(access.RoleOptions{GID: -1, Roles: []access.Role{
-		{Name: "team", Allow: []access.Allow{{Kinds: []string{"Mesh"}, Names: []string{"t*"}, Verbs: []string{"create", "update"}}}},
+		{Name: "team",
+			Allow: []access.Allow{{Kinds: []string{"Mesh"}, Names: []string{"t*"}, Verbs: []string{"create", "update"}}}},
 		{Name: "creator", Allow: []access.Allow{{Kinds: []string{"Mesh"}, Verbs: []string{"create"}}}},
 	}})
 	if err != nil {
@@ -50,7 +51,8 @@ func twoDirs(t *testing.T) string {
 	return dir
 }
 
-// TestDirsAreWatched: changes in each directory are seen, and one that is missing holds up nothing in the others.
+// TestDirsAreWatched: changes in each directory are seen, and one that is missing holds up nothing
+// in the others.
 func TestDirsAreWatched(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "")
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -80,13 +82,15 @@ func TestDirsAreWatched(t *testing.T) {
 	}
 }
 
-// TestDirRole refuses what the role of a directory does not allow; the other documents of the file stand.
+// TestDirRole refuses what the role of a directory does not allow; the other documents of the file
+// stand.
 func TestDirRole(t *testing.T) {
 	dir, s := twoDirs(t), agenttest.Memory(t)
 	w := watchDirs(t, dir, s, "team")
 	w.write("b/y.yaml", agenttest.Meshes("t1", "x", "t2"))
 	w.Want("t1@y.yaml t2@y.yaml")
-	f := w.faulty("b/y.yaml", "Mesh/x is refused: the role team may not create Mesh x/x; the roles that allow it: creator, mesh-operator. Move it to a directory with such a role, or change the role of "+w.path("b"))
+	f := w.faulty("b/y.yaml", "Mesh/x is refused: the role team may not create Mesh x/x; the roles that allow "+
+		"it: creator, mesh-operator. Move it to a directory with such a role, or change the role of "+w.path("b"))
 	if len(f.Faults) != 1 || f.Faults[0].Resource != "Mesh/x" || f.Resources != 2 || f.Stale {
 		t.Errorf("status: %+v", f)
 	}
@@ -121,7 +125,8 @@ func TestDirRole(t *testing.T) {
 	w.Want("x@x.yaml")
 }
 
-// TestDirRefusedDisplacesNothing: a document that is refused takes nothing from a file whose content is retained.
+// TestDirRefusedDisplacesNothing: a document that is refused takes nothing from a file whose
+// content is retained.
 func TestDirRefusedDisplacesNothing(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team", func(o *directory.Options) { o.Settle = time.Hour })
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -135,7 +140,8 @@ func TestDirRefusedDisplacesNothing(t *testing.T) {
 	}
 }
 
-// TestDirRemovedFromConfig: what came from a directory that is not configured any more goes, once all that are can be read.
+// TestDirRemovedFromConfig: what came from a directory that is not configured any more goes, once
+// all that are can be read.
 func TestDirRemovedFromConfig(t *testing.T) {
 	dir, s := twoDirs(t), agenttest.Memory(t)
 	agenttest.Write(t, filepath.Join(dir, "a/x.yaml"), agenttest.Meshes("x"))
@@ -163,13 +169,15 @@ func TestDirRemovedFromConfig(t *testing.T) {
 	}
 }
 
-// TestDirRoleLinks: in a directory with a role, a link does not lead to what only the agent can read.
+// TestDirRoleLinks: in a directory with a role, a link does not lead to what only the agent can
+// read.
 func TestDirRoleLinks(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team")
 	w.write("a/secret.yaml", agenttest.Meshes("t1"))
 	w.Want("t1@secret.yaml")
 	for _, link := range []struct{ name, to string }{
-		{"up", "../a/secret.yaml"}, {"over.a.link", "up.yaml"}, {"absolute", w.path("a/secret.yaml")}, {"nowhere", "/nonexistent/x"},
+		{"up", "../a/secret.yaml"}, {"over.a.link", "up.yaml"}, {"absolute", w.path("a/secret.yaml")},
+		{"nowhere", "/nonexistent/x"},
 	} {
 		agenttest.Do(t, os.Symlink(link.to, w.path("b/"+link.name+".yaml")))
 		w.faulty("b/"+link.name+".yaml", "the symbolic link leads out of its directory; the directory has a role")
@@ -183,7 +191,8 @@ func TestDirRoleLinks(t *testing.T) {
 func TestDirsHaveBoundsOfTheirOwn(t *testing.T) {
 	dir := twoDirs(t)
 	for i := range 4 {
-		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("a/%d.yaml", i)), agenttest.Meshes(fmt.Sprintf("a%d", i))+strings.Repeat("#", 300))
+		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("a/%d.yaml", i)),
+			agenttest.Meshes(fmt.Sprintf("a%d", i))+strings.Repeat("#", 300))
 		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("b/%d.yaml", i)), agenttest.Meshes(fmt.Sprintf("b%d", i)))
 	}
 	w := watchDirs(t, dir, agenttest.Memory(t), "", func(o *directory.Options) { o.TotalBytes, o.Files = 700, 4 })

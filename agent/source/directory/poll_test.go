@@ -18,7 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// asAnother runs fn on a thread to which the file system gives no more than to any user. The thread ends with it.
+// asAnother runs fn on a thread to which the file system gives no more than to any user. The thread
+// ends with it.
 func asAnother(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -64,7 +65,8 @@ func polled(t *testing.T, dir string, watcher func() (*fsnotify.Watcher, error))
 func TestDirWithoutWatcher(t *testing.T) {
 	w, l := polled(t, t.TempDir(), func() (*fsnotify.Watcher, error) { return nil, errors.New("too many open instances") })
 	agenttest.Await(t, "the log names the limit", l.Ch, func() bool {
-		return strings.Contains(l.String(), "fs.inotify.max_user_instances") && strings.Contains(l.String(), "too many open instances")
+		return strings.Contains(l.String(), "fs.inotify.max_user_instances") &&
+			strings.Contains(l.String(), "too many open instances")
 	})
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
@@ -83,7 +85,9 @@ func TestDirWatcherThatEnds(t *testing.T) {
 		}
 		return f, f.Close()
 	})
-	agenttest.Await(t, "the log says so", l.Ch, func() bool { return strings.Contains(l.String(), "the watcher of the resource directories has ended") })
+	agenttest.Await(t, "the log says so", l.Ch, func() bool {
+		return strings.Contains(l.String(), "the watcher of the resource directories has ended")
+	})
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	if n := strings.Count(l.String(), "has ended"); n != 1 {
@@ -91,7 +95,8 @@ func TestDirWatcherThatEnds(t *testing.T) {
 	}
 }
 
-// TestDirWithoutWatch has a link to a file in a directory that the agent's user can go through and not watch.
+// TestDirWithoutWatch has a link to a file in a directory that the agent's user can go through and
+// not watch.
 func TestDirWithoutWatch(t *testing.T) {
 	dir, closed := openDir(t), openDir(t)
 	secret := filepath.Join(closed, "x.yaml")
@@ -99,7 +104,8 @@ func TestDirWithoutWatch(t *testing.T) {
 	agenttest.Do(t, os.Symlink(secret, filepath.Join(dir, "x.yaml")), os.Chmod(closed, 0o311))
 	t.Cleanup(func() { agenttest.Do(t, os.Chmod(closed, 0o755)) })
 	s, l := agenttest.Memory(t), agenttest.NewLogs()
-	source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Log: l.Logger(), Poll: 300 * time.Millisecond})
+	source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s,
+		Log: l.Logger(), Poll: 300 * time.Millisecond})
 	asAnother(t, func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		found := make(chan struct{})
@@ -138,7 +144,8 @@ func TestDirWithoutWatch(t *testing.T) {
 	}
 }
 
-// TestDirUnreadableFile has a file that the agent's user may not read: a fault of that file, which keeps what it had.
+// TestDirUnreadableFile has a file that the agent's user may not read: a fault of that file, which
+// keeps what it had.
 func TestDirUnreadableFile(t *testing.T) {
 	dir, s := openDir(t), agenttest.Memory(t)
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
@@ -155,7 +162,8 @@ func TestDirUnreadableFile(t *testing.T) {
 		t.Errorf("the store holds %q", got)
 	}
 	f := source.Files()[0]
-	if !f.Stale || len(f.Faults) != 1 || f.Missing != "" || !strings.Contains(f.Faults[0].Reason, "let the agent's user read it") {
+	if !f.Stale || len(f.Faults) != 1 || f.Missing != "" ||
+		!strings.Contains(f.Faults[0].Reason, "let the agent's user read it") {
 		t.Errorf("status: %+v", f)
 	}
 	agenttest.Do(t, os.Chmod(a, 0o644))

@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// fileState is what is known of one resource file. A scan replaces it; only the result of applying is noted in it.
+// fileState is what is known of one resource file. A scan replaces it; only the result of applying
+// is noted in it.
 type fileState struct {
 	path      string
 	link      bool
@@ -29,10 +30,12 @@ type fileState struct {
 	faults    resource.Faults      // of the content as it is now
 	refused   resource.Faults      // resources of the last good content that the role of the directory does not allow
 
-	vanished bool          // it is not there
-	empty    bool          // what is there holds no document
-	since    time.Time     // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
-	grace    time.Duration // from since on, that what it had stays in force
+	vanished bool // it is not there
+	empty    bool // what is there holds no document
+	// when it was seen vanished or empty first; zero while it is not, or the directory cannot be
+	// listed
+	since time.Time
+	grace time.Duration // from since on, that what it had stays in force
 
 	conflicts map[string]string // key: the source that holds it instead; set by plan
 	active    int               // resources that are in force from this file; set by plan
@@ -54,14 +57,15 @@ func signatureOf(st fs.FileInfo) signature {
 	return sig
 }
 
-// settled is how old a file must be at its reading for its times to tell it from a later version: two changes within
-// one tick of a coarse file system look alike.
+// settled is how old a file must be at its reading for its times to tell it from a later version:
+// two changes within one tick of a coarse file system look alike.
 const settled = 2 * time.Second
 
 // maxDirEntries bounds the entries of a directory that are looked at, resource files or not.
 const maxDirEntries = 100_000
 
-// exposed says who else can read or write a file that holds a secret, "" where nobody can, or it holds none.
+// exposed says who else can read or write a file that holds a secret, "" where nobody can, or it
+// holds none.
 func (f *fileState) exposed() string {
 	if !slices.ContainsFunc(f.resources, func(r *resource.Resource) bool { return r.HasSecrets }) {
 		return ""
@@ -96,15 +100,16 @@ func listResources(dir string, limit int) ([]string, error) {
 			}
 		}
 		if seen += len(names); seen > maxDirEntries || len(out) > limit {
-			return nil, fmt.Errorf("%s holds too many files (at most %d resource files and %d entries)", dir, limit, maxDirEntries)
+			return nil, fmt.Errorf("%s holds too many files (at most %d resource files and %d entries)",
+				dir, limit, maxDirEntries)
 		}
 	}
 	slices.Sort(out)
 	return out, nil
 }
 
-// isResourceFile reports whether a file of that name is read. Hidden files and what editors leave beside a file
-// (.a.yaml.swp, #a.yaml#, a.yaml~) are not.
+// isResourceFile reports whether a file of that name is read. Hidden files and what editors leave
+// beside a file (.a.yaml.swp, #a.yaml#, a.yaml~) are not.
 func isResourceFile(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
 		return false
@@ -116,7 +121,8 @@ func isResourceFile(name string) bool {
 	return false
 }
 
-// read looks at one file. It returns prev itself when nothing has changed, and nil when the file is gone.
+// read looks at one file. It returns prev itself when nothing has changed, and nil when the file is
+// gone.
 func (s *Source) read(prev *fileState, budget int64) *fileState {
 	lst, err := os.Lstat(prev.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +161,8 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	faults = append(faults, twice(f.path, rs)...)
 	content := len(rs) > 0
 	rs, refused := s.admit(f.path, rs)
-	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest && (len(faults) > 0 || content && lacksAny(rs, f.resources)) {
+	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest &&
+		(len(faults) > 0 || content && lacksAny(rs, f.resources)) {
 		s.moving[f.path] = true // this may be the first part of what is being written
 		return &asBefore
 	}
@@ -174,9 +181,11 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 func readReason(err error, link bool, o Options) string {
 	switch {
 	case errors.Is(err, errTooLarge):
-		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all together %d: split it or remove what is not needed", err, o.FileBytes, o.TotalBytes)
+		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all together %d: split it or remove what is "+
+			"not needed", err, o.FileBytes, o.TotalBytes)
 	case errors.Is(err, files.ErrLeadsOut):
-		return fmt.Sprintf("%v; the directory has a role, so that links must be relative and stay inside: put the content there", err)
+		return fmt.Sprintf("%v; the directory has a role, so that links must be relative and stay inside: put the "+
+			"content there", err)
 	case errors.Is(err, syscall.ELOOP):
 		return "the symbolic links lead in a circle; remove the file or let it lead to a file"
 	case errors.Is(err, fs.ErrNotExist) && link:
@@ -192,8 +201,9 @@ var (
 	errMoving   = errors.New("it changes while it is read; it is read again when it has come to rest")
 )
 
-// readStable returns the content of a file that did not change meanwhile. With inside, symbolic links must not lead out of its
-// directory: who may write there may not be allowed to read what the agent can.
+// readStable returns the content of a file that did not change meanwhile. With inside, symbolic
+// links must not lead out of its directory: who may write there may not be allowed to read what the
+// agent can.
 func readStable(path string, inside bool, limit int64) ([]byte, signature, error) {
 	open := files.OpenRegular
 	if inside {
@@ -233,7 +243,8 @@ func twice(path string, rs []*resource.Resource) resource.Faults {
 	seen := make(map[resource.Key]bool, len(rs))
 	for _, r := range rs {
 		if seen[r.Key] {
-			out = append(out, resource.Fault{File: path, Resource: r.Key.String(), Reason: r.Key.String() + " stands in this file more than once; keep one"})
+			out = append(out, resource.Fault{File: path, Resource: r.Key.String(),
+				Reason: r.Key.String() + " stands in this file more than once; keep one"})
 		}
 		seen[r.Key] = true
 	}

@@ -15,8 +15,8 @@ type dirState struct {
 	fault resource.Faults // why it cannot be listed; nil when it can
 }
 
-// unseen says whether it is not known what has become of a file: its directory cannot be listed. A file of no directory may
-// have moved to any. s.mu is held.
+// unseen says whether it is not known what has become of a file: its directory cannot be listed. A
+// file of no directory may have moved to any. s.mu is held.
 func (s *Source) unseen(path string) bool {
 	if d := s.dirs[filepath.Dir(path)]; d != nil {
 		return d.fault != nil
@@ -42,8 +42,9 @@ func (s *Source) role(path string) string {
 	return ""
 }
 
-// admit returns the resources that a file may have by the role of its directory, and a fault for each other one. The role must
-// allow to create and to update a resource: which of the two a file does depends on what was there before.
+// admit returns the resources that a file may have by the role of its directory, and a fault for
+// each other one. The role must allow to create and to update a resource: which of the two a file
+// does depends on what was there before.
 func (s *Source) admit(path string, rs []*resource.Resource) (admitted []*resource.Resource, refused resource.Faults) {
 	role := s.role(path)
 	if role == "" {
@@ -63,7 +64,8 @@ func (s *Source) admit(path string, rs []*resource.Resource) (admitted []*resour
 			continue
 		}
 		refused = append(refused, resource.Fault{File: path, Resource: r.Key.String(), Reason: fmt.Sprintf(
-			"%s is refused: %v. Move it to a directory with such a role, or change the role of %s (resources.dir, api.roles)", r.Key, err, filepath.Dir(path))})
+			"%s is refused: %v. Move it to a directory with such a role, or change the role of %s (resources.dir, api.roles)",
+			r.Key, err, filepath.Dir(path))})
 	}
 	return admitted, refused
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// Many writers truncate, unlink or rename away a file before they write it anew, and some take their time in between.
-// So what has gone is believed only when it stays away: a file that vanished, or that holds no document any more,
-// retains its last good content until it was seen so for the settle time. What a file says instead is believed at once.
+// Many writers truncate, unlink or rename away a file before they write it anew, and some take
+// their time in between. So what has gone is believed only when it stays away: a file that
+// vanished, or that holds no document any more, retains its last good content until it was seen so
+// for the settle time. What a file says instead is believed at once.
 
 // missing says in which way the file has no content now; "" when it has some, good or bad.
 func (f *fileState) missing() string {
@@ -28,8 +29,9 @@ func (f *fileState) missing() string {
 // retained reports whether the resources of the file are in force although it has no content.
 func (f *fileState) retained() bool { return f.missing() != "" && len(f.resources) > 0 }
 
-// settleFiles decides what becomes of files without content: those that vanished since the last scan are added to next, those
-// that had none for long enough lose what they had. What cannot be seen does not settle. s.mu is held.
+// settleFiles decides what becomes of files without content: those that vanished since the last
+// scan are added to next, those that had none for long enough lose what they had. What cannot be
+// seen does not settle. s.mu is held.
 func (s *Source) settleFiles(next map[string]*fileState) {
 	now, bytes, count := time.Now(), map[string]int64{}, map[string]int{}
 	s.wake = time.Time{}
@@ -60,7 +62,8 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 		}
 		// Without a bound, files that appear and vanish all the time would pile up.
 		bytes[dir], count[dir] = bytes[dir]+f.sig.size, count[dir]+1
-		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files && s.retain(f, how, others[dir], now) {
+		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files &&
+			s.retain(f, how, others[dir], now) {
 			continue
 		}
 		if f.vanished {
@@ -73,8 +76,9 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 	}
 }
 
-// retain reports whether a file without content has still time left, and sees to it that there is a scan when that has passed. A file that is
-// deleted beside others has less of it than one that is empty, or than all of a directory: a tool may be filling that anew.
+// retain reports whether a file without content has still time left, and sees to it that there is a
+// scan when that has passed. A file that is deleted beside others has less of it than one that is
+// empty, or than all of a directory: a tool may be filling that anew.
 func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bool {
 	grace := s.o.Settle
 	if f.vanished && others {
@@ -96,7 +100,8 @@ func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bo
 	return true
 }
 
-// forgetMoved lets go of vanished files of which nothing is in force: other files have what they had. s.mu is held.
+// forgetMoved lets go of vanished files of which nothing is in force: other files have what they
+// had. s.mu is held.
 func (s *Source) forgetMoved() {
 	for path, f := range s.files {
 		if f.vanished && f.active == 0 {
@@ -105,9 +110,10 @@ func (s *Source) forgetMoved() {
 	}
 }
 
-// newcomers returns the keys that a file with content names without having waited for another file to give them up. It
-// has them before a file whose content is retained. One that has waited goes on waiting, or a pause of the first file's writer
-// would show for a moment what the second says. s.mu is held.
+// newcomers returns the keys that a file with content names without having waited for another file
+// to give them up. It has them before a file whose content is retained. One that has waited goes on
+// waiting, or a pause of the first file's writer would show for a moment what the second says. s.mu
+// is held.
 func (s *Source) newcomers() map[resource.Key]bool {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).retained) {
 		return nil

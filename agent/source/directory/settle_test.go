@@ -21,8 +21,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would keep that clock
-// from going on, and looks when it is told to.
+// unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would
+// keep that clock from going on, and looks when it is told to.
 type unwatched struct {
 	*testing.T
 	dir    string
@@ -37,7 +37,8 @@ func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
 	agenttest.Write(t, filepath.Join(dir, "z.yaml"), agenttest.Meshes("z"))
 	synctest.Test(t, func(t *testing.T) {
 		u := &unwatched{T: t, dir: dir, store: agenttest.Memory(t)}
-		u.source = directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: u.store, Poll: 1000 * time.Hour,
+		u.source = directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(),
+			Store: u.store, Poll: 1000 * time.Hour,
 			Watcher: func() (*fsnotify.Watcher, error) { return nil, errors.New("as asked") }})
 		u.source.Scan()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -76,23 +77,26 @@ func (u *unwatched) missing(name, how string, left time.Duration) {
 	if i := slices.IndexFunc(u.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
 		f = u.source.Files()[i]
 	}
-	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left || how == "" && !f.KeptUntil.IsZero() {
+	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left ||
+		how == "" && !f.KeptUntil.IsZero() {
 		u.Fatalf("%s: got %+v (%s left), want %q and %s", name, f, time.Until(f.KeptUntil), how, left)
 	}
 }
 
 // graces are how long a file without content keeps what it had.
-var graces = map[string]time.Duration{httpapi.MissingEmpty: time.Second, httpapi.MissingVanished: 150 * time.Millisecond}
+var graces = map[string]time.Duration{httpapi.MissingEmpty: time.Second,
+	httpapi.MissingVanished: 150 * time.Millisecond}
 
 // hollow are the ways in which a file has no content for a while.
 var hollow = map[string]struct {
 	how string
 	do  func(path string) error
 }{
-	"truncated":     {httpapi.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
-	"comments only": {httpapi.MissingEmpty, func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
-	"unlinked":      {httpapi.MissingVanished, os.Remove},
-	"renamed away":  {httpapi.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
+	"truncated": {httpapi.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
+	"comments only": {httpapi.MissingEmpty,
+		func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
+	"unlinked":     {httpapi.MissingVanished, os.Remove},
+	"renamed away": {httpapi.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
 }
 
 func TestDirWriterThatPauses(t *testing.T) {
@@ -140,7 +144,9 @@ func TestDirStaysHollow(t *testing.T) {
 				later(time.Nanosecond) // without anything that asks for a scan
 				u.holds("z@z.yaml")
 				u.missing("a.yaml", "", 0)
-				if i := slices.IndexFunc(u.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == httpapi.MissingEmpty) {
+				if i := slices.IndexFunc(u.source.Files(),
+					func(f httpapi.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) !=
+					(h.how == httpapi.MissingEmpty) {
 					t.Errorf("files: %+v", u.source.Files())
 				}
 				agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a"))
@@ -151,7 +157,8 @@ func TestDirStaysHollow(t *testing.T) {
 	}
 }
 
-// TestDirHollowInTurns has a writer that truncates, unlinks, and leaves half of a document before the whole.
+// TestDirHollowInTurns has a writer that truncates, unlinks, and leaves half of a document before
+// the whole.
 func TestDirHollowInTurns(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		before := u.store.Snapshot().Revision()
@@ -191,7 +198,8 @@ func TestDirHollowAtStart(t *testing.T) {
 	}
 }
 
-// TestDirRenamedFile moves resources to another file, before and behind the old one in order: the new one has them at once.
+// TestDirRenamedFile moves resources to another file, before and behind the old one in order: the
+// new one has them at once.
 func TestDirRenamedFile(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		u.look(os.Rename(u.path("a.yaml"), u.path("e.yaml")))
@@ -213,7 +221,8 @@ func TestDirRenamedFile(t *testing.T) {
 	})
 }
 
-// TestDirHeir has a second file that names a resource, which takes it over when the first is gone for good.
+// TestDirHeir has a second file that names a resource, which takes it over when the first is gone
+// for good.
 func TestDirHeir(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		agenttest.Write(t, u.path("m.yaml"), agenttest.Meshes("a+"))
@@ -236,7 +245,8 @@ func TestDirHeir(t *testing.T) {
 	})
 }
 
-// TestDirSwapped replaces the directory by one without the file, by none, and by one that has it again.
+// TestDirSwapped replaces the directory by one without the file, by none, and by one that has it
+// again.
 func TestDirSwapped(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		away := u.dir + "-away"
@@ -270,7 +280,8 @@ func TestDirMountedVersions(t *testing.T) {
 			}
 			return errors.Join(os.Symlink(v, u.path("..tmp")), os.Rename(u.path("..tmp"), u.path("..data")))
 		}
-		u.look(swap("..1", "a", "z"), os.Symlink("..data/a.yaml", u.path("a.yaml")), os.Symlink("..data/z.yaml", u.path("z.yaml")))
+		u.look(swap("..1", "a", "z"), os.Symlink("..data/a.yaml", u.path("a.yaml")),
+			os.Symlink("..data/z.yaml", u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
 		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
@@ -285,14 +296,16 @@ func TestDirKeepsABoundedNumber(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := agenttest.Memory(t)
-		source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Files: 4})
+		source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(),
+			Store: s, Files: 4})
 		source.Scan()
 		for round := range 5 {
 			for i := range 4 {
 				if round > 0 {
 					agenttest.Do(t, os.Remove(filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round-1, i))))
 				}
-				agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round, i)), agenttest.Meshes(fmt.Sprintf("m-%d-%d", round, i)))
+				agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round, i)),
+					agenttest.Meshes(fmt.Sprintf("m-%d-%d", round, i)))
 			}
 			source.Scan()
 			if got := len(source.Files()); got > 8 {

@@ -31,24 +31,32 @@ type Dir struct {
 // Options is what a [Source] needs. Dirs, Registry and Store are required.
 type Options struct {
 	Dirs []Dir // none inside another
-	// May returns nil when a role lets files have what the action makes, else why not. Nil: no role lets them have anything.
+	// May returns nil when a role lets files have what the action makes, else why not. Nil: no role
+	// lets them have anything.
 	May      func(role string, a access.Action) error
 	Registry *resource.Registry
 	Store    *store.Store
 	Log      *slog.Logger     // nil: nothing is logged
 	Now      func() time.Time // nil: time.Now
-	// Scanned is called after every scan, whole or of single files, when its result can be read; it must not block. Nil: not called.
+	// Scanned is called after every scan, whole or of single files, when its result can be read; it
+	// must not block. Nil: not called.
 	Scanned func()
 
 	// Watcher makes what tells of changes; an error means polling. Nil: fsnotify.NewWatcher.
 	Watcher func() (*fsnotify.Watcher, error)
 
-	Quiet   time.Duration // without events before a scan; default 5 ms
-	Rest    time.Duration // that a file with fewer resources than before must be old, since its writer may be at work; default 20 ms
+	Quiet time.Duration // without events before a scan; default 5 ms
+	// that a file with fewer resources than before must be old, since its writer may be at work;
+	// default 20 ms
+	Rest    time.Duration
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
 	Settle  time.Duration // that an empty file keeps its last good content, since its writer may be slow; default 1 s
-	Gone    time.Duration // the same of one that vanishes beside others, since editors delete and create; default Settle, else 150 ms
-	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while a directory cannot be watched or read
+	// the same of one that vanishes beside others, since editors delete and create; default Settle,
+	// else 150 ms
+	Gone time.Duration
+	// between scans without events; default 30 s, a tenth of it while a directory cannot be watched or
+	// read
+	Poll time.Duration
 
 	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
 	TotalBytes int64 // of all files of a directory; default 128 MiB
@@ -82,14 +90,16 @@ func (o Options) withDefaults() Options {
 
 // Source keeps the store in line with directories of resource files.
 //
-// It works by level. A burst of events leads to one scan, which reads the files that differ from the last scan and applies
-// the difference to the store in one batch: of the files alone that the events name, where these are regular files, else of
-// all directories, as at every poll. A file with a fault retains its last good content, over restarts too, since the
-// store remembers which file a resource came from. One that vanishes or is emptied retains it for the settle time, in case
-// its writer is just between two steps; only the first scan, before anybody is served, believes it at once. Of two files
-// with one resource the first by path holds. A directory that is missing or cannot be listed changes nothing, and until all can
-// be listed, what came from a directory that is not configured any more stays too. A resource that the role of its directory does
-// not allow is refused; the others of its file stand.
+// It works by level. A burst of events leads to one scan, which reads the files that differ from
+// the last scan and applies the difference to the store in one batch: of the files alone that the
+// events name, where these are regular files, else of all directories, as at every poll. A file
+// with a fault retains its last good content, over restarts too, since the store remembers which
+// file a resource came from. One that vanishes or is emptied retains it for the settle time, in
+// case its writer is just between two steps; only the first scan, before anybody is served,
+// believes it at once. Of two files with one resource the first by path holds. A directory that is
+// missing or cannot be listed changes nothing, and until all can be listed, what came from a
+// directory that is not configured any more stays too. A resource that the role of its directory
+// does not allow is refused; the others of its file stand.
 type Source struct {
 	o      Options
 	rescan chan struct{} // one slot
@@ -105,9 +115,11 @@ type Source struct {
 	status atomic.Pointer[[]httpapi.FileStatus]
 }
 
-// New returns a source that knows what the store has from files and has not looked at the directories.
+// New returns a source that knows what the store has from files and has not looked at the
+// directories.
 func New(o Options) *Source {
-	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}, dirs: map[string]*dirState{}, moving: map[string]bool{}}
+	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{},
+		dirs: map[string]*dirState{}, moving: map[string]bool{}}
 	for _, d := range s.o.Dirs {
 		d.Path = filepath.Clean(d.Path)
 		s.dirs[d.Path] = &dirState{Dir: d}
@@ -137,8 +149,8 @@ func (s *Source) Rescan() {
 	}
 }
 
-// Scan looks at the directories now and returns when the store has what they hold. What is wrong is in [Source.Files].
-// It is for the start; beside Run, use [Source.Rescan].
+// Scan looks at the directories now and returns when the store has what they hold. What is wrong is
+// in [Source.Files]. It is for the start; beside Run, use [Source.Rescan].
 func (s *Source) Scan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +240,8 @@ func (s *Source) pollTime(w *dirWatch) time.Duration {
 	return wait
 }
 
-// watchAndScan watches, then scans. A scan can show more places to watch, and what happened there before they were watched
-// needs one more scan.
+// watchAndScan watches, then scans. A scan can show more places to watch, and what happened there
+// before they were watched needs one more scan.
 func (s *Source) watchAndScan(w *dirWatch) {
 	for range 4 {
 		if !w.follow(s.links()) {
@@ -256,7 +268,8 @@ func (s *Source) links() []string {
 	return out
 }
 
-// unsettled reports whether there has to be one more scan soon, and adds the files that it is about.
+// unsettled reports whether there has to be one more scan soon, and adds the files that it is
+// about.
 func (s *Source) unsettled(touched map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,8 +333,8 @@ func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
 	}
 }
 
-// scanFiles looks at single files. It returns false, and has changed nothing, where more than their content may have
-// changed: then all directories have to be scanned.
+// scanFiles looks at single files. It returns false, and has changed nothing, where more than their
+// content may have changed: then all directories have to be scanned.
 func (s *Source) scanFiles(paths map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,12 +34,13 @@ func watch(t *testing.T, dir string, s *store.Store, change func(*directory.Opti
 	t.Helper()
 	w := &watched{t: t, dir: dir, store: s, scanned: make(chan struct{}, 1)}
 	// Polling is off, so that what is found is found by events.
-	o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Poll: time.Hour, Settle: 30 * time.Millisecond, Scanned: func() {
-		select {
-		case w.scanned <- struct{}{}:
-		default:
-		}
-	}}
+	o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Poll: time.Hour,
+		Settle: 30 * time.Millisecond, Scanned: func() {
+			select {
+			case w.scanned <- struct{}{}:
+			default:
+			}
+		}}
 	if change != nil {
 		change(&o)
 	}
@@ -113,13 +114,16 @@ func TestDirIsLoadedBeforeRun(t *testing.T) {
 	}
 }
 
-// TestDirUnrelated checks that what is no resource file, and a file written anew with the same content, changes nothing.
+// TestDirUnrelated checks that what is no resource file, and a file written anew with the same
+// content, changes nothing.
 func TestDirUnrelated(t *testing.T) {
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Settle = time.Hour })
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	before := w.store.Snapshot().Revision()
-	for _, n := range []string{".a.yaml.swp", ".#a.yaml", "#a.yaml#", "a.yaml~", "a.yaml.bak", "README", ".hidden.yaml", "4913"} {
+	for _, n := range []string{
+		".a.yaml.swp", ".#a.yaml", "#a.yaml#", "a.yaml~", "a.yaml.bak", "README", ".hidden.yaml", "4913",
+	} {
 		w.write(n, agenttest.Meshes("no"))
 	}
 	w.write("a.yaml", agenttest.Meshes("a"))
@@ -186,7 +190,8 @@ func TestDirConfigMap(t *testing.T) {
 		for n, text := range files {
 			agenttest.Write(t, filepath.Join(dir, v, n), text)
 		}
-		agenttest.Do(t, os.Symlink(v, filepath.Join(dir, "..data_tmp")), os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+		agenttest.Do(t, os.Symlink(v, filepath.Join(dir, "..data_tmp")),
+			os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	}
 	version("..2026_1", map[string]string{"a.yaml": agenttest.Meshes("a"), "b.yaml": agenttest.Meshes("b")})
 	for _, n := range []string{"a.yaml", "b.yaml"} {
@@ -237,7 +242,9 @@ func TestDirBadFileKeepsLastGood(t *testing.T) {
 
 	w.write("a.yaml", agenttest.Meshes("a+"))
 	w.Want("a+@a.yaml z+@z.yaml")
-	w.status("a.yaml", "is mended", func(f httpapi.FileStatus) bool { return len(f.Faults) == 0 && !f.Stale && f.Resources == 1 })
+	w.status("a.yaml", "is mended", func(f httpapi.FileStatus) bool {
+		return len(f.Faults) == 0 && !f.Stale && f.Resources == 1
+	})
 }
 
 func TestDirVanishedWhileDown(t *testing.T) {
@@ -282,7 +289,8 @@ func TestDirDuplicates(t *testing.T) {
 }
 
 func TestDirMove(t *testing.T) {
-	// A file that waits for another to give a resource up waits for it to settle; no writer pauses for that long here.
+	// A file that waits for another to give a resource up waits for it to settle; no writer pauses for
+	// that long here.
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Settle = 250 * time.Millisecond })
 	w.write("b.yaml", agenttest.Meshes("x", "b"))
 	w.Want("b@b.yaml x@b.yaml")
@@ -308,7 +316,8 @@ func TestDirStrangeThings(t *testing.T) {
 	agenttest.Write(t, at("zz.yaml"), agenttest.Meshes("zz"))
 	agenttest.Do(t, os.Mkdir(at("dir.yaml"), 0o755),
 		syscall.Mkfifo(at("fifo.yaml"), 0o644),
-		os.Symlink("loop2.yaml", at("loop.yaml")), os.Symlink("loop.yaml", at("loop2.yaml")), os.Symlink(".", at("self.yaml")),
+		os.Symlink("loop2.yaml", at("loop.yaml")), os.Symlink("loop.yaml", at("loop2.yaml")),
+		os.Symlink(".", at("self.yaml")),
 		os.Symlink("/nowhere/at/all", at("dangling.yaml")),
 		os.Symlink("/dev/zero", at("device.yaml")))
 	agenttest.Write(t, at("big.yaml"), "")
@@ -319,8 +328,9 @@ func TestDirStrangeThings(t *testing.T) {
 	w := watch(t, dir, agenttest.Memory(t), nil)
 	w.Want("good@good.yaml zz@zz.yaml")
 	for name, words := range map[string]string{
-		"dir.yaml": "a directory", "fifo.yaml": "a pipe", "loop.yaml": "in a circle", "loop2.yaml": "in a circle", "self.yaml": "a directory",
-		"dangling.yaml": "leads nowhere", "device.yaml": "a device", "big.yaml": "52428800 bytes; a resource file may have at most 16777216", "latin1.yaml": "UTF-8", "broken.yaml": "YAML",
+		"dir.yaml": "a directory", "fifo.yaml": "a pipe", "loop.yaml": "in a circle", "loop2.yaml": "in a circle",
+		"self.yaml": "a directory", "dangling.yaml": "leads nowhere", "device.yaml": "a device", "big.yaml": "52428800 " +
+			"bytes; a resource file may have at most 16777216", "latin1.yaml": "UTF-8", "broken.yaml": "YAML",
 	} {
 		w.faulty(name, words)
 	}
@@ -339,7 +349,8 @@ func TestDirStrangeThings(t *testing.T) {
 func TestDirTotalSize(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 4 {
-		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), agenttest.Meshes(fmt.Sprintf("m%d", i))+strings.Repeat("#", 1000))
+		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)),
+			agenttest.Meshes(fmt.Sprintf("m%d", i))+strings.Repeat("#", 1000))
 	}
 	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) { o.TotalBytes = 2500 })
 	w.Want("m0@0.yaml m1@1.yaml")
@@ -423,7 +434,8 @@ func TestDirConflictWithAPI(t *testing.T) {
 	if f.Conflicts["Mesh/x"] != "api" || f.Resources != 1 {
 		t.Errorf("status: %+v", f)
 	}
-	if _, err := w.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.MeshKey("x")}}}); err != nil {
+	if _, err := w.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: agenttest.MeshKey("x")}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.Want("a@a.yaml x+@a.yaml") // free now
@@ -434,16 +446,21 @@ func TestDirPolls(t *testing.T) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, "deep")
 	agenttest.Do(t, os.Mkdir(sub, 0o755))
-	w := watch(t, sub, agenttest.Memory(t), func(o *directory.Options) { o.Poll, o.Quiet, o.Ceiling = 30*time.Millisecond, time.Hour, time.Hour })
+	w := watch(t, sub, agenttest.Memory(t), func(o *directory.Options) {
+		o.Poll, o.Quiet, o.Ceiling = 30*time.Millisecond, time.Hour, time.Hour
+	})
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	w.write("a.yaml", agenttest.Meshes("b"))
 	w.Want("b@a.yaml")
 }
 
-// TestDirChurn writes, replaces and removes files while they are read, and compares with what is there at the end.
+// TestDirChurn writes, replaces and removes files while they are read, and compares with what is
+// there at the end.
 func TestDirChurn(t *testing.T) {
-	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Quiet, o.Ceiling = time.Millisecond, 2*time.Millisecond })
+	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) {
+		o.Quiet, o.Ceiling = time.Millisecond, 2*time.Millisecond
+	})
 	r := rand.New(rand.NewPCG(1, 2))
 	final := map[string]string{}
 	for range 400 {
@@ -474,8 +491,8 @@ func TestDirChurn(t *testing.T) {
 	w.Want(strings.Join(want, " "))
 }
 
-// TestDirReadsOneFile has two files change, one of them without an event: by another name that it has elsewhere. The event
-// of the other one leads to no look at it.
+// TestDirReadsOneFile has two files change, one of them without an event: by another name that it
+// has elsewhere. The event of the other one leads to no look at it.
 func TestDirReadsOneFile(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	silent := filepath.Join(elsewhere, "x")
@@ -513,7 +530,8 @@ func TestDirReadsOneFile(t *testing.T) {
 	w.Want("a+@a.yaml b+@b.yaml")
 }
 
-// TestDirFileInParts has a file written in parts, each of which is whole: none is believed that lacks what was there.
+// TestDirFileInParts has a file written in parts, each of which is whole: none is believed that
+// lacks what was there.
 func TestDirFileInParts(t *testing.T) {
 	dir, s := t.TempDir(), agenttest.Memory(t)
 	w := watch(t, dir, s, func(o *directory.Options) { o.Rest = 500 * time.Millisecond })

@@ -9,13 +9,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// Files returns the state of every file, sorted by path; one for each directory that has a fault itself comes first.
+// Files returns the state of every file, sorted by path; one for each directory that has a fault
+// itself comes first.
 func (s *Source) Files() []httpapi.FileStatus { return *s.status.Load() }
 
 func (s *Source) dirFault(d *dirState, err error) {
-	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. Create it (empty, to remove all), or set resources.dir", err)
+	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. "+
+		"Create it (empty, to remove all), or set resources.dir", err)
 	if d.fault == nil || d.fault[0].Reason != why {
-		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force", "dir", d.Path, "error", err)
+		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force",
+			"dir", d.Path, "error", err)
 	}
 	d.fault = resource.Faults{{File: d.Path, Reason: why}}
 }
@@ -26,14 +29,16 @@ func (s *Source) logFaults(prev, f *fileState) {
 		prev = &fileState{}
 	}
 	if len(f.refused) > 0 && !slices.Equal(prev.refused, f.refused) {
-		s.o.Log.Error("resources of a file are refused", "file", f.path, "resources", len(f.refused), "first", f.refused[0].String())
+		s.o.Log.Error("resources of a file are refused", "file", f.path, "resources", len(f.refused),
+			"first", f.refused[0].String())
 	}
 	switch {
 	case slices.Equal(prev.faults, f.faults):
 	case len(f.faults) == 0:
 		s.o.Log.Info("resource file is valid again", "file", f.path)
 	default:
-		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "retained", len(f.resources))
+		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(),
+			"retained", len(f.resources))
 	}
 }
 
@@ -47,7 +52,8 @@ func (s *Source) publish() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
-		st := httpapi.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(), Conflicts: maps.Clone(f.conflicts)}
+		st := httpapi.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(),
+			Conflicts: maps.Clone(f.conflicts)}
 		if !f.vanished {
 			st.Faults = f.faults
 		}

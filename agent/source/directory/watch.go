@@ -10,9 +10,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// dirWatch watches directories and whatever decides what lies in them: the directories that hold the symbolic links on
-// the way to them and to their files, the targets of those, and the nearest directory above while one is missing. Only
-// directories are watched, since a watch on a file dies with every editor that replaces it.
+// dirWatch watches directories and whatever decides what lies in them: the directories that hold
+// the symbolic links on the way to them and to their files, the targets of those, and the nearest
+// directory above while one is missing. Only directories are watched, since a watch on a file dies
+// with every editor that replaces it.
 type dirWatch struct {
 	of   []string // the directories
 	log  *slog.Logger
@@ -36,8 +37,8 @@ func newDirWatch(o Options) *dirWatch {
 	var err error
 	if d.w, err = o.Watcher(); err != nil {
 		d.w = nil
-		o.Log.Warn("the resource directories cannot be watched and are polled instead; the limits are fs.inotify.max_user_instances and max_user_watches",
-			"dirs", d.of, "error", err)
+		o.Log.Warn("the resource directories cannot be watched and are polled instead; "+
+			"the limits are fs.inotify.max_user_instances and max_user_watches", "dirs", d.of, "error", err)
 	}
 	return d
 }
@@ -82,8 +83,8 @@ func (d *dirWatch) concerns(e fsnotify.Event) bool {
 	return d.real[e.Name] != nil || d.real[filepath.Dir(e.Name)] != nil || d.names[e.Name]
 }
 
-// file returns the path of the resource file whose content an event is about, and "" for one that can be about more:
-// files that came, went or were exchanged by name, links, and other places.
+// file returns the path of the resource file whose content an event is about, and "" for one that
+// can be about more: files that came, went or were exchanged by name, links, and other places.
 func (d *dirWatch) file(e fsnotify.Event) string {
 	name, of := filepath.Base(e.Name), d.real[filepath.Dir(e.Name)]
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || len(of) != 1 || !isResourceFile(name) {
@@ -92,8 +93,8 @@ func (d *dirWatch) file(e fsnotify.Event) string {
 	return filepath.Join(of[0], name)
 }
 
-// follow watches the places that the directories and the links in them depend on now. It reports whether there is a new
-// one, where something may have happened before.
+// follow watches the places that the directories and the links in them depend on now. It reports
+// whether there is a new one, where something may have happened before.
 func (d *dirWatch) follow(links []string) bool {
 	if d.w == nil {
 		return false
@@ -113,8 +114,8 @@ func (d *dirWatch) follow(links []string) bool {
 	d.ok = true
 	fresh := false
 	for dir := range t.dirs {
-		// Adding what is watched already costs little and catches a directory that was replaced, of which the event
-		// may be lost.
+		// Adding what is watched already costs little and catches a directory that was replaced, of which
+		// the event may be lost.
 		id, err := d.add(dir)
 		if err != nil {
 			d.ok = false
@@ -157,8 +158,9 @@ type trail struct {
 // maxLinks is the number of symbolic links that are followed on one path, as the kernel does.
 const maxLinks = 40
 
-// walk follows path link by link. It notes every directory that holds a link or the end of the path, and returns the
-// path without links, "" when something is missing; then the place where it would appear is noted.
+// walk follows path link by link. It notes every directory that holds a link or the end of the
+// path, and returns the path without links, "" when something is missing; then the place where it
+// would appear is noted.
 func (t trail) walk(path string) string {
 	at, rest, links := "/", split(path), 0
 	for len(rest) > 0 {

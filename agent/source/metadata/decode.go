@@ -20,24 +20,28 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 	}
 	t, ok := v.GetKind().(*structpb.Value_StringValue)
 	if !ok {
-		return nil, fmt.Errorf("node %q: metadata field %q is not a text; put the Dataplane there as one text of JSON or YAML", id, MetadataDataplane)
+		return nil, fmt.Errorf("node %q: metadata field %q is not a text; put the Dataplane there as one text of "+
+			"JSON or YAML", id, MetadataDataplane)
 	}
 	if len(t.StringValue) > s.o.Bytes {
-		return nil, fmt.Errorf("node %q: metadata field %q has %d bytes; at most %d are allowed", id, MetadataDataplane, len(t.StringValue), s.o.Bytes)
+		return nil, fmt.Errorf("node %q: metadata field %q has %d bytes; at most %d are allowed",
+			id, MetadataDataplane, len(t.StringValue), s.o.Bytes)
 	}
 	rs, faults := s.o.Registry.Decode("metadata "+MetadataDataplane, []byte(t.StringValue))
 	if err := faults.Err(); err != nil {
 		return nil, fmt.Errorf("node %q: %w", id, err)
 	}
 	if len(rs) != 1 {
-		return nil, fmt.Errorf("node %q: metadata field %q holds %d resources; want one Dataplane", id, MetadataDataplane, len(rs))
+		return nil, fmt.Errorf("node %q: metadata field %q holds %d resources; want one Dataplane",
+			id, MetadataDataplane, len(rs))
 	}
 	r := rs[0]
 	if r.Kind != "Dataplane" {
 		return nil, fmt.Errorf("node %q: metadata field %q holds a %s; want a Dataplane", id, MetadataDataplane, r.Kind)
 	}
 	if own := r.Mesh + "." + r.Name; own != id {
-		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, whose node id is %q; let the two agree", id, MetadataDataplane, r.Name, r.Mesh, own)
+		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, whose node id is %q; "+
+			"let the two agree", id, MetadataDataplane, r.Name, r.Mesh, own)
 	}
 	return r, nil
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// MetadataAnnotations is the field of the xDS node metadata that holds the annotations of the proxy.
+// MetadataAnnotations is the field of the xDS node metadata that holds the annotations of the
+// proxy.
 const MetadataAnnotations = "annotations"
 
 // annotationPath is where they stand in the bootstrap of an Envoy.
 const annotationPath = "node.metadata." + MetadataAnnotations
 
-// ReachNotes reads the annotations that say what a proxy may reach as the agent will. It returns what leads nowhere in
-// them; the error has every fault.
+// ReachNotes reads the annotations that say what a proxy may reach as the agent will. It returns
+// what leads nowhere in them; the error has every fault.
 func ReachNotes(annotations map[string]string) ([]string, error) {
 	reach, faults := resource.ParseReach(MetadataAnnotations, annotations)
 	return reach.Notes, faults.Err()
@@ -34,7 +35,8 @@ type sidecarReach struct {
 	faults resource.Faults
 }
 
-// reachOf reads the annotations of a node. One that cannot be read is no reason to refuse the stream.
+// reachOf reads the annotations of a node. One that cannot be read is no reason to refuse the
+// stream.
 func reachOf(n *core.Node) sidecarReach {
 	if n.GetMetadata() == nil {
 		return sidecarReach{}
@@ -57,7 +59,8 @@ func reachOf(n *core.Node) sidecarReach {
 		}
 		text, ok := v.GetKind().(*structpb.Value_StringValue)
 		if !ok {
-			out.faults = append(out.faults, resource.Fault{Field: fmt.Sprintf("%s[%q]", annotationPath, k), Reason: "it is not a text; write YAML as one text"})
+			out.faults = append(out.faults, resource.Fault{Field: fmt.Sprintf("%s[%q]", annotationPath, k),
+				Reason: "it is not a text; write YAML as one text"})
 			continue
 		}
 		annotations[k] = text.StringValue
@@ -70,8 +73,9 @@ func reachOf(n *core.Node) sidecarReach {
 	return out
 }
 
-// over takes what a new stream of a node says over what an earlier one did. Of an annotation that cannot be read the
-// last that could be stays in force: a restriction that is misspelt neither opens nor closes anything.
+// over takes what a new stream of a node says over what an earlier one did. Of an annotation that
+// cannot be read the last that could be stays in force: a restriction that is misspelt neither
+// opens nor closes anything.
 func (s *sidecarReach) over(before sidecarReach) sidecarReach {
 	if !s.given {
 		return before
@@ -97,13 +101,14 @@ func (s *sidecarReach) over(before sidecarReach) sidecarReach {
 	return out
 }
 
-// Sidecars returns what the proxies of a mesh say that they reach, by dataplane. The map must not be changed.
+// Sidecars returns what the proxies of a mesh say that they reach, by dataplane. The map must not
+// be changed.
 func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
 	return s.known.Load().sidecars[mesh]
 }
 
-// publish makes known what passes read, and tells when what proxies say that they reach has changed. It is called with
-// mu held.
+// publish makes known what passes read, and tells when what proxies say that they reach has
+// changed. It is called with mu held.
 func (s *Source) publish() {
 	next := &known{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
 	var faults []httpapi.Problem
@@ -130,12 +135,14 @@ func (s *Source) publish() {
 		}
 		for _, f := range n.said.faults {
 			faults = append(faults, httpapi.Problem{Resource: key.String(), Severity: httpapi.SeverityError,
-				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", inForce, clip.PrintableText(f.String(), maxStatusBytes))})
+				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s",
+					inForce, clip.PrintableText(f.String(), maxStatusBytes))})
 		}
 	}
 	next.problems = append(next.problems, faults...)
 	before := s.known.Swap(next)
-	if s.o.Changed != nil && (!maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) || !maps.Equal(before.awaited, next.awaited)) {
+	if s.o.Changed != nil &&
+		(!maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) || !maps.Equal(before.awaited, next.awaited)) {
 		s.o.Changed()
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// annotated is a stream of default.web with annotations; nil: with metadata and without annotations.
+// annotated is a stream of default.web with annotations; nil: with metadata and without
+// annotations.
 func annotated(t testing.TB, annotations any) ads.Stream {
 	t.Helper()
 	fields := map[string]any{}
@@ -27,11 +28,12 @@ func annotated(t testing.TB, annotations any) ads.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ads.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
+	return ads.Stream{Node: &core.Node{Id: "default.web", Metadata: m},
+		Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
-// TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the grace time. What cannot
-// be read costs itself alone.
+// TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the
+// grace time. What cannot be read costs itself alone.
 func TestSidecarReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changes := 0
@@ -52,8 +54,10 @@ func TestSidecarReach(t *testing.T) {
 			{"a restriction", backends(one), "a", 1, ""},
 			{"the same again", backends(one), "a", 1, ""},
 			{"a stream without metadata", "none", "a", 1, ""},
-			{"one that cannot be read leaves it", backends("{refs"), "a", 1, "what could be read last holds: node.metadata.annotations"},
-			{"beside one that can", map[string]any{resource.AnnotationReachableBackends: "x", services: "s,t"}, "a s t", 2, "what could be read last holds"},
+			{"one that cannot be read leaves it",
+				backends("{refs"), "a", 1, "what could be read last holds: node.metadata.annotations"},
+			{"beside one that can", map[string]any{resource.AnnotationReachableBackends: "x", services: "s,t"}, "a s t", 2,
+				"what could be read last holds"},
 			{"no text", map[string]any{services: 7.0}, "a s t", 2, "it is not a text"},
 			{"no mapping", "text", "a s t", 2, "it is not a mapping of texts"},
 			{"nothing reachable", backends("refs: []"), "none", 3, ""},
@@ -73,7 +77,8 @@ func TestSidecarReach(t *testing.T) {
 			for _, p := range e.Problems() {
 				problems = append(problems, p.Resource+" "+p.Severity+" "+p.Reason)
 			}
-			if len(problems) > 1 || strings.Join(problems, "") == "" != (step.problem == "") || !strings.Contains(strings.Join(problems, ""), step.problem) {
+			if len(problems) > 1 || strings.Join(problems, "") == "" != (step.problem == "") ||
+				!strings.Contains(strings.Join(problems, ""), step.problem) {
 				t.Fatalf("%s: problems %q, want %q", step.name, problems, step.problem)
 			}
 		}

@@ -22,7 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as text, JSON or YAML.
+// MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as
+// text, JSON or YAML.
 const MetadataDataplane = "dataplane.resource"
 
 // Options is what a [Source] needs. Registry and Store are required.
@@ -46,13 +47,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Source has the Dataplanes that Envoys bring in their node metadata stored as long as a stream of the node is open, and
-// for a grace time after it. Where a file or the API has a Dataplane of that name, that one takes precedence until it is
-// deleted. For the same time it remembers what the annotations in the metadata say that the proxy reaches, whoever has
-// the Dataplane. It is an [ads.StreamHandler].
+// Source has the Dataplanes that Envoys bring in their node metadata stored as long as a stream of
+// the node is open, and for a grace time after it. Where a file or the API has a Dataplane of that
+// name, that one takes precedence until it is deleted. For the same time it remembers what the
+// annotations in the metadata say that the proxy reaches, whoever has the Dataplane. It is an
+// [ads.StreamHandler].
 //
-// Streams only change what is known of their nodes. One goroutine, [Source.Run], brings the store in line with that, all
-// nodes in one batch. Nothing waits for the store but that goroutine.
+// Streams only change what is known of their nodes. One goroutine, [Source.Run], brings the store
+// in line with that, all nodes in one batch. Nothing waits for the store but that goroutine.
 type Source struct {
 	o    Options
 	bell chan struct{} // one slot: the store has to be looked at
@@ -80,7 +82,8 @@ type known struct {
 	problems []httpapi.Problem
 }
 
-// New returns a source in which the Dataplanes that an earlier run left in the store begin their grace time.
+// New returns a source in which the Dataplanes that an earlier run left in the store begin their
+// grace time.
 func New(o Options) *Source {
 	s := &Source{o: o.withDefaults(), bell: make(chan struct{}, 1), nodes: map[string]*envoyNode{}}
 	s.known.Store(&known{})
@@ -91,8 +94,8 @@ func New(o Options) *Source {
 	return s
 }
 
-// Opened takes the Dataplane out of the node metadata, if there is one. Metadata that cannot be used refuses the
-// stream with the reason; a Dataplane that another source owns does not.
+// Opened takes the Dataplane out of the node metadata, if there is one. Metadata that cannot be
+// used refuses the stream with the reason; a Dataplane that another source owns does not.
 func (s *Source) Opened(st ads.Stream) error {
 	id := st.Key.ID
 	want, err := s.decode(id, st.Node)
@@ -124,14 +127,16 @@ func (s *Source) Closed(st ads.Stream) {
 	}
 }
 
-// join counts a stream in. What it says of its reach is known when join returns, before the proxy gets a config.
+// join counts a stream in. What it says of its reach is known when join returns, before the proxy
+// gets a config.
 func (s *Source) join(id string, want *resource.Resource, said sidecarReach) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[id]
 	if n == nil {
 		if len(s.nodes) >= s.o.Nodes && (want != nil || said.reach != nil || said.faults != nil) {
-			return status.Errorf(codes.ResourceExhausted, "node %q: %d nodes are known already, which is the most; try again later", id, len(s.nodes))
+			return status.Errorf(codes.ResourceExhausted,
+				"node %q: %d nodes are known already, which is the most; try again later", id, len(s.nodes))
 		}
 		n = &envoyNode{}
 		s.nodes[id] = n
@@ -146,7 +151,8 @@ func (s *Source) join(id string, want *resource.Resource, said sidecarReach) err
 		n.awaited = wasAwaited || !stored || rec.Source == envoyOf(id) && rec.Digest != want.Digest
 	}
 	before := n.said
-	if n.said = said.over(before); n.awaited != wasAwaited || n.said.reach != before.reach || len(n.said.faults)+len(before.faults) > 0 {
+	if n.said = said.over(before); n.awaited != wasAwaited || n.said.reach != before.reach ||
+		len(n.said.faults)+len(before.faults) > 0 {
 		s.publish()
 	}
 	s.ring()
@@ -171,8 +177,8 @@ const kindDataplane = "Dataplane"
 
 func envoyOf(id string) store.Source { return store.Source{Kind: store.SourceEnvoy, Detail: id} }
 
-// Run stores Dataplanes, deletes them at the end of their grace time, and stores those that another source has given
-// up, until ctx ends.
+// Run stores Dataplanes, deletes them at the end of their grace time, and stores those that another
+// source has given up, until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	changed, stop := s.o.Store.Watch()
 	defer stop()
@@ -192,7 +198,8 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// update brings the store in line with the nodes and returns the next end of a grace time, zero when there is none.
+// update brings the store in line with the nodes and returns the next end of a grace time, zero
+// when there is none.
 func (s *Source) update() (next time.Time) {
 	for range 8 {
 		var ops []store.Op
@@ -232,7 +239,8 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 	var unused []report
 	defer func() {
 		for _, u := range unused {
-			s.o.Log.Warn("the Dataplane in the metadata of a node is not used: another source has it", "node", u.id, "reason", u.why)
+			s.o.Log.Warn("the Dataplane in the metadata of a node is not used: another source has it",
+				"node", u.id, "reason", u.why)
 		}
 	}()
 	s.mu.Lock()
@@ -307,15 +315,17 @@ func (s *Source) applied(op store.Op, err error) {
 	}
 }
 
-// Awaited returns the ids of the nodes whose Dataplane is on its way to the store. It is in the store, or it is known what
-// hinders it, once its node is not among them any more. The map must not be changed.
+// Awaited returns the ids of the nodes whose Dataplane is on its way to the store. It is in the
+// store, or it is known what hinders it, once its node is not among them any more. The map must not
+// be changed.
 func (s *Source) Awaited() map[string]bool { return s.known.Load().awaited }
 
-// Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
-// cannot be used. The list must not be changed.
+// Problems lists the Dataplanes that are not used because another source has them, sorted, and the
+// annotations that cannot be used. The list must not be changed.
 func (s *Source) Problems() []httpapi.Problem { return s.known.Load().problems }
 
-// Fields returns the paths of the fields of the node metadata that a [Source] reads, for [ads.ServerOptions].
+// Fields returns the paths of the fields of the node metadata that a [Source] reads, for
+// [ads.ServerOptions].
 func Fields() [][]string {
 	return [][]string{
 		{MetadataDataplane},

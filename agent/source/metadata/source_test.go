@@ -113,7 +113,8 @@ func TestEnvoyConflict(t *testing.T) {
 			t.Errorf("log: %s", l)
 		}
 		// It comes in when the other one goes.
-		if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.WebKey}}}); err != nil {
+		if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+			Ops: []store.Op{{Delete: agenttest.WebKey}}}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -139,11 +140,14 @@ func TestEnvoyRefusals(t *testing.T) {
 		{"not a text", "default.web", map[string]any{"type": "Dataplane"}, []string{"is not a text"}},
 		{"not YAML", "default.web", "{", []string{`node "default.web"`, "dataplane.resource"}},
 		{"another kind", "default.web", "type: Mesh\nname: web\n", []string{"holds a Mesh; want a Dataplane"}},
-		{"another node", "default.other", good, []string{`node "default.other"`, `Dataplane "web" of mesh "default"`, `node id is "default.web"`}},
+		{"another node", "default.other", good,
+			[]string{`node "default.other"`, `Dataplane "web" of mesh "default"`, `node id is "default.web"`}},
 		{"another mesh", "m.web", good, []string{`"m.web"`, `"default.web"`}},
-		{"two", "default.web", "---\n" + good + "\n---\n" + agenttest.DataplaneText("default", "x", "10.0.0.2"), []string{"holds 2 resources"}},
+		{"two", "default.web", "---\n" + good + "\n---\n" + agenttest.DataplaneText("default", "x", "10.0.0.2"),
+			[]string{"holds 2 resources"}},
 		{"none", "default.web", "", []string{"holds 0 resources"}},
-		{"unknown field", "default.web", "type: Dataplane\nname: web\nmesh: default\nnetworking: {address: 10.0.0.1, adres: x}\n", []string{"networking.adres"}},
+		{"unknown field", "default.web", "type: Dataplane\nname: web\nmesh: default\n" +
+			"networking: {address: 10.0.0.1, adres: x}\n", []string{"networking.adres"}},
 		{"too large", "default.web", good + strings.Repeat(" ", 64<<10), []string{"bytes; at most 65536 are allowed"}},
 		{"many faults", "default.web", strings.Repeat("---\ntype: Nonsense\n", 1000), []string{"Nonsense"}},
 	} {
@@ -191,7 +195,9 @@ func FuzzEnvoyMetadata(f *testing.F) {
 	f.Add("a.b", "{")
 	f.Fuzz(func(t *testing.T, id, text string) {
 		s := agenttest.Memory(t)
-		n := &core.Node{Id: id, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)}}}
+		n := &core.Node{Id: id, Metadata: &structpb.Struct{
+			Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)},
+		}}
 		e := newEnvoys(s, nil)
 		err := e.Opened(ads.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
 		over, stop := context.WithCancel(t.Context())

@@ -66,8 +66,9 @@ func soon(t *testing.T, what string, fn func()) {
 	}
 }
 
-// TestStreamEndsWhileStoreStalls has the last stream of a node end, and one without metadata begin, while the store
-// takes the Dataplane of the API that the Dataplane of the first one then is in conflict with.
+// TestStreamEndsWhileStoreStalls has the last stream of a node end, and one without metadata begin,
+// while the store takes the Dataplane of the API that the Dataplane of the first one then is in
+// conflict with.
 func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, nil)
@@ -75,7 +76,8 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	agenttest.ByAPI(t, s.Store, text)
 	agenttest.Do(t, e.Opened(web))
-	_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.WebKey}}})
+	_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: agenttest.WebKey}}})
 	agenttest.Do(t, err)
 
 	release := s.stall(t)
@@ -105,8 +107,8 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForStore has the store stall while the Dataplane of a node that is gone is deleted. Streams open and
-// end, and passes read what there is to know.
+// TestNobodyWaitsForStore has the store stall while the Dataplane of a node that is gone is
+// deleted. Streams open and end, and passes read what there is to know.
 func TestNobodyWaitsForStore(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
@@ -128,7 +130,8 @@ func TestNobodyWaitsForStore(t *testing.T) {
 	agenttest.Await(t, "the Dataplanes are gone", changed, func() bool { return s.Snapshot().Len() == 0 })
 }
 
-// TestManyNodesAreOneBatch has many nodes come at once and go at once: each is one step of the store.
+// TestManyNodesAreOneBatch has many nodes come at once and go at once: each is one step of the
+// store.
 func TestManyNodesAreOneBatch(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
@@ -167,7 +170,8 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	}
 }
 
-// TestAwaited: a Dataplane is awaited from the moment that its stream is open until it is in the store, or a conflict is known.
+// TestAwaited: a Dataplane is awaited from the moment that its stream is open until it is in the
+// store, or a conflict is known.
 func TestAwaited(t *testing.T) {
 	s := newStalling(t)
 	told := make(chan struct{}, 1)

@@ -26,7 +26,8 @@ const filePrefix = "file:"
 // maxSeeds bounds the addresses of one file.
 const maxSeeds = 4096
 
-// seeds are the addresses to join, with those that files list now: one a line, and # begins a comment.
+// seeds are the addresses to join, with those that files list now: one a line, and # begins a
+// comment.
 func (s *Source) seeds() (out []string) {
 	missing := ""
 	for _, entry := range s.o.Join {
@@ -66,7 +67,8 @@ func readSeeds(path string) (out []string, err error) {
 	return out, cmp.Or(err, lines.Err())
 }
 
-// Join tries to reach members, and says which have answered. From there on all members know each other.
+// Join tries to reach members, and says which have answered. From there on all members know each
+// other.
 func (s *Source) Join(addrs []string) (out []httpapi.Joined) {
 	out = make([]httpapi.Joined, len(addrs))
 	var wg sync.WaitGroup
@@ -77,8 +79,8 @@ func (s *Source) Join(addrs []string) (out []httpapi.Joined) {
 	return out
 }
 
-// Leave says that this node goes for good, and ends its part in the pool until the agent is started again. What its authorities have signed
-// stays trusted until it ends.
+// Leave says that this node goes for good, and ends its part in the pool until the agent is started
+// again. What its authorities have signed stays trusted until it ends.
 func (s *Source) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	s.left = true
@@ -137,12 +139,14 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 	return s.node.Ask(ctx, node, question)
 }
 
-// Conflicts are versions of resources that are not in force, though nobody who knew them has replaced them.
+// Conflicts are versions of resources that are not in force, though nobody who knew them has
+// replaced them.
 func (s *Source) Conflicts() []httpapi.Conflict {
 	names := s.names(s.node.Owned())
 	of := func(r *gossip.Record, state string) httpapi.Conflict {
 		writer := [8]byte(r.Writer)
-		c := httpapi.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted, Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
+		c := httpapi.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,
+			Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
 		if r.Deleted {
 			return c
 		}

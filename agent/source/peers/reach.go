@@ -20,8 +20,9 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// A dead agent is not a dead node: its Envoys go on. Up to three nodes try to reach the dataplanes of a node that is counted as dead, and say
-// which answer, in an item of kindReach that is named after the node. All nodes go by what living ones say.
+// A dead agent is not a dead node: its Envoys go on. Up to three nodes try to reach the dataplanes
+// of a node that is counted as dead, and say which answer, in an item of kindReach that is named
+// after the node. All nodes go by what living ones say.
 const (
 	kindReach = "Reach"
 
@@ -49,12 +50,14 @@ type reach struct {
 }
 
 func (r *reach) open() {
-	r.found, r.said, r.now = map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[resource.Key]bool{}
+	r.found, r.said, r.now = map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[gossip.NodeID]reachBody{},
+		map[gossip.NodeID]map[resource.Key]bool{}
 	r.bell = make(chan struct{}, 1)
 	r.dial = (&net.Dialer{}).DialContext
 }
 
-// takeReach reads what nodes say of others, and returns the nodes of which something else is known than before.
+// takeReach reads what nodes say of others, and returns the nodes of which something else is known
+// than before.
 func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) map[gossip.NodeID]bool {
 	r := &s.reach
 	living := map[gossip.NodeID]bool{s.self: true}
@@ -258,7 +261,8 @@ func (s *Source) duties() (out []gossip.Owned) {
 	return out
 }
 
-// rank is the place of a node among those that could look after another one: all nodes come to the same order.
+// rank is the place of a node among those that could look after another one: all nodes come to the
+// same order.
 func rank(self, of gossip.NodeID, living []gossip.NodeID) (place int) {
 	score := func(id gossip.NodeID) uint64 {
 		h := fnv.New64a()
@@ -275,7 +279,8 @@ func rank(self, of gossip.NodeID, living []gossip.NodeID) (place int) {
 	return place
 }
 
-// targets are the addresses of the dataplanes of a node. Those of the loopback interface are another machine's, unless the node was reached there.
+// targets are the addresses of the dataplanes of a node. Those of the loopback interface are
+// another machine's, unless the node was reached there.
 func (s *Source) targets(o *gossip.Owned) (out []target) {
 	local := false
 	for _, m := range s.node.Members() {
@@ -340,7 +345,8 @@ func (s *Source) foundOut(found map[gossip.NodeID]reachBody) {
 	s.take([]gossip.Change{{Node: s.self}}, false)
 }
 
-// agentLost names the nodes whose agents do not answer, though their dataplanes do, with the number of these.
+// agentLost names the nodes whose agents do not answer, though their dataplanes do, with the number
+// of these.
 func (s *Source) agentLost() map[gossip.NodeID]int {
 	out := map[gossip.NodeID]int{}
 	for id, keys := range s.reach.now {

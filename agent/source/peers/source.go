@@ -26,7 +26,8 @@ const (
 	identityFile = "node-id"
 )
 
-// Options of a pool. Store, Decode, Dir, Node, Cluster, Bind and one of Keys and Insecure are required.
+// Options of a pool. Store, Decode, Dir, Node, Cluster, Bind and one of Keys and Insecure are
+// required.
 type Options struct {
 	Store *store.Store
 	// Decode reads a resource, with all checks, as [resource.Marshal] writes it.
@@ -40,9 +41,11 @@ type Options struct {
 	KeyringFile                  string // Keys were read from it; it is read again when it changes. "": it never is
 	Insecure, TCPOnly            bool
 
-	// Changed is called when others say something that is no resource, as the authorities that they have. It must not block.
+	// Changed is called when others say something that is no resource, as the authorities that they
+	// have. It must not block.
 	Changed func()
-	// Converged is told how long a change of another node took to get here, by the clocks of both. Nil: nobody is.
+	// Converged is told how long a change of another node took to get here, by the clocks of both.
+	// Nil: nobody is.
 	Converged func(time.Duration)
 	// Answer answers the questions of other members; see [gossip.Options].
 	Answer func(ctx context.Context, question []byte) []byte
@@ -51,7 +54,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Source is the part of an agent that exchanges resources with others. Its methods may be called at the same time.
+// Source is the part of an agent that exchanges resources with others. Its methods may be called at
+// the same time.
 type Source struct {
 	o       Options
 	self    gossip.NodeID
@@ -81,7 +85,8 @@ type Source struct {
 	end      func() // ends the part in the pool
 }
 
-// Open opens what is kept of the pool. Nothing is sent before [Source.Start]. It may take a second where something of it is lost.
+// Open opens what is kept of the pool. Nothing is sent before [Source.Start]. It may take a second
+// where something of it is lost.
 func Open(ctx context.Context, o Options) (*Source, error) {
 	bind, err := addrPort(o.Bind)
 	if err != nil {
@@ -104,16 +109,19 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	saved, err := disk.Load()
 	if err == nil {
 		if len(saved) == 0 && !fresh {
-			// Peers tell the starts of a node by their seconds, and the file that knows the last one is gone.
+			// Peers tell the starts of a node by their seconds, and the file that knows the last one is
+			// gone.
 			select {
 			case <-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))):
 			case <-ctx.Done():
 			}
 		}
-		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
+		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(),
+			waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
-			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
+			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
+			Advertise: advertise, TCPOnly: o.TCPOnly,
 			Seeds: s.seeds, Answer: o.Answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
 		})
 		if err == nil {
@@ -139,7 +147,8 @@ func addrPort(s string) (netip.AddrPort, error) {
 	}
 	out, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
 	if err != nil {
-		return out, fmt.Errorf("%q is no IP address with a port: give one such as 10.0.0.1:7946, or :7946 for all addresses", s)
+		return out, fmt.Errorf("%q is no IP address with a port: give one such as 10.0.0.1:7946, or :7946 for all addresses",
+			s)
 	}
 	return out, nil
 }
@@ -150,8 +159,9 @@ func (s *Source) Addr() netip.AddrPort { return s.node.Addr() }
 // syncTime is how long a node that knows nothing of the pool waits for it before it serves.
 const syncTime = 10 * time.Second
 
-// Start makes the node a member until ctx ends; the returned function waits until all of its goroutines have ended. Where nothing was known of the
-// pool and there is somebody to join, Start returns once there is agreement with a peer, but not later than after some seconds.
+// Start makes the node a member until ctx ends; the returned function waits until all of its
+// goroutines have ended. Where nothing was known of the pool and there is somebody to join, Start
+// returns once there is agreement with a peer, but not later than after some seconds.
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	s.tellOwn()
 	g, ctx := errgroup.WithContext(ctx)
@@ -225,7 +235,8 @@ func (s *Source) loop(ctx context.Context) {
 	}
 }
 
-// Share puts what an operator writes into the pool. It is on disk when it returns, and on its way to others.
+// Share puts what an operator writes into the pool. It is on disk when it returns, and on its way
+// to others.
 func (s *Source) Share(changes []store.Change) error {
 	var puts []gossip.Put
 	for i := range changes {

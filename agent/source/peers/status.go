@@ -24,7 +24,8 @@ func (s *Source) Members() []httpapi.Member {
 	own := revision(s.node.Stats().Root)
 	out := make([]httpapi.Member, len(list))
 	for i, m := range list {
-		out[i] = httpapi.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
+		out[i] = httpapi.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
+			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root)}
 		if m.Self {
 			out[i].Revision = own
@@ -66,7 +67,8 @@ func (s *Source) compare() {
 // maxSkew is how far clocks may be apart before it is said.
 const maxSkew = 2 * time.Second
 
-// manyCAs is the number of nodes above which a provided CA is advised: each proxy is sent some 700 bytes for each node.
+// manyCAs is the number of nodes above which a provided CA is advised: each proxy is sent some 700
+// bytes for each node.
 const manyCAs = 100
 
 // Check says how the pool stands. Missing peers never make the node unready.
@@ -93,15 +95,18 @@ func (s *Source) Check() httpapi.Check {
 			problems = append(problems, fmt.Sprintf(format, args...))
 		}
 	}
-	say(alive == 1 && len(s.o.Join) > 0, "none of gossip.join answers: look at the network, the cluster's name and the keys")
+	say(alive == 1 && len(s.o.Join) > 0,
+		"none of gossip.join answers: look at the network, the cluster's name and the keys")
 	say(others > 0, "%d members are not reached; nearside members lists them", others)
 	say(st.SaveError != "", "the pool is not saved: %s", st.SaveError)
 	say(s.disk.aside != "", "the file of the pool was damaged and is set aside as %s", s.disk.aside)
-	say(st.Cloned, "another node runs with the id of this one: give one of the two a paths.state of its own, without %s", identityFile)
+	say(st.Cloned, "another node runs with the id of this one: give one of the two a paths.state of its own, without %s",
+		identityFile)
 	say(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock is %s off that of the others", st.Skew.Round(time.Millisecond))
 	say(st.Conflicts > 0, "changes that lost against others made at the same time: %d", st.Conflicts)
 	say(st.Limbo > 0, "records that may have been deleted long ago, and are not in force: %d", st.Limbo)
-	say(s.node.Hold(), "so many nodes were lost at once that a cut of the network is suspected: nothing of theirs is removed")
+	say(s.node.Hold(),
+		"so many nodes were lost at once that a cut of the network is suspected: nothing of theirs is removed")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost := s.agentLost(); len(lost) > 0 {
@@ -126,7 +131,8 @@ func (s *Source) Check() httpapi.Check {
 		}
 	}
 	if n := len(s.trust.refused); n > 0 {
-		say(true, "authorities of other nodes that are not trusted: %d, the first is %s", n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
+		say(true, "authorities of other nodes that are not trusted: %d, the first is %s",
+			n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
 	}
 	if n := alive + others; n > manyCAs {
 		for _, r := range s.o.Store.Snapshot().Set().Kind("Mesh") {
@@ -135,7 +141,8 @@ func (s *Source) Check() httpapi.Check {
 				continue
 			}
 			b := m.MTLSEnabled()
-			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each of %d nodes has its own that every proxy is sent; above %d nodes use a provided one", r.Name, n, manyCAs)
+			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each of %d nodes has its "+
+				"own that every proxy is sent; above %d nodes use a provided one", r.Name, n, manyCAs)
 		}
 	}
 	if out.Degraded = len(problems) > 0; out.Degraded {

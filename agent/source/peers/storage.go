@@ -23,7 +23,8 @@ type storage struct {
 // lockWait is how long another process may have the file open, as on a quick restart.
 const lockWait = time.Second
 
-// openStorage opens the file, or makes it. A damaged one is renamed, and the pool is learnt anew from peers.
+// openStorage opens the file, or makes it. A damaged one is renamed, and the pool is learnt anew
+// from peers.
 func openStorage(path string, now time.Time) (*storage, error) {
 	s, err := open(path)
 	if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, berrors.ErrTimeout) {
@@ -56,7 +57,8 @@ func open(path string) (s *storage, err error) {
 	return s, nil
 }
 
-// guard returns panics of the database, and faults in its memory map, as errors: they mean a damaged file or disk.
+// guard returns panics of the database, and faults in its memory map, as errors: they mean a
+// damaged file or disk.
 func guard(f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {

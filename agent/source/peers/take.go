@@ -14,8 +14,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip"
 )
 
-// take brings what has changed in the pool into the store. What this node writes itself is left to the write, which puts it there once it is in the
-// pool; at first it is not.
+// take brings what has changed in the pool into the store. What this node writes itself is left to
+// the write, which puts it there once it is in the pool; at first it is not.
 func (s *Source) take(changes []gossip.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,8 @@ func (s *Source) take(changes []gossip.Change, first bool) {
 // wrote reports whether a record is of this node.
 func (s *Source) wrote(r *gossip.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
 
-// settle looks at what was shared lately: a version of another node may have come between the pool and the store.
+// settle looks at what was shared lately: a version of another node may have come between the pool
+// and the store.
 func (s *Source) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +125,8 @@ func (s *Source) record(snap *store.Snapshot, k gossip.Key, names map[[8]byte]st
 		return op, false
 	}
 	writer := [8]byte(r.Writer)
-	return store.Op{Put: res, Source: store.Source{Kind: store.SourceGossip, Detail: cmp.Or(names[writer], unnamed(writer))}}, true
+	return store.Op{Put: res,
+		Source: store.Source{Kind: store.SourceGossip, Detail: cmp.Or(names[writer], unnamed(writer))}}, true
 }
 
 // unnamed stands for a node whose name has not come yet.
@@ -180,8 +182,8 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 	return out
 }
 
-// owned returns what what others own does to the store. Of several nodes that claim one name the first by its id has it, and what this node
-// has itself stays.
+// owned returns what what others own does to the store. Of several nodes that claim one name the
+// first by its id has it, and what this node has itself stays.
 func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op) {
 	clear(s.clashes)
 	names := map[gossip.NodeID]string{}
@@ -235,7 +237,8 @@ func compareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 }
 
-// apply changes the store. What another source has taken meanwhile is left alone: the change of the store has it looked at again.
+// apply changes the store. What another source has taken meanwhile is left alone: the change of the
+// store has it looked at again.
 func (s *Source) apply(kind string, ops []store.Op) {
 	if len(ops) == 0 {
 		return
@@ -253,7 +256,8 @@ func (s *Source) apply(kind string, ops []store.Op) {
 	}
 }
 
-// retry looks again at what was not in force here, after a change of the store: a file may be gone that had it.
+// retry looks again at what was not in force here, after a change of the store: a file may be gone
+// that had it.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,13 +277,15 @@ func (s *Source) retry() {
 	}
 }
 
-// offer puts what operators have written here into the pool, where the pool has nothing of it: it was written before there was one.
+// offer puts what operators have written here into the pool, where the pool has nothing of it: it
+// was written before there was one.
 func (s *Source) offer() {
 	snap := s.o.Store.Snapshot()
 	var changes []store.Change
 	for _, rec := range snap.BySource(store.SourceAPI) {
 		if !ofNode(rec.Kind) && s.node.Record(gossip.Key(rec.Key)) == nil {
-			changes = append(changes, store.Change{Key: rec.Key, Revision: store.Revision{Source: rec.Source, Resource: rec.Resource}})
+			changes = append(changes,
+				store.Change{Key: rec.Key, Revision: store.Revision{Source: rec.Source, Resource: rec.Resource}})
 		}
 	}
 	if err := s.Share(changes); err != nil {
@@ -293,7 +299,8 @@ func (s *Source) pruned() bool {
 	return s.agreed
 }
 
-// prune removes what the store has from the pool, and the pool has not: the file of the pool was lost, and peers know what is there.
+// prune removes what the store has from the pool, and the pool has not: the file of the pool was
+// lost, and peers know what is there.
 func (s *Source) prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,10 +14,12 @@ import (
 	"github.com/nearside-mesh/nearside/gossip"
 )
 
-// kindAuthority is that of items with the authorities of a node, by mesh and backend; see [identity.Pool].
+// kindAuthority is that of items with the authorities of a node, by mesh and backend; see
+// [identity.Pool].
 const kindAuthority = "NodeCA"
 
-// trust is what is known of the authorities of builtin backends. Its fields, but for all, are guarded by the mu of the source.
+// trust is what is known of the authorities of builtin backends. Its fields, but for all, are
+// guarded by the mu of the source.
 type trust struct {
 	own     map[resource.Key]*identity.Authorities // as others are told, those that were given up among them
 	of      map[gossip.NodeID]map[resource.Key]*identity.Authorities
@@ -25,7 +27,8 @@ type trust struct {
 	all     atomic.Pointer[identity.Others]
 }
 
-// openTrust begins with what the last boot has told, so that others trust it until the meshes are known again.
+// openTrust begins with what the last boot has told, so that others trust it until the meshes are
+// known again.
 func (s *Source) openTrust() {
 	s.trust.own = map[resource.Key]*identity.Authorities{}
 	s.trust.of = map[gossip.NodeID]map[resource.Key]*identity.Authorities{}
@@ -48,7 +51,8 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 		}
 		a, err := identity.ParseAuthorities(item.Key.Mesh, item.Key.Name, item.Body)
 		if err != nil {
-			s.trust.refused[o.Node] = fmt.Sprintf("that of node %s for mesh %s and backend %s: %v", cmp.Or(o.Name, o.Node.String()), item.Key.Mesh, item.Key.Name, err)
+			s.trust.refused[o.Node] = fmt.Sprintf("that of node %s for mesh %s and backend %s: %v",
+				cmp.Or(o.Name, o.Node.String()), item.Key.Mesh, item.Key.Name, err)
 			continue
 		}
 		out[resource.Key(item.Key)] = a
@@ -56,7 +60,8 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 	return out
 }
 
-// takeTrust reads the authorities of nodes again. What a dead node has signed is still valid; that of one that was forgotten is not.
+// takeTrust reads the authorities of nodes again. What a dead node has signed is still valid; that
+// of one that was forgotten is not.
 func (s *Source) takeTrust(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
 	seen := map[gossip.NodeID]bool{}
 	for i := range all {
@@ -84,8 +89,8 @@ func (s *Source) takeTrust(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
 // Others implements [identity.Pool].
 func (s *Source) Others() *identity.Others { return s.trust.all.Load() }
 
-// Tell implements [identity.Pool]. Authorities that are not among the given ones stay trusted until the last certificate that they
-// may have signed has ended.
+// Tell implements [identity.Pool]. Authorities that are not among the given ones stay trusted until
+// the last certificate that they may have signed has ended.
 func (s *Source) Tell(list []identity.Authorities) {
 	s.mu.Lock()
 	now := s.o.Now()
@@ -103,7 +108,9 @@ func (s *Source) Tell(list []identity.Authorities) {
 	}
 	before := s.trustItems()
 	s.trust.own = next
-	changed := !slices.EqualFunc(before, s.trustItems(), func(a, b gossip.Item) bool { return a.Key == b.Key && bytes.Equal(a.Body, b.Body) })
+	changed := !slices.EqualFunc(before, s.trustItems(), func(a, b gossip.Item) bool {
+		return a.Key == b.Key && bytes.Equal(a.Body, b.Body)
+	})
 	s.mu.Unlock()
 	if changed {
 		s.tellOwn()

@@ -1,5 +1,5 @@
-// Package agenttest holds what tests of whole agents share: an agent on directories of its own, logs that can be
-// waited for, and resources.
+// Package agenttest holds what tests of whole agents share: an agent on directories of its own,
+// logs that can be waited for, and resources.
 package agenttest
 
 import (
@@ -187,7 +187,8 @@ func DataplaneText(mesh, name, address string) string {
 
 func Metadata(t testing.TB, v any) *structpb.Struct {
 	t.Helper()
-	m, err := structpb.NewStruct(map[string]any{metadata.MetadataDataplane: v, "annotations": map[string]any{"kuma.io/x": "y"}})
+	m, err := structpb.NewStruct(map[string]any{metadata.MetadataDataplane: v,
+		"annotations": map[string]any{"kuma.io/x": "y"}})
 	if err != nil {
 		t.Fatal(err)
 	}

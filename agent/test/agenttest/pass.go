@@ -80,7 +80,8 @@ func (p *Publisher) Take() int {
 }
 
 func NewPublisher(ids ...string) *Publisher {
-	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{}, Withheld: map[string][]draft.Withheld{}, Taken: map[string][]*draft.Resource{}}
+	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{},
+		Withheld: map[string][]draft.Withheld{}, Taken: map[string][]*draft.Resource{}}
 	p.Connect(ids...)
 	return p
 }
@@ -97,11 +98,13 @@ func Pass(r *reconcile.Reconciler) []string {
 
 func TwoProxies(t *testing.T) *store.Store {
 	s := Memory(t)
-	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+DataplaneText("default", "web", "10.0.0.1")+"\n---\n"+DataplaneText("default", "other", "10.0.0.2"))
+	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+DataplaneText("default", "web", "10.0.0.1")+"\n---\n"+
+		DataplaneText("default", "other", "10.0.0.2"))
 	return s
 }
 
 // breaker is a policy about the clusters.
 func Breaker(n int) string {
-	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
+	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, "+
+		"to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
 }

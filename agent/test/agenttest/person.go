@@ -52,8 +52,8 @@ type Outcome struct {
 // personEnv says to a test binary that it is a person.
 const personEnv = "NEARSIDE_TEST_PERSON"
 
-// PersonMain does what a person is asked to, in the process that [Person.Try] starts, and returns whether this is one.
-// Call it first in TestMain, and run no tests then.
+// PersonMain does what a person is asked to, in the process that [Person.Try] starts, and returns
+// whether this is one. Call it first in TestMain, and run no tests then.
 func PersonMain() bool {
 	if os.Getenv(personEnv) == "" {
 		return false
@@ -79,7 +79,8 @@ type Person struct {
 	Account string
 }
 
-// People returns a function that makes persons. It skips the test where processes cannot be started as other users.
+// People returns a function that makes persons. It skips the test where processes cannot be started
+// as other users.
 func People(t *testing.T) func(uid uint32, groups ...uint32) *Person {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -94,9 +95,9 @@ func People(t *testing.T) func(uid uint32, groups ...uint32) *Person {
 	}
 }
 
-// Program puts the test's program at a path that is free, where other users can run it. It is linked, and copied only where that cannot be
-// done: a process that another goroutine starts while the copy is written would keep it open, and it could not be run
-// ("text file busy").
+// Program puts the test's program at a path that is free, where other users can run it. It is
+// linked, and copied only where that cannot be done: a process that another goroutine starts while
+// the copy is written would keep it open, and it could not be run ("text file busy").
 func Program(t testing.TB, path string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -196,9 +197,12 @@ func (a Act) xds(ctx context.Context) Outcome {
 	}
 	n := &core.Node{Id: a.NodeID, UserAgentName: "envoy"}
 	if a.Dataplane != "" {
-		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"dataplane.resource": structpb.NewStringValue(a.Dataplane)}}
+		n.Metadata = &structpb.Struct{
+			Fields: map[string]*structpb.Value{"dataplane.resource": structpb.NewStringValue(a.Dataplane)},
+		}
 	}
-	_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}})
+	_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster,
+		ResourceNamesSubscribe: []string{"*"}})
 	if a.Secret != "" {
 		_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeSecret, ResourceNamesSubscribe: []string{a.Secret}})
 	}

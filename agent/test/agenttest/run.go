@@ -50,7 +50,8 @@ func (r *Running) Want(meshes string) {
 }
 
 // ask opens a delta stream for all clusters.
-func (r *Running) Ask(n *core.Node, has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+func (r *Running) Ask(n *core.Node,
+	has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	r.t.Helper()
 	conn, err := grpc.NewClient("unix://"+r.Addrs().XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -62,7 +63,8 @@ func (r *Running) Ask(n *core.Node, has map[string]string) discoveryv3.Aggregate
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	Do(r.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has}))
+	Do(r.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster,
+		ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has}))
 	return s
 }
 
@@ -95,7 +97,8 @@ func begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, d
 }
 
 func Options(dir string, set ...string) config.LoadOptions {
-	return config.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append([]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources", "dns.listen="}, set...)}
+	return config.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append(
+		[]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources", "dns.listen="}, set...)}
 }
 
 // up runs an agent and waits until it serves.
@@ -132,7 +135,8 @@ func Refused(t *testing.T, dir string, set ...string) string {
 }
 
 // next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
-func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, versions map[string]string) string {
+func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient,
+	versions map[string]string) string {
 	t.Helper()
 	resp, err := s.Recv()
 	if err != nil {
@@ -154,7 +158,8 @@ func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregated
 // webFile is the mesh and the proxy web with outbounds to services.
 func WebFile(services ...string) string {
 	var b strings.Builder
-	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  outbound:\n")
+	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n" +
+		"  address: 10.0.0.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  outbound:\n")
 	for i, s := range services {
 		fmt.Fprintf(&b, "  - {port: %d, tags: {kuma.io/service: %s}}\n", 20000+i, s)
 	}
@@ -199,10 +204,12 @@ func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, faults := config.Load(config.LoadOptions{Dir: dir, Hostname: "node-1", File: "", UID: func() int { return 1000 }, Set: []string{
-		"paths.run=" + filepath.Join(dir, "run"), "paths.state=" + filepath.Join(dir, "state"), "paths.logs=" + filepath.Join(dir, "logs"),
-		"resources.dir=" + filepath.Join(dir, "resources"), "api.socket.group=", "api.socket.mode=0600",
-	}})
+	cfg, _, faults := config.Load(config.LoadOptions{Dir: dir, Hostname: "node-1", File: "",
+		UID: func() int { return 1000 }, Set: []string{
+			"paths.run=" + filepath.Join(dir, "run"), "paths.state=" + filepath.Join(dir, "state"),
+			"paths.logs=" + filepath.Join(dir, "logs"),
+			"resources.dir=" + filepath.Join(dir, "resources"), "api.socket.group=", "api.socket.mode=0600",
+		}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -249,7 +256,8 @@ func Apply(t testing.TB, a *agent.Agent, documents string) {
 	}
 }
 
-// request makes a request of the API, over its unix socket where base is "http://nearside", and returns status and body.
+// request makes a request of the API, over its unix socket where base is "http://nearside", and
+// returns status and body.
 func (r *Running) Request(method, url, body string, headers ...string) (int, string) {
 	r.t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true}
@@ -282,7 +290,8 @@ func (r *Running) Request(method, url, body string, headers ...string) (int, str
 // Remove removes a resource as an operator would.
 func Remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
-	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test", Ops: []store.Op{{Delete: k}}}); err != nil {
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test",
+		Ops: []store.Op{{Delete: k}}}); err != nil {
 		t.Fatal(err)
 	}
 }

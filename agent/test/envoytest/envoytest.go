@@ -19,7 +19,8 @@ import (
 // patience is how long an Envoy may take until it is live: far longer than on a busy machine.
 const patience = time.Minute
 
-// Look returns the path of the Envoy that ENVOY_BIN names or that is on PATH; "" where there is none.
+// Look returns the path of the Envoy that ENVOY_BIN names or that is on PATH; "" where there is
+// none.
 func Look() string {
 	if path := os.Getenv("ENVOY_BIN"); path != "" {
 		return path
@@ -49,15 +50,18 @@ type Process struct {
 	ended  chan struct{} // closed when the process has ended
 }
 
-// Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live. The bootstrap is made for the path of the
-// socket of its admin interface, which is admin, or one of its own where that is empty. args are added to its command line.
+// Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live.
+// The bootstrap is made for the path of the socket of its admin interface, which is admin, or one
+// of its own where that is empty. args are added to its command line.
 func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
 	t.Helper()
 	return StartAs(t, os.Geteuid(), path, admin, bootstrap, args...)
 }
 
-// StartAs is [Start] as another user, by its number, which has to be able to read the program and to make the admin socket.
-func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
+// StartAs is [Start] as another user, by its number, which has to be able to read the program and
+// to make the admin socket.
+func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin string) ([]byte, error),
+	args ...string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
 	if err != nil {
@@ -79,7 +83,8 @@ func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin str
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log}, args...)...)
+	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1",
+		"-l", "warning", "--log-path", log}, args...)...)
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
@@ -87,10 +92,11 @@ func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin str
 		cancel()
 		t.Fatal(err)
 	}
-	e := &Process{pid: cmd.Process.Pid, ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
-		}}}}
+	e := &Process{pid: cmd.Process.Pid, ended: make(chan struct{}),
+		client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", admin)
+			}}}}
 	go func() {
 		_ = cmd.Wait() // it is killed
 		close(e.ended)

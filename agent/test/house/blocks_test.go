@@ -32,8 +32,9 @@ var fragments = map[string]string{
 	"docs/reachability.md: kuma.io/reachable-backends: |":                                                                "an annotation",
 }
 
-// TestBlocksOfDocuments: each block of YAML that a document shows, and each here document of its commands, is a stream of resources that are valid, or a config that an agent takes, or
-// one of the fragments; each block of JSON is JSON.
+// TestBlocksOfDocuments: each block of YAML that a document shows, and each here document of its
+// commands, is a stream of resources that are valid, or a config that an agent takes, or one of the
+// fragments; each block of JSON is JSON.
 func TestBlocksOfDocuments(t *testing.T) {
 	registry, docs := kinds.Registry(), documents(t, os.DirFS(root))
 	resources, configs, found := 0, 0, map[string]bool{}
@@ -71,7 +72,8 @@ func TestBlocksOfDocuments(t *testing.T) {
 				for i, doc := range strings.Split(m[2], "\n---\n") {
 					configs++
 					if err := takes(t, doc); err != nil {
-						t.Errorf("%s: document %s of this block is no resource, and an agent does not take it as its config: %v\n%s", name, strconv.Itoa(i+1), err, doc)
+						t.Errorf("%s: document %s of this block is no resource, and an agent does not take it as its config: %v\n%s",
+							name, strconv.Itoa(i+1), err, doc)
 					}
 				}
 			}
@@ -116,7 +118,8 @@ func takes(t *testing.T, text string) error {
 	return faults
 }
 
-// TestTutorialShowsTheDemo: docs/envoy.md has the steps of examples/demo that need an Envoy, in their order and words, and no others.
+// TestTutorialShowsTheDemo: docs/envoy.md has the steps of examples/demo that need an Envoy, in
+// their order and words, and no others.
 func TestTutorialShowsTheDemo(t *testing.T) {
 	var said, shown []string
 	for _, name := range []string{"envoy.go", "permission.go"} {

@@ -12,8 +12,9 @@ import (
 // keyRow is a row of the table of keys: key, default, meaning.
 var keyRow = regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z.]+)` \\| (.+?) \\| (.+?) \\|$")
 
-// TestConfigReference holds the table of docs/config.md to the keys of the agent: all of them in their order, and for
-// each the default, the meaning, and whether a change takes effect without a restart.
+// TestConfigReference holds the table of docs/config.md to the keys of the agent: all of them in
+// their order, and for each the default, the meaning, and whether a change takes effect without a
+// restart.
 func TestConfigReference(t *testing.T) {
 	text, err := os.ReadFile(root + "/docs/config.md")
 	if err != nil {
@@ -48,8 +49,8 @@ func TestConfigReference(t *testing.T) {
 // itemRow is a row of a table of the keys of items: key, meaning.
 var itemRow = regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z.]*\\[\\][A-Za-z.\\[\\]]*)` \\| (.+?) \\|$")
 
-// TestConfigItems holds the tables of docs/config.md about the items of lists to their keys, list by list in the order of
-// the table of keys.
+// TestConfigItems holds the tables of docs/config.md about the items of lists to their keys, list
+// by list in the order of the table of keys.
 func TestConfigItems(t *testing.T) {
 	text, err := os.ReadFile(root + "/docs/config.md")
 	if err != nil {
@@ -73,8 +74,8 @@ func TestConfigItems(t *testing.T) {
 	}
 }
 
-// TestConfigVariables holds every variable that a document names to a key, and every key's variable to the rule that
-// docs/config.md states.
+// TestConfigVariables holds every variable that a document names to a key, and every key's variable
+// to the rule that docs/config.md states.
 func TestConfigVariables(t *testing.T) {
 	const short = "NEARSIDE_AUTO_REACHABLE_BACKENDS"
 	known := map[string]bool{

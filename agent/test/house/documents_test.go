@@ -38,7 +38,8 @@ func documents(t *testing.T, fsys fs.FS) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "bin" || name == "dist" || name == "nearside-data"):
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "bin" ||
+			name == "dist" || name == "nearside-data"):
 			return fs.SkipDir
 		case !d.Type().IsRegular() || path.Ext(name) != ".md":
 			return nil
@@ -53,7 +54,8 @@ func documents(t *testing.T, fsys fs.FS) map[string]string {
 	return out
 }
 
-// brokenLinks lists the relative links of the documents that lead to no file, or to no heading in it.
+// brokenLinks lists the relative links of the documents that lead to no file, or to no heading in
+// it.
 func brokenLinks(fsys fs.FS, docs map[string]string) []breach {
 	var out []breach
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
@@ -138,7 +140,8 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 	}
 }
 
-// TestPicturesCanBeRead: a picture is well-formed, says what it shows, and has colours for dark pages.
+// TestPicturesCanBeRead: a picture is well-formed, says what it shows, and has colours for dark
+// pages.
 func TestPicturesCanBeRead(t *testing.T) {
 	pictures, err := fs.Glob(os.DirFS(root), "docs/*.svg")
 	if err != nil || len(pictures) == 0 {
@@ -167,7 +170,8 @@ func TestPicturesCanBeRead(t *testing.T) {
 // TestBrokenLinksAreFound shows that the check of the links can fail.
 func TestBrokenLinksAreFound(t *testing.T) {
 	fsys := fstest.MapFS{
-		"README.md": {Data: []byte("[a](docs/a.md) [b](docs/b.md#two-words) [c](docs/b.md#nothing) [d](gone.md) [e](https://example.org/x) [f](#top) `[g](not/a/link.md)`\n```\n[h](nor/this.md)\n```\n# Top\n")},
+		"README.md": {Data: []byte("[a](docs/a.md) [b](docs/b.md#two-words) [c](docs/b.md#nothing) [d](gone.md) " +
+			"[e](https://example.org/x) [f](#top) `[g](not/a/link.md)`\n```\n[h](nor/this.md)\n```\n# Top\n")},
 		"docs/a.md": {Data: []byte("[up](../README.md) <!-- [x](commented/out.md) -->")},
 		"docs/b.md": {Data: []byte("## Two *words*!\n")},
 		"docs/c.md": {Data: []byte("alone; links to [itself](c.md)")},
@@ -189,8 +193,8 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTargetsThatExist checks every "make TARGET" in code of the documents against the Makefile, and that
-// the Makefile declares its targets phony.
+// TestDocumentsNameTargetsThatExist checks every "make TARGET" in code of the documents against the
+// Makefile, and that the Makefile declares its targets phony.
 func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	fsys := os.DirFS(root)
 	makefile, err := fs.ReadFile(fsys, "Makefile")
@@ -219,8 +223,8 @@ func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	}
 }
 
-// TestWingsAreDescribed: ARCHITECTURE.md lists each wing with its floor, and each wing of the agent has a page that
-// fits on a screen or two.
+// TestWingsAreDescribed: ARCHITECTURE.md lists each wing with its floor, and each wing of the agent
+// has a page that fits on a screen or two.
 func TestWingsAreDescribed(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {

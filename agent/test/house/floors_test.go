@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// wings maps the folders that set a floor to their floor. The longest prefix of a package's folder decides. A package
-// imports packages of its own wing and of lower floors, so data flows one way through the tree.
+// wings maps the folders that set a floor to their floor. The longest prefix of a package's folder
+// decides. A package imports packages of its own wing and of lower floors, so data flows one way
+// through the tree.
 var wings = map[string]int{
 	"accesslog": 0, "dns": 0, "gossip": 0, "rotation": 0, // libraries: they know no mesh
 	"agent/base":    1,                // utilities that know no mesh
@@ -24,7 +25,8 @@ var wings = map[string]int{
 	"agent/test": 9, // support of tests, and tests of the whole
 }
 
-// exceptions are imports that the floors do not allow, each with its reason. At most maxExceptions may stand here.
+// exceptions are imports that the floors do not allow, each with its reason. At most maxExceptions
+// may stand here.
 var exceptions = map[[2]string]string{
 	{"agent/answer/attribute", "agent/deliver/ads"}:    "rejections are a type of the server",
 	{"agent/source/metadata", "agent/deliver/ads"}:     "streams are a type of the server",
@@ -52,9 +54,10 @@ func wingOf(dir string) (wing string, floor int, ok bool) {
 	return "", 0, false
 }
 
-// mayImport reports whether the files of the package in from may import the package in to. Tests drive their package
-// with real neighbors: a test may also import its own folder's packages, any package of the same floor, test support,
-// and the list of kinds, which lets it write resources as documents. A test of a library stays within its floor.
+// mayImport reports whether the files of the package in from may import the package in to. Tests
+// drive their package with real neighbors: a test may also import its own folder's packages, any
+// package of the same floor, test support, and the list of kinds, which lets it write resources as
+// documents. A test of a library stays within its floor.
 func mayImport(from, to string, test bool) bool {
 	own, floor, _ := wingOf(from)
 	wing, below, ok := wingOf(to)

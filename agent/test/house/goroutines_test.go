@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// starters returns the functions of the tree that start goroutines, as "package: function", with the first place.
+// starters returns the functions of the tree that start goroutines, as "package: function", with
+// the first place.
 func starters(t *tree) map[string]string {
 	out := map[string]string{}
 	t.each(func(p *pkg, f *file) {
@@ -55,8 +56,10 @@ func funcName(fn *ast.FuncDecl) string {
 	}
 }
 
-// goroutineRow is a row of the list of goroutines: package, functions in backquotes, two more columns.
-var goroutineRow = regexp.MustCompile("(?m)^\\| ((?:agent|gossip|dns|accesslog)[a-z/]*) ((?:`[A-Za-z.]+`(?:, )?)+) \\| [^|]+ \\| [^|]+ \\|$")
+// goroutineRow is a row of the list of goroutines: package, functions in backquotes, two more
+// columns.
+var goroutineRow = regexp.MustCompile("(?m)^\\| ((?:agent|gossip|dns|accesslog)[a-z/]*) ((?:`[A-Za-z.]+`(?:, " +
+	")?)+) \\| [^|]+ \\| [^|]+ \\|$")
 
 // listedStarters reads the list of ARCHITECTURE.md.
 func listedStarters(doc string) []string {
@@ -75,7 +78,8 @@ func unlistedGoroutines(t *tree, doc string) []breach {
 	listed, found := listedStarters(doc), starters(t)
 	for s, at := range found {
 		if !slices.Contains(listed, s) {
-			out = append(out, breach{at, s + " starts a goroutine that the list in ARCHITECTURE.md does not have: add who it is and how it ends"})
+			out = append(out, breach{at,
+				s + " starts a goroutine that the list in ARCHITECTURE.md does not have: add who it is and how it ends"})
 		}
 	}
 	for _, s := range listed {

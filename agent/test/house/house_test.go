@@ -34,8 +34,9 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestRulesCanFail runs each rule on small trees: testdata/RULE-CASE.txtar holds a tree and, in the file "want", one
-// line for each expected breach as "place: some words of the message"; no line means that the tree is fine.
+// TestRulesCanFail runs each rule on small trees: testdata/RULE-CASE.txtar holds a tree and, in the
+// file "want", one line for each expected breach as "place: some words of the message"; no line
+// means that the tree is fine.
 func TestRulesCanFail(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -19,21 +19,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// corridor are the packages that every policy passes through, and none of which knows a kind of policies by name.
+// corridor are the packages that every policy passes through, and none of which knows a kind of
+// policies by name.
 var corridor = []string{
-	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/generate", "agent/deliver/ads", "agent/deliver/reconcile", "agent/answer/attribute", "agent/answer/change", "agent/answer/explain", "agent/serve/httpapi", "agent/answer/offline",
+	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/generate", "agent/deliver/ads",
+	"agent/deliver/reconcile", "agent/answer/attribute", "agent/answer/change", "agent/answer/explain",
+	"agent/serve/httpapi", "agent/answer/offline",
 }
 
-// ruleKinds: the corridor names no kind of policies, and a plugin is imported by the list of kinds and its own folder
-// alone, so that a kind is added or deleted by its folder and its line in the list.
+// ruleKinds: the corridor names no kind of policies, and a plugin is imported by the list of kinds
+// and its own folder alone, so that a kind is added or deleted by its folder and its line in the
+// list.
 func ruleKinds(t *tree) []breach {
 	var out []breach
 	policies := kinds.Policies()
 	t.each(func(p *pkg, f *file) {
 		for importPath, spec := range f.imports() {
 			dir, ok := t.inModule(importPath)
-			if plugin := pluginFolder(dir); ok && plugin != "" && plugin != pluginFolder(p.dir) && p.dir != "agent/compute/kinds" {
-				out = append(out, breach{f.at(spec), "imports the plugin " + plugin + ", which then cannot be deleted by its folder and its line: reach it through the list in agent/compute/kinds"})
+			if plugin := pluginFolder(dir); ok && plugin != "" && plugin != pluginFolder(p.dir) &&
+				p.dir != "agent/compute/kinds" {
+				out = append(out, breach{f.at(spec), "imports the plugin " + plugin +
+					", which then cannot be deleted by its folder and its line: reach it through the list in agent/compute/kinds"})
 			}
 		}
 		if f.test || !matches(p.dir, corridor) {
@@ -46,7 +52,8 @@ func ruleKinds(t *tree) []breach {
 			}
 			text, err := strconv.Unquote(lit.Value)
 			if err == nil && slices.ContainsFunc(policies, func(d resource.Descriptor) bool { return d.Kind == text }) {
-				out = append(out, breach{f.at(n), "names the kind " + text + ": what is special about a kind is said by its plugin, through a field of policy.Plugin"})
+				out = append(out, breach{f.at(n), "names the kind " + text +
+					": what is special about a kind is said by its plugin, through a field of policy.Plugin"})
 			}
 			return true
 		})
@@ -64,9 +71,10 @@ func pluginFolder(dir string) string {
 	return "agent/compute/kinds/" + name
 }
 
-// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without a plugin: without MeshPassthrough's, and without each
-// of them, one after the other, when NEARSIDE_DELETE_ALL_PLUGINS is set. That shows it for all packages: by ruleKinds no other
-// one imports a plugin, in tests neither, and the list declares the same names for them without it.
+// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without a plugin: without
+// MeshPassthrough's, and without each of them, one after the other, when
+// NEARSIDE_DELETE_ALL_PLUGINS is set. That shows it for all packages: by ruleKinds no other one
+// imports a plugin, in tests neither, and the list declares the same names for them without it.
 func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the list of kinds once more")
@@ -87,7 +95,8 @@ func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	}
 }
 
-// buildWithout compiles the list of kinds and its tests from sources without a plugin's folder and lines.
+// buildWithout compiles the list of kinds and its tests from sources without a plugin's folder and
+// lines.
 func buildWithout(t *testing.T, folder string) {
 	at, err := filepath.Abs(root)
 	if err != nil {
@@ -100,7 +109,8 @@ func buildWithout(t *testing.T, folder string) {
 	}
 	without := withoutPlugin(string(text), folder)
 	if before, after := declared(t, text), declared(t, without); !slices.Equal(before, after) {
-		t.Fatalf("without %s, agent/compute/kinds declares %q instead of %q, and packages that use it may not compile", folder, after, before)
+		t.Fatalf("without %s, agent/compute/kinds declares %q instead of %q, and packages that use it may not compile",
+			folder, after, before)
 	}
 	edited := filepath.Join(t.TempDir(), "kinds.go")
 	if err := os.WriteFile(edited, without, 0o600); err != nil {
@@ -124,7 +134,8 @@ func buildWithout(t *testing.T, folder string) {
 	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Vet compiles what the package imports, and checks the package itself and its tests. One analysis is enough.
+	// Vet compiles what the package imports, and checks the package itself and its tests. One analysis
+	// is enough.
 	cmd := exec.CommandContext(t.Context(), "go", "vet", "-overlay="+overlay, "-buildtag", "./agent/compute/kinds")
 	cmd.Dir = at
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -132,7 +143,8 @@ func buildWithout(t *testing.T, folder string) {
 	}
 }
 
-// declared returns the signatures of functions and the other declarations of a file, without those of imports and without bodies.
+// declared returns the signatures of functions and the other declarations of a file, without those
+// of imports and without bodies.
 func declared(t *testing.T, text []byte) []string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -157,7 +169,8 @@ func declared(t *testing.T, text []byte) []string {
 	return out
 }
 
-// withoutPlugin removes from the list of kinds the lines of a plugin and of the legacy kinds in its folder.
+// withoutPlugin removes from the list of kinds the lines of a plugin and of the legacy kinds in its
+// folder.
 func withoutPlugin(text, folder string) []byte {
 	var names, kept []string
 	for line := range strings.Lines(text) {

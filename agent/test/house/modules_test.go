@@ -35,7 +35,8 @@ var avoided = map[string]string{
 	"github.com/hashicorp/go-multierror": "errors.Join",
 }
 
-// reflectors are the packages that may use reflection: where a document becomes a typed value and back.
+// reflectors are the packages that may use reflection: where a document becomes a typed value and
+// back.
 var reflectors = []string{"agent/model/resource", "agent/host/config", "agent/source/metadata"}
 
 // ruleModules: no module that was weighed and left out, no reflection in the middle.
@@ -52,7 +53,8 @@ func ruleModules(t *tree) []breach {
 				out = append(out, breach{f.at(spec), "the log is log/slog, one logger passed down"})
 			}
 			if importPath == "reflect" && !f.test && !matches(p.dir, reflectors) {
-				out = append(out, breach{f.at(spec), "reflection outside " + listed(reflectors) + ": documents are parsed into typed values at the edge, the middle knows its types"})
+				out = append(out, breach{f.at(spec), "reflection outside " + listed(reflectors) +
+					": documents are parsed into typed values at the edge, the middle knows its types"})
 			}
 		}
 	})
@@ -72,8 +74,8 @@ const decisionsDir = "docs/decisions"
 // moduleRow is a table row that begins with a module in backquotes.
 var moduleRow = regexp.MustCompile("(?m)^\\| `([^`]+\\.[^`]+/[^`]+)` \\|")
 
-// ruleDecisions: every module that the sources import has its reason in docs/decisions, and the tables there name no
-// module that has gone. The imports count, not the comments in go.mod.
+// ruleDecisions: every module that the sources import has its reason in docs/decisions, and the
+// tables there name no module that has gone. The imports count, not the comments in go.mod.
 func ruleDecisions(t *tree) []breach {
 	used := map[string]string{} // module → first place of use
 	var out []breach
@@ -101,7 +103,8 @@ func ruleDecisions(t *tree) []breach {
 	}
 	for _, m := range slices.Sorted(maps.Keys(used)) {
 		if named[m] == "" {
-			out = append(out, breach{used[m], "module " + m + " is used without a reason: add a row for it to a table in " + decisionsDir + " that says what it is for, or do without it"})
+			out = append(out, breach{used[m], "module " + m + " is used without a reason: add a row for it to a table in " +
+				decisionsDir + " that says what it is for, or do without it"})
 		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(named)) {

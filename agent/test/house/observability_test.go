@@ -11,12 +11,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// metricUse is a metric of the agent in an expression, with its selector; nearsideJob is the job that others are selected by.
+// metricUse is a metric of the agent in an expression, with its selector; nearsideJob is the job
+// that others are selected by.
 var (
-	metricUse   = regexp.MustCompile(`\b(nearside_[a-z0-9_]+)(?:\{([^}]*)\})?`)
-	foreignUse  = regexp.MustCompile(`\b(?:up|process_[a-z_]+|go_[a-z_]+)\b(\{job="nearside"\})?`)
-	labelOf     = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
-	metricRow   = regexp.MustCompile("(?m)^\\| `(nearside_[a-z0-9_]+)(?:\\{([a-z,]+)\\})?` \\| (counter|gauge|histogram) \\|")
+	metricUse  = regexp.MustCompile(`\b(nearside_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	foreignUse = regexp.MustCompile(`\b(?:up|process_[a-z_]+|go_[a-z_]+)\b(\{job="nearside"\})?`)
+	labelOf    = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
+	metricRow  = regexp.MustCompile("(?m)^\\| `(nearside_[a-z0-9_]+)(?:\\{([a-z,]+)\\})?` \\| " +
+		"(counter|gauge|histogram) \\|")
 	groupedBy   = regexp.MustCompile(`\bby \(([a-z_, ]+)\)`)
 	everyLabel  = []string{"instance", "job", "le"}
 	counterOnly = regexp.MustCompile(`\b(?:rate|increase)\((nearside_[a-z0-9_]+)`)
@@ -89,7 +91,8 @@ func documentedMetrics(t *testing.T) map[string]metric {
 	return out
 }
 
-// TestAlertsAndDashboard: alerting rules and dashboard name metrics and labels that exist, and docs/alerts.md says of each alert what to do.
+// TestAlertsAndDashboard: alerting rules and dashboard name metrics and labels that exist, and
+// docs/alerts.md says of each alert what to do.
 func TestAlertsAndDashboard(t *testing.T) {
 	known := documentedMetrics(t)
 	var rules struct {
@@ -168,7 +171,8 @@ func TestAlertsAndDashboard(t *testing.T) {
 
 // TestWrongMetricsAreFound shows that the test of the alerts can fail.
 func TestWrongMetricsAreFound(t *testing.T) {
-	known := map[string]metric{"nearside_a_total": {"counter", []string{"reason"}}, "nearside_b": {"gauge", []string{""}}, "nearside_c_seconds": {"histogram", []string{""}}}
+	known := map[string]metric{"nearside_a_total": {"counter", []string{"reason"}}, "nearside_b": {"gauge", []string{""}},
+		"nearside_c_seconds": {"histogram", []string{""}}}
 	for expr, want := range map[string]int{
 		`sum by (instance, reason) (rate(nearside_a_total{reason="x"}[5m])) > 0`: 0,
 		`rate(nearside_c_seconds_bucket[5m]) + nearside_b`:                       0,

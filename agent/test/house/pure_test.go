@@ -33,8 +33,8 @@ func isPure(dir string) bool {
 	})
 }
 
-// impure lists the standard packages that reach outside, with the names that a pure package may use of them; an empty
-// list means none.
+// impure lists the standard packages that reach outside, with the names that a pure package may use
+// of them; an empty list means none.
 var impure = map[string][]string{
 	"bufio":        {"Scanner", "NewScanner", "Reader", "NewReader", "Writer", "NewWriter", "ScanLines", "ErrTooLong"},
 	"crypto/rand":  nil,
@@ -42,20 +42,21 @@ var impure = map[string][]string{
 	"log/slog":     nil,
 	"math/rand":    nil,
 	"math/rand/v2": nil,
-	"net":          {"IP", "IPNet", "IPMask", "CIDRMask", "ParseIP", "ParseCIDR", "SplitHostPort", "JoinHostPort", "IPv4", "IPv4len", "IPv6len"},
-	"net/http":     nil,
-	"os":           nil,
-	"os/exec":      nil,
-	"os/signal":    nil,
-	"sync":         nil,
-	"sync/atomic":  nil,
-	"syscall":      nil,
-	"time": {"Duration", "ParseDuration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Time", "Parse", "Unix", "UnixMilli",
-		"RFC3339", "RFC3339Nano", "UTC", "Month", "Weekday", "Date"},
+	"net": {"IP", "IPNet", "IPMask", "CIDRMask", "ParseIP", "ParseCIDR", "SplitHostPort", "JoinHostPort", "IPv4",
+		"IPv4len", "IPv6len"},
+	"net/http":    nil,
+	"os":          nil,
+	"os/exec":     nil,
+	"os/signal":   nil,
+	"sync":        nil,
+	"sync/atomic": nil,
+	"syscall":     nil,
+	"time": {"Duration", "ParseDuration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Time",
+		"Parse", "Unix", "UnixMilli", "RFC3339", "RFC3339Nano", "UTC", "Month", "Weekday", "Date"},
 }
 
-// rulePure: no clock, file, socket, lock or chance in the packages that shadow, diff and explain run on another
-// resource set.
+// rulePure: no clock, file, socket, lock or chance in the packages that shadow, diff and explain
+// run on another resource set.
 func rulePure(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
@@ -64,7 +65,8 @@ func rulePure(t *tree) []breach {
 		}
 		for importPath, spec := range f.imports() {
 			if may, ok := impure[importPath]; ok && len(may) == 0 || strings.HasPrefix(importPath, "golang.org/x/sys/") {
-				out = append(out, breach{f.at(spec), "a pure package imports " + importPath + ": the same input must give the same output on every node, so pass in what it needs as a value"})
+				out = append(out, breach{f.at(spec), "a pure package imports " + importPath +
+					": the same input must give the same output on every node, so pass in what it needs as a value"})
 			}
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -74,7 +76,8 @@ func rulePure(t *tree) []breach {
 			}
 			path, name := f.selector(e)
 			if may := impure[path]; len(may) > 0 && !slices.Contains(may, name) {
-				out = append(out, breach{f.at(n), "a pure package uses " + path + "." + name + ": the same input must give the same output on every node, so pass in what it needs as a value"})
+				out = append(out, breach{f.at(n), "a pure package uses " + path + "." + name +
+					": the same input must give the same output on every node, so pass in what it needs as a value"})
 			}
 			return true
 		})
@@ -82,10 +85,12 @@ func rulePure(t *tree) []breach {
 	return out
 }
 
-// shared are types whose zero value at package level is state that two agents in one process would share.
+// shared are types whose zero value at package level is state that two agents in one process would
+// share.
 var shared = map[string]bool{"sync": true, "sync/atomic": true}
 
-// ruleState: no variable of a package changes after its declaration, so that two agents can live in one process.
+// ruleState: no variable of a package changes after its declaration, so that two agents can live in
+// one process.
 func ruleState(t *tree) []breach {
 	var out []breach
 	for _, p := range t.pkgs {
@@ -99,7 +104,8 @@ func ruleState(t *tree) []breach {
 					vars[n.Name] = n.Name != "_"
 				}
 				if holdsState(f, s) {
-					out = append(out, breach{f.at(s), "a lock, counter, channel or map to be filled at package level is shared by every agent in the process: make it a field"})
+					out = append(out, breach{f.at(s), "a lock, counter, channel or map to be filled at package level is shared by " +
+						"every agent in the process: make it a field"})
 				}
 			})
 		}
@@ -158,11 +164,13 @@ func holdsState(f *file, s *ast.ValueSpec) bool {
 	return false
 }
 
-// assignments finds the statements that change a package-level variable of the own or of another package.
+// assignments finds the statements that change a package-level variable of the own or of another
+// package.
 func assignments(f *file, vars map[string]bool) []breach {
 	var out []breach
 	report := func(n ast.Node, name string) {
-		out = append(out, breach{f.at(n), "the package-level variable " + name + " changes here: two agents in one process would share it; make it a field or a parameter"})
+		out = append(out, breach{f.at(n), "the package-level variable " + name +
+			" changes here: two agents in one process would share it; make it a field or a parameter"})
 	}
 	check := func(n ast.Node, e ast.Expr) {
 		if p, name := f.selector(e); p != "" {
@@ -202,7 +210,8 @@ func assignments(f *file, vars map[string]bool) []breach {
 		case *ast.IncDecStmt:
 			check(n, n.X)
 		case *ast.CallExpr:
-			if id, ok := n.Fun.(*ast.Ident); ok && declaration(id) == nil && (id.Name == "delete" || id.Name == "clear") && len(n.Args) > 0 {
+			if id, ok := n.Fun.(*ast.Ident); ok && declaration(id) == nil && (id.Name == "delete" || id.Name == "clear") &&
+				len(n.Args) > 0 {
 				check(n, n.Args[0])
 			}
 		}

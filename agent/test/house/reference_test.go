@@ -32,8 +32,9 @@ func texts(t *testing.T, tree *tree, dirs []string, fn func(f *file, lit ast.Nod
 	})
 }
 
-// TestReferenceNamesWhatTheSourcesName holds the reference documents to the literals of the sources: every path and
-// problem type of the API stands in docs/api.md, every metric in docs/metrics.md, and what stands there exists.
+// TestReferenceNamesWhatTheSourcesName holds the reference documents to the literals of the
+// sources: every path and problem type of the API stands in docs/api.md, every metric in
+// docs/metrics.md, and what stands there exists.
 func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {

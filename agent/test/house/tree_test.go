@@ -50,7 +50,8 @@ func (f *file) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line)
 }
 
-// imports returns the import paths of a file with the name each has in it; "_" and "." keep their name.
+// imports returns the import paths of a file with the name each has in it; "_" and "." keep their
+// name.
 func (f *file) imports() map[string]*ast.ImportSpec {
 	out := make(map[string]*ast.ImportSpec, len(f.ast.Imports))
 	for _, s := range f.ast.Imports {
@@ -62,7 +63,8 @@ func (f *file) imports() map[string]*ast.ImportSpec {
 	return out
 }
 
-// localName returns the identifier under which a file uses an import path, "" when it does not import it.
+// localName returns the identifier under which a file uses an import path, "" when it does not
+// import it.
 func (f *file) localName(importPath string) string {
 	s, ok := f.imports()[importPath]
 	switch {
@@ -78,7 +80,8 @@ func (f *file) localName(importPath string) string {
 	return base
 }
 
-// selector returns the import path and name of a qualified identifier such as time.Sleep, or "", "".
+// selector returns the import path and name of a qualified identifier such as time.Sleep, or "",
+// "".
 func (f *file) selector(e ast.Expr) (importPath, name string) {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok {
@@ -96,8 +99,8 @@ func (f *file) selector(e ast.Expr) (importPath, name string) {
 	return "", ""
 }
 
-// declaration returns the node of the same file that declares an identifier, nil when there is none: a name of another
-// file, an import or a builtin.
+// declaration returns the node of the same file that declares an identifier, nil when there is
+// none: a name of another file, an import or a builtin.
 func declaration(id *ast.Ident) any {
 	// Resolution within a file, without types, is just what a rule over syntax needs.
 	if o := id.Obj; o != nil {
@@ -106,8 +109,8 @@ func declaration(id *ast.Ident) any {
 	return nil
 }
 
-// load parses every Go file of the module at the root of fsys. Directories that the go command does not look at,
-// nested modules and what a build or a run leaves behind are skipped.
+// load parses every Go file of the module at the root of fsys. Directories that the go command does
+// not look at, nested modules and what a build or a run leaves behind are skipped.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fsys: fsys}
 	if err := t.readGoMod(); err != nil {
@@ -177,8 +180,8 @@ func parse(fsys fs.FS, name string) (*file, error) {
 	}, nil
 }
 
-// readGoMod reads the module path and the required modules. The file is written by the go command, so its form is
-// known: "module X" and lines of require blocks "path version [// indirect]".
+// readGoMod reads the module path and the required modules. The file is written by the go command,
+// so its form is known: "module X" and lines of require blocks "path version [// indirect]".
 func (t *tree) readGoMod() error {
 	src, err := fs.ReadFile(t.fsys, "go.mod")
 	if err != nil {
@@ -215,7 +218,8 @@ func (t *tree) inModule(importPath string) (dir string, ok bool) {
 	return strings.CutPrefix(importPath, t.module+"/")
 }
 
-// owner returns the required module that an import path of another module belongs to, "" for the standard library.
+// owner returns the required module that an import path of another module belongs to, "" for the
+// standard library.
 func (t *tree) owner(importPath string) string {
 	best := ""
 	for _, m := range t.requires {
@@ -235,7 +239,8 @@ func (t *tree) each(f func(*pkg, *file)) {
 	}
 }
 
-// matches reports whether a directory is one of the patterns; a pattern "a/*" matches what lies directly below a.
+// matches reports whether a directory is one of the patterns; a pattern "a/*" matches what lies
+// directly below a.
 func matches(dir string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, dir)

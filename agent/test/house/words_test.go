@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// leftOut are words that no message, help text or page uses, with what to say instead. Users of Kuma, Envoy and
-// Kubernetes know the latter.
+// leftOut are words that no message, help text or page uses, with what to say instead. Users of
+// Kuma, Envoy and Kubernetes know the latter.
 var leftOut = []struct {
 	words *regexp.Regexp
 	say   string
@@ -53,8 +53,8 @@ func unfitWords(text string) (found, say string) {
 	return "", ""
 }
 
-// spokenLiterals calls fn with the string literals of a tree that people may read: those with a space in them, outside
-// tests.
+// spokenLiterals calls fn with the string literals of a tree that people may read: those with a
+// space in them, outside tests.
 func spokenLiterals(t *tree, fn func(at, text string)) {
 	t.each(func(p *pkg, f *file) {
 		if f.test || testSupport(p.dir) || p.dir == "agent/test/house" {
@@ -91,8 +91,8 @@ func TestMessagesUseTheFieldsWords(t *testing.T) {
 	}
 }
 
-// TestDocumentsUseTheFieldsWords looks for them in the documents, code blocks included, since these show what the
-// program says. What an old release said stays in the list of changes.
+// TestDocumentsUseTheFieldsWords looks for them in the documents, code blocks included, since these
+// show what the program says. What an old release said stays in the list of changes.
 func TestDocumentsUseTheFieldsWords(t *testing.T) {
 	docs := documents(t, os.DirFS(root))
 	for name, text := range docs {
@@ -112,12 +112,17 @@ func TestDocumentsUseTheFieldsWords(t *testing.T) {
 
 // TestWordsCanBeFound: the list finds what it is for, and nothing in plain sentences.
 func TestWordsCanBeFound(t *testing.T) {
-	for _, bad := range []string{"one room for each kind", "2 Surprises", "mend what is named", "it is held back", "the answer is no", "parsing \"x\": strconv.ParseUint: invalid"} {
+	for _, bad := range []string{
+		"one room for each kind", "2 Surprises", "mend what is named", "it is held back", "the answer is no",
+		"parsing \"x\": strconv.ParseUint: invalid",
+	} {
 		if found, _ := unfitWords(bad); found == "" {
 			t.Errorf("nothing is found in %q", bad)
 		}
 	}
-	for _, good := range []string{"one plugin for each kind", "2 warnings", "headroom for a burst", "amendment", "withheld by the check"} {
+	for _, good := range []string{
+		"one plugin for each kind", "2 warnings", "headroom for a burst", "amendment", "withheld by the check",
+	} {
 		if found, _ := unfitWords(good); found != "" {
 			t.Errorf("%q is found in %q", found, good)
 		}

@@ -30,7 +30,8 @@ func Decode(tb testing.TB, docs string) []*resource.Resource {
 	return rs
 }
 
-// Breaking is a policy that gives the inbound of web an access log with a command that Envoy does not know.
+// Breaking is a policy that gives the inbound of web an access log with a command that Envoy does
+// not know.
 func Breaking(name, target string) string {
 	return fmt.Sprintf(`
 type: MeshProxyPatch

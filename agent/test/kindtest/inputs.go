@@ -28,11 +28,15 @@ type MeshInput struct {
 	Resources []*resource.Resource
 }
 
-// ownInputs are those in the repository: the cases of the plugins and of the generator, and the examples.
+// ownInputs are those in the repository: the cases of the plugins and of the generator, and the
+// examples.
 func OwnInputs(tb testing.TB) []MeshInput {
 	tb.Helper()
 	var out []MeshInput
-	for _, pattern := range []string{"../../compute/kinds/*/testdata/*.txtar", "../../compute/kinds/*/testdata/migrate/*.txtar", "../../compute/generate/testdata/generate/*.txtar"} {
+	for _, pattern := range []string{
+		"../../compute/kinds/*/testdata/*.txtar", "../../compute/kinds/*/testdata/migrate/*.txtar",
+		"../../compute/generate/testdata/generate/*.txtar",
+	} {
 		for _, file := range glob(tb, pattern) {
 			a, err := txtar.ParseFile(file)
 			if err != nil {
@@ -48,7 +52,8 @@ func OwnInputs(tb testing.TB) []MeshInput {
 	for _, file := range glob(tb, "../../../examples/migration/*.yaml") {
 		out = append(out, InputOf(tb, file, concat(tb, []string{file}), base))
 	}
-	return append(out, InputOf(tb, "../../../examples/quickstart", concat(tb, glob(tb, "../../../examples/quickstart/resources/*.yaml"))))
+	return append(out,
+		InputOf(tb, "../../../examples/quickstart", concat(tb, glob(tb, "../../../examples/quickstart/resources/*.yaml"))))
 }
 
 // conformanceInputs are those of the reference cases; the test is skipped where there are none.
@@ -102,13 +107,14 @@ func InputOf(tb testing.TB, name string, docs ...[]byte) MeshInput {
 		tb.Fatalf("%s: %v", name, faults)
 	}
 	if !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Kind == "Mesh" }) {
-		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
+		rs = append(rs,
+			&resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
 	}
 	return MeshInput{name, rs}
 }
 
-// proxies generates every proxy of an input, as it is and with the shadow policies in force, and calls fn with each. A
-// dataplane that cannot be served at all has no config to look at.
+// proxies generates every proxy of an input, as it is and with the shadow policies in force, and
+// calls fn with each. A dataplane that cannot be served at all has no config to look at.
 func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *generate.Proxy)) {
 	tb.Helper()
 	set := resource.NewSet(in.Resources)
@@ -140,7 +146,8 @@ func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *genera
 // withoutPolicies is an input of which no kind of the plugins acts.
 func (in MeshInput) WithoutPolicies() MeshInput {
 	return MeshInput{in.Name, slices.DeleteFunc(slices.Clone(in.Resources), func(r *resource.Resource) bool {
-		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") && r.Kind != "HostnameGenerator"
+		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") &&
+			r.Kind != "HostnameGenerator"
 	})}
 }
 

@@ -1,4 +1,5 @@
-// Package kindtest runs the cases of a policy kind: resources in, what the kind changes of the proxy's config out.
+// Package kindtest runs the cases of a policy kind: resources in, what the kind changes of the
+// proxy's config out.
 //
 // A case is a txtar file (https://pkg.go.dev/golang.org/x/tools/txtar):
 //
@@ -11,8 +12,8 @@
 //	- TYPE/NAME/path/to/field = value     is there without them
 //	! KIND/MESH/NAME: reason              a warning
 //
-// Items of lists that have a name stand under it, others under their index. With UPDATE_GOLDEN=1 in the environment the
-// last part is written instead of compared.
+// Items of lists that have a name stand under it, others under their index. With UPDATE_GOLDEN=1 in
+// the environment the last part is written instead of compared.
 package kindtest
 
 import (
@@ -46,7 +47,9 @@ const (
 // Run runs the cases in a directory. The kinds are those of the plugin that is tested.
 func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
-	each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string { return changes(t, comment, input, plugin) })
+	each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string {
+		return changes(t, comment, input, plugin)
+	})
 }
 
 // each compares what is made of the input of each case in a directory with one of its parts.
@@ -159,10 +162,12 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 	return b.String()
 }
 
-// config returns the fields of a proxy's config by their path, and the warnings about its resources.
+// config returns the fields of a proxy's config by their path, and the warnings about its
+// resources.
 func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[string]string, []mesh.Warning) {
 	t.Helper()
-	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(),
+		policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,13 +229,14 @@ func flatten(out map[string]string, path string, v any) {
 	}
 }
 
-// Generator reads resources in the universal format, adds the Mesh "default" where there is none, and returns what
-// makes the config of a dataplane, with the routes in their listeners: for tests of what the cases do not show, such as the
-// order of routes.
+// Generator reads resources in the universal format, adds the Mesh "default" where there is none,
+// and returns what makes the config of a dataplane, with the routes in their listeners: for tests
+// of what the cases do not show, such as the order of routes.
 func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
 	t.Helper()
 	rs := InputOf(t, inputFile, input).Resources
-	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(),
+		policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

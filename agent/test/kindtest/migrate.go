@@ -24,8 +24,8 @@ const migratedFile = "migrated.yaml"
 //	-- migrated.yaml --
 //	the policies that the plugin makes of its legacy ones, each below its notes, and why others have no successor
 //
-// Each policy has to pass the strict decoder. With UPDATE_GOLDEN=1 in the environment the last part is written instead
-// of compared.
+// Each policy has to pass the strict decoder. With UPDATE_GOLDEN=1 in the environment the last part
+// is written instead of compared.
 func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
 	each(t, dir, migratedFile, func(t *testing.T, _ string, input []byte) string { return migrated(t, input, plugin) })
@@ -67,7 +67,8 @@ func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 // document writes a policy as YAML; it fails the test when the decoder does not take it.
 func document(t *testing.T, reg *resource.Registry, p *policy.Migrated) []byte {
 	t.Helper()
-	doc, err := resource.Marshal(&resource.Resource{Key: resource.Key{Kind: p.Kind, Mesh: resource.DefaultMesh, Name: p.Name}, Spec: p.Spec})
+	doc, err := resource.Marshal(
+		&resource.Resource{Key: resource.Key{Kind: p.Kind, Mesh: resource.DefaultMesh, Name: p.Name}, Spec: p.Spec})
 	if err != nil {
 		t.Fatal(err)
 	}

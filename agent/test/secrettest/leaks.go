@@ -18,9 +18,10 @@ import (
 	"time"
 )
 
-// Leaks knows secrets and finds them in what others get to see: any part of 24 characters of a key in PEM, base64, hex or
-// as the numbers that fmt writes of bytes, and of 16 bytes of the key itself. Of the key only what is private counts. The
-// zero value knows none. It is not safe for concurrent use.
+// Leaks knows secrets and finds them in what others get to see: any part of 24 characters of a key
+// in PEM, base64, hex or as the numbers that fmt writes of bytes, and of 16 bytes of the key
+// itself. Of the key only what is private counts. The zero value knows none. It is not safe for
+// concurrent use.
 type Leaks struct {
 	parts map[int]*parts // by their length
 }
@@ -121,8 +122,9 @@ func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) boo
 			l.Text(name+" (base64 "+form+")", enc.EncodeToString(whole)[(at+2)/3*4:(at+len(d))/3*4])
 		}
 	}
-	// The same characters, with the line break between them, once more in base64: behind a certificate, whose length differs
-	// from one to the next by some bytes, they begin at any of the three places in a group of base64.
+	// The same characters, with the line break between them, once more in base64: behind a
+	// certificate, whose length differs from one to the next by some bytes, they begin at any of the
+	// three places in a group of base64.
 	const perLine = 64
 	at := bytes.Index(block.Bytes, d)
 	place := func(i int) int { return bytes.IndexByte(text, '\n') + 1 + i + i/perLine }
@@ -174,5 +176,6 @@ func AuthorityOf(tb testing.TB, name string, from, until time.Time) (cert, key [
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }

@@ -25,7 +25,8 @@ func TestLeaks(t *testing.T) {
 		for form, text := range map[string]string{
 			"PEM": string(key), "JSON": string(quoted), "DER": string(block.Bytes), "hex": hex.EncodeToString(block.Bytes),
 			"base64": base64.StdEncoding.EncodeToString(block.Bytes), "base64 of PEM": base64.StdEncoding.EncodeToString(key),
-			"url": base64.RawURLEncoding.EncodeToString(block.Bytes), "numbers": fmt.Sprint(block.Bytes), "go": fmt.Sprintf("%#v", block.Bytes),
+			"url": base64.RawURLEncoding.EncodeToString(block.Bytes), "numbers": fmt.Sprint(block.Bytes),
+			"go":                            fmt.Sprintf("%#v", block.Bytes),
 			"base64 of PEM behind one byte": base64.StdEncoding.EncodeToString(append([]byte("-"), key...)),
 			"base64 of PEM behind two":      base64.StdEncoding.EncodeToString(append([]byte("--"), key...)),
 			"second line":                   strings.Split(string(key), "\n")[2], "token": "x-token-that-is-longer-than-24-y",
@@ -40,7 +41,9 @@ func TestLeaks(t *testing.T) {
 				t.Errorf("not found: %s", form)
 			}
 		}
-		for _, text := range []string{string(cert), string(other), string(otherKey), base64.StdEncoding.EncodeToString(cert), "[redacted]", ""} {
+		for _, text := range []string{
+			string(cert), string(other), string(otherKey), base64.StdEncoding.EncodeToString(cert), "[redacted]", "",
+		} {
 			if got := l.In([]byte(text)); got != "" {
 				t.Errorf("found in what is public: %s", got)
 			}

@@ -8,11 +8,13 @@ import (
 	"testing"
 )
 
-// inside are the files that are there for keys: the state file, and what the agent keeps of certificates.
+// inside are the files that are there for keys: the state file, and what the agent keeps of
+// certificates.
 var inside = regexp.MustCompile(`(^|/)(nearside\.db[^/]*|identity/.*|resources/.*)$`)
 
-// Agent looks for the keys that an agent below a directory has made, in its log and in every file but those that are there
-// for keys, which only their owner may read. The tests of whole agents end with it.
+// Agent looks for the keys that an agent below a directory has made, in its log and in every file
+// but those that are there for keys, which only their owner may read. The tests of whole agents end
+// with it.
 func Agent(tb testing.TB, dir, log string) {
 	tb.Helper()
 	var leaks Leaks

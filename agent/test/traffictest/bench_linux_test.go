@@ -12,8 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// BenchmarkTraffic measures what the proxies of client and server add to a request on a connection that is kept, and how long
-// a client waits for a server that speaks first. Each is paired with the same without a proxy, which is what the machine takes.
+// BenchmarkTraffic measures what the proxies of client and server add to a request on a connection
+// that is kept, and how long a client waits for a server that speaks first. Each is paired with the
+// same without a proxy, which is what the machine takes.
 func BenchmarkTraffic(b *testing.B) {
 	w := newWorld(b)
 	b.Run("request", func(b *testing.B) {
@@ -67,7 +68,10 @@ func percentile(list []time.Duration, n int) time.Duration {
 type kept struct{ client *http.Client }
 
 func newKept(b *testing.B, ns *netns, at string) *kept {
-	t := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return ns.dial(mustAddrPort(at)) }}
+	t := &http.Transport{DialContext: func(context.Context, string,
+		string) (net.Conn, error) {
+		return ns.dial(mustAddrPort(at))
+	}}
 	b.Cleanup(t.CloseIdleConnections)
 	k := &kept{&http.Client{Transport: t, Timeout: agenttest.Patience}}
 	for range 20 { // until all on the way is connected

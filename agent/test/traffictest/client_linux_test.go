@@ -47,7 +47,8 @@ const (
 	overTLS               // TLS, which verifies who answers where the client names somebody, and then a line
 )
 
-var speeches = [...]string{"HTTP/1.1", "HTTP/1.0", "HTTP/2", "gRPC", "WebSocket", "CONNECT", "line", "line and sum", "nothing", "TLS"}
+var speeches = [...]string{"HTTP/1.1", "HTTP/1.0", "HTTP/2", "gRPC", "WebSocket", "CONNECT", "line", "line and sum",
+	"nothing", "TLS"}
 
 func (s speech) String() string { return speeches[s] }
 
@@ -60,7 +61,8 @@ const (
 	noAnswer = "no answer" // nothing, as long as the client waits
 )
 
-// silence is how long a client waits for a server that speaks first. The longest wait that is right is 200 ms.
+// silence is how long a client waits for a server that speaks first. The longest wait that is right
+// is 200 ms.
 const silence = 3 * time.Second
 
 // answered is what a client got.
@@ -120,7 +122,8 @@ func (r *row) send(t testing.TB, w *world, ns *netns, at netip.AddrPort) answere
 func (r *row) talk(c net.Conn, w *world) (answered, error) {
 	switch r.say {
 	case overTLS:
-		return line(tls.Client(c, &tls.Config{ServerName: r.name, RootCAs: w.servers.roots, InsecureSkipVerify: r.name == "", NextProtos: r.alpn}), "hello\n")
+		return line(tls.Client(c, &tls.Config{ServerName: r.name, RootCAs: w.servers.roots, InsecureSkipVerify: r.name == "",
+			NextProtos: r.alpn}), "hello\n")
 	case nothing:
 		return line(c, "")
 	case aLine:
@@ -132,7 +135,8 @@ func (r *row) talk(c net.Conn, w *world) (answered, error) {
 	case connect:
 		return r.request(c, r.head("CONNECT", r.to, "HTTP/1.1", r.to))
 	case upgrade:
-		a, err := r.request(c, r.head("GET", r.pathOr(), "HTTP/1.1", r.host(), "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="))
+		a, err := r.request(c, r.head("GET", r.pathOr(), "HTTP/1.1", r.host(), "Connection: Upgrade", "Upgrade: websocket",
+			"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="))
 		if err != nil || a.code != http.StatusSwitchingProtocols {
 			return a, err
 		}
@@ -227,7 +231,8 @@ func (r *row) h1(c net.Conn) (answered, error) {
 func (r *row) h2(c net.Conn) (answered, error) {
 	p := &http.Protocols{}
 	p.SetUnencryptedHTTP2(true)
-	t := &http.Transport{Protocols: p, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
+	t := &http.Transport{Protocols: p,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}
 	defer t.CloseIdleConnections()
 	return heard(t.RoundTrip(r.newRequest()))
 }
@@ -274,13 +279,14 @@ func heard(resp *http.Response, err error) (answered, error) {
 // call asks for the health of a server.
 func (r *row) call(c net.Conn) (answered, error) {
 	taken := false
-	conn, err := grpc.NewClient("passthrough:///"+r.host(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-		if taken {
-			return nil, errors.New("one connection is all there is")
-		}
-		taken = true
-		return c, nil
-	}))
+	conn, err := grpc.NewClient("passthrough:///"+r.host(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if taken {
+				return nil, errors.New("one connection is all there is")
+			}
+			taken = true
+			return c, nil
+		}))
 	if err != nil {
 		return answered{}, err
 	}

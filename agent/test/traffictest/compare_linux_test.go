@@ -33,14 +33,17 @@ type row struct {
 	headers map[string]string
 	body    int64
 
-	want     string               // the name of the server, closed, or the status of the proxy's own answer; | stands between several
+	// the name of the server, closed, or the status of the proxy's own answer; | stands between
+	// several
+	want     string
 	upstream func(*answered) bool // holds what the server has got, or what the client has, to what it ought to be
 	cluster  string               // that the client's proxy takes, "" for any
 	policies []string             // TYPE/NAME of those that explain has to name
 	mirrors  map[string]string    // the servers that get a copy of the request, by the cluster that is explained
 	// after looks at what else has come of it.
 	after func(t testing.TB, w *world)
-	// beyond says why the outcome does not follow from the config alone. Explain then says what the config allows.
+	// beyond says why the outcome does not follow from the config alone. Explain then says what the
+	// config allows.
 	beyond string
 	// elsewhere is true where proxies decide whose config is not known here, as explain has to say.
 	elsewhere bool
@@ -115,13 +118,14 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	}
 	tick := time.NewTicker(time.Millisecond) // no event tells that a line was written
 	defer tick.Stop()
-	agenttest.Await(t, "the proxy "+p.id+" has logged or counted the connection, with which came: "+x.got, tick.C, func() bool {
-		x.record, x.recorded = w.records.find(p.id, x.peer)
-		if x.got == closed && (!x.recorded || x.record.Chain == "" || x.record.Chain == "-") {
-			x.unchained = grown(before, p.unchained(t))
-		}
-		return x.recorded || x.unchained
-	})
+	agenttest.Await(t, "the proxy "+p.id+" has logged or counted the connection, with which came: "+x.got, tick.C,
+		func() bool {
+			x.record, x.recorded = w.records.find(p.id, x.peer)
+			if x.got == closed && (!x.recorded || x.record.Chain == "" || x.record.Chain == "-") {
+				x.unchained = grown(before, p.unchained(t))
+			}
+			return x.recorded || x.unchained
+		})
 	return x
 }
 
@@ -143,7 +147,8 @@ func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*client.Flow, 
 		}
 		return api.ExplainConnection(t.Context(), q)
 	}
-	q := client.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc, HTTP10: r.say == get10}
+	q := client.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc,
+		HTTP10: r.say == get10}
 	header := func(name, value string) {
 		q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
 	}
@@ -211,15 +216,18 @@ func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
 	if !x.recorded {
 		return faults
 	}
-	if logged := strings.TrimPrefix(x.record.Chain, "-"); logged != f.FilterChain && (logged != "" || !strings.HasPrefix(f.FilterChain, "#")) {
+	if logged := strings.TrimPrefix(x.record.Chain, "-"); logged != f.FilterChain &&
+		(logged != "" || !strings.HasPrefix(f.FilterChain, "#")) {
 		fault("it went through the chain %q, and %q is explained", logged, f.FilterChain)
 	}
 	if outcome == "allowed" && x.status == 0 {
 		var names []string
 		for _, c := range f.Clusters {
 			names = append(names, c.Name)
-			_, err := netip.ParseAddrPort(strings.Join(c.Addresses[:min(1, len(c.Addresses))], "")) // else names, which the proxy looks up
-			if c.Name == x.record.Cluster && err == nil && !c.Pinned && c.Endpoints == len(c.Addresses) && !slices.Contains(c.Addresses, x.record.Host) {
+			// else names, which the proxy looks up
+			_, err := netip.ParseAddrPort(strings.Join(c.Addresses[:min(1, len(c.Addresses))], ""))
+			if c.Name == x.record.Cluster && err == nil && !c.Pinned && c.Endpoints == len(c.Addresses) &&
+				!slices.Contains(c.Addresses, x.record.Host) {
 				fault("the cluster dials %s, and %v are explained", x.record.Host, c.Addresses)
 			}
 		}

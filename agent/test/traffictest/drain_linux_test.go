@@ -24,30 +24,35 @@ const drainTime = 3 * time.Second
 type draining struct {
 	row           // another connection, opened after that
 	policy string // that was changed, TYPE/NAME
-	// old is what the open one gets next: the name of the server, or the status of the proxy's own answer.
+	// old is what the open one gets next: the name of the server, or the status of the proxy's own
+	// answer.
 	old string
 	// ends is true where it is closed when it has drained.
 	ends bool
-	// pooled is true where other connections of the client share one of its proxy, which was open before.
+	// pooled is true where other connections of the client share one of its proxy, which was open
+	// before.
 	pooled bool
 
 	conn *open
 }
 
-// TestTrafficDrains opens connections, takes away what lets them pass, and compares what becomes of them, and of new ones, with what
-// explanations and waits say of the time until they have drained.
+// TestTrafficDrains opens connections, takes away what lets them pass, and compares what becomes of
+// them, and of new ones, with what explanations and waits say of the time until they have drained.
 func TestTrafficDrains(t *testing.T) {
 	w := emptyWorld(t)
 	w.drain = drainTime
 	w.agent = w.runAgent(t, fmt.Sprintf("xds.drainTime=%d", drainTime/time.Second))
-	const old = "---\n{type: TrafficPermission, mesh: old, name: all, sources: [{match: {kuma.io/service: %s}}], destinations: [{match: {kuma.io/service: '*'}}]}\n"
-	docs := theMesh(strict) + "---\n{type: Mesh, name: old, " + strict + "}\n" + permission("all", "", "", "Allow") + fmt.Sprintf(old, "'*'") + matched("outside", "All") +
-		"---\n{type: ExternalService, mesh: old, name: far-rows, tags: {kuma.io/service: far-rows, kuma.io/protocol: tcp}, networking: {address: \"10.20.0.7:9000\"}}\n" +
+	const old = "---\n{type: TrafficPermission, mesh: old, name: all, sources: [{match: {kuma.io/service: %s}}], " +
+		"destinations: [{match: {kuma.io/service: '*'}}]}\n"
+	docs := theMesh(strict) + "---\n{type: Mesh, name: old, " + strict + "}\n" + permission("all", "", "", "Allow") +
+		fmt.Sprintf(old, "'*'") + matched("outside", "All") + "---\n{type: ExternalService, mesh: old, name: far-rows, " +
+		"tags: {kuma.io/service: far-rows, kuma.io/protocol: tcp}, networking: {address: \"10.20.0.7:9000\"}}\n" +
 		witness("default", w.records.path) + witness("old", w.records.path)
 	var list []member
 	for i, mesh := range []string{"default", "old"} {
 		list = append(list, dataplane(mesh, "web", 2+2*i, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}"),
-			dataplane(mesh, "shop", 3+2*i, "{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, {port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}"))
+			dataplane(mesh, "shop", 3+2*i, "{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, {port: 5432, "+
+				"tags: {kuma.io/service: store, kuma.io/protocol: tcp}}"))
 	}
 	for _, m := range list {
 		docs += "---\n" + m.text + "\n"
@@ -61,14 +66,20 @@ func TestTrafficDrains(t *testing.T) {
 	}
 	w.live(t)
 
-	const permissions, passthrough, legacy = "MeshTrafficPermission/all", "MeshPassthrough/outside", "TrafficPermission/all"
+	const permissions, passthrough, legacy = "MeshTrafficPermission/all", "MeshPassthrough/outside",
+		"TrafficPermission/all"
 	rows := []draining{
-		{row: row{what: "TCP", to: "store.mesh:80", say: aLine, want: closed, policies: []string{permissions}}, policy: permissions, old: "shop/5432", ends: true},
-		{row: row{what: "requests", to: "shop.mesh:80", say: get, want: "403", policies: []string{permissions}}, policy: permissions, old: "403"},
-		{row: row{what: "TCP to an ExternalService", mesh: "old", to: "far-rows.mesh:80", say: aLine, want: closed}, policy: legacy, old: "box", ends: true},
+		{row: row{what: "TCP", to: "store.mesh:80", say: aLine, want: closed, policies: []string{permissions}},
+			policy: permissions, old: "shop/5432", ends: true},
+		{row: row{what: "requests", to: "shop.mesh:80", say: get, want: "403", policies: []string{permissions}},
+			policy: permissions, old: "403"},
+		{row: row{what: "TCP to an ExternalService", mesh: "old", to: "far-rows.mesh:80", say: aLine, want: closed},
+			policy: legacy, old: "box", ends: true},
 		{row: row{what: "TCP that leaves", to: box, say: aLine, want: closed}, policy: passthrough, old: "box", ends: true},
-		{row: row{what: "TCP, by a legacy policy", mesh: "old", to: "store.mesh:80", say: aLine, want: closed}, policy: legacy, old: "shop/5432", ends: true},
-		{row: row{what: "requests, by a legacy policy", mesh: "old", to: "shop.mesh:80", say: get}, policy: legacy, old: "shop/8080", pooled: true},
+		{row: row{what: "TCP, by a legacy policy", mesh: "old", to: "store.mesh:80", say: aLine, want: closed},
+			policy: legacy, old: "shop/5432", ends: true},
+		{row: row{what: "requests, by a legacy policy", mesh: "old", to: "shop.mesh:80", say: get}, policy: legacy,
+			old: "shop/8080", pooled: true},
 	}
 	for i := range rows {
 		d := &rows[i]
@@ -91,11 +102,13 @@ func TestTrafficDrains(t *testing.T) {
 	}
 }
 
-// until asks until when connections from before the change may live: what waiting for the policy says.
+// until asks until when connections from before the change may live: what waiting for the policy
+// says.
 func (d *draining) until(t *testing.T, w *world) time.Time {
 	t.Helper()
 	kind, name, _ := strings.Cut(d.policy, "/")
-	x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
+	x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name,
+		For: client.ForApplied, Timeout: agenttest.LongestWait})
 	if err != nil || x.State != client.StateApplied {
 		t.Fatalf("%+v, %v", x, err)
 	}
@@ -121,7 +134,8 @@ func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	return out
 }
 
-// drains holds what becomes of the open connection and of a new one while the old filter chains drain to what is said.
+// drains holds what becomes of the open connection and of a new one while the old filter chains
+// drain to what is said.
 func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	until := d.until(t, w)
 	if until.Before(began.Add(drainTime)) {
@@ -132,9 +146,11 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	}
 	kind, name, _ := strings.Cut(d.policy, "/")
 	dp := map[string]string{"MeshPassthrough": "web"}[kind]
-	x, err := w.agent.Api().ExplainPolicy(t.Context(), client.PolicyQuestion{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, Dataplane: cmp.Or(dp, "shop")})
+	x, err := w.agent.Api().ExplainPolicy(t.Context(),
+		client.PolicyQuestion{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, Dataplane: cmp.Or(dp, "shop")})
 	agenttest.Do(t, err)
-	// What waits for the policy waits for all proxies, and tells the last of their times; this is one proxy, in whole seconds.
+	// What waits for the policy waits for all proxies, and tells the last of their times; this is one
+	// proxy, in whole seconds.
 	_, said, _ := strings.Cut(strings.Join(x.Warnings, "\n"), "may keep the filters of before until ")
 	said, _, _ = strings.Cut(said, ",")
 	at, err := time.Parse(time.RFC3339, said)
@@ -187,13 +203,14 @@ func (w *world) open(t *testing.T, r *row) *open {
 	t.Cleanup(func() { c.Close() })
 	o := &open{Conn: c, r: bufio.NewReader(c), host: r.host()}
 	if r.say.http() {
-		o.http = &http.Client{Timeout: agenttest.Patience, Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			if o.taken {
-				return nil, errors.New("the connection was closed")
-			}
-			o.taken = true
-			return c, nil
-		}}}
+		o.http = &http.Client{Timeout: agenttest.Patience,
+			Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				if o.taken {
+					return nil, errors.New("the connection was closed")
+				}
+				o.taken = true
+				return c, nil
+			}}}
 	}
 	return o
 }

@@ -45,7 +45,8 @@ type proxy struct {
 }
 
 // startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
-func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string, drain time.Duration) *proxy {
+func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string,
+	drain time.Duration) *proxy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
@@ -54,14 +55,17 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOp
 	agenttest.Do(t, err)
 	agenttest.Write(t, dir+"/envoy.yaml", string(boot))
 	p := &proxy{id: id, ns: ns, probe: probe, done: make(chan struct{})}
-	p.admin = &http.Client{Timeout: agenttest.Patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", o.AdminSocket)
-	}}}
-	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", dir+"/envoy.log",
-		"--drain-time-s", strconv.Itoa(int(drain/time.Second)), "--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
+	p.admin = &http.Client{Timeout: agenttest.Patience,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", o.AdminSocket)
+		}}}
+	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1",
+		"-l", "warning", "--log-path", dir+"/envoy.log", "--drain-time-s", strconv.Itoa(int(drain/time.Second)),
+		"--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
 	cmd.ExtraFiles = []*os.File{binary} // the user may not be able to reach the file by its path
 	cmd.Env = append(os.Environ(), "NODE_ID="+id)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser},
+		Pdeathsig: syscall.SIGKILL}
 	ns.do(func() { err = cmd.Start() })
 	agenttest.Do(t, err)
 	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
@@ -121,8 +125,8 @@ func (p *proxy) stats(t testing.TB, filter string) map[string]uint64 {
 	return out
 }
 
-// unchained counts, by listener, the connections that no filter chain has taken, and those for which listener filters waited in
-// vain: some of these go on.
+// unchained counts, by listener, the connections that no filter chain has taken, and those for
+// which listener filters waited in vain: some of these go on.
 func (p *proxy) unchained(t testing.TB) map[string]uint64 {
 	return p.stats(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
 }
@@ -137,8 +141,8 @@ func grown(before, now map[string]uint64) bool {
 	return false
 }
 
-// settle waits until nothing of the config is on its way: all is warm, what was replaced has drained, and the worker has
-// come back from all that it was told before.
+// settle waits until nothing of the config is on its way: all is warm, what was replaced has
+// drained, and the worker has come back from all that it was told before.
 func (p *proxy) settle(t testing.TB) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -149,7 +153,8 @@ func (p *proxy) settle(t testing.TB) {
 	p.pass(t)
 }
 
-// pass makes a connection that ends at once. The worker takes it no sooner than what came before it.
+// pass makes a connection that ends at once. The worker takes it no sooner than what came before
+// it.
 func (p *proxy) pass(t testing.TB) {
 	t.Helper()
 	c, err := p.ns.dial(mustAddrPort(p.probe))
@@ -177,8 +182,9 @@ type record struct {
 }
 
 // recordFields are the fields of such a line with their commands.
-var recordFields = [][2]string{{"node", "%ENVIRONMENT(NODE_ID)%"}, {"peer", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"}, {"cluster", "%UPSTREAM_CLUSTER_RAW%"},
-	{"host", "%UPSTREAM_HOST%"}, {"chain", "%FILTER_CHAIN_NAME%"}, {"flags", "%RESPONSE_FLAGS%"}, {"details", "%RESPONSE_CODE_DETAILS%"}}
+var recordFields = [][2]string{{"node", "%ENVIRONMENT(NODE_ID)%"}, {"peer", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"},
+	{"cluster", "%UPSTREAM_CLUSTER_RAW%"}, {"host", "%UPSTREAM_HOST%"}, {"chain", "%FILTER_CHAIN_NAME%"},
+	{"flags", "%RESPONSE_FLAGS%"}, {"details", "%RESPONSE_CODE_DETAILS%"}}
 
 // recordFormat is the format of a line for a MeshAccessLog, and as text.
 func recordFormat() (json, text string) {

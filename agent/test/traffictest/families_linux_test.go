@@ -7,21 +7,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestTrafficFamilies sends connections between dataplanes of which one takes IPv4 alone, one IPv6 alone and one both, with the
-// agent's own choice of virtual addresses: each listens at those that it takes, and reaches the others whatever these take.
+// TestTrafficFamilies sends connections between dataplanes of which one takes IPv4 alone, one IPv6
+// alone and one both, with the agent's own choice of virtual addresses: each listens at those that
+// it takes, and reaches the others whatever these take.
 func TestTrafficFamilies(t *testing.T) {
 	w := emptyWorld(t)
 	w.agent = w.runAgent(t)
-	docs := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n" + permission("all", "", "", "Allow") + witness("default", w.records.path)
+	docs := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n" +
+		permission("all", "", "", "Allow") + witness("default", w.records.path)
 	var list []member
-	for i, d := range []struct{ name, mode string }{{"four", resource.IPFamilyIPv4}, {"six", resource.IPFamilyIPv6}, {"both", resource.IPFamilyDualStack}} {
+	for i, d := range []struct{ name, mode string }{
+		{"four", resource.IPFamilyIPv4}, {"six", resource.IPFamilyIPv6}, {"both", resource.IPFamilyDualStack},
+	} {
 		m := member{id: "default." + d.name, mesh: "default", name: d.name, address: i + 2}
 		at := nodeV4(m.address)
 		if d.name == "six" {
 			at = nodeV6(m.address)
 		}
-		m.text = fmt.Sprintf("{type: Dataplane, mesh: default, name: %[1]s, networking: {address: \"%[2]s\", transparentProxying: {ipFamilyMode: %[3]s, redirectPortInbound: 15006, redirectPortOutbound: 15001}, inbound: ["+
-			"{port: 8080, tags: {kuma.io/service: %[1]s, kuma.io/protocol: http}}, {port: 5432, tags: {kuma.io/service: %[1]s-rows, kuma.io/protocol: tcp}}]}}", d.name, at, d.mode)
+		m.text = fmt.Sprintf("{type: Dataplane, mesh: default, name: %[1]s, networking: {address: \"%[2]s\", "+
+			"transparentProxying: {ipFamilyMode: %[3]s, redirectPortInbound: 15006, redirectPortOutbound: 15001}, inbound: ["+
+			"{port: 8080, tags: {kuma.io/service: %[1]s, kuma.io/protocol: http}}, {port: 5432, "+
+			"tags: {kuma.io/service: %[1]s-rows, kuma.io/protocol: tcp}}]}}", d.name, at, d.mode)
 		docs += "---\n" + m.text + "\n"
 		list = append(list, m)
 	}
@@ -52,7 +58,9 @@ func TestTrafficFamilies(t *testing.T) {
 						r.to = w.address(t, &r).String() // its names lead to the other family
 					}
 					family := map[bool]string{false: "IPv4", true: "IPv6"}[v6]
-					t.Run(fmt.Sprintf("%s from %s to %s by %s", r.what, from.name, to.name, family), func(t *testing.T) { r.run(t, w) })
+					t.Run(fmt.Sprintf("%s from %s to %s by %s", r.what, from.name, to.name, family), func(t *testing.T) {
+						r.run(t, w)
+					})
 				}
 			}
 		}

@@ -5,19 +5,22 @@ import (
 	"testing"
 )
 
-// TestTrafficIPv6 sends connections between dataplanes that have no IPv4, with the agent's own choice of virtual addresses.
+// TestTrafficIPv6 sends connections between dataplanes that have no IPv4, with the agent's own
+// choice of virtual addresses.
 func TestTrafficIPv6(t *testing.T) {
 	w := emptyWorld(t)
 	w.agent = w.runAgent(t)
 	list := []member{
 		dataplane("default", "web", 2, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}"),
-		dataplane("default", "shop", 3, "{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, {port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}"),
+		dataplane("default", "shop", 3, "{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, {port: 5432, "+
+			"tags: {kuma.io/service: store, kuma.io/protocol: tcp}}"),
 	}
 	docs := "{type: Mesh, name: default}\n" + witness("default", w.records.path)
 	for i := range list {
 		m := &list[i]
-		m.text = fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: \"%s\", transparentProxying: {ipFamilyMode: IPv6, redirectPortInbound: 15006, redirectPortOutbound: 15001}, inbound: [%s]}}",
-			m.name, nodeV6(m.address), m.inbound)
+		m.text = fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: \"%s\", "+
+			"transparentProxying: {ipFamilyMode: IPv6, redirectPortInbound: 15006, redirectPortOutbound: 15001}, "+
+			"inbound: [%s]}}", m.name, nodeV6(m.address), m.inbound)
 		docs += "---\n" + m.text + "\n"
 	}
 	w.base = byKey(t, docs)

@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
-// netns is a network namespace without a name: a thread lives in it and does what has to be done there. It is gone with
-// the thread and the sockets that were opened in it, however the test ends.
+// netns is a network namespace without a name: a thread lives in it and does what has to be done
+// there. It is gone with the thread and the sockets that were opened in it, however the test ends.
 type netns struct {
 	path string // for ip(8)
 	work chan func()
@@ -74,7 +74,8 @@ func (n *netns) do(f func()) {
 	<-done
 }
 
-// run runs a program in the namespace on an input. It skips the test where the kernel has not what that needs.
+// run runs a program in the namespace on an input. It skips the test where the kernel has not what
+// that needs.
 func (n *netns) run(t testing.TB, input, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -92,7 +93,8 @@ func (n *netns) run(t testing.TB, input, name string, args ...string) {
 	}
 }
 
-// The network of the tests: a router behind which everything outside of the mesh lies, and nodes on one link with it.
+// The network of the tests: a router behind which everything outside of the mesh lies, and nodes on
+// one link with it.
 const (
 	routerV4, routerV6 = "10.77.0.1", "fd77::1"
 
@@ -108,12 +110,14 @@ const lastNode = 9
 
 func linkOf(n int) string { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
 
-// neighbours are the addresses on the link of all but one: asking for them costs a second where a question is lost.
+// neighbours are the addresses on the link of all but one: asking for them costs a second where a
+// question is lost.
 func neighbours(n int, device string) string {
 	var b strings.Builder
 	for i := 1; i <= lastNode; i++ {
 		if i != n {
-			fmt.Fprintf(&b, "neigh add %[1]s lladdr %[3]s dev %[4]s\nneigh add %[2]s lladdr %[3]s dev %[4]s\n", nodeV4(i), nodeV6(i), linkOf(i), device)
+			fmt.Fprintf(&b, "neigh add %[1]s lladdr %[3]s dev %[4]s\nneigh add %[2]s lladdr %[3]s dev %[4]s\n",
+				nodeV4(i), nodeV6(i), linkOf(i), device)
 		}
 	}
 	return b.String()
@@ -126,8 +130,8 @@ type network struct {
 	nodes  map[int]*netns
 }
 
-// newNetwork makes the router with the addresses of what lies outside of the mesh. It skips the test where the system does not
-// allow it.
+// newNetwork makes the router with the addresses of what lies outside of the mesh. It skips the
+// test where the system does not allow it.
 func newNetwork(t testing.TB, addresses []string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -146,7 +150,8 @@ func newNetwork(t testing.TB, addresses []string) *network {
 	})
 	w := &network{t: t, router: newNetns(t), nodes: map[int]*netns{}}
 	var b strings.Builder
-	fmt.Fprintf(&b, "link set lo up\nlink add br0 address %s type bridge\naddr add %s/24 dev br0\naddr add %s/64 dev br0 nodad\nlink set br0 up\n%s", linkOf(1), routerV4, routerV6, neighbours(1, "br0"))
+	fmt.Fprintf(&b, "link set lo up\nlink add br0 address %s type bridge\naddr add %s/24 dev br0\n"+
+		"addr add %s/64 dev br0 nodad\nlink set br0 up\n%s", linkOf(1), routerV4, routerV6, neighbours(1, "br0"))
 	for _, a := range addresses {
 		if strings.Contains(a, ":") {
 			a += "/128 nodad"
@@ -157,8 +162,9 @@ func newNetwork(t testing.TB, addresses []string) *network {
 	return w
 }
 
-// node makes a namespace on the link. Its names are looked up at the router, and where it is redirected its TCP connections
-// go to its proxy, both those that leave and those that arrive, but for what the proxy itself sends.
+// node makes a namespace on the link. Its names are looked up at the router, and where it is
+// redirected its TCP connections go to its proxy, both those that leave and those that arrive, but
+// for what the proxy itself sends.
 func (w *network) node(n int, redirected bool) *netns {
 	w.t.Helper()
 	ns := newNetns(w.t)
@@ -171,13 +177,17 @@ addr add %[4]s/64 dev eth0 nodad
 link set eth0 up
 `, n, w.router.path, nodeV4(n), nodeV6(n), linkOf(n)), "ip", "-batch", "-")
 	w.router.run(w.t, fmt.Sprintf("link set veth%[1]d master br0\nlink set veth%[1]d up\n", n), "ip", "-batch", "-")
-	ns.run(w.t, neighbours(n, "eth0")+fmt.Sprintf("route add default via %s\nroute add default via %s\n", routerV4, routerV6), "ip", "-batch", "-")
-	rules := "\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tip protocol udp udp dport 53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n\t}\n"
+	ns.run(w.t, neighbours(n, "eth0")+fmt.Sprintf("route add default via %s\nroute add default via %s\n",
+		routerV4, routerV6), "ip", "-batch", "-")
+	rules := "\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tip protocol udp udp dport " +
+		"53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n\t}\n"
 	if redirected {
 		w.redirect(ns)
 	}
 	// Nothing is behind virtual addresses.
-	rules += fmt.Sprintf("\tchain refuse {\n\t\ttype filter hook output priority 0; policy accept;\n\t\tmeta skuid %[1]d ip daddr 240.0.0.0/4 meta l4proto tcp reject with tcp reset\n\t\tmeta skuid %[1]d ip6 daddr fd00::/16 meta l4proto tcp reject with tcp reset\n\t}\n", envoyUser)
+	rules += fmt.Sprintf("\tchain refuse {\n\t\ttype filter hook output priority 0; policy accept;\n"+
+		"\t\tmeta skuid %[1]d ip daddr 240.0.0.0/4 meta l4proto tcp reject with tcp reset\n"+
+		"\t\tmeta skuid %[1]d ip6 daddr fd00::/16 meta l4proto tcp reject with tcp reset\n\t}\n", envoyUser)
 	ns.run(w.t, "table inet redirection {\n"+rules+"}\n", "nft", "-f", "-")
 	return ns
 }
@@ -196,8 +206,9 @@ func (w *network) redirect(ns *netns) {
 	}
 }
 
-// dial opens a connection in a namespace, from a port that no connection has had before. Where two had the same one, the kernel would
-// give the second another one when it redirects it, and nobody could tell them apart.
+// dial opens a connection in a namespace, from a port that no connection has had before. Where two
+// had the same one, the kernel would give the second another one when it redirects it, and nobody
+// could tell them apart.
 func (n *netns) dial(at netip.AddrPort) (c net.Conn, err error) {
 	const first, last = 20000, 32767 // below those that the kernel gives
 	from := &net.TCPAddr{Port: first + int(n.port.Add(1))%(last-first)}

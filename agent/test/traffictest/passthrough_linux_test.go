@@ -4,7 +4,8 @@ import "strings"
 
 // matched is a MeshPassthrough for the proxy web.
 func matched(name, mode string, matches ...string) string {
-	return policy("MeshPassthrough", name, "{targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: "+mode+", appendMatch: ["+strings.Join(matches, ", ")+"]}}")
+	return policy("MeshPassthrough", name, "{targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: "+mode+
+		", appendMatch: ["+strings.Join(matches, ", ")+"]}}")
 }
 
 // passthroughs is what leaves the mesh for what it does not know.
@@ -64,7 +65,8 @@ func passthroughs() []scene {
 		{what: "closed by the mesh", docs: shut, rows: nobody},
 		{what: "what matches", docs: shut + matched("outside", "Matched", matches...), rows: []row{
 			tls("SNI allowed", api, "api.example.com", "api"),
-			{what: "SNI allowed, in capitals, with ALPN", to: api, say: overTLS, name: "API.Example.com", alpn: []string{"own"}, want: "api"},
+			{what: "SNI allowed, in capitals, with ALPN", to: api, say: overTLS, name: "API.Example.com", alpn: []string{"own"},
+				want: "api"},
 			tls("SNI allowed, to a foreign address", foreign, "api.example.com", "api"),
 			tls("SNI allowed, to a foreign address of IPv6", foreignV6, "api.example.com", "api|api over IPv6"),
 			tls("SNI allowed, to an address where only TCP is", beside, "api.example.com", "api"),
@@ -104,8 +106,11 @@ func passthroughs() []scene {
 			web("a service of the mesh", "backend.mesh:80", "", backends),
 			plain("TCP of the mesh", "db.mesh:80", "backend-2/5432"),
 		}},
-		{what: "two policies", docs: shut + matched("outside", "Matched", `{type: Domain, value: www.example.com, port: 80, protocol: http}`, `{type: IP, value: 10.20.0.8, port: 9000, protocol: tcp}`) +
-			matched("more", "Matched", `{type: CIDR, value: 10.10.0.0/16, port: 5432, protocol: tcp}`, `{type: IP, value: 10.20.0.8, port: 9000, protocol: tcp}`), rows: []row{
+		{what: "two policies", docs: shut +
+			matched("outside", "Matched", `{type: Domain, value: www.example.com, port: 80, protocol: http}`,
+				`{type: IP, value: 10.20.0.8, port: 9000, protocol: tcp}`) +
+			matched("more", "Matched", `{type: CIDR, value: 10.10.0.0/16, port: 5432, protocol: tcp}`,
+				`{type: IP, value: 10.20.0.8, port: 9000, protocol: tcp}`), rows: []row{
 			web("of the first", www, "www.example.com", "www"),
 			plain("of the second", database, "database"),
 			plain("of both", boxBeside, "beside-the-box"),

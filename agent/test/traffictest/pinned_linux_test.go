@@ -10,10 +10,12 @@ import (
 
 // pinnedMatches is a MeshPassthrough for the proxy web that pins its matches by domain.
 func pinnedMatches(name string, matches ...string) string {
-	return strings.Replace(matched(name, "Matched", matches...), "name: "+name+",", "name: "+name+`, labels: {nearside.io/dns-pinned: "true"},`, 1)
+	return strings.Replace(matched(name, "Matched", matches...), "name: "+name+",",
+		"name: "+name+`, labels: {nearside.io/dns-pinned: "true"},`, 1)
 }
 
-// pinned is what leaves the mesh by names that the proxy resolves itself, whatever address is dialled.
+// pinned is what leaves the mesh by names that the proxy resolves itself, whatever address is
+// dialled.
 func pinned() []scene {
 	tls := func(what, to, name, want string) row {
 		return row{what: what, to: to, say: overTLS, name: name, want: want}
@@ -25,9 +27,11 @@ func pinned() []scene {
 	refused := func(r row) row { r.beyond = "what the name resolves to"; return r }
 	shut := theMesh(strict + ", networking: {outbound: {passthrough: false}}")
 	return []scene{
-		{what: "wildcards without the label", docs: shut + matched("outside", "Matched", `{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`), rows: []row{
+		{what: "wildcards without the label", docs: shut +
+			matched("outside", "Matched", `{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`), rows: []row{
 			tls("the name with its address", cdn, "a.cdn.example.com", "cdn"),
-			tls("the name with a foreign address", foreign, "a.cdn.example.com", "tls: failed to verify certificate: x509: certificate is valid for foreign.example.net, moving.example.com, not a.cdn.example.com"),
+			tls("the name with a foreign address", foreign, "a.cdn.example.com", "tls: failed to verify "+
+				"certificate: x509: certificate is valid for foreign.example.net, moving.example.com, not a.cdn.example.com"),
 		}},
 		{what: "wildcards that are pinned", docs: shut + pinnedMatches("outside",
 			`{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`,
@@ -59,20 +63,22 @@ func pinned() []scene {
 			web("another Host", foreignW, "foreign.example.net", "503"),
 			{what: "TCP by network", to: database, say: aLine, want: "database"},
 		}},
-		{what: "pinned by one policy of two", docs: shut + pinnedMatches("outside", `{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`) +
+		{what: "pinned by one policy of two", docs: shut +
+			pinnedMatches("outside", `{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`) +
 			matched("other", "Matched", `{type: Domain, value: "*.cdn.example.com", port: 443, protocol: tls}`), rows: []row{
 			tls("the name with a foreign address", foreign, "a.cdn.example.com", "cdn"),
 		}},
 	}
 }
 
-// TestTrafficFollowsNames shows that a pinned name leads where it resolves to now: to another address once its records have ended, and nowhere once
-// these name the proxy's own host.
+// TestTrafficFollowsNames shows that a pinned name leads where it resolves to now: to another
+// address once its records have ended, and nowhere once these name the proxy's own host.
 func TestTrafficFollowsNames(t *testing.T) {
 	w := newWorld(t)
 	const name = moving + "example.com"
 	w.servers.move(name, "198.51.100.20")
-	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}")+pinnedMatches("outside", `{type: Domain, value: "*.example.com", port: 443, protocol: tls}`))
+	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}")+
+		pinnedMatches("outside", `{type: Domain, value: "*.example.com", port: 443, protocol: tls}`))
 	comesTo := func(want string) {
 		t.Helper()
 		tick := time.NewTicker(100 * time.Millisecond) // no event tells that Envoy has asked again

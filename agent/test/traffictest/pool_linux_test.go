@@ -28,7 +28,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// agentSettings are those of an agent that is a process of its own, one a line: a program of the test becomes it.
+// agentSettings are those of an agent that is a process of its own, one a line: a program of the
+// test becomes it.
 const agentSettings = "NEARSIDE_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -87,14 +88,17 @@ func dataplaneOf(n int, all []int) string {
 	for _, i := range all {
 		outbounds += fmt.Sprintf(", {port: %d, tags: {kuma.io/service: only-%d}}", ownPort+i, i)
 	}
-	return fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: %s, inbound: [{port: 8081, servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, "+
-		"{port: 8082, servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: only-%d, kuma.io/protocol: http}}], outbound: [%s]}}\n", machineName(n), nodeV4(n), n, outbounds)
+	return fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: %s, inbound: [{port: 8081, "+
+		"servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: shop, kuma.io/protocol: http}}, "+
+		"{port: 8082, servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: only-%d, "+
+		"kuma.io/protocol: http}}], outbound: [%s]}}\n", machineName(n), nodeV4(n), n, outbounds)
 }
 
 // startAgent runs the agent of a machine as a process, and waits until it is ready.
 func (m *machine) startAgent(join int) {
 	m.t.Helper()
-	settings := []string{m.dir, "node.name=" + m.name, "gossip.bind=" + nodeV4(m.n) + ":" + poolPort, "gossip.keyringFile=" + filepath.Join(m.dir, "keyring"),
+	settings := []string{m.dir, "node.name=" + m.name, "gossip.bind=" + nodeV4(m.n) + ":" + poolPort,
+		"gossip.keyringFile=" + filepath.Join(m.dir, "keyring"),
 		"xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", nodes: ["*"]}]`, envoyUser)}
 	if join != m.n {
 		settings = append(settings, "gossip.join="+nodeV4(join)+":"+poolPort)
@@ -156,9 +160,10 @@ func (m *machine) has(what string, kind, mesh, name string, is func(*client.Item
 
 // ask sends a request from the machine, and returns who has answered.
 func (m *machine) ask(port int, patience time.Duration) (string, error) {
-	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return m.ns.dial(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)))
-	}}}
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return m.ns.dial(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)))
+		}}}
 	resp, err := c.Get("http://shop/")
 	if err != nil {
 		return "", err
@@ -279,7 +284,8 @@ func (m *machine) config(text string) {
 }
 
 func timeoutOf(name, value string) string {
-	return "{type: MeshTimeout, mesh: default, name: " + name + ", spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: " + value + "}}}]}}\n"
+	return "{type: MeshTimeout, mesh: default, name: " + name + ", spec: {targetRef: {kind: Mesh}, " +
+		"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: " + value + "}}}]}}\n"
 }
 
 func marked(mark string) func(*client.Item) bool {
@@ -308,7 +314,9 @@ func startPool(t *testing.T) *pool {
 		agenttest.WriteSecret(t, filepath.Join(m.dir, "keyring"), key)
 		l, err := m.ns.listen("127.0.0.1:8080")
 		agenttest.Do(t, err)
-		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, m.name) })}
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, m.name)
+		})}
 		go srv.Serve(l)
 		t.Cleanup(func() { srv.Close() })
 		p.all = append(p.all, m)
@@ -321,15 +329,18 @@ func startPool(t *testing.T) *pool {
 		})
 		m.startAgent(2)
 		if n == 2 {
-			m.apply("{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, mode: STRICT}]}}\n---\n" +
-				"{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n")
+			m.apply("{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, " +
+				"mode: STRICT}]}}\n---\n" +
+				"{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, " +
+				"from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n")
 		} else {
 			m.has("the mesh", "meshes", "", "default", func(*client.Item) bool { return true })
 		}
 		m.apply(dataplaneOf(n, numbers))
 	}
 	for _, m := range p.all {
-		m.envy = startEnvoy(t, binary, m.ns, generate.BootstrapOptions{Type: node.ProxyDataplane, Mesh: "default", Name: m.name, XDSSocket: filepath.Join(m.dir, "run", "xds.sock")}, "default."+m.name, nowhere, time.Second)
+		m.envy = startEnvoy(t, binary, m.ns, generate.BootstrapOptions{Type: node.ProxyDataplane, Mesh: "default",
+			Name: m.name, XDSSocket: filepath.Join(m.dir, "run", "xds.sock")}, "default."+m.name, nowhere, time.Second)
 	}
 	for _, m := range p.all {
 		m.envy.live(t)
@@ -337,15 +348,19 @@ func startPool(t *testing.T) *pool {
 	return p
 }
 
-// TestTrafficInPool: five machines with builtin CAs of their own serve each other under strict mutual TLS, have what is applied on one of them,
-// and go on without two of their agents. With POOL=whole (make pool) they also come together after a cut, and leave out two that die.
+// TestTrafficInPool: five machines with builtin CAs of their own serve each other under strict
+// mutual TLS, have what is applied on one of them, and go on without two of their agents. With
+// POOL=whole (make pool) they also come together after a cut, and leave out two that die.
 func TestTrafficInPool(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
 	first := p.all[0]
 	for _, m := range p.all {
 		for _, o := range p.all {
-			m.await("an answer of "+o.name, func() bool { who, err := m.ask(ownPort+o.n, time.Second); return err == nil && who == o.name })
+			m.await("an answer of "+o.name, func() bool {
+				who, err := m.ask(ownPort+o.n, time.Second)
+				return err == nil && who == o.name
+			})
 		}
 	}
 	p.say("each of five Envoys reaches each, with a CA on each node")
@@ -421,7 +436,8 @@ func (p *pool) cutAndHeal(left, right []*machine) {
 	p.say("cut in 2 and 3: both sides count the other as unhealthy")
 	left[0].apply(timeoutOf("left", "1.111s") + "---\n" + timeoutOf("both", "2.222s"))
 	right[0].apply(timeoutOf("right", "3.333s") + "---\n" + timeoutOf("both", "4.444s"))
-	// The two see three of five as unhealthy, and then Envoy takes all of them (its panic threshold of 50 %).
+	// The two see three of five as unhealthy, and then Envoy takes all of them (its panic threshold of
+	// 50 %).
 	before := failures(right)
 	for _, m := range right {
 		m.more(50)
@@ -433,7 +449,9 @@ func (p *pool) cutAndHeal(left, right []*machine) {
 	p.heal(left...)
 	for _, m := range p.all {
 		for name, value := range map[string]string{"left": "1.111s", "right": "3.333s", "both": "4.444s"} {
-			m.has(name+" after the cut", "meshtimeouts", "default", name, func(i *client.Item) bool { return strings.Contains(string(i.Resource), value) })
+			m.has(name+" after the cut", "meshtimeouts", "default", name, func(i *client.Item) bool {
+				return strings.Contains(string(i.Resource), value)
+			})
 		}
 	}
 	p.say("healed: all have what both sides wrote after %.1f s", time.Since(began).Seconds())
@@ -474,7 +492,8 @@ func (p *pool) lose(rest, dead []*machine) {
 	if now := failures(rest); now != after {
 		t.Errorf("%d requests failed after the dead machines were left out", now-after)
 	}
-	p.say("two machines killed: unhealthy in each Envoy after %.1f s, %d requests failed until then, none later", unhealthy.Seconds(), after-before)
+	p.say("two machines killed: unhealthy in each Envoy after %.1f s, %d requests failed until then, none later",
+		unhealthy.Seconds(), after-before)
 	for _, m := range rest {
 		for _, name := range []string{"all", "left", "right", "both"} {
 			m.has("nothing is lost", "meshtimeouts", "default", name, func(*client.Item) bool { return true })
@@ -482,7 +501,8 @@ func (p *pool) lose(rest, dead []*machine) {
 	}
 }
 
-// quiet waits until machines have had an answer to each of some requests: what was under way on a link that broke may fail long after.
+// quiet waits until machines have had an answer to each of some requests: what was under way on a
+// link that broke may fail long after.
 func (p *pool) quiet(list []*machine) {
 	p.t.Helper()
 	for _, m := range list {

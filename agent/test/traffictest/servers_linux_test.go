@@ -30,7 +30,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// servers are what clients reach in the end, in the mesh and outside of it, each at addresses of its own. A server says its name to whoever reaches it.
+// servers are what clients reach in the end, in the mesh and outside of it, each at addresses of
+// its own. A server says its name to whoever reaches it.
 type servers struct {
 	t     testing.TB
 	ca    *x509.Certificate
@@ -48,7 +49,8 @@ type servers struct {
 
 func newServers(t testing.TB, names map[string][]string) *servers {
 	t.Helper()
-	w := &servers{t: t, roots: x509.NewCertPool(), names: map[string][]netip.Addr{}, open: map[io.Closer]bool{}, counts: map[string]int{}, saw: map[string]seen{}}
+	w := &servers{t: t, roots: x509.NewCertPool(), names: map[string][]netip.Addr{}, open: map[io.Closer]bool{},
+		counts: map[string]int{}, saw: map[string]seen{}}
 	for name, list := range names {
 		for _, a := range list {
 			w.names[name] = append(w.names[name], netip.MustParseAddr(a))
@@ -57,8 +59,10 @@ func newServers(t testing.TB, names map[string][]string) *servers {
 	var err error
 	w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	agenttest.Do(t, err)
-	w.ca = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	w.ca = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, w.ca, w.ca, w.key.Public(), w.key)
 	agenttest.Do(t, err)
 	w.ca, err = x509.ParseCertificate(der)
@@ -95,7 +99,8 @@ func (w *servers) certificate(names ...string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	agenttest.Do(w.t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: names,
-		NotBefore: w.ca.NotBefore, NotAfter: w.ca.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, w.ca, key.Public(), w.key)
+		NotBefore: w.ca.NotBefore, NotAfter: w.ca.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}},
+		w.ca, key.Public(), w.key)
 	agenttest.Do(w.t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
@@ -147,8 +152,8 @@ func (w *servers) count(server string) {
 	w.counts[server]++
 }
 
-// answer says the name of a server for each line that comes. A line "sum" asks for the number of the bytes that follow it until
-// the client has nothing more to send.
+// answer says the name of a server for each line that comes. A line "sum" asks for the number of
+// the bytes that follow it until the client has nothing more to send.
 func answer(server string) func(net.Conn) {
 	return func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -211,19 +216,20 @@ func (w *servers) web(ns *netns, server, at string) {
 	p := &http.Protocols{}
 	p.SetHTTP1(true)
 	p.SetUnencryptedHTTP2(true)
-	s := &http.Server{Protocols: p, ReadHeaderTimeout: agenttest.Patience, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.count(server)
-		switch {
-		case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
-			health.ServeHTTP(rw, r)
-		case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
-			w.socket(server, rw)
-		case r.Method == http.MethodConnect:
-			w.tunnel(ns, rw, r)
-		default:
-			w.respond(server, rw, r)
-		}
-	})}
+	s := &http.Server{Protocols: p, ReadHeaderTimeout: agenttest.Patience,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			w.count(server)
+			switch {
+			case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+				health.ServeHTTP(rw, r)
+			case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+				w.socket(server, rw)
+			case r.Method == http.MethodConnect:
+				w.tunnel(ns, rw, r)
+			default:
+				w.respond(server, rw, r)
+			}
+		})}
 	w.hold(s)
 	w.wg.Go(func() { _ = s.Serve(l) })
 }
@@ -239,14 +245,16 @@ type seen struct {
 	Bytes   int64             `json:"bytes"`   // of the body
 }
 
-// respond tells what came. The header x-answer asks for another status, x-size for so many bytes more, x-wait for an answer
-// that does not come before the client has gone, and x-fail-once for a failure of the first request of that name.
+// respond tells what came. The header x-answer asks for another status, x-size for so many bytes
+// more, x-wait for an answer that does not come before the client has gone, and x-fail-once for a
+// failure of the first request of that name.
 func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
 		return
 	}
-	s := seen{Server: server, Method: r.Method, Host: r.Host, Path: r.RequestURI, Proto: r.Proto, Headers: map[string]string{}, Bytes: n}
+	s := seen{Server: server, Method: r.Method, Host: r.Host, Path: r.RequestURI, Proto: r.Proto,
+		Headers: map[string]string{}, Bytes: n}
 	for name, values := range r.Header {
 		s.Headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
@@ -287,7 +295,8 @@ func (w *servers) socket(server string, rw http.ResponseWriter) {
 	}
 	defer c.Close()
 	w.hold(c)
-	fmt.Fprintf(buffered, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Server: %s\r\n\r\n", server)
+	fmt.Fprintf(buffered,
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Server: %s\r\n\r\n", server)
 	if buffered.Flush() == nil {
 		answer(server)(&replayed{Conn: c, r: buffered})
 	}
@@ -331,7 +340,8 @@ type healthServer struct {
 	name string
 }
 
-func (s *healthServer) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (s *healthServer) Check(ctx context.Context,
+	_ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	_ = grpc.SetHeader(ctx, metadata.Pairs("x-server", s.name))
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }

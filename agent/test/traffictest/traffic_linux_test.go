@@ -17,8 +17,9 @@ type scene struct {
 	rows    []row
 }
 
-// TestTraffic sends real connections and requests through real Envoys with the config of a running agent, and has each
-// explained. What the policies promise is what happens, and what happens is what is explained.
+// TestTraffic sends real connections and requests through real Envoys with the config of a running
+// agent, and has each explained. What the policies promise is what happens, and what happens is
+// what is explained.
 func TestTraffic(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range scenes(w.records.path) {
@@ -33,7 +34,8 @@ func TestTraffic(t *testing.T) {
 
 // scenes are all states, with the file to which proxies log.
 func scenes(log string) []scene {
-	return slices.Concat(services(), webSockets(), permissions(), bySPIFFE(log), permissive(), outsides(), routes(), shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
+	return slices.Concat(services(), webSockets(), permissions(), bySPIFFE(log), permissive(), outsides(), routes(),
+		shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
 }
 
 // key names a resource of the mesh default.

@@ -29,8 +29,12 @@ func socketRows() []row {
 
 // manager patches the connection manager of one listener of a dataplane.
 func manager(name, dataplane, tag, fields string) string {
-	return policy("MeshProxyPatch", name, "{targetRef: {kind: Dataplane, name: "+dataplane+"}, default: {appendModifications: [{networkFilter: {operation: Patch, match: {name: envoy.filters.network.http_connection_manager, listenerTags: {kuma.io/service: "+tag+"}}, "+
-		"value: \"name: envoy.filters.network.http_connection_manager\\ntypedConfig:\\n  '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\\n  "+fields+"\"}}]}}")
+	return policy("MeshProxyPatch", name, "{targetRef: {kind: Dataplane, name: "+dataplane+
+		"}, default: {appendModifications: [{networkFilter: {operation: Patch, "+
+		"match: {name: envoy.filters.network.http_connection_manager, listenerTags: {kuma.io/service: "+tag+"}}, "+
+		"value: \"name: envoy.filters.network.http_connection_manager\\ntypedConfig:\\n  '@type': "+
+		"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\\n  "+
+		fields+"\"}}]}}")
 }
 
 // webSockets is requests that become something else.
@@ -38,11 +42,14 @@ func webSockets() []scene {
 	const one = "backend-1/8080"
 	outsideBy := func(rules string) string {
 		return policy("MeshHTTPRoute", "out", "{targetRef: {kind: Dataplane, name: web}, to: ["+
-			"{targetRef: {kind: MeshExternalService, name: partner}, rules: ["+rules+"]}, {targetRef: {kind: MeshService, name: far-web}, rules: ["+rules+"]}]}")
+			"{targetRef: {kind: MeshExternalService, name: partner}, rules: ["+rules+
+			"]}, {targetRef: {kind: MeshService, name: far-web}, rules: ["+rules+"]}]}")
 	}
-	byPath := route(rule(prefix("/one"), "{backendRefs: ["+version("v1")+"]}") + ", " + rule(prefix("/calls"), "{backendRefs: [{kind: MeshService, name: calls}]}") + ", " +
+	byPath := route(rule(prefix("/one"), "{backendRefs: ["+version("v1")+"]}") + ", " +
+		rule(prefix("/calls"), "{backendRefs: [{kind: MeshService, name: calls}]}") + ", " +
 		rule(prefix("/both"), "{backendRefs: [{kind: MeshService, name: calls, weight: 1}, "+version("v1")+"]}") + ", " +
-		rule(prefix("/rw"), rewrite("ReplacePrefixMatch", "/new")) + ", " + rule(prefix("/moved"), redirect("hostname: other.example.com, statusCode: 301")))
+		rule(prefix("/rw"), rewrite("ReplacePrefixMatch", "/new")) + ", " +
+		rule(prefix("/moved"), redirect("hostname: other.example.com, statusCode: 301")))
 	return []scene{
 		{what: "WebSockets that leave", rows: []row{
 			socket("a MeshExternalService", "partner.outside:80", "partner"),
@@ -51,17 +58,19 @@ func webSockets() []scene {
 		{what: "WebSockets that leave past the egress", docs: theMesh(strict), rows: []row{
 			socket("an ExternalService", "far-web.mesh:80", "www"),
 		}},
-		{what: "routes that leave", docs: outsideBy(rule(prefix("/"), "{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: b}]}}]}")), rows: []row{
+		{what: "routes that leave", docs: outsideBy(rule(prefix("/"),
+			"{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: b}]}}]}")), rows: []row{
 			ask("HTTP", "partner.outside:80", "partner"),
 			socket("a WebSocket", "partner.outside:80", "partner"),
 			{what: "HTTP of an ExternalService", to: "far-web.mesh:80", say: get, want: "www", upstream: header("x-a", "b")},
 			socket("a WebSocket of an ExternalService", "far-web.mesh:80", "www"),
 		}},
-		{what: "routes that leave for a service of the mesh", docs: outsideBy(rule(prefix("/in"), "{backendRefs: ["+version("v1")+"]}")), rows: []row{
-			at("/in", socket("a WebSocket of an ExternalService", "far-web.mesh:80", "403")),
-			at("/in", ask("HTTP", "far-web.mesh:80", one)),
-			at("/out", socket("a WebSocket that no rule is about", "far-web.mesh:80", "www")),
-		}},
+		{what: "routes that leave for a service of the mesh",
+			docs: outsideBy(rule(prefix("/in"), "{backendRefs: ["+version("v1")+"]}")), rows: []row{
+				at("/in", socket("a WebSocket of an ExternalService", "far-web.mesh:80", "403")),
+				at("/in", ask("HTTP", "far-web.mesh:80", one)),
+				at("/out", socket("a WebSocket that no rule is about", "far-web.mesh:80", "www")),
+			}},
 		{what: "WebSockets in the mesh", docs: taking(strict + ", " + viaEgress), rows: append(socketRows(),
 			socket("that leaves", "partner.outside:80", "partner"),
 			socket("an ExternalService", "far-web.mesh:80", "www"))},
@@ -73,33 +82,46 @@ func webSockets() []scene {
 			at("/moved", socket("a redirect", "backend.mesh:80", "301")),
 			at("/else", socket("no rule", "backend.mesh:80", backends)),
 		}},
-		// What both proxies need: without the one the client's refuses, without the other the server's resets the request.
-		{what: "WebSockets that the client's proxy alone takes", docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]"), rows: []row{
-			socket("a service", "backend.mesh:80", "503"),
-			ask("a plain request", "backend.mesh:80", backends),
-		}},
-		{what: "WebSockets that the server's proxy alone takes", docs: manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") + manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
-			socket("a service", "backend.mesh:80", "403"),
-		}},
-		{what: "WebSockets that both proxies take", docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]") +
-			manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") + manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
-			socket("a service", "backend.mesh:80", backends),
-		}},
+		// What both proxies need: without the one the client's refuses, without the other the server's
+		// resets the request.
+		{what: "WebSockets that the client's proxy alone takes",
+			docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]"), rows: []row{
+				socket("a service", "backend.mesh:80", "503"),
+				ask("a plain request", "backend.mesh:80", backends),
+			}},
+		{what: "WebSockets that the server's proxy alone takes",
+			docs: manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") +
+				manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
+				socket("a service", "backend.mesh:80", "403"),
+			}},
+		{what: "WebSockets that both proxies take",
+			docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]") +
+				manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") +
+				manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
+				socket("a service", "backend.mesh:80", backends),
+			}},
 		{what: "WebSockets by legacy routes", docs: taking(strict+", "+viaEgress) +
-			"---\n{type: TrafficRoute, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: backend}}], conf: {destination: {kuma.io/service: backend, version: v1}}}\n", rows: []row{
-			socket("a version", "backend.mesh:80", one),
-		}},
-		{what: "WebSockets that nobody lets in", docs: taking(strict+", "+viaEgress) + permission("all", "", "", "Deny"), rows: []row{
-			{what: "a service", to: "backend.mesh:80", say: upgrade, want: "403", policies: []string{"MeshTrafficPermission/all"}},
-		}},
-		{what: "WebSockets and faults", docs: taking(strict+", "+viaEgress) + policy("MeshFaultInjection", "broken", from("backend", "", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
-			{what: "a service", to: "backend.mesh:80", say: upgrade, want: "418", policies: []string{"MeshFaultInjection/broken"}},
+			"---\n{type: TrafficRoute, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: " +
+			"[{match: {kuma.io/service: backend}}], conf: {destination: {kuma.io/service: backend, version: v1}}}\n",
+			rows: []row{
+				socket("a version", "backend.mesh:80", one),
+			}},
+		{what: "WebSockets that nobody lets in", docs: taking(strict+", "+viaEgress) + permission("all", "", "", "Deny"),
+			rows: []row{
+				{what: "a service", to: "backend.mesh:80", say: upgrade, want: "403",
+					policies: []string{"MeshTrafficPermission/all"}},
+			}},
+		{what: "WebSockets and faults", docs: taking(strict+", "+viaEgress) + policy("MeshFaultInjection",
+			"broken", from("backend", "", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
+			{what: "a service", to: "backend.mesh:80", say: upgrade, want: "418",
+				policies: []string{"MeshFaultInjection/broken"}},
 		}},
 		{what: "WebSockets in a permissive mesh", docs: taking(lenient + ", " + viaEgress), rows: append(socketRows(),
 			row{what: "from another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: upgrade, want: one, elsewhere: true})},
 		{what: "WebSockets to service resources", docs: taking(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
-			"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", selector: {meshService: {}}}}\n" +
-			strings.Join([]string{service("first", "http", "backend", 8080), service("second", "http2", "backend", 8080), service("third", "grpc", "calls", 9090)}, ""), rows: []row{
+			"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", " +
+			"selector: {meshService: {}}}}\n" + strings.Join([]string{service("first", "http", "backend", 8080),
+			service("second", "http2", "backend", 8080), service("third", "grpc", "calls", 9090)}, ""), rows: []row{
 			socket("http", "first.inside:80", backends),
 			socket("http2", "second.inside:80", "403"),
 			ask("http2, a request", "second.inside:80", backends),
@@ -110,5 +132,6 @@ func webSockets() []scene {
 
 // service is a MeshService whose port 80 speaks a protocol.
 func service(name, protocol, of string, port int) string {
-	return fmt.Sprintf("---\n{type: MeshService, mesh: default, name: %s, spec: {selector: {dataplaneTags: {kuma.io/service: %s}}, ports: [{port: 80, targetPort: %d, appProtocol: %s}]}}\n", name, of, port, protocol)
+	return fmt.Sprintf("---\n{type: MeshService, mesh: default, name: %s, spec: {selector: {dataplaneTags: "+
+		"{kuma.io/service: %s}}, ports: [{port: 80, targetPort: %d, appProtocol: %s}]}}\n", name, of, port, protocol)
 }

@@ -30,7 +30,8 @@ func (w *servers) last(server string) seen {
 	return w.saw[server]
 }
 
-// arrived holds the request that is explained, as the last proxy that explain follows sends it, to what the server got.
+// arrived holds the request that is explained, as the last proxy that explain follows sends it, to
+// what the server got.
 func (r *row) arrived(x *wire, f *client.Flow) (faults []string) {
 	u := explainedAt(x, f)
 	if u == nil || x.seen.Server == "" {
@@ -63,7 +64,8 @@ func (r *row) arrived(x *wire, f *client.Flow) (faults []string) {
 	return faults
 }
 
-// explainedAt is the request as it is explained to leave the last proxy that is followed, nil where that is not said.
+// explainedAt is the request as it is explained to leave the last proxy that is followed, nil where
+// that is not said.
 func explainedAt(x *wire, f *client.Flow) *client.FlowUpstream {
 	if i := slices.IndexFunc(f.Servers, func(s client.FlowWay) bool { return s.Address == x.record.Host }); i >= 0 {
 		for _, c := range f.Servers[i].Clusters {
@@ -89,13 +91,17 @@ func (r *row) mirrored(t testing.TB, w *world, f *client.Flow) (faults []string)
 			continue
 		}
 		tick := time.NewTicker(time.Millisecond) // a copy comes when it comes
-		agenttest.Await(t, server+" has got a copy", tick.C, func() bool { return w.servers.last(server).Path == m.Request.Path })
+		agenttest.Await(t, server+" has got a copy", tick.C, func() bool {
+			return w.servers.last(server).Path == m.Request.Path
+		})
 		tick.Stop()
 		if got := w.servers.last(server); got.Host != m.Request.Host {
-			faults = append(faults, fmt.Sprintf("%s gets a copy with the Host %q, and %q is explained", server, got.Host, m.Request.Host))
+			faults = append(faults,
+				fmt.Sprintf("%s gets a copy with the Host %q, and %q is explained", server, got.Host, m.Request.Host))
 		}
 	}
-	if want := slices.Sorted(maps.Keys(r.mirrors)); !slices.Equal(slices.Sorted(slices.Values(names)), want) && r.say.http() && f.Status < http.StatusBadRequest {
+	if want := slices.Sorted(maps.Keys(r.mirrors)); !slices.Equal(slices.Sorted(slices.Values(names)), want) &&
+		r.say.http() && f.Status < http.StatusBadRequest {
 		faults = append(faults, fmt.Sprintf("copies to %q are explained, want %q", names, want))
 	}
 	return faults

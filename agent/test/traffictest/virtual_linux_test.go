@@ -43,8 +43,9 @@ func (w *servers) relay(ns *netns, at, resolver string) {
 	})
 }
 
-// TestTrafficByVirtualAddress: raw TCP to a domain goes to the virtual address that the resolver of the agent tells, and from there to what
-// the proxy resolves the domain to past that, wherever it moves. The server speaks first.
+// TestTrafficByVirtualAddress: raw TCP to a domain goes to the virtual address that the resolver of
+// the agent tells, and from there to what the proxy resolves the domain to past that, wherever it
+// moves. The server speaks first.
 func TestTrafficByVirtualAddress(t *testing.T) {
 	w := quietWorld(t)
 	const name, other = moving + "db.example.com", "other.example.com"
@@ -66,7 +67,8 @@ func TestTrafficByVirtualAddress(t *testing.T) {
 	w.live(t)
 	_, port, err := net.SplitHostPort(mysql)
 	agenttest.Do(t, err)
-	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}")+pinnedMatches("outside", "{type: Domain, value: "+name+", port: "+port+", protocol: tcp}"))
+	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}")+
+		pinnedMatches("outside", "{type: Domain, value: "+name+", port: "+port+", protocol: tcp}"))
 
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -109,5 +111,7 @@ func TestTrafficByVirtualAddress(t *testing.T) {
 		t.Errorf("%s, and before %s", now, vip)
 	}
 	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}"))
-	agenttest.Await(t, "the domain resolves as for everybody", tick.C, func() bool { return ask(name).String() == "127.0.0.1" })
+	agenttest.Await(t, "the domain resolves as for everybody", tick.C, func() bool {
+		return ask(name).String() == "127.0.0.1"
+	})
 }

@@ -67,7 +67,8 @@ func outsiders(w *servers, ns *netns) {
 	w.greeter(ns, "mysql", mysql)
 	w.greeter(ns, "next-mysql", mysqlNext)
 	w.greeter(ns, "mysql-on-80", mysqlOn80)
-	for name, at := range map[string]string{"database": database, "outside": outside, "box": box, "beside-the-box": boxBeside, "third": boxThird,
+	for name, at := range map[string]string{"database": database, "outside": outside, "box": box,
+		"beside-the-box": boxBeside, "third": boxThird,
 		"box-v6": boxV6, "other-v6": otherV6} {
 		w.tcp(ns, name, at)
 	}
@@ -77,15 +78,16 @@ var names = map[string][]string{
 	"api.example.com": {"2001:db8:1::10", "198.51.100.10"},
 	"www.example.com": {"198.51.100.30"}, "h2.example.com": {"198.51.100.31"}, "a.cdn.example.com": {"198.51.100.20"},
 	"foreign.example.net": {"203.0.113.66"}, "shop.cdn.example.com": {"198.51.100.40"},
-	"loop.cdn.example.com": {"127.0.0.1"}, "metadata.cdn.example.com": {"169.254.169.254"}, "virtual.cdn.example.com": {"240.0.0.7"},
+	"loop.cdn.example.com": {"127.0.0.1"}, "metadata.cdn.example.com": {"169.254.169.254"},
+	"virtual.cdn.example.com": {"240.0.0.7"},
 }
 
 // addressesOf lists the addresses of the servers outside, each once.
 func addressesOf(t testing.TB) []string {
 	t.Helper()
 	var out []string
-	for _, s := range []string{api, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside, box, boxBeside, boxThird, boxV6, otherV6,
-		mysql, mysqlNext, inner, outer, nowhere, nowhereV6} {
+	for _, s := range []string{api, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside, box,
+		boxBeside, boxThird, boxV6, otherV6, mysql, mysqlNext, inner, outer, nowhere, nowhereV6} {
 		host, _, err := net.SplitHostPort(s)
 		agenttest.Do(t, err)
 		if !slices.Contains(out, host) {
@@ -95,7 +97,8 @@ func addressesOf(t testing.TB) []string {
 	return out
 }
 
-// meshes are the meshes as long as nothing else is applied. The log tells the test which way was taken.
+// meshes are the meshes as long as nothing else is applied. The log tells the test which way was
+// taken.
 func meshes(log string) string {
 	return `
 {type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, routing: {zoneEgress: true}}
@@ -122,7 +125,8 @@ func meshes(log string) string {
 func witness(mesh, log string) string {
 	format, _ := recordFormat()
 	backends := "{backends: [{type: File, file: {path: " + log + ", format: " + format + "}}]}"
-	return "---\n{type: MeshAccessLog, mesh: " + mesh + ", name: witness, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: " + backends + "}]}}\n"
+	return "---\n{type: MeshAccessLog, mesh: " + mesh +
+		", name: witness, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: " + backends + "}]}}\n"
 }
 
 // member is a proxy of the world.
@@ -138,23 +142,26 @@ const redirection = "transparentProxying: {redirectPortInbound: 15006, redirectP
 
 func dataplane(mesh, name string, address int, inbound string) member {
 	return member{id: mesh + "." + name, mesh: mesh, name: name, address: address, inbound: inbound,
-		text: fmt.Sprintf("{type: Dataplane, mesh: %s, name: %s, networking: {address: %s, %s, inbound: [%s]}}", mesh, name, nodeV4(address), redirection, inbound)}
+		text: fmt.Sprintf("{type: Dataplane, mesh: %s, name: %s, networking: {address: %s, %s, inbound: [%s]}}",
+			mesh, name, nodeV4(address), redirection, inbound)}
 }
 
 func members() []member {
 	return []member{
 		dataplane("default", "web", 2, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http, team: front}}"),
-		dataplane("default", "backend-1", 3, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, version: v1}},"+
-			" {port: 9090, tags: {kuma.io/service: calls, kuma.io/protocol: grpc}},"+
-			" {port: 7001, servicePort: 7100, serviceAddress: 127.0.0.1, tags: {kuma.io/service: left, kuma.io/protocol: tcp}},"+
-			" {port: 7002, servicePort: 7100, serviceAddress: 127.0.0.2, tags: {kuma.io/service: right, kuma.io/protocol: tcp}}"),
-		dataplane("default", "backend-2", 4, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, version: v2}},"+
-			" {port: 5432, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}, {port: 3306, tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}"),
+		dataplane("default", "backend-1", 3, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, "+
+			"version: v1}}, {port: 9090, tags: {kuma.io/service: calls, kuma.io/protocol: grpc}}, {port: 7001, "+
+			"servicePort: 7100, serviceAddress: 127.0.0.1, tags: {kuma.io/service: left, kuma.io/protocol: tcp}}, {port: "+
+			"7002, servicePort: 7100, serviceAddress: 127.0.0.2, tags: {kuma.io/service: right, kuma.io/protocol: tcp}}"),
+		dataplane("default", "backend-2", 4, "{port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http, "+
+			"version: v2}}, {port: 5432, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}, {port: 3306, "+
+			"tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}"),
 		{id: ".egress.out", name: "out", kind: node.ProxyEgress, address: 5,
 			text: "{type: ZoneEgress, name: out, networking: {address: " + nodeV4(5) + ", port: 10002}}"},
 		dataplane("plain", "web", 6, "{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}"),
 		dataplane("plain", "shop", 7, "{port: 8080, tags: {kuma.io/service: shop, kuma.io/protocol: http}},"+
-			" {port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}, {port: 3306, tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}"),
+			" {port: 5432, tags: {kuma.io/service: store, kuma.io/protocol: tcp}}, {port: 3306, "+
+			"tags: {kuma.io/service: banner, kuma.io/protocol: tcp}}"),
 	}
 }
 
@@ -203,7 +210,8 @@ func emptyWorld(t testing.TB) *world {
 // quietWorld is an emptyWorld in which nobody answers DNS.
 func quietWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, binary: realEnvoy(t), net: newNetwork(t, addressesOf(t)), proxies: map[string]*proxy{}, now: map[resource.Key]string{}}
+	w := &world{t: t, binary: realEnvoy(t), net: newNetwork(t, addressesOf(t)), proxies: map[string]*proxy{},
+		now: map[resource.Key]string{}}
 	w.records = newRecords(t)
 	w.servers = newServers(t, names)
 	outsiders(w.servers, w.net.router)
@@ -215,7 +223,8 @@ func (w *world) runAgent(t testing.TB, set ...string) *agenttest.Running {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	a := agenttest.Up(t, dir, agent.Deps{}, append(set, "xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", nodes: ["*"]}]`, envoyUser))...)
+	a := agenttest.Up(t, dir, agent.Deps{},
+		append(set, "xds.socket.mode=0666", fmt.Sprintf(`xds.access=[{user: "%d", nodes: ["*"]}]`, envoyUser))...)
 	w.agents = append(w.agents, a)
 	return a
 }
@@ -229,7 +238,8 @@ func (w *world) runProxies(t testing.TB, a *agenttest.Running, list []member) {
 		if m.kind != node.ProxyDataplane {
 			probe = nodeV4(m.address) + ":10002"
 		}
-		w.proxies[m.id] = startEnvoy(t, w.binary, ns, generate.BootstrapOptions{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe, w.drain)
+		w.proxies[m.id] = startEnvoy(t, w.binary, ns,
+			generate.BootstrapOptions{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe, w.drain)
 	}
 }
 
@@ -272,7 +282,8 @@ func byKey(t testing.TB, docs string) map[resource.Key]string {
 	return out
 }
 
-// apply makes the world what it was at the start, but for these documents, and waits until every proxy has that.
+// apply makes the world what it was at the start, but for these documents, and waits until every
+// proxy has that.
 func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 	t.Helper()
 	want := map[resource.Key]string{}
@@ -323,8 +334,10 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 		if k.Kind != "Mesh" {
 			continue
 		}
-		// A Mesh may go in steps to what it says, each held for seconds. It has to be there: the next step would close connections.
-		x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: k.Kind, Name: k.Name, For: client.ForApplied, Timeout: "25s"})
+		// A Mesh may go in steps to what it says, each held for seconds. It has to be there: the next
+		// step would close connections.
+		x, err := w.agent.Api().Wait(t.Context(),
+			client.Wait{Type: k.Kind, Name: k.Name, For: client.ForApplied, Timeout: "25s"})
 		if err != nil || x.State != client.StateApplied {
 			t.Fatalf("%+v, %v", x, err)
 		}
@@ -341,7 +354,8 @@ func (w *world) settle(t testing.TB) {
 		n := 0
 		for _, a := range w.agents {
 			for _, p := range a.Proxies() {
-				if p.Streams > 0 && (p.InSync || slices.ContainsFunc(p.Types, func(s ads.TypeStatus) bool { return len(s.Held) > 0 })) {
+				if p.Streams > 0 &&
+					(p.InSync || slices.ContainsFunc(p.Types, func(s ads.TypeStatus) bool { return len(s.Held) > 0 })) {
 					n++
 				}
 			}
@@ -361,7 +375,8 @@ func (w *world) proxyOf(r *row) *proxy {
 	return w.proxies[cmp.Or(r.mesh, "default")+"."+cmp.Or(r.from, "web")]
 }
 
-// address is what the client of a row dials; none where the mesh has none of the family for the name.
+// address is what the client of a row dials; none where the mesh has none of the family for the
+// name.
 func (w *world) address(t testing.TB, r *row) netip.AddrPort {
 	t.Helper()
 	host, port, err := net.SplitHostPort(r.to)
@@ -396,7 +411,8 @@ func (w *world) addressesOf(t testing.TB, mesh, host string) []netip.Addr {
 	}
 	key := mesh + " " + host
 	if _, known := w.vips[key]; !known { // of no service, such as a name that a VirtualOutbound makes
-		f, err := w.agent.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{Mesh: mesh, From: "web", To: host + ":1"}})
+		f, err := w.agent.Api().ExplainConnection(t.Context(),
+			client.ConnectionQuestion{Target: client.FlowTarget{Mesh: mesh, From: "web", To: host + ":1"}})
 		agenttest.Do(t, err)
 		w.vips[key] = nil
 		if at, err := netip.ParseAddrPort(f.Address); err == nil {

@@ -1,6 +1,6 @@
-// Prepare makes the directories of a node ready for an agent that is not root: hostPath makes them root's. It runs as an init
-// container and is the only part with rights over files. A directory that has another owner is given away with all that is in
-// it, without following symbolic links.
+// Prepare makes the directories of a node ready for an agent that is not root: hostPath makes them
+// root's. It runs as an init container and is the only part with rights over files. A directory
+// that has another owner is given away with all that is in it, without following symbolic links.
 package main
 
 import (
@@ -20,10 +20,11 @@ func main() {
 	owner := flag.Int("owner", 65532, "user and group that own the directories")
 	wait := flag.String("wait-for", "", "socket that somebody is to listen on, before this ends")
 	var secrets []string
-	flag.Func("secret", "SOURCE=DESTINATION: a file that the owner alone is to read, copied anew each time; repeatable", func(v string) error {
-		secrets = append(secrets, v)
-		return nil
-	})
+	flag.Func("secret", "SOURCE=DESTINATION: a file that the owner alone is to read, copied anew each time; repeatable",
+		func(v string) error {
+			secrets = append(secrets, v)
+			return nil
+		})
 	patience := flag.Duration("patience", 20*time.Second, "how long to wait at most")
 	flag.Parse()
 	for _, dir := range flag.Args() {
@@ -39,7 +40,8 @@ func main() {
 		}
 	}
 	if *wait != "" && !await(*wait, *patience) {
-		fmt.Fprintf(os.Stderr, "nobody listens on %s after %s: lines of access logs may be lost at the next restart\n", *wait, *patience)
+		fmt.Fprintf(os.Stderr, "nobody listens on %s after %s: lines of access logs may be lost at the next restart\n",
+			*wait, *patience)
 	}
 }
 
@@ -79,7 +81,8 @@ func give(dir string, owner int) error {
 	return root.Chmod(".", 0o751) // Envoys of other users pass through to their socket and FIFOs
 }
 
-// hand copies a file to a place where the owner alone reads it: volumes with secrets are readable for root or for a group.
+// hand copies a file to a place where the owner alone reads it: volumes with secrets are readable
+// for root or for a group.
 func hand(pair string, owner int) error {
 	from, to, ok := strings.Cut(pair, "=")
 	if !ok {

@@ -1,4 +1,5 @@
-// Package test holds the manifests to Kubernetes' own types, to each other, and to the agent's defaults.
+// Package test holds the manifests to Kubernetes' own types, to each other, and to the agent's
+// defaults.
 package test
 
 import (
@@ -39,7 +40,8 @@ func kustomize(t *testing.T, dir string) []byte {
 
 func helm(t *testing.T, args ...string) []byte {
 	t.Helper()
-	return run(t, "go", append([]string{"tool", "helm", "template", "nearside", "../chart", "--namespace", "nearside", "--kube-version", "1.34.0"}, args...)...)
+	return run(t, "go", append([]string{"tool", "helm", "template", "nearside", "../chart",
+		"--namespace", "nearside", "--kube-version", "1.34.0"}, args...)...)
 }
 
 // decode reads manifests strictly into the types of Kubernetes, by KIND/NAME.
@@ -93,7 +95,8 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return out
 }
 
-// comparable drops the namespace, which "helm template" leaves to "helm install", and the form of YAML in ConfigMaps.
+// comparable drops the namespace, which "helm template" leaves to "helm install", and the form of
+// YAML in ConfigMaps.
 func comparable(t *testing.T, objects map[string]any) map[string]any {
 	t.Helper()
 	out := map[string]any{}
@@ -122,7 +125,12 @@ func comparable(t *testing.T, objects map[string]any) map[string]any {
 }
 
 func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
-	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}, "gossip": {"--set", "gossip.enabled=true"}, "metrics": {"--set", "metrics.enabled=true"}} {
+	for overlay, args := range map[string][]string{
+		"plain":        nil,
+		"interception": {"--set", "interception.enabled=true"},
+		"gossip":       {"--set", "gossip.enabled=true"},
+		"metrics":      {"--set", "metrics.enabled=true"},
+	} {
 		t.Run(overlay, func(t *testing.T) {
 			a := comparable(t, decode(t, kustomize(t, "../overlays/"+overlay)))
 			b := comparable(t, decode(t, helm(t, args...)))
@@ -138,7 +146,8 @@ func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
 
 // TestChartWithAll: what overlays have one at a time, the chart can have together.
 func TestChartWithAll(t *testing.T) {
-	all := decode(t, helm(t, "--set", "gossip.enabled=true", "--set", "metrics.enabled=true", "--set", "interception.enabled=true"))
+	all := decode(t,
+		helm(t, "--set", "gossip.enabled=true", "--set", "metrics.enabled=true", "--set", "interception.enabled=true"))
 	if got := all["NetworkPolicy/nearside"].(*networkingv1.NetworkPolicy).Spec.Ingress; len(got) != 2 {
 		t.Errorf("%d rules of the NetworkPolicy, want one for the pool and one for metrics", len(got))
 	}
@@ -164,8 +173,8 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// TestManifestsFitTheBinary runs the commands of the manifests, and compares their paths with those of the config that the agent
-// makes of the ConfigMap.
+// TestManifestsFitTheBinary runs the commands of the manifests, and compares their paths with those
+// of the config that the agent makes of the ConfigMap.
 func TestManifestsFitTheBinary(t *testing.T) {
 	bin := binary(t)
 	for _, overlay := range []string{"plain", "interception", "gossip", "metrics"} {
@@ -176,7 +185,8 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			c := pod.Containers[0]
 
 			file := filepath.Join(t.TempDir(), "agent.yaml")
-			if err := os.WriteFile(file, []byte(objects["ConfigMap/nearside-config"].(*corev1.ConfigMap).Data["agent.yaml"]), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(objects["ConfigMap/nearside-config"].(*corev1.ConfigMap).Data["agent.yaml"]),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			var cfg struct {
@@ -190,21 +200,29 @@ func TestManifestsFitTheBinary(t *testing.T) {
 					Join              []string
 				}
 			}
-			if err := yaml.Unmarshal(run(t, bin, "config", "show", "--config", file, "--set", "resources.dir=/etc/nearside/resources"), &cfg); err != nil {
+			if err := yaml.Unmarshal(run(t, bin, "config", "show", "--config", file,
+				"--set", "resources.dir=/etc/nearside/resources"), &cfg); err != nil {
 				t.Fatal(err)
 			}
 			mounts := map[string]string{}
 			for _, m := range c.VolumeMounts {
 				mounts[m.MountPath] = m.Name
 			}
-			for path, volume := range map[string]string{cfg.Paths.Run: "run", cfg.Paths.State: "state", cfg.Paths.Logs: "logs", "/etc/nearside/resources": "resources", "/etc/nearside/agent.yaml": "config"} {
+			for path, volume := range map[string]string{
+				cfg.Paths.Run:              "run",
+				cfg.Paths.State:            "state",
+				cfg.Paths.Logs:             "logs",
+				"/etc/nearside/resources":  "resources",
+				"/etc/nearside/agent.yaml": "config",
+			} {
 				if mounts[path] != volume {
 					t.Errorf("%s of the agent is no mount of the volume %s: %v", path, volume, mounts)
 				}
 			}
 			for _, v := range pod.Volumes {
 				if v.HostPath != nil && mounts[v.HostPath.Path] != v.Name {
-					t.Errorf("the hostPath %s of %s has another path inside, and Envoys get paths of FIFOs and sockets from the agent", v.HostPath.Path, v.Name)
+					t.Errorf("the hostPath %s of %s has another path inside, and Envoys get paths of FIFOs and sockets from the agent",
+						v.HostPath.Path, v.Name)
 				}
 			}
 			for _, e := range c.Env {
@@ -217,7 +235,8 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			}
 			if g := cfg.Gossip; g.Bind != "" {
 				s := objects["Service/nearside-gossip"].(*corev1.Service)
-				if port := fmt.Sprintf(":%d", s.Spec.Ports[0].Port); g.Bind != port || !slices.Equal(g.Join, []string{s.Name + port}) || c.Ports[0].ContainerPort != s.Spec.Ports[0].Port {
+				if port := fmt.Sprintf(":%d", s.Spec.Ports[0].Port); g.Bind != port ||
+					!slices.Equal(g.Join, []string{s.Name + port}) || c.Ports[0].ContainerPort != s.Spec.Ports[0].Port {
 					t.Errorf("the agent binds %s and joins %q, and the service is %s%s", g.Bind, g.Join, s.Name, port)
 				}
 				if !slices.Contains(pod.InitContainers[0].Args, "/gossip/keyring="+g.KeyringFile) {
@@ -232,7 +251,8 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			if m := cfg.Metrics; m.Listen != "" {
 				monitor := objects["PodMonitor/nearside"].(*monitoringv1.PodMonitor).Spec
 				end := monitor.PodMetricsEndpoints[0]
-				if port := c.Ports[0]; m.Listen != fmt.Sprintf(":%d", port.ContainerPort) || end.Port == nil || *end.Port != port.Name {
+				if port := c.Ports[0]; m.Listen != fmt.Sprintf(":%d", port.ContainerPort) || end.Port == nil ||
+					*end.Port != port.Name {
 					t.Errorf("the agent serves metrics on %s, and the pod names %v", m.Listen, port)
 				}
 				if !slices.Contains(pod.InitContainers[0].Args, "/metrics/token="+m.TokenFile) {
@@ -244,7 +264,11 @@ func TestManifestsFitTheBinary(t *testing.T) {
 					}
 				}
 			}
-			for name, p := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
+			for name, p := range map[string]*corev1.Probe{
+				"startup":   c.StartupProbe,
+				"readiness": c.ReadinessProbe,
+				"liveness":  c.LivenessProbe,
+			} {
 				if p == nil || p.Exec == nil || p.Exec.Command[0] != "/nearside" {
 					t.Fatalf("the %s probe does not run /nearside", name)
 				}
@@ -274,10 +298,14 @@ func TestManifestsFitTheBinary(t *testing.T) {
 // TestRights names every right that a container has.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
-		"plain":        {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
-		"gossip":       {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
-		"metrics":      {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
-		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept 0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"plain": {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
+			"nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"gossip": {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
+			"nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"metrics": {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER",
+			"nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept " +
+			"0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 	}
 	for overlay, list := range want {
 		var got []string
@@ -292,8 +320,9 @@ func TestRights(t *testing.T) {
 			}
 			for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
 				s := c.SecurityContext
-				if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
-					s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+				if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil ||
+					*s.AllowPrivilegeEscalation || s.Capabilities == nil ||
+					!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 					t.Errorf("%s: %s of %s has more rights than it needs", overlay, c.Name, ds.Name)
 					continue
 				}

@@ -1,8 +1,11 @@
-// Command man writes the manual pages of nearside from what its commands say with --help. usage: man BINARY DIR
+// Command man writes the manual pages of nearside from what its commands say with --help. usage:
+// man BINARY DIR
 //
-// Each command has a page: what it does, its usage, examples and flags, its exit status, the variables that it reads and the pages beside it.
+// Each command has a page: what it does, its usage, examples and flags, its exit status, the
+// variables that it reads and the pages beside it.
 //
-// It is a program of its own, so that nothing of it is in the product. The same binary gives the same bytes.
+// It is a program of its own, so that nothing of it is in the product. The same binary gives the
+// same bytes.
 package main
 
 import (
@@ -38,7 +41,8 @@ type manual struct {
 const environment = `NEARSIDE_SOCKET   the unix socket of the agent, where --socket is not given
 NO_COLOR          no colours on a terminal`
 
-// write makes the page of a command, which does what short says, and those of the commands below it.
+// write makes the page of a command, which does what short says, and those of the commands below
+// it.
 func (m *manual) write(short string, path ...string) error {
 	out, err := exec.Command(m.binary, append(path, "--help")...).Output()
 	if err != nil {
@@ -63,7 +67,8 @@ func (m *manual) write(short string, path ...string) error {
 	}
 	name := page(path)
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" nearside \"nearside manual\"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n%s", escape(strings.ToUpper(name)), escape(name), escape(short), literal(about))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" nearside \"nearside manual\"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n%s",
+		escape(strings.ToUpper(name)), escape(name), escape(short), literal(about))
 	for _, s := range sections {
 		fmt.Fprintf(&b, ".SH %s\n%s", strings.ToUpper(s[0]), literal(s[1]))
 	}
@@ -93,7 +98,8 @@ func (m *manual) write(short string, path ...string) error {
 // page is the name of the page of a command.
 func page(path []string) string { return strings.Join(append([]string{"nearside"}, path...), "-") }
 
-// exitCodes takes the paragraph about exit codes, each in a line, out of what a command says of itself.
+// exitCodes takes the paragraph about exit codes, each in a line, out of what a command says of
+// itself.
 func exitCodes(about string) (rest, codes string) {
 	var keep []string
 	for p := range strings.SplitSeq(about, "\n\n") {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPages makes the pages of the nearside of this checkout: each command has one with all sections, each page that one names is there, and man
-// can show it where there is one.
+// TestPages makes the pages of the nearside of this checkout: each command has one with all
+// sections, each page that one names is there, and man can show it where there is one.
 func TestPages(t *testing.T) {
 	dir := t.TempDir()
 	binary := os.Getenv("NEARSIDE_BIN")
@@ -35,7 +35,9 @@ func TestPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, section := range []string{"NAME", "DESCRIPTION", "USAGE", "EXAMPLES", "FLAGS", "EXIT STATUS", "ENVIRONMENT", "SEE ALSO"} {
+		for _, section := range []string{
+			"NAME", "DESCRIPTION", "USAGE", "EXAMPLES", "FLAGS", "EXIT STATUS", "ENVIRONMENT", "SEE ALSO",
+		} {
 			_, body, ok := strings.Cut(string(text), "\n.SH "+section+"\n")
 			body, _, _ = strings.Cut(body, "\n.SH ")
 			if !ok || strings.TrimSpace(strings.NewReplacer(".nf", "", ".fi", "").Replace(body)) == "" {

@@ -62,13 +62,15 @@ func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	}
 	r, h := v.Dataplane("d"), &host{}
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).Of(r, r.Spec.(*resource.Dataplane)), h
+	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).Of(r,
+		r.Spec.(*resource.Dataplane)), h
 }
 
 const (
 	withMTLS    = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
 	withoutMTLS = "type: Mesh\nname: default\n"
-	dataplane   = "---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}\n"
+	dataplane   = "---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 10.0.0.1, inbound: [{port: 80, " +
+		"tags: {kuma.io/service: web}}]}\n"
 )
 
 func from(name, items string) string {
@@ -76,7 +78,8 @@ func from(name, items string) string {
 }
 
 func item(target, path string) string {
-	return "{targetRef: {" + target + "}, default: {backends: [{type: File, file: {path: " + path + ", format: {type: Plain, plain: x}}}]}}"
+	return "{targetRef: {" + target + "}, default: {backends: [{type: File, file: {path: " + path +
+		", format: {type: Plain, plain: x}}}]}}"
 }
 
 // logs lists the paths that a chain logs to, each with the condition.
@@ -103,7 +106,8 @@ func TestClients(t *testing.T) {
 	const (
 		web    = `connection.mtls && connection.uri_san_peer_certificate == "spiffe://default/web"`
 		header = `request.headers["x-forwarded-client-cert"]`
-		v2     = `connection.mtls && (` + header + `.contains("URI=kuma://version/v2;") || ` + header + `.endsWith("URI=kuma://version/v2"))`
+		v2     = `connection.mtls && (` + header + `.contains("URI=kuma://version/v2;") || ` + header +
+			`.endsWith("URI=kuma://version/v2"))`
 	)
 	everyone := item("kind: Mesh", "/all")
 	for name, c := range map[string]struct {
@@ -115,17 +119,21 @@ func TestClients(t *testing.T) {
 		"one service": {withMTLS + from("p", item("kind: MeshService, name: web", "/web")),
 			[]string{"/web " + web}, []string{"/web " + web}, []string{}, nil},
 		"one service and the others": {withMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")),
-			[]string{"/web " + web, "/all !(" + web + ")"}, []string{"/web " + web, "/all !(" + web + ")"}, []string{"/all"}, nil},
+			[]string{"/web " + web, "/all !(" + web + ")"}, []string{"/web " + web, "/all !(" + web + ")"},
+			[]string{"/all"}, nil},
 		"a part of a service": {withMTLS + from("p", item("kind: MeshServiceSubset, name: web, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + web + " && " + v2}, []string{}, []string{},
-			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is without effect there; tell them by kuma.io/service alone"}},
+			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is " +
+				"without effect there; tell them by kuma.io/service alone"}},
 		"a part, and everyone": {withMTLS + from("p", everyone+", "+item("kind: MeshSubset, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + v2, "/all !(" + v2 + ")"}, []string{"/all"}, []string{"/all"},
-			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is without effect there; tell them by kuma.io/service alone"}},
-		"switched off for one": {withMTLS + from("p", everyone+", {targetRef: {kind: MeshService, name: web}, default: {backends: []}}"),
-			[]string{"/all !(" + web + ")"}, []string{"/all !(" + web + ")"}, []string{"/all"}, nil},
-		"without mTLS": {withoutMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")), nil, nil, []string{"/all"},
-			[]string{"p: from[1]: mesh default has no mTLS, so clients cannot be told by MeshService: the item is without effect; enable mtls of the Mesh, or give kind Mesh"}},
+			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is " +
+				"without effect there; tell them by kuma.io/service alone"}},
+		"switched off for one": {withMTLS + from("p", everyone+", {targetRef: {kind: MeshService, name: web}, default: "+
+			"{backends: []}}"), []string{"/all !(" + web + ")"}, []string{"/all !(" + web + ")"}, []string{"/all"}, nil},
+		"without mTLS": {withoutMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")), nil, nil,
+			[]string{"/all"}, []string{"p: from[1]: mesh default has no mTLS, so clients cannot be told by MeshService: the " +
+				"item is without effect; enable mtls of the Mesh, or give kind Mesh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, h := contextOf(t, c.docs+dataplane)
@@ -153,20 +161,27 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestFIFOs: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog apart.
+// TestFIFOs: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog
+// apart.
 func TestFIFOs(t *testing.T) {
-	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, conf: {path: /b}}], defaultBackend: a}\n"
-	policies := from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}, {type: File, file: {path: /a}}, {type: reference, conf: {kind: MeshAccessLogBackend, name: two}}]}}") +
+	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, " +
+		"conf: {path: /b}}], defaultBackend: a}\n"
+	policies := from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}, "+
+		"{type: File, file: {path: /a}}, {type: reference, conf: {kind: MeshAccessLogBackend, name: two}}]}}") +
 		"---\ntype: MeshAccessLogBackend\nmesh: default\nname: two\nspec: {name: x, type: tcp, conf: {address: 'two:2'}}\n" +
-		"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: tcp, conf: {address: 'one:1'}}, {type: reference, name: nowhere}]}}]}\n"
-	legacy := "---\ntype: TrafficLog\nmesh: default\nname: t\nsources: [{match: {kuma.io/service: '*'}}]\ndestinations: [{match: {kuma.io/service: '*'}}]\n"
-	// fifos are those that Envoy opens, each with the beginning of its lines up to the end of an address.
+		"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, " +
+		"default: {backends: [{type: tcp, conf: {address: 'one:1'}}, {type: reference, name: nowhere}]}}]}\n"
+	legacy := "---\ntype: TrafficLog\nmesh: default\nname: t\nsources: [{match: {kuma.io/service: '*'}}]\n" +
+		"destinations: [{match: {kuma.io/service: '*'}}]\n"
+	// fifos are those that Envoy opens, each with the beginning of its lines up to the end of an
+	// address.
 	fifos := func(docs string) map[string]string {
 		ctx, _ := contextOf(t, docs)
 		in, out := &draft.Chain{TCP: &tcpv3.TcpProxy{}}, &draft.Chain{TCP: &tcpv3.TcpProxy{}}
 		d := &draft.Draft{Listeners: []*draft.Listener{
 			{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{in}},
-			{Kind: draft.Outbound, Message: &listenerv3.Listener{}, Service: draft.Service{Name: "web"}, Chains: []*draft.Chain{out}},
+			{Kind: draft.Outbound, Message: &listenerv3.Listener{}, Service: draft.Service{Name: "web"},
+				Chains: []*draft.Chain{out}},
 		}}
 		p := accesslog.Plugin(legacykind.Kind())
 		p.Apply(ctx, d)
@@ -205,15 +220,19 @@ func TestFIFOs(t *testing.T) {
 	}
 }
 
-// TestPipes: what lies behind the FIFOs and the socket of a proxy stands beside its config, once, and never for a file that
-// Envoy writes itself.
+// TestPipes: what lies behind the FIFOs and the socket of a proxy stands beside its config, once,
+// and never for a file that Envoy writes itself.
 func TestPipes(t *testing.T) {
-	const backends = "{type: Tcp, name: lines, tcp: {address: 'one:1'}}, {type: file, conf: {path: /own}}, {type: File, file: {path: /var/log/a, rotation: {maxFiles: 0, maxFileSize: 5}}}, " +
+	const backends = "{type: Tcp, name: lines, tcp: {address: 'one:1'}}, {type: file, conf: {path: /own}}, {type: File, " +
+		"file: {path: /var/log/a, rotation: {maxFiles: 0, maxFileSize: 5}}}, " +
 		"{type: file, conf: {path: /var/log/b, rotation: {}}}, {type: OpenTelemetry, openTelemetry: {endpoint: otel}}"
-	ctx, h := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+backends+"]}}"))
+	ctx, h := contextOf(t,
+		withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+backends+"]}}"))
 	d := &draft.Draft{Listeners: []*draft.Listener{
-		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
-		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "two"}, Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
+		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{
+			{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
+		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "two"}, Chains: []*draft.Chain{
+			{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
 	}}
 	accesslog.Plugin().Apply(ctx, d)
 	s := draft.NewSealer(nil)
@@ -231,7 +250,8 @@ func TestPipes(t *testing.T) {
 		got = append(got, fmt.Sprint(p.Kind, " ", p.Target, " ", p.Backend, " ", p.Rotation))
 	}
 	slices.Sort(got)
-	want := []string{"file /var/log/a  {5 0 -1}", "file /var/log/b  {-1 -1 -1}", "otlp otel:4317  {0 0 0}", "tcp one:1 lines {0 0 0}"}
+	want := []string{"file /var/log/a  {5 0 -1}", "file /var/log/b  {-1 -1 -1}", "otlp otel:4317  {0 0 0}",
+		"tcp one:1 lines {0 0 0}"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
@@ -255,13 +275,17 @@ func TestPipes(t *testing.T) {
 		t.Error("a config of which nothing is missing is made anew")
 	}
 	less := sealed.Without(func(id string) bool {
-		return slices.ContainsFunc(sealed.Pipes, func(p draft.Pipe) bool { return p.ID() == id && (p.Target == "/var/log/a" || p.Kind == draft.PipeOTLP) })
+		return slices.ContainsFunc(sealed.Pipes, func(p draft.Pipe) bool {
+			return p.ID() == id && (p.Target == "/var/log/a" || p.Kind == draft.PipeOTLP)
+		})
 	})
-	want = []string{"in /own", "in /var/log/b", "in one:1", "in otel:4317", "two /own", "two /var/log/b", "two one:1", "two otel:4317"}
+	want = []string{"in /own", "in /var/log/b", "in one:1", "in otel:4317", "two /own", "two /var/log/b", "two one:1",
+		"two otel:4317"}
 	if diff := cmp.Diff(want, logs(less)); diff != "" || len(less.Pipes) != 2 {
 		t.Errorf("%v left (-want +got):\n%s", less.Pipes, diff)
 	}
-	if c := less.Resources[draft.RankCluster][0]; draft.Mentions(c, "otlp.sock") || !draft.Mentions(c, "otel") || less.Versions == sealed.Versions {
+	if c := less.Resources[draft.RankCluster][0]; draft.Mentions(c, "otlp.sock") || !draft.Mentions(c, "otel") ||
+		less.Versions == sealed.Versions {
 		t.Errorf("the records of OpenTelemetry do not go to their collector: %s", c.Body())
 	}
 	if len(logs(sealed)) != 10 {
@@ -272,15 +296,22 @@ func TestPipes(t *testing.T) {
 // TestPipeWarnings: what makes lines that cannot be trusted, or files that two write.
 func TestPipeWarnings(t *testing.T) {
 	for name, c := range map[string]struct{ backends, want string }{
-		"forged":     {"{type: File, file: {path: /a, format: {type: Plain, plain: 'a %QUERY_PARAM(x)%'}}}", "can forge lines of this log; give a JSON format"},
-		"json":       {"{type: File, file: {path: /a, format: {type: Json, json: [{key: a, value: '%QUERY_PARAM(x)%'}]}}}", ""},
-		"two ways":   {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}", "Envoy goes on with the file that was rotated"},
-		"two limits": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, rotation: {maxFiles: 2}}}", "one of them has no effect"},
-		"the same":   {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, rotation: {maxFiles: 1}}}", ""},
+		"forged": {"{type: File, file: {path: /a, format: {type: Plain, plain: 'a %QUERY_PARAM(x)%'}}}",
+			"can forge lines of this log; give a JSON format"},
+		"json": {"{type: File, file: {path: /a, format: {type: Json, json: [{key: a, value: '%QUERY_PARAM(x)%'}]}}}",
+			""},
+		"two ways": {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}",
+			"Envoy goes on with the file that was rotated"},
+		"two limits": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, " +
+			"rotation: {maxFiles: 2}}}", "one of them has no effect"},
+		"the same": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, " +
+			"rotation: {maxFiles: 1}}}", ""},
 	} {
-		ctx, h := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+c.backends+"]}}"))
+		ctx, h := contextOf(t,
+			withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+c.backends+"]}}"))
 		accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{
-			{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{{HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}}},
+			{Kind: draft.Inbound, Message: &listenerv3.Listener{},
+				Chains: []*draft.Chain{{HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}}},
 		}})
 		if all := strings.Join(h.warnings, "\n"); (all == "") != (c.want == "") || !strings.Contains(all, c.want) {
 			t.Errorf("%s: warned %q", name, all)
@@ -290,10 +321,12 @@ func TestPipeWarnings(t *testing.T) {
 
 // BenchmarkOutbounds is a proxy with many outbounds that are all logged by name.
 func BenchmarkOutbounds(b *testing.B) {
-	ctx, _ := contextOf(b, withoutMTLS+dataplane+"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /a}}]}}]}\n")
+	ctx, _ := contextOf(b, withoutMTLS+dataplane+"---\ntype: MeshAccessLog\nmesh: default\nname: q\n"+
+		"spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /a}}]}}]}\n")
 	listeners := make([]*draft.Listener, 1000)
 	for i := range listeners {
-		listeners[i] = &draft.Listener{Kind: draft.Outbound, Service: draft.Service{Name: fmt.Sprintf("service-%d", i)}, Chains: []*draft.Chain{{HTTP: &draft.HTTP{}}}}
+		listeners[i] = &draft.Listener{Kind: draft.Outbound, Service: draft.Service{Name: fmt.Sprintf("service-%d", i)},
+			Chains: []*draft.Chain{{HTTP: &draft.HTTP{}}}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

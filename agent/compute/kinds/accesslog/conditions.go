@@ -26,8 +26,8 @@ const (
 
 var urlCEL = typeURL(&celv3.ExpressionFilter{})
 
-// celFilter is a condition in the Common Expression Language. Where an attribute that it asks for does not exist the
-// entry is dropped, so expressions ask first whether it does.
+// celFilter is a condition in the Common Expression Language. Where an attribute that it asks for
+// does not exist the entry is dropped, so expressions ask first whether it does.
 func celFilter(expression string) *accesslogv3.AccessLogFilter {
 	b := protowire.AppendTag(nil, fieldExpression, protowire.BytesType)
 	b = protowire.AppendString(b, expression)
@@ -39,7 +39,8 @@ func celFilter(expression string) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// ofClients is the condition that a client is one of a subset by its certificate; nil for all clients.
+// ofClients is the condition that a client is one of a subset by its certificate; nil for all
+// clients.
 func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	if len(s) == 0 {
 		return nil
@@ -51,8 +52,9 @@ func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	return celFilter(strings.Join(parts, " && "))
 }
 
-// ofMatch is the condition that a match holds for a client by its certificate, or with not that it does not. Of a connection Envoy
-// tells the first SPIFFE ID alone, of a request all that the inbound has put into the header.
+// ofMatch is the condition that a match holds for a client by its certificate, or with not that it
+// does not. Of a connection Envoy tells the first SPIFFE ID alone, of a request all that the
+// inbound has put into the header.
 func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogFilter {
 	if request {
 		return headerFilter(toolkit.OfMatch(m, not))
@@ -68,10 +70,11 @@ func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogF
 	return celFilter(e)
 }
 
-// tellable is what of a subset can be told of the clients of connections. What Envoy tells of these is the first URI of
-// the certificate, the SPIFFE id with the service; the other tags stand behind it, and are known of requests alone, from
-// the header that the inbound makes of the certificate. Clients that are meant for such a tag cannot be told, and the
-// tag is returned; what is said of clients that do not have it then holds for all.
+// tellable is what of a subset can be told of the clients of connections. What Envoy tells of these
+// is the first URI of the certificate, the SPIFFE id with the service; the other tags stand behind
+// it, and are known of requests alone, from the header that the inbound makes of the certificate.
+// Clients that are meant for such a tag cannot be told, and the tag is returned; what is said of
+// clients that do not have it then holds for all.
 func tellable(s policy.Subset) (policy.Subset, string) {
 	out := make(policy.Subset, 0, len(s))
 	for _, t := range s {
@@ -89,11 +92,13 @@ func tellable(s policy.Subset) (policy.Subset, string) {
 func hasTag(mesh string, t policy.Tag) string {
 	var e string
 	if t.Key == resource.TagService {
-		e = fmt.Sprintf("connection.mtls && connection.uri_san_peer_certificate == %s", celString("spiffe://"+mesh+"/"+t.Value))
+		e = fmt.Sprintf("connection.mtls && connection.uri_san_peer_certificate == %s",
+			celString("spiffe://"+mesh+"/"+t.Value))
 	} else {
 		const header = `request.headers["x-forwarded-client-cert"]`
 		uri := "URI=kuma://" + t.Key + "/" + t.Value
-		e = fmt.Sprintf("connection.mtls && (%s.contains(%s) || %s.endsWith(%s))", header, celString(uri+";"), header, celString(uri))
+		e = fmt.Sprintf("connection.mtls && (%s.contains(%s) || %s.endsWith(%s))", header, celString(uri+";"), header,
+			celString(uri))
 	}
 	if t.Not {
 		return "!(" + e + ")"
@@ -101,7 +106,8 @@ func hasTag(mesh string, t policy.Tag) string {
 	return e
 }
 
-// onlyMesh returns the rule about clients that no item tells apart: what is said of the whole mesh. Nil for none.
+// onlyMesh returns the rule about clients that no item tells apart: what is said of the whole mesh.
+// Nil for none.
 func onlyMesh(rules []*policy.Rule) *policy.Rule {
 	for _, r := range rules {
 		told := false
@@ -151,8 +157,8 @@ type ownRule struct {
 	names []string // of the routes, sorted
 }
 
-// routes returns the routes of a chain that have rules of their own, by their rule, and the names of all of them: what
-// is logged by the rule about the service is then the rest.
+// routes returns the routes of a chain that have rules of their own, by their rule, and the names
+// of all of them: what is logged by the rule about the service is then the rest.
 func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (own []ownRule, every []string) {
 	at := map[*policy.Rule]int{}
 	for route := range toolkit.Routes(h) {
@@ -180,8 +186,9 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// byPath is the condition that a request that arrives for a service goes by a route: a condition on its path. The list is
-// empty where the route takes every path. False where nothing is known of the route's paths.
+// byPath is the condition that a request that arrives for a service goes by a route: a condition on
+// its path. The list is empty where the route takes every path. False where nothing is known of the
+// route's paths.
 func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogFilter, bool) {
 	var own, others []policy.PathMatch
 	if spec, ok := route.Spec.(*resource.Policy); ok {
@@ -219,8 +226,8 @@ func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogF
 	}}}, true
 }
 
-// pathRegex matches the whole of a :path header, whose query is not part of what routes match. It is "" where every
-// path matches.
+// pathRegex matches the whole of a :path header, whose query is not part of what routes match. It
+// is "" where every path matches.
 func pathRegex(m policy.PathMatch) string {
 	switch m.Type {
 	case policy.PathExact:

@@ -12,14 +12,14 @@ import (
 
 // Conf says where the entries about some traffic go, and which of them.
 type Conf struct {
-	// Backends are the places that every entry goes to. An empty list switches the log off for what the policy selects;
-	// a missing one is a fault.
+	// Backends are the places that every entry goes to. An empty list switches the log off for what
+	// the policy selects; a missing one is a fault.
 	Backends  *[]Backend `json:"backends,omitempty"`
 	Filtering *Filtering `json:"filtering,omitempty"`
 }
 
-// Backend is one place that entries go to, in the form of Kuma (type File with file, and so on) or that of the design
-// document (type file with conf).
+// Backend is one place that entries go to, in the form of Kuma (type File with file, and so on) or
+// that of the design document (type file with conf).
 type Backend struct {
 	Type          string       `json:"type"`
 	File          *File        `json:"file,omitempty"`
@@ -37,8 +37,8 @@ type File struct {
 	Rotation *Rotation `json:"rotation,omitempty"`
 }
 
-// Rotation asks the agent to write a file and to rotate it. A limit that is absent is that of the agent's config
-// (accessLog.files); 0 switches it off.
+// Rotation asks the agent to write a file and to rotate it. A limit that is absent is that of the
+// agent's config (accessLog.files); 0 switches it off.
 type Rotation struct {
 	MaxFileSize *int `json:"maxFileSize,omitempty"` // megabytes
 	MaxFiles    *int `json:"maxFiles,omitempty"`    // rotated files, beside the one that is written
@@ -64,8 +64,8 @@ type Attribute struct {
 	Value string `json:"value,omitempty"`
 }
 
-// BackendConf is the conf of the form of the design document: the path of a file, the address of a TCP collector, or
-// what a reference means.
+// BackendConf is the conf of the form of the design document: the path of a file, the address of a
+// TCP collector, or what a reference means.
 type BackendConf struct {
 	Path     string    `json:"path,omitempty"`
 	Rotation *Rotation `json:"rotation,omitempty"` // of a file
@@ -122,7 +122,8 @@ func (b *Backend) kind() (sinkKind, bool) {
 func (b *Backend) sink() sink {
 	k, _ := b.kind()
 	conf := toolkit.Or(b.Conf, BackendConf{})
-	s := sink{kind: k, name: b.Name, path: conf.Path, rotate: conf.Rotation, addr: conf.Address, format: b.Format, otel: b.OpenTelemetry}
+	s := sink{kind: k, name: b.Name, path: conf.Path, rotate: conf.Rotation, addr: conf.Address, format: b.Format,
+		otel: b.OpenTelemetry}
 	if f := b.File; k == sinkFile && f != nil {
 		s.path, s.rotate, s.format = f.Path, f.Rotation, cmp.Or(f.Format, s.format)
 	}
@@ -139,7 +140,8 @@ const maxBackends = 64
 func (c *Conf) Validate(v *resource.Validator) {
 	switch {
 	case c.Backends == nil:
-		v.Field("backends").Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
+		v.Field("backends").
+			Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
 	case toolkit.AtMost(v.Field("backends"), len(*c.Backends), maxBackends, "backends"):
 		for i := range *c.Backends {
 			(*c.Backends)[i].Check(v.Field("backends").Index(i), true)
@@ -233,7 +235,9 @@ func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
 
 // only checks that a conf has nothing but the fields of its type.
 func (c *BackendConf) only(v *resource.Validator, typ string, fields ...string) {
-	for _, f := range []struct{ name, value string }{{"path", c.Path}, {"address", c.Address}, {"kind", c.Kind}, {"name", c.Name}} {
+	for _, f := range []struct{ name, value string }{
+		{"path", c.Path}, {"address", c.Address}, {"kind", c.Kind}, {"name", c.Name},
+	} {
 		if !slices.Contains(fields, f.name) && f.value != "" {
 			v.Field(f.name).Faultf("%s does not go with type %s: remove it", f.name, typ)
 		}
@@ -274,14 +278,16 @@ func (r *Rotation) limits() draft.Rotation {
 	return draft.Rotation{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
 }
 
-// validateReference checks what a reference says by itself; whether there is such a backend is for the mesh to say.
+// validateReference checks what a reference says by itself; whether there is such a backend is for
+// the mesh to say.
 func (b *Backend) validateReference(v *resource.Validator) {
 	if b.Format != nil {
 		v.Field("format").Faultf("the format belongs to the backend that is referred to: give it there")
 	}
 	if b.Conf == nil {
 		if b.Name == "" {
-			v.Field("conf").Faultf("conf is missing: give the kind (%s or %s) and the name of the backend, or the name of one of Mesh.logging as name", kindBackend, kindGlobalBackend)
+			v.Field("conf").Faultf("conf is missing: give the kind (%s or %s) and the name of the backend, "+
+				"or the name of one of Mesh.logging as name", kindBackend, kindGlobalBackend)
 		}
 		return
 	}
@@ -291,7 +297,8 @@ func (b *Backend) validateReference(v *resource.Validator) {
 	case b.Conf.Name == "":
 		v.Field("name").Faultf("the name is missing: give that of the %s, or its spec.name", kindBackend)
 	case b.Name != "" && b.Name != b.Conf.Name:
-		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", toolkit.Clip(b.Conf.Name), toolkit.Clip(b.Name))
+		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them",
+			toolkit.Clip(b.Conf.Name), toolkit.Clip(b.Name))
 	}
 	b.Conf.only(v, b.Type, "kind", "name")
 }

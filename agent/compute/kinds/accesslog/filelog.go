@@ -21,14 +21,14 @@ const nameFile = "envoy.access_loggers.file"
 
 var urlFile = typeURL(&filev3.FileAccessLog{})
 
-// typeURL is the type of a packed message. What is packed here is written without the message, but whoever shows it
-// needs the type to be known.
+// typeURL is the type of a packed message. What is packed here is written without the message, but
+// whoever shows it needs the type to be known.
 func typeURL(m proto.Message) string {
 	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
 }
 
-// Field numbers of envoy.extensions.access_loggers.file.v3.FileAccessLog, and of the SubstitutionFormatString and the
-// DataSource (envoy.config.core.v3) inside it.
+// Field numbers of envoy.extensions.access_loggers.file.v3.FileAccessLog, and of the
+// SubstitutionFormatString and the DataSource (envoy.config.core.v3) inside it.
 const (
 	fieldPath         = 1
 	fieldLogFormat    = 5
@@ -38,8 +38,9 @@ const (
 	fieldInlineString = 3
 )
 
-// fileLog is the config of Envoy's file logger. A proxy has one for every outbound, so its wire form is written
-// directly: building the messages first costs several times as much. scratch is room that may be used until it returns.
+// fileLog is the config of Envoy's file logger. A proxy has one for every outbound, so its wire
+// form is written directly: building the messages first costs several times as much. scratch is
+// room that may be used until it returns.
 func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byte {
 	field, body := protowire.Number(fieldTextSource), (*scratch)[:0]
 	if t.json {
@@ -59,12 +60,14 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 	}
 	*scratch = protowire.AppendBytes(body, body[:n])
 	format := (*scratch)[n:]
-	b := make([]byte, 0, protowire.SizeTag(fieldPath)+protowire.SizeBytes(len(path))+protowire.SizeTag(fieldLogFormat)+protowire.SizeBytes(len(format)))
+	b := make([]byte, 0, protowire.SizeTag(fieldPath)+protowire.SizeBytes(len(path))+protowire.SizeTag(fieldLogFormat)+
+		protowire.SizeBytes(len(format)))
 	b = protowire.AppendString(protowire.AppendTag(b, fieldPath, protowire.BytesType), path)
 	return protowire.AppendBytes(protowire.AppendTag(b, fieldLogFormat, protowire.BytesType), format)
 }
 
-// jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds the line break itself.
+// jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds
+// the line break itself.
 func (t *template) jsonStruct(b []byte, v *values) []byte {
 	order := make([]int, len(t.keys))
 	for i := range order {
@@ -82,8 +85,8 @@ func IsFIFO(s string) bool {
 	return strings.HasPrefix(path.Base(s), fifoHead) && strings.HasSuffix(s, fifoTail)
 }
 
-// eachRule calls f for every rule of the proxy, in the order from, to, real resources. list is the list that the items
-// of the rule stand in.
+// eachRule calls f for every rule of the proxy, in the order from, to, real resources. list is the
+// list that the items of the rule stand in.
 func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 	k := r.c.Rules.Kind(Kind)
 	if k == nil {
@@ -111,8 +114,8 @@ func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 	}
 }
 
-// Bounds of the path of a FIFO: a name may have 255 bytes, and tools that list sockets and FIFOs alike know no path
-// that sun_path (108 bytes with its end, unix(7)) could not hold.
+// Bounds of the path of a FIFO: a name may have 255 bytes, and tools that list sockets and FIFOs
+// alike know no path that sun_path (108 bytes with its end, unix(7)) could not hold.
 const (
 	maxFIFOPath = 107
 	minFIFOName = len(fifoHead) + 2*fifoHash + len(fifoTail)
@@ -121,8 +124,8 @@ const (
 	fifoTail    = ".fifo"
 )
 
-// linePipe is the FIFO for the lines of a proxy to a collector or a file that the agent writes, with what lies behind it.
-// Two backends with the same destination share it.
+// linePipe is the FIFO for the lines of a proxy to a collector or a file that the agent writes,
+// with what lies behind it. Two backends with the same destination share it.
 func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
 	p := &draft.Pipe{Kind: draft.PipeTCP, Target: s.addr, Prefix: s.prefix, Backend: s.name, Policy: owner}
 	what := []string{s.addr, s.prefix}
@@ -134,8 +137,8 @@ func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
 	return p
 }
 
-// fifoName is the same on every start and for every part of a config. It begins with the mesh and the proxy as far as they
-// fit; a hash keeps it unique.
+// fifoName is the same on every start and for every part of a config. It begins with the mesh and
+// the proxy as far as they fit; a hash keeps it unique.
 func fifoName(room int, proxy resource.Key, what []string) string {
 	hash := hashOf(append([]string{proxy.Mesh, proxy.Name}, what...)...)
 	name := proxy.Mesh + "." + proxy.Name

@@ -31,7 +31,8 @@ func TestFileLog(t *testing.T) {
 	omit.omitEmpty = true
 	fields := template{
 		json: true, omitEmpty: true, keys: []string{"z", "a b", ""},
-		values: [][]substitution.Segment{templateOf(t, "%KUMA_DESTINATION_SERVICE%").text, templateOf(t, "%START_TIME%").text, nil},
+		values: [][]substitution.Segment{templateOf(t, "%KUMA_DESTINATION_SERVICE%").text,
+			templateOf(t, "%START_TIME%").text, nil},
 	}
 	const line = "[fd00::1]:0 a%%b %% %DURATION%\n"
 	source := func(s string) *corev3.SubstitutionFormatString {
@@ -53,7 +54,8 @@ func TestFileLog(t *testing.T) {
 		"JSON": {&fields, "", &corev3.SubstitutionFormatString{
 			OmitEmptyValues: true,
 			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: map[string]*structpb.Value{
-				"z": structpb.NewStringValue("web"), "a b": structpb.NewStringValue("%START_TIME%"), "": structpb.NewStringValue(""),
+				"z": structpb.NewStringValue("web"), "a b": structpb.NewStringValue("%START_TIME%"),
+				"": structpb.NewStringValue(""),
 			}}},
 		}},
 	} {
@@ -81,7 +83,8 @@ func TestFileLog(t *testing.T) {
 	}
 }
 
-// TestDefaults: the formats that nobody wrote are ones that Envoy takes, and the one for connections is about them.
+// TestDefaults: the formats that nobody wrote are ones that Envoy takes, and the one for
+// connections is about them.
 func TestDefaults(t *testing.T) {
 	templateOf(t, defaultHTTP)
 	tcp := templateOf(t, defaultTCP)
@@ -105,9 +108,14 @@ func TestDefaults(t *testing.T) {
 // TestPeer: what Envoy is left to say of a client is in words that it knows.
 func TestPeer(t *testing.T) {
 	v := values{source: unknownService, address: "192.168.0.1", peer: true}
-	for placeholder, operators := range map[string]string{sourceAddress: "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", sourceIP: "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT", sourceService: "CEL"} {
+	for placeholder, operators := range map[string]string{
+		sourceAddress: "DOWNSTREAM_DIRECT_REMOTE_ADDRESS",
+		sourceIP:      "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT",
+		sourceService: "CEL",
+	} {
 		text, format := v.of(placeholder)
-		if !format || !strings.HasPrefix(text, "%"+operators+"(") && text != "%"+operators+"%" || !strings.HasSuffix(text, "%") {
+		if !format || !strings.HasPrefix(text, "%"+operators+"(") && text != "%"+operators+"%" ||
+			!strings.HasSuffix(text, "%") {
 			t.Errorf("%s is %q, a format: %v", placeholder, text, format)
 		}
 		got := string(substitution.AppendFormat(nil, templateOf(t, "100%% %"+placeholder+"%").text, v.of))
@@ -140,7 +148,8 @@ func TestFIFOName(t *testing.T) {
 		}
 	}
 	// Names are part of what Envoy has open: a change makes every proxy open another FIFO.
-	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, []string{"127.0.0.1:5000", ""}), "nearside-default.web-8e8c96e89c079624.fifo"; got != want {
+	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, []string{"127.0.0.1:5000", ""}),
+		"nearside-default.web-8e8c96e89c079624.fifo"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

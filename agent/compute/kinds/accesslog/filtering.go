@@ -19,7 +19,8 @@ import (
 
 // Filtering keeps entries that meet all of its conditions and drops the others.
 type Filtering struct {
-	// Headers are conditions on headers of the request, by their names. ":status" is the status of the response.
+	// Headers are conditions on headers of the request, by their names. ":status" is the status of the
+	// response.
 	Headers map[string]HeaderFilter `json:"headers,omitempty"`
 	// Duration of the request or connection, of which whole milliseconds count.
 	Duration *DurationFilter `json:"duration,omitempty"`
@@ -54,8 +55,8 @@ const (
 
 // responseFlags are those that Envoy's filter takes (envoy.config.accesslog.v3.ResponseFlagFilter).
 var responseFlags = [...]string{
-	"DC", "DF", "DI", "DO", "DPE", "DR", "DT", "FI", "IH", "LH", "LR", "NC", "NFCF", "NR", "OM", "RFCF", "RL", "RLSE", "SI",
-	"UAEX", "UC", "UDO", "UF", "UH", "UMSDR", "UO", "UPE", "UR", "URX", "UT",
+	"DC", "DF", "DI", "DO", "DPE", "DR", "DT", "FI", "IH", "LH", "LR", "NC", "NFCF", "NR", "OM", "RFCF", "RL", "RLSE",
+	"SI", "UAEX", "UC", "UDO", "UF", "UH", "UMSDR", "UO", "UPE", "UR", "URX", "UT",
 }
 
 func (f *Filtering) validate(v *resource.Validator) {
@@ -90,7 +91,8 @@ func (f *Filtering) validate(v *resource.Validator) {
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	if !headerName(name) {
-		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, :authority or :scheme", toolkit.Clip(name))
+		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, "+
+			":authority or :scheme", toolkit.Clip(name))
 	}
 	if !v.Field("op").OneOf(h.Op, opEqual, opNot, opAtLeast, opAtMost, opPresent) {
 		return
@@ -112,7 +114,8 @@ func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	}
 }
 
-// headerName accepts names as HTTP/2 writes them (RFC 9113 section 8.2.1) and the pseudo-headers of requests.
+// headerName accepts names as HTTP/2 writes them (RFC 9113 section 8.2.1) and the pseudo-headers of
+// requests.
 func headerName(s string) bool {
 	if strings.HasPrefix(s, ":") {
 		return slices.Contains([]string{statusHeader, ":path", ":method", ":authority", ":scheme"}, s)
@@ -130,7 +133,8 @@ func (f *Filtering) aboutRequests() bool {
 	return f != nil && (len(f.Headers) > 0 || len(f.GRPCStatus) > 0)
 }
 
-// filters are the conditions as Envoy has them. For connections those that are about requests are ignored.
+// filters are the conditions as Envoy has them. For connections those that are about requests are
+// ignored.
 func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 	if f == nil {
 		return nil
@@ -144,7 +148,8 @@ func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 	}
 	if d := f.Duration; d != nil {
 		out = append(out, &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_DurationFilter{
-			DurationFilter: &accesslogv3.DurationFilter{Comparison: comparison(d.Op, uint32(d.Value.Milliseconds()), "nearside.access_log.duration")},
+			DurationFilter: &accesslogv3.DurationFilter{Comparison: comparison(d.Op, uint32(d.Value.Milliseconds()),
+				"nearside.access_log.duration")},
 		}})
 	}
 	if len(f.ResponseFlags) > 0 {
@@ -199,7 +204,8 @@ func headerFilter(m *routev3.HeaderMatcher) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// comparison needs the key of a runtime value that may replace the one given, since some Envoys refuse an empty one.
+// comparison needs the key of a runtime value that may replace the one given, since some Envoys
+// refuse an empty one.
 func comparison(op string, value uint32, key string) *accesslogv3.ComparisonFilter {
 	ops := map[string]accesslogv3.ComparisonFilter_Op{
 		opEqual: accesslogv3.ComparisonFilter_EQ, opNot: accesslogv3.ComparisonFilter_NE,

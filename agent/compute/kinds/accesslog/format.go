@@ -13,8 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Format is what an entry looks like: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or in the form of the
-// design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It is kept as it was written.
+// Format is what an entry looks like: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or
+// in the form of the design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It
+// is kept as it was written.
 type Format struct{ resource.Raw }
 
 // template is a format that was read.
@@ -164,15 +165,19 @@ func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, 
 		good = good && s != ""
 	}
 	// Kuma puts both between quotes without escaping them, and refuses what is no JSON then.
-	if s := e.Key + e.Value; good && (strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
-		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field", toolkit.Clip(e.Key+": "+e.Value))
+	if s := e.Key + e.Value; good &&
+		(strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
+		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field",
+			toolkit.Clip(e.Key+": "+e.Value))
 		good = false
 	}
 	return e, good
 }
 
-// members reads an object with some fields, ok for one that is an object and good for one without others.
-func members(v *resource.Validator, raw json.RawMessage, form string, known ...string) (fields map[string]json.RawMessage, ok, good bool) {
+// members reads an object with some fields, ok for one that is an object and good for one without
+// others.
+func members(v *resource.Validator, raw json.RawMessage, form string,
+	known ...string) (fields map[string]json.RawMessage, ok, good bool) {
 	if fields, ok = object(raw); !ok {
 		v.Faultf("%s is wanted", form)
 	}
@@ -224,12 +229,12 @@ const (
 	DirectionNone     = "UNSPECIFIED"
 )
 
-var placeholders = [...]string{sourceAddress, sourceIP, sourceService, destination, meshName, trafficDirection, zoneName, workloadID}
+var placeholders = [...]string{sourceAddress, sourceIP, sourceService, destination, meshName, trafficDirection,
+	zoneName, workloadID}
 
 // The formats of logs that name none: those of the reference.
 const (
-	defaultHTTP = `[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
-		`%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+	defaultHTTP = `[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` + `%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
 		`"%REQ(X-B3-TRACEID?X-DATADOG-TRACEID)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%KUMA_SOURCE_SERVICE%" ` +
 		`"%KUMA_DESTINATION_SERVICE%" "%KUMA_SOURCE_ADDRESS_WITHOUT_PORT%" "%UPSTREAM_HOST%"`
 	defaultTCP = `[%START_TIME%] %RESPONSE_FLAGS% %KUMA_MESH% %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%(%KUMA_SOURCE_SERVICE%)->` +
@@ -239,14 +244,15 @@ const (
 // values is what the placeholders stand for.
 type values struct {
 	source, destination, direction string
-	// peer is true where every client shows a certificate of the mesh: what is said of the source is then what Envoy knows of it.
+	// peer is true where every client shows a certificate of the mesh: what is said of the source is
+	// then what Envoy knows of it.
 	peer bool
 
 	address, mesh, zone, workload string // of the proxy, the same for all its traffic
 }
 
-// valuesOf are the values that a proxy gives by itself. Its address is that which others reach it at, in both
-// directions, as in the reference.
+// valuesOf are the values that a proxy gives by itself. Its address is that which others reach it
+// at, in both directions, as in the reference.
 func valuesOf(c *policy.Context) values {
 	n := &c.Dataplane().Networking
 	v := values{address: n.Address, mesh: c.View.Name, zone: c.View.Zone}
@@ -262,7 +268,8 @@ func valuesOf(c *policy.Context) values {
 	return v
 }
 
-// serviceOf is the service that a proxy is known as: that of its gateway, or the first by name of its inbounds'.
+// serviceOf is the service that a proxy is known as: that of its gateway, or the first by name of
+// its inbounds'.
 func serviceOf(d *resource.Dataplane) string {
 	if g := d.Networking.Gateway; g != nil && g.Tags[resource.TagService] != "" {
 		return g.Tags[resource.TagService]
@@ -279,8 +286,9 @@ func serviceOf(d *resource.Dataplane) string {
 	return first
 }
 
-// What Envoy prints of a peer. The address is the one that the connection comes from, whatever X-Forwarded-For says. The service
-// stands in the first name of the certificate, spiffe://MESH/SERVICE; a name of another form is printed whole.
+// What Envoy prints of a peer. The address is the one that the connection comes from, whatever
+// X-Forwarded-For says. The service stands in the first name of the certificate,
+// spiffe://MESH/SERVICE; a name of another form is printed whole.
 const (
 	peerAddress = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"
 	peerIP      = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"
@@ -347,8 +355,8 @@ func (t *template) aboutRequests() string {
 	return found
 }
 
-// forgeable returns an operator of a text format whose value a client can put line breaks into, "" for none. Envoy decodes the
-// parameters of queries.
+// forgeable returns an operator of a text format whose value a client can put line breaks into, ""
+// for none. Envoy decodes the parameters of queries.
 func (t *template) forgeable() string {
 	found := ""
 	if !t.json {

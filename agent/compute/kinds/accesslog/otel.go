@@ -30,7 +30,8 @@ func (o *OTel) validate(v *resource.Validator) {
 		for i, a := range o.Attributes {
 			at := v.Field("attributes").Index(i)
 			if first, ok := seen[a.Key]; ok {
-				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", toolkit.Clip(a.Key), first)
+				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own",
+					toolkit.Clip(a.Key), first)
 			} else if a.Key == "" {
 				at.Field("key").Faultf("the key is missing")
 			}
@@ -67,7 +68,8 @@ func readBody(v *resource.Validator, raw json.RawMessage) anyValue {
 func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 	fields, ok := object(raw)
 	if !ok || len(fields) != 1 {
-		v.Faultf("a value is one of {stringValue: …}, {arrayValue: {values: […]}} and {kvlistValue: {values: [{key: …, value: …}]}}")
+		v.Faultf("a value is one of {stringValue: …}, {arrayValue: {values: […]}} and {kvlistValue: {values: [{key: …, " +
+			"value: …}]}}")
 		return anyValue{}
 	}
 	for name, inner := range fields {
@@ -171,7 +173,8 @@ func (t *template) add(a *anyValue) {
 	}
 }
 
-// pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config, of which newer ones warn.
+// pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config,
+// of which newer ones warn.
 func (r *record) pack(v *values) (*anypb.Any, error) {
 	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
@@ -181,7 +184,8 @@ func (r *record) pack(v *values) (*anypb.Any, error) {
 		config.GrpcService, config.LogName = collector, logName
 	} else {
 		//lint:ignore SA1019 all versions read it
-		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector, TransportApiVersion: corev3.ApiVersion_V3}
+		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector,
+			TransportApiVersion: corev3.ApiVersion_V3}
 	}
 	return draft.Extension{Name: nameOTel, Message: config}.Pack()
 }
@@ -197,7 +201,8 @@ func (a *anyValue) message(v *values) *otlpv1.AnyValue {
 		}
 		return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_ArrayValue{ArrayValue: out}}
 	}
-	return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: string(substitution.AppendFormat(nil, a.text, v.of))}}
+	return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: string(substitution.AppendFormat(nil,
+		a.text, v.of))}}
 }
 
 func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
@@ -211,11 +216,13 @@ func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
 // maxSocketPath bounds the path of a unix socket (sun_path of unix(7), with its end).
 const maxSocketPath = 107
 
-// collector returns the way to a collector, and adds the cluster to the config once. Envoy loads a logger only where it knows
-// the cluster already; clusters are sent before listeners. The collectors of a proxy are numbered, as in the reference.
+// collector returns the way to a collector, and adds the cluster to the config once. Envoy loads a
+// logger only where it knows the cluster already; clusters are sent before listeners. The
+// collectors of a proxy are numbered, as in the reference.
 //
-// The cluster leads to the socket of the agent, which keeps the records while the collector is away; the collector behind it
-// is told by the authority. Where the socket can have no address, the cluster leads to the collector and the path is "".
+// The cluster leads to the socket of the agent, which keeps the records while the collector is
+// away; the collector behind it is told by the authority. Where the socket can have no address, the
+// cluster leads to the collector and the path is "".
 func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collector) draft.Pipe {
 	if w.collectors == nil {
 		w.collectors = map[toolkit.Collector]int{}
@@ -242,7 +249,8 @@ func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collec
 		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
 		p.Backend, p.Policy, p.Direct = backend, owner, sealed
 		p.Route = hashOf(w.c.Proxy().Key.Mesh, w.c.Proxy().Key.Name, p.Target) + ".otlp.nearside"
-		cluster = toolkit.StaticCluster(name, origin, &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
+		cluster = toolkit.StaticCluster(name, origin,
+			&corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
 		cluster.HTTP = draft.HTTP2Options
 	}
 	if w.c.Host.Claim(draft.TypeCluster, name) {

@@ -41,7 +41,8 @@ type logger struct {
 	path      string // of the file or FIFO
 	templates [layers]template
 	records   [layers]record // of sinkOTel; the templates are then their texts
-	// named is true for templates that name the destination. What those of outbounds that do not are is kept in packed.
+	// named is true for templates that name the destination. What those of outbounds that do not are
+	// is kept in packed.
 	named  [layers]bool
 	packed [layers]*anypb.Any
 	pipe   *draft.Pipe // that it writes to; nil: Envoy writes the file itself, or the draft has it
@@ -77,13 +78,19 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	case s.text != "":
 		segs, err := substitution.ParseFormat(s.text, placeholders[:]...)
 		if err != nil {
-			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there", w.c.View.Name, s.mesh, err)
+			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there",
+				w.c.View.Name, s.mesh, err)
 			return l, false
 		}
 		t := template{text: segs}
 		l.templates = [layers]template{t, t, t, t}
 	default:
-		for i, text := range [layers]string{connections: defaultTCP, requests: defaultHTTP, unmatched: defaultUnmatched, shut: defaultShut} {
+		for i, text := range [layers]string{
+			connections: defaultTCP,
+			requests:    defaultHTTP,
+			unmatched:   defaultUnmatched,
+			shut:        defaultShut,
+		} {
 			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
 		}
 	}
@@ -106,7 +113,8 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	for i := range l.templates {
 		l.named[i] = l.templates[i].uses(ofDestination)
 		if op := l.templates[i].forgeable(); op != "" && s.kind != sinkOTel {
-			w.c.Host.Warn(owner, "the format has %s, whose value may hold line breaks that a client sends as %%0A: it can forge lines of this log; give a JSON format, which escapes them", op)
+			w.c.Host.Warn(owner, "the format has %s, whose value may hold line breaks that a client sends as %%0A: it can "+
+				"forge lines of this log; give a JSON format, which escapes them", op)
 		}
 	}
 	return l, true
@@ -167,7 +175,8 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 }
 
 // add adds the loggers of a plan to a list.
-func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *values,
+	conditions ...*accesslogv3.AccessLogFilter) {
 	if at != requests && p.odd != "" {
 		w.c.Host.Warn(p.owner, "%s", p.odd)
 		p.odd = ""
@@ -205,8 +214,8 @@ func (r *resolver) warnf(k resource.Key, format string, args ...any) {
 	}
 }
 
-// sinks returns what a rule writes to. A backend that leads nowhere is dropped. list is the list that the items of the
-// rule stand in.
+// sinks returns what a rule writes to. A backend that leads nowhere is dropped. list is the list
+// that the items of the rule stand in.
 func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 	conf, ok := rule.Conf.(*Conf)
 	if !ok || conf.Backends == nil || len(rule.Origins) == 0 {
@@ -281,8 +290,8 @@ func specOf(r *resource.Resource) (*BackendSpec, bool) {
 	return spec, ok
 }
 
-// find returns the resource with a name: that of the resource, else its name without the namespace, else its spec.name.
-// Of several with one name none is meant, and the reason says so.
+// find returns the resource with a name: that of the resource, else its name without the namespace,
+// else its spec.name. Of several with one name none is meant, and the reason says so.
 func find(list []*resource.Resource, name string) (*resource.Resource, string) {
 	for _, by := range []struct {
 		what string
@@ -309,8 +318,8 @@ func find(list []*resource.Resource, name string) (*resource.Resource, string) {
 			return last, ""
 		case len(found) > 1:
 			slices.Sort(found)
-			return nil, fmt.Sprintf("%q is ambiguous, since it is the %s of %s: refer to one of them by the name of the resource, or rename it",
-				name, by.what, strings.Join(found, " and "))
+			return nil, fmt.Sprintf("%q is ambiguous, since it is the %s of %s: refer to one of them by the name of the "+
+				"resource, or rename it", name, by.what, strings.Join(found, " and "))
 		}
 	}
 	return nil, ""
@@ -328,8 +337,8 @@ func loggingSink(b *resource.LoggingBackend) sink {
 	return s
 }
 
-// legacySink is a backend of Mesh.logging as TrafficLog uses it: the lines for a collector carry its address, as those
-// of the reference do.
+// legacySink is a backend of Mesh.logging as TrafficLog uses it: the lines for a collector carry
+// its address, as those of the reference do.
 func legacySink(b *resource.LoggingBackend) sink {
 	s := loggingSink(b)
 	if s.kind == sinkTCP {

@@ -1,14 +1,16 @@
-// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to: which connections and requests a
-// proxy logs, where to, and in what words.
+// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to: which
+// connections and requests a proxy logs, where to, and in what words.
 //
-// A file is written by Envoy itself, unless the backend asks for rotation: then the lines go through a FIFO in the agent's
-// run directory to the agent, as those for a TCP collector do. Each proxy has a FIFO of its own for each file and collector. The
-// records for an OpenTelemetry collector go to a socket of the agent. What lies behind FIFOs and the socket is in the config, as
+// A file is written by Envoy itself, unless the backend asks for rotation: then the lines go
+// through a FIFO in the agent's run directory to the agent, as those for a TCP collector do. Each
+// proxy has a FIFO of its own for each file and collector. The records for an OpenTelemetry
+// collector go to a socket of the agent. What lies behind FIFOs and the socket is in the config, as
 // its [draft.Pipe] values.
 //
-// What a policy writes is checked when it is written: formats by Envoy's own grammar, so that a slip in one of them
-// costs the policy and not the listener. What can be seen only beside other resources, such as a reference that leads
-// nowhere, costs the backend alone and is a warning that names the policy.
+// What a policy writes is checked when it is written: formats by Envoy's own grammar, so that a
+// slip in one of them costs the policy and not the listener. What can be seen only beside other
+// resources, such as a reference that leads nowhere, costs the backend alone and is a warning that
+// names the policy.
 package accesslog
 
 import (
@@ -100,9 +102,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 	w.outbounds(w.outbound, func(string) *plan { return w.plan(rules.Outbound(draft.Service{Name: passThrough}), "to") })
 }
 
-// LogServices logs what the workload sends to backends of Mesh.logging, as source-destination policies have it: of
-// returns the backend for a service with the policy that names it, nil for none. The lines for a collector carry its
-// address, as those of the reference do.
+// LogServices logs what the workload sends to backends of Mesh.logging, as source-destination
+// policies have it: of returns the backend for a service with the policy that names it, nil for
+// none. The lines for a collector carry its address, as those of the reference do.
 func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (resource.Key, *resource.LoggingBackend)) {
 	w := newWriter(c, d, nil)
 	plans := map[resource.Key]*plan{}
@@ -116,8 +118,8 @@ func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (res
 	w.outbounds(func(l *draft.Listener, v *values) { w.logAll(l, plan(l.Service.Name), v) }, plan)
 }
 
-// outbounds logs what the workload sends: to services by one function, and to addresses that belong to none by a plan,
-// which policies speak of only by speaking of the whole mesh.
+// outbounds logs what the workload sends: to services by one function, and to addresses that belong
+// to none by a plan, which policies speak of only by speaking of the whole mesh.
 func (w *writer) outbounds(service func(*draft.Listener, *values), plan func(service string) *plan) {
 	for _, l := range w.d.Listeners {
 		v := w.proxy
@@ -164,7 +166,8 @@ func (w *writer) notes() {
 		}
 		for i := range spec.From {
 			if k := spec.From[i].TargetRef.Kind; k != "Mesh" {
-				w.c.Host.Warn(p.Key, "from[%d]: mesh %s has no mTLS, so clients cannot be told by %s: the item is without effect; enable mtls of the Mesh, or give kind Mesh", i, w.c.View.Name, k)
+				w.c.Host.Warn(p.Key, "from[%d]: mesh %s has no mTLS, so clients cannot be told by %s: the item is without "+
+					"effect; enable mtls of the Mesh, or give kind Mesh", i, w.c.View.Name, k)
 			}
 		}
 	}
@@ -191,9 +194,12 @@ func (w *writer) fileNotes() {
 			case !known:
 				files[s.path] = now
 			case before.rotated != now.rotated:
-				w.c.Host.Warn(toolkit.Strongest(rule).Key, "the file %s is written by Envoy for one backend and, with rotation, by the agent for another one: Envoy goes on with the file that was rotated; give both the same rotation, or another path", toolkit.Clip(s.path))
+				w.c.Host.Warn(toolkit.Strongest(rule).Key,
+					"the file %s is written by Envoy for one backend and, with rotation, by the agent for another one: Envoy goes "+
+						"on with the file that was rotated; give both the same rotation, or another path", toolkit.Clip(s.path))
 			case before != now:
-				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends ask for different rotation of the file %s: one of them has no effect; give both the same, or another path", toolkit.Clip(s.path))
+				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends ask for different rotation of the file %s: one of them "+
+					"has no effect; give both the same, or another path", toolkit.Clip(s.path))
 			}
 		}
 	})
@@ -241,7 +247,8 @@ func (w *writer) inbound(l *draft.Listener) {
 	v := w.proxy
 	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
 	w.refused(l, w.plan(onlyMesh(in.Rules), "from"), &v)
-	if len(in.Matched) > 0 || slices.ContainsFunc(in.Routes, func(r policy.RouteRules) bool { return len(r.Matched) > 0 }) {
+	if len(in.Matched) > 0 ||
+		slices.ContainsFunc(in.Routes, func(r policy.RouteRules) bool { return len(r.Matched) > 0 }) {
 		toolkit.WarnUntold(w.c, w.rules, l)
 	}
 	for _, ch := range l.Chains {
@@ -258,7 +265,8 @@ func (w *writer) inbound(l *draft.Listener) {
 				continue
 			}
 			if ch.HTTP == nil {
-				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
+				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there",
+					l.Message.GetName(), r.Route.Key)
 				continue
 			}
 			path, ok := byPath(r.Route, l.Service.Name)
@@ -271,9 +279,10 @@ func (w *writer) inbound(l *draft.Listener) {
 	}
 }
 
-// clients logs what arrives from each group of clients: those who are told by matches, and the others. Where they show no certificate
-// only what is said of the whole mesh holds.
-func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*policy.Rule, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+// clients logs what arrives from each group of clients: those who are told by matches, and the
+// others. Where they show no certificate only what is said of the whole mesh holds.
+func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*policy.Rule, v *values,
+	conditions ...*accesslogv3.AccessLogFilter) {
 	of := *v
 	of.peer = ch.TLS
 	v = &of
@@ -295,7 +304,8 @@ func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*
 		if ch.HTTP == nil {
 			var unknown string
 			if subset, unknown = tellable(subset); unknown != "" {
-				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: what is said of those that have it is without effect there; tell them by %s alone", unknown, resource.TagService)
+				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: what is said of those that have "+
+					"it is without effect there; tell them by %s alone", unknown, resource.TagService)
 				continue
 			}
 		}

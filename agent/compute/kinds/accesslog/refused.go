@@ -9,10 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// The formats of refused connections in logs that name none. No upstream has taken part, so they have what the client
-// asked for: the address that it dialled, the server name that it gave, and what the TLS inspector says where it saw no
-// TLS. The word is no_filter_chain where nothing matched, and closed where nothing may pass; Envoy's own word for it stands
-// before.
+// The formats of refused connections in logs that name none. No upstream has taken part, so they
+// have what the client asked for: the address that it dialled, the server name that it gave, and
+// what the TLS inspector says where it saw no TLS. The word is no_filter_chain where nothing
+// matched, and closed where nothing may pass; Envoy's own word for it stands before.
 const (
 	defaultUnmatched = refusedHead + "no_filter_chain" + refusedTail
 	defaultShut      = refusedHead + "closed" + refusedTail
@@ -25,9 +25,9 @@ const (
 // flagUnmatched is what Envoy notes of a connection that no filter chain takes.
 const flagUnmatched = "NR"
 
-// refused logs the connections to a listener that none of its filter chains takes: no chain has a log of them, the
-// listener itself has. What a chain has taken is in the log of the chain, and has another flag. Listeners with a chain
-// that takes everything are left as they are.
+// refused logs the connections to a listener that none of its filter chains takes: no chain has a
+// log of them, the listener itself has. What a chain has taken is in the log of the chain, and has
+// another flag. Listeners with a chain that takes everything are left as they are.
 func (w *writer) refused(l *draft.Listener, p *plan, v *values) {
 	if w.rules == nil || p == nil || len(p.loggers) == 0 || takesAll(l) {
 		return
@@ -58,7 +58,8 @@ func takesAll(l *draft.Listener) bool {
 func closedClusters(d *draft.Draft) map[string]bool {
 	out := map[string]bool{}
 	for _, c := range d.Clusters {
-		if m := c.Message; c.Kind == draft.PassthroughCluster && m.GetType() == clusterv3.Cluster_STATIC && len(m.GetLoadAssignment().GetEndpoints()) == 0 {
+		if m := c.Message; c.Kind == draft.PassthroughCluster && m.GetType() == clusterv3.Cluster_STATIC &&
+			len(m.GetLoadAssignment().GetEndpoints()) == 0 {
 			out[m.GetName()] = true
 		}
 	}

@@ -54,20 +54,27 @@ func TestRefused(t *testing.T) {
 		{to(`{"outlierDetection":{"baseEjectionTime":"5",` + on + `}}`), detection + ".baseEjectionTime", "not a duration"},
 		{to(`{"outlierDetection":{"baseEjectionTime":"1us",` + on + `}}`), detection + ".baseEjectionTime", "1ms or more"},
 		{to(`{"outlierDetection":{"maxEjectionPercent":101,` + on + `}}`), detection + ".maxEjectionPercent", "0 to 100"},
-		{to(`{"outlierDetection":{"healthyPanicThreshold":"100.1",` + on + `}}`), detection + ".healthyPanicThreshold", "0 to 100"},
+		{to(`{"outlierDetection":{"healthyPanicThreshold":"100.1",` + on + `}}`), detection + ".healthyPanicThreshold",
+			"0 to 100"},
 		{outlier(`{"totalFailures":{"consecutive":0}}`), detectors + ".totalFailures.consecutive", "1 or more"},
 		{outlier(`{"gatewayFailures":{"consecutive":0}}`), detectors + ".gatewayFailures.consecutive", "1 or more"},
 		{outlier(`{"localOriginFailures":{"consecutive":0}}`), detectors + ".localOriginFailures.consecutive", "1 or more"},
 		{outlier(`{"successRate":{"minimumHosts":0}}`), detectors + ".successRate.minimumHosts", "1 or more"},
 		{outlier(`{"successRate":{"requestVolume":0}}`), detectors + ".successRate.requestVolume", "1 or more"},
-		{outlier(`{"successRate":{"standardDeviationFactor":0}}`), detectors + ".successRate.standardDeviationFactor", "not more than 0"},
-		{outlier(`{"successRate":{"standardDeviationFactor":"-1.5"}}`), detectors + ".successRate.standardDeviationFactor", "-1.5 is not more than 0"},
-		{outlier(`{"successRate":{"standardDeviationFactor":"0.0001"}}`), detectors + ".successRate.standardDeviationFactor", "too small"},
-		{outlier(`{"successRate":{"standardDeviationFactor":4294968}}`), detectors + ".successRate.standardDeviationFactor", "too large"},
-		{outlier(`{"successRate":{"standardDeviationFactor":"1.9x"}}`), detectors + ".successRate.standardDeviationFactor", "not a decimal number"},
+		{outlier(`{"successRate":{"standardDeviationFactor":0}}`), detectors + ".successRate.standardDeviationFactor",
+			"not more than 0"},
+		{outlier(`{"successRate":{"standardDeviationFactor":"-1.5"}}`), detectors + ".successRate.standardDeviationFactor",
+			"-1.5 is not more than 0"},
+		{outlier(`{"successRate":{"standardDeviationFactor":"0.0001"}}`), detectors + ".successRate.standardDeviationFactor",
+			"too small"},
+		{outlier(`{"successRate":{"standardDeviationFactor":4294968}}`), detectors + ".successRate.standardDeviationFactor",
+			"too large"},
+		{outlier(`{"successRate":{"standardDeviationFactor":"1.9x"}}`), detectors + ".successRate.standardDeviationFactor",
+			"not a decimal number"},
 		{outlier(`{"failurePercentage":{"minimumHosts":0}}`), detectors + ".failurePercentage.minimumHosts", "1 or more"},
 		{outlier(`{"failurePercentage":{"requestVolume":0}}`), detectors + ".failurePercentage.requestVolume", "1 or more"},
-		{outlier(`{"failurePercentage":{"threshold":101}}`), detectors + ".failurePercentage.threshold", "101 is not a percentage"},
+		{outlier(`{"failurePercentage":{"threshold":101}}`), detectors + ".failurePercentage.threshold",
+			"101 is not a percentage"},
 		{legacy(`{}`), "conf", "says nothing"},
 		{legacy(`{"detectors":{}}`), "conf.detectors", "no detector"},
 		{legacy(`{"thresholds":{}}`), "conf.thresholds", "no limit"},
@@ -75,7 +82,8 @@ func TestRefused(t *testing.T) {
 		{legacy(`{"baseEjectionTime":"0s","thresholds":{"maxRetries":1}}`), "conf.baseEjectionTime", "1ms or more"},
 		{legacy(`{"maxEjectionPercent":101,"thresholds":{"maxRetries":1}}`), "conf.maxEjectionPercent", "0 to 100"},
 		{legacy(`{"detectors":{"failure":{"threshold":101}}}`), "conf.detectors.failure.threshold", "0 to 100"},
-		{legacy(`{"detectors":{"standardDeviation":{"factor":0}}}`), "conf.detectors.standardDeviation.factor", "not more than 0"},
+		{legacy(`{"detectors":{"standardDeviation":{"factor":0}}}`), "conf.detectors.standardDeviation.factor",
+			"not more than 0"},
 	} {
 		_, faults := kinds.Registry().Decode("", []byte(c.doc))
 		if len(faults) != 1 || faults[0].Field != c.field || !strings.Contains(faults[0].Reason, c.reason) {
@@ -86,9 +94,7 @@ func TestRefused(t *testing.T) {
 
 // TestTaken decodes confs that hold all there is and expects them out as they went in.
 func TestTaken(t *testing.T) {
-	const all = `{"connectionLimits":{"maxConnections":1,"maxConnectionPools":2,"maxPendingRequests":3,"maxRetries":4,"maxRequests":5},` +
-		`"outlierDetection":{"disabled":false,"interval":"1s","baseEjectionTime":"2s","maxEjectionPercent":0,"splitExternalAndLocalErrors":true,` +
-		`"detectors":{"totalFailures":{"consecutive":1},"gatewayFailures":{"consecutive":2},"localOriginFailures":{"consecutive":3},` +
+	const all = `{"connectionLimits":{"maxConnections":1,"maxConnectionPools":2,"maxPendingRequests":3,"maxRetries":4,"maxRequests":5},` + `"outlierDetection":{"disabled":false,"interval":"1s","baseEjectionTime":"2s","maxEjectionPercent":0,"splitExternalAndLocalErrors":true,` + `"detectors":{"totalFailures":{"consecutive":1},"gatewayFailures":{"consecutive":2},"localOriginFailures":{"consecutive":3},` +
 		`"successRate":{"minimumHosts":1,"requestVolume":2,"standardDeviationFactor":"1.33"},` +
 		`"failurePercentage":{"minimumHosts":1,"requestVolume":2,"threshold":100}},"healthyPanicThreshold":62.9}}`
 	const allLegacy = `{"interval":"1s","baseEjectionTime":"2s","maxEjectionPercent":3,"splitExternalAndLocalErrors":false,` +
@@ -98,9 +104,10 @@ func TestTaken(t *testing.T) {
 	for doc, want := range map[string]string{
 		to(all):           all,
 		legacy(allLegacy): allLegacy,
-		to(`{"outlierDetection":{"disabled":true}}`):                `{"outlierDetection":{"disabled":true}}`,
-		outlier(`{"successRate":{"standardDeviationFactor":2}}`):    `{"outlierDetection":{"detectors":{"successRate":{"standardDeviationFactor":2}}}}`,
-		outlier(`{"totalFailures":{}}`):                             `{"outlierDetection":{"detectors":{"totalFailures":{}}}}`,
+		to(`{"outlierDetection":{"disabled":true}}`):             `{"outlierDetection":{"disabled":true}}`,
+		outlier(`{"successRate":{"standardDeviationFactor":2}}`): `{"outlierDetection":{"detectors":{"successRate":{"standardDeviationFactor":2}}}}`,
+		outlier(
+			`{"totalFailures":{}}`): `{"outlierDetection":{"detectors":{"totalFailures":{}}}}`,
 		legacy(`{"detectors":{"totalErrors":{},"localErrors":{}}}`): `{"detectors":{"totalErrors":{},"localErrors":{}}}`,
 	} {
 		res, faults := kinds.Registry().Decode("", []byte(doc))

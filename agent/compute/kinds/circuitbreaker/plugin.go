@@ -1,5 +1,5 @@
-// Package circuitbreaker is the plugin of MeshCircuitBreaker: how many connections and requests a cluster may have at a
-// time, and when an endpoint that fails is ejected for a while.
+// Package circuitbreaker is the plugin of MeshCircuitBreaker: how many connections and requests a
+// cluster may have at a time, and when an endpoint that fails is ejected for a while.
 //
 // Its policies act on the clusters of outbounds and on those that lead to the workload.
 package circuitbreaker
@@ -30,8 +30,9 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
 			Rules:     true,
-			NoMatches: "Envoy counts the connections and requests of all clients together where they leave for the workload: for some clients write to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
-			NewConf:   func() resource.Conf { return new(Conf) },
+			NoMatches: "Envoy counts the connections and requests of all clients together where they leave for the " +
+				"workload: for some clients write to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
+			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
 		Shapes: []match.Level{match.LevelCluster},
@@ -54,8 +55,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Breaker is a conf as Envoy's messages, which many clusters share and nobody changes. Nil is a half that says
-// nothing.
+// Breaker is a conf as Envoy's messages, which many clusters share and nobody changes. Nil is a
+// half that says nothing.
 type Breaker struct {
 	Limits  *clusterv3.CircuitBreakers
 	Outlier *clusterv3.OutlierDetection
@@ -99,8 +100,8 @@ func (b *Breaker) Put(c *clusterv3.Cluster) {
 	}
 }
 
-// outlierOf switches every detector on or off by the percentage with which it is enforced: Envoy's defaults have some
-// of them on.
+// outlierOf switches every detector on or off by the percentage with which it is enforced: Envoy's
+// defaults have some of them on.
 func outlierOf(o *OutlierDetection) *clusterv3.OutlierDetection {
 	out := &clusterv3.OutlierDetection{
 		Interval:                       toolkit.Duration(o.Interval),
@@ -158,8 +159,8 @@ type Conf struct {
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
 }
 
-// ConnectionLimits bound what a cluster may have at a time. Nil leaves Envoy's default: 1024, for retries 3, and no
-// bound for pools.
+// ConnectionLimits bound what a cluster may have at a time. Nil leaves Envoy's default: 1024, for
+// retries 3, and no bound for pools.
 type ConnectionLimits struct {
 	MaxConnections     *uint32 `json:"maxConnections,omitempty" check:"atLeastOne"`
 	MaxConnectionPools *uint32 `json:"maxConnectionPools,omitempty" check:"atLeastOne"`
@@ -173,14 +174,18 @@ type OutlierDetection struct {
 	Disabled *bool `json:"disabled,omitempty"`
 	// Interval is the time between two looks at the endpoints. Default 10s.
 	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
-	// BaseEjectionTime, times the number of ejections, is how long an endpoint is ejected. Default 30s.
+	// BaseEjectionTime, times the number of ejections, is how long an endpoint is ejected. Default
+	// 30s.
 	BaseEjectionTime *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
-	// MaxEjectionPercent is the share of the endpoints that may be ejected at a time; one always may. Default 10.
+	// MaxEjectionPercent is the share of the endpoints that may be ejected at a time; one always may.
+	// Default 10.
 	MaxEjectionPercent *uint32 `json:"maxEjectionPercent,omitempty" check:"percent"`
-	// SplitExternalAndLocalErrors counts what this side saw, such as a reset, apart from what the endpoint answered.
+	// SplitExternalAndLocalErrors counts what this side saw, such as a reset, apart from what the
+	// endpoint answered.
 	SplitExternalAndLocalErrors *bool      `json:"splitExternalAndLocalErrors,omitempty"`
 	Detectors                   *Detectors `json:"detectors,omitempty"`
-	// HealthyPanicThreshold is the percentage of endpoints below which ejected ones are used again. Default 50.
+	// HealthyPanicThreshold is the percentage of endpoints below which ejected ones are used again.
+	// Default 50.
 	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 }
 
@@ -200,7 +205,8 @@ type Consecutive struct {
 
 // SuccessRate detects endpoints whose share of successes lies below the mean of all.
 type SuccessRate struct {
-	MinimumHosts  *uint32 `json:"minimumHosts,omitempty" check:"atLeastOne"`  // endpoints with that many requests. Default 5
+	// endpoints with that many requests. Default 5
+	MinimumHosts  *uint32 `json:"minimumHosts,omitempty" check:"atLeastOne"`
 	RequestVolume *uint32 `json:"requestVolume,omitempty" check:"atLeastOne"` // in an interval. Default 100
 	// StandardDeviationFactor times the standard deviation is the distance from the mean. Default 1.9.
 	StandardDeviationFactor *resource.Decimal `json:"standardDeviationFactor,omitempty"`
@@ -228,14 +234,17 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 	d := o.Detectors
 	if d == nil || *d == (Detectors{}) {
 		if o.Disabled == nil || !*o.Disabled {
-			at.Faultf("no detector is given: give totalFailures, gatewayFailures, localOriginFailures, successRate or failurePercentage, or disabled: true")
+			at.Faultf("no detector is given: give totalFailures, gatewayFailures, localOriginFailures, " +
+				"successRate or failurePercentage, or disabled: true")
 		}
 		return
 	}
 	at.Field("totalFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.TotalFailures, Consecutive{}).Consecutive)
 	at.Field("gatewayFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.GatewayFailures, Consecutive{}).Consecutive)
-	at.Field("localOriginFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.LocalOriginFailures, Consecutive{}).Consecutive)
-	CheckFactor(at.Field("successRate").Field("standardDeviationFactor"), toolkit.Or(d.SuccessRate, SuccessRate{}).StandardDeviationFactor)
+	at.Field("localOriginFailures").Field("consecutive").
+		AtLeastOne(toolkit.Or(d.LocalOriginFailures, Consecutive{}).Consecutive)
+	CheckFactor(at.Field("successRate").Field("standardDeviationFactor"),
+		toolkit.Or(d.SuccessRate, SuccessRate{}).StandardDeviationFactor)
 	p, f := toolkit.Or(d.FailurePercentage, FailurePercentage{}), at.Field("failurePercentage")
 	f.Field("minimumHosts").AtLeastOne(p.MinimumHosts)
 	f.Field("requestVolume").AtLeastOne(p.RequestVolume)

@@ -24,7 +24,8 @@ func TestShare(t *testing.T) {
 		"0": "0/100", "1": "1/100", "100": "100/100", "2.5": "250/10000", "50.5": "5050/10000", "0.29": "29/10000",
 		"33.333": "333330/1000000", "0.0001": "1/1000000", "99.9999": "999999/1000000", "62.50": "6250/10000",
 	} {
-		reg, err := resource.NewRegistry(resource.LegacyDescriptor("Share", "shares", "", resource.LegacyShape{NewConf: func() resource.Conf { return new(oneFault) }}))
+		reg, err := resource.NewRegistry(resource.LegacyDescriptor("Share", "shares", "",
+			resource.LegacyShape{NewConf: func() resource.Conf { return new(oneFault) }}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,10 +45,13 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// FuzzBandwidth checks that a limit is read as one number of one unit, never beyond what Envoy multiplies it with, and
-// that what is refused is given a reason.
+// FuzzBandwidth checks that a limit is read as one number of one unit, never beyond what Envoy
+// multiplies it with, and that what is refused is given a reason.
 func FuzzBandwidth(f *testing.F) {
-	for _, s := range []string{"50kbps", "50 kbps", "1 Mbps", "4294967295Gbps", "4294967296kbps", "0kbps", "kbps", " 1kbps", "1  kbps", "-1kbps", "1e3kbps", "٣kbps", ""} {
+	for _, s := range []string{
+		"50kbps", "50 kbps", "1 Mbps", "4294967295Gbps", "4294967296kbps", "0kbps", "kbps", " 1kbps", "1  kbps", "-1kbps",
+		"1e3kbps", "٣kbps", "",
+	} {
 		f.Add(s)
 	}
 	form := regexp.MustCompile(`^0*[1-9][0-9]* ?([kMG]bps|[mg]bps)$`)
@@ -64,8 +68,8 @@ func FuzzBandwidth(f *testing.F) {
 	})
 }
 
-// FuzzTagsRegex checks that the regular expression for any tags is one, and finds them in the header that a proxy with
-// these tags sends, whatever others it has.
+// FuzzTagsRegex checks that the regular expression for any tags is one, and finds them in the
+// header that a proxy with these tags sends, whatever others it has.
 func FuzzTagsRegex(f *testing.F) {
 	f.Add("kuma.io/service", "web", "team", "front")
 	f.Add("a", "1.2.3", "b", "x_y-z:1")

@@ -1,8 +1,9 @@
-// Package faultinjection is the plugin of MeshFaultInjection: requests that an inbound answers with an error, late or
-// slowly, by chance, to show what their clients make of it.
+// Package faultinjection is the plugin of MeshFaultInjection: requests that an inbound answers with
+// an error, late or slowly, by chance, to show what their clients make of it.
 //
-// Clients of from are told by the tags that their proxies send with every request. Whoever sends no tags is hit by the faults
-// for all clients alone. Clients of rules are told by the SPIFFE IDs in their certificates.
+// Clients of from are told by the tags that their proxies send with every request. Whoever sends no
+// tags is hit by the faults for all clients alone. Clients of rules are told by the SPIFFE IDs in
+// their certificates.
 package faultinjection
 
 import (
@@ -72,8 +73,8 @@ func Inject(l *draft.Listener, filters []draft.Extension) {
 	}
 }
 
-// ofRules makes the filters of an inbound: those of clients that are told by their certificates come first, then those for
-// the narrowest groups of clients.
+// ofRules makes the filters of an inbound: those of clients that are told by their certificates
+// come first, then those for the narrowest groups of clients.
 func ofRules(in *policy.InboundRules) []draft.Extension {
 	var out []draft.Extension
 	add := func(r *policy.Rule, clients []*routev3.HeaderMatcher) {
@@ -97,8 +98,8 @@ func ofRules(in *policy.InboundRules) []draft.Extension {
 	return out
 }
 
-// ofSubset matches the requests of clients of a subset: one matcher for all the tags that they have, and one for each
-// that they have not.
+// ofSubset matches the requests of clients of a subset: one matcher for all the tags that they
+// have, and one for each that they have not.
 func ofSubset(s policy.Subset) []*routev3.HeaderMatcher {
 	has := map[string]string{}
 	var not []policy.Tag
@@ -170,7 +171,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// Check checks the fault. With small, mega and giga may also be written small, as FaultInjection allows.
+// Check checks the fault. With small, mega and giga may also be written small, as FaultInjection
+// allows.
 func (f *Fault) Check(v *resource.Validator, small bool) {
 	if *f == (Fault{}) {
 		v.Faultf("the fault does nothing: give abort, delay, responseBandwidth or several of them")
@@ -208,7 +210,8 @@ func (f *Fault) Check(v *resource.Validator, small bool) {
 func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
 	m := &faultv3.HTTPFault{Headers: clients}
 	if a := f.Abort; a != nil && a.HTTPStatus != nil {
-		m.Abort = &faultv3.FaultAbort{ErrorType: &faultv3.FaultAbort_HttpStatus{HttpStatus: *a.HTTPStatus}, Percentage: toolkit.Fraction(a.Percentage)}
+		m.Abort = &faultv3.FaultAbort{ErrorType: &faultv3.FaultAbort_HttpStatus{HttpStatus: *a.HTTPStatus},
+			Percentage: toolkit.Fraction(a.Percentage)}
 	}
 	if d := f.Delay; d != nil && d.Value != nil {
 		m.Delay = &commonv3.FaultDelay{
@@ -219,14 +222,17 @@ func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
 	if b := f.ResponseBandwidth; b != nil {
 		kbps, _ := readBandwidth(b.Limit, true) // was validated
 		m.ResponseRateLimit = &commonv3.FaultRateLimit{
-			LimitType:  &commonv3.FaultRateLimit_FixedLimit_{FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kibibytes(kbps)}},
+			LimitType: &commonv3.FaultRateLimit_FixedLimit_{
+				FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kibibytes(kbps)},
+			},
 			Percentage: toolkit.Fraction(b.Percentage),
 		}
 	}
 	return draft.Extension{Name: nameFault, Message: m}
 }
 
-// unit is the smallest share of requests that Envoy can tell from none, in percent: one in a million.
+// unit is the smallest share of requests that Envoy can tell from none, in percent: one in a
+// million.
 const unit = 0.0001
 
 func validateShare(v *resource.Validator, percentage *resource.Decimal) {
@@ -243,8 +249,8 @@ func validateShare(v *resource.Validator, percentage *resource.Decimal) {
 // kibibytes is a bandwidth in KiB/s, which Envoy's limit_kbps is, at least 1.
 func kibibytes(kbps uint64) uint64 { return max(1, (kbps*1000+4096)/8192) }
 
-// readBandwidth reads a limit and returns it in kbps, or what is wrong. With small, mega and giga may also be written
-// small.
+// readBandwidth reads a limit and returns it in kbps, or what is wrong. With small, mega and giga
+// may also be written small.
 func readBandwidth(s string, small bool) (kbps uint64, reason string) {
 	const wanted = `a whole number with the unit kbps, Mbps or Gbps, for example "50kbps"`
 	if s == "" {

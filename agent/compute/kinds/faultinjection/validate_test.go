@@ -60,10 +60,14 @@ func TestInvalid(t *testing.T) {
 		{policyDoc, `{"http":[{"abort":{"httpStatus":600,"percentage":1}}]}`, "http[0].abort.httpStatus", "200 to 599"},
 		{policyDoc, `{"http":[{"abort":{"httpStatus":-1,"percentage":1}}]}`, "http[0].abort.httpStatus", "-1"},
 		{policyDoc, `{"http":[{"abort":{"httpStatus":500}}]}`, "http[0].abort.percentage", "missing"},
-		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":101}}]}`, "http[0].abort.percentage", "101 is not a percentage"},
-		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":"100.5"}}]}`, "http[0].abort.percentage", "100.5 is not a percentage"},
-		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":-1}}]}`, "http[0].abort.percentage", "-1 is not a percentage"},
-		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":"ten"}}]}`, "http[0].abort.percentage", "not a decimal"},
+		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":101}}]}`,
+			"http[0].abort.percentage", "101 is not a percentage"},
+		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":"100.5"}}]}`,
+			"http[0].abort.percentage", "100.5 is not a percentage"},
+		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":-1}}]}`,
+			"http[0].abort.percentage", "-1 is not a percentage"},
+		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":"ten"}}]}`,
+			"http[0].abort.percentage", "not a decimal"},
 		{policyDoc, `{"http":[{"abort":{"httpStatus":500,"percentage":"0.00001"}}]}`, "http[0].abort.percentage", "0.0001"},
 		{policyDoc, `{"http":[{"delay":{"percentage":1}}]}`, "http[0].delay.value", "missing"},
 		{policyDoc, `{"http":[{"delay":{"value":"0s","percentage":1}}]}`, "http[0].delay.value", "more than 0s"},
@@ -72,13 +76,20 @@ func TestInvalid(t *testing.T) {
 		{policyDoc, `{"http":[{"delay":{"value":"1h30","percentage":1}}]}`, "http[0].delay.value", "not a duration"},
 		{policyDoc, `{"http":[{"delay":{"value":"1s","percentage":101}}]}`, "http[0].delay.percentage", "101"},
 		{policyDoc, `{"http":[{"responseBandwidth":{"percentage":1}}]}`, "http[0].responseBandwidth.limit", "missing"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"10","percentage":1}}]}`, "http[0].responseBandwidth.limit", "kbps, Mbps or Gbps"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"kbps","percentage":1}}]}`, "http[0].responseBandwidth.limit", "whole number"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"1.5Mbps","percentage":1}}]}`, "http[0].responseBandwidth.limit", "whole number"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"10mbps","percentage":1}}]}`, "http[0].responseBandwidth.limit", "kbps, Mbps or Gbps"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"0kbps","percentage":1}}]}`, "http[0].responseBandwidth.limit", "at least 1kbps"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"4294967296kbps","percentage":1}}]}`, "http[0].responseBandwidth.limit", "out of range"},
-		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"1kbps","percentage":101}}]}`, "http[0].responseBandwidth.percentage", "101"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"10","percentage":1}}]}`, "http[0].responseBandwidth.limit",
+			"kbps, Mbps or Gbps"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"kbps","percentage":1}}]}`, "http[0].responseBandwidth.limit",
+			"whole number"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"1.5Mbps","percentage":1}}]}`, "http[0].responseBandwidth.limit",
+			"whole number"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"10mbps","percentage":1}}]}`, "http[0].responseBandwidth.limit",
+			"kbps, Mbps or Gbps"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"0kbps","percentage":1}}]}`, "http[0].responseBandwidth.limit",
+			"at least 1kbps"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"4294967296kbps","percentage":1}}]}`,
+			"http[0].responseBandwidth.limit", "out of range"},
+		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"1kbps","percentage":101}}]}`,
+			"http[0].responseBandwidth.percentage", "101"},
 		{policyDoc, `{"http":[{"abrot":{}}]}`, "http[0].abrot", `did you mean "abort"`},
 		{legacyDoc, `{}`, "conf", "does nothing"},
 		{legacyDoc, `{"abort":{"httpStatus":500,"percentage":100.5}}`, "conf.abort.percentage", "100.5"},
@@ -96,9 +107,12 @@ func TestTargets(t *testing.T) {
 	r := kinds.Registry()
 	to := `"to":[{"targetRef":{"kind":"Mesh"},"default":{"http":[]}}]`
 	doc := func(top, rest string) []byte {
-		return []byte(`{"type":"MeshFaultInjection","mesh":"default","name":"f","spec":{"targetRef":` + top + `,` + rest + `}}`)
+		return []byte(`{"type":"MeshFaultInjection","mesh":"default","name":"f","spec":{"targetRef":` + top + `,` +
+			rest + `}}`)
 	}
-	for _, top := range []string{`{"kind":"Mesh"}`, `{"kind":"MeshSubset","proxyTypes":["Gateway"]}`, `{"kind":"MeshGateway","name":"g"}`} {
+	for _, top := range []string{
+		`{"kind":"Mesh"}`, `{"kind":"MeshSubset","proxyTypes":["Gateway"]}`, `{"kind":"MeshGateway","name":"g"}`,
+	} {
 		if _, faults := r.Decode("", doc(top, to)); len(faults) > 0 {
 			t.Errorf("%s: %v", top, faults)
 		}
@@ -106,8 +120,10 @@ func TestTargets(t *testing.T) {
 	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "without gateways")
 	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "a policy on MeshService has no to")
 	expect(t, r, doc(`{"kind":"Dataplane","name":"backend"}`, to), "spec.to", "a policy on Dataplane has no to")
-	expect(t, r, doc(`{"kind":"Mesh"}`, `"from":[{"targetRef":{"kind":"Dataplane"},"default":{}}]`), "spec.from[0].targetRef.kind", "MeshServiceSubset")
-	expect(t, r, doc(`{"kind":"MeshGateway","name":"g"}`, `"from":[{"targetRef":{"kind":"Mesh"},"default":{}}]`), "spec.from", "has no from")
+	expect(t, r, doc(`{"kind":"Mesh"}`, `"from":[{"targetRef":{"kind":"Dataplane"},"default":{}}]`),
+		"spec.from[0].targetRef.kind", "MeshServiceSubset")
+	expect(t, r, doc(`{"kind":"MeshGateway","name":"g"}`, `"from":[{"targetRef":{"kind":"Mesh"},"default":{}}]`),
+		"spec.from", "has no from")
 }
 
 func expect(t *testing.T, r *resource.Registry, doc []byte, field, reason string) {

@@ -9,26 +9,32 @@ import (
 
 // Conf says how the endpoints of a service are probed.
 type Conf struct {
-	Interval           *resource.Duration `json:"interval,omitempty" check:"positive"`             // between two probes. Default 1m
-	Timeout            *resource.Duration `json:"timeout,omitempty" check:"positive"`              // of a probe. Default 15s
-	UnhealthyThreshold *uint32            `json:"unhealthyThreshold,omitempty" check:"atLeastOne"` // failures until an endpoint is unhealthy. Default 5
-	HealthyThreshold   *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`   // successes until it is back. Default 1
+	// between two probes. Default 1m
+	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
+	// of a probe. Default 15s
+	Timeout *resource.Duration `json:"timeout,omitempty" check:"positive"`
+	// failures until an endpoint is unhealthy. Default 5
+	UnhealthyThreshold *uint32 `json:"unhealthyThreshold,omitempty" check:"atLeastOne"`
+	// successes until it is back. Default 1
+	HealthyThreshold *uint32 `json:"healthyThreshold,omitempty" check:"atLeastOne"`
 	// InitialJitter delays the first probe by up to that much; the others are added to every interval.
 	InitialJitter         *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
 	IntervalJitter        *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
 	IntervalJitterPercent *uint32            `json:"intervalJitterPercent,omitempty" check:"percent"`
-	// HealthyPanicThreshold is the percentage of healthy endpoints below which all are used. Default 50.
+	// HealthyPanicThreshold is the percentage of healthy endpoints below which all are used.
+	// Default 50.
 	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 	// FailTrafficOnPanic sends nothing, rather than to all, below that percentage.
 	FailTrafficOnPanic *bool `json:"failTrafficOnPanic,omitempty"`
 	// EventLogPath is a file to which the proxy writes what becomes of endpoints.
-	EventLogPath                 string             `json:"eventLogPath,omitempty"`
-	AlwaysLogHealthCheckFailures *bool              `json:"alwaysLogHealthCheckFailures,omitempty"`
-	NoTrafficInterval            *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"` // while the cluster is not used. Default 1m
-	TCP                          *TCP               `json:"tcp,omitempty"`
-	HTTP                         *HTTP              `json:"http,omitempty"`
-	GRPC                         *GRPC              `json:"grpc,omitempty"`
-	ReuseConnection              *bool              `json:"reuseConnection,omitempty"` // for the next probe. Default true
+	EventLogPath                 string `json:"eventLogPath,omitempty"`
+	AlwaysLogHealthCheckFailures *bool  `json:"alwaysLogHealthCheckFailures,omitempty"`
+	// while the cluster is not used. Default 1m
+	NoTrafficInterval *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"`
+	TCP               *TCP               `json:"tcp,omitempty"`
+	HTTP              *HTTP              `json:"http,omitempty"`
+	GRPC              *GRPC              `json:"grpc,omitempty"`
+	ReuseConnection   *bool              `json:"reuseConnection,omitempty"` // for the next probe. Default true
 }
 
 // TCP probes with bytes, in base64 in the document. Without Send a connection is enough.
@@ -110,7 +116,8 @@ func (h *HTTP) Check(v *resource.Validator) {
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
 		at := v.Field("requestHeadersToAdd")
-		if toolkit.AtMost(at.Field("set"), len(r.Set), maxHeaders, "headers") && toolkit.AtMost(at.Field("add"), len(r.Add), maxHeaders, "headers") {
+		if toolkit.AtMost(at.Field("set"), len(r.Set), maxHeaders, "headers") &&
+			toolkit.AtMost(at.Field("add"), len(r.Add), maxHeaders, "headers") {
 			r.Check(at, "the host of the probe is the name of the cluster", ValidateText)
 		}
 	}

@@ -20,7 +20,8 @@ func TestMigrations(t *testing.T) {
 
 // to is a MeshHealthCheck for all destinations.
 func to(conf string) string {
-	return `{"type":"MeshHealthCheck","mesh":"default","name":"h","spec":{"to":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
+	return `{"type":"MeshHealthCheck","mesh":"default","name":"h","spec":{"to":[{"targetRef":{"kind":"Mesh"},"default":` +
+		conf + `}]}}`
 }
 
 // with is one with a field beside a probe that is right.
@@ -62,8 +63,10 @@ func TestRefused(t *testing.T) {
 		{header("add", `{"name":"X-A","value":"a"}`), conf + ".http.requestHeadersToAdd.add[0].name", "lower case"},
 		{header("add", `{"name":":path","value":"a"}`), conf + ".http.requestHeadersToAdd.add[0].name", "not allowed"},
 		{header("set", `{"name":"host","value":"a"}`), conf + ".http.requestHeadersToAdd.set[0].name", "name of the cluster"},
-		{header("set", `{"name":"a","value":"b"},{"name":"a","value":"c"}`), conf + ".http.requestHeadersToAdd.set[1].name", "twice"},
-		{header("set", `{"name":"a","value":"b\u0001"}`), conf + ".http.requestHeadersToAdd.set[0].value", "control character"},
+		{header("set", `{"name":"a","value":"b"},{"name":"a","value":"c"}`),
+			conf + ".http.requestHeadersToAdd.set[1].name", "twice"},
+		{header("set", `{"name":"a","value":"b\u0001"}`), conf + ".http.requestHeadersToAdd.set[0].value",
+			"control character"},
 		{header("add", many[:len(many)-1]), conf + ".http.requestHeadersToAdd.add", "at most 16"},
 		{to(`{"grpc":{"serviceName":"a\nb"}}`), conf + ".grpc.serviceName", "line break"},
 		{to(`{"grpc":{"authority":"a\rb"}}`), conf + ".grpc.authority", "line break"},

@@ -1,8 +1,9 @@
-// Package healthcheck is the plugin of MeshHealthCheck: proxies that probe the endpoints of a service and leave out those
-// that do not answer as they should.
+// Package healthcheck is the plugin of MeshHealthCheck: proxies that probe the endpoints of a
+// service and leave out those that do not answer as they should.
 //
-// Its policies act on the clusters of outbounds. The protocol of the service picks the check: http for HTTP and HTTP/2,
-// grpc for gRPC, tcp for the rest; where the first two are disabled, tcp stands in.
+// Its policies act on the clusters of outbounds. The protocol of the service picks the check: http
+// for HTTP and HTTP/2, grpc for gRPC, tcp for the rest; where the first two are disabled, tcp
+// stands in.
 package healthcheck
 
 import (
@@ -58,7 +59,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 		if probes == nil {
 			probes = NewProbes(mesh.TagString(c.View.ProxyTags(c.Dataplane())))
 		}
-		probes.Put(cl, conf, mesh.Protocol(cl.Service.Protocol), func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
+		probes.Put(cl, conf, mesh.Protocol(cl.Service.Protocol), func(format string, args ...any) {
+			toolkit.WarnStrongest(c, r, format, args...)
+		})
 	}
 }
 
@@ -68,8 +71,8 @@ type Probes struct {
 	memo map[probe]*corev3.HealthCheck
 }
 
-// NewProbes returns a maker of probes for a proxy. tags is what the proxy says of itself in the header of requests, "" for
-// nothing.
+// NewProbes returns a maker of probes for a proxy. tags is what the proxy says of itself in the
+// header of requests, "" for nothing.
 func NewProbes(tags string) *Probes { return &Probes{tags, map[probe]*corev3.HealthCheck{}} }
 
 type probe struct {
@@ -105,12 +108,15 @@ func onPanic(cl *draft.Cluster, conf *Conf, warn func(format string, args ...any
 	}
 	if f := conf.FailTrafficOnPanic; f != nil {
 		if lb.LocalityConfigSpecifier == nil {
-			lb.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig{}}
+			lb.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig_{
+				ZoneAwareLbConfig: &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig{},
+			}
 		}
 		if z := lb.GetZoneAwareLbConfig(); z != nil {
 			z.FailTrafficOnPanic = *f
 		} else if *f {
-			warn("failTrafficOnPanic does not go with weights of localities, which service %s has: it has no effect", cl.Service.Name)
+			warn("failTrafficOnPanic does not go with weights of localities, which service %s has: it has no effect",
+				cl.Service.Name)
 		}
 	}
 }
@@ -128,8 +134,8 @@ const (
 	tagsHeader    = "x-kuma-tags"
 )
 
-// checkOf makes the probe of a cluster for services of a protocol: nil when the conf has none for them. tags is what
-// the proxy says of itself in the header of requests.
+// checkOf makes the probe of a cluster for services of a protocol: nil when the conf has none for
+// them. tags is what the proxy says of itself in the header of requests.
 func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error) {
 	out := &corev3.HealthCheck{}
 	switch {
@@ -156,7 +162,8 @@ func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error)
 		out.ReuseConnection = wrapperspb.Bool(*c.ReuseConnection)
 	}
 	if c.EventLogPath != "" {
-		sink, err := draft.Extension{Name: nameEventFile, Message: &eventfilev3.HealthCheckEventFileSink{EventLogPath: c.EventLogPath}}.Pack()
+		sink, err := draft.Extension{Name: nameEventFile,
+			Message: &eventfilev3.HealthCheckEventFileSink{EventLogPath: c.EventLogPath}}.Pack()
 		if err != nil {
 			return nil, err
 		}
@@ -165,8 +172,8 @@ func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error)
 	return out, nil
 }
 
-// tcpServes says whether a TCP probe is for services of a protocol: those whose own probe is disabled, and all that
-// have none of their own.
+// tcpServes says whether a TCP probe is for services of a protocol: those whose own probe is
+// disabled, and all that have none of their own.
 func (c *Conf) tcpServes(p mesh.Protocol) bool {
 	switch p {
 	case mesh.ProtocolHTTP, mesh.ProtocolHTTP2:
@@ -212,7 +219,8 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 	return &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: out}
 }
 
-// values splits the values of a header. Envoy reads them as formats; % stands for itself when doubled.
+// values splits the values of a header. Envoy reads them as formats; % stands for itself when
+// doubled.
 func values(s string) []string {
 	list := strings.Split(strings.ReplaceAll(s, "%", "%%"), ",")
 	for i := range list {

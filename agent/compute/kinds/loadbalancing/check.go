@@ -96,7 +96,8 @@ func (f *Failover) validate(v *resource.Validator) {
 	switch zones := toolkit.Or(f.To.Zones, nil); f.To.Type {
 	case zonesNone, zonesAny:
 		if len(zones) > 0 {
-			to.Field("zones").Faultf("%s names no zones: remove them, or give the type %s or %s", f.To.Type, zonesOnly, zonesAnyExcept)
+			to.Field("zones").Faultf("%s names no zones: remove them, or give the type %s or %s",
+				f.To.Type, zonesOnly, zonesAnyExcept)
 		}
 	default:
 		validateZones(to.Field("zones"), zones)
@@ -129,7 +130,8 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 	}
 	if c := l.RingHash; c != nil {
 		at := v.Field("ringHash")
-		if validateSize(at.Field("minRingSize"), c.MinRingSize, maxRingSize) && validateSize(at.Field("maxRingSize"), c.MaxRingSize, maxRingSize) {
+		if validateSize(at.Field("minRingSize"), c.MinRingSize, maxRingSize) &&
+			validateSize(at.Field("maxRingSize"), c.MaxRingSize, maxRingSize) {
 			if reason := c.sizeFault(); reason != "" {
 				at.Field("maxRingSize").Faultf("%s", reason)
 			}
@@ -139,7 +141,8 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 	if c := l.Maglev; c != nil {
 		at := v.Field("maglev")
 		if validateSize(at.Field("tableSize"), c.TableSize, maxTableSize) && c.TableSize != nil && !prime(*c.TableSize) {
-			at.Field("tableSize").Faultf("%d is not prime, and the table needs a prime number of entries: give one, such as 65537", *c.TableSize)
+			at.Field("tableSize").
+				Faultf("%d is not prime, and the table needs a prime number of entries: give one, such as 65537", *c.TableSize)
 		}
 		validateHashPolicies(at.Field("hashPolicies"), c.HashPolicies)
 	}
@@ -153,7 +156,8 @@ func validateSize(v *resource.Validator, n *uint32, most uint32) bool {
 	return false
 }
 
-// prime reports whether a number has no divisor but one and itself. It takes time of the order of its root.
+// prime reports whether a number has no divisor but one and itself. It takes time of the order of
+// its root.
 func prime(n uint32) bool {
 	if n < 2 || n > 2 && n%2 == 0 {
 		return false
@@ -249,18 +253,23 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 		at, ref := v.Field("to").Index(i), &p.To[i].TargetRef
 		switch {
 		case top == "MeshGateway" && c.LoadBalancer != nil && ref.Kind != "Mesh":
-			at.Field("targetRef").Field("kind").Faultf("%s does not go with loadBalancer in a policy on a MeshGateway: give kind Mesh, or remove loadBalancer", ref.Kind)
+			at.Field("targetRef").Field("kind").Faultf(
+				"%s does not go with loadBalancer in a policy on a MeshGateway: give kind Mesh, or remove loadBalancer", ref.Kind)
 		case top != "Mesh" && ref.Kind == "MeshExternalService":
-			at.Field("targetRef").Field("kind").Faultf("MeshExternalService goes with a policy on the whole Mesh alone, since its proxies share the way out: give the policy a targetRef of kind Mesh")
+			at.Field("targetRef").Field("kind").Faultf("MeshExternalService goes with a policy on the whole Mesh alone, " +
+				"since its proxies share the way out: give the policy a targetRef of kind Mesh")
 		}
-		if l := c.LocalityAwareness; l != nil && l.CrossZone != nil && ref.Kind == "MeshService" && (ref.SectionName != "" || len(ref.Labels) > 0) {
-			at.Field("default").Field("localityAwareness").Field("crossZone").Faultf("a MeshService has no endpoints in other zones: remove crossZone, or give kind MeshMultiZoneService")
+		if l := c.LocalityAwareness; l != nil && l.CrossZone != nil && ref.Kind == "MeshService" &&
+			(ref.SectionName != "" || len(ref.Labels) > 0) {
+			at.Field("default").Field("localityAwareness").Field("crossZone").
+				Faultf("a MeshService has no endpoints in other zones: remove crossZone, or give kind MeshMultiZoneService")
 		}
 	}
 }
 
-// sizeFault says what is wrong with the bounds of the ring: Envoy refuses a cluster whose lower bound is above the
-// upper one, and has 1024 as lower bound where there is none. Merging can bring together what no policy has by itself.
+// sizeFault says what is wrong with the bounds of the ring: Envoy refuses a cluster whose lower
+// bound is above the upper one, and has 1024 as lower bound where there is none. Merging can bring
+// together what no policy has by itself.
 func (c *RingHash) sizeFault() string {
 	least, given := uint32(defaultMinRing), ""
 	if c.MinRingSize != nil {
@@ -271,5 +280,6 @@ func (c *RingHash) sizeFault() string {
 	if c.MaxRingSize == nil || *c.MaxRingSize >= least {
 		return ""
 	}
-	return fmt.Sprintf("%d entries is less than minRingSize (%d%s): make it at least that, or lower minRingSize", *c.MaxRingSize, least, given)
+	return fmt.Sprintf("%d entries is less than minRingSize (%d%s): make it at least that, or lower minRingSize",
+		*c.MaxRingSize, least, given)
 }

@@ -76,12 +76,14 @@ type ToZones struct {
 	Zones *[]string `json:"zones,omitempty"`
 }
 
-// FailoverThreshold is the share of healthy endpoints below which traffic goes to the next priority.
+// FailoverThreshold is the share of healthy endpoints below which traffic goes to the next
+// priority.
 type FailoverThreshold struct {
 	Percentage *resource.Decimal `json:"percentage,omitempty"` // above 0, at most 100; 50 when there is none
 }
 
-// LoadBalancer is the algorithm that chooses an endpoint. The part that belongs to Type holds its parameters.
+// LoadBalancer is the algorithm that chooses an endpoint. The part that belongs to Type holds its
+// parameters.
 type LoadBalancer struct {
 	Type         string        `json:"type"`
 	RoundRobin   *struct{}     `json:"roundRobin,omitempty"`
@@ -111,7 +113,8 @@ type Maglev struct {
 	HashPolicies *[]HashPolicy `json:"hashPolicies,omitempty"`
 }
 
-// HashPolicy is one thing that a request is hashed by. A terminal one ends the list when there is a hash already.
+// HashPolicy is one thing that a request is hashed by. A terminal one ends the list when there is a
+// hash already.
 type HashPolicy struct {
 	Type           string          `json:"type"`
 	Terminal       *bool           `json:"terminal,omitempty"`

@@ -13,19 +13,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// overprovisioning is the factor in force where a policy orders endpoints and names no threshold: that of 50 %.
+// overprovisioning is the factor in force where a policy orders endpoints and names no threshold:
+// that of 50 %.
 const overprovisioning = 200
 
-// localities says where endpoints are preferred to be; nil where all are equal. weighted says whether the weights of
-// localities are to count. Without localZone and crossZone other zones come second; with one of them, zones that no
-// failover rule names get no traffic.
+// localities says where endpoints are preferred to be; nil where all are equal. weighted says
+// whether the weights of localities are to count. Without localZone and crossZone other zones come
+// second; with one of them, zones that no failover rule names get no traffic.
 func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities, weighted bool) {
 	switch {
 	case l != nil && (l.LocalZone != nil || l.CrossZone != nil): // they take precedence over disabled
 	case l != nil && l.Disabled != nil && *l.Disabled:
 		return nil, false
 	default:
-		return policy.NewLocalities(policy.Localities{Zone: c.View.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}}), false
+		return policy.NewLocalities(policy.Localities{Zone: c.View.Zone,
+			Failover: []policy.Failover{{Priority: 1, Except: true}}}), false
 	}
 	spec := policy.Localities{Zone: c.View.Zone, LocalWeight: 1, Overprovisioning: overprovisioning}
 	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil && len(*l.LocalZone.AffinityTags) > 0 {
@@ -43,8 +45,8 @@ func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities
 	return policy.NewLocalities(spec), weighted
 }
 
-// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of what those before it
-// leave, which whole numbers can say.
+// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of what
+// those before it leave, which whole numbers can say.
 func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	var out []policy.Affinity
 	weight := uint32(9)
@@ -61,7 +63,8 @@ func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	return out
 }
 
-// failover returns the rules that are for proxies of a zone. The place of a rule in the list is its priority.
+// failover returns the rules that are for proxies of a zone. The place of a rule in the list is its
+// priority.
 func failover(list []Failover, zone string) []policy.Failover {
 	var out []policy.Failover
 	for i := range list {
@@ -69,13 +72,15 @@ func failover(list []Failover, zone string) []policy.Failover {
 		if f.To.Type == zonesNone || f.From != nil && !slices.Contains(f.From.Zones, zone) {
 			continue
 		}
-		out = append(out, policy.Failover{Priority: uint32(i) + 1, Except: f.To.Type != zonesOnly, Zones: toolkit.Or(f.To.Zones, nil)})
+		out = append(out,
+			policy.Failover{Priority: uint32(i) + 1, Except: f.To.Type != zonesOnly, Zones: toolkit.Or(f.To.Zones, nil)})
 	}
 	return out
 }
 
-// factor turns the share of healthy endpoints from which on a priority gets all traffic into the factor that Envoy
-// multiplies the share with. Rounding up keeps the threshold itself on the healthy side.
+// factor turns the share of healthy endpoints from which on a priority gets all traffic into the
+// factor that Envoy multiplies the share with. Rounding up keeps the threshold itself on the
+// healthy side.
 func factor(t *FailoverThreshold) uint32 {
 	if t.Percentage == nil {
 		return overprovisioning
@@ -83,7 +88,8 @@ func factor(t *FailoverThreshold) uint32 {
 	return uint32(min(math.Ceil(100*100/t.Percentage.Float()), math.MaxUint32)) // validated: above 0
 }
 
-// place groups the endpoints that are part of a cluster. It leaves them alone where there is nothing to prefer.
+// place groups the endpoints that are part of a cluster. It leaves them alone where there is
+// nothing to prefer.
 func place(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
 	var places []policy.Locality
 	dropped := false

@@ -1,9 +1,11 @@
-// Package loadbalancing is the plugin of MeshLoadBalancingStrategy: how a proxy chooses among the endpoints of a service.
+// Package loadbalancing is the plugin of MeshLoadBalancingStrategy: how a proxy chooses among the
+// endpoints of a service.
 //
-// It sets the algorithm of the outbound clusters, what requests are hashed by on the routes (and connections, where a
-// service speaks TCP), and where endpoints are preferred to be: the proxy's own zone before others, within the zone by
-// affinity tags, and which zones take over when endpoints fail. Whatever a policy says about a service, endpoints of
-// other zones come second unless localityAwareness is disabled.
+// It sets the algorithm of the outbound clusters, what requests are hashed by on the routes (and
+// connections, where a service speaks TCP), and where endpoints are preferred to be: the proxy's
+// own zone before others, within the zone by affinity tags, and which zones take over when
+// endpoints fail. Whatever a policy says about a service, endpoints of other zones come second
+// unless localityAwareness is disabled.
 package loadbalancing
 
 import (
@@ -27,12 +29,13 @@ const kind = "MeshLoadBalancingStrategy"
 // Plugin declares the kind and its effect.
 func Plugin() policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
-			Top:     toolkit.Proxies("MeshGateway"),
-			To:      toolkit.Destinations(),
-			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   checkPolicy,
-		})},
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind,
+			"meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
+				Top:     toolkit.Proxies("MeshGateway"),
+				To:      toolkit.Destinations(),
+				NewConf: func() resource.Conf { return new(Conf) },
+				Check:   checkPolicy,
+			})},
 		Shapes: []match.Level{match.LevelCluster, match.LevelEndpoints},
 		Apply:  apply,
 	}
@@ -74,7 +77,8 @@ func effectOf(c *policy.Context, r *policy.Rule, conf *Conf) *effect {
 	e := &effect{conf: conf, hash: newHashing(conf.LoadBalancer)}
 	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
 		if reason := l.RingHash.sizeFault(); reason != "" {
-			toolkit.WarnOrigins(c, r, "loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
+			toolkit.WarnOrigins(c, r,
+				"loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
 		}
 	}
 	e.localities, e.weighted = localities(c, conf.LocalityAwareness)
@@ -98,7 +102,8 @@ func (e *effect) apply(c *policy.Context, cluster *draft.Cluster) {
 	}
 }
 
-// apply sets algorithm and parameters. Those of an earlier step are dropped, as they may belong to another algorithm.
+// apply sets algorithm and parameters. Those of an earlier step are dropped, as they may belong to
+// another algorithm.
 func (l *LoadBalancer) apply(m *clusterv3.Cluster) {
 	m.LbConfig = nil
 	switch l.Type {
@@ -119,7 +124,9 @@ func (l *LoadBalancer) apply(m *clusterv3.Cluster) {
 	case maglev:
 		m.LbPolicy = clusterv3.Cluster_MAGLEV
 		if l.Maglev != nil && l.Maglev.TableSize != nil {
-			m.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: size(l.Maglev.TableSize)}}
+			m.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
+				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: size(l.Maglev.TableSize)},
+			}
 		}
 	}
 }
@@ -192,23 +199,32 @@ func (h hashing) apply(ch *draft.Chain) {
 	}
 }
 
-// request is the policy as a route has it. The part that belongs to the type is there: that was validated.
+// request is the policy as a route has it. The part that belongs to the type is there: that was
+// validated.
 func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
 	out := &routev3.RouteAction_HashPolicy{Terminal: toolkit.Or(p.Terminal, false)}
 	switch p.Type {
 	case hashHeader:
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: p.Header.Name}}
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: p.Header.Name},
+		}
 	case hashCookie:
-		c := &routev3.RouteAction_HashPolicy_Cookie{Name: p.Cookie.Name, Ttl: toolkit.Duration(p.Cookie.TTL), Path: toolkit.Or(p.Cookie.Path, "")}
+		c := &routev3.RouteAction_HashPolicy_Cookie{Name: p.Cookie.Name, Ttl: toolkit.Duration(p.Cookie.TTL),
+			Path: toolkit.Or(p.Cookie.Path, "")}
 		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: c}
 	case hashQuery:
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: p.QueryParameter.Name}}
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
+			QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: p.QueryParameter.Name},
+		}
 	case hashFilterState:
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_FilterState_{FilterState: &routev3.RouteAction_HashPolicy_FilterState{Key: p.FilterState.Key}}
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_FilterState_{
+			FilterState: &routev3.RouteAction_HashPolicy_FilterState{Key: p.FilterState.Key},
+		}
 	default:
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{
-			SourceIp: p.bySource(),
-		}}
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+			ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{
+				SourceIp: p.bySource(),
+			}}
 	}
 	return out
 }
@@ -217,7 +233,9 @@ func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
 func (p *HashPolicy) connection() *typev3.HashPolicy {
 	switch {
 	case p.Type == hashFilterState:
-		return &typev3.HashPolicy{PolicySpecifier: &typev3.HashPolicy_FilterState_{FilterState: &typev3.HashPolicy_FilterState{Key: p.FilterState.Key}}}
+		return &typev3.HashPolicy{PolicySpecifier: &typev3.HashPolicy_FilterState_{
+			FilterState: &typev3.HashPolicy_FilterState{Key: p.FilterState.Key},
+		}}
 	case p.bySource():
 		return &typev3.HashPolicy{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}
 	}

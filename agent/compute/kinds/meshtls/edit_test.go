@@ -40,7 +40,8 @@ func socket(t *testing.T, ctx proto.Message) *corev3.TransportSocket {
 }
 
 func upstream(t *testing.T) *corev3.TransportSocket {
-	return socket(t, &tlsv3.UpstreamTlsContext{Sni: "s", CommonTlsContext: &tlsv3.CommonTlsContext{AlpnProtocols: []string{"kuma"}}})
+	return socket(t,
+		&tlsv3.UpstreamTlsContext{Sni: "s", CommonTlsContext: &tlsv3.CommonTlsContext{AlpnProtocols: []string{"kuma"}}})
 }
 
 func downstream(t *testing.T) *corev3.TransportSocket {
@@ -73,7 +74,8 @@ func proxy(t *testing.T) *draft.Draft {
 		Routes: &routev3.RouteConfiguration{Name: "r"},
 	}}
 	listener := func(i int, ch *draft.Chain) *draft.Listener {
-		return &draft.Listener{Kind: draft.Inbound, Inbound: i, Message: &listenerv3.Listener{Name: fmt.Sprintf("inbound:%d", i)}, Chains: []*draft.Chain{ch}}
+		return &draft.Listener{Kind: draft.Inbound, Inbound: i,
+			Message: &listenerv3.Listener{Name: fmt.Sprintf("inbound:%d", i)}, Chains: []*draft.Chain{ch}}
 	}
 	cluster := func(name string, external bool) *draft.Cluster {
 		return &draft.Cluster{
@@ -98,7 +100,8 @@ func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	}
 	text := dataplane + "\n---\n" + `{"type":"Mesh","name":"default"}`
 	if mtls {
-		text = dataplane + "\n---\n" + `{"type":"Mesh","name":"default","mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"}]}}`
+		text = dataplane + "\n---\n" +
+			`{"type":"Mesh","name":"default","mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"}]}}`
 	}
 	for _, doc := range docs {
 		text += "\n---\n" + doc
@@ -112,14 +115,16 @@ func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{}).Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"}))
+	rules := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{}).
+		Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"}))
 	n := &notes{}
 	apply(&policy.Context{View: v, Rules: rules, Host: n, Last: true}, d)
 	return n
 }
 
 func doc(name, top, conf string) string {
-	return `{"type":"MeshTLS","mesh":"default","name":"` + name + `","spec":{"targetRef":` + top + `,"from":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
+	return `{"type":"MeshTLS","mesh":"default","name":"` + name + `","spec":{"targetRef":` + top +
+		`,"from":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`
 }
 
 func TestParams(t *testing.T) {
@@ -135,9 +140,13 @@ func TestParams(t *testing.T) {
 		{"automatic", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLSAuto"}}`)}, "0-0 []", "0-4 []", 0},
 		{"no bounds", []string{doc("a", mesh, `{"tlsVersion":{}}`)}, "none", "none", 0},
 		{"1.3 alone", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLS13"}}`)}, "4-0 []", "4-4 []", 0},
-		{"ciphers alone", []string{doc("a", mesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`)}, "0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-4 [ECDHE-RSA-AES256-GCM-SHA384]", 0},
-		{"merged", []string{doc("b", mesh, `{"tlsVersion":{"min":"TLS10","max":"TLS13"}}`), doc("a", mesh, `{"tlsVersion":{"min":"TLS12"}}`), doc("s", subset, `{"mode":"Strict"}`)}, "3-4 []", "3-4 []", 0},
-		{"contradiction", []string{doc("b", mesh, `{"tlsVersion":{"max":"TLS12"},"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`), doc("a", mesh, `{"tlsVersion":{"min":"TLS13"}}`)},
+		{"ciphers alone", []string{doc("a", mesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`)},
+			"0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-4 [ECDHE-RSA-AES256-GCM-SHA384]", 0},
+		{"merged", []string{doc("b", mesh, `{"tlsVersion":{"min":"TLS10","max":"TLS13"}}`),
+			doc("a", mesh, `{"tlsVersion":{"min":"TLS12"}}`), doc("s", subset, `{"mode":"Strict"}`)}, "3-4 []", "3-4 []", 0},
+		{"contradiction",
+			[]string{doc("b", mesh, `{"tlsVersion":{"max":"TLS12"},"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`),
+				doc("a", mesh, `{"tlsVersion":{"min":"TLS13"}}`)},
 			"0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-4 [ECDHE-RSA-AES256-GCM-SHA384]", 2},
 	} {
 		d := proxy(t)
@@ -163,7 +172,8 @@ func TestParams(t *testing.T) {
 		}
 	}
 	d := proxy(t)
-	if n := applied(t, d, false, doc("a", mesh, `{"tlsVersion":{"min":"TLS12"}}`)); len(n.list) != 1 || paramsOf(t, d.Clusters[0].Message.TransportSocket) != "none" {
+	if n := applied(t, d, false, doc("a", mesh, `{"tlsVersion":{"min":"TLS12"}}`)); len(n.list) != 1 ||
+		paramsOf(t, d.Clusters[0].Message.TransportSocket) != "none" {
 		t.Errorf("without mTLS: %q", n.list)
 	}
 }
@@ -187,7 +197,8 @@ func TestMode(t *testing.T) {
 		alpn, tls bool
 	}{{"raw_buffer", false, false}, {"tls", false, false}, {"tls", true, true}} {
 		ch, m := open.FilterChains[i], open.FilterChains[i].FilterChainMatch
-		if m.TransportProtocol != want.transport || (len(m.ApplicationProtocols) == 1) != want.alpn || (ch.TransportSocket != nil) != want.tls || d.Listeners[1].Chains[i].TLS != want.tls {
+		if m.TransportProtocol != want.transport || (len(m.ApplicationProtocols) == 1) != want.alpn ||
+			(ch.TransportSocket != nil) != want.tls || d.Listeners[1].Chains[i].TLS != want.tls {
 			t.Errorf("chain %d: %v", i, ch)
 		}
 		if !proto.Equal(unpacked(t, ch.Filters[0]), unpacked(t, was[1].FilterChains[0].Filters[0])) {

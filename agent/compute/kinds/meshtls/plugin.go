@@ -1,5 +1,6 @@
-// Package meshtls is the plugin of MeshTLS: which versions of TLS and which ciphers the proxies of a mesh speak with each
-// other, and whether an inbound also takes connections without a certificate of the mesh.
+// Package meshtls is the plugin of MeshTLS: which versions of TLS and which ciphers the proxies of
+// a mesh speak with each other, and whether an inbound also takes connections without a certificate
+// of the mesh.
 //
 // It edits what the generator makes of mTLS and makes none itself: without mTLS it has no effect.
 package meshtls
@@ -26,20 +27,21 @@ const kind = "MeshTLS"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
-			Top:       []string{"Mesh", "MeshSubset", "Dataplane"},
-			From:      []string{"Mesh"},
-			Rules:     true,
-			NoMatches: "versions, ciphers and the mode are settled before a client has shown a certificate, so they cannot depend on who it is: choose the inbound by targetRef instead",
-			NewConf:   func() resource.Conf { return new(Conf) },
-			Check:     check,
+			Top:   []string{"Mesh", "MeshSubset", "Dataplane"},
+			From:  []string{"Mesh"},
+			Rules: true,
+			NoMatches: "versions, ciphers and the mode are settled before a client has shown a certificate, " +
+				"so they cannot depend on who it is: choose the inbound by targetRef instead",
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   check,
 		})},
 		Shapes: []match.Level{match.LevelTransportSocket},
 		Apply:  apply,
 	}
 }
 
-// check refuses versions and ciphers in a policy on a part of the mesh: both ends of a connection have to agree on
-// them.
+// check refuses versions and ciphers in a policy on a part of the mesh: both ends of a connection
+// have to agree on them.
 func check(p *resource.Policy, v *resource.Validator) {
 	if wholeMesh(p) {
 		return
@@ -52,10 +54,12 @@ func check(p *resource.Policy, v *resource.Validator) {
 		}
 		at := v.Field(p.ArrivingField()).Index(i).Field("default")
 		if c.TLSVersion != nil {
-			at.Field("tlsVersion").Faultf("proxies must agree on it, so it goes with a targetRef of kind Mesh alone: move it into a policy on the Mesh")
+			at.Field("tlsVersion").Faultf("proxies must agree on it, so it goes with a targetRef of kind Mesh alone: move it " +
+				"into a policy on the Mesh")
 		}
 		if len(c.TLSCiphers) > 0 {
-			at.Field("tlsCiphers").Faultf("proxies must agree on them, so they go with a targetRef of kind Mesh alone: move them into a policy on the Mesh")
+			at.Field("tlsCiphers").Faultf("proxies must agree on them, so they go with a targetRef of kind Mesh alone: move " +
+				"them into a policy on the Mesh")
 		}
 	}
 }
@@ -70,7 +74,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	if c.View.Spec.MTLSEnabled() == nil {
 		if c.Last {
-			toolkit.WarnPolicies(c, rules.Policies, "mesh %s has no mTLS, so the policy has no effect: enable mtls of the Mesh", c.View.Name)
+			toolkit.WarnPolicies(c, rules.Policies, "mesh %s has no mTLS, so the policy has no effect: enable mtls of the Mesh",
+				c.View.Name)
 		}
 		return
 	}
@@ -106,8 +111,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// ofMesh merges what the policies on the whole mesh say, which alone have versions and ciphers: so they hold for a
-// proxy without inbounds too. It is never nil.
+// ofMesh merges what the policies on the whole mesh say, which alone have versions and ciphers: so
+// they hold for a proxy without inbounds too. It is never nil.
 func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Resource) {
 	var confs []resource.Conf
 	var owners []*resource.Resource
@@ -128,7 +133,8 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 		return &Conf{}, owners
 	}
 	if v := merged.TLSVersion; v.contradicts() {
-		toolkit.WarnPolicies(c, owners, "the policies on the mesh together allow TLS from %s to %s, which is no version: both bounds are left out", *v.Min, *v.Max)
+		toolkit.WarnPolicies(c, owners, "the policies on the mesh together allow TLS from %s to %s, "+
+			"which is no version: both bounds are left out", *v.Min, *v.Max)
 		left := *merged
 		left.TLSVersion = nil
 		merged = &left
@@ -158,16 +164,17 @@ func setMode(l *draft.Listener, mode string) error {
 		for _, ch := range l.Chains {
 			ch.Message.FilterChainMatch = nil
 		}
-		l.Message.ListenerFilters = slices.DeleteFunc(slices.Clone(l.Message.ListenerFilters), func(f *listenerv3.ListenerFilter) bool { return f.GetName() == nameInspector })
+		l.Message.ListenerFilters = slices.DeleteFunc(slices.Clone(l.Message.ListenerFilters),
+			func(f *listenerv3.ListenerFilter) bool { return f.GetName() == nameInspector })
 		l.Message.ListenerFiltersTimeout, l.Message.ContinueOnListenerFiltersTimeout = nil, false
 		return nil
 	}
 	return unlock(l)
 }
 
-// unlock lets a strict inbound also take connections that are not of the mesh: plain ones, and those with a TLS of the
-// workload's own, which is told from that of the mesh by ALPN. What they meet is what the mesh meets, but for the
-// certificate.
+// unlock lets a strict inbound also take connections that are not of the mesh: plain ones, and
+// those with a TLS of the workload's own, which is told from that of the mesh by ALPN. What they
+// meet is what the mesh meets, but for the certificate.
 func unlock(l *draft.Listener) error {
 	whole, err := l.Whole()
 	if err != nil {
@@ -189,7 +196,8 @@ func unlock(l *draft.Listener) error {
 			}
 			chains = append(chains, copied)
 		}
-		ch.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
+		ch.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS,
+			ApplicationProtocols: []string{meshProtocol}}
 		chains = append(chains, ch)
 	}
 	l.Chains = chains
@@ -218,8 +226,8 @@ func (c *Conf) params() *tlsv3.TlsParameters {
 	}
 }
 
-// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so a maximum that is not
-// said is TLS 1.3.
+// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself,
+// so a maximum that is not said is TLS 1.3.
 func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	p := c.params()
 	if p != nil && p.TlsMaximumProtocolVersion == tlsv3.TlsParameters_TLS_AUTO {
@@ -228,8 +236,8 @@ func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	return p
 }
 
-// withParams returns a transport socket with other params; itself when it is not one of TLS with a context of the
-// type. It never changes the socket, which may be shared.
+// withParams returns a transport socket with other params; itself when it is not one of TLS with a
+// context of the type. It never changes the socket, which may be shared.
 func withParams(s *corev3.TransportSocket, ctx interface {
 	proto.Message
 	GetCommonTlsContext() *tlsv3.CommonTlsContext

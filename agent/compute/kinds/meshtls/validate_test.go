@@ -10,7 +10,8 @@ import (
 )
 
 func document(top, conf string) []byte {
-	return []byte(`{"type":"MeshTLS","mesh":"default","name":"t","spec":{` + top + `"from":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`)
+	return []byte(`{"type":"MeshTLS","mesh":"default","name":"t","spec":{` + top +
+		`"from":[{"targetRef":{"kind":"Mesh"},"default":` + conf + `}]}}`)
 }
 
 const onMesh = `"targetRef":{"kind":"Mesh"},`
@@ -47,14 +48,16 @@ func TestInvalid(t *testing.T) {
 		{onMesh, `{"tlsCiphers":["RC4"]}`, "tlsCiphers[0]", "ECDHE-RSA-CHACHA20-POLY1305"},
 		{onMesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384","ECDHE-RSA-AES256-GCM-SHA384"]}`, "tlsCiphers[1]", "twice"},
 		{`"targetRef":{"kind":"MeshSubset"},`, `{"tlsVersion":{"min":"TLS12"}}`, "tlsVersion", "kind Mesh alone"},
-		{`"targetRef":{"kind":"Dataplane","name":"d"},`, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`, "tlsCiphers", "kind Mesh alone"},
+		{`"targetRef":{"kind":"Dataplane","name":"d"},`, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`,
+			"tlsCiphers", "kind Mesh alone"},
 	} {
 		doc := document(c.top, c.conf)
 		if !json.Valid(doc) {
 			t.Fatalf("not JSON: %s", doc)
 		}
 		_, faults := r.Decode("", doc)
-		if len(faults) != 1 || faults[0].Field != "spec.from[0].default."+c.field || !strings.Contains(faults[0].Reason, c.reason) {
+		if len(faults) != 1 || faults[0].Field != "spec.from[0].default."+c.field ||
+			!strings.Contains(faults[0].Reason, c.reason) {
 			t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, c.field, c.reason, faults)
 		}
 	}

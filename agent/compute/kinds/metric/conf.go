@@ -173,7 +173,8 @@ func validateBackends(v *resource.Validator, list []Backend) {
 			at = at.Field("prometheus")
 			b.Prometheus.validate(at)
 			if j, taken := ports[b.Prometheus.port()]; taken {
-				at.Field("port").Faultf("%d is the port of backends[%d] too: one listener has one port, give each its own", b.Prometheus.port(), j)
+				at.Field("port").Faultf("%d is the port of backends[%d] too: one listener has one port, give each its own",
+					b.Prometheus.port(), j)
 			}
 			if j, taken := clients[b.Prometheus.client()]; taken {
 				at.Field("clientId").Faultf("%q is the client of backends[%d] too: give each its own", b.Prometheus.client(), j)

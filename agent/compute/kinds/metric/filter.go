@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 )
 
-// basic selects the statistics of the profile Basic by Envoy's names: the golden signals, and what dashboards show.
+// basic selects the statistics of the profile Basic by Envoy's names: the golden signals, and what
+// dashboards show.
 const basic = `_rq|rq_time|cx_(length_ms|count|destroy|active|connect|total)|bytes|timeout|health_check|lb_healthy_panic` +
 	`|membership_(degraded|healthy|total)|error|fail|reset|eject|overflow|cancelled|max_duration_reached` +
 	`|no_cluster|no_route|no_filter_chain|reject|denied|days_until_first_cert_expiring|^server\.|^control_plane\.` +
@@ -18,15 +19,15 @@ const (
 	nothing = `^$`
 	// family is what Envoy puts before its own names to make those of Prometheus.
 	family = "envoy_"
-	// gap is what an underscore of a name in Prometheus may have been: one character that is not allowed there, or two
-	// of them around a part that became a label.
+	// gap is what an underscore of a name in Prometheus may have been: one character that is not
+	// allowed there, or two of them around a part that became a label.
 	gap = `[^a-zA-Z0-9](?:.*[^a-zA-Z0-9])?`
 	// end is where a name ends, or where its last part became a label.
 	end = `(?:[^a-zA-Z0-9].*)?$`
 )
 
-// filter is a regular expression over Envoy's names of statistics that holds for all that is to be served; "" for
-// everything.
+// filter is a regular expression over Envoy's names of statistics that holds for all that is to be
+// served; "" for everything.
 func (s *Sidecar) filter() string {
 	var p Profiles
 	if s != nil && s.Profiles != nil {
@@ -77,8 +78,8 @@ func (p *Profiles) broadest() string {
 	return out
 }
 
-// pattern is alternatives of what Envoy's names of the selected metrics match; nil for all names, a list without items
-// for none.
+// pattern is alternatives of what Envoy's names of the selected metrics match; nil for all names, a
+// list without items for none.
 func (s *Selector) pattern() []string {
 	rest, own := strings.CutPrefix(s.Match, family)
 	switch {

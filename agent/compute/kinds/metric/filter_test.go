@@ -13,25 +13,31 @@ func sidecar(profile string, include ...Selector) *Sidecar {
 	return &Sidecar{Profiles: &Profiles{AppendProfiles: &[]Profile{{Name: profile}}, Include: &include}}
 }
 
-// TestBasic: names of Envoy's statistics (https://www.envoyproxy.io/docs/envoy/latest/operations/stats_overview) that
-// the profile holds and some that it does not.
+// TestBasic: names of Envoy's statistics
+// (https://www.envoyproxy.io/docs/envoy/latest/operations/stats_overview) that the profile holds
+// and some that it does not.
 func TestBasic(t *testing.T) {
 	var none *Sidecar
 	re := regexp.MustCompile(none.filter())
 	for _, name := range []string{
-		"cluster.api.upstream_rq_total", "cluster.api.upstream_rq_200", "cluster.api.upstream_rq_time", "cluster.api.upstream_cx_length_ms",
-		"cluster.api.upstream_cx_rx_bytes_total", "cluster.api.upstream_cx_connect_timeout", "cluster.api.health_check.attempt",
-		"cluster.api.lb_healthy_panic", "cluster.api.upstream_cx_destroy_remote", "cluster.api.membership_healthy", "cluster.api.membership_total",
-		"cluster.api.outlier_detection.ejections_active", "cluster.api.circuit_breakers.default.cx_open", "cluster.api.ssl.handshake",
-		"http.localhost_80.downstream_cx_active", "http.localhost_80.no_route", "http.localhost_80.rbac.allowed",
-		"listener.10.0.0.1_80.no_filter_chain_match", "listener.10.0.0.1_80.server_ssl_socket_factory.ssl_context_update_by_sds",
-		"server.uptime", "server.days_until_first_cert_expiring", "control_plane.connected_state", "dns.cares.pending_resolutions",
+		"cluster.api.upstream_rq_total", "cluster.api.upstream_rq_200",
+		"cluster.api.upstream_rq_time", "cluster.api.upstream_cx_length_ms", "cluster.api.upstream_cx_rx_bytes_total",
+		"cluster.api.upstream_cx_connect_timeout", "cluster.api.health_check.attempt", "cluster.api.lb_healthy_panic",
+		"cluster.api.upstream_cx_destroy_remote", "cluster.api.membership_healthy", "cluster.api.membership_total",
+		"cluster.api.outlier_detection.ejections_active", "cluster.api.circuit_breakers.default.cx_open",
+		"cluster.api.ssl.handshake", "http.localhost_80.downstream_cx_active",
+		"http.localhost_80.no_route", "http.localhost_80.rbac.allowed", "listener.10.0.0.1_80.no_filter_chain_match",
+		"listener.10.0.0.1_80.server_ssl_socket_factory.ssl_context_update_by_sds", "server.uptime",
+		"server.days_until_first_cert_expiring", "control_plane.connected_state", "dns.cares.pending_resolutions",
 	} {
 		if !re.MatchString(name) {
 			t.Errorf("%s is left out", name)
 		}
 	}
-	for _, name := range []string{"cluster.api.version", "cluster_manager.cluster_added", "listener_manager.total_listeners_active", "runtime.num_keys", "http.localhost_80.tracing.random_sampling"} {
+	for _, name := range []string{
+		"cluster.api.version", "cluster_manager.cluster_added", "listener_manager.total_listeners_active",
+		"runtime.num_keys", "http.localhost_80.tracing.random_sampling",
+	} {
 		if re.MatchString(name) {
 			t.Errorf("%s is served", name)
 		}
@@ -49,7 +55,8 @@ func TestFilter(t *testing.T) {
 		{"all", sidecar(profileAll, Selector{selectExact, "envoy_a"}), ""},
 		{"none", sidecar(profileNone), nothing},
 		{"none and one", sidecar(profileNone, Selector{selectPrefix, "envoy_server"}), "^server"},
-		{"the broadest counts", &Sidecar{Profiles: &Profiles{AppendProfiles: &[]Profile{{profileNone}, {profileBasic}}}}, basic},
+		{"the broadest counts", &Sidecar{Profiles: &Profiles{AppendProfiles: &[]Profile{{profileNone}, {profileBasic}}}},
+			basic},
 		{"a regular expression is about other names", sidecar(profileNone, Selector{selectRegex, "a"}), ""},
 		{"the whole family", sidecar(profileNone, Selector{selectPrefix, "envoy"}), ""},
 		{"no such name", sidecar(profileNone, Selector{selectContains, "a.b"}), nothing},
@@ -62,8 +69,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterHolds: whatever a selector selects by the name in Prometheus, the filter lets through by Envoy's name. The
-// name in Prometheus is made as Envoy does: parts that are labels go, and other characters become underscores.
+// TestFilterHolds: whatever a selector selects by the name in Prometheus, the filter lets through
+// by Envoy's name. The name in Prometheus is made as Envoy does: parts that are labels go, and
+// other characters become underscores.
 func TestFilterHolds(t *testing.T) {
 	other := regexp.MustCompile(`[^a-zA-Z0-9_]`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -79,7 +87,8 @@ func TestFilterHolds(t *testing.T) {
 		}
 		stat := strings.Join(raw, ".")
 		name := family + other.ReplaceAllString(strings.Join(extracted, "."), "_")
-		q := Selector{Type: rapid.SampledFrom([]string{selectPrefix, selectExact, selectContains}).Draw(t, "type"), Match: name}
+		q := Selector{Type: rapid.SampledFrom([]string{selectPrefix, selectExact, selectContains}).Draw(t, "type"),
+			Match: name}
 		switch q.Type {
 		case selectPrefix:
 			q.Match = name[:rapid.IntRange(1, len(name)).Draw(t, "to")]
@@ -94,7 +103,8 @@ func TestFilterHolds(t *testing.T) {
 	})
 }
 
-// TestQuery: the parameters stay what they are whatever query Envoy appends, as the first of a name counts.
+// TestQuery: the parameters stay what they are whatever query Envoy appends, as the first of a name
+// counts.
 func TestQuery(t *testing.T) {
 	for _, more := range []string{"", "?a=b", "?usedonly=no&filter=x"} {
 		v, err := url.ParseQuery(query(nil) + more)

@@ -1,18 +1,21 @@
 // Package metric is the plugin of MeshMetric: the metrics of a proxy for Prometheus.
 //
-// There is no process beside the proxy that could collect, filter or push metrics: what Envoy serves by itself is what
-// there is. A Prometheus backend is a listener that leads one path to the statistics of Envoy's admin interface and
-// nothing else of it. Where the admin interface is says networking.admin.port of the Dataplane, for an Envoy with a
-// bootstrap of its own; otherwise it is the socket that the agent's bootstrap names.
+// There is no process beside the proxy that could collect, filter or push metrics: what Envoy
+// serves by itself is what there is. A Prometheus backend is a listener that leads one path to the
+// statistics of Envoy's admin interface and nothing else of it. Where the admin interface is says
+// networking.admin.port of the Dataplane, for an Envoy with a bootstrap of its own; otherwise it is
+// the socket that the agent's bootstrap names.
 //
-// Profiles and include become a filter over Envoy's names of statistics, which serves all that is asked for and may
-// serve more: those names hold those of clusters and listeners, which Prometheus has as labels. These have no effect,
-// and their owner is told:
-//   - applications: nothing merges their metrics into those of the proxy; let Prometheus scrape them.
+// Profiles and include become a filter over Envoy's names of statistics, which serves all that is
+// asked for and may serve more: those names hold those of clusters and listeners, which Prometheus
+// has as labels. These have no effect, and their owner is told:
+//   - applications: nothing merges their metrics into those of the proxy; let Prometheus scrape
+//     them.
 //   - OpenTelemetry backends: Envoy takes sinks of metrics in its bootstrap alone.
-//   - exclude, and include by regular expression: Envoy's filter names what is served, by other names.
-//   - tls.mode ProvidedTLS: nothing tells the agent where certificate and key lie. Such a backend is not served, since
-//     plain text where TLS was asked for would be worse.
+//   - exclude, and include by regular expression: Envoy's filter names what is served, by other
+//     names.
+//   - tls.mode ProvidedTLS: nothing tells the agent where certificate and key lie. Such a backend
+//     is not served, since plain text where TLS was asked for would be worse.
 //   - clientId names the listener; there is no service through which Prometheus discovers proxies.
 package metric
 
@@ -81,7 +84,8 @@ type applier struct {
 	conf *Conf
 }
 
-// warn tells the owner of a list of the merged conf: the strongest policy that has it, since lists are replaced.
+// warn tells the owner of a list of the merged conf: the strongest policy that has it, since lists
+// are replaced.
 func (a *applier) warn(has func(*Conf) bool, format string, args ...any) {
 	for _, o := range slices.Backward(a.rule.Origins) {
 		if p, ok := o.Policy.Spec.(*resource.Policy); ok {
@@ -106,7 +110,8 @@ func (a *applier) notes() {
 	}
 	for i, b := range *a.conf.Backends {
 		if b.Type == typeOpenTelemetry {
-			a.warn(hasBackends, "backends[%d] has no effect: Envoy takes the address of an OpenTelemetry collector in its bootstrap alone; let the collector scrape a Prometheus backend", i)
+			a.warn(hasBackends, "backends[%d] has no effect: Envoy takes the address of an OpenTelemetry collector in its "+
+				"bootstrap alone; let the collector scrape a Prometheus backend", i)
 		}
 	}
 	if !hasProfiles(a.conf) {
@@ -117,7 +122,8 @@ func (a *applier) notes() {
 		a.warn(hasExclude, "sidecar.profiles.exclude has no effect: Envoy's filter can only name what is served")
 	}
 	if p.includesRegex() && p.broadest() != profileAll {
-		a.warn(hasInclude, "sidecar.profiles.include: with a selector of type Regex all metrics are served, as Envoy filters by other names; give Prefix, Exact or Contains")
+		a.warn(hasInclude, "sidecar.profiles.include: with a selector of type Regex all metrics are served, "+
+			"as Envoy filters by other names; give Prefix, Exact or Contains")
 	}
 }
 
@@ -125,19 +131,23 @@ func (a *applier) notes() {
 func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 	switch p.mode() {
 	case tlsProvided:
-		a.warn(hasBackends, "%s is not served: tls.mode ProvidedTLS needs a certificate, and nothing tells the agent where it lies; give the mode Disabled", field)
+		a.warn(hasBackends, "%s is not served: tls.mode ProvidedTLS needs a certificate, and nothing tells the agent where "+
+			"it lies; give the mode Disabled", field)
 		return
 	case tlsMesh:
-		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, which metrics do not get; give the mode Disabled", field)
+		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, "+
+			"which metrics do not get; give the mode Disabled", field)
 		return
 	}
 	host, err := netip.ParseAddr(a.c.Dataplane().Networking.Address)
 	if err != nil {
-		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address", field, a.c.Proxy().Key, a.c.Dataplane().Networking.Address)
+		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address",
+			field, a.c.Proxy().Key, a.c.Dataplane().Networking.Address)
 		return
 	}
 	if by := portTaken(a.c.Dataplane(), host, p.port()); by != "" {
-		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy().Key, p.port(), by)
+		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port",
+			field, a.c.Proxy().Key, p.port(), by)
 		return
 	}
 	if port := a.adminPort(); port != 0 && a.c.Host.Claim(draft.TypeCluster, adminCluster) {
@@ -154,7 +164,8 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 	}
 }
 
-// http leads the path to the statistics, and nothing else to the admin interface, which can also end the proxy.
+// http leads the path to the statistics, and nothing else to the admin interface, which can also
+// end the proxy.
 func (a *applier) http(name, path string) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: draft.PlainFilters,
@@ -175,8 +186,9 @@ func (a *applier) http(name, path string) *draft.HTTP {
 	}
 }
 
-// query asks for what is to be served. Envoy appends the query of the request, question mark included: the last
-// parameter takes it up, and of a parameter that is given twice the first counts.
+// query asks for what is to be served. Envoy appends the query of the request, question mark
+// included: the last parameter takes it up, and of a parameter that is given twice the first
+// counts.
 func query(s *Sidecar) string {
 	var b strings.Builder
 	if s == nil || !toolkit.Or(s.IncludeUnused, false) {
@@ -188,7 +200,8 @@ func query(s *Sidecar) string {
 	return b.String() + "client="
 }
 
-// adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names none.
+// adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names
+// none.
 func (a *applier) adminPort() uint32 {
 	if admin := a.c.Dataplane().Networking.Admin; admin != nil {
 		return admin.Port

@@ -15,7 +15,8 @@ import (
 func TestCases(t *testing.T) { kindtest.Run(t, "testdata", metric.Plugin()) }
 
 func decode(conf string) ([]*resource.Resource, resource.Faults) {
-	return kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":"MeshMetric","mesh":"default","name":"p","spec":{"default":%s}}`, conf))
+	return kinds.Registry().Decode("",
+		fmt.Appendf(nil, `{"type":"MeshMetric","mesh":"default","name":"p","spec":{"default":%s}}`, conf))
 }
 
 func prometheus(confs ...string) string {
@@ -34,7 +35,8 @@ func TestAccepted(t *testing.T) {
 	for _, conf := range []string{
 		`{}`, `{"backends":[]}`, `{"applications":[]}`,
 		prometheus(`{}`),
-		prometheus(`{"clientId":"main","port":5670,"path":"/metrics","tls":{"mode":"ProvidedTLS"}}`, `{"port":5671,"tls":{}}`),
+		prometheus(`{"clientId":"main","port":5670,"path":"/metrics","tls":{"mode":"ProvidedTLS"}}`,
+			`{"port":5671,"tls":{}}`),
 		otlp(`{"endpoint":"otel-collector:4317","refreshInterval":"30s"}`),
 		otlp(`{"endpoint":"otel-collector"}`), otlp(`{"endpoint":"[fd00::1]:4317"}`), otlp(`{"endpoint":"fd00::1"}`),
 		`{"sidecar":{"includeUnused":true,"profiles":{"appendProfiles":[{"name":"All"},{"name":"None"}],"exclude":[{"type":"Regex","match":"my_.*"}],"include":[{"type":"Prefix","match":"a"},{"type":"Contains","match":"b"},{"type":"Exact","match":"c"}]}}}`,
@@ -74,10 +76,13 @@ func TestRefused(t *testing.T) {
 		{otlp(`{"endpoint":"a b:1"}`), first + "openTelemetry.endpoint", "not an IP address or a host name"},
 		{otlp(`{"endpoint":"otel","refreshInterval":"0s"}`), first + "openTelemetry.refreshInterval", "1ms or more"},
 		{selectors("appendProfiles", `{"name":"basic"}`), profiles + "appendProfiles[0].name", "All, Basic, None"},
-		{selectors("exclude", `{"type":"Regex","match":"())(!("}`), profiles + "exclude[0].match", "not a regular expression"},
-		{selectors("include", `{"type":"Suffix","match":"a"}`), profiles + "include[0].type", "Prefix, Regex, Exact, Contains"},
+		{selectors("exclude", `{"type":"Regex","match":"())(!("}`), profiles + "exclude[0].match",
+			"not a regular expression"},
+		{selectors("include", `{"type":"Suffix","match":"a"}`), profiles + "include[0].type",
+			"Prefix, Regex, Exact, Contains"},
 		{selectors("include", `{"type":"Prefix"}`), profiles + "include[0].match", "missing"},
-		{selectors("include", `{"type":"Exact","match":"`+strings.Repeat("a", 257)+`"}`), profiles + "include[0].match", "at most 256"},
+		{selectors("include", `{"type":"Exact","match":"`+strings.Repeat("a", 257)+`"}`), profiles + "include[0].match",
+			"at most 256"},
 		{`{"sidecar":{"regex":"a"}}`, "sidecar.regex", "unknown"},
 		{`{"applications":[{"port":95599}]}`, "applications[0].port", "1 to 65535"},
 		{`{"applications":[{"port":1,"address":"0.0.0.0"}]}`, "applications[0].address", "every address"},

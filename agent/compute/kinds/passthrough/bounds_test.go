@@ -47,12 +47,15 @@ func TestClosureIsBounded(t *testing.T) {
 		allowed, close []conn
 	}{
 		{
-			"names beside addresses", matched("a", octets(600, "tcp 10.0.%d.%d:443")...) + matched("b", numbered(100, "tls n%d.com:443")...), 0,
-			[]conn{to("10.0.0.1:443", sendsBytes), to("1.1.1.1:443", sendsTLS, "n1.com")}, []conn{to("10.0.0.1:443", sendsTLS, "n1.com")},
+			"names beside addresses",
+			matched("a", octets(600, "tcp 10.0.%d.%d:443")...) + matched("b", numbered(100, "tls n%d.com:443")...), 0,
+			[]conn{to("10.0.0.1:443", sendsBytes), to("1.1.1.1:443", sendsTLS, "n1.com")},
+			[]conn{to("10.0.0.1:443", sendsTLS, "n1.com")},
 		},
 		{
-			"names beside fewer addresses", matched("a", octets(190, "tcp 10.0.%d.%d:443")...) + matched("b", numbered(100, "tls n%d.com:443")...), 100 * 191,
-			[]conn{to("10.0.0.1:443", sendsBytes), to("1.1.1.1:443", sendsTLS, "n1.com"), to("10.0.0.1:443", sendsTLS, "n1.com")}, nil,
+			"names beside fewer addresses", matched("a", octets(190, "tcp 10.0.%d.%d:443")...) +
+				matched("b", numbered(100, "tls n%d.com:443")...), 100 * 191, []conn{to("10.0.0.1:443", sendsBytes),
+				to("1.1.1.1:443", sendsTLS, "n1.com"), to("10.0.0.1:443", sendsTLS, "n1.com")}, nil,
 		},
 		{
 			"all ports beside ports", matched("a", octets(400, "tcp 10.0.%d.%d")...) + matched("b", func() []string {
@@ -63,7 +66,8 @@ func TestClosureIsBounded(t *testing.T) {
 				return out
 			}()...), -1,
 			// The first ports get what fits.
-			[]conn{to("10.0.0.1:1", sendsBytes), to("10.0.0.1:1000", sendsBytes), to("1.1.1.1:100", sendsTLS, "a.com")}, []conn{to("10.0.0.1:100", sendsBytes)},
+			[]conn{to("10.0.0.1:1", sendsBytes), to("10.0.0.1:1000", sendsBytes), to("1.1.1.1:100", sendsTLS, "a.com")},
+			[]conn{to("10.0.0.1:100", sendsBytes)},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -105,13 +109,14 @@ func TestRulesAreBounded(t *testing.T) {
 	if n := len(e.listeners[false].message.FilterChains); n != 20_000 {
 		t.Errorf("%d chains", n)
 	}
-	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "p0: appendMatch[0] ") || !strings.Contains(warnings[0], "and 5 more: left out") {
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "p0: appendMatch[0] ") ||
+		!strings.Contains(warnings[0], "and 5 more: left out") {
 		t.Errorf("%q", warnings)
 	}
 }
 
-// TestInspectedPorts: connections to services pass the listener too, and one that nothing is said about by a match is
-// not looked into.
+// TestInspectedPorts: connections to services pass the listener too, and one that nothing is said
+// about by a match is not looked into.
 func TestInspectedPorts(t *testing.T) {
 	for _, c := range []struct {
 		name, docs string
@@ -120,15 +125,19 @@ func TestInspectedPorts(t *testing.T) {
 		shortly    bool
 	}{
 		{"nothing plain", base + matched("p", "tls a.com:443"), []uint16{80, 443, 3306}, nil, false},
-		{"plain matches alone", base + database + matched("p", "tcp 10.0.0.1:443", "tcp 10.0.0.0/8", "tcp 10.0.0.1:80"), nil, []uint16{22, 80, 443, 3306}, false},
-		{"a plain match on another port", base + matched("p", "tls a.com:443", "tcp 10.0.0.1:22", "http a.com:80"), []uint16{80, 443}, []uint16{22, 25}, false},
+		{"plain matches alone", base + database + matched("p", "tcp 10.0.0.1:443", "tcp 10.0.0.0/8", "tcp 10.0.0.1:80"), nil,
+			[]uint16{22, 80, 443, 3306}, false},
+		{"a plain match on another port", base + matched("p", "tls a.com:443", "tcp 10.0.0.1:22", "http a.com:80"),
+			[]uint16{80, 443}, []uint16{22, 25}, false},
 		{"on the same port", base + matched("p", "tls a.com:443", "tcp 10.0.0.1:443"), []uint16{443}, []uint16{22, 80}, true},
 		{"on all ports", base + matched("p", "tls a.com:443", "tcp 10.0.0.1"), []uint16{443}, []uint16{22, 80}, true},
 		{"TLS on all ports", base + matched("p", "tls a.com", "tcp 10.0.0.1:22"), []uint16{22, 80, 443}, nil, true},
 		{"a plain service", base + database + matched("p", "tls a.com:443"), []uint16{443}, []uint16{80, 3306}, false},
 		{"on a port of TLS", base + database + matched("p", "tls a.com:80"), []uint16{80}, []uint16{443, 3306}, true},
-		{"a server that speaks first", base + database + matched("p", "mysql 10.0.0.1:25", "tls a.com:443"), []uint16{443}, []uint16{22, 25, 80}, false},
-		{"many ports", base + database + matched("p", numbered(65, "tls a.com:1%d2")...), []uint16{112}, []uint16{80, 443}, false},
+		{"a server that speaks first", base + database + matched("p", "mysql 10.0.0.1:25", "tls a.com:443"), []uint16{443},
+			[]uint16{22, 25, 80}, false},
+		{"many ports", base + database + matched("p", numbered(65, "tls a.com:1%d2")...), []uint16{112},
+			[]uint16{80, 443}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, _ := newEnvoy(t, c.docs)
@@ -147,8 +156,10 @@ func TestInspectedPorts(t *testing.T) {
 					t.Errorf("port %d is inspected", p)
 				}
 			}
-			if l.message.ContinueOnListenerFiltersTimeout != c.shortly || (l.message.GetListenerFiltersTimeout().AsDuration() == 200*time.Millisecond) != c.shortly {
-				t.Errorf("it goes on after %v: %t; want that after 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(), l.message.ContinueOnListenerFiltersTimeout, c.shortly)
+			if l.message.ContinueOnListenerFiltersTimeout != c.shortly ||
+				(l.message.GetListenerFiltersTimeout().AsDuration() == 200*time.Millisecond) != c.shortly {
+				t.Errorf("it goes on after %v: %t; want that after 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(),
+					l.message.ContinueOnListenerFiltersTimeout, c.shortly)
 			}
 		})
 	}
@@ -218,7 +229,8 @@ func contextOf(t testing.TB, docs string) *policy.Context {
 func TestInForce(t *testing.T) {
 	open := strings.Replace(base, "passthrough: false", "passthrough: true", 1)
 	in := func(name, field string) policy.Written {
-		return policy.Written{Resource: resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name}, Field: "spec.default" + field}
+		return policy.Written{Resource: resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name},
+			Field: "spec.default" + field}
 	}
 	state := func(mode string, by policy.Written, permits ...policy.Permit) *policy.InForce {
 		return &policy.InForce{Kind: "MeshPassthrough", Mode: mode, Decides: by, Permits: permits}
@@ -232,23 +244,32 @@ func TestInForce(t *testing.T) {
 		"the mesh is open":   {open, state(passthrough.ModeAll, mesh)},
 		"the mesh decides":   {open + policyOf("a", `{"enabled":false}`), state(passthrough.ModeAll, mesh)},
 		"no transparent proxy": {
-			strings.Replace(base, ", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", "", 1) + matched("a", "tls a.com:443"), nil,
+			strings.Replace(base, ", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", "", 1) +
+				matched("a", "tls a.com:443"), nil,
 		},
-		"a mode":                 {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"passthroughMode":"All"}`), state(passthrough.ModeAll, in("a", ".passthroughMode"))},
-		"a mode of a weaker one": {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"appendMatch":[]}`), state(passthrough.ModeNone, in("b", ".passthroughMode"))},
+		"a mode": {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"passthroughMode":"All"}`),
+			state(passthrough.ModeAll, in("a", ".passthroughMode"))},
+		"a mode of a weaker one": {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"appendMatch":[]}`),
+			state(passthrough.ModeNone, in("b", ".passthroughMode"))},
 		"the stronger decides, in either form": {
-			open + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"enabled":true}`), state(passthrough.ModeAll, in("a", ".enabled")),
+			open + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"enabled":true}`),
+			state(passthrough.ModeAll, in("a", ".enabled")),
 		},
 		"matches": {
-			base + matched("b", "tls a.com:443", "tls *.a.com", "tcp 10.0.0.1:80") + matched("a", "tls A.com:443", "tls b.com", "tcp 10.0.0.1/32:80"),
+			base + matched("b", "tls a.com:443", "tls *.a.com", "tcp 10.0.0.1:80") +
+				matched("a", "tls A.com:443", "tls b.com", "tcp 10.0.0.1/32:80"),
 			state(passthrough.ModeMatched, in("a", ".passthroughMode"),
-				policy.Permit{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true, Reaches: "the address 10.0.0.1",
+				policy.Permit{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true,
+					Reaches: "the address 10.0.0.1",
 					Sources: []policy.Written{in("b", ".appendMatch[2]"), in("a", ".appendMatch[2]")}},
-				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true, Reaches: "any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true",
+				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true,
+					Reaches: "any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true",
 					Sources: []policy.Written{in("b", ".appendMatch[1]")}},
-				policy.Permit{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true, IPv4: true, IPv6: true, Reaches: "what the proxy resolves a.com to",
+				policy.Permit{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true,
+					IPv4: true, IPv6: true, Reaches: "what the proxy resolves a.com to",
 					Sources: []policy.Written{in("b", ".appendMatch[0]"), in("a", ".appendMatch[0]")}},
-				policy.Permit{Protocol: "tls", Value: "b.com", Cluster: "meshpassthrough_tls_b.com_*", IPv4: true, IPv6: true, Reaches: "any address, with that name: without a port it is not resolved",
+				policy.Permit{Protocol: "tls", Value: "b.com", Cluster: "meshpassthrough_tls_b.com_*", IPv4: true, IPv6: true,
+					Reaches: "any address, with that name: without a port it is not resolved",
 					Sources: []policy.Written{in("a", ".appendMatch[1]")}}),
 		},
 	} {
@@ -260,10 +281,12 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// TestOneMerge: the mode in force is that of the merged rule, as one policy that says the same would have it.
+// TestOneMerge: the mode in force is that of the merged rule, as one policy that says the same
+// would have it.
 func TestOneMerge(t *testing.T) {
-	confs := []string{`{}`, `{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`, `{"enabled":true}`,
-		`{"enabled":false}`, `{"enabled":false,"passthroughMode":"None"}`, `{"enabled":true,"passthroughMode":"All"}`}
+	confs := []string{`{}`, `{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`,
+		`{"enabled":true}`, `{"enabled":false}`, `{"enabled":false,"passthroughMode":"None"}`,
+		`{"enabled":true,"passthroughMode":"All"}`}
 	inForce := passthrough.Plugin().InForce
 	for _, mesh := range []string{base, strings.Replace(base, "passthrough: false", "passthrough: true", 1)} {
 		for _, weaker := range confs {
@@ -275,7 +298,8 @@ func TestOneMerge(t *testing.T) {
 				}
 				got, want := inForce(c).Mode, inForce(contextOf(t, mesh+policyOf("one", string(merged)))).Mode
 				if got != want {
-					t.Errorf("%s under %s: the mode %s is in force, but the merged rule %s says %s", weaker, stronger, got, merged, want)
+					t.Errorf("%s under %s: the mode %s is in force, but the merged rule %s says %s",
+						weaker, stronger, got, merged, want)
 				}
 			}
 		}
@@ -284,7 +308,8 @@ func TestOneMerge(t *testing.T) {
 
 // mixed are n matches of all kinds.
 func mixed(n int) []string {
-	forms := []string{"tls n%d.example.com:443", "tls *.w%d.example.com:443", "tcp 10.1.%d.0/24:9000", "http h%d.example.com:80", "tls 10.2.%d.1:443", "tcp 10.3.%d.1:22", "http 10.4.%d.1:8080", "tcp 10.5.%d.1:5432"}
+	forms := []string{"tls n%d.example.com:443", "tls *.w%d.example.com:443", "tcp 10.1.%d.0/24:9000",
+		"http h%d.example.com:80", "tls 10.2.%d.1:443", "tcp 10.3.%d.1:22", "http 10.4.%d.1:8080", "tcp 10.5.%d.1:5432"}
 	out := make([]string, 0, n)
 	for i := 0; len(out) < n-2; i++ {
 		out = append(out, fmt.Sprintf(forms[i%len(forms)], i%250))
@@ -303,7 +328,8 @@ func BenchmarkPlugin(b *testing.B) {
 	for b.Loop() {
 		d := &draft.Draft{}
 		for _, name := range []string{"outbound:passthrough:ipv4", "outbound:passthrough:ipv6"} {
-			d.Listeners = append(d.Listeners, &draft.Listener{Kind: draft.OutboundPassthrough, Message: &listenerv3.Listener{Name: name}})
+			d.Listeners = append(d.Listeners,
+				&draft.Listener{Kind: draft.OutboundPassthrough, Message: &listenerv3.Listener{Name: name}})
 			d.Clusters = append(d.Clusters, closed(name))
 		}
 		passthrough.Plugin().Apply(c, d)
@@ -313,7 +339,8 @@ func BenchmarkPlugin(b *testing.B) {
 	}
 }
 
-// manyMatches are 200 matches: of all kinds, and such that half of them have a closure over the other half.
+// manyMatches are 200 matches: of all kinds, and such that half of them have a closure over the
+// other half.
 func manyMatches() map[string][]string {
 	return map[string][]string{
 		"mixed":   mixed(200),

@@ -32,7 +32,8 @@ const (
 	noMatch           = "no_match"
 	statusUnavailable = 503
 	// noMatchText is the reference's, word for word: what looks for it in answers goes on to find it.
-	noMatchText = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your MeshPassthrough policy.\n"
+	noMatchText = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your " +
+		"MeshPassthrough policy.\n"
 )
 
 // compareChains orders chains for those who read them. Envoy does not look at their order.
@@ -215,8 +216,8 @@ func hostName(r *rule) string {
 	return r.text
 }
 
-// hostDomains are the values of Host that mean a domain on a port: clients leave out the port or not (RFC 9110 section
-// 7.2).
+// hostDomains are the values of Host that mean a domain on a port: clients leave out the port or
+// not (RFC 9110 section 7.2).
 func hostDomains(r *rule, port uint32) []string {
 	switch {
 	case port != 0:

@@ -14,8 +14,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// real is the same proxy as the engine and the check of packages match and load see it: what a user is told about a connection,
-// and what the agent goes by when it decides whether a config may be sent.
+// real is the same proxy as the engine and the check of packages match and load see it: what a user
+// is told about a connection, and what the agent goes by when it decides whether a config may be
+// sent.
 type real struct {
 	config *match.Config
 	found  []finding.Finding
@@ -77,7 +78,8 @@ func (r *real) decide(c conn) verdict {
 		v.closedAt = "cluster"
 	default:
 		v.closedAt = map[match.Level]string{
-			match.LevelDestinationPort: "destination-port", match.LevelDestinationIP: "destination-ip", match.LevelServerName: "server-name",
+			match.LevelDestinationPort: "destination-port", match.LevelDestinationIP: "destination-ip",
+			match.LevelServerName:        "server-name",
 			match.LevelTransportProtocol: "transport-protocol", match.LevelApplicationProtocol: "application-protocol",
 		}[trace.At]
 	}

@@ -31,13 +31,14 @@ func (c *chain) rules() []*rule {
 	return out
 }
 
-// maxClosure bounds, for one address family, how many chains and address ranges are added so that rules act beside
-// narrower ones.
+// maxClosure bounds, for one address family, how many chains and address ranges are added so that
+// rules act beside narrower ones.
 const maxClosure = 20_000
 
-// planner makes the chains of one address family. For each port, and on it for each range of addresses that some rule
-// names, it collects the chains that Envoy finds there, since it looks nowhere else. The narrowest range decides about a
-// kind of connection; domains decide where no range but "any address" admits it.
+// planner makes the chains of one address family. For each port, and on it for each range of
+// addresses that some rule names, it collects the chains that Envoy finds there, since it looks
+// nowhere else. The narrowest range decides about a kind of connection; domains decide where no
+// range but "any address" admits it.
 type planner struct {
 	set   *ruleSet
 	ports map[uint32][]*rule
@@ -99,7 +100,8 @@ func (c *chain) added() int {
 
 // ofPort reports whether some host of the chain is of its port, rather than of all.
 func (c *chain) ofPort() bool {
-	return slices.ContainsFunc(c.hosts, func(r *rule) bool { return r.port == c.port }) || c.others != nil && c.others.port == c.port
+	return slices.ContainsFunc(c.hosts, func(r *rule) bool { return r.port == c.port }) ||
+		c.others != nil && c.others.port == c.port
 }
 
 // view is what the rules say about one port.
@@ -119,8 +121,9 @@ type cell struct {
 	secure, plain, requests *rule
 }
 
-// newView combines the rules of a port with those of all ports. Of two that are equal but for the port, that of the
-// port goes first. silent is true where nothing is inspected: only plain connections are seen there.
+// newView combines the rules of a port with those of all ports. Of two that are equal but for the
+// port, that of the port goes first. silent is true where nothing is inspected: only plain
+// connections are seen there.
 func newView(own, general []*rule, silent bool) *view {
 	v := &view{}
 	index := map[netip.Prefix]int{}
@@ -197,7 +200,8 @@ func (v *view) chains(port uint32) []*chain {
 	for _, r := range wider.rules {
 		add(r, wider.ranges[r], true)
 	}
-	// What holds for any address, there and in the ranges that do not admit such connections by themselves.
+	// What holds for any address, there and in the ranges that do not admit such connections by
+	// themselves.
 	for _, at := range []struct {
 		ranges  []netip.Prefix
 		closure bool
@@ -256,8 +260,9 @@ func (w *wider) hold(r *rule, p netip.Prefix) {
 	w.ranges[r] = append(w.ranges[r], p)
 }
 
-// visit takes the next range in the order of view.cells. Of a cell on the stack, requests is the rule that takes
-// requests there: one about them, or one about plain connections when that is of a narrower range.
+// visit takes the next range in the order of view.cells. Of a cell on the stack, requests is the
+// rule that takes requests there: one about them, or one about plain connections when that is of a
+// narrower range.
 func (w *wider) visit(c *cell) {
 	for len(w.stack) > 0 && !w.stack[len(w.stack)-1].prefix.Contains(c.prefix.Addr()) {
 		w.stack = w.stack[:len(w.stack)-1]

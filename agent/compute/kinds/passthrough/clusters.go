@@ -73,8 +73,8 @@ func openCluster(name, stat string) *clusterv3.Cluster {
 	}
 }
 
-// closedCluster has no endpoints: what is sent there is closed, on purpose and visibly, instead of by a reference that
-// leads nowhere.
+// closedCluster has no endpoints: what is sent there is closed, on purpose and visibly, instead of
+// by a reference that leads nowhere.
 func closedCluster(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -107,11 +107,12 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	}
 }
 
-// Where the Mesh lets what leaves it go through the egresses of the zone, so does what the matches permit. The egress
-// tells matches apart by the server name of the mutual TLS between proxies. A match that leads to one place, which is an
-// address or a domain on a given port, has a cluster there that leads to it. Of all others the address that the workload
-// dialled is handed over in a tunnel (HTTP/2 CONNECT, RFC 9113 section 8.5), and the egress lets it pass within the
-// addresses and the port of the match.
+// Where the Mesh lets what leaves it go through the egresses of the zone, so does what the matches
+// permit. The egress tells matches apart by the server name of the mutual TLS between proxies. A
+// match that leads to one place, which is an address or a domain on a given port, has a cluster
+// there that leads to it. Of all others the address that the workload dialled is handed over in a
+// tunnel (HTTP/2 CONNECT, RFC 9113 section 8.5), and the egress lets it pass within the addresses
+// and the port of the match.
 
 // fixed reports whether the rule leads to one place.
 func (r *rule) fixed() bool {
@@ -121,8 +122,8 @@ func (r *rule) fixed() bool {
 // maxServerName is the longest server name that Envoy's field takes, in bytes.
 const maxServerName = 255
 
-// serverName is the name by which proxies of a mesh ask the egress for what a rule permits. Envoy would take a * for
-// more than itself.
+// serverName is the name by which proxies of a mesh ask the egress for what a rule permits. Envoy
+// would take a * for more than itself.
 func (r *rule) serverName(mesh string) string {
 	end := "{mesh=" + mesh + "}"
 	name := lower(strings.ReplaceAll(r.name, "*", "+"))
@@ -142,7 +143,9 @@ func (a *applier) egressCluster(r *rule) *draft.Cluster {
 			out.HTTP = draft.HTTP2Options
 		}
 	case r.named() && r.protocol.class() == requests:
-		a.effect.notes.add(r, "closed: requests to hosts that no single place stands for cannot leave through the ZoneEgress, which does not see the addresses that they were sent to; give an exact domain and a port, or the type CIDR")
+		a.effect.notes.add(r,
+			"closed: requests to hosts that no single place stands for cannot leave through the ZoneEgress, "+
+				"which does not see the addresses that they were sent to; give an exact domain and a port, or the type CIDR")
 		out.Message = closedCluster(r.name)
 		return out
 	default:
@@ -152,7 +155,8 @@ func (a *applier) egressCluster(r *rule) *draft.Cluster {
 	return out
 }
 
-// tunnel hands over the address that the workload dialled. The egress takes it from the header alone.
+// tunnel hands over the address that the workload dialled. The egress takes it from the header
+// alone.
 func tunnel() *tcpv3.TcpProxy_TunnelingConfig {
 	const dialled = "%DOWNSTREAM_LOCAL_ADDRESS%"
 	return &tcpv3.TcpProxy_TunnelingConfig{

@@ -9,13 +9,16 @@ import (
 // mesh and the dataplane "d", behind a transparent proxy.
 const (
 	base = "type: Mesh\nname: default\nnetworking: {outbound: {passthrough: false}}\n" +
-		"---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 192.168.0.1, inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}], " +
+		"---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 192.168.0.1, inbound: [{port: 8080, " +
+		"tags: {kuma.io/service: web, kuma.io/protocol: http}}], " +
 		"transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}\n"
 	// database is a service whose servers may speak first.
-	database = "---\ntype: Dataplane\nmesh: default\nname: db\nnetworking: {address: 192.168.0.2, inbound: [{port: 3306, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}]}\n"
+	database = "---\ntype: Dataplane\nmesh: default\nname: db\n" +
+		"networking: {address: 192.168.0.2, inbound: [{port: 3306, tags: {kuma.io/service: db, kuma.io/protocol: tcp}}]}\n"
 )
 
-// match reads "tls api.example.com:443", "tcp 10.0.0.0/8", "http [2001:db8::1]:80": protocol, value, and a port or none.
+// match reads "tls api.example.com:443", "tcp 10.0.0.0/8", "http [2001:db8::1]:80": protocol,
+// value, and a port or none.
 func matchText(s string) string {
 	protocol, value, _ := strings.Cut(s, " ")
 	port := ""
@@ -23,7 +26,8 @@ func matchText(s string) string {
 		i := strings.LastIndexByte(value, ':')
 		value, port = strings.Trim(value[:i], "[]"), value[i+1:]
 	} else if _, err := netip.ParseAddr(value); err != nil {
-		if i := strings.LastIndexByte(value, ':'); i > strings.LastIndexByte(value, '/') && i >= 0 && (strings.Contains(value, "/") || strings.Count(value, ":") == 1) {
+		if i := strings.LastIndexByte(value, ':'); i > strings.LastIndexByte(value, '/') && i >= 0 &&
+			(strings.Contains(value, "/") || strings.Count(value, ":") == 1) {
 			value, port = value[:i], value[i+1:]
 		}
 	}
@@ -54,5 +58,6 @@ func policyOf(name, conf string) string {
 }
 
 func document(name, ref, conf string) string {
-	return fmt.Sprintf(`{"type":"MeshPassthrough","mesh":"default","name":%q,"spec":{"targetRef":%s,"default":%s}}`, name, ref, conf)
+	return fmt.Sprintf(`{"type":"MeshPassthrough","mesh":"default","name":%q,"spec":{"targetRef":%s,"default":%s}}`,
+		name, ref, conf)
 }

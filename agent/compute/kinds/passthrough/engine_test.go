@@ -19,9 +19,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// What Envoy does with a connection, in the words of its documentation and sources: the listener filters, then the
-// levels of filter chain selection, each looked up once, then the virtual host. It is written from the text alone and
-// shares nothing with the code that makes the chains.
+// What Envoy does with a connection, in the words of its documentation and sources: the listener
+// filters, then the levels of filter chain selection, each looked up once, then the virtual host.
+// It is written from the text alone and shares nothing with the code that makes the chains.
 
 // What a client sends first.
 const (
@@ -143,10 +143,13 @@ func (l *listener) load(e *envoy) error {
 	return nil
 }
 
-// resolves reports whether filters resolve the server name before the last one connects: the order matters.
+// resolves reports whether filters resolve the server name before the last one connects: the order
+// matters.
 func resolves(list []*listenerv3.Filter) bool {
 	want := []string{"set_filter_state", "sni_dynamic_forward_proxy", "rbac", "tcp_proxy"}
-	return slices.EqualFunc(list, want, func(f *listenerv3.Filter, name string) bool { return f.GetName() == "envoy.filters.network."+name })
+	return slices.EqualFunc(list, want, func(f *listenerv3.Filter, name string) bool {
+		return f.GetName() == "envoy.filters.network."+name
+	})
 }
 
 func (l *listener) add(c *listenerv3.FilterChain, prefixes []netip.Prefix) error {
@@ -267,7 +270,8 @@ func (e *envoy) decide(c conn) verdict {
 	return e.follow(l.ends[chain], chain.Name, c)
 }
 
-// inspect runs the listener filters. False when one of them waits for a client that says nothing, and closes.
+// inspect runs the listener filters. False when one of them waits for a client that says nothing,
+// and closes.
 func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 	port := l.message.GetAddress().GetSocketAddress().GetPortValue() // of the listener, until the destination is restored
 	transport = "raw_buffer"
@@ -287,7 +291,8 @@ func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 			return "", "", false
 		case kind == "tls_inspector" && c.sends == sendsTLS:
 			transport = "tls"
-		case kind == "http_inspector" && transport == "raw_buffer" && (c.sends == sendsHTTP1 || c.sends == sendsHTTP2 || c.sends == sendsHTTP10):
+		case kind == "http_inspector" && transport == "raw_buffer" &&
+			(c.sends == sendsHTTP1 || c.sends == sendsHTTP2 || c.sends == sendsHTTP10):
 			application = c.sends
 		}
 	}

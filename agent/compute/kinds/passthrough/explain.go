@@ -10,7 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// outside lists the matches that are about a destination, else what says that the others do not pass, or all.
+// outside lists the matches that are about a destination, else what says that the others do not
+// pass, or all.
 func outside(f *policy.Flow) []policy.Written {
 	e := newEffect(&f.Context)
 	if e == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// inForce returns what is in force for a proxy, nil where connections do not pass through the proxy unasked. What is left
-// out, and why, is reported where the policies are applied.
+// inForce returns what is in force for a proxy, nil where connections do not pass through the proxy
+// unasked. What is left out, and why, is reported where the policies are applied.
 func inForce(c *policy.Context) *policy.InForce {
 	tp := c.Dataplane().Networking.TransparentProxying
 	if tp == nil || tp.RedirectPortOutbound == 0 {
@@ -28,7 +28,8 @@ func inForce(c *policy.Context) *policy.InForce {
 	return out
 }
 
-// decides finds what gives the mode: the strongest policy that has one, else that any policy is there.
+// decides finds what gives the mode: the strongest policy that has one, else that any policy is
+// there.
 func decides(origins []policy.Origin) policy.Written {
 	for i := range slices.Backward(origins) {
 		conf := confOf(origins[i].Policy)
@@ -63,7 +64,8 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 			if !ok {
 				i = len(out)
 				index[r.name] = i
-				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned() || r.forwarded(), Reaches: r.reaches()})
+				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name,
+					Pinned: r.pinned() || r.forwarded(), Reaches: r.reaches()})
 			}
 			p := &out[i]
 			if r.virtual() {
@@ -92,8 +94,8 @@ func (r *rule) matches() []policy.Written {
 	return out
 }
 
-// reaches says which addresses a rule leads to. Where the name that a client gives is all there is, it proves nothing
-// about the address.
+// reaches says which addresses a rule leads to. Where the name that a client gives is all there is,
+// it proves nothing about the address.
 func (r *rule) reaches() string {
 	switch {
 	case r.never():
@@ -118,7 +120,8 @@ func (r *rule) reaches() string {
 	return "any address, with that name: without a port it is not resolved"
 }
 
-// noEffect says what of a policy has no effect on a proxy: all of it, or matches that no filter chain is made for.
+// noEffect says what of a policy has no effect on a proxy: all of it, or matches that no filter
+// chain is made for.
 func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	e, conf := newEffect(c), confOf(p)
 	switch {

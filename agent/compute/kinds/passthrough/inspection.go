@@ -23,11 +23,13 @@ const (
 	nameHTTPInspector = "envoy.filters.listener.http_inspector"
 )
 
-// inspect adds the listener filters: what looks at the first bytes of a client, on the ports where a rule depends on them.
+// inspect adds the listener filters: what looks at the first bytes of a client, on the ports where
+// a rule depends on them.
 //
-// An inspector waits for these bytes. The listener sees every connection that leaves the workload before the listener of
-// a service gets it, so on ports that no such rule is about nothing waits: what a server that speaks first says arrives
-// at once. Where a port has both, the wait is short, and what is silent until then is a plain connection.
+// An inspector waits for these bytes. The listener sees every connection that leaves the workload
+// before the listener of a service gets it, so on ports that no such rule is about nothing waits:
+// what a server that speaks first says arrives at once. Where a port has both, the wait is short,
+// and what is silent until then is a plain connection.
 func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 	named, all := s.inspected()
 	if !all && len(named) == 0 {
@@ -39,8 +41,8 @@ func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 		if !all {
 			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyOf(ranges(named))}}
 		}
-		// First, as use_original_dst puts it last: the port is the one that was dialled only behind it, and when the time is
-		// up what stands behind the inspectors is left out.
+		// First, as use_original_dst puts it last: the port is the one that was dialled only behind it,
+		// and when the time is up what stands behind the inspectors is left out.
 		l.ListenerFilters = append(l.ListenerFilters, listenerFilter(nameOriginalDst, &originaldstv3.OriginalDst{}, nil))
 	}
 	l.ListenerFilters = append(l.ListenerFilters,
@@ -55,7 +57,8 @@ func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 
 type predicate = listenerv3.ListenerFilterChainMatchPredicate
 
-// inspected returns the ports on which what the client says decides, or that it does on all but the silent ones.
+// inspected returns the ports on which what the client says decides, or that it does on all but the
+// silent ones.
 func (s *ruleSet) inspected() (ports []uint32, all bool) {
 	for _, r := range s.rules {
 		switch {
@@ -88,7 +91,8 @@ func ranges(ports []uint32) []*predicate {
 			j++
 		}
 		out = append(out, &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
-			DestinationPortRange: &typev3.Int32Range{Start: int32(ports[i]), End: int32(ports[j-1]) + 1}, // the end is not part of it
+			// the end is not part of it
+			DestinationPortRange: &typev3.Int32Range{Start: int32(ports[i]), End: int32(ports[j-1]) + 1},
 		}})
 		i = j
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// notes collects what owners of policies should know, so that a policy with thousands of matches gets a few lines.
+// notes collects what owners of policies should know, so that a policy with thousands of matches
+// gets a few lines.
 type notes struct {
 	index map[noteKey]int
 	list  []note
@@ -89,14 +90,17 @@ func (n *notes) conflict(first, second *rule) {
 	} else if port := max(first.port, second.port); port != 0 {
 		on = fmt.Sprintf("port %d", port)
 	}
-	const why = "on %s requests to these addresses have one of http, http2 and grpc, and the policy that is merged first decides which"
+	const why = "on %s requests to these addresses have one of http, http2 and grpc, " +
+		"and the policy that is merged first decides which"
 	n.add(second, "left out beside %s: "+why+"; give both one protocol, or other ports", first.place(), on)
 	n.add(first, "stays, and %s is left out: "+why, second.place(), on)
 }
 
-// shadowed: on the port of a protocol in which the server speaks first nothing is seen of what the client says.
+// shadowed: on the port of a protocol in which the server speaks first nothing is seen of what the
+// client says.
 func (n *notes) shadowed(by, r *rule, v6 bool) {
-	n.add(r, "shadowed for %s by %s, on whose port nothing is inspected, so no TLS and no requests are seen there; give another port, or tcp", family(v6), by.place())
+	n.add(r, "shadowed for %s by %s, on whose port nothing is inspected, so no TLS and no requests are seen there; "+
+		"give another port, or tcp", family(v6), by.place())
 	n.add(by, "shadows %s for %s: on port %d nothing is inspected", r.place(), family(v6), by.port)
 }
 
@@ -121,7 +125,8 @@ func (s *ruleSet) noteSilence(n *notes) {
 // covered: the requests pass as bytes.
 func (n *notes) covered(by *rule, hosts []*rule) {
 	for _, r := range hosts {
-		n.add(r, "without effect beside %s, which takes all that is not TLS to any address: the requests pass as plain connections and count as its own", by.place())
+		n.add(r, "without effect beside %s, which takes all that is not TLS to any address: the requests pass as plain "+
+			"connections and count as its own", by.place())
 	}
 }
 
@@ -132,7 +137,9 @@ func (n *notes) cut(s *ruleSet) {
 		for _, from := range r.sources {
 			if !told[from.policy] {
 				told[from.policy] = true
-				n.say(from.policy, "some matches do not act for %s on ports, or in ranges of addresses, that other matches name, and connections are closed there: that would take more than %d filter chains and ranges; write fewer matches about all ports, or fewer addresses", family(s.v6), maxClosure)
+				n.say(from.policy, "some matches do not act for %s on ports, or in ranges of addresses, that other matches name, "+
+					"and connections are closed there: that would take more than %d filter chains and ranges; "+
+					"write fewer matches about all ports, or fewer addresses", family(s.v6), maxClosure)
 			}
 		}
 	}
@@ -142,20 +149,24 @@ func (n *notes) cut(s *ruleSet) {
 func (n *notes) permitted(r *rule) {
 	switch {
 	case r.never():
-		n.add(r, "never matches: a wildcard stands for whole names in front, and a further * is taken as it stands; write *.example.com")
+		n.add(r, "never matches: a wildcard stands for whole names in front, and a further * is taken as it stands; "+
+			"write *.example.com")
 	case r.anywhere() && r.named():
 		n.add(r, "permits every destination that speaks %s", r.protocol)
 	case r.forwarded():
 		for _, s := range r.sources {
 			if !s.pin {
-				n.say(s.policy, "appendMatch[%d] (%s) is pinned, though this policy does not ask for it: another one that has the same match does", s.index, r.label())
+				n.say(s.policy, "appendMatch[%d] (%s) is pinned, though this policy does not ask for it: another one that has "+
+					"the same match does", s.index, r.label())
 			}
 		}
 	case r.named() && !r.pinned():
 		if r.kind == wildcardTarget {
-			n.add(r, "not pinned: whoever names such a domain reaches the address that was dialled, whatever the name resolves to; with the label %s: \"true\" the proxy resolves the name itself", labelPinned)
+			n.add(r, "not pinned: whoever names such a domain reaches the address that was dialled, "+
+				"whatever the name resolves to; with the label %s: \"true\" the proxy resolves the name itself", labelPinned)
 		} else {
-			n.add(r, "not pinned: whoever names this domain reaches the address that was dialled; give a port, and the proxy resolves the domain itself")
+			n.add(r, "not pinned: whoever names this domain reaches the address that was dialled; give a port, "+
+				"and the proxy resolves the domain itself")
 		}
 	}
 }

@@ -28,14 +28,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A name that a client gives proves nothing about the address that it dials. With the label, the proxy does not go by that
-// address: it resolves the name itself, by its dynamic forward proxy, and connects to what that gives. So the names of a
-// wildcard are pinned as an exact domain on a port is, each by itself.
+// A name that a client gives proves nothing about the address that it dials. With the label, the
+// proxy does not go by that address: it resolves the name itself, by its dynamic forward proxy, and
+// connects to what that gives. So the names of a wildcard are pinned as an exact domain on a port
+// is, each by itself.
 //
-// What a name resolves to is up to the owner of the domain, who could lead the proxy to itself, to the metadata service of a
-// cloud or to a virtual address of the mesh. These are refused. Private networks are not: domains of an organisation lead there.
+// What a name resolves to is up to the owner of the domain, who could lead the proxy to itself, to
+// the metadata service of a cloud or to a virtual address of the mesh. These are refused. Private
+// networks are not: domains of an organisation lead there.
 
-// labelPinned of a policy says, with "true" or "false", whether its matches by domain are pinned wherever that can be.
+// labelPinned of a policy says, with "true" or "false", whether its matches by domain are pinned
+// wherever that can be.
 const labelPinned = "nearside.io/dns-pinned"
 
 // pins reads the label; ok is false for a value that is neither.
@@ -49,10 +52,11 @@ func pins(labels map[string]string) (pinned, ok bool) {
 	return false, false
 }
 
-// forwarded reports whether the proxy resolves whatever name a client gives, within the rule. Requests on all ports are not:
-// what Host says of a port is not what was dialled.
+// forwarded reports whether the proxy resolves whatever name a client gives, within the rule.
+// Requests on all ports are not: what Host says of a port is not what was dialled.
 func (r *rule) forwarded() bool {
-	return r.pin && r.named() && !r.pinned() && !r.anywhere() && !r.never() && (r.protocol.class() == secure || r.port != 0)
+	return r.pin && r.named() && !r.pinned() && !r.anywhere() && !r.never() &&
+		(r.protocol.class() == secure || r.port != 0)
 }
 
 // Names of Envoy's extensions.
@@ -66,7 +70,8 @@ const (
 	nameRBACHTTP       = "envoy.filters.http.rbac"
 	nameUpstream       = "envoy.rbac.matchers.upstream_ip_port"
 
-	// portState is where the dynamic forward proxy looks for the port; what the client says would count otherwise.
+	// portState is where the dynamic forward proxy looks for the port; what the client says would
+	// count otherwise.
 	portState   = "envoy.upstream.dynamic_port"
 	dialledPort = "%DOWNSTREAM_LOCAL_PORT%"
 )
@@ -74,11 +79,13 @@ const (
 // Of the cache of names, which all pinned matches of a proxy share.
 const (
 	cacheName = "nearside_pinned"
-	// maxNames bounds the names that clients have used within the last 5 minutes. Further ones are refused.
+	// maxNames bounds the names that clients have used within the last 5 minutes. Further ones are
+	// refused.
 	maxNames = 4096
 	// A name that has failed is tried again after this time, twice as much each time, up to the most.
 	retryName, retryNameMost = 2 * time.Second, 10 * time.Second
-	// followTime is how long new requests go over one connection. Requests that are under way end in peace.
+	// followTime is how long new requests go over one connection. Requests that are under way end in
+	// peace.
 	followTime = time.Minute
 )
 
@@ -94,7 +101,8 @@ func lookupFamily(dp *resource.Dataplane) clusterv3.Cluster_DnsLookupFamily {
 func nameCache(dp *resource.Dataplane) *dnscachev3.DnsCacheConfig {
 	return &dnscachev3.DnsCacheConfig{
 		Name: cacheName, DnsLookupFamily: lookupFamily(dp), MaxHosts: wrapperspb.UInt32(maxNames),
-		DnsFailureRefreshRate: &clusterv3.Cluster_RefreshRate{BaseInterval: durationpb.New(retryName), MaxInterval: durationpb.New(retryNameMost)},
+		DnsFailureRefreshRate: &clusterv3.Cluster_RefreshRate{BaseInterval: durationpb.New(retryName),
+			MaxInterval: durationpb.New(retryNameMost)},
 	}
 }
 
@@ -110,7 +118,8 @@ func forward(c *clusterv3.Cluster, dp *resource.Dataplane) {
 	}}
 }
 
-// followName bounds how long requests go over a connection to an address that a name resolved to once: Envoy would use it on and on.
+// followName bounds how long requests go over a connection to an address that a name resolved to
+// once: Envoy would use it on and on.
 func followName(c *draft.Cluster) {
 	if c.HTTP == nil {
 		c.HTTP = draft.HTTP1Options
@@ -118,7 +127,8 @@ func followName(c *draft.Cluster) {
 	c.EditHTTP().CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxConnectionDuration: durationpb.New(followTime)}
 }
 
-// portOf sets the port that is dialled: that of the chain, or for all ports the one that the client has dialled.
+// portOf sets the port that is dialled: that of the chain, or for all ports the one that the client
+// has dialled.
 func portOf(c *chain) []*statev3.FilterStateValue {
 	port := dialledPort
 	if c.port != 0 {
@@ -143,9 +153,12 @@ func (m *chainMaker) forwardTLS(c *chain) []draft.Extension {
 	}
 }
 
-// forwardHTTP lets hosts whose rules are forwarded be resolved. The others of the chain are left alone.
+// forwardHTTP lets hosts whose rules are forwarded be resolved. The others of the chain are left
+// alone.
 func (m *chainMaker) forwardHTTP(c *chain, h *draft.HTTP) {
-	guard := map[string]*anypb.Any{nameRBACHTTP: packed(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: noOwnAddress()}})}
+	guard := map[string]*anypb.Any{
+		nameRBACHTTP: packed(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: noOwnAddress()}}),
+	}
 	found := false
 	for i, r := range c.hosts {
 		if r.forwarded() {
@@ -162,7 +175,8 @@ func (m *chainMaker) forwardHTTP(c *chain, h *draft.HTTP) {
 			SaveUpstreamAddress:             true,
 			AllowDynamicHostFromFilterState: true,
 		}},
-		{Name: nameRBACHTTP, Message: &httprbacv3.RBAC{}}, // rules stand at the hosts: Envoy would log each request without an address
+		// rules stand at the hosts: Envoy would log each request without an address
+		{Name: nameRBACHTTP, Message: &httprbacv3.RBAC{}},
 	}, h.Filters...)
 }
 
@@ -177,7 +191,8 @@ func noOwnAddress() *rbacv3.RBAC {
 		list[i] = &rbacv3.Permission{Rule: &rbacv3.Permission_Matcher{Matcher: &corev3.TypedExtensionConfig{
 			Name: nameUpstream,
 			TypedConfig: packed(&upstreamv3.UpstreamIpPortMatcher{
-				UpstreamIp: &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}, // #nosec G115 -- at most 128
+				// #nosec G115 -- at most 128
+				UpstreamIp: &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))},
 			}),
 		}}}
 	}

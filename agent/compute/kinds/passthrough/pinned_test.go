@@ -13,8 +13,10 @@ func labelled(value, docs string) string {
 
 // TestPinnedClusters says which matches the label pins, and what the policies are told.
 func TestPinnedClusters(t *testing.T) {
-	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\nrouting: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
-	all := []string{"tls *.a.com:443", "tls *.b.com", "tls c.com", "tls c.com:443", "http *.a.com:80", "http d.com", "http *.g.com:90", "tls *:8443", "tls 10.0.0.1:443", "tls *.*.e.com:443"}
+	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
+		"routing: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
+	all := []string{"tls *.a.com:443", "tls *.b.com", "tls c.com", "tls c.com:443", "http *.a.com:80", "http d.com",
+		"http *.g.com:90", "tls *:8443", "tls 10.0.0.1:443", "tls *.*.e.com:443"}
 	wildcards := []string{"tls_*.a.com_443", "tls_*.b.com_*", "tls_c.com_*", "http_*.a.com_80", "http_*.g.com_90"}
 	notPinned := "p: appendMatch[5] (http d.com, all ports): not pinned: "
 	for _, c := range []struct {
@@ -23,12 +25,16 @@ func TestPinnedClusters(t *testing.T) {
 		warning    string // a part of one
 	}{
 		{"no label", base + matched("p", all...), nil, "p: appendMatch[0] (tls *.a.com, port 443), "},
-		{"false", base + labelled(`"false"`, matched("p", all...)), nil, `with the label nearside.io/dns-pinned: "true" the proxy resolves the name itself`},
-		{"another value", base + labelled(`"yes"`, matched("p", all...)), nil, `labels["nearside.io/dns-pinned"]: "yes" is neither true nor false, and is taken as false`},
+		{"false", base + labelled(`"false"`, matched("p", all...)), nil,
+			`with the label nearside.io/dns-pinned: "true" the proxy resolves the name itself`},
+		{"another value", base + labelled(`"yes"`, matched("p", all...)), nil,
+			`labels["nearside.io/dns-pinned"]: "yes" is neither true nor false, and is taken as false`},
 		{"true", base + labelled(`"true"`, matched("p", all...)), wildcards, notPinned},
-		{"the second of two policies", base + matched("o", "tls *.a.com:443", "tls *.z.com:443") + labelled(`"true"`, matched("p", "tls *.a.com:443")), []string{"tls_*.a.com_443"},
-			"o: appendMatch[0] (tls *.a.com, port 443) is pinned, though this policy does not ask for it: another one that has the same match does"},
-		{"through the egress", through + strings.TrimPrefix(base, strings.SplitN(base, "---", 2)[0]) + labelled(`"true"`, matched("p", "tls *.a.com:443")), nil,
+		{"the second of two policies", base + matched("o", "tls *.a.com:443", "tls *.z.com:443") +
+			labelled(`"true"`, matched("p", "tls *.a.com:443")), []string{"tls_*.a.com_443"}, "o: appendMatch[0] (tls " +
+			"*.a.com, port 443) is pinned, though this policy does not ask for it: another one that has the same match does"},
+		{"through the egress", through + strings.TrimPrefix(base, strings.SplitN(base, "---", 2)[0]) +
+			labelled(`"true"`, matched("p", "tls *.a.com:443")), nil,
 			`labels["nearside.io/dns-pinned"] has no effect: what the matches permit leaves through the ZoneEgress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,28 +1,33 @@
-// Package passthrough is the plugin of MeshPassthrough: which connections that belong to no service of the mesh may leave
-// through the proxy.
+// Package passthrough is the plugin of MeshPassthrough: which connections that belong to no service
+// of the mesh may leave through the proxy.
 //
-// The matches of all policies that select a proxy become one set of rules for each address family: written alike, each
-// once, with every policy that asks for it. From them the filter chains are made so that a connection is let through
-// when some rule admits it, whatever other rules there are. Envoy alone does not give that: it takes the most specific
-// port, then the most specific address, and never goes back. So what holds for all ports is repeated on each port that
-// some rule names, and what holds for wider addresses is repeated on the narrower ones within (the closure).
+// The matches of all policies that select a proxy become one set of rules for each address family:
+// written alike, each once, with every policy that asks for it. From them the filter chains are
+// made so that a connection is let through when some rule admits it, whatever other rules there
+// are. Envoy alone does not give that: it takes the most specific port, then the most specific
+// address, and never goes back. So what holds for all ports is repeated on each port that some rule
+// names, and what holds for wider addresses is repeated on the narrower ones within (the closure).
 //
 // What a rule admits:
-//   - tls with an address: TLS connections to it; with a domain: TLS connections to any address that name the domain
-//     (RFC 6066, server_name).
-//   - tcp: on ports that no rule about TLS or requests is about anything, at once, since nothing is inspected there. On
-//     others connections that begin with anything but TLS; those in which the server speaks first wait for a moment.
-//     With a domain, and the label below, those to the virtual address that the resolver of the agent gives the workload for it.
-//   - mysql: anything, at once. On its port nothing is inspected, so matches of that port that need to know what the
-//     client says are shadowed, and reported.
-//   - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain those whose Host names it.
+//   - tls with an address: TLS connections to it; with a domain: TLS connections to any address
+//     that name the domain (RFC 6066, server_name).
+//   - tcp: on ports that no rule about TLS or requests is about anything, at once, since nothing is
+//     inspected there. On others connections that begin with anything but TLS; those in which the
+//     server speaks first wait for a moment. With a domain, and the label below, those to the
+//     virtual address that the resolver of the agent gives the workload for it.
+//   - mysql: anything, at once. On its port nothing is inspected, so matches of that port that need
+//     to know what the client says are shadowed, and reported.
+//   - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain those whose
+//     Host names it.
 //
-// An exact domain on a given port is pinned: the proxy resolves it and connects to what it resolves to, so an allowed
-// name with a foreign address leads to the allowed name. Wildcards, and domains on all ports, go where the workload
-// dialled, and the policy is told; with the label nearside.io/dns-pinned they are pinned too.
+// An exact domain on a given port is pinned: the proxy resolves it and connects to what it resolves
+// to, so an allowed name with a foreign address leads to the allowed name. Wildcards, and domains
+// on all ports, go where the workload dialled, and the policy is told; with the label
+// nearside.io/dns-pinned they are pinned too.
 //
-// Of two policies that contradict each other the one that is merged first, which is the weaker one, stays: policies have
-// no age here that all nodes agree on, and what is in force must not depend on who came last. Both are told.
+// Of two policies that contradict each other the one that is merged first, which is the weaker one,
+// stays: policies have no age here that all nodes agree on, and what is in force must not depend on
+// who came last. Both are told.
 package passthrough
 
 import (
@@ -55,8 +60,8 @@ func Plugin() policy.Plugin {
 	}
 }
 
-// apply makes the chains of the listeners that connections to unknown destinations arrive at. They are part of the last
-// part of a draft.
+// apply makes the chains of the listeners that connections to unknown destinations arrive at. They
+// are part of the last part of a draft.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Last {
 		return
@@ -178,10 +183,12 @@ func newEffect(c *policy.Context) *effect {
 	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
 	switch {
 	case !e.intercepts:
-		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its networking.transparentProxying has a redirectPortOutbound", c.Proxy().Key)
+		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its "+
+			"networking.transparentProxying has a redirectPortOutbound", c.Proxy().Key)
 		return e
 	case e.mode == "":
-		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; give passthroughMode, which takes precedence over it, or remove that from the Mesh")
+		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; "+
+			"give passthroughMode, which takes precedence over it, or remove that from the Mesh")
 		return e
 	}
 	var asked []*rule
@@ -225,9 +232,11 @@ func (e *effect) pins(c *policy.Context, p *resource.Resource) bool {
 	pin, ok := pins(p.Labels)
 	switch {
 	case !ok:
-		e.notes.say(p.Key, "labels[%q]: %q is neither true nor false, and is taken as false", labelPinned, toolkit.Clip(p.Labels[labelPinned]))
+		e.notes.say(p.Key, "labels[%q]: %q is neither true nor false, and is taken as false",
+			labelPinned, toolkit.Clip(p.Labels[labelPinned]))
 	case pin && c.View.ThroughEgress():
-		e.notes.say(p.Key, "labels[%q] has no effect: what the matches permit leaves through the ZoneEgress, which is handed the address that was dialled", labelPinned)
+		e.notes.say(p.Key, "labels[%q] has no effect: what the matches permit leaves through the ZoneEgress, "+
+			"which is handed the address that was dialled", labelPinned)
 	}
 	return pin
 }

@@ -47,7 +47,8 @@ func (a asked) requests() bool {
 	return a.protocol != "tls" && a.protocol != "tcp" && a.protocol != "mysql"
 }
 
-// admits is the reading of one match, whatever others there are. silent is true where nothing is inspected.
+// admits is the reading of one match, whatever others there are. silent is true where nothing is
+// inspected.
 func (a asked) admits(c conn, silent bool) bool {
 	if a.port != 0 && a.port != c.to.Port() {
 		return false
@@ -84,8 +85,8 @@ func names(domain, name string) bool {
 
 var (
 	addresses = []string{
-		"10.0.0.1", "10.0.0.1/32", "10.0.0.2", "10.0.0.0/30", "10.0.0.3/24", "10.0.0.0/8", "0.0.0.0/0", "::ffff:10.0.0.2", "::ffff:10.0.0.0/126",
-		"2001:db8::1", "2001:DB8:0::1", "2001:db8::/64", "2001:db8::/32", "::/0",
+		"10.0.0.1", "10.0.0.1/32", "10.0.0.2", "10.0.0.0/30", "10.0.0.3/24", "10.0.0.0/8", "0.0.0.0/0", "::ffff:10.0.0.2",
+		"::ffff:10.0.0.0/126", "2001:db8::1", "2001:DB8:0::1", "2001:db8::/64", "2001:db8::/32", "::/0",
 	}
 	domains = []string{"a.com", "A.com", "b.a.com", "*.a.com", "*.b.a.com", "c.org", "*"}
 	ports   = []uint16{0, 80, 443, 3306}
@@ -94,13 +95,17 @@ var (
 // connections are all those that the matches can tell apart, and some more.
 func connections() []conn {
 	var out []conn
-	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.77", "10.9.0.1", "1.1.1.1", "2001:db8::1", "2001:db8::2", "2001:db8:1::1", "fd00::1"} {
+	for _, a := range []string{
+		"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.77", "10.9.0.1", "1.1.1.1", "2001:db8::1", "2001:db8::2",
+		"2001:db8:1::1", "fd00::1",
+	} {
 		for _, port := range []uint16{80, 443, 3306, 8080} {
 			to := netip.AddrPortFrom(netip.MustParseAddr(a), port)
 			for _, name := range []string{"", "a.com", "x.a.com", "b.a.com", "x.b.a.com", "c.org", "d.org"} {
 				out = append(out, conn{to, sendsTLS, name})
 				if name != "" {
-					out = append(out, conn{to, sendsHTTP1, name}, conn{to, sendsHTTP2, fmt.Sprintf("%s:%d", strings.ToUpper(name), port)}, conn{to, sendsHTTP10, name})
+					out = append(out, conn{to, sendsHTTP1, name},
+						conn{to, sendsHTTP2, fmt.Sprintf("%s:%d", strings.ToUpper(name), port)}, conn{to, sendsHTTP10, name})
 				}
 			}
 			out = append(out, conn{to, sendsBytes, ""}, conn{to, sendsNothing, ""})
@@ -123,8 +128,8 @@ func drawMatch(t *rapid.T, protocols []string) asked {
 	return a
 }
 
-// drawPolicies draws matches, each in a policy of its own so that none contradicts another of its policy, and the
-// documents.
+// drawPolicies draws matches, each in a policy of its own so that none contradicts another of its
+// policy, and the documents.
 func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
 	list := make([]asked, rapid.IntRange(1, 12).Draw(t, "matches"))
 	docs := base
@@ -135,8 +140,8 @@ func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
 	return list, docs
 }
 
-// silentFor reports whether nothing is inspected on the port of a connection: a match says that the server speaks first, or
-// none depends on what the client says.
+// silentFor reports whether nothing is inspected on the port of a connection: a match says that the
+// server speaks first, or none depends on what the client says.
 func silentFor(list []asked, c conn) bool {
 	needs := false
 	for _, a := range list {
@@ -157,7 +162,8 @@ func admitted(list []asked, c conn) bool {
 	return slices.ContainsFunc(list, func(a asked) bool { return a.admits(c, silentFor(list, c)) })
 }
 
-// TestSomeMatchAdmits: a connection is let through exactly when some match admits it, whatever others there are.
+// TestSomeMatchAdmits: a connection is let through exactly when some match admits it, whatever
+// others there are.
 func TestSomeMatchAdmits(t *testing.T) {
 	all := connections()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -204,8 +210,9 @@ func reaches(list []asked, c conn, cluster string) bool {
 	})
 }
 
-// TestContradictionsCostNothingElse: whatever policies say against each other, Envoy takes what is made of it, nothing
-// is let through that no match admits, and what is not about requests is not concerned.
+// TestContradictionsCostNothingElse: whatever policies say against each other, Envoy takes what is
+// made of it, nothing is let through that no match admits, and what is not about requests is not
+// concerned.
 func TestContradictionsCostNothingElse(t *testing.T) {
 	all := connections()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -68,11 +68,11 @@ type rule struct {
 	port     uint32 // 0: all ports
 	sources  []source
 	pin      bool // some policy that asks for it pins
-	// past is the domain that the proxy resolves past the names that the resolver of the agent gives virtual addresses; "" for one
-	// that it resolves as everybody does.
+	// past is the domain that the proxy resolves past the names that the resolver of the agent gives
+	// virtual addresses; "" for one that it resolves as everybody does.
 	past string
-	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on other ports lead
-	// there too, so that it counts all that the rule permits.
+	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on
+	// other ports lead there too, so that it counts all that the rule permits.
 	name, stat string
 }
 
@@ -115,19 +115,21 @@ func ruleOf(m *Match, from source) (*rule, bool) {
 		return nil, false
 	}
 	name := resourceName(p, t.text, port)
-	return &rule{target: t, protocol: p, port: port, sources: []source{from}, name: name, stat: toolkit.StatName(name)}, true
+	return &rule{target: t, protocol: p, port: port, sources: []source{from}, name: name,
+		stat: toolkit.StatName(name)}, true
 }
 
 const maxPort = 65535
 
-// claims are the protocols of requests that rules have taken. Envoy tells HTTP/1.1, HTTP/2 and gRPC apart by nothing
-// that a filter chain is chosen by, so on one port the requests to the same addresses are of one protocol.
+// claims are the protocols of requests that rules have taken. Envoy tells HTTP/1.1, HTTP/2 and gRPC
+// apart by nothing that a filter chain is chosen by, so on one port the requests to the same
+// addresses are of one protocol.
 type claims struct {
 	scopes map[netip.Prefix]map[uint32]*rule // by the addresses, zero for any, and the port: who came first
 }
 
-// take claims what a rule about requests needs. With whole set the rule cannot act, since another has all that it is
-// about. Otherwise others are the rules that have some of its ports.
+// take claims what a rule about requests needs. With whole set the rule cannot act, since another
+// has all that it is about. Otherwise others are the rules that have some of its ports.
 func (c *claims) take(r *rule) (whole *rule, others []*rule) {
 	if r.protocol.class() != requests {
 		return nil, nil
@@ -173,8 +175,8 @@ type ruleSet struct {
 	silent map[uint32]*rule
 }
 
-// newRuleSet makes the rules of one address family of what the policies ask for, in the order in which they are merged.
-// What is dropped is noted.
+// newRuleSet makes the rules of one address family of what the policies ask for, in the order in
+// which they are merged. What is dropped is noted.
 func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}}
 	known := make(map[identity]*rule, len(asked))

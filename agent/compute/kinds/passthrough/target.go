@@ -8,7 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 )
 
-// targetKind says how the destination of a match is told. The order is that in which chains are listed.
+// targetKind says how the destination of a match is told. The order is that in which chains are
+// listed.
 type targetKind uint8
 
 const (
@@ -37,7 +38,8 @@ func (t *target) anywhere() bool { return t.kind == anyTarget || !t.named() && t
 // in reports whether the destination can have addresses of a family.
 func (t *target) in(v6 bool) bool { return t.named() || t.prefix.Addr().Is6() == v6 }
 
-// never reports whether no client can name the domain: Envoy takes a "*" anywhere but in front as it stands.
+// never reports whether no client can name the domain: Envoy takes a "*" anywhere but in front as
+// it stands.
 func (t *target) never() bool { return strings.Contains(t.domain, "*") }
 
 // parseTarget reads the value of a match. The error says what is wrong with it and what is allowed.
@@ -59,9 +61,11 @@ func parseAddress(s string) (target, error) {
 	case s == "":
 		return target{}, fmt.Errorf("the value is missing: give an IP address")
 	case err != nil && strings.Contains(s, "/"):
-		return target{}, fmt.Errorf("%s is not an IP address: give one without a prefix length, or the type %s", show(s), typeCIDR)
+		return target{}, fmt.Errorf("%s is not an IP address: give one without a prefix length, or the type %s",
+			show(s), typeCIDR)
 	case err != nil:
-		return target{}, fmt.Errorf("%s is not an IP address: write IPv4 or IPv6, without spaces, brackets or a port", show(s))
+		return target{}, fmt.Errorf("%s is not an IP address: write IPv4 or IPv6, without spaces, brackets or a port",
+			show(s))
 	case a.Zone() != "":
 		return target{}, fmt.Errorf("%s has a zone, which is known to one host alone: remove %q", show(s), "%"+a.Zone())
 	}
@@ -74,8 +78,8 @@ func parseAddress(s string) (target, error) {
 	return t, nil
 }
 
-// mappedBits is the length of ::ffff:0:0/96, the prefix of IPv4 addresses that are written as IPv6 (RFC 4291 section
-// 2.5.5.2).
+// mappedBits is the length of ::ffff:0:0/96, the prefix of IPv4 addresses that are written as IPv6
+// (RFC 4291 section 2.5.5.2).
 const mappedBits = 96
 
 func parseNetwork(s string) (target, error) {
@@ -84,9 +88,11 @@ func parseNetwork(s string) (target, error) {
 	case s == "":
 		return target{}, fmt.Errorf("the value is missing: give a network such as 10.0.0.0/8")
 	case err != nil && !strings.Contains(s, "/"):
-		return target{}, fmt.Errorf("%s is not a network: give the length of the prefix behind a slash, or the type %s", show(s), typeIP)
+		return target{}, fmt.Errorf("%s is not a network: give the length of the prefix behind a slash, or the type %s",
+			show(s), typeIP)
 	case err != nil:
-		return target{}, fmt.Errorf("%s is not a network: write an IPv4 address with a prefix length of 0 to 32, or an IPv6 address without a zone with one of 0 to 128", show(s))
+		return target{}, fmt.Errorf("%s is not a network: write an IPv4 address with a prefix length of 0 to 32, "+
+			"or an IPv6 address without a zone with one of 0 to 128", show(s))
 	}
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= mappedBits {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-mappedBits)
@@ -116,7 +122,8 @@ func parseDomain(s string) (target, error) {
 	}
 	name, wildcard := strings.CutPrefix(s, "*.")
 	if !wildcard && s[0] == '*' {
-		return target{}, fmt.Errorf("%s is not a domain: a wildcard stands for whole parts between dots: write *.%s", show(s), toolkit.Clip(strings.TrimLeft(s, "*.")))
+		return target{}, fmt.Errorf("%s is not a domain: a wildcard stands for whole parts between dots: write *.%s",
+			show(s), toolkit.Clip(strings.TrimLeft(s, "*.")))
 	}
 	name = lower(strings.TrimSuffix(name, ".")) // clients send no dot at the end
 	if err := checkDomain(s, name, wildcard); err != nil {
@@ -138,8 +145,8 @@ func lower(s string) string {
 	}, s)
 }
 
-// checkDomain checks a name as RFC 1123 section 2.1 has it, with underscores, which names of services have. s is what
-// was written.
+// checkDomain checks a name as RFC 1123 section 2.1 has it, with underscores, which names of
+// services have. s is what was written.
 func checkDomain(s, name string, wildcard bool) error {
 	if len(name) > maxDomain {
 		return fmt.Errorf("%s is not a domain: it has %d characters, at most %d are allowed", show(s), len(name), maxDomain)
@@ -164,7 +171,8 @@ func checkDomain(s, name string, wildcard bool) error {
 			case r == ':':
 				return fmt.Errorf("%s is not a domain: give the port in the field port", show(s))
 			case r > 0x7f:
-				return fmt.Errorf("%s is not a domain: clients send names with other letters in punycode; write it so, beginning with xn--", show(s))
+				return fmt.Errorf("%s is not a domain: clients send names with other letters in punycode; write it so, "+
+					"beginning with xn--", show(s))
 			default:
 				return fmt.Errorf("%s is not a domain: only letters, digits, '-', '_' and '.' are allowed", show(s))
 			}

@@ -36,15 +36,18 @@ func TestAccepted(t *testing.T) {
 	for _, conf := range []string{
 		`{}`,
 		`{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`,
-		`{"enabled":true}`, `{"enabled":false}`, `{"enabled":true,"passthroughMode":"All"}`, `{"enabled":false,"passthroughMode":"Matched"}`, `{"enabled":false,"passthroughMode":"None"}`,
+		`{"enabled":true}`, `{"enabled":false}`, `{"enabled":true,"passthroughMode":"All"}`,
+		`{"enabled":false,"passthroughMode":"Matched"}`, `{"enabled":false,"passthroughMode":"None"}`,
 		entries("tls a.com:443", "tls *.a.com", "tls *", "tls a.com"),
 		entries("http a.com", "http *.a.com:80", "http b.com:80", "tls a.com:80", "tcp 10.0.0.1:80", "http 10.0.0.0/8:80"),
 		entries("grpc 10.0.0.1", "http 10.0.0.2", "http2 10.0.0.0/8"),
 		entries("grpc a.com:1", "grpc b.com", "http 10.0.0.1:2", "http2 10.0.0.1:3"),
 		entries("mysql 10.0.0.1:3306", "mysql 10.0.0.0/8:3306", "tcp 10.0.0.2:3306", "tls 10.0.0.2:443", "tls a.com"),
 		entries("mysql 10.0.0.1:3306", "tls [2001:db8::1]:3306"),
-		entries("tcp 0.0.0.0/0", "tcp ::/0", "tls 10.1.2.3/8:65535", "tls ::ffff:10.0.0.0/104:1", "tls ::ffff:0:0/90:1", "tcp ::ffff:10.0.0.1"),
-		entries("tls xn--bcher-kva.example:443", "tls a.com.:443", "tls localhost:443", "tls _x.a-b.c1:443", "tls *.example.*:443", "tls 1.a:443", "tls API.EXAMPLE.COM:443"),
+		entries("tcp 0.0.0.0/0", "tcp ::/0", "tls 10.1.2.3/8:65535", "tls ::ffff:10.0.0.0/104:1", "tls ::ffff:0:0/90:1",
+			"tcp ::ffff:10.0.0.1"),
+		entries("tls xn--bcher-kva.example:443", "tls a.com.:443", "tls localhost:443", "tls _x.a-b.c1:443",
+			"tls *.example.*:443", "tls 1.a:443", "tls API.EXAMPLE.COM:443"),
 		entry(matchText("tls " + strings.Repeat("a.", 126) + "a:443")),
 	} {
 		rs, faults := kinds.Registry().Decode("", []byte(document("p", one, conf)))
@@ -172,7 +175,8 @@ func TestWhoMayDo(t *testing.T) {
 		refused(t, doc, "spec.default.appendMatch[1].protocol", "not for a whole mesh")
 	}
 	for _, kind := range []string{"MeshGateway", "MeshService", "MeshServiceSubset", "MeshHTTPRoute"} {
-		refused(t, document("p", `{"kind":"`+kind+`","name":"x"}`, `{}`), "spec.targetRef.kind", "Mesh, MeshSubset, Dataplane")
+		refused(t, document("p", `{"kind":"`+kind+`","name":"x"}`, `{}`),
+			"spec.targetRef.kind", "Mesh, MeshSubset, Dataplane")
 	}
 }
 
@@ -185,12 +189,16 @@ func TestManyMatches(t *testing.T) {
 	if f := faultsOf(document("p", one, entry(strings.Join(list[1:], ",")))); len(f) > 0 {
 		t.Errorf("10,000 matches: %v", f)
 	}
-	refused(t, document("p", one, entry(strings.Join(list, ","))), "spec.default.appendMatch", "10001 matches are given, at most 10000")
+	refused(t, document("p", one, entry(strings.Join(list, ","))),
+		"spec.default.appendMatch", "10001 matches are given, at most 10000")
 }
 
 // FuzzMatch: what is accepted of one match is in force as it is written, and Envoy takes it.
 func FuzzMatch(f *testing.F) {
-	for _, m := range []string{"Domain a.com tls 443", "Domain *.a.com http 80", "Domain * tls 0", "IP 10.0.0.1 tcp 0", "IP ::ffff:1.2.3.4 mysql 3306", "CIDR 10.1.2.3/8 grpc 65535", "CIDR ::/0 tls 1", "Domain *.x.* http2 9"} {
+	for _, m := range []string{
+		"Domain a.com tls 443", "Domain *.a.com http 80", "Domain * tls 0", "IP 10.0.0.1 tcp 0",
+		"IP ::ffff:1.2.3.4 mysql 3306", "CIDR 10.1.2.3/8 grpc 65535", "CIDR ::/0 tls 1", "Domain *.x.* http2 9",
+	} {
 		p := strings.Fields(m)
 		var port uint32
 		fmt.Sscan(p[3], &port)

@@ -30,47 +30,79 @@ func TestVectors(t *testing.T) {
 		conn       conn
 		want       verdict
 	}{
-		{"TLS by its name", a, to("10.0.0.9:443", sendsTLS, "api.example.com"), verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
-		{"TLS to an address of another rule", a, to("10.0.0.1:443", sendsTLS, "api.example.com"), verdict{chain: "tls_api.example.com_443_closure", cluster: "tls_api.example.com_443"}},
-		{"plain by its address", a, to("10.0.0.1:443", sendsBytes), verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_443"}},
+		{"TLS by its name", a, to("10.0.0.9:443", sendsTLS, "api.example.com"),
+			verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
+		{"TLS to an address of another rule", a, to("10.0.0.1:443", sendsTLS, "api.example.com"),
+			verdict{chain: "tls_api.example.com_443_closure", cluster: "tls_api.example.com_443"}},
+		{"plain by its address", a, to("10.0.0.1:443", sendsBytes),
+			verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_443"}},
 		{"plain to another address", a, to("10.0.0.9:443", sendsBytes), verdict{closedAt: "server-name"}},
 		{"TLS without a name", a, to("10.0.0.9:443", sendsTLS), verdict{closedAt: "server-name"}},
 		{"another name", a, to("10.0.0.9:443", sendsTLS, "example.com"), verdict{closedAt: "server-name"}},
-		{"a name in capitals", a, to("10.0.0.9:443", sendsTLS, "API.example.com"), verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
+		{"a name in capitals", a, to("10.0.0.9:443", sendsTLS, "API.example.com"),
+			verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
 		{"another port", a, to("10.0.0.9:444", sendsTLS, "api.example.com"), verdict{closedAt: "destination-port"}},
-		{"the server speaks first", a, to("10.0.0.1:443", sendsNothing), verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_443"}},
-		{"the server speaks first where no match is plain", b, to("10.0.0.1:443", sendsNothing), verdict{closedAt: "listener-filters"}},
-		{"the longest wildcard", b, to("1.1.1.1:443", sendsTLS, "a.eu.example.com"), verdict{chain: "tls_*.eu.example.com_443", cluster: "tls_*.eu.example.com_443"}},
-		{"two names below a wildcard", b, to("1.1.1.1:443", sendsTLS, "x.y.example.com"), verdict{chain: "tls_*.example.com_443", cluster: "tls_*.example.com_443"}},
-		{"a name before wildcards", b, to("1.1.1.1:443", sendsTLS, "api.example.com"), verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
-		{"not the name of the wildcard itself", b, to("1.1.1.1:443", sendsTLS, "example.com"), verdict{closedAt: "server-name"}},
-		{"a network before the Host", c, to("142.250.1.1:80", sendsHTTP1, "www.google.com"), verdict{chain: "http_142.250.0.0/15_80", cluster: "http_142.250.0.0/15_80"}},
-		{"a Host with its port", c, to("8.8.8.8:80", sendsHTTP1, "www.google.com:80"), verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
+		{"the server speaks first", a, to("10.0.0.1:443", sendsNothing),
+			verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_443"}},
+		{"the server speaks first where no match is plain", b, to("10.0.0.1:443", sendsNothing),
+			verdict{closedAt: "listener-filters"}},
+		{"the longest wildcard", b, to("1.1.1.1:443", sendsTLS, "a.eu.example.com"),
+			verdict{chain: "tls_*.eu.example.com_443", cluster: "tls_*.eu.example.com_443"}},
+		{"two names below a wildcard", b, to("1.1.1.1:443", sendsTLS, "x.y.example.com"),
+			verdict{chain: "tls_*.example.com_443", cluster: "tls_*.example.com_443"}},
+		{"a name before wildcards", b, to("1.1.1.1:443", sendsTLS, "api.example.com"),
+			verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
+		{"not the name of the wildcard itself", b, to("1.1.1.1:443", sendsTLS, "example.com"),
+			verdict{closedAt: "server-name"}},
+		{"a network before the Host", c, to("142.250.1.1:80", sendsHTTP1, "www.google.com"),
+			verdict{chain: "http_142.250.0.0/15_80", cluster: "http_142.250.0.0/15_80"}},
+		{"a Host with its port", c, to("8.8.8.8:80", sendsHTTP1, "www.google.com:80"),
+			verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
 		{"another Host", c, to("8.8.8.8:80", sendsHTTP1, "evil.com"), verdict{chain: "http_80", refused: true}},
 		{"no HTTP on its port", c, to("8.8.8.8:80", sendsBytes), verdict{closedAt: "application-protocol"}},
-		{"HTTP/1.0", c, to("8.8.8.8:80", sendsHTTP10, "www.google.com"), verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
+		{"HTTP/1.0", c, to("8.8.8.8:80", sendsHTTP10, "www.google.com"),
+			verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
 		{"TLS on the port of HTTP", c, to("8.8.8.8:80", sendsTLS, "www.google.com"), verdict{closedAt: "transport-protocol"}},
-		{"all ports, on one that another rule names", d, to("10.0.0.1:443", sendsBytes), verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_*"}},
-		{"all ports, on others", d, to("10.0.0.1:22", sendsBytes), verdict{chain: "tcp_10.0.0.1_*", cluster: "tcp_10.0.0.1_*"}},
-		{"TLS where all ports are for plain", d, to("10.0.0.1:443", sendsTLS, "a.com"), verdict{chain: "tls_a.com_443_closure", cluster: "tls_a.com_443"}},
-		{"plain in a narrower network of TLS", e, to("10.1.0.1:1", sendsBytes), verdict{chain: "tcp_10.0.0.0/8_*_closure", cluster: "tcp_10.0.0.0/8_*"}},
+		{"all ports, on one that another rule names", d, to("10.0.0.1:443", sendsBytes),
+			verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_*"}},
+		{"all ports, on others", d, to("10.0.0.1:22", sendsBytes),
+			verdict{chain: "tcp_10.0.0.1_*", cluster: "tcp_10.0.0.1_*"}},
+		{"TLS where all ports are for plain", d, to("10.0.0.1:443", sendsTLS, "a.com"),
+			verdict{chain: "tls_a.com_443_closure", cluster: "tls_a.com_443"}},
+		{"plain in a narrower network of TLS",
+			e, to("10.1.0.1:1", sendsBytes), verdict{chain: "tcp_10.0.0.0/8_*_closure", cluster: "tcp_10.0.0.0/8_*"}},
 		{"TLS in the network of plain", e, to("10.2.0.1:1", sendsTLS, "a.com"), verdict{closedAt: "transport-protocol"}},
-		{"a Host before a wildcard", f, to("1.1.1.1:80", sendsHTTP1, "api.example.com"), verdict{chain: "http_80", cluster: "http_api.example.com_80"}},
-		{"a Host below a wildcard, with its port", f, to("1.1.1.1:80", sendsHTTP2, "b.example.com:80"), verdict{chain: "http_80", cluster: "http_*.example.com_80"}},
-		{"a Host on all ports, on one that others name", f, to("1.1.1.1:80", sendsHTTP1, "any.com:80"), verdict{chain: "http_80", cluster: "http_any.com_*"}},
-		{"a Host on all ports, on others", f, to("1.1.1.1:8080", sendsHTTP1, "any.com:8080"), verdict{chain: "http_*", cluster: "http_any.com_*"}},
-		{"a Host of one port on another", f, to("1.1.1.1:8080", sendsHTTP1, "api.example.com"), verdict{chain: "http_*", refused: true}},
-		{"a server that speaks first", g, to("10.0.0.1:3306", sendsNothing), verdict{chain: "tcp_10.0.0.1_3306", cluster: "tcp_10.0.0.1_3306"}},
-		{"TLS to a server that speaks first", g, to("10.0.0.1:3306", sendsTLS), verdict{chain: "tcp_10.0.0.1_3306", cluster: "tcp_10.0.0.1_3306"}},
-		{"plain beside it", g, to("10.0.0.2:3306", sendsBytes), verdict{chain: "tcp_10.0.0.2_3306", cluster: "tcp_10.0.0.2_3306"}},
+		{"a Host before a wildcard", f, to("1.1.1.1:80", sendsHTTP1, "api.example.com"),
+			verdict{chain: "http_80", cluster: "http_api.example.com_80"}},
+		{"a Host below a wildcard, with its port", f, to("1.1.1.1:80", sendsHTTP2, "b.example.com:80"),
+			verdict{chain: "http_80", cluster: "http_*.example.com_80"}},
+		{"a Host on all ports, on one that others name", f, to("1.1.1.1:80", sendsHTTP1, "any.com:80"),
+			verdict{chain: "http_80", cluster: "http_any.com_*"}},
+		{"a Host on all ports, on others", f, to("1.1.1.1:8080", sendsHTTP1, "any.com:8080"),
+			verdict{chain: "http_*", cluster: "http_any.com_*"}},
+		{"a Host of one port on another", f, to("1.1.1.1:8080", sendsHTTP1, "api.example.com"),
+			verdict{chain: "http_*", refused: true}},
+		{"a server that speaks first", g, to("10.0.0.1:3306", sendsNothing),
+			verdict{chain: "tcp_10.0.0.1_3306", cluster: "tcp_10.0.0.1_3306"}},
+		{"TLS to a server that speaks first", g, to("10.0.0.1:3306", sendsTLS),
+			verdict{chain: "tcp_10.0.0.1_3306", cluster: "tcp_10.0.0.1_3306"}},
+		{"plain beside it", g, to("10.0.0.2:3306", sendsBytes),
+			verdict{chain: "tcp_10.0.0.2_3306", cluster: "tcp_10.0.0.2_3306"}},
 		{"TLS on all ports beside it", g, to("10.0.0.3:3306", sendsTLS), verdict{closedAt: "destination-ip"}},
-		{"TLS on all ports on another", g, to("10.0.0.3:3307", sendsTLS), verdict{chain: "tls_10.0.0.3_*", cluster: "tls_10.0.0.3_*"}},
-		{"the server speaks first on another port", g, to("10.0.0.1:443", sendsNothing), verdict{closedAt: "listener-filters"}},
-		{"requests where all ports are for TLS", g, to("10.0.0.3:80", sendsHTTP1, "a.com"), verdict{chain: "http_*_closure", cluster: "http_a.com_*"}},
-		{"IPv6: a network on all ports, beside a narrower rule", v6, to("[2001:db8::1]:443", sendsTLS, "b.com"), verdict{chain: "tls_2001:db8::/32_443_closure", cluster: "tls_2001:db8::/32_*"}},
-		{"IPv6: domains are of both families", v6, to("[2001:db9::1]:80", sendsHTTP1, "a.com"), verdict{chain: "http_80", cluster: "http_a.com_80"}},
-		{"IPv6: and beside networks of TLS", v6, to("[2001:db8::5]:80", sendsHTTP1, "a.com"), verdict{chain: "http_80_closure", cluster: "http_a.com_80"}},
-		{"IPv4 is not concerned by networks of IPv6", v6, to("10.0.0.1:443", sendsTLS, "b.com"), verdict{closedAt: "destination-port"}},
+		{"TLS on all ports on another", g, to("10.0.0.3:3307", sendsTLS),
+			verdict{chain: "tls_10.0.0.3_*", cluster: "tls_10.0.0.3_*"}},
+		{"the server speaks first on another port", g, to("10.0.0.1:443", sendsNothing),
+			verdict{closedAt: "listener-filters"}},
+		{"requests where all ports are for TLS", g, to("10.0.0.3:80", sendsHTTP1, "a.com"),
+			verdict{chain: "http_*_closure", cluster: "http_a.com_*"}},
+		{"IPv6: a network on all ports, beside a narrower rule", v6, to("[2001:db8::1]:443", sendsTLS, "b.com"),
+			verdict{chain: "tls_2001:db8::/32_443_closure", cluster: "tls_2001:db8::/32_*"}},
+		{"IPv6: domains are of both families", v6, to("[2001:db9::1]:80", sendsHTTP1, "a.com"),
+			verdict{chain: "http_80", cluster: "http_a.com_80"}},
+		{"IPv6: and beside networks of TLS", v6, to("[2001:db8::5]:80", sendsHTTP1, "a.com"),
+			verdict{chain: "http_80_closure", cluster: "http_a.com_80"}},
+		{"IPv4 is not concerned by networks of IPv6", v6, to("10.0.0.1:443", sendsTLS, "b.com"),
+			verdict{closedAt: "destination-port"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			e, _ := newEnvoy(t, base+v.docs)
@@ -87,22 +119,25 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestKnownDefects has what the reference accepts although Envoy rejects the listener or closes what is permitted
-// (N and V, as the design numbers them): refused when it is written, or it does what it says.
+// TestKnownDefects has what the reference accepts although Envoy rejects the listener or closes
+// what is permitted (N and V, as the design numbers them): refused when it is written, or it does
+// what it says.
 func TestKnownDefects(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		docs string
-		// fault is a part of what the documents are refused with; else chains are those for IPv4, without what their
-		// names have in common, and warning is a part of one.
+		// fault is a part of what the documents are refused with; else chains are those for IPv4, without
+		// what their names have in common, and warning is a part of one.
 		fault   string
 		chains  []string
 		warning string
 		allowed []conn
 		closed  []conn
 	}{
-		{name: "N1 two protocols of requests on one port and on all", docs: matched("p", "grpc a.com", "http b.com:80"), fault: "appendMatch[1].port: http b.com, port 80 contradicts appendMatch[0] (grpc a.com, all ports)"},
-		{name: "N1 in the other order", docs: matched("p", "http b.com:80", "grpc a.com"), fault: "appendMatch[1].port: grpc a.com, all ports contradicts appendMatch[0] (http b.com, port 80)"},
+		{name: "N1 two protocols of requests on one port and on all", docs: matched("p", "grpc a.com", "http b.com:80"),
+			fault: "appendMatch[1].port: http b.com, port 80 contradicts appendMatch[0] (grpc a.com, all ports)"},
+		{name: "N1 in the other order", docs: matched("p", "http b.com:80", "grpc a.com"),
+			fault: "appendMatch[1].port: grpc a.com, all ports contradicts appendMatch[0] (http b.com, port 80)"},
 		{
 			name: "N1 in two policies", docs: matched("a", "grpc a.com") + matched("b", "http b.com:80"),
 			chains: []string{"http_80", "grpc_*"}, warning: `a: appendMatch[0] (grpc a.com, all ports): left out beside MeshPassthrough/default/b appendMatch[0] (http b.com, port 80): on port 80`,
@@ -113,45 +148,62 @@ func TestKnownDefects(t *testing.T) {
 			chains: []string{"tcp_10.0.0.1_80"}, allowed: []conn{to("10.0.0.1:80", sendsBytes)},
 		},
 		{
-			name: "N3 networks that are one when they are masked", docs: matched("p", "tls 192.168.0.1/24:80", "tls 192.168.0.2/24:80"),
+			name:   "N3 networks that are one when they are masked",
+			docs:   matched("p", "tls 192.168.0.1/24:80", "tls 192.168.0.2/24:80"),
 			chains: []string{"tls_192.168.0.1/24_80"}, allowed: []conn{to("192.168.0.77:80", sendsTLS)},
 		},
 		{
-			name: "N4 a domain in capitals", docs: matched("p", "tls Example.com:443", "tls example.com:443", "tls example.com.:443"),
+			name:   "N4 a domain in capitals",
+			docs:   matched("p", "tls Example.com:443", "tls example.com:443", "tls example.com.:443"),
 			chains: []string{"tls_example.com_443"}, allowed: []conn{to("1.1.1.1:443", sendsTLS, "example.com")},
 		},
 		{
 			name: "N5 tcp and mysql", docs: matched("p", "tcp 10.0.0.1:3306", "mysql 10.0.0.1:3306"),
-			chains: []string{"tcp_10.0.0.1_3306"}, allowed: []conn{to("10.0.0.1:3306", sendsNothing), to("10.0.0.1:3306", sendsBytes)},
+			chains:  []string{"tcp_10.0.0.1_3306"},
+			allowed: []conn{to("10.0.0.1:3306", sendsNothing), to("10.0.0.1:3306", sendsBytes)},
 		},
 		{
-			name: "N6 two ways to write IPv6", docs: matched("a", "tls [2001:db8::1]:443") + matched("b", "tls 2001:db8:0:0::1/128:443", "tls a.com:443"),
+			name:   "N6 two ways to write IPv6",
+			docs:   matched("a", "tls [2001:db8::1]:443") + matched("b", "tls 2001:db8:0:0::1/128:443", "tls a.com:443"),
 			chains: []string{"tls_a.com_443"}, allowed: []conn{to("[2001:db8::1]:443", sendsTLS)},
 		},
 		{
-			name: "N7 the order of entries", docs: matched("p", "tcp 10.0.0.1:80", "http a.com:80") + matched("q", "http b.com:80", "tcp 10.0.0.2:80"),
-			chains:  []string{"tcp_10.0.0.1_80", "tcp_10.0.0.2_80", "http_80"},
-			allowed: []conn{to("10.0.0.1:80", sendsBytes), to("10.0.0.2:80", sendsBytes), to("1.1.1.1:80", sendsHTTP1, "a.com"), to("1.1.1.1:80", sendsHTTP1, "b.com")},
+			name:   "N7 the order of entries",
+			docs:   matched("p", "tcp 10.0.0.1:80", "http a.com:80") + matched("q", "http b.com:80", "tcp 10.0.0.2:80"),
+			chains: []string{"tcp_10.0.0.1_80", "tcp_10.0.0.2_80", "http_80"},
+			allowed: []conn{to("10.0.0.1:80", sendsBytes), to("10.0.0.2:80", sendsBytes), to("1.1.1.1:80", sendsHTTP1, "a.com"),
+				to("1.1.1.1:80", sendsHTTP1, "b.com")},
 		},
-		{name: "N7 where it is refused", docs: matched("p", "tcp 10.0.0.1:80", "http a.com:80", "http2 10.0.0.3:80"), fault: "appendMatch[2].port"},
+		{name: "N7 where it is refused", docs: matched("p", "tcp 10.0.0.1:80", "http a.com:80", "http2 10.0.0.3:80"),
+			fault: "appendMatch[2].port"},
 		{
 			name: "N9 any name", docs: matched("p", "tls *:443"), chains: []string{"tls_*_443"},
-			warning: "permits every destination that speaks tls", allowed: []conn{to("1.2.3.4:443", sendsTLS), to("1.2.3.4:443", sendsTLS, "x.org")},
+			warning: "permits every destination that speaks tls",
+			allowed: []conn{to("1.2.3.4:443", sendsTLS), to("1.2.3.4:443", sendsTLS, "x.org")},
 		},
 		{
-			name: "N10 any address beside chains without a range", docs: matched("p", "tls 0.0.0.0/0:443", "tls a.com:443", "http 0.0.0.0/0:80", "http a.com:80"),
-			chains:  []string{"tls_0.0.0.0/0_443", "tls_a.com_443", "http_80"},
-			allowed: []conn{to("1.2.3.4:443", sendsTLS, "x.org"), to("1.2.3.4:443", sendsTLS, "a.com"), to("1.2.3.4:80", sendsHTTP1, "x.org"), to("1.2.3.4:80", sendsHTTP1, "a.com")},
+			name:   "N10 any address beside chains without a range",
+			docs:   matched("p", "tls 0.0.0.0/0:443", "tls a.com:443", "http 0.0.0.0/0:80", "http a.com:80"),
+			chains: []string{"tls_0.0.0.0/0_443", "tls_a.com_443", "http_80"},
+			allowed: []conn{to("1.2.3.4:443", sendsTLS, "x.org"), to("1.2.3.4:443", sendsTLS, "a.com"),
+				to("1.2.3.4:80", sendsHTTP1, "x.org"), to("1.2.3.4:80", sendsHTTP1, "a.com")},
 		},
-		{name: "N11 in one policy", docs: matched("p", "tls 10.0.0.2:3306", "mysql 10.0.0.1:3306"), fault: "appendMatch[0].protocol: tls 10.0.0.2, port 3306 is shadowed by appendMatch[1] (mysql 10.0.0.1, port 3306)"},
 		{
-			name: "N11 in two policies", docs: matched("a", "mysql 10.0.0.1:3306") + matched("b", "tls 10.0.0.2:3306", "tls 10.0.0.2:443"),
-			chains: []string{"tls_10.0.0.2_443", "tcp_10.0.0.1_3306"}, warning: "b: appendMatch[0] (tls 10.0.0.2, port 3306): shadowed for IPv4 by MeshPassthrough/default/a appendMatch[0] (mysql 10.0.0.1, port 3306)",
+			name:  "N11 in one policy",
+			docs:  matched("p", "tls 10.0.0.2:3306", "mysql 10.0.0.1:3306"),
+			fault: "appendMatch[0].protocol: tls 10.0.0.2, port 3306 is shadowed by appendMatch[1] (mysql 10.0.0.1, port 3306)",
+		},
+		{
+			name:   "N11 in two policies",
+			docs:   matched("a", "mysql 10.0.0.1:3306") + matched("b", "tls 10.0.0.2:3306", "tls 10.0.0.2:443"),
+			chains: []string{"tls_10.0.0.2_443", "tcp_10.0.0.1_3306"}, warning: "b: appendMatch[0] (tls 10.0.0.2, " +
+				"port 3306): shadowed for IPv4 by MeshPassthrough/default/a appendMatch[0] (mysql 10.0.0.1, port 3306)",
 			allowed: []conn{to("10.0.0.1:3306", sendsNothing), to("10.0.0.2:443", sendsTLS)},
 		},
 		{
 			name: "N11 by all ports", docs: matched("p", "mysql 10.0.0.1:3306", "tls 10.0.0.2"),
-			chains: []string{"tls_10.0.0.2_*", "tcp_10.0.0.1_3306"}, warning: "p: appendMatch[1] (tls 10.0.0.2, all ports): shadowed for IPv4 on port 3306",
+			chains:  []string{"tls_10.0.0.2_*", "tcp_10.0.0.1_3306"},
+			warning: "p: appendMatch[1] (tls 10.0.0.2, all ports): shadowed for IPv4 on port 3306",
 			allowed: []conn{to("10.0.0.1:3306", sendsNothing), to("10.0.0.2:443", sendsTLS)},
 		},
 		{
@@ -160,15 +212,19 @@ func TestKnownDefects(t *testing.T) {
 			allowed: []conn{to("10.0.0.1:443", sendsTLS, "a.com"), to("10.0.0.1:443", sendsBytes)},
 		},
 		{
-			name: "V2 a match for all ports beside one of a port", docs: matched("p", "tcp 10.0.0.1", "tls a.com:443", "tls b.com"),
-			chains:  []string{"tls_a.com_443", "tls_a.com_443_closure", "tls_b.com_443", "tls_b.com_443_closure", "tls_b.com_*", "tls_b.com_*_closure", "tcp_10.0.0.1_443", "tcp_10.0.0.1_*"},
-			allowed: []conn{to("10.0.0.1:443", sendsBytes), to("10.0.0.1:22", sendsBytes), to("10.0.0.1:443", sendsTLS, "a.com"), to("10.0.0.1:22", sendsTLS, "b.com"), to("1.1.1.1:443", sendsTLS, "b.com")},
-			closed:  []conn{to("10.0.0.1:22", sendsTLS, "a.com"), to("1.1.1.1:22", sendsBytes)},
+			name: "V2 a match for all ports beside one of a port",
+			docs: matched("p", "tcp 10.0.0.1", "tls a.com:443", "tls b.com"),
+			chains: []string{"tls_a.com_443", "tls_a.com_443_closure", "tls_b.com_443", "tls_b.com_443_closure", "tls_b.com_*",
+				"tls_b.com_*_closure", "tcp_10.0.0.1_443", "tcp_10.0.0.1_*"},
+			allowed: []conn{to("10.0.0.1:443", sendsBytes), to("10.0.0.1:22", sendsBytes), to("10.0.0.1:443", sendsTLS, "a.com"),
+				to("10.0.0.1:22", sendsTLS, "b.com"), to("1.1.1.1:443", sendsTLS, "b.com")},
+			closed: []conn{to("10.0.0.1:22", sendsTLS, "a.com"), to("1.1.1.1:22", sendsBytes)},
 		},
 		{
 			name: "V3 a Host and a network", docs: matched("p", "http a.com:80", "http 10.0.0.0/8:80"),
-			chains:  []string{"http_10.0.0.0/8_80", "http_80"},
-			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com")},
+			chains: []string{"http_10.0.0.0/8_80", "http_80"},
+			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP1, "b.com"),
+				to("1.1.1.1:80", sendsHTTP1, "a.com")},
 		},
 		{
 			name: "V4 plain inside TLS", docs: matched("p", "tcp 10.0.0.0/8:80", "tls 10.1.0.0/16:80"),
@@ -176,49 +232,64 @@ func TestKnownDefects(t *testing.T) {
 			allowed: []conn{to("10.1.0.1:80", sendsBytes), to("10.1.0.1:80", sendsTLS), to("10.2.0.1:80", sendsHTTP1, "a.com")},
 		},
 		{
-			name: "V5 servers that speak first get no requests, and those of HTTP/1.0 do", docs: matched("p", "http a.com:80", "http 10.0.0.0/8:80"),
-			chains:  []string{"http_10.0.0.0/8_80", "http_80"},
-			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP2, "b.com"), to("10.0.0.1:80", sendsHTTP10, "a.com"), to("1.1.1.1:80", sendsHTTP10, "a.com")},
-			closed:  []conn{to("10.0.0.1:80", sendsNothing), to("10.0.0.1:80", sendsBytes)},
+			name:   "V5 servers that speak first get no requests, and those of HTTP/1.0 do",
+			docs:   matched("p", "http a.com:80", "http 10.0.0.0/8:80"),
+			chains: []string{"http_10.0.0.0/8_80", "http_80"},
+			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP2, "b.com"),
+				to("10.0.0.1:80", sendsHTTP10, "a.com"), to("1.1.1.1:80", sendsHTTP10, "a.com")},
+			closed: []conn{to("10.0.0.1:80", sendsNothing), to("10.0.0.1:80", sendsBytes)},
 		},
 		{
-			name: "V6 a Host that nobody named is refused, and other bytes on its port closed", docs: matched("p", "http a.com:80", "http2 b.com:81", "grpc *.c.com:82"),
-			chains:  []string{"http_80", "http2_81", "grpc_82"},
-			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "A.com"), to("1.1.1.1:80", sendsHTTP1, "a.com:80"), to("1.1.1.1:81", sendsHTTP2, "b.com"), to("1.1.1.1:82", sendsHTTP2, "x.c.com:82")},
-			closed:  []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com:81"), to("1.1.1.1:82", sendsHTTP2, "c.com"), to("1.1.1.1:80", sendsBytes), to("1.1.1.1:80", sendsTLS, "a.com")},
+			name:   "V6 a Host that nobody named is refused, and other bytes on its port closed",
+			docs:   matched("p", "http a.com:80", "http2 b.com:81", "grpc *.c.com:82"),
+			chains: []string{"http_80", "http2_81", "grpc_82"},
+			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "A.com"), to("1.1.1.1:80", sendsHTTP1, "a.com:80"),
+				to("1.1.1.1:81", sendsHTTP2, "b.com"), to("1.1.1.1:82", sendsHTTP2, "x.c.com:82")},
+			closed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com:81"),
+				to("1.1.1.1:82", sendsHTTP2, "c.com"), to("1.1.1.1:80", sendsBytes), to("1.1.1.1:80", sendsTLS, "a.com")},
 		},
 		{
 			// What a client encrypts of its hello (ECH) is not seen: the name is that of the outer hello.
-			name: "V7 TLS without a name, or with the name of another in front", docs: matched("p", "tls a.com:443", "tls *.b.com:443", "tls 10.0.0.1:443"),
-			chains:  []string{"tls_10.0.0.1_443", "tls_a.com_443", "tls_*.b.com_443"},
-			allowed: []conn{to("10.0.0.1:443", sendsTLS), to("10.0.0.1:443", sendsTLS, "cloudflare-ech.com"), to("1.1.1.1:443", sendsTLS, "a.com")},
-			closed:  []conn{to("1.1.1.1:443", sendsTLS), to("1.1.1.1:443", sendsTLS, "cloudflare-ech.com")},
+			name:   "V7 TLS without a name, or with the name of another in front",
+			docs:   matched("p", "tls a.com:443", "tls *.b.com:443", "tls 10.0.0.1:443"),
+			chains: []string{"tls_10.0.0.1_443", "tls_a.com_443", "tls_*.b.com_443"},
+			allowed: []conn{to("10.0.0.1:443", sendsTLS), to("10.0.0.1:443", sendsTLS, "cloudflare-ech.com"),
+				to("1.1.1.1:443", sendsTLS, "a.com")},
+			closed: []conn{to("1.1.1.1:443", sendsTLS), to("1.1.1.1:443", sendsTLS, "cloudflare-ech.com")},
 		},
 		{
-			name: "V8 TLS inside plain inside TLS", docs: matched("p", "tls 10.0.0.0/8", "tcp 10.1.0.0/16", "tls 10.1.1.0/24:80"),
+			name: "V8 TLS inside plain inside TLS",
+			docs: matched("p", "tls 10.0.0.0/8", "tcp 10.1.0.0/16", "tls 10.1.1.0/24:80"),
 			chains: []string{
-				"tls_10.1.1.0/24_80", "tls_10.0.0.0/8_80", "tls_10.0.0.0/8_80_closure", "tls_10.0.0.0/8_*", "tls_10.0.0.0/8_*_closure",
-				"tcp_10.1.0.0/16_80", "tcp_10.1.0.0/16_80_closure", "tcp_10.1.0.0/16_*",
+				"tls_10.1.1.0/24_80", "tls_10.0.0.0/8_80", "tls_10.0.0.0/8_80_closure", "tls_10.0.0.0/8_*",
+				"tls_10.0.0.0/8_*_closure", "tcp_10.1.0.0/16_80", "tcp_10.1.0.0/16_80_closure", "tcp_10.1.0.0/16_*",
 			},
-			allowed: []conn{to("10.1.1.1:80", sendsBytes), to("10.1.1.1:80", sendsTLS), to("10.1.2.1:80", sendsTLS), to("10.1.1.1:81", sendsTLS), to("10.1.1.1:81", sendsBytes)},
+			allowed: []conn{to("10.1.1.1:80", sendsBytes), to("10.1.1.1:80", sendsTLS), to("10.1.2.1:80", sendsTLS),
+				to("10.1.1.1:81", sendsTLS), to("10.1.1.1:81", sendsBytes)},
 		},
 		{
-			name: "a name that is no name", docs: matched("p", "tls *.example.*:443"), chains: []string{"tls_*.example.*_443"}, warning: "never matches",
+			name: "a name that is no name", docs: matched("p", "tls *.example.*:443"), chains: []string{"tls_*.example.*_443"},
+			warning: "never matches",
 		},
 		{
 			name: "two wildcards of all requests", docs: matched("p", "http *:80", "http a.com:80"), chains: []string{"http_80"},
-			warning: "permits every destination that speaks http", allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com")},
+			warning: "permits every destination that speaks http",
+			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com")},
 		},
 		{
-			name: "requests inside all that is not TLS", docs: matched("p", "tcp 0.0.0.0/0:80", "http a.com:80"), chains: []string{"tcp_0.0.0.0/0_80"},
-			warning: "without effect beside", allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "a.com"), to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsBytes), to("[2001:db8::1]:80", sendsHTTP1, "a.com")},
+			name: "requests inside all that is not TLS", docs: matched("p", "tcp 0.0.0.0/0:80", "http a.com:80"),
+			chains:  []string{"tcp_0.0.0.0/0_80"},
+			warning: "without effect beside", allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "a.com"),
+				to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsBytes), to("[2001:db8::1]:80", sendsHTTP1, "a.com")},
 		},
 		{
 			name: "IPv4 written as IPv6", docs: matched("p", "tcp [::ffff:10.0.0.1]:80", "tls ::ffff:10.1.0.0/112:80"),
-			chains: []string{"tls_::ffff:10.1.0.0/112_80", "tcp_::ffff:10.0.0.1_80"}, allowed: []conn{to("10.0.0.1:80", sendsBytes), to("10.1.0.9:80", sendsTLS)},
+			chains:  []string{"tls_::ffff:10.1.0.0/112_80", "tcp_::ffff:10.0.0.1_80"},
+			allowed: []conn{to("10.0.0.1:80", sendsBytes), to("10.1.0.9:80", sendsTLS)},
 		},
 		{
-			name: "the name of the refusal as a domain", docs: matched("p", "http no_match:80"), chains: []string{"http_80"}, allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "no_match")},
+			name: "the name of the refusal as a domain", docs: matched("p", "http no_match:80"), chains: []string{"http_80"},
+			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "no_match")},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,12 +325,17 @@ func TestKnownDefects(t *testing.T) {
 	}
 }
 
-// TestOddConnections has more vectors: names, addresses and ports as clients send them, and matches as people write them.
+// TestOddConnections has more vectors: names, addresses and ports as clients send them, and matches
+// as people write them.
 func TestOddConnections(t *testing.T) {
-	names := matched("p", "tls a.com:443", "tls *.b.com:443", "tls XN--Bcher-kva.example.:443", "tls _srv.a-1.c:443", "tls localhost:443", "tls *.example.*:443")
-	hosts := matched("p", "http a.com", "http *.b.com:80", "http xn--bcher-kva.example:80", "http 10.0.0.1:80", "http [2001:db8::1]:80")
-	nets := matched("p", "tcp 10.1.2.3/8:7", "tcp 0.0.0.0/1:8", "tcp 192.0.2.255/32:9", "tcp 2001:DB8:0:0::7/64:7", "tcp ::/0:8", "tcp ::ffff:10.9.8.7/120:10", "tcp 10.0.0.1:1", "tcp 10.0.0.1:65535")
-	mixed := matched("old", "tls *:443", "tcp 10.0.0.0/24:443") + matched("new", "tls a.com:443", "tls 10.0.0.0/16:443", "tcp 10.0.0.7")
+	names := matched("p", "tls a.com:443", "tls *.b.com:443", "tls XN--Bcher-kva.example.:443",
+		"tls _srv.a-1.c:443", "tls localhost:443", "tls *.example.*:443")
+	hosts := matched("p", "http a.com", "http *.b.com:80", "http xn--bcher-kva.example:80",
+		"http 10.0.0.1:80", "http [2001:db8::1]:80")
+	nets := matched("p", "tcp 10.1.2.3/8:7", "tcp 0.0.0.0/1:8", "tcp 192.0.2.255/32:9", "tcp 2001:DB8:0:0::7/64:7",
+		"tcp ::/0:8", "tcp ::ffff:10.9.8.7/120:10", "tcp 10.0.0.1:1", "tcp 10.0.0.1:65535")
+	mixed := matched("old", "tls *:443", "tcp 10.0.0.0/24:443") +
+		matched("new", "tls a.com:443", "tls 10.0.0.0/16:443", "tcp 10.0.0.7")
 	const up, closed = "", "closed"
 	for _, v := range []struct {
 		name, docs string
@@ -273,7 +349,8 @@ func TestOddConnections(t *testing.T) {
 		{"a name that ends alike", names, to("1.1.1.1:443", sendsTLS, "xa.com"), closed, "server-name"},
 		{"below a wildcard", names, to("1.1.1.1:443", sendsTLS, "x.b.com"), "tls_*.b.com_443", up},
 		{"below a wildcard in capitals", names, to("1.1.1.1:443", sendsTLS, "X.B.COM"), "tls_*.b.com_443", up},
-		{"an empty part below a wildcard, since Envoy keeps wildcards as .b.com", names, to("1.1.1.1:443", sendsTLS, ".b.com"), "tls_*.b.com_443", up},
+		{"an empty part below a wildcard, since Envoy keeps wildcards as .b.com",
+			names, to("1.1.1.1:443", sendsTLS, ".b.com"), "tls_*.b.com_443", up},
 		{"a name that ends like a wildcard", names, to("1.1.1.1:443", sendsTLS, "xb.com"), closed, "server-name"},
 		{"punycode", names, to("1.1.1.1:443", sendsTLS, "xn--bcher-kva.example"), "tls_xn--bcher-kva.example_443", up},
 		{"the name that it stands for", names, to("1.1.1.1:443", sendsTLS, "b\u00fccher.example"), closed, "server-name"},
@@ -285,13 +362,15 @@ func TestOddConnections(t *testing.T) {
 		{"names are of IPv6 too", names, to("[2001:db8::9]:443", sendsTLS, "a.com"), "tls_a.com_443", up},
 		{"a Host with another port", hosts, to("1.1.1.1:8080", sendsHTTP1, "a.com:9"), "http_a.com_*", up},
 		{"a Host with a dot at the end", hosts, to("1.1.1.1:80", sendsHTTP1, "a.com."), closed, up},
-		{"a Host of punycode in capitals", hosts, to("1.1.1.1:80", sendsHTTP1, "XN--BCHER-KVA.example"), "http_xn--bcher-kva.example_80", up},
+		{"a Host of punycode in capitals", hosts, to("1.1.1.1:80", sendsHTTP1, "XN--BCHER-KVA.example"),
+			"http_xn--bcher-kva.example_80", up},
 		{"a Host below a wildcard, with another port", hosts, to("1.1.1.1:80", sendsHTTP1, "x.b.com:81"), closed, up},
 		{"the Host of a wildcard itself", hosts, to("1.1.1.1:80", sendsHTTP2, "b.com"), closed, up},
 		{"an empty Host", hosts, to("1.1.1.1:80", sendsHTTP1, ""), closed, up},
 		{"any Host for an address", hosts, to("10.0.0.1:80", sendsHTTP1, "whatever"), "http_10.0.0.1_80", up},
 		{"an address as the Host", hosts, to("10.0.0.1:80", sendsHTTP1, "10.0.0.1:80"), "http_10.0.0.1_80", up},
-		{"an IPv6 address as the Host", hosts, to("[2001:db8::1]:80", sendsHTTP1, "[2001:db8::1]"), "http_2001:db8::1_80", up},
+		{"an IPv6 address as the Host", hosts, to("[2001:db8::1]:80", sendsHTTP1, "[2001:db8::1]"),
+			"http_2001:db8::1_80", up},
 		{"an address as the Host, dialled elsewhere", hosts, to("1.1.1.1:80", sendsHTTP1, "10.0.0.1"), closed, up},
 		{"on all ports, on one that no other names", hosts, to("1.1.1.1:1", sendsHTTP1, "a.com"), "http_a.com_*", up},
 		{"a network with bits behind its length", nets, to("10.255.255.255:7", sendsBytes), "tcp_10.1.2.3/8_7", up},
@@ -310,10 +389,12 @@ func TestOddConnections(t *testing.T) {
 		{"an exact name beside any", mixed, to("1.1.1.1:443", sendsTLS, "a.com"), "tls_a.com_443", up},
 		{"any name", mixed, to("1.1.1.1:443", sendsTLS, "x.org"), "tls_*_443", up},
 		{"no name where any will do", mixed, to("1.1.1.1:443", sendsTLS), "tls_*_443", up},
-		{"an exact name in a network of TLS, which takes all names", mixed, to("10.0.9.1:443", sendsTLS, "a.com"), "tls_10.0.0.0/16_443", up},
+		{"an exact name in a network of TLS, which takes all names", mixed, to("10.0.9.1:443", sendsTLS, "a.com"),
+			"tls_10.0.0.0/16_443", up},
 		{"another name in that network", mixed, to("10.0.9.1:443", sendsTLS, "x.org"), "tls_10.0.0.0/16_443", up},
 		{"plain in that network", mixed, to("10.0.9.1:443", sendsBytes), closed, "transport-protocol"},
-		{"an exact name in a network of plain within it", mixed, to("10.0.0.9:443", sendsTLS, "a.com"), "tls_10.0.0.0/16_443", up},
+		{"an exact name in a network of plain within it", mixed, to("10.0.0.9:443", sendsTLS, "a.com"),
+			"tls_10.0.0.0/16_443", up},
 		{"plain in its own network", mixed, to("10.0.0.9:443", sendsBytes), "tcp_10.0.0.0/24_443", up},
 		{"requests where plain goes", mixed, to("10.0.0.9:443", sendsHTTP1, "a.com"), "tcp_10.0.0.0/24_443", up},
 		{"an address on all ports, on another", mixed, to("10.0.0.7:25", sendsBytes), "tcp_10.0.0.7_*", up},
@@ -333,7 +414,8 @@ func TestOddConnections(t *testing.T) {
 	}
 }
 
-// TestTenThousandMatches: as many in one policy and over several, each of its own cluster, and nothing is held back.
+// TestTenThousandMatches: as many in one policy and over several, each of its own cluster, and
+// nothing is held back.
 func TestTenThousandMatches(t *testing.T) {
 	several := ""
 	for i := range 10 {
@@ -344,7 +426,8 @@ func TestTenThousandMatches(t *testing.T) {
 		conn conn
 		want string
 	}{
-		"in one policy":         {matched("p", numbered(10_000, "tls n%d.example.com:443")...), to("1.1.1.1:443", sendsTLS, "n9999.example.com"), "meshpassthrough_tls_n9999.example.com_443"},
+		"in one policy": {matched("p", numbered(10_000, "tls n%d.example.com:443")...),
+			to("1.1.1.1:443", sendsTLS, "n9999.example.com"), "meshpassthrough_tls_n9999.example.com_443"},
 		"over several policies": {several, to("10.7.0.1:443", sendsBytes), "meshpassthrough_tcp_10.7.0.1_443"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,9 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
-// Connections that are no TLS and no requests name no domain. With the label, a domain on a port gets a virtual address: the
-// resolver of the agent tells it to the workloads that the policy selects, the proxy takes connections to it, and the proxy resolves the
-// domain itself, past that answer ([dns.Past]). What that must not lead to the resolver leaves out.
+// Connections that are no TLS and no requests name no domain. With the label, a domain on a port
+// gets a virtual address: the resolver of the agent tells it to the workloads that the policy
+// selects, the proxy takes connections to it, and the proxy resolves the domain itself, past that
+// answer ([dns.Past]). What that must not lead to the resolver leaves out.
 
 // virtual returns the domain of a match that has a virtual address, "" for others.
 func (m *Match) virtual() string {
@@ -33,8 +34,10 @@ func checkLabels(p *resource.Policy, labels map[string]string, v *resource.Valid
 	}
 	for i := range c.AppendMatch {
 		if m := &c.AppendMatch[i]; m.Type == typeDomain && m.Protocol == tcp.String() {
-			v.Field("default").Field("appendMatch").Index(i).Field("protocol").Faultf("%s does not go with a domain, which such connections do not name: give tls, http, http2 or grpc, or the type %s or %s; "+
-				"with the label %s: \"true\" on the policy the resolver of the agent gives the domain a virtual address, where the proxy takes its connections", m.Protocol, typeIP, typeCIDR, labelPinned)
+			v.Field("default").Field("appendMatch").Index(i).Field("protocol").Faultf("%s does not go with a domain, "+
+				"which such connections do not name: give tls, http, http2 or grpc, or the type %s or %s; "+
+				"with the label %s: \"true\" on the policy the resolver of the agent gives the domain a virtual address, "+
+				"where the proxy takes its connections", m.Protocol, typeIP, typeCIDR, labelPinned)
 		}
 	}
 }
@@ -58,11 +61,14 @@ func (e *effect) virtual(c *policy.Context, m *Match, from source) (out []*rule)
 	t, _ := parseTarget(m.Type, m.Value)
 	name := resourceName(tcp, t.text, *m.Port)
 	of := func(a netip.Addr) *rule {
-		return &rule{target: target{kind: addressTarget, prefix: netip.PrefixFrom(a, a.BitLen()), text: t.text, addr: a.String()}, past: t.domain,
+		return &rule{target: target{kind: addressTarget, prefix: netip.PrefixFrom(a, a.BitLen()), text: t.text,
+			addr: a.String()}, past: t.domain,
 			protocol: tcp, port: *m.Port, sources: []source{from}, pin: true, name: name, stat: toolkit.StatName(name)}
 	}
 	if c.View.ThroughEgress() {
-		e.notes.say(from.policy, "appendMatch[%d] (tcp %s, port %d) has no effect: what leaves does so through the ZoneEgress, which is not asked for domains that connections do not name", from.index, toolkit.Clip(t.text), *m.Port)
+		e.notes.say(from.policy, "appendMatch[%d] (tcp %s, port %d) has no effect: what leaves does so through the "+
+			"ZoneEgress, which is not asked for domains that connections do not name",
+			from.index, toolkit.Clip(t.text), *m.Port)
 		return nil
 	}
 	v4, v6 := c.View.Domain(t.domain)
@@ -73,7 +79,8 @@ func (e *effect) virtual(c *policy.Context, m *Match, from source) (out []*rule)
 		out = append(out, of(v6))
 	}
 	if len(out) == 0 {
-		e.notes.say(from.policy, "appendMatch[%d] (tcp %s, port %d) has no effect: no virtual address is free", from.index, toolkit.Clip(t.text), *m.Port)
+		e.notes.say(from.policy, "appendMatch[%d] (tcp %s, port %d) has no effect: no virtual address is free",
+			from.index, toolkit.Clip(t.text), *m.Port)
 	}
 	return out
 }
@@ -81,7 +88,8 @@ func (e *effect) virtual(c *policy.Context, m *Match, from source) (out []*rule)
 // virtual reports whether the rule is about the virtual address of a domain.
 func (r *rule) virtual() bool { return r.kind == addressTarget && r.past != "" }
 
-// goPast has the other rules about a domain with a virtual address resolve it past that: who asks as everybody does gets that address.
+// goPast has the other rules about a domain with a virtual address resolve it past that: who asks
+// as everybody does gets that address.
 func (e *effect) goPast(asked []*rule) {
 	virtual := map[string]*rule{}
 	for _, r := range asked {
@@ -99,7 +107,8 @@ func (e *effect) goPast(asked []*rule) {
 		case r.pinned():
 			r.past = r.domain
 		default:
-			e.notes.add(r, "does not lead to %s: the workload gets a virtual address for it, since %s is there; give the port too, and the proxy resolves the domain itself", toolkit.Clip(r.text), v.place())
+			e.notes.add(r, "does not lead to %s: the workload gets a virtual address for it, since %s is there; "+
+				"give the port too, and the proxy resolves the domain itself", toolkit.Clip(r.text), v.place())
 		}
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDomainsOfTCP: raw TCP to a domain is for policies that pin, for whole domains and for given ports.
+// TestDomainsOfTCP: raw TCP to a domain is for policies that pin, for whole domains and for given
+// ports.
 func TestDomainsOfTCP(t *testing.T) {
 	pin := func(matches ...string) string { return labelled(`"true"`, matched("p", matches...)) }
 	if f := faultsOf(pin("tcp db.example.com:5432", "tls db.example.com:443")); len(f) > 0 {
@@ -29,17 +30,21 @@ func TestDomainsOfTCP(t *testing.T) {
 	}
 }
 
-// TestDomainsThroughTheEgress: what leaves through the egress has no virtual addresses, and the policy is told.
+// TestDomainsThroughTheEgress: what leaves through the egress has no virtual addresses, and the
+// policy is told.
 func TestDomainsThroughTheEgress(t *testing.T) {
-	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\nrouting: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
-	e, warnings := newEnvoy(t, through+strings.TrimPrefix(base, strings.SplitN(base, "---", 2)[0])+labelled(`"true"`, matched("p", "tcp db.example.com:5432", "tls db.example.com:443")))
+	const through = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n" +
+		"routing: {zoneEgress: true}\nnetworking: {outbound: {passthrough: false}}\n"
+	e, warnings := newEnvoy(t, through+strings.TrimPrefix(base, strings.SplitN(base, "---", 2)[0])+
+		labelled(`"true"`, matched("p", "tcp db.example.com:5432", "tls db.example.com:443")))
 	for name := range e.clusters {
 		if strings.HasPrefix(name, "meshpassthrough_tcp") {
 			t.Errorf("there is a cluster %s", name)
 		}
 	}
 	if !slices.ContainsFunc(warnings, func(w string) bool {
-		return strings.Contains(w, "appendMatch[0] (tcp db.example.com, port 5432) has no effect: what leaves does so through the ZoneEgress")
+		return strings.Contains(w,
+			"appendMatch[0] (tcp db.example.com, port 5432) has no effect: what leaves does so through the ZoneEgress")
 	}) {
 		t.Error(warnings)
 	}

@@ -67,13 +67,15 @@ func (e *editor) run() {
 	e.warnUseless()
 }
 
-// What is claimed of the host, so that it is known in later parts of the draft: that a policy was applied, or dropped for a resource.
+// What is claimed of the host, so that it is known in later parts of the draft: that a policy was
+// applied, or dropped for a resource.
 const (
 	claimApplied = Kind + " applied"
 	claimFailed  = Kind + " left out"
 )
 
-// noEffect is the reason of the warning about a policy that was dropped wherever it could have an effect.
+// noEffect is the reason of the warning about a policy that was dropped wherever it could have an
+// effect.
 const noEffect = "this policy has no effect on the proxy: its other warnings say why"
 
 // warnUseless notes, with the last part of the draft, which policies have no effect in any of them.
@@ -141,8 +143,8 @@ func copied[T comparable](x T) T {
 	return out.(T)
 }
 
-// edit returns what the plans make of a cluster or listener from a step on, false when one of them removes it. Of a
-// plan all changes are made or none.
+// edit returns what the plans make of a cluster or listener from a step on, false when one of them
+// removes it. Of a plan all changes are made or none.
 func edit[T comparable](e *editor, t Target, x T, s step) (T, bool) {
 	for i, changes := range e.from(s, t, itemOf(x).name()) {
 		work := x
@@ -197,8 +199,8 @@ func (e *editor) worse(after, before item) error {
 	}))
 }
 
-// stays says what stays, in words that are the same for all items that a change is about, since equal warnings are kept
-// once.
+// stays says what stays, in words that are the same for all items that a change is about, since
+// equal warnings are kept once.
 func stays(t Target, x item, ch *Change) string {
 	name := ch.match.listener
 	if ch.target == t {
@@ -219,7 +221,8 @@ func (e *editor) fault(plan int, ch *Change, what string, err error) {
 // resourceID names a resource that is added.
 type resourceID struct{ name, kind string }
 
-// add adds whole resources, each with what later changes make of it. Of several with one name the last counts.
+// add adds whole resources, each with what later changes make of it. Of several with one name the
+// last counts.
 func (e *editor) add() {
 	last := map[resourceID]*Change{}
 	id := func(ch *Change) (resourceID, bool) {

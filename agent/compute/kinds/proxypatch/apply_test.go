@@ -38,7 +38,8 @@ func planOf(t testing.TB, name, modifications string) Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, faults := registry.Decode("", []byte("type: MeshProxyPatch\nmesh: default\nname: "+name+"\nspec:\n  default:\n    appendModifications:\n"+modifications))
+	rs, faults := registry.Decode("", []byte("type: MeshProxyPatch\nmesh: default\nname: "+name+
+		"\nspec:\n  default:\n    appendModifications:\n"+modifications))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -55,16 +56,20 @@ func part(from, n int) *draft.Draft {
 		}})
 		d.Listeners = append(d.Listeners, &draft.Listener{
 			Kind: draft.Outbound, Tags: map[string]string{"kuma.io/service": name},
-			Message: &listenerv3.Listener{Name: "outbound:" + name, Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-				Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(i + 1)},
-			}}}},
+			Message: &listenerv3.Listener{Name: "outbound:" + name,
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(i + 1)},
+				}}}},
 			Chains: []*draft.Chain{{HTTP: &draft.HTTP{
-				Message: &hcmv3.HttpConnectionManager{StatPrefix: name, InternalAddressConfig: draft.InternalAddresses, NormalizePath: normalize},
+				Message: &hcmv3.HttpConnectionManager{StatPrefix: name, InternalAddressConfig: draft.InternalAddresses,
+					NormalizePath: normalize},
 				Filters: draft.PlainFilters,
 				Routes: &routev3.RouteConfiguration{Name: name, ValidateClusters: validate, VirtualHosts: []*routev3.VirtualHost{{
 					Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{{
-						Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-						Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: name}}},
+						Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+						Action: &routev3.Route_Route{
+							Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: name}},
+						},
 					}},
 				}}},
 			}}},
@@ -113,10 +118,11 @@ const everything = `
     - cluster: {operation: Add, value: "{name: added, type: STATIC, connectTimeout: 1s}"}
 `
 
-// TestParts: what is added is added with the last part, the rest is done in each; what the parts and other proxies
-// share stays as it is.
+// TestParts: what is added is added with the last part, the rest is done in each; what the parts
+// and other proxies share stays as it is.
 func TestParts(t *testing.T) {
-	shared := []proto.Message{draft.EDS, draft.HTTP2Options, draft.InternalAddresses, draft.PlainFilters[0].Packed, normalize, validate}
+	shared := []proto.Message{draft.EDS, draft.HTTP2Options, draft.InternalAddresses, draft.PlainFilters[0].Packed,
+		normalize, validate}
 	var before []proto.Message
 	for _, m := range shared {
 		before = append(before, proto.Clone(m))
@@ -132,7 +138,8 @@ func TestParts(t *testing.T) {
 				added++
 				continue
 			}
-			if c.Message.ConnectTimeout.GetSeconds() != 9 || c.Message.EdsClusterConfig.ServiceName != "x" || c.HTTP.CommonHttpProtocolOptions.GetIdleTimeout().GetSeconds() != 5 || c.HTTP.GetExplicitHttpConfig() == nil {
+			if c.Message.ConnectTimeout.GetSeconds() != 9 || c.Message.EdsClusterConfig.ServiceName != "x" ||
+				c.HTTP.CommonHttpProtocolOptions.GetIdleTimeout().GetSeconds() != 5 || c.HTTP.GetExplicitHttpConfig() == nil {
 				t.Fatalf("part %d: cluster %v, options %v", i, c.Message, c.HTTP)
 			}
 		}
@@ -142,10 +149,12 @@ func TestParts(t *testing.T) {
 			if len(h.Filters) != 2 || h.Filters[0].Name != "cors" || h.Filters[1].Packed != packed {
 				t.Fatalf("part %d: filters %v", i, h.Filters)
 			}
-			if h.Message.NormalizePath.GetValue() || !h.Message.InternalAddressConfig.UnixSockets || len(h.Message.InternalAddressConfig.CidrRanges) != 4 {
+			if h.Message.NormalizePath.GetValue() || !h.Message.InternalAddressConfig.UnixSockets ||
+				len(h.Message.InternalAddressConfig.CidrRanges) != 4 {
 				t.Fatalf("part %d: manager %v", i, h.Message)
 			}
-			if v := h.Routes.VirtualHosts[0]; !v.IncludeRequestAttemptCount || len(v.Routes) != 2 || !l.Message.Freebind.GetValue() {
+			if v := h.Routes.VirtualHosts[0]; !v.IncludeRequestAttemptCount || len(v.Routes) != 2 ||
+				!l.Message.Freebind.GetValue() {
 				t.Fatalf("part %d: virtual host %v of %v", i, v, l.Message)
 			}
 		}
@@ -163,7 +172,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestFaultLeavesDraft: a policy that fails leaves every resource as it was, to the byte, and says why once.
+// TestFaultLeavesDraft: a policy that fails leaves every resource as it was, to the byte, and says
+// why once.
 func TestFaultLeavesDraft(t *testing.T) {
 	for name, mods := range map[string]string{
 		"cluster":        `    - cluster: {operation: Patch, jsonPatches: [{op: replace, path: /outlierDetection, value: {}}]}`,
@@ -199,7 +209,8 @@ func TestFaultLeavesDraft(t *testing.T) {
 				t.Errorf("got %d different warnings, want one for each kind of resource: %q", len(seen), host.list)
 			}
 			for w := range seen {
-				if !strings.HasPrefix(w, "p: spec.default.appendModifications[") || !strings.Contains(w, "stay as if this policy were not there") {
+				if !strings.HasPrefix(w, "p: spec.default.appendModifications[") ||
+					!strings.Contains(w, "stay as if this policy were not there") {
 					t.Errorf("the warning does not name the policy: %s", w)
 				}
 			}
@@ -225,7 +236,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestTags: the tags of a listener stay when a policy gives it further metadata, and are matched afterwards.
+// TestTags: the tags of a listener stay when a policy gives it further metadata, and are matched
+// afterwards.
 func TestTags(t *testing.T) {
 	d := part(0, 1)
 	mods := `    - listener: {operation: Patch, match: {origin: outbound}, value: "metadata: {filterMetadata: {x: {}}}"}
@@ -235,7 +247,8 @@ func TestTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tags := m.GetMetadata().GetFilterMetadata(); tags["x"] == nil || tags["io.kuma.tags"].Fields["kuma.io/service"] == nil || !m.Freebind.GetValue() {
+	if tags := m.GetMetadata().GetFilterMetadata(); tags["x"] == nil ||
+		tags["io.kuma.tags"].Fields["kuma.io/service"] == nil || !m.Freebind.GetValue() {
 		t.Errorf("got %v", m)
 	}
 }
@@ -276,7 +289,8 @@ func TestOrder(t *testing.T) {
 	} {
 		d := part(0, 2)
 		(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: plans}).run()
-		got := fmt.Sprintf("s-0: %ds, s-1: %ds", d.Clusters[0].Message.ConnectTimeout.GetSeconds(), d.Clusters[1].Message.ConnectTimeout.GetSeconds())
+		got := fmt.Sprintf("s-0: %ds, s-1: %ds", d.Clusters[0].Message.ConnectTimeout.GetSeconds(),
+			d.Clusters[1].Message.ConnectTimeout.GetSeconds())
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

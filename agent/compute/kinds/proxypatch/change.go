@@ -35,19 +35,21 @@ var targets = [...]struct {
 	operations []Operation
 	message    proto.Message
 }{
-	Clusters:       {"cluster", []Operation{Add, Patch, Remove}, (*clusterv3.Cluster)(nil)},
-	Listeners:      {"listener", []Operation{Add, Patch, Remove}, (*listenerv3.Listener)(nil)},
-	NetworkFilters: {"networkFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*listenerv3.Filter)(nil)},
-	HTTPFilters:    {"httpFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*hcmv3.HttpFilter)(nil)},
-	VirtualHosts:   {"virtualHost", []Operation{Add, Patch, Remove}, (*routev3.VirtualHost)(nil)},
-	Resources:      {"resource", nil, nil},
+	Clusters:  {"cluster", []Operation{Add, Patch, Remove}, (*clusterv3.Cluster)(nil)},
+	Listeners: {"listener", []Operation{Add, Patch, Remove}, (*listenerv3.Listener)(nil)},
+	NetworkFilters: {"networkFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove},
+		(*listenerv3.Filter)(nil)},
+	HTTPFilters: {"httpFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove},
+		(*hcmv3.HttpFilter)(nil)},
+	VirtualHosts: {"virtualHost", []Operation{Add, Patch, Remove}, (*routev3.VirtualHost)(nil)},
+	Resources:    {"resource", nil, nil},
 }
 
 // filter is true for the targets in whose lists the order counts.
 func (t Target) filter() bool { return t == NetworkFilters || t == HTTPFilters }
 
-// Change is a modification, or a whole resource to add, that was read and is valid. It is shared by all generations and
-// never changed.
+// Change is a modification, or a whole resource to add, that was read and is valid. It is shared by
+// all generations and never changed.
 type Change struct {
 	target Target
 	op     Operation
@@ -67,7 +69,8 @@ type parsed struct {
 	zeros   []zero        // fields that were given with the value that an absent one has
 }
 
-// Adds returns the name of the resource that a change adds, and what it is; false for one that adds none.
+// Adds returns the name of the resource that a change adds, and what it is; false for one that adds
+// none.
 func (c *Change) Adds() (string, Target, bool) {
 	if c.op != Add || c.target == VirtualHosts {
 		return "", c.target, false
@@ -75,8 +78,8 @@ func (c *Change) Adds() (string, Target, bool) {
 	return nameOf(c.value.message), c.target, true
 }
 
-// touches reports whether the change is about one of the fields of its message, of a filter those of
-// the configuration.
+// touches reports whether the change is about one of the fields of its message, of a filter those
+// of the configuration.
 func (c *Change) touches(fields ...string) bool {
 	if c.patch != nil {
 		return c.patch.touches(fields...)
@@ -118,8 +121,8 @@ func nameOf(m proto.Message) string {
 	return ""
 }
 
-// readFilter takes the filter out of a value. One that is added must have a configuration, and so must one that is
-// merged unless it says something else.
+// readFilter takes the filter out of a value. One that is added must have a configuration, and so
+// must one that is merged unless it says something else.
 func (c *Change) readFilter(v *resource.Validator, tree any) bool {
 	var a *anypb.Any
 	other := false
@@ -154,8 +157,8 @@ func (c *Change) readFilter(v *resource.Validator, tree any) bool {
 	return true
 }
 
-// concern says which plans are about a kind of resource, so that a thousand policies about one resource each cost
-// a thousand steps and not a million.
+// concern says which plans are about a kind of resource, so that a thousand policies about one
+// resource each cost a thousand steps and not a million.
 type concern struct {
 	all   []int            // plans that name no resource, in their order
 	named map[string][]int // plans that name one, by its name, in their order
@@ -213,7 +216,8 @@ func (c *concern) of(name string) []int {
 	return slices.Compact(out)
 }
 
-// from returns each plan, by its index, from a step on that may be about a resource of a name, with the changes that are left of it.
+// from returns each plan, by its index, from a step on that may be about a resource of a name, with
+// the changes that are left of it.
 func (e *editor) from(s step, t Target, name string) iter.Seq2[int, []*Change] {
 	return func(yield func(int, []*Change) bool) {
 		for _, i := range e.about[t].of(name) {

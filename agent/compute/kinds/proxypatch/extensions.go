@@ -1,7 +1,8 @@
 package proxypatch
 
-// The extensions of Envoy whose configuration a policy may hold: importing them makes their messages known by type
-// URL. All that can stand below a listener, cluster or route is here, but for what these packages import of each other.
+// The extensions of Envoy whose configuration a policy may hold: importing them makes their
+// messages known by type URL. All that can stand below a listener, cluster or route is here, but
+// for what these packages import of each other.
 import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/dynamic_modules/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// TestImpliedExtensions: packages that the list of extensions does not name, since others of it import them, are known.
+// TestImpliedExtensions: packages that the list of extensions does not name, since others of it
+// import them, are known.
 func TestImpliedExtensions(t *testing.T) {
 	for _, name := range []protoreflect.FullName{
 		"envoy.config.trace.v3.DatadogRemoteConfig",
@@ -38,7 +39,8 @@ func TestImpliedExtensions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := protoregistry.GlobalTypes.FindEnumByName("envoy.extensions.clusters.common.dns.v3.DnsLookupFamily"); err != nil {
+	if _, err := protoregistry.GlobalTypes.FindEnumByName(
+		"envoy.extensions.clusters.common.dns.v3.DnsLookupFamily"); err != nil {
 		t.Error(err)
 	}
 }

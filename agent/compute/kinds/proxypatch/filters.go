@@ -30,10 +30,11 @@ func terminal(c *draft.Chain) string {
 	return ""
 }
 
-// changeChain makes one change in the network filters of a chain. The terminal filter becomes one of the others while the
-// change may be about it.
+// changeChain makes one change in the network filters of a chain. The terminal filter becomes one
+// of the others while the change may be about it.
 func (e *editor) changeChain(c *draft.Chain, ch *Change) error {
-	if c.HTTP != nil && ch.op == Patch && is(ch.match.name, draft.NameHCM) && !ch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes") {
+	if c.HTTP != nil && ch.op == Patch && is(ch.match.name, draft.NameHCM) &&
+		!ch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes") {
 		if err := e.patchManager(c.HTTP, ch); err != nil || find(c.Network, ch.match.name) < 0 {
 			return err
 		}
@@ -59,7 +60,8 @@ func (e *editor) changeChain(c *draft.Chain, ch *Change) error {
 	return splitTerminal(c)
 }
 
-// patchManager patches what a connection manager holds beside filters and routes, which stay shared.
+// patchManager patches what a connection manager holds beside filters and routes, which stay
+// shared.
 func (e *editor) patchManager(h *draft.HTTP, ch *Change) error {
 	m := proto.Clone(h.Message).(*hcmv3.HttpConnectionManager)
 	if h.Routes != nil {
@@ -76,10 +78,12 @@ func (e *editor) patchManager(h *draft.HTTP, ch *Change) error {
 	return nil
 }
 
-// splitTerminal makes the last filter the terminal one, where it is a connection manager or TCP proxy.
+// splitTerminal makes the last filter the terminal one, where it is a connection manager or TCP
+// proxy.
 func splitTerminal(c *draft.Chain) error {
 	last := len(c.Network) - 1
-	if terminal(c) != "" || last < 0 || c.Network[last].Name != draft.NameHCM && c.Network[last].Name != draft.NameTCPProxy {
+	if terminal(c) != "" || last < 0 ||
+		c.Network[last].Name != draft.NameHCM && c.Network[last].Name != draft.NameTCPProxy {
 		return nil
 	}
 	m, err := message(c.Network[last])
@@ -143,7 +147,8 @@ func (e *editor) changeFilters(list []draft.Extension, ch *Change) ([]draft.Exte
 	return list, nil
 }
 
-// patchFilter returns a filter with another configuration. What it makes of a shared configuration is shared too.
+// patchFilter returns a filter with another configuration. What it makes of a shared configuration
+// is shared too.
 func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, error) {
 	f.Optional, f.Disabled = f.Optional || ch.filter.Optional, f.Disabled || ch.filter.Disabled
 	if ch.patch == nil && ch.config.message == nil {
@@ -167,7 +172,8 @@ func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, er
 		f.Message = proto.Clone(ch.config.message)
 		return f, nil
 	case ch.patch == nil && nameOfType(m) != nameOfType(ch.config.message):
-		return f, fmt.Errorf("the configuration is of type %s, the value of type %s", nameOfType(m), nameOfType(ch.config.message))
+		return f, fmt.Errorf("the configuration is of type %s, the value of type %s",
+			nameOfType(m), nameOfType(ch.config.message))
 	}
 	if m, err = ch.of(m, ch.config); err != nil {
 		return f, err
@@ -207,8 +213,10 @@ func (x cluster) patch(_ *editor, ch *Change) error {
 	return patchMessage(ch, &x.Message, x.Whole, x.SetWhole, "typedExtensionProtocolOptions")
 }
 
-// patchMessage patches the message of an item: as a whole where the change touches fields that the draft keeps apart.
-func patchMessage[M proto.Message](ch *Change, message *M, whole func() (M, error), setWhole func(M) error, apart ...string) error {
+// patchMessage patches the message of an item: as a whole where the change touches fields that the
+// draft keeps apart.
+func patchMessage[M proto.Message](ch *Change, message *M, whole func() (M, error), setWhole func(M) error,
+	apart ...string) error {
 	m, set := *message, func(m M) error {
 		*message = m
 		return nil
@@ -237,7 +245,8 @@ func (l listener) concernedBy(c *Change) bool {
 	if c.target == Listeners {
 		name = c.match.name
 	}
-	if _, _, adds := c.Adds(); adds || c.target == Clusters || !is(name, l.name()) || !is(c.match.origin, l.MadeBy()) || !l.has(c.match.tags) {
+	if _, _, adds := c.Adds(); adds || c.target == Clusters || !is(name, l.name()) || !is(c.match.origin, l.MadeBy()) ||
+		!l.has(c.match.tags) {
 		return false
 	}
 	return c.target == Listeners || slices.ContainsFunc(l.Chains, c.concernsChain)
@@ -273,9 +282,10 @@ func (c *Change) concernsChain(ch *draft.Chain) bool {
 		return anywhere || find(ch.HTTP.Filters, c.match.name) >= 0
 	}
 	r := ch.HTTP.Routes
-	return r != nil && is(c.match.routes, r.Name) && (c.op == Add || slices.ContainsFunc(r.VirtualHosts, func(h *routev3.VirtualHost) bool {
-		return is(c.match.name, h.Name)
-	}))
+	return r != nil && is(c.match.routes, r.Name) &&
+		(c.op == Add || slices.ContainsFunc(r.VirtualHosts, func(h *routev3.VirtualHost) bool {
+			return is(c.match.name, h.Name)
+		}))
 }
 
 func (l listener) patch(e *editor, ch *Change) error {
@@ -312,7 +322,9 @@ func changeRoutes(r *routev3.RouteConfiguration, ch *Change) (*routev3.RouteConf
 		r.VirtualHosts = append(r.VirtualHosts, proto.Clone(ch.value.message).(*routev3.VirtualHost))
 		return r, nil
 	case Remove:
-		r.VirtualHosts = slices.DeleteFunc(r.VirtualHosts, func(h *routev3.VirtualHost) bool { return is(ch.match.name, h.Name) })
+		r.VirtualHosts = slices.DeleteFunc(r.VirtualHosts, func(h *routev3.VirtualHost) bool {
+			return is(ch.match.name, h.Name)
+		})
 		return r, nil
 	}
 	for i, h := range r.VirtualHosts {

@@ -27,13 +27,13 @@ type patch struct {
 	whole bool
 }
 
-// loose follows the reference: the JSON form leaves out what is empty, so a path may lead through what is not there,
-// and what is not there is removed already.
+// loose follows the reference: the JSON form leaves out what is empty, so a path may lead through
+// what is not there, and what is not there is removed already.
 var loose = jsonpatch.Options{CreateParents: true, IgnoreAbsent: true}
 
-// readPatches reads JSON Patch operations and checks what can be known without the message: their members, and where
-// mt says what they patch, the fields that their paths name and whether values fit there. It reports every fault and
-// returns nil when there was one.
+// readPatches reads JSON Patch operations and checks what can be known without the message: their
+// members, and where mt says what they patch, the fields that their paths name and whether values
+// fit there. It reports every fault and returns nil when there was one.
 func readPatches(list *resource.Validator, in []JSONPatch, mt protoreflect.MessageType) *patch {
 	out := &patch{}
 	good := true
@@ -81,7 +81,8 @@ func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (js
 		v.Field(field).Faultf(format, args...)
 		good = false
 	}
-	takesValue, takesFrom := j.Op == jsonpatch.Add || j.Op == jsonpatch.Replace, j.Op == jsonpatch.Move || j.Op == jsonpatch.Copy
+	takesValue, takesFrom := j.Op == jsonpatch.Add || j.Op == jsonpatch.Replace, j.Op == jsonpatch.Move ||
+		j.Op == jsonpatch.Copy
 	switch {
 	case takesValue && len(j.Value.JSON) == 0:
 		fault("value", "the value is missing: %s needs one", j.Op)
@@ -141,8 +142,9 @@ type place struct {
 	key    string                       // of the entry
 }
 
-// fieldPath reads a JSON Pointer and follows it through a message type as far as that goes: packed messages, and those
-// with a JSON form of their own, may hold anything. It returns the path with the JSON names of fields.
+// fieldPath reads a JSON Pointer and follows it through a message type as far as that goes: packed
+// messages, and those with a JSON form of their own, may hold anything. It returns the path with
+// the JSON names of fields.
 func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) (string, place, bool) {
 	tokens, err := jsonpatch.ParsePointer(path)
 	if err != nil {
@@ -225,8 +227,8 @@ func (p place) check(v *resource.Validator, value any) bool {
 	return false
 }
 
-// apply returns the message that the patch makes of m, which stays as it is. Of a message of which only some fields are
-// concerned, only those take the long way through JSON.
+// apply returns the message that the patch makes of m, which stays as it is. Of a message of which
+// only some fields are concerned, only those take the long way through JSON.
 func (p *patch) apply(m proto.Message) (proto.Message, error) {
 	before := m.ProtoReflect()
 	part := before.New()
@@ -248,8 +250,8 @@ func (p *patch) apply(m proto.Message) (proto.Message, error) {
 	return after, broken(after)
 }
 
-// fields returns the fields of a message that the patch is about: with one of a oneof also the others, since the JSON
-// form refuses two of them.
+// fields returns the fields of a message that the patch is about: with one of a oneof also the
+// others, since the JSON form refuses two of them.
 func (p *patch) fields(m protoreflect.Message) []protoreflect.FieldDescriptor {
 	all := m.Descriptor().Fields()
 	var out []protoreflect.FieldDescriptor
@@ -296,8 +298,9 @@ func (p *patch) through(m proto.Message) (proto.Message, error) {
 	return out, firstFault(faults)
 }
 
-// patched is the type that JSON Patches of a target start from, nil when it is not known: for filters it is that of
-// the configuration, which the names of the filters that are always there tell.
+// patched is the type that JSON Patches of a target start from, nil when it is not known: for
+// filters it is that of the configuration, which the names of the filters that are always there
+// tell.
 func (w *Written) patched() protoreflect.MessageType {
 	if !w.target.filter() {
 		return targets[w.target].message.ProtoReflect().Type()

@@ -10,13 +10,16 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// merge merges what was written over a message, which must share nothing with others. Fields replace fields, messages
-// are merged, items are appended to lists and entries set in maps, as protobuf merges; but
+// merge merges what was written over a message, which must share nothing with others. Fields
+// replace fields, messages are merged, items are appended to lists and entries set in maps, as
+// protobuf merges; but
 //
-//   - durations, times and wrapped values replace the old one as a whole, so that 0s and false can be set,
+//   - durations, times and wrapped values replace the old one as a whole, so that 0s and false can
+//     be set,
 //   - a field that was given with the value of an absent one is cleared, for the same reason,
 //   - packed messages of one type are merged as what they are, also in maps,
-//   - thresholds of circuit breakers are merged by their priority, of which Envoy reads only the first.
+//   - thresholds of circuit breakers are merged by their priority, of which Envoy reads only the
+//     first.
 //
 // It fails where a packed message is of an unknown type or breaks Envoy's rules afterwards.
 func merge(dst proto.Message, src parsed) error {
@@ -98,7 +101,8 @@ func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 		return nil, fmt.Errorf("%s: %s", a.GetTypeUrl(), plainError(err))
 	}
 	if want := over.message.ProtoReflect().Descriptor().FullName(); m.ProtoReflect().Descriptor().FullName() != want {
-		return nil, fmt.Errorf("the configuration is of type %s, the value of type %s", m.ProtoReflect().Descriptor().FullName(), want)
+		return nil, fmt.Errorf("the configuration is of type %s, the value of type %s",
+			m.ProtoReflect().Descriptor().FullName(), want)
 	}
 	if err := merge(m, over); err != nil {
 		return nil, err
@@ -121,7 +125,8 @@ func mergeMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.Map) error 
 	for _, k := range sortedKeys(src) {
 		v := src.Get(k)
 		if value.Message() != nil && value.Message().FullName() == "google.protobuf.Any" && dst.Has(k) {
-			if err := mergePacked(dst.Get(k).Message().Interface().(*anypb.Any), v.Message().Interface().(*anypb.Any)); err != nil {
+			if err := mergePacked(dst.Get(k).Message().Interface().(*anypb.Any),
+				v.Message().Interface().(*anypb.Any)); err != nil {
 				return fmt.Errorf("%q: %w", k.String(), err)
 			}
 			continue
@@ -134,7 +139,8 @@ func mergeMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.Map) error 
 // keyed is true for the lists whose items are merged by their priority.
 func keyed(fd protoreflect.FieldDescriptor) bool {
 	switch fd.FullName() {
-	case "envoy.config.cluster.v3.CircuitBreakers.thresholds", "envoy.config.cluster.v3.CircuitBreakers.per_host_thresholds":
+	case "envoy.config.cluster.v3.CircuitBreakers.thresholds",
+		"envoy.config.cluster.v3.CircuitBreakers.per_host_thresholds":
 		return true
 	}
 	return false

@@ -38,30 +38,60 @@ const (
 	rawConfig    = `"@type": type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer`
 )
 
-// TestMerge holds the cases in which merging is more than what the protobuf library does, and some in which it is not.
-// A wanted message that begins with an exclamation mark is part of the error.
+// TestMerge holds the cases in which merging is more than what the protobuf library does, and some
+// in which it is not. A wanted message that begins with an exclamation mark is part of the error.
 func TestMerge(t *testing.T) {
 	for name, c := range map[string]struct{ message, dst, src, want string }{
-		"fields over fields":             {clusterName, `{name: a, altStatName: b}`, `{altStatName: c, respectDnsTtl: true}`, `{name: a, altStatName: c, respectDnsTtl: true}`},
-		"messages are merged":            {clusterName, `{outlierDetection: {interval: 1s, consecutive5xx: 5}}`, `{outlierDetection: {consecutive5xx: 6}}`, `{outlierDetection: {interval: 1s, consecutive5xx: 6}}`},
-		"durations are one value":        {clusterName, `{connectTimeout: 1.5s}`, `{connectTimeout: 2s}`, `{connectTimeout: 2s}`},
-		"a duration of zero":             {clusterName, `{outlierDetection: {interval: 5s, maxEjectionTimeJitter: 7s}}`, `{outlierDetection: {maxEjectionTimeJitter: 0s}}`, `{outlierDetection: {interval: 5s, maxEjectionTimeJitter: 0s}}`},
-		"a wrapped false":                {listenerName, `{enableReusePort: true, freebind: true}`, `{enableReusePort: false}`, `{enableReusePort: false, freebind: true}`},
-		"a wrapped zero":                 {clusterName, `{outlierDetection: {enforcingSuccessRate: 100}}`, `{outlierDetection: {enforcingSuccessRate: 0}}`, `{outlierDetection: {enforcingSuccessRate: 0}}`},
-		"an explicit false":              {clusterName, `{respectDnsTtl: true, useTcpForDnsLookups: true}`, `{respectDnsTtl: false}`, `{useTcpForDnsLookups: true}`},
-		"an explicit default deep":       {clusterName, `{commonLbConfig: {ignoreNewHostsUntilFirstHc: true, closeConnectionsOnHostSetChange: true}}`, `{common_lb_config: {ignore_new_hosts_until_first_hc: false}}`, `{commonLbConfig: {closeConnectionsOnHostSetChange: true}}`},
+		"fields over fields": {clusterName, `{name: a, altStatName: b}`, `{altStatName: c, respectDnsTtl: true}`,
+			`{name: a, altStatName: c, respectDnsTtl: true}`},
+		"messages are merged": {clusterName, `{outlierDetection: {interval: 1s, consecutive5xx: 5}}`,
+			`{outlierDetection: {consecutive5xx: 6}}`, `{outlierDetection: {interval: 1s, consecutive5xx: 6}}`},
+		"durations are one value": {clusterName, `{connectTimeout: 1.5s}`, `{connectTimeout: 2s}`,
+			`{connectTimeout: 2s}`},
+		"a duration of zero": {clusterName, `{outlierDetection: {interval: 5s, maxEjectionTimeJitter: 7s}}`,
+			`{outlierDetection: {maxEjectionTimeJitter: 0s}}`, `{outlierDetection: {interval: 5s, maxEjectionTimeJitter: 0s}}`},
+		"a wrapped false": {listenerName, `{enableReusePort: true, freebind: true}`,
+			`{enableReusePort: false}`, `{enableReusePort: false, freebind: true}`},
+		"a wrapped zero": {clusterName, `{outlierDetection: {enforcingSuccessRate: 100}}`,
+			`{outlierDetection: {enforcingSuccessRate: 0}}`, `{outlierDetection: {enforcingSuccessRate: 0}}`},
+		"an explicit false": {clusterName, `{respectDnsTtl: true, useTcpForDnsLookups: true}`,
+			`{respectDnsTtl: false}`, `{useTcpForDnsLookups: true}`},
+		"an explicit default deep": {clusterName,
+			`{commonLbConfig: {ignoreNewHostsUntilFirstHc: true, closeConnectionsOnHostSetChange: true}}`,
+			`{common_lb_config: {ignore_new_hosts_until_first_hc: false}}`,
+			`{commonLbConfig: {closeConnectionsOnHostSetChange: true}}`},
 		"an explicit default of an enum": {clusterName, `{lbPolicy: RING_HASH}`, `{lbPolicy: ROUND_ROBIN}`, `{}`},
 		"null says nothing":              {clusterName, `{lbPolicy: RING_HASH}`, `{lbPolicy: null}`, `{lbPolicy: RING_HASH}`},
-		"items are appended":             {clusterName, `{healthChecks: [{timeout: 1s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`, `{healthChecks: [{timeout: 2s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`, `{healthChecks: [{timeout: 1s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}, {timeout: 2s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`},
-		"a choice is replaced":           {clusterName, `{type: EDS}`, `{clusterType: {name: x}}`, `{clusterType: {name: x}}`},
-		"a choice with a default":        {clusterName, `{clusterType: {name: x}}`, `{type: STATIC}`, `{type: STATIC}`},
-		"entries are replaced":           {clusterName, `{metadata: {filterMetadata: {a: {x: 1, y: 1}, b: {}}}}`, `{metadata: {filterMetadata: {a: {x: 2}, c: {}}}}`, `{metadata: {filterMetadata: {a: {x: 2}, b: {}, c: {}}}}`},
-		"thresholds by priority":         {clusterName, `{circuitBreakers: {thresholds: [{maxRequests: 1, maxRetries: 1}, {priority: HIGH, maxRequests: 2}]}}`, `{circuitBreakers: {thresholds: [{priority: HIGH, maxRetries: 3}, {priority: DEFAULT, maxRequests: 4}], perHostThresholds: [{maxConnections: 5}]}}`, `{circuitBreakers: {thresholds: [{maxRequests: 4, maxRetries: 1}, {priority: HIGH, maxRequests: 2, maxRetries: 3}], perHostThresholds: [{maxConnections: 5}]}}`},
-		"packed messages are merged":     {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: a, maxSessionKeys: 5}}}`, `{transportSocket: {typedConfig: {` + tlsConfig + `, sni: b}}}`, `{transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b, maxSessionKeys: 5}}}`},
-		"packed messages in lists":       {clusterName, `{transportSocketMatches: [{name: a, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: a}}}]}`, `{transportSocketMatches: [{name: b, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b}}}]}`, `{transportSocketMatches: [{name: a, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: a}}}, {name: b, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b}}}]}`},
-		"packed messages of two types":   {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: a}}}`, `{transportSocket: {typedConfig: {` + rawConfig + `}}}`, `{transportSocket: {name: t, typedConfig: {` + rawConfig + `}}}`},
-		"packed messages in maps":        {clusterName, `{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: a, maxSessionKeys: 5}}}`, `{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: b}, b: {` + rawConfig + `}}}`, `{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: b, maxSessionKeys: 5}, b: {` + rawConfig + `}}}`},
-		"packed messages that break": {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig + `, commonTlsContext: {tlsCertificateSdsSecretConfigs: [{name: x}]}}}}`, `{transportSocket: {typedConfig: {` + tlsConfig + `, commonTlsContext: {tlsParams: {tlsMinimumProtocolVersion: TLSv1_3}, customHandshaker: {}}}}}`,
+		"items are appended": {clusterName,
+			`{healthChecks: [{timeout: 1s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`,
+			`{healthChecks: [{timeout: 2s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`,
+			`{healthChecks: [{timeout: 1s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}, {timeout: 2s, interval: 1s, healthyThreshold: 1, unhealthyThreshold: 1, tcpHealthCheck: {}}]}`},
+		"a choice is replaced": {clusterName, `{type: EDS}`, `{clusterType: {name: x}}`,
+			`{clusterType: {name: x}}`},
+		"a choice with a default": {clusterName, `{clusterType: {name: x}}`, `{type: STATIC}`, `{type: STATIC}`},
+		"entries are replaced": {clusterName, `{metadata: {filterMetadata: {a: {x: 1, y: 1}, b: {}}}}`,
+			`{metadata: {filterMetadata: {a: {x: 2}, c: {}}}}`, `{metadata: {filterMetadata: {a: {x: 2}, b: {}, c: {}}}}`},
+		"thresholds by priority": {clusterName,
+			`{circuitBreakers: {thresholds: [{maxRequests: 1, maxRetries: 1}, {priority: HIGH, maxRequests: 2}]}}`,
+			`{circuitBreakers: {thresholds: [{priority: HIGH, maxRetries: 3}, {priority: DEFAULT, maxRequests: 4}], perHostThresholds: [{maxConnections: 5}]}}`, `{circuitBreakers: {thresholds: [{maxRequests: 4, maxRetries: 1}, {priority: HIGH, maxRequests: 2, maxRetries: 3}], perHostThresholds: [{maxConnections: 5}]}}`},
+		"packed messages are merged": {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig +
+			`, sni: a, maxSessionKeys: 5}}}`, `{transportSocket: {typedConfig: {` + tlsConfig + `, sni: b}}}`,
+			`{transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b, maxSessionKeys: 5}}}`},
+		"packed messages in lists": {clusterName,
+			`{transportSocketMatches: [{name: a, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: a}}}]}`,
+			`{transportSocketMatches: [{name: b, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b}}}]}`,
+			`{transportSocketMatches: [{name: a, transportSocket: {name: t, typedConfig: {` + tlsConfig +
+				`, sni: a}}}, {name: b, transportSocket: {name: t, typedConfig: {` + tlsConfig + `, sni: b}}}]}`},
+		"packed messages of two types": {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig +
+			`, sni: a}}}`, `{transportSocket: {typedConfig: {` + rawConfig + `}}}`,
+			`{transportSocket: {name: t, typedConfig: {` + rawConfig + `}}}`},
+		"packed messages in maps": {clusterName,
+			`{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: a, maxSessionKeys: 5}}}`,
+			`{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: b}, b: {` + rawConfig + `}}}`,
+			`{typedExtensionProtocolOptions: {a: {` + tlsConfig + `, sni: b, maxSessionKeys: 5}, b: {` + rawConfig + `}}}`},
+		"packed messages that break": {clusterName, `{transportSocket: {name: t, typedConfig: {` + tlsConfig +
+			`, commonTlsContext: {tlsCertificateSdsSecretConfigs: [{name: x}]}}}}`, `{transportSocket: {typedConfig: {` +
+			tlsConfig + `, commonTlsContext: {tlsParams: {tlsMinimumProtocolVersion: TLSv1_3}, customHandshaker: {}}}}}`,
 			`!transportSocket: typedConfig: commonTlsContext.customHandshaker.name: value length must be at least 1`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +120,8 @@ func TestMerge(t *testing.T) {
 
 // TestMergeSharesNothing changes what was merged and looks whether the value stays.
 func TestMergeSharesNothing(t *testing.T) {
-	src := parsedOf(t, clusterName, `{name: a, loadAssignment: {clusterName: a, endpoints: [{lbEndpoints: [{}]}]}, metadata: {filterMetadata: {m: {x: 1}}}, circuitBreakers: {thresholds: [{maxRequests: 1}]}, dnsResolvers: [{pipe: {path: p}}]}`)
+	src := parsedOf(t, clusterName,
+		`{name: a, loadAssignment: {clusterName: a, endpoints: [{lbEndpoints: [{}]}]}, metadata: {filterMetadata: {m: {x: 1}}}, circuitBreakers: {thresholds: [{maxRequests: 1}]}, dnsResolvers: [{pipe: {path: p}}]}`)
 	before := proto.Clone(src.message)
 	dst := parsedOf(t, clusterName, `{}`).message
 	if err := merge(dst, src); err != nil {
@@ -123,11 +154,14 @@ func TestMergeSharesNothing(t *testing.T) {
 	}
 }
 
-// FuzzPatchMessage applies patches to a listener: none panics, and what comes out obeys Envoy's rules.
+// FuzzPatchMessage applies patches to a listener: none panics, and what comes out obeys Envoy's
+// rules.
 func FuzzPatchMessage(f *testing.F) {
 	f.Add(`[{"op":"add","path":"/filterChains/0/filters/0/typedConfig/statPrefix","value":"y"}]`, `{"freebind": true}`)
-	f.Add(`[{"op":"move","from":"/filterChains/0","path":"/defaultFilterChain"},{"op":"remove","path":"/address"}]`, `filterChains: [{filters: []}]`)
-	f.Add(`[{"op":"copy","from":"","path":"/metadata/filterMetadata/x"},{"op":"replace","path":"/name","value":null}]`, `{"metadata": {"filterMetadata": {"x": {"y": [1, null]}}}}`)
+	f.Add(`[{"op":"move","from":"/filterChains/0","path":"/defaultFilterChain"},{"op":"remove","path":"/address"}]`,
+		`filterChains: [{filters: []}]`)
+	f.Add(`[{"op":"copy","from":"","path":"/metadata/filterMetadata/x"},{"op":"replace","path":"/name","value":null}]`,
+		`{"metadata": {"filterMetadata": {"x": {"y": [1, null]}}}}`)
 	const listener = `{"name":"l","address":{"socketAddress":{"address":"1.2.3.4","portValue":1}},"filterChains":[{"filters":[{"name":"t","typedConfig":{` +
 		`"@type":"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy","statPrefix":"x","cluster":"c"}}]}]}`
 	f.Fuzz(func(t *testing.T, ops, value string) {

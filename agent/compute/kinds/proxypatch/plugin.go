@@ -1,14 +1,15 @@
-// Package proxypatch is the plugin of MeshProxyPatch: changes of Envoy's own messages, for what no other kind says. The
-// ProxyTemplate that it replaces stands in its subfolder legacy.
+// Package proxypatch is the plugin of MeshProxyPatch: changes of Envoy's own messages, for what no
+// other kind says. The ProxyTemplate that it replaces stands in its subfolder legacy.
 //
-// Its policies act last, on listeners, clusters, virtual hosts, network filters and HTTP filters that all others have
-// made. A modification adds, removes, merges a message into another one, or applies a JSON Patch. Values are read
-// strictly when a policy is applied: an unknown field, an unknown type or what Envoy would reject is a fault with its
-// path.
+// Its policies act last, on listeners, clusters, virtual hosts, network filters and HTTP filters
+// that all others have made. A modification adds, removes, merges a message into another one, or
+// applies a JSON Patch. Values are read strictly when a policy is applied: an unknown field, an
+// unknown type or what Envoy would reject is a fault with its path.
 //
-// Whether a patch fits shows only on the resource that it patches. Of each resource a policy changes all that it wants
-// or nothing: where a patch fails, or what comes out breaks one of Envoy's load rules for the structure of a resource,
-// the resource stays without that policy, and a warning names it. The rules are those of package load.
+// Whether a patch fits shows only on the resource that it patches. Of each resource a policy
+// changes all that it wants or nothing: where a patch fails, or what comes out breaks one of
+// Envoy's load rules for the structure of a resource, the resource stays without that policy, and a
+// warning names it. The rules are those of package load.
 package proxypatch
 
 import (
@@ -27,8 +28,8 @@ const Kind = "MeshProxyPatch"
 // OriginPatch is the origin of what policies add.
 const OriginPatch = "mesh-proxy-patch"
 
-// LegacyConf is the conf of a source-destination kind with an effect of the same form. Of its policies one acts on a
-// proxy.
+// LegacyConf is the conf of a source-destination kind with an effect of the same form. Of its
+// policies one acts on a proxy.
 type LegacyConf interface {
 	Plan(c *policy.Context, r *resource.Resource) Plan
 }
@@ -131,8 +132,8 @@ type BaseMod[M Matcher[M]] struct {
 	Value *resource.EnvoyText `json:"value,omitempty"`
 }
 
-// Mod returns what a modification of a legacy kind says, whose operations begin with a small letter and to which an
-// empty text is one that is not given. Nil stays nil.
+// Mod returns what a modification of a legacy kind says, whose operations begin with a small letter
+// and to which an empty text is one that is not given. Nil stays nil.
 func (m *BaseMod[M]) Mod() *Mod[M] {
 	if m == nil {
 		return nil

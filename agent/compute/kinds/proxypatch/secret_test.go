@@ -33,7 +33,8 @@ func TestSecretFields(t *testing.T) {
 					continue
 				}
 				marked++
-				// The configuration of a provider of private keys has a name that many fields have; what holds it is hidden.
+				// The configuration of a provider of private keys has a name that many fields have; what holds
+				// it is hidden.
 				name := string(fd.Name())
 				if fd.FullName() == "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider.typed_config" {
 					name = "private_key_provider"
@@ -54,7 +55,8 @@ func TestSecretFields(t *testing.T) {
 func registry(t testing.TB) *resource.Registry {
 	t.Helper()
 	p := proxypatch.Plugin(legacy.Kind())
-	r, err := resource.NewRegistry(slices.Concat(resource.Core(), p.Kinds, []resource.Descriptor{p.Legacy[0].Descriptor})...)
+	r, err := resource.NewRegistry(slices.Concat(resource.Core(), p.Kinds,
+		[]resource.Descriptor{p.Legacy[0].Descriptor})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,21 +106,24 @@ func decodeOne(t *testing.T, r *resource.Registry, doc string) *resource.Resourc
 }
 
 func secretTemplate() string {
-	quoted, _ := json.Marshal("'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: c\nconnect_timeout: 1s\n" + tls)
+	quoted, _ := json.Marshal("'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: c\n" +
+		"connect_timeout: 1s\n" + tls)
 	return `{"type": "ProxyTemplate", "mesh": "m", "name": "p", "selectors": [{"match": {"kuma.io/service": "*"}}], "conf": {"imports": ["default-proxy"], "resources": [{"name": "c", "version": "1", "resource": ` +
 		string(quoted) + `}]}}`
 }
 
-// TestSecretsOfPatches: what a patch holds of secrets is not shown, and is kept when the document comes back.
+// TestSecretsOfPatches: what a patch holds of secrets is not shown, and is kept when the document
+// comes back.
 func TestSecretsOfPatches(t *testing.T) {
 	r := registry(t)
 	plain := clusterPatch("z", "# a comment stays\nconnect_timeout: 5s\n")
 	for name, doc := range map[string]string{
 		"text":     patchOf(plain, clusterPatch("a", tls)),
 		"template": secretTemplate(),
-		"value":    patchOf(jsonPatch("/a/tlsCertificates/0", `{"privateKey": {"inlineString": "`+secret+`"}, "certificateChain": {"filename": "/c"}}`)),
-		"path":     patchOf(jsonPatch("/a/private_key", `{"inlineString": "`+secret+`"}`)),
-		"scalar":   patchOf(jsonPatch("/a/password/inlineString", `"`+secret+`"`)),
+		"value": patchOf(jsonPatch("/a/tlsCertificates/0",
+			`{"privateKey": {"inlineString": "`+secret+`"}, "certificateChain": {"filename": "/c"}}`)),
+		"path":   patchOf(jsonPatch("/a/private_key", `{"inlineString": "`+secret+`"}`)),
+		"scalar": patchOf(jsonPatch("/a/password/inlineString", `"`+secret+`"`)),
 	} {
 		res := decodeOne(t, r, doc)
 		shown, err := resource.Shown(res)
@@ -140,17 +145,20 @@ func TestSecretsOfPatches(t *testing.T) {
 		if len(faults) > 0 || again[0].Digest != res.Digest {
 			t.Errorf("%s: written back: %v", name, faults)
 		}
-		if _, faults := r.Decode("", shown); len(faults) != 1 || !strings.Contains(faults[0].Reason, "write the secret itself") {
+		if _, faults := r.Decode("", shown); len(faults) != 1 ||
+			!strings.Contains(faults[0].Reason, "write the secret itself") {
 			t.Errorf("%s: without what is stored: %v", name, faults)
 		}
 	}
 }
 
-// TestChangesBesideSecrets: a text may be changed beside the secrets that it keeps, and moved. What was not there has none.
+// TestChangesBesideSecrets: a text may be changed beside the secrets that it keeps, and moved. What
+// was not there has none.
 func TestChangesBesideSecrets(t *testing.T) {
 	r := registry(t)
 	text := func(name string) string { return strings.ReplaceAll(tls, "NAME", name) }
-	stored := decodeOne(t, r, patchOf(clusterPatch("a", "name: a\n"+text("a.example")), clusterPatch("b", "name: b\n"+strings.ReplaceAll(text("b.example"), "5ecre7", "5ecre8"))))
+	stored := decodeOne(t, r, patchOf(clusterPatch("a", "name: a\n"+text("a.example")),
+		clusterPatch("b", "name: b\n"+strings.ReplaceAll(text("b.example"), "5ecre7", "5ecre8"))))
 	shown, err := resource.Shown(stored)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +171,8 @@ func TestChangesBesideSecrets(t *testing.T) {
 		t.Fatal(faults)
 	}
 	b, _ := resource.Marshal(res[0])
-	if s := string(b); !strings.Contains(s, "c.example") || !strings.Contains(s, "5ecre8-and") || !strings.Contains(s, "5ecre7-and") || strings.Contains(s, resource.Redacted) {
+	if s := string(b); !strings.Contains(s, "c.example") || !strings.Contains(s, "5ecre8-and") ||
+		!strings.Contains(s, "5ecre7-and") || strings.Contains(s, resource.Redacted) {
 		t.Errorf("%s", s)
 	}
 	for name, doc := range map[string]string{
@@ -192,10 +201,13 @@ func TestChangesBesideSecrets(t *testing.T) {
 func TestFaultsOfSecretsDoNotQuote(t *testing.T) {
 	r := registry(t)
 	for name, doc := range map[string]string{
-		"bytes":   patchOf(clusterPatch("a", strings.ReplaceAll(tls, "NWVjcmU3LWFuZC1uMDctcmFuZG9t", "5ecre7 is no base64"))),
-		"type":    patchOf(clusterPatch("a", strings.ReplaceAll(tls, "{inline_string: 5ecre7-and-n07-random}", "5ecre7-and-n07-random"))),
-		"unknown": patchOf(clusterPatch("a", strings.ReplaceAll(tls, "inline_string: 5ecre7-and-n07-random", "inline_text: 5ecre7-and-n07-random"))),
-		"list":    patchOf(clusterPatch("a", strings.ReplaceAll(tls, "{inline_string: 5ecre7-and-n07-random}", "[5ecre7-and-n07-random]"))),
+		"bytes": patchOf(clusterPatch("a", strings.ReplaceAll(tls, "NWVjcmU3LWFuZC1uMDctcmFuZG9t", "5ecre7 is no base64"))),
+		"type": patchOf(clusterPatch("a",
+			strings.ReplaceAll(tls, "{inline_string: 5ecre7-and-n07-random}", "5ecre7-and-n07-random"))),
+		"unknown": patchOf(clusterPatch("a",
+			strings.ReplaceAll(tls, "inline_string: 5ecre7-and-n07-random", "inline_text: 5ecre7-and-n07-random"))),
+		"list": patchOf(clusterPatch("a",
+			strings.ReplaceAll(tls, "{inline_string: 5ecre7-and-n07-random}", "[5ecre7-and-n07-random]"))),
 		"patch":   patchOf(`{"networkFilter": {"operation": "Patch", "match": {"name": "envoy.filters.network.http_connection_manager"}, "jsonPatches": [{"op": "add", "path": "/statPrefix", "value": {"password": "5ecre7"}}]}}`),
 		"cluster": patchOf(`{"cluster": {"operation": "Patch", "jsonPatches": [{"op": "add", "path": "/transportSocket/typedConfig", "value": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.GenericSecret", "secret": "5ecre7"}}]}}`),
 	} {

@@ -31,7 +31,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	for i := range c.AppendModifications {
 		m := &c.AppendModifications[i]
 		m.change = Read(list.Index(i), fmt.Sprintf("spec.default.appendModifications[%d]", i), OriginPatch,
-			m.Cluster.As(Clusters), m.Listener.As(Listeners), m.NetworkFilter.As(NetworkFilters), m.HTTPFilter.As(HTTPFilters), m.VirtualHost.As(VirtualHosts))
+			m.Cluster.As(Clusters), m.Listener.As(Listeners), m.NetworkFilter.As(NetworkFilters), m.HTTPFilter.As(HTTPFilters),
+			m.VirtualHost.As(VirtualHosts))
 	}
 }
 
@@ -79,8 +80,8 @@ func (m *BaseMod[M]) As(t Target) Written {
 	return w
 }
 
-// Read reads the one modification of a list that is given. at is its place in the policy, origin that of a resource which
-// it adds. It reports every fault and returns nil when there was one.
+// Read reads the one modification of a list that is given. at is its place in the policy, origin
+// that of a resource which it adds. It reports every fault and returns nil when there was one.
 func Read(v *resource.Validator, at, origin string, list ...Written) *Change {
 	var names, found []string
 	var one Written
@@ -132,7 +133,8 @@ func (w *Written) read(v *resource.Validator, c *Change) *Change {
 		v.Field("jsonPatches").Faultf("%s takes a value: JSON Patches go with Patch alone", w.op)
 		return nil
 	case w.value == nil:
-		v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s", targets[w.target].message.ProtoReflect().Descriptor().Name())
+		v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s",
+			targets[w.target].message.ProtoReflect().Descriptor().Name())
 		return nil
 	default:
 		ok = w.readValue(v.Field("value"), c) && ok
@@ -168,7 +170,10 @@ func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
 	for _, f := range []struct {
 		name  string
 		value *string
-	}{{"origin", w.match.origin}, {"name", w.match.name}, {"listenerName", w.match.listener}, {"routeConfigurationName", w.match.routes}} {
+	}{
+		{"origin", w.match.origin}, {"name", w.match.name}, {"listenerName", w.match.listener},
+		{"routeConfigurationName", w.match.routes},
+	} {
 		if f.value != nil && *f.value == "" {
 			fault(v.Field(f.name), "the text is empty and matches nothing: give one or leave the field out")
 		}
@@ -179,7 +184,8 @@ func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
 	case op == Add && w.match.name != nil:
 		fault(v.Field("name"), "the virtual host is new, its name stands in the value: remove it here")
 	case w.target.filter() && w.match.name == nil && (op == AddBefore || op == AddAfter):
-		fault(v.Field("name"), "the name is missing: give that of the filter %s which the new one is added", strings.ToLower(string(op)[len("Add"):]))
+		fault(v.Field("name"), "the name is missing: give that of the filter %s which the new one is added",
+			strings.ToLower(string(op)[len("Add"):]))
 	case w.target.filter() && w.match.name == nil && op == Patch:
 		fault(v.Field("name"), "the name is missing: give that of the filter to patch")
 	}
@@ -205,8 +211,8 @@ func (w *Written) readValue(v *resource.Validator, c *Change) bool {
 	return true
 }
 
-// ReadResource reads a whole resource to add, which is given as text with @type. It reports every fault and returns nil
-// when there was one.
+// ReadResource reads a whole resource to add, which is given as text with @type. It reports every
+// fault and returns nil when there was one.
 func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	a := &anypb.Any{}
 	p, _, ok := parse(v, text, a, false)
@@ -226,7 +232,8 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 		c.target = Listeners
 	case *routev3.RouteConfiguration, *endpointv3.ClusterLoadAssignment, *tlsv3.Secret:
 	default:
-		v.Field(typeKey).Faultf("a %s is no resource that a proxy asks for: give a Cluster, Listener, RouteConfiguration, ClusterLoadAssignment or Secret", nameOfType(m))
+		v.Field(typeKey).Faultf("a %s is no resource that a proxy asks for: give a Cluster, Listener, RouteConfiguration, "+
+			"ClusterLoadAssignment or Secret", nameOfType(m))
 		return nil
 	}
 	if c.value.message = m; !checkWhole(v, m) {
@@ -235,9 +242,10 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	return c
 }
 
-// structural reports whether a rule of package finding is about the structure of a resource. A policy that breaks one has no
-// effect on the resource. What else Envoy would reject, in values that are written in a language of their own and in what
-// one resource says of others, is found when the whole config is checked.
+// structural reports whether a rule of package finding is about the structure of a resource. A
+// policy that breaks one has no effect on the resource. What else Envoy would reject, in values
+// that are written in a language of their own and in what one resource says of others, is found
+// when the whole config is checked.
 func structural(rule int) bool {
 	switch rule {
 	case 0, 35, 43, 59, 84, 85, 87, 89, 99, 100, 103, 107: // the rules that Envoy's API carries
@@ -325,7 +333,9 @@ func checkWhole(v *resource.Validator, m proto.Message) bool {
 	var c check.Checker
 	for k := range envoy.NumKinds {
 		if strings.HasSuffix(k.URL(), "/"+string(m.ProtoReflect().Descriptor().FullName())) {
-			return report(v, slices.DeleteFunc(slices.Clone(c.Alone(k, r)), func(f finding.Finding) bool { return !structural(f.Rule) }))
+			return report(v, slices.DeleteFunc(slices.Clone(c.Alone(k, r)), func(f finding.Finding) bool {
+				return !structural(f.Rule)
+			}))
 		}
 	}
 	return true

@@ -20,9 +20,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// parse reads the text of a value into a message: YAML or JSON in the JSON form of protobuf, where no field may be
-// unknown and every packed message must be of a known type. Then it checks Envoy's rules for fields; see
-// [envoy.CheckFields] for partial. It reports every fault with its path and returns false when there was one, else also the value as written.
+// parse reads the text of a value into a message: YAML or JSON in the JSON form of protobuf, where
+// no field may be unknown and every packed message must be of a known type. Then it checks Envoy's
+// rules for fields; see [envoy.CheckFields] for partial. It reports every fault with its path and
+// returns false when there was one, else also the value as written.
 func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p parsed, tree any, ok bool) {
 	b := v.Embedded(text)
 	if b == nil {
@@ -59,7 +60,8 @@ func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
 	return false
 }
 
-// protoPrefix is what the protobuf library puts before its reasons; its white space varies on purpose.
+// protoPrefix is what the protobuf library puts before its reasons; its white space varies on
+// purpose.
 var protoPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
 // plainError is the reason of the protobuf library in words that are always the same.
@@ -67,8 +69,8 @@ func plainError(err error) string {
 	return strings.ReplaceAll(protoPrefix.ReplaceAllString(err.Error(), ""), "\u00a0", " ")
 }
 
-// zero is the way to a field that was given with the value that an absent one has, through messages, entries of maps and
-// packed messages.
+// zero is the way to a field that was given with the value that an absent one has, through
+// messages, entries of maps and packed messages.
 type zero []zeroStep
 
 type zeroStep struct {
@@ -76,7 +78,8 @@ type zeroStep struct {
 	key   protoreflect.MapKey // of an entry
 }
 
-// zeros finds such fields: merging messages would pass over them, and whoever writes "false" wants false.
+// zeros finds such fields: merging messages would pass over them, and whoever writes "false" wants
+// false.
 func zeros(tree any, m protoreflect.Message) []zero {
 	o, ok := tree.(map[string]any)
 	if !ok {
@@ -212,7 +215,8 @@ func (l *locator) message(v *resource.Validator, tree any, mt protoreflect.Messa
 }
 
 // field looks into a field whose value does not fit.
-func (l *locator) field(v *resource.Validator, value any, mt protoreflect.MessageType, fd protoreflect.FieldDescriptor) {
+func (l *locator) field(v *resource.Validator, value any, mt protoreflect.MessageType,
+	fd protoreflect.FieldDescriptor) {
 	name := fd.JSONName()
 	switch {
 	case fd.IsList():
@@ -245,7 +249,8 @@ func (l *locator) field(v *resource.Validator, value any, mt protoreflect.Messag
 }
 
 // value looks into one value that does not fit; like is an empty one of the kind that is wanted.
-func (l *locator) value(v *resource.Validator, value any, like protoreflect.Value, fd protoreflect.FieldDescriptor, err error) {
+func (l *locator) value(v *resource.Validator, value any, like protoreflect.Value, fd protoreflect.FieldDescriptor,
+	err error) {
 	md := fd.Message()
 	if md != nil && (!wellKnown(md) || md.Name() == "Any") {
 		was := l.found
@@ -267,12 +272,14 @@ func (l *locator) value(v *resource.Validator, value any, like protoreflect.Valu
 func (l *locator) packed(v *resource.Validator, o map[string]any) {
 	url, ok := o[typeKey].(string)
 	if !ok {
-		l.faultf(v.Field(typeKey), "the type is missing: give the type URL of the message, as in type.googleapis.com/envoy.extensions.filters.http.router.v3.Router")
+		l.faultf(v.Field(typeKey), "the type is missing: give the type URL of the message, "+
+			"as in type.googleapis.com/envoy.extensions.filters.http.router.v3.Router")
 		return
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByURL(url)
 	if err != nil {
-		l.faultf(v.Field(typeKey), "%q is not a message of Envoy that this agent knows: check its spelling and version", toolkit.Clip(url))
+		l.faultf(v.Field(typeKey), "%q is not a message of Envoy that this agent knows: check its spelling and version",
+			toolkit.Clip(url))
 		return
 	}
 	if wellKnown(mt.Descriptor()) {
@@ -291,7 +298,8 @@ func (l *locator) unknown(v *resource.Validator, md protoreflect.MessageDescript
 	l.faultf(v, "%s has no such field", md.FullName())
 }
 
-// fieldNamed finds a field by its JSON name or its name in the proto file, as protobuf's JSON form allows both.
+// fieldNamed finds a field by its JSON name or its name in the proto file, as protobuf's JSON form
+// allows both.
 func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if fd := md.Fields().ByJSONName(name); fd != nil {
 		return fd

@@ -23,8 +23,8 @@ func (n *notes) Warn(k resource.Key, format string, args ...any) {
 	n.list = append(n.list, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// TestTooManyHeaders: each policy gives as many headers as Envoy takes, together they give more. The rest is left out
-// and the limit stays.
+// TestTooManyHeaders: each policy gives as many headers as Envoy takes, together they give more.
+// The rest is left out and the limit stays.
 func TestTooManyHeaders(t *testing.T) {
 	list := make([]toolkit.HeaderValue, 9)
 	for i := range list {
@@ -37,7 +37,8 @@ func TestTooManyHeaders(t *testing.T) {
 	}
 	host := &notes{}
 	rule := &policy.Rule{Origins: []policy.Origin{
-		{Policy: &resource.Resource{Key: resource.Key{Name: "a"}}}, {Policy: &resource.Resource{Key: resource.Key{Name: "b"}}},
+		{Policy: &resource.Resource{Key: resource.Key{Name: "a"}}},
+		{Policy: &resource.Resource{Key: resource.Key{Name: "b"}}},
 	}}
 	route := &routev3.Route{}
 	ch := &draft.Chain{HTTP: &draft.HTTP{

@@ -1,6 +1,6 @@
-// Package ratelimit is the plugin of MeshRateLimit: how many requests and connections an inbound takes in a span of
-// time. Each proxy counts by itself. Clients of rules are told by the SPIFFE IDs in their certificates, for requests alone; those of
-// from are not told apart.
+// Package ratelimit is the plugin of MeshRateLimit: how many requests and connections an inbound
+// takes in a span of time. Each proxy counts by itself. Clients of rules are told by the SPIFFE IDs
+// in their certificates, for requests alone; those of from are not told apart.
 package ratelimit
 
 import (
@@ -74,14 +74,17 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// limitClients limits those whom the policies tell by their certificates, each group by a limit of its own in the place of that for all.
+// limitClients limits those whom the policies tell by their certificates, each group by a limit of
+// its own in the place of that for all.
 func limitClients(c *policy.Context, rules *policy.KindRules, in *policy.InboundRules, l *draft.Listener) {
 	toolkit.WarnUntold(c, rules, l)
 	list := make([]Limited, len(in.Matched))
 	for i, m := range in.Matched {
 		list[i].Clients = []*routev3.HeaderMatcher{toolkit.OfMatch(&m.Match, false)}
 		if conf := toolkit.Conf[Conf](&m.Rule); conf != nil && conf.Local != nil && conf.Local.HTTP.limits() {
-			list[i].Limit = conf.Local.HTTP.Limit(func(format string, args ...any) { toolkit.WarnOrigins(c, &m.Rule, format, args...) })
+			list[i].Limit = conf.Local.HTTP.Limit(func(format string, args ...any) {
+				toolkit.WarnOrigins(c, &m.Rule, format, args...)
+			})
 		}
 	}
 	for _, ch := range l.Chains {
@@ -96,7 +99,8 @@ func (h *HTTP) limits() bool {
 	return h != nil && !toolkit.Or(h.Disabled, false) && h.RequestRate.set()
 }
 
-// limitRequests gives every route the limit, and every connection manager the filter that looks for it there.
+// limitRequests gives every route the limit, and every connection manager the filter that looks for
+// it there.
 func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draft.Chain) {
 	if !h.limits() {
 		return
@@ -107,7 +111,9 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 			continue
 		}
 		if limit == nil {
-			if limit = h.Limit(func(format string, args ...any) { toolkit.WarnOrigins(c, rule, format, args...) }); limit == nil {
+			if limit = h.Limit(func(format string, args ...any) {
+				toolkit.WarnOrigins(c, rule, format, args...)
+			}); limit == nil {
 				return
 			}
 		}
@@ -118,12 +124,14 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 	}
 }
 
-// Limit is the limit of requests as a route has it, nil where Envoy would refuse it. warn is told of what is left out.
+// Limit is the limit of requests as a route has it, nil where Envoy would refuse it. warn is told
+// of what is left out.
 func (h *HTTP) Limit(warn func(format string, args ...any)) *anypb.Any {
 	m := requests(h)
 	if n := len(m.ResponseHeadersToAdd); n > MaxHeaders {
 		m.ResponseHeadersToAdd = m.ResponseHeadersToAdd[:MaxHeaders]
-		warn("the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out", n, MaxHeaders)
+		warn("the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out",
+			n, MaxHeaders)
 	}
 	packed, err := draft.Extension{Name: nameHTTPLimit, Message: m}.Pack()
 	if err != nil {
@@ -147,8 +155,8 @@ type Limited struct {
 	Limit   *anypb.Any
 }
 
-// Divide puts copies of the routes of a connection manager before them, for the clients of each of a list: those who come first
-// are subject to that limit alone.
+// Divide puts copies of the routes of a connection manager before them, for the clients of each of
+// a list: those who come first are subject to that limit alone.
 func Divide(h *draft.HTTP, list []Limited) {
 	if h == nil || h.Routes == nil || len(list) == 0 {
 		return
@@ -179,7 +187,8 @@ func Enforce(h *draft.HTTP) {
 	if slices.ContainsFunc(h.Filters, func(f draft.Extension) bool { return f.Name == nameHTTPLimit }) {
 		return
 	}
-	toolkit.BeforeRouter(h, draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
+	toolkit.BeforeRouter(h,
+		draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
 }
 
 // requests is the limit of requests as Envoy takes it.
@@ -330,7 +339,8 @@ func checkMatched(p *resource.Policy, v *resource.Validator) {
 	for i := range p.Rules {
 		if c, ok := p.Rules[i].Conf.(*Conf); ok && len(p.Rules[i].Matches) > 0 && c.Local != nil && c.Local.TCP != nil {
 			v.Field("rules").Index(i).Field("default").Field("local").Field("tcp").
-				Faultf("a connection is counted before its client has shown a certificate: give tcp in an entry without matches, or http alone")
+				Faultf("a connection is counted before its client has shown a certificate: give tcp in an entry without matches, " +
+					"or http alone")
 		}
 	}
 }
@@ -372,12 +382,13 @@ func CheckHeader(at *resource.Validator, s string) {
 // CheckStatus checks the status of an answer, which may be open.
 func CheckStatus(v *resource.Validator, s *uint32) {
 	if s != nil && !status(*s) {
-		v.Faultf("%d is not a status that Envoy refuses requests with: give one of 400 to 599 that RFC 9110 or its extensions define, for example 429", *s)
+		v.Faultf("%d is not a status that Envoy refuses requests with: give one of 400 to 599 that RFC 9110 or its "+
+			"extensions define, for example 429", *s)
 	}
 }
 
-// status reports whether Envoy answers with a status when a request is beyond the limit: its StatusCode knows it and it
-// is an error. With any other Envoy answers 429.
+// status reports whether Envoy answers with a status when a request is beyond the limit: its
+// StatusCode knows it and it is an error. With any other Envoy answers 429.
 func status(code uint32) bool {
 	_, known := typev3.StatusCode_name[int32(min(code, 1000))]
 	return known && code >= 400

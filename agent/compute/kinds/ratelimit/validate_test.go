@@ -56,25 +56,38 @@ func TestInvalid(t *testing.T) {
 		{`{"local":{"http":{"requestRate":{"interval":"1s"}}}}`, "local.http.requestRate.num", "missing"},
 		{`{"local":{"http":{"requestRate":{"num":0,"interval":"1s"}}}}`, "local.http.requestRate.num", "1 or more"},
 		{`{"local":{"http":{"requestRate":{"num":-1,"interval":"1s"}}}}`, "local.http.requestRate.num", "-1"},
-		{`{"local":{"http":{"requestRate":{"num":4294967296,"interval":"1s"}}}}`, "local.http.requestRate.num", "out of range"},
+		{`{"local":{"http":{"requestRate":{"num":4294967296,"interval":"1s"}}}}`,
+			"local.http.requestRate.num", "out of range"},
 		{`{"local":{"http":{"requestRate":{"num":1}}}}`, "local.http.requestRate.interval", "missing"},
-		{`{"local":{"http":{"requestRate":{"num":1,"interval":"50ms"}}}}`, "local.http.requestRate.interval", "longer than 50ms"},
+		{`{"local":{"http":{"requestRate":{"num":1,"interval":"50ms"}}}}`, "local.http.requestRate.interval",
+			"longer than 50ms"},
 		{`{"local":{"http":{"requestRate":{"num":1,"interval":"-1s"}}}}`, "local.http.requestRate.interval", "negative"},
-		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":"0s"}}}}`, "local.tcp.connectionRate.interval", "longer than 50ms"},
-		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":10}}}}`, "local.tcp.connectionRate.interval", "without a unit"},
+		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":"0s"}}}}`, "local.tcp.connectionRate.interval",
+			"longer than 50ms"},
+		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":10}}}}`, "local.tcp.connectionRate.interval",
+			"without a unit"},
 		{`{"local":{"http":{"onRateLimit":{"status":0}}}}`, "local.http.onRateLimit.status", "400 to 599"},
 		{`{"local":{"http":{"onRateLimit":{"status":200}}}}`, "local.http.onRateLimit.status", "400 to 599"},
 		{`{"local":{"http":{"onRateLimit":{"status":444}}}}`, "local.http.onRateLimit.status", "444"},
 		{`{"local":{"http":{"onRateLimit":{"status":4294967295}}}}`, "local.http.onRateLimit.status", "4294967295"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":` + headers(6) + `,"add":` + headers(5) + `}}}}}`, "local.http.onRateLimit.headers", "at most 10"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"","value":"a"}]}}}}}`, "local.http.onRateLimit.headers.set[0].name", "missing"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":":status","value":"a"}]}}}}}`, "local.http.onRateLimit.headers.set[0].name", "not allowed"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"add":[{"name":"host","value":"a"}]}}}}}`, "local.http.onRateLimit.headers.add[0].name", "host"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"1"},{"name":"a","value":"2"}]}}}}}`, "local.http.onRateLimit.headers.set[1].name", "twice"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"a\nb"}]}}}}}`, "local.http.onRateLimit.headers.set[0].value", "control character"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a"}]}}}}}`, "local.http.onRateLimit.headers.set[0].value", "empty"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"50%"}]}}}}}`, "local.http.onRateLimit.headers.set[0].value", "write %% for"},
-		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"` + strings.Repeat("a", 16385) + `"}]}}}}}`, "local.http.onRateLimit.headers.set[0].value", "16384"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":` + headers(6) + `,"add":` + headers(5) + `}}}}}`,
+			"local.http.onRateLimit.headers", "at most 10"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"","value":"a"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].name", "missing"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":":status","value":"a"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].name", "not allowed"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"add":[{"name":"host","value":"a"}]}}}}}`,
+			"local.http.onRateLimit.headers.add[0].name", "host"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"1"},{"name":"a","value":"2"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[1].name", "twice"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"a\nb"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].value", "control character"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].value", "empty"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"50%"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].value", "write %% for"},
+		{`{"local":{"http":{"onRateLimit":{"headers":{"set":[{"name":"a","value":"` + strings.Repeat("a", 16385) + `"}]}}}}}`,
+			"local.http.onRateLimit.headers.set[0].value", "16384"},
 	} {
 		expect(t, r, document(c.conf), "spec.from[0].default."+c.field, c.reason)
 	}
@@ -87,7 +100,10 @@ func TestTargets(t *testing.T) {
 	doc := func(top, rest string) []byte {
 		return []byte(`{"type":"MeshRateLimit","mesh":"default","name":"l","spec":{"targetRef":` + top + `,` + rest + `}}`)
 	}
-	for _, top := range []string{`{"kind":"Mesh"}`, `{"kind":"MeshSubset","proxyTypes":["Gateway"]}`, `{"kind":"MeshGateway","name":"g"}`, `{"kind":"MeshHTTPRoute","name":"r"}`} {
+	for _, top := range []string{
+		`{"kind":"Mesh"}`, `{"kind":"MeshSubset","proxyTypes":["Gateway"]}`, `{"kind":"MeshGateway","name":"g"}`,
+		`{"kind":"MeshHTTPRoute","name":"r"}`,
+	} {
 		if _, faults := r.Decode("", doc(top, to)); len(faults) > 0 {
 			t.Errorf("%s: %v", top, faults)
 		}
@@ -100,9 +116,11 @@ func TestTargets(t *testing.T) {
 	expect(t, r, doc(`{"kind":"MeshHTTPRoute","name":"r"}`, from("Mesh")), "spec.from", "has no from")
 	expect(t, r, doc(`{"kind":"Mesh"}`, from("MeshService")), "spec.from[0].targetRef.kind", "Mesh")
 	expect(t, r, doc(`{"kind":"Mesh"}`, from("Mesh")), "spec.from", "proxyTypes: [Sidecar]")
-	expect(t, r, doc(`{"kind":"MeshSubset","tags":{"a":"b"},"proxyTypes":["Sidecar","Gateway"]}`, from("Mesh")), "spec.from", "proxyTypes: [Sidecar]")
+	expect(t, r, doc(`{"kind":"MeshSubset","tags":{"a":"b"},"proxyTypes":["Sidecar","Gateway"]}`, from("Mesh")),
+		"spec.from", "proxyTypes: [Sidecar]")
 	mesh := `"from":[{"targetRef":{"kind":"Mesh"},` + conf + `}]`
-	for _, top := range []string{`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, `{"kind":"MeshSubset","tags":{"a":"b"}}`} { // tags may select sidecars alone
+	// tags may select sidecars alone
+	for _, top := range []string{`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, `{"kind":"MeshSubset","tags":{"a":"b"}}`} {
 		if _, faults := r.Decode("", doc(top, mesh)); len(faults) > 0 {
 			t.Errorf("%s: %v", top, faults)
 		}

@@ -27,16 +27,19 @@ func TestEveryWordHasAMeaning(t *testing.T) {
 		}
 	}
 	for _, m := range methods() {
-		if c, bad := httpConditions([]Condition{condition(methodPrefix + m)}); bad >= 0 || !slices.Equal(c.methods, []string{strings.ToUpper(m)}) {
+		if c, bad := httpConditions([]Condition{condition(methodPrefix + m)}); bad >= 0 ||
+			!slices.Equal(c.methods, []string{strings.ToUpper(m)}) {
 			t.Errorf("%s: %+v, bad %d", m, c, bad)
 		}
 	}
 }
 
-// FuzzConditions makes retry policies of any words: those that are taken make a message that Envoy's rules allow, and
-// no word gets into it but Envoy's.
+// FuzzConditions makes retry policies of any words: those that are taken make a message that
+// Envoy's rules allow, and no word gets into it but Envoy's.
 func FuzzConditions(f *testing.F) {
-	for _, seed := range []string{`"5xx"`, `503`, `"503"`, `"HttpMethodGet"`, `"gateway-error,x"`, `-1`, `null`, `{}`, `"\u0000"`, `""`, `1e2`, ``} {
+	for _, seed := range []string{
+		`"5xx"`, `503`, `"503"`, `"HttpMethodGet"`, `"gateway-error,x"`, `-1`, `null`, `{}`, `"\u0000"`, `""`, `1e2`, ``,
+	} {
 		f.Add([]byte(seed))
 	}
 	known := map[string]bool{statusCodes: true}

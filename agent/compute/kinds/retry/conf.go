@@ -23,7 +23,8 @@ type TCP struct {
 // Requests is what HTTP and gRPC have in common.
 type Requests struct {
 	NumRetries *uint32 `json:"numRetries,omitempty"` // default 1; 0 for none
-	// PerTryTimeout is the time for one attempt, 0s for no other limit than that of the route, which is the default.
+	// PerTryTimeout is the time for one attempt, 0s for no other limit than that of the route, which
+	// is the default.
 	PerTryTimeout      *resource.Duration  `json:"perTryTimeout,omitempty" check:"timeout"`
 	BackOff            *BackOff            `json:"backOff,omitempty"`
 	RateLimitedBackOff *RateLimitedBackOff `json:"rateLimitedBackOff,omitempty"`
@@ -76,7 +77,8 @@ type Predicate struct {
 // Condition is a word, or an HTTP status, which may be written as a number.
 type Condition struct{ resource.Raw }
 
-// text returns the condition without the quotes of JSON; "" for what is neither a string nor a number.
+// text returns the condition without the quotes of JSON; "" for what is neither a string nor a
+// number.
 func (c Condition) text() string {
 	var s string
 	if json.Unmarshal(c.JSON, &s) == nil {
@@ -133,7 +135,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 }
 
 func (r *Requests) silent() bool {
-	return r.NumRetries == nil && r.PerTryTimeout == nil && r.BackOff == nil && r.RateLimitedBackOff == nil && len(r.RetryOn) == 0
+	return r.NumRetries == nil && r.PerTryTimeout == nil && r.BackOff == nil && r.RateLimitedBackOff == nil &&
+		len(r.RetryOn) == 0
 }
 
 func (r *Requests) validate(v *resource.Validator, read func([]Condition) (conditions, int), choices func() string) {
@@ -160,7 +163,8 @@ func (b *BackOff) Check(v *resource.Validator) {
 	if b.BaseInterval != nil && b.BaseInterval.Duration <= 0 {
 		v.Field("baseInterval").Faultf("%s is too short: give more than 0s", b.BaseInterval)
 	}
-	if base, longest := b.base(), b.MaxInterval; longest != nil && longest.Duration >= time.Millisecond && longest.Duration < base {
+	if base, longest := b.base(), b.MaxInterval; longest != nil && longest.Duration >= time.Millisecond &&
+		longest.Duration < base {
 		v.Field("maxInterval").Faultf("%s is shorter than the baseInterval of %s: give at least as much", longest, base)
 	}
 }
@@ -190,8 +194,10 @@ func (b *RateLimitedBackOff) validate(v *resource.Validator) {
 }
 
 func (h *HTTP) validate(v *resource.Validator) {
-	if h.silent() && len(h.RetriableResponseHeaders) == 0 && len(h.RetriableRequestHeaders) == 0 && len(h.HostSelection) == 0 {
-		v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, rateLimitedBackOff, retryOn, retriableResponseHeaders, retriableRequestHeaders or hostSelection")
+	if h.silent() && len(h.RetriableResponseHeaders) == 0 && len(h.RetriableRequestHeaders) == 0 &&
+		len(h.HostSelection) == 0 {
+		v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, rateLimitedBackOff, retryOn, " +
+			"retriableResponseHeaders, retriableRequestHeaders or hostSelection")
 	}
 	h.Requests.validate(v, httpConditions, httpChoices)
 	for _, list := range []struct {
@@ -238,7 +244,8 @@ func checkHeader(v *resource.Validator, h toolkit.HeaderMatch) {
 		}
 	case "":
 	default:
-		v.Field("type").OneOf(h.Type, toolkit.MatchExact, toolkit.MatchPrefix, toolkit.MatchRegex, toolkit.MatchPresent, toolkit.MatchAbsent)
+		v.Field("type").OneOf(h.Type, toolkit.MatchExact, toolkit.MatchPrefix, toolkit.MatchRegex, toolkit.MatchPresent,
+			toolkit.MatchAbsent)
 	}
 }
 
@@ -262,6 +269,7 @@ func (p *Predicate) validate(v *resource.Validator) {
 // checkRoute refuses what is about connections where requests of a route are meant.
 func (c *Conf) checkRoute(v *resource.Validator) {
 	if c.TCP != nil {
-		v.Field("tcp").Faultf("a route is about requests, so this does not go with kind MeshHTTPRoute: remove it, or give it for a service")
+		v.Field("tcp").Faultf("a route is about requests, so this does not go with kind MeshHTTPRoute: remove it, " +
+			"or give it for a service")
 	}
 }

@@ -1,8 +1,8 @@
-// Package retry is the plugin of MeshRetry: which requests a proxy tries again, how often and after which pause, and how
-// often it dials for a connection.
+// Package retry is the plugin of MeshRetry: which requests a proxy tries again, how often and after
+// which pause, and how often it dials for a connection.
 //
-// Its policies act on the routes of HTTP and gRPC outbounds and on the TCP proxies of the others. Where conditions are
-// not given, those of Kuma are in force.
+// Its policies act on the routes of HTTP and gRPC outbounds and on the TCP proxies of the others.
+// Where conditions are not given, those of Kuma are in force.
 package retry
 
 import (
@@ -68,8 +68,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Put says what is tried again on a chain. own, when set, returns what there is for one route, nil for nothing. The method
-// may be called on nil.
+// Put says what is tried again on a chain. own, when set, returns what there is for one route, nil
+// for nothing. The method may be called on nil.
 func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, own func(*routev3.Route) *Retries) {
 	switch {
 	case ch.HTTP != nil:
@@ -83,7 +83,8 @@ func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, own func(*routev3.Route)
 	}
 }
 
-// Retries is a conf with Envoy's messages for it, which many routes share and nobody changes. Nil is for none.
+// Retries is a conf with Envoy's messages for it, which many routes share and nobody changes. Nil
+// is for none.
 type Retries struct {
 	conf       *Conf
 	http, grpc *routev3.RetryPolicy
@@ -101,8 +102,8 @@ func Of(conf *Conf, warn func(format string, args ...any)) *Retries {
 	return out
 }
 
-// put sets the policy of a route that leads to a cluster, be it that nothing is tried again. It returns false where the
-// conf says nothing about requests of the protocol.
+// put sets the policy of a route that leads to a cluster, be it that nothing is tried again. It
+// returns false where the conf says nothing about requests of the protocol.
 func (r *Retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
 	switch {
 	case r == nil || p == mesh.ProtocolGRPC && r.conf.GRPC == nil || p != mesh.ProtocolGRPC && r.conf.HTTP == nil:
@@ -130,9 +131,10 @@ const (
 	omitPreviousPriorities = "OmitPreviousPriorities"
 )
 
-// policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil when the conf wants
-// no retry. warn is told of what had to be changed.
-func (r *Requests) policyOf(otherwise string, c conditions, warn func(format string, args ...any)) *routev3.RetryPolicy {
+// policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil
+// when the conf wants no retry. warn is told of what had to be changed.
+func (r *Requests) policyOf(otherwise string, c conditions,
+	warn func(format string, args ...any)) *routev3.RetryPolicy {
 	if toolkit.Or(r.NumRetries, 1) == 0 {
 		return nil
 	}
@@ -150,7 +152,8 @@ func (r *Requests) policyOf(otherwise string, c conditions, warn func(format str
 	if b := r.BackOff; b != nil {
 		base, longest := b.base(), toolkit.Duration(b.MaxInterval)
 		if longest != nil && longest.AsDuration() < base { // possible where policies are merged
-			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force for both", b.MaxInterval, base, base)
+			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force "+
+				"for both", b.MaxInterval, base, base)
 			longest = durationpb.New(base)
 		}
 		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: longest}
@@ -212,7 +215,8 @@ func (p *Predicate) put(out *routev3.RetryPolicy) error {
 			FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {Fields: tags}},
 		}}
 	case omitPreviousPriorities:
-		e.Name, e.Message = namePriorities, &prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: toolkit.Or(p.UpdateFrequency, 0)}
+		e.Name, e.Message = namePriorities,
+			&prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: toolkit.Or(p.UpdateFrequency, 0)}
 	}
 	a, err := e.Pack()
 	switch {
@@ -317,7 +321,8 @@ func parseStatus(s string) (uint32, bool) {
 
 // httpChoices and grpcChoices list what may be given, for messages.
 func httpChoices() string {
-	return strings.Join(slices.Sorted(maps.Keys(httpWords())), ", ") + ", " + methodPrefix + " with " + strings.Join(methods(), ", ") + ", or an HTTP status of 100 to 599"
+	return strings.Join(slices.Sorted(maps.Keys(httpWords())), ", ") + ", " + methodPrefix + " with " +
+		strings.Join(methods(), ", ") + ", or an HTTP status of 100 to 599"
 }
 
 func grpcChoices() string { return strings.Join(slices.Sorted(maps.Keys(grpcWords())), ", ") }

@@ -31,7 +31,8 @@ func under(top, kind, conf string) string {
 	if kind != "Mesh" {
 		ref = `{"kind":"` + kind + `","name":"n"}`
 	}
-	return head + `{"targetRef":{"kind":"` + top + `","name":"n"},"to":[{"targetRef":` + ref + `,"default":` + conf + `}]}}`
+	return head + `{"targetRef":{"kind":"` + top + `","name":"n"},"to":[{"targetRef":` + ref + `,"default":` +
+		conf + `}]}}`
 }
 
 func TestRefused(t *testing.T) {
@@ -49,12 +50,17 @@ func TestRefused(t *testing.T) {
 		{to(`{"http":{"backOff":{}}}`), conf + ".http.backOff", "baseInterval, maxInterval or both"},
 		{to(`{"http":{"backOff":{"baseInterval":"0s"}}}`), conf + ".http.backOff.baseInterval", "more than 0s"},
 		{to(`{"http":{"backOff":{"maxInterval":"0s"}}}`), conf + ".http.backOff.maxInterval", "1ms or more"},
-		{to(`{"http":{"backOff":{"baseInterval":"2s","maxInterval":"1s"}}}`), conf + ".http.backOff.maxInterval", "1s is shorter than the baseInterval of 2s"},
-		{to(`{"grpc":{"backOff":{"maxInterval":"24ms"}}}`), conf + ".grpc.backOff.maxInterval", "shorter than the baseInterval of 25ms"},
+		{to(`{"http":{"backOff":{"baseInterval":"2s","maxInterval":"1s"}}}`), conf + ".http.backOff.maxInterval",
+			"1s is shorter than the baseInterval of 2s"},
+		{to(`{"grpc":{"backOff":{"maxInterval":"24ms"}}}`), conf + ".grpc.backOff.maxInterval",
+			"shorter than the baseInterval of 25ms"},
 		{to(`{"http":{"rateLimitedBackOff":{}}}`), conf + ".http.rateLimitedBackOff.resetHeaders", "no header"},
-		{to(`{"grpc":{"rateLimitedBackOff":{"maxInterval":"0s","resetHeaders":[{"name":"a","format":"Seconds"}]}}}`), conf + ".grpc.rateLimitedBackOff.maxInterval", "1ms or more"},
-		{to(`{"http":{"rateLimitedBackOff":{"resetHeaders":[{"name":"","format":"Seconds"}]}}}`), conf + ".http.rateLimitedBackOff.resetHeaders[0].name", "missing"},
-		{to(`{"http":{"rateLimitedBackOff":{"resetHeaders":[{"name":"a","format":"Minutes"}]}}}`), conf + ".http.rateLimitedBackOff.resetHeaders[0].format", "Seconds, UnixTimestamp"},
+		{to(`{"grpc":{"rateLimitedBackOff":{"maxInterval":"0s","resetHeaders":[{"name":"a","format":"Seconds"}]}}}`),
+			conf + ".grpc.rateLimitedBackOff.maxInterval", "1ms or more"},
+		{to(`{"http":{"rateLimitedBackOff":{"resetHeaders":[{"name":"","format":"Seconds"}]}}}`),
+			conf + ".http.rateLimitedBackOff.resetHeaders[0].name", "missing"},
+		{to(`{"http":{"rateLimitedBackOff":{"resetHeaders":[{"name":"a","format":"Minutes"}]}}}`),
+			conf + ".http.rateLimitedBackOff.resetHeaders[0].format", "Seconds, UnixTimestamp"},
 		{to(`{"http":{"retryOn":["WRONG"]}}`), conf + ".http.retryOn[0]", `"WRONG" is not a condition`},
 		{to(`{"http":{"retryOn":["5xx","5XX"]}}`), conf + ".http.retryOn[1]", "not a condition"},
 		{to(`{"http":{"retryOn":["reset"]}}`), conf + ".http.retryOn[0]", "GatewayError"},
@@ -69,18 +75,29 @@ func TestRefused(t *testing.T) {
 		{to(`{"http":{"retryOn":[` + strings.Repeat(`503,`, 64) + `503]}}`), conf + ".http.retryOn", "at most 64"},
 		{to(`{"grpc":{"retryOn":["500"]}}`), conf + ".grpc.retryOn[0]", "Canceled, DeadlineExceeded"},
 		{to(`{"grpc":{"retryOn":["Unavailable","reset"]}}`), conf + ".grpc.retryOn[1]", "not a condition"},
-		{to(`{"http":{"retriableRequestHeaders":[{"name":"X"}]}}`), conf + ".http.retriableRequestHeaders[0].name", "lower case"},
-		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"EXACT"}]}}`), conf + ".http.retriableResponseHeaders[0].type", "Exact, Prefix"},
-		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"RegularExpression","value":"("}]}}`), conf + ".http.retriableResponseHeaders[0].value", "RE2"},
-		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"Prefix"}]}}`), conf + ".http.retriableResponseHeaders[0].value", "empty"},
-		{to(`{"http":{"hostSelection":[{"predicate":"Omit"}]}}`), conf + ".http.hostSelection[0].predicate", "OmitPreviousHosts"},
-		{to(`{"http":{"hostSelection":[{"predicate":"OmitHostsWithTags"}]}}`), conf + ".http.hostSelection[0].tags", "no tag"},
-		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities"}]}}`), conf + ".http.hostSelection[0].updateFrequency", "must be at least 1"},
-		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities","updateFrequency":0}]}}`), conf + ".http.hostSelection[0].updateFrequency", "must be at least 1"},
-		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities","updateFrequency":1},{"predicate":"OmitPreviousPriorities","updateFrequency":1}]}}`), conf + ".http.hostSelection[1].predicate", "twice"},
+		{to(`{"http":{"retriableRequestHeaders":[{"name":"X"}]}}`), conf + ".http.retriableRequestHeaders[0].name",
+			"lower case"},
+		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"EXACT"}]}}`),
+			conf + ".http.retriableResponseHeaders[0].type", "Exact, Prefix"},
+		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"RegularExpression","value":"("}]}}`),
+			conf + ".http.retriableResponseHeaders[0].value", "RE2"},
+		{to(`{"http":{"retriableResponseHeaders":[{"name":"a","type":"Prefix"}]}}`),
+			conf + ".http.retriableResponseHeaders[0].value", "empty"},
+		{to(`{"http":{"hostSelection":[{"predicate":"Omit"}]}}`), conf + ".http.hostSelection[0].predicate",
+			"OmitPreviousHosts"},
+		{to(`{"http":{"hostSelection":[{"predicate":"OmitHostsWithTags"}]}}`),
+			conf + ".http.hostSelection[0].tags", "no tag"},
+		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities"}]}}`),
+			conf + ".http.hostSelection[0].updateFrequency", "must be at least 1"},
+		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities","updateFrequency":0}]}}`),
+			conf + ".http.hostSelection[0].updateFrequency", "must be at least 1"},
+		{to(`{"http":{"hostSelection":[{"predicate":"OmitPreviousPriorities","updateFrequency":1},{"predicate":"OmitPreviousPriorities","updateFrequency":1}]}}`),
+			conf + ".http.hostSelection[1].predicate", "twice"},
 		{to(`{"http":{"numRetries":1,"hostSelectionMaxAttempts":0}}`), conf + ".http.hostSelectionMaxAttempts", "1 or more"},
-		{under("MeshGateway", "MeshService", `{"http":{"numRetries":1}}`), "spec.to[0].targetRef.kind", "Mesh, MeshExternalService"},
-		{under("MeshHTTPRoute", "MeshService", `{"http":{"numRetries":1}}`), "spec.to[0].targetRef.kind", "Mesh, MeshExternalService"},
+		{under("MeshGateway", "MeshService", `{"http":{"numRetries":1}}`), "spec.to[0].targetRef.kind",
+			"Mesh, MeshExternalService"},
+		{under("MeshHTTPRoute", "MeshService", `{"http":{"numRetries":1}}`), "spec.to[0].targetRef.kind",
+			"Mesh, MeshExternalService"},
 		{under("MeshService", "MeshHTTPRoute", `{"tcp":{"maxConnectAttempt":1}}`), conf + ".tcp", "about requests"},
 	} {
 		_, faults := kinds.Registry().Decode("", []byte(c.doc))
@@ -90,11 +107,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in, statuses as strings.
+// TestTaken decodes confs that hold all there is and expects them out as they went in, statuses as
+// strings.
 func TestTaken(t *testing.T) {
 	const common = `"numRetries":10,"perTryTimeout":"20s","backOff":{"baseInterval":"15s","maxInterval":"20m0s"},` +
 		`"rateLimitedBackOff":{"resetHeaders":[{"name":"retry-after","format":"Seconds"},{"name":"x-r","format":"UnixTimestamp"}],"maxInterval":"21m0s"},`
-	const all = `{"tcp":{"maxConnectAttempt":5},"http":{` + common + `"retryOn":["5xx","GatewayError","Reset","Retriable4xx","ConnectFailure",` +
+	const all = `{"tcp":{"maxConnectAttempt":5},"http":{` + common +
+		`"retryOn":["5xx","GatewayError","Reset","Retriable4xx","ConnectFailure",` +
 		`"EnvoyRatelimited","RefusedStream","Http3PostConnectFailure","HttpMethodConnect","HttpMethodTrace","500","503"],` +
 		`"retriableResponseHeaders":[{"type":"Prefix","name":"a","value":"b"},{"type":"RegularExpression","name":"a","value":".*"}],` +
 		`"retriableRequestHeaders":[{"type":"Present","name":"a"},{"name":"a","value":"b"},{"type":"Absent","name":"a"}],` +

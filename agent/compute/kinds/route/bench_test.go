@@ -8,11 +8,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// manyRoutes is a mesh with a policy of n rules, which is close to the size that a document may have.
+// manyRoutes is a mesh with a policy of n rules, which is close to the size that a document may
+// have.
 func manyRoutes(n int) []byte {
 	var b strings.Builder
 	b.WriteString(fuzzMesh)
-	b.WriteString(`{"type":"MeshHTTPRoute","name":"p","spec":{"to":[{"targetRef":{"kind":"MeshService","name":"b"},"rules":[`)
+	b.WriteString(
+		`{"type":"MeshHTTPRoute","name":"p","spec":{"to":[{"targetRef":{"kind":"MeshService","name":"b"},"rules":[`)
 	for i := range n {
 		if i > 0 {
 			b.WriteByte(',')

@@ -9,8 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxEntries bounds what the rules of one destination become: for each match its route, with the destinations and the
-// changed headers once more. Without it a document of 1 MiB could become gigabytes.
+// maxEntries bounds what the rules of one destination become: for each match its route, with the
+// destinations and the changed headers once more. Without it a document of 1 MiB could become
+// gigabytes.
 const maxEntries = 200_000
 
 // maxName bounds the name of a query parameter, as Envoy does.
@@ -25,7 +26,8 @@ func (c *HTTPConf) Validate(v *resource.Validator) {
 		entries += len(r.Matches) * r.Default.size()
 	}
 	if entries > maxEntries {
-		rules.Faultf("the rules have %d matches with destinations and headers of their own, at most %d are allowed: distribute them over several services", entries, maxEntries)
+		rules.Faultf("the rules have %d matches with destinations and headers of their own, "+
+			"at most %d are allowed: distribute them over several services", entries, maxEntries)
 	}
 }
 
@@ -89,7 +91,8 @@ func (p *PathMatch) validate(v *resource.Validator) {
 	case p.Value[0] != '/':
 		value.Faultf("%q is not an absolute path: it begins with /", p.Value)
 	case p.Type == pathPrefix && len(p.Value) > 1 && strings.HasSuffix(p.Value, "/"):
-		value.Faultf("%q ends in /: write %q, which takes whole elements of the path only", p.Value, strings.TrimRight(p.Value, "/"))
+		value.Faultf("%q ends in /: write %q, which takes whole elements of the path only",
+			p.Value, strings.TrimRight(p.Value, "/"))
 	}
 }
 
@@ -134,7 +137,8 @@ func checkHostname(v *resource.Validator, s string) {
 		return
 	}
 	if s != strings.ToLower(s) || strings.HasSuffix(s, ".") || strings.Contains(s, "_") {
-		v.Faultf("%q is not a host name: write it in lower case, with letters, digits and '-' between the dots and no dot at the end", s)
+		v.Faultf("%q is not a host name: write it in lower case, with letters, digits and '-' between the dots and no dot "+
+			"at the end", s)
 		return
 	}
 	v.HostName(s, "a host name")
@@ -163,8 +167,9 @@ func checkHTTP(p *resource.Policy, v *resource.Validator) {
 	}
 }
 
-// checkTargets checks the destinations against the targetRef of the policy, and says whether that is a gateway: one has
-// no service of its own, so its routes are about the whole mesh and name their destinations.
+// checkTargets checks the destinations against the targetRef of the policy, and says whether that
+// is a gateway: one has no service of its own, so its routes are about the whole mesh and name
+// their destinations.
 func checkTargets(p *resource.Policy, v *resource.Validator) (gateway bool) {
 	gateway = p.TargetRef != nil && p.TargetRef.Kind == kindGateway
 	for i := range p.To {
@@ -173,7 +178,8 @@ func checkTargets(p *resource.Policy, v *resource.Validator) (gateway bool) {
 		case gateway && kind != kindMesh:
 			at.Faultf("%q is not allowed with targetRef kind %s: give Mesh", kind, kindGateway)
 		case !gateway && kind == kindMesh:
-			at.Faultf("a route is about one destination: give %s, %s or %s", mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService)
+			at.Faultf("a route is about one destination: give %s, %s or %s", mesh.KindMeshService, mesh.KindMeshExternalService,
+				mesh.KindMeshMultiZoneService)
 		}
 	}
 	return gateway
@@ -184,7 +190,8 @@ func checkGateway(v *resource.Validator, a *Action, gateway bool) {
 	for i, f := range toolkit.Or(a.Filters, nil) {
 		redirects = redirects || f.Type == redirect
 		if f.URLRewrite != nil && f.URLRewrite.HostToBackendHostname && !gateway {
-			v.Field("filters").Index(i).Field("urlRewrite").Field("hostToBackendHostname").Faultf("this is for targetRef kind %s alone: remove it", kindGateway)
+			v.Field("filters").Index(i).Field("urlRewrite").Field("hostToBackendHostname").
+				Faultf("this is for targetRef kind %s alone: remove it", kindGateway)
 		}
 	}
 	if gateway && !redirects && len(toolkit.Or(a.BackendRefs, nil)) == 0 {

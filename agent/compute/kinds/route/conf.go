@@ -18,15 +18,15 @@ type HTTPConf struct {
 	Rules     []HTTPRule `json:"rules,omitempty" merge:"first=Matches"`
 }
 
-// HTTPRule says what happens to the requests that some of its matches take. The matches are its identity: rules of
-// several policies with the same matches are one rule.
+// HTTPRule says what happens to the requests that some of its matches take. The matches are its
+// identity: rules of several policies with the same matches are one rule.
 type HTTPRule struct {
 	Matches []Match `json:"matches"`
 	Default Action  `json:"default"`
 }
 
-// Match takes the requests for which all that it says is true. The order of its fields is that of Kuma, and with it the
-// names of routes are.
+// Match takes the requests for which all that it says is true. The order of its fields is that of
+// Kuma, and with it the names of routes are.
 type Match struct {
 	Path        *PathMatch            `json:"path,omitempty"`
 	Method      string                `json:"method,omitempty"`
@@ -187,14 +187,16 @@ type BackendRef struct {
 
 // ref is the reference without the share.
 func (b *BackendRef) ref() policy.BackendRef {
-	return policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels, Port: toolkit.Or(b.Port, 0)}
+	return policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels,
+		Port: toolkit.Or(b.Port, 0)}
 }
 
 // checkBackends checks the destinations of a rule and their shares.
 func checkBackends(v *resource.Validator, refs []BackendRef) {
 	var total uint64
 	for i := range refs {
-		refs[i].validate(v.Index(i), mesh.KindMeshService, kindSubset, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService)
+		refs[i].validate(v.Index(i), mesh.KindMeshService, kindSubset, mesh.KindMeshExternalService,
+			mesh.KindMeshMultiZoneService)
 		total += uint64(toolkit.Or(refs[i].Weight, 1))
 	}
 	CheckTotal(v, len(refs), total)
@@ -242,8 +244,8 @@ func (c *HTTPConf) PathMatches() []policy.PathMatch {
 	return out
 }
 
-// RouteName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules about routes show
-// the same matchers.
+// RouteName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules
+// about routes show the same matchers.
 func RouteName(m []Match) string {
 	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
 	sum := sha256.Sum256(b)

@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// apply changes a route as a filter says. The action is the route's own, whatever a redirect has put in its place; of
-// is the match that the route was made of.
+// apply changes a route as a filter says. The action is the route's own, whatever a redirect has
+// put in its place; of is the match that the route was made of.
 func (f *filter) apply(out *routev3.Route, action *routev3.RouteAction, of *Match) {
 	switch {
 	case f.RequestHeaderModifier != nil:
@@ -94,8 +94,9 @@ func (r *Rewrite) apply(action *routev3.RouteAction, m *routev3.RouteMatch, of *
 	}
 }
 
-// envoy returns what takes the place of the path: of the whole path, or of the prefix by which it was matched. A path
-// that is the prefix is whole. Of a longer one the slash behind the prefix is matched too, and stays.
+// envoy returns what takes the place of the path: of the whole path, or of the prefix by which it
+// was matched. A path that is the prefix is whole. Of a longer one the slash behind the prefix is
+// matched too, and stays.
 func (p *PathRewrite) envoy(m *routev3.RouteMatch, of *Match) (whole *matcherv3.RegexMatchAndSubstitute, part string) {
 	switch {
 	case p == nil:
@@ -267,12 +268,13 @@ func (m *Mirror) validate(v *resource.Validator) {
 	v.Field("percentage").Percentage(m.Percentage)
 	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
 	if m.BackendRef.Weight != nil {
-		v.Field("backendRef").Field("weight").Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
+		v.Field("backendRef").Field("weight").
+			Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
 	}
 }
 
-// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0 is the match, \1 its
-// first group, \\ a backslash.
+// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0
+// is the match, \1 its first group, \\ a backslash.
 func CheckSubstitution(v *resource.Validator, pattern, s string) {
 	if strings.ContainsAny(s, "\x00\r\n") {
 		v.Faultf("%q has a line break or a NUL, which is not allowed", s)
@@ -287,7 +289,8 @@ func CheckSubstitution(v *resource.Validator, pattern, s string) {
 	}
 }
 
-// substitutionFault says what is wrong with a substitution for a pattern with a number of groups, "" when nothing is.
+// substitutionFault says what is wrong with a substitution for a pattern with a number of groups,
+// "" when nothing is.
 func substitutionFault(s string, groups int) string {
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' {
@@ -313,8 +316,8 @@ func literal(s string) string { return strings.ReplaceAll(s, `\`, `\\`) }
 // maxHeaderValue bounds the value of a header, as Envoy does.
 const maxHeaderValue = 16384
 
-// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and Host with them, to
-// rewrites.
+// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and
+// Host with them, to rewrites.
 func CheckMutable(v *resource.Validator, name string) {
 	if strings.HasPrefix(name, ":") || strings.EqualFold(name, "host") {
 		v.Faultf("%q cannot be changed as a header: rewrite the host or the path instead", name)

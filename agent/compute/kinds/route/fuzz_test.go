@@ -19,15 +19,17 @@ const fuzzMesh = `{"type":"Mesh","name":"default"}
 ---
 `
 
-// FuzzPolicies: a document never makes the agent panic, and what validation accepts becomes messages that Envoy's own
-// rules accept, so that a policy never costs its proxy a listener.
+// FuzzPolicies: a document never makes the agent panic, and what validation accepts becomes
+// messages that Envoy's own rules accept, so that a policy never costs its proxy a listener.
 func FuzzPolicies(f *testing.F) {
 	for _, s := range []string{
 		match(`{"path":{"type":"PathPrefix","value":"/a"},"method":"GET","queryParams":[{"type":"Exact","name":"q","value":""}],"headers":[{"name":"a","type":"Absent"}]}`),
 		match(`{"path":{"type":"RegularExpression","value":"/(a|b)*"}}`),
-		filters(`{"type":"URLRewrite","urlRewrite":{"hostname":"a.b","path":{"type":"ReplaceFullPath","replaceFullPath":"/\\1"}}}`),
+		filters(
+			`{"type":"URLRewrite","urlRewrite":{"hostname":"a.b","path":{"type":"ReplaceFullPath","replaceFullPath":"/\\1"}}}`),
 		filters(`{"type":"RequestRedirect","requestRedirect":{"path":{"type":"ReplacePrefixMatch","replacePrefixMatch":"/"},"port":1,"statusCode":303}}`),
-		filters(`{"type":"RequestMirror","requestMirror":{"percentage":0.001,"backendRef":{"kind":"MeshService","name":"b"}}}`),
+		filters(
+			`{"type":"RequestMirror","requestMirror":{"percentage":0.001,"backendRef":{"kind":"MeshService","name":"b"}}}`),
 		filters(`{"type":"ResponseHeaderModifier","responseHeaderModifier":{"set":[{"name":"a","value":"%PROTOCOL%"}],"remove":["b"]}}`),
 		refs(`{"kind":"MeshServiceSubset","name":"b","tags":{"v":"1"},"weight":3},{"kind":"MeshService","name":"web","port":80}`),
 	} {
@@ -68,10 +70,12 @@ func accepted(t *testing.T, kind, spec string) {
 	}
 }
 
-// FuzzValues puts a text into every place that takes one: what is accepted there is a listener that Envoy takes.
+// FuzzValues puts a text into every place that takes one: what is accepted there is a listener that
+// Envoy takes.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{
-		"", "/", "/a", "a", "A", "*", "a.b", "%", "%%", "%PROTOCOL%", "\\", "\\1", "\\\\", "\x00", "\n", "\x7f", "(", "(.)", ".*", "é", "\xff", "a b", ":path", "?", "#",
+		"", "/", "/a", "a", "A", "*", "a.b", "%", "%%", "%PROTOCOL%", "\\", "\\1", "\\\\", "\x00", "\n", "\x7f", "(", "(.)",
+		".*", "é", "\xff", "a b", ":path", "?", "#",
 	} {
 		f.Add(s)
 	}
@@ -84,17 +88,21 @@ func FuzzValues(f *testing.F) {
 		{"MeshHTTPRoute", match(`{"headers":[{"name":@,"value":"a"}]}`)},
 		{"MeshHTTPRoute", match(`{"headers":[{"name":"a","type":"Prefix","value":@}]}`)},
 		{"MeshHTTPRoute", match(`{"headers":[{"name":"a","value":@}]}`)},
-		{"MeshHTTPRoute", filters(`{"type":"RequestHeaderModifier","requestHeaderModifier":{"add":[{"name":@,"value":"a"}]}}`)},
-		{"MeshHTTPRoute", filters(`{"type":"RequestHeaderModifier","requestHeaderModifier":{"set":[{"name":"a","value":@}]}}`)},
+		{"MeshHTTPRoute",
+			filters(`{"type":"RequestHeaderModifier","requestHeaderModifier":{"add":[{"name":@,"value":"a"}]}}`)},
+		{"MeshHTTPRoute",
+			filters(`{"type":"RequestHeaderModifier","requestHeaderModifier":{"set":[{"name":"a","value":@}]}}`)},
 		{"MeshHTTPRoute", filters(`{"type":"ResponseHeaderModifier","responseHeaderModifier":{"remove":[@]}}`)},
 		{"MeshHTTPRoute", filters(`{"type":"URLRewrite","urlRewrite":{"hostname":@}}`)},
-		{"MeshHTTPRoute", filters(`{"type":"URLRewrite","urlRewrite":{"path":{"type":"ReplaceFullPath","replaceFullPath":@}}}`)},
+		{"MeshHTTPRoute",
+			filters(`{"type":"URLRewrite","urlRewrite":{"path":{"type":"ReplaceFullPath","replaceFullPath":@}}}`)},
 		{"MeshHTTPRoute", filters(`{"type":"RequestRedirect","requestRedirect":{"hostname":@}}`)},
 		{"MeshHTTPRoute", httpRule(`{"matches":[{"path":{"type":"PathPrefix","value":"/a"}}],"default":{"filters":[{"type":"RequestRedirect","requestRedirect":{"path":{"type":"ReplacePrefixMatch","replacePrefixMatch":@}}}]}}`)},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshServiceSubset","name":@,"tags":{"v":"1"}}`)},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshServiceSubset","name":"b","tags":{"v":@}}`)},
 		{"TrafficRoute", legacyRule(`"match":{"path":{"exact":@}}`)},
-		{"TrafficRoute", legacyRule(`"match":{"path":{"prefix":@},"headers":{@:{"prefix":"a"}}},"modify":{"path":{"rewritePrefix":@}}`)},
+		{"TrafficRoute",
+			legacyRule(`"match":{"path":{"prefix":@},"headers":{@:{"prefix":"a"}}},"modify":{"path":{"rewritePrefix":@}}`)},
 		{"TrafficRoute", legacyRule(`"match":{"method":{"regex":@}},"modify":{"host":{"value":@}}`)},
 		{"TrafficRoute", legacyRule(`"match":{"headers":{"a":{"exact":@}}},"modify":{"path":{"regex":{"pattern":"(.)","substitution":@}},"host":{"fromPath":{"pattern":@,"substitution":"a"}}}`)},
 		{"TrafficRoute", legacyRule(`"match":{"headers":{"a":{"prefix":@}}},"modify":{"requestHeaders":{"add":[{"name":@,"value":@}]},"responseHeaders":{"remove":[{"name":@}]}}`)},

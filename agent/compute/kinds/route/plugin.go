@@ -1,12 +1,14 @@
-// Package route is the plugin of the kinds that say where requests and connections go: MeshHTTPRoute, MeshTCPRoute, and
-// TrafficRoute, which they replace.
+// Package route is the plugin of the kinds that say where requests and connections go:
+// MeshHTTPRoute, MeshTCPRoute, and TrafficRoute, which they replace.
 //
-// It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's, connections
-// MeshTCPRoute's; a MeshHTTPRoute takes precedence over a MeshTCPRoute where both speak of a service of HTTP. As soon as a policy
-// of the new kinds selects a proxy, TrafficRoute has nothing more to say about what that kind routes.
+// It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's,
+// connections MeshTCPRoute's; a MeshHTTPRoute takes precedence over a MeshTCPRoute where both speak
+// of a service of HTTP. As soon as a policy of the new kinds selects a proxy, TrafficRoute has
+// nothing more to say about what that kind routes.
 //
-// A destination that cannot be used is dropped with a warning, and a rule without any other destination with it: the
-// requests then go where the next rule leads them. An outbound always has a way to its own service.
+// A destination that cannot be used is dropped with a warning, and a rule without any other
+// destination with it: the requests then go where the next rule leads them. An outbound always has
+// a way to its own service.
 package route
 
 import (
@@ -69,7 +71,9 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 		return true
 	}
 	if http != nil {
-		toolkit.WarnStrongest(c, http, "%s speaks %s, so there are no requests to route: the rules about it are without effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute", o.Service.Name, o.Service.Protocol)
+		toolkit.WarnStrongest(c, http, "%s speaks %s, so there are no requests to route: the rules about it are without "+
+			"effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute",
+			o.Service.Name, o.Service.Protocol)
 	}
 	return tcp != nil && r.tcp(tcp)
 }
@@ -96,8 +100,8 @@ type Share struct {
 	Weight uint32
 }
 
-// Find returns what a reference leads to, false when that cannot be used: for requests it has to speak HTTP. from is
-// the policy with the reference.
+// Find returns what a reference leads to, false when that cannot be used: for requests it has to
+// speak HTTP. from is the policy with the reference.
 func (r *Router) Find(from *resource.Resource, ref policy.BackendRef, requests bool) (policy.Destination, bool) {
 	key := refKey(from, ref)
 	d, known := r.known[key]
@@ -123,7 +127,8 @@ func (r *Router) takesRequests(from *resource.Resource, ref policy.BackendRef) b
 	if !r.Offered(s) {
 		why = "nothing offers it, so its protocol is not known"
 	}
-	r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc", s.Name, why)
+	r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc",
+		s.Name, why)
 	return false
 }
 
@@ -201,7 +206,8 @@ func TCPProxy(name string, shares []Share) *tcpv3.TcpProxy {
 	return out
 }
 
-// Manager makes the connection manager around routes, in the shape that outbounds without policies have.
+// Manager makes the connection manager around routes, in the shape that outbounds without policies
+// have.
 func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	name := r.o.Service.Name
 	config := "outbound:" + name
@@ -210,8 +216,8 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	}
 	out := &draft.HTTP{
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix: draft.StatName(name), NormalizePath: wrapperspb.Bool(true), InternalAddressConfig: draft.InternalAddresses,
-			HttpProtocolOptions: draft.HTTP10,
+			StatPrefix: draft.StatName(name), NormalizePath: wrapperspb.Bool(true),
+			InternalAddressConfig: draft.InternalAddresses, HttpProtocolOptions: draft.HTTP10,
 		},
 		Filters: draft.PlainFilters,
 		Routes: &routev3.RouteConfiguration{
@@ -227,7 +233,8 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	return out
 }
 
-// upgrade lets requests become WebSockets where some route leads to what takes them. Redirects are answers to them too.
+// upgrade lets requests become WebSockets where some route leads to what takes them. Redirects are
+// answers to them too.
 func upgrade(m *hcmv3.HttpConnectionManager, routes []*routev3.Route) {
 	refuses := func(r *routev3.Route) bool { return r.GetRoute() == nil || r.GetRoute().UpgradeConfigs != nil }
 	if slices.ContainsFunc(routes, func(r *routev3.Route) bool { return !refuses(r) }) {

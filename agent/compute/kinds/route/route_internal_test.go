@@ -19,12 +19,14 @@ func TestRouteNames(t *testing.T) {
 	c := &HTTPConf{Rules: []HTTPRule{
 		{Matches: []Match{*Everything()}},
 		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/m"}, Method: "POST"}}},
-		{Matches: []Match{{QueryParams: []QueryMatch{{Type: exact, Name: "q", Value: "1"}, {Type: pattern, Name: "r", Value: "2.*"}}}}},
+		{Matches: []Match{{QueryParams: []QueryMatch{{Type: exact, Name: "q", Value: "1"},
+			{Type: pattern, Name: "r", Value: "2.*"}}}}},
 		{Matches: []Match{{Headers: []toolkit.HeaderMatch{
 			{Name: "x-a", Value: "1"}, {Type: pattern, Name: "x-b", Value: "b.*"}, {Type: toolkit.MatchPresent, Name: "x-c"},
 			{Type: toolkit.MatchAbsent, Name: "x-d"}, {Type: toolkit.MatchPrefix, Name: "x-e", Value: "e"},
 		}}}},
-		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/one"}}, {Path: &PathMatch{Type: exact, Value: "/two"}}}},
+		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/one"}},
+			{Path: &PathMatch{Type: exact, Value: "/two"}}}},
 	}}
 	want := []string{ // of Kuma 2.9
 		"9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=",
@@ -41,10 +43,13 @@ func TestRouteNames(t *testing.T) {
 // TestPrecedenceIsAnOrder: whatever the matches, sorting gives one result.
 func TestPrecedenceIsAnOrder(t *testing.T) {
 	var all []Match
-	for _, p := range []*PathMatch{nil, {"/", exact}, {"/a", exact}, {"/", pathPrefix}, {"/aa", pathPrefix}, {"/b", pattern}, {"/bb", pattern}} {
+	for _, p := range []*PathMatch{
+		nil, {"/", exact}, {"/a", exact}, {"/", pathPrefix}, {"/aa", pathPrefix}, {"/b", pattern}, {"/bb", pattern},
+	} {
 		for _, method := range []string{"", "GET"} {
 			for n := range 3 {
-				all = append(all, Match{Path: p, Method: method, Headers: make([]toolkit.HeaderMatch, n), QueryParams: make([]QueryMatch, 2-n)})
+				all = append(all,
+					Match{Path: p, Method: method, Headers: make([]toolkit.HeaderMatch, n), QueryParams: make([]QueryMatch, 2-n)})
 			}
 		}
 	}
@@ -76,9 +81,12 @@ func takes(m *routev3.RouteMatch, path string) bool {
 	return false
 }
 
-// FuzzPath: a match that is accepted takes the paths that it should, and makes messages that Envoy takes.
+// FuzzPath: a match that is accepted takes the paths that it should, and makes messages that Envoy
+// takes.
 func FuzzPath(f *testing.F) {
-	for _, value := range []string{"/", "/a", "/a/b", "/a.b", "//", "", "relative", "/a/", "/%2f", "/[0-9]+", "(", "/a?b=c"} {
+	for _, value := range []string{
+		"/", "/a", "/a/b", "/a.b", "//", "", "relative", "/a/", "/%2f", "/[0-9]+", "(", "/a?b=c",
+	} {
 		for _, path := range []string{"/", "/a", "/a/b", "/ab", "/a/b/c", "/9"} {
 			f.Add(value, path)
 		}
@@ -115,7 +123,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzSubstitution: what is accepted can be put in the place of a match, and a literal stands for itself.
+// FuzzSubstitution: what is accepted can be put in the place of a match, and a literal stands for
+// itself.
 func FuzzSubstitution(f *testing.F) {
 	for _, s := range []string{"", "/a", `\0`, `\1\2`, `\3`, `\`, `a\\`, `\a`, `\\1`} {
 		f.Add(s)

@@ -85,8 +85,8 @@ func (r *Router) http(rule *policy.Rule) {
 	r.Chain(&draft.Chain{HTTP: m})
 }
 
-// plans lists the rules of a conf with the policies that made them. Of rules with the same matches the first has the
-// say, and the others what it leaves open.
+// plans lists the rules of a conf with the policies that made them. Of rules with the same matches
+// the first has the say, and the others what it leaves open.
 func (r *Router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
 	names := conf.RouteNames()
 	out := make([]plan, 0, len(names))
@@ -173,8 +173,8 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	return len(p.shares) > 0 || redirects
 }
 
-// warnHidden says that no request reaches some matches. A rule about / takes precedence over patterns and over matches without
-// a path, as it does in Kuma.
+// warnHidden says that no request reaches some matches. A rule about / takes precedence over
+// patterns and over matches without a path, as it does in Kuma.
 func (r *Router) warnHidden(rule *policy.Rule, behind []entry) {
 	hidden := slices.DeleteFunc(slices.Clone(behind), func(e entry) bool { return e.match.all() })
 	if len(hidden) == 0 {
@@ -184,7 +184,9 @@ func (r *Router) warnHidden(rule *policy.Rule, behind []entry) {
 	if p := hidden[0].match.Path; p != nil {
 		about = fmt.Sprintf("path %q (%s)", p.Value, p.Type)
 	}
-	toolkit.WarnStrongest(r.c, rule, "%s: no request reaches %d matches, the first of them with %s: those of type %s and those without a path come behind the rule about /; give them a path of type %s", r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
+	toolkit.WarnStrongest(r.c, rule, "%s: no request reaches %d matches, the first of them with %s: those of type %s "+
+		"and those without a path come behind the rule about /; give them a path of type %s",
+		r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
 }
 
 // route makes one route. Every message is its own, as later policies edit them.
@@ -221,13 +223,14 @@ func Forward(shares []Share) *routev3.RouteAction {
 
 // all reports whether a match is the one that takes every request by its path.
 func (m *Match) all() bool {
-	return m.Path != nil && *m.Path == PathMatch{Value: "/", Type: pathPrefix} && m.Method == "" && len(m.QueryParams) == 0 && len(m.Headers) == 0
+	return m.Path != nil && *m.Path == PathMatch{Value: "/", Type: pathPrefix} && m.Method == "" &&
+		len(m.QueryParams) == 0 && len(m.Headers) == 0
 }
 
 // Compare orders matches by the precedence of the Gateway API
-// (https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule): exact paths, then prefixes, longer ones first, then
-// patterns in the same way; a method before none; more headers before fewer, then more parameters. Matches that are
-// equal in this stay in the order of the rules.
+// (https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule): exact paths, then prefixes,
+// longer ones first, then patterns in the same way; a method before none; more headers before
+// fewer, then more parameters. Matches that are equal in this stay in the order of the rules.
 func (m *Match) Compare(o *Match) int {
 	some := func(set bool) int {
 		if set {
@@ -284,8 +287,9 @@ func (m *Match) envoy() []*routev3.RouteMatch {
 	return out
 }
 
-// envoy returns a match for each way that a path can be taken. A prefix is two: Envoy's own matcher of whole elements
-// cannot be rewritten without a double slash (https://github.com/envoyproxy/envoy/issues/23130).
+// envoy returns a match for each way that a path can be taken. A prefix is two: Envoy's own matcher
+// of whole elements cannot be rewritten without a double slash
+// (https://github.com/envoyproxy/envoy/issues/23130).
 func (p *PathMatch) envoy() []*routev3.RouteMatch {
 	switch {
 	case p == nil || p.Type == pathPrefix && p.Value == "/":

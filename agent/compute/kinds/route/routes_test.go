@@ -17,9 +17,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-// TestRoutes shows the outbounds of the proxy web-01 with their routes in order, which the cases of TestCases, where
-// what has a name stands under it, do not tell. A line is a route: its match, what happens, and the first letters of
-// its name; then come the endpoints of the clusters, and the warnings.
+// TestRoutes shows the outbounds of the proxy web-01 with their routes in order, which the cases of
+// TestCases, where what has a name stands under it, do not tell. A line is a route: its match, what
+// happens, and the first letters of its name; then come the endpoints of the clusters, and the
+// warnings.
 func TestRoutes(t *testing.T) {
 	files, err := filepath.Glob("testdata/routes/*.txtar")
 	if err != nil || len(files) == 0 {

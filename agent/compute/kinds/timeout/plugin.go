@@ -1,8 +1,9 @@
-// Package timeout is the plugin of MeshTimeout: how long connections and requests may take or stay idle.
+// Package timeout is the plugin of MeshTimeout: how long connections and requests may take or stay
+// idle.
 //
-// Its policies act on outbounds and their clusters, on single routes, and on inbounds and the clusters that lead to the
-// workload. What a MeshTimeout leaves open gets the defaults of Kuma as soon as a MeshTimeout selects the proxy. A proxy
-// that no policy selects is not changed.
+// Its policies act on outbounds and their clusters, on single routes, and on inbounds and the
+// clusters that lead to the workload. What a MeshTimeout leaves open gets the defaults of Kuma as
+// soon as a MeshTimeout selects the proxy. A proxy that no policy selects is not changed.
 package timeout
 
 import (
@@ -31,9 +32,10 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
 			Rules:     true,
-			NoMatches: "all clients of an inbound share its connections and its cluster, where these limits are: for some clients write to in a policy whose targetRef selects their proxies",
-			NewConf:   func() resource.Conf { return new(Conf) },
-			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
+			NoMatches: "all clients of an inbound share its connections and its cluster, " +
+				"where these limits are: for some clients write to in a policy whose targetRef selects their proxies",
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
 		Legacy:  legacy,
 		Shapes:  []match.Level{match.LevelRoute, match.LevelCluster},
@@ -73,7 +75,8 @@ func (a *applier) ofRule(r *policy.Rule) *limits {
 	return toolkit.Once(a.memo, toolkit.Conf[Conf](r), limitsOf)
 }
 
-// defaults is what is in force where the policies that select the proxy say nothing about a whole side of it.
+// defaults is what is in force where the policies that select the proxy say nothing about a whole
+// side of it.
 func (a *applier) defaults() *limits {
 	if a.open == nil {
 		a.open = limitsOf(&Conf{})
@@ -81,7 +84,8 @@ func (a *applier) defaults() *limits {
 	return a.open
 }
 
-// ofService returns the limits for a destination, nil when the rules are about other destinations alone.
+// ofService returns the limits for a destination, nil when the rules are about other destinations
+// alone.
 func (a *applier) ofService(s draft.Service) *limits {
 	if l := a.ofRule(a.rules.Outbound(s)); l != nil {
 		return l
@@ -154,12 +158,12 @@ func (a *applier) outboundHTTP(s draft.Service, h *draft.HTTP, lim *limits) {
 	}
 }
 
-// noIdle takes the limit off idle connections of clients: MeshTimeout limits them at the cluster, and the other side
-// closes what it finds idle.
+// noIdle takes the limit off idle connections of clients: MeshTimeout limits them at the cluster,
+// and the other side closes what it finds idle.
 func noIdle(h *draft.HTTP) { toolkit.EditClientConnections(h).IdleTimeout = noLimit }
 
-// route limits a request that is led to a cluster. What another policy has said about its idle time stays when this one
-// is silent.
+// route limits a request that is led to a cluster. What another policy has said about its idle time
+// stays when this one is silent.
 func (l *limits) route(r *routev3.RouteAction) {
 	if r == nil {
 		return
@@ -223,20 +227,23 @@ func (c *Conf) Validate(v *resource.Validator) {
 		v.Faultf("no timeout is given: give connectionTimeout, idleTimeout or http")
 	}
 	if c.HTTP != nil && *c.HTTP == (HTTP{}) {
-		v.Field("http").Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, maxConnectionDuration or requestHeadersTimeout")
+		v.Field("http").Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, " +
+			"maxConnectionDuration or requestHeadersTimeout")
 	}
 }
 
 // checkRoute refuses timeouts that belong to a connection, which requests of many routes share.
 func (c *Conf) checkRoute(v *resource.Validator) {
-	const reason = "a connection serves the requests of many routes, so this does not go with kind MeshHTTPRoute: remove it, or give it for a service"
+	const reason = "a connection serves the requests of many routes, " +
+		"so this does not go with kind MeshHTTPRoute: remove it, or give it for a service"
 	http, at := toolkit.Or(c.HTTP, HTTP{}), v.Field("http")
 	for _, f := range []struct {
 		at    *resource.Validator
 		given *resource.Duration
 	}{
 		{v.Field("connectionTimeout"), c.ConnectionTimeout}, {v.Field("idleTimeout"), c.IdleTimeout},
-		{at.Field("maxStreamDuration"), http.MaxStreamDuration}, {at.Field("maxConnectionDuration"), http.MaxConnectionDuration},
+		{at.Field("maxStreamDuration"), http.MaxStreamDuration},
+		{at.Field("maxConnectionDuration"), http.MaxConnectionDuration},
 	} {
 		if f.given != nil {
 			f.at.Faultf(reason)

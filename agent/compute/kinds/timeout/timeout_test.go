@@ -33,7 +33,8 @@ func under(top, kind, conf string) string {
 	if kind != "Mesh" {
 		ref = `{"kind":"` + kind + `","name":"n"}`
 	}
-	return head + `{"targetRef":{"kind":"` + top + `","name":"n"},"to":[{"targetRef":` + ref + `,"default":` + conf + `}]}}`
+	return head + `{"targetRef":{"kind":"` + top + `","name":"n"},"to":[{"targetRef":` + ref + `,"default":` +
+		conf + `}]}}`
 }
 
 func TestRefused(t *testing.T) {
@@ -54,15 +55,20 @@ func TestRefused(t *testing.T) {
 		{to(`{"http":{"maxStreamDuration":[]}}`), conf + ".http.maxStreamDuration", "a duration"},
 		{to(`{"http":{"maxConnectionDuration":"1ns"}}`), conf + ".http.maxConnectionDuration", "less than a millisecond"},
 		{to(`{"http":{"requestHeadersTimeout":"1ns"}}`), conf + ".http.requestHeadersTimeout", "less than a millisecond"},
-		{head + `{"from":[{"targetRef":{"kind":"MeshSubset","tags":{"a":"b"}},"default":{"idleTimeout":"1s"}}]}}`, "spec.from[0].targetRef.kind", "give one of Mesh"},
+		{head + `{"from":[{"targetRef":{"kind":"MeshSubset","tags":{"a":"b"}},"default":{"idleTimeout":"1s"}}]}}`,
+			"spec.from[0].targetRef.kind", "give one of Mesh"},
 		{head + `{"from":[{"targetRef":{"kind":"Mesh"},"default":{}}]}}`, "spec.from[0].default", "no timeout is given"},
 		{head + `{"targetRef":{"kind":"MeshHTTPRoute","name":"r"},"from":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"1s"}}]}}`, "spec.from", "has no from"},
-		{under("MeshGateway", "MeshService", `{"idleTimeout":"1s"}`), "spec.to[0].targetRef.kind", "give one of Mesh, MeshExternalService"},
-		{under("MeshHTTPRoute", "MeshService", `{"http":{"requestTimeout":"1s"}}`), "spec.to[0].targetRef.kind", "give one of Mesh, MeshExternalService"},
+		{under("MeshGateway", "MeshService", `{"idleTimeout":"1s"}`), "spec.to[0].targetRef.kind",
+			"give one of Mesh, MeshExternalService"},
+		{under("MeshHTTPRoute", "MeshService", `{"http":{"requestTimeout":"1s"}}`), "spec.to[0].targetRef.kind",
+			"give one of Mesh, MeshExternalService"},
 		{under("MeshHTTPRoute", "Mesh", `{"connectionTimeout":"1s"}`), conf + ".connectionTimeout", "many routes"},
 		{under("MeshHTTPRoute", "Mesh", `{"idleTimeout":"1s"}`), conf + ".idleTimeout", "many routes"},
-		{under("MeshHTTPRoute", "Mesh", `{"http":{"maxStreamDuration":"1s"}}`), conf + ".http.maxStreamDuration", "many routes"},
-		{under("MeshService", "MeshHTTPRoute", `{"http":{"maxConnectionDuration":"1s"}}`), conf + ".http.maxConnectionDuration", "many routes"},
+		{under("MeshHTTPRoute", "Mesh", `{"http":{"maxStreamDuration":"1s"}}`), conf + ".http.maxStreamDuration",
+			"many routes"},
+		{under("MeshService", "MeshHTTPRoute", `{"http":{"maxConnectionDuration":"1s"}}`),
+			conf + ".http.maxConnectionDuration", "many routes"},
 		{legacyHead[:len(legacyHead)-len(`,"conf":`)] + `}`, "conf", "missing"},
 		{legacy(`{"connectTimeout":"0s"}`), "conf.connectTimeout", "give 1ms or more"},
 		{legacy(`{"tcp":{}}`), "conf.tcp", "no timeout is given"},
@@ -83,7 +89,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTaken decodes confs that hold all there is and expects them out as they went in, durations in Go's form.
+// TestTaken decodes confs that hold all there is and expects them out as they went in, durations in
+// Go's form.
 func TestTaken(t *testing.T) {
 	const all = `{"connectionTimeout":"2s","idleTimeout":"1h0m0s","http":{"requestTimeout":"0s","streamIdleTimeout":"1ms",` +
 		`"maxStreamDuration":"4s","maxConnectionDuration":"5s","requestHeadersTimeout":"500ms"}}`
@@ -92,8 +99,10 @@ func TestTaken(t *testing.T) {
 	for doc, want := range map[string]string{
 		to(all):           all,
 		legacy(allLegacy): allLegacy,
-		under("MeshHTTPRoute", "Mesh", `{"http":{"requestTimeout":"1s"}}`):                 `{"http":{"requestTimeout":"1s"}}`,
-		under("MeshService", "MeshHTTPRoute", `{"http":{"streamIdleTimeout":"1s"}}`):       `{"http":{"streamIdleTimeout":"1s"}}`,
+		under("MeshHTTPRoute",
+			"Mesh", `{"http":{"requestTimeout":"1s"}}`): `{"http":{"requestTimeout":"1s"}}`,
+		under("MeshService",
+			"MeshHTTPRoute", `{"http":{"streamIdleTimeout":"1s"}}`): `{"http":{"streamIdleTimeout":"1s"}}`,
 		under("MeshGateway", "MeshExternalService", `{"idleTimeout":"1s"}`):                `{"idleTimeout":"1s"}`,
 		under("MeshServiceSubset", "MeshMultiZoneService", `{"connectionTimeout":"1m5s"}`): `{"connectionTimeout":"1m5s"}`,
 	} {

@@ -28,7 +28,8 @@ func Destinations(more ...string) []string {
 	return append([]string{kindMesh, "MeshService", kindExternalService, "MeshMultiZoneService"}, more...)
 }
 
-// AtMost checks the length of a list; what is its items in the plural. It returns false for one that is too long.
+// AtMost checks the length of a list; what is its items in the plural. It returns false for one
+// that is too long.
 func AtMost(v *resource.Validator, n, most int, what string) bool {
 	if n > most {
 		v.Faultf("%d %s are given, at most %d are allowed", n, what, most)
@@ -36,8 +37,9 @@ func AtMost(v *resource.Validator, n, most int, what string) bool {
 	return n <= most
 }
 
-// RouteItems refuses in to what does not go with a targetRef that names a gateway or a route: a destination but Mesh and
-// MeshExternalService. For each item whose conf is about the requests of a route, requests is called with its conf.
+// RouteItems refuses in to what does not go with a targetRef that names a gateway or a route: a
+// destination but Mesh and MeshExternalService. For each item whose conf is about the requests of a
+// route, requests is called with its conf.
 func RouteItems[C any](p *resource.Policy, v *resource.Validator, requests func(*C, *resource.Validator)) {
 	top := kindMesh
 	if p.TargetRef != nil {
@@ -54,24 +56,27 @@ func RouteItems[C any](p *resource.Policy, v *resource.Validator, requests func(
 	}
 }
 
-// ToOfGateways refuses to where the policy selects no gateway, for kinds whose to is about the listeners of built-in
-// gateways. instead is the targetRef to give.
+// ToOfGateways refuses to where the policy selects no gateway, for kinds whose to is about the
+// listeners of built-in gateways. instead is the targetRef to give.
 func ToOfGateways(p *resource.Policy, v *resource.Validator, instead string) {
 	if len(p.To) == 0 || p.TargetRef == nil {
 		return
 	}
 	switch t := p.TargetRef; t.Kind {
 	case "MeshService", "MeshServiceSubset", "Dataplane":
-		v.Field("to").Faultf("a policy on %s has no to, which is about the listeners of gateways: write from instead, or give a targetRef of %s", t.Kind, instead)
+		v.Field("to").Faultf("a policy on %s has no to, which is about the listeners of gateways: write from instead, "+
+			"or give a targetRef of %s", t.Kind, instead)
 	default:
 		if len(t.ProxyTypes) > 0 && !slices.Contains(t.ProxyTypes, "Gateway") {
-			v.Field("to").Faultf("a policy without gateways has no to, which is about their listeners: write from instead, or add Gateway to targetRef.proxyTypes")
+			v.Field("to").Faultf("a policy without gateways has no to, which is about their listeners: write from instead, " +
+				"or add Gateway to targetRef.proxyTypes")
 		}
 	}
 }
 
-// FromOfSidecars refuses from, for a kind whose from is about inbounds alone, in a policy that selects gateways as well: these have no
-// inbounds (the rule of Kuma's validation). The tags of a MeshSubset may select sidecars alone: it is refused where it names gateways.
+// FromOfSidecars refuses from, for a kind whose from is about inbounds alone, in a policy that
+// selects gateways as well: these have no inbounds (the rule of Kuma's validation). The tags of a
+// MeshSubset may select sidecars alone: it is refused where it names gateways.
 func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 	if len(p.From) == 0 {
 		return
@@ -87,10 +92,12 @@ func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 		}
 		kind = t.Kind
 	}
-	v.Field("from").Faultf("a policy on %s selects gateways too, and from is about inbounds, which they have not: write targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
+	v.Field("from").Faultf("a policy on %s selects gateways too, and from is about inbounds, "+
+		"which they have not: write targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
 }
 
-// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars or Kuma's validation looks at.
+// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars or Kuma's
+// validation looks at.
 func OfSidecars(t resource.TargetRef) *resource.TargetRef {
 	if t.Kind == kindMesh || t.Kind == "MeshSubset" {
 		t.ProxyTypes = []string{"Sidecar"}
@@ -98,15 +105,16 @@ func OfSidecars(t resource.TargetRef) *resource.TargetRef {
 	return &t
 }
 
-// WarnToOfGateways notes for such a kind that to has no effect on a proxy that is no built-in gateway. effect is what
-// from does, and where.
+// WarnToOfGateways notes for such a kind that to has no effect on a proxy that is no built-in
+// gateway. effect is what from does, and where.
 func WarnToOfGateways(c *policy.Context, rules *policy.KindRules, effect string) {
 	if rules == nil {
 		return
 	}
 	for _, p := range rules.Policies {
 		if spec, ok := p.Spec.(*resource.Policy); ok && len(spec.To) > 0 {
-			c.Host.Warn(p.Key, "to has no effect on this proxy: it is about the listeners of built-in gateways; write from to %s", effect)
+			c.Host.Warn(p.Key,
+				"to has no effect on this proxy: it is about the listeners of built-in gateways; write from to %s", effect)
 		}
 	}
 }

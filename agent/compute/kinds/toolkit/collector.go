@@ -30,7 +30,8 @@ type Collector struct {
 // ParseCollector reads host or host:port, with brackets around an IPv6 address that a port follows.
 func ParseCollector(s string) (Collector, error) {
 	if strings.Contains(s, "://") {
-		return Collector{}, errors.New("that is a URL: write host:port without a scheme, collectors are reached by gRPC without TLS")
+		return Collector{},
+			errors.New("that is a URL: write host:port without a scheme, collectors are reached by gRPC without TLS")
 	}
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		return Collector{s, otlpPort}, nil // an IPv6 address without brackets has no port
@@ -66,7 +67,8 @@ func ParsePort(s string) (uint32, error) {
 // CheckCollector checks the endpoint of a collector.
 func CheckCollector(v *resource.Validator, s string) {
 	if s == "" {
-		v.Faultf("the address of the collector is missing: give host:port, or a host, for which the port %d is meant", otlpPort)
+		v.Faultf("the address of the collector is missing: give host:port, or a host, for which the port %d is meant",
+			otlpPort)
 	} else if c, err := ParseCollector(s); err != nil {
 		v.Faultf("%q: %v", Clip(s), err)
 	} else {
@@ -113,8 +115,8 @@ func StaticCluster(name, origin string, at *corev3.Address) *draft.Cluster {
 	}}
 }
 
-// HostCluster is a [StaticCluster] that leads to a collector by name or address. Envoy resolves names. A proxy without an IPv6
-// address asks for IPv4 addresses alone.
+// HostCluster is a [StaticCluster] that leads to a collector by name or address. Envoy resolves
+// names. A proxy without an IPv6 address asks for IPv4 addresses alone.
 func HostCluster(name, origin string, at Collector, proxyAddress string) *draft.Cluster {
 	c := StaticCluster(name, origin, Address(at.Host, at.Port))
 	if _, err := netip.ParseAddr(at.Host); err != nil {

@@ -20,7 +20,8 @@ func TestParseCollector(t *testing.T) {
 	}
 }
 
-// FuzzParseCollector: whatever is accepted has a port that can be dialled and a host without brackets and ports.
+// FuzzParseCollector: whatever is accepted has a port that can be dialled and a host without
+// brackets and ports.
 func FuzzParseCollector(f *testing.F) {
 	for _, s := range []string{"http://z:1/s?q#f", "otel:4317", "[fd00::1]:1", "fd00::1", "a:b:c", "]:1", "[]", ":"} {
 		f.Add(s)

@@ -12,13 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// CertificateHeader holds the URIs in the certificate of a client, for the requests that an inbound takes: its connection manager
-// makes the header anew, whatever the client sends, and leaves it out where there is no certificate. Each URI stands behind
-// a semicolon, since a hash comes first.
+// CertificateHeader holds the URIs in the certificate of a client, for the requests that an inbound
+// takes: its connection manager makes the header anew, whatever the client sends, and leaves it out
+// where there is no certificate. Each URI stands behind a semicolon, since a hash comes first.
 const CertificateHeader = "x-forwarded-client-cert"
 
-// OfMatch matches the requests of clients for whom a match holds, or with not those for whom it does not, among them whoever
-// shows no certificate.
+// OfMatch matches the requests of clients for whom a match holds, or with not those for whom it
+// does not, among them whoever shows no certificate.
 func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 	var value *matcherv3.StringMatcher
 	switch id := m.SpiffeID; {
@@ -34,9 +34,11 @@ func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 	return out
 }
 
-// WarnUntold notes for the policies of a kind with matches that an inbound takes no mutual TLS, so that they hold for nobody.
+// WarnUntold notes for the policies of a kind with matches that an inbound takes no mutual TLS, so
+// that they hold for nobody.
 func WarnUntold(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 	if !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }) {
-		WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches hold for none of them; enable mtls of the Mesh", l.Port)
+		WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches "+
+			"hold for none of them; enable mtls of the Mesh", l.Port)
 	}
 }

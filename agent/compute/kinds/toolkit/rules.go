@@ -15,7 +15,8 @@ func Conf[C any](r *policy.Rule) *C {
 	return conf
 }
 
-// LegacyConf returns the conf of a source-destination policy; nil without a policy, and for a conf of another kind.
+// LegacyConf returns the conf of a source-destination policy; nil without a policy, and for a conf
+// of another kind.
 func LegacyConf[C any](p *resource.Resource) *C {
 	if p == nil {
 		return nil
@@ -28,8 +29,8 @@ func LegacyConf[C any](p *resource.Resource) *C {
 	return conf
 }
 
-// Once converts a conf the first time and returns the same result afterwards, so that many resources share it; nil for
-// nil. All that one rule is about has the same conf, by its pointer.
+// Once converts a conf the first time and returns the same result afterwards, so that many
+// resources share it; nil for nil. All that one rule is about has the same conf, by its pointer.
 func Once[C, V any](memo map[*C]*V, conf *C, convert func(*C) *V) *V {
 	if conf == nil {
 		return nil
@@ -71,8 +72,9 @@ func WarnPolicies(c *policy.Context, policies []*resource.Resource, format strin
 	}
 }
 
-// SupersedingRoute returns the MeshHTTPRoute or MeshTCPRoute that leads the connections to a destination, nil for none:
-// source-destination policies about requests and connections have no effect there.
+// SupersedingRoute returns the MeshHTTPRoute or MeshTCPRoute that leads the connections to a
+// destination, nil for none: source-destination policies about requests and connections have no
+// effect there.
 func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	for _, kind := range [...]string{"MeshHTTPRoute", "MeshTCPRoute"} {
 		if p := Strongest(r.Kind(kind).Outbound(s)); p != nil {
@@ -82,8 +84,8 @@ func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	return nil
 }
 
-// SupersededByAny returns what [policy.PlanOptions] has as SupersededBy where any policy of a kind supersedes the
-// legacy kind on the dataplanes that it selects.
+// SupersededByAny returns what [policy.PlanOptions] has as SupersededBy where any policy of a kind
+// supersedes the legacy kind on the dataplanes that it selects.
 func SupersededByAny(in *policy.MigrateInput, kind string) func(*resource.Resource) *resource.Resource {
 	return func(dataplane *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(dataplane, kind) {

@@ -14,9 +14,10 @@ import (
 // TagsHeader carries the tags of a client's proxy: &key=value,value&&key=value&, sorted by key.
 const TagsHeader = "x-kuma-tags"
 
-// TagsRegex is a regular expression for headers with all of the tags; "*" stands for any value. A key is found with its
-// ampersand before it; a value ends at the next comma or ampersand. Where it begins is left open, as in Kuma, whose
-// tests and proxies know this form: a value also holds for one that ends in it.
+// TagsRegex is a regular expression for headers with all of the tags; "*" stands for any value. A
+// key is found with its ampersand before it; a value ends at the next comma or ampersand. Where it
+// begins is left open, as in Kuma, whose tests and proxies know this form: a value also holds for
+// one that ends in it.
 func TagsRegex(tags map[string]string) string {
 	var b strings.Builder
 	b.WriteString(".*")

@@ -13,7 +13,8 @@ func TestOfSources(t *testing.T) {
 	if got := one[0].GetStringMatch().GetSafeRegex().GetRegex(); got != ".*&kuma.io/service=.*" {
 		t.Error(got)
 	}
-	two := toolkit.OfSources([]resource.LegacySelector{{Match: map[string]string{"kuma.io/service": "web", "v": "1.0"}}, {Match: map[string]string{"kuma.io/service": "api"}}})
+	two := toolkit.OfSources([]resource.LegacySelector{{Match: map[string]string{"kuma.io/service": "web", "v": "1.0"}},
+		{Match: map[string]string{"kuma.io/service": "api"}}})
 	want := `(.*&kuma.io/service=[^&]*web[,&].*&v=[^&]*1\.0[,&].*|.*&kuma.io/service=[^&]*api[,&].*)`
 	if got := two[0].GetStringMatch().GetSafeRegex().GetRegex(); got != want || strings.Count(got, "|") != 1 {
 		t.Errorf("got %s", got)

@@ -1,10 +1,12 @@
-// Package toolkit is what the plugins of several policy kinds share: reading confs out of rules, walking a draft,
-// converting values to Envoy's messages, and checks of documents. What has one user stands in its plugin.
+// Package toolkit is what the plugins of several policy kinds share: reading confs out of rules,
+// walking a draft, converting values to Envoy's messages, and checks of documents. What has one
+// user stands in its plugin.
 //
-// A plugin is one folder below agent/compute/kinds and one line in the list of package kinds. Its package is the targetRef kind:
-// conf, checks and effect. A source-destination kind (legacy) that it replaces stands in the folder's subfolder legacy,
-// with its conf, effect and migration. That package imports the plugin's and never the other way round: its function
-// Kind declares the kind, and the line in the list hands it over, as in timeout.Plugin(timeoutlegacy.Kind()).
+// A plugin is one folder below agent/compute/kinds and one line in the list of package kinds. Its
+// package is the targetRef kind: conf, checks and effect. A source-destination kind (legacy) that
+// it replaces stands in the folder's subfolder legacy, with its conf, effect and migration. That
+// package imports the plugin's and never the other way round: its function Kind declares the kind,
+// and the line in the list hands it over, as in timeout.Plugin(timeoutlegacy.Kind()).
 //
 // Everything here is pure and safe for concurrent use, except that a memo belongs to one caller.
 package toolkit
@@ -29,8 +31,9 @@ const maxShown = 80
 // Clip shortens a text of a document to what a message can show.
 func Clip(s string) string { return clip.Text(s, maxShown) }
 
-// StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at dots, and collectors
-// take letters, digits, underscores and hyphens alone. Names of clusters and listeners keep more: see [draft.StatName].
+// StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at
+// dots, and collectors take letters, digits, underscores and hyphens alone. Names of clusters and
+// listeners keep more: see [draft.StatName].
 func StatName(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -99,7 +102,9 @@ func Prefix(s string) *matcherv3.StringMatcher {
 
 // Regex matches texts that a regular expression in the syntax of RE2 holds for as a whole.
 func Regex(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}}}
+	return &matcherv3.StringMatcher{
+		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}},
+	}
 }
 
 // Header matches requests by the value of a header.
@@ -109,7 +114,8 @@ func Header(name string, value *matcherv3.StringMatcher) *routev3.HeaderMatcher 
 
 // HeaderPresent matches requests that have a header, or with false those that lack it.
 func HeaderPresent(name string, present bool) *routev3.HeaderMatcher {
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
+	return &routev3.HeaderMatcher{Name: name,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
 }
 
 // HeaderMatch is how a conf matches a header.
@@ -158,7 +164,8 @@ type HeaderValue struct {
 	Value string `json:"value"`
 }
 
-// Check checks names and values; noHost says why the header host is not among them, and value checks a value further.
+// Check checks names and values; noHost says why the header host is not among them, and value
+// checks a value further.
 func (h *HeaderValues) Check(v *resource.Validator, noHost string, value func(*resource.Validator, string)) {
 	for _, l := range []struct {
 		field string
@@ -181,8 +188,8 @@ func (h *HeaderValues) Check(v *resource.Validator, noHost string, value func(*r
 	}
 }
 
-// Options converts the headers; split gives the values of one. The first replaces what is there where the header is set,
-// the others are added.
+// Options converts the headers; split gives the values of one. The first replaces what is there
+// where the header is set, the others are added.
 func (h *HeaderValues) Options(split func(string) []string) []*corev3.HeaderValueOption {
 	var out []*corev3.HeaderValueOption
 	add := func(list []HeaderValue, how corev3.HeaderValueOption_HeaderAppendAction) {

@@ -53,8 +53,8 @@ func BeforeRouter(h *draft.HTTP, filters ...draft.Extension) {
 	h.Filters = slices.Concat(h.Filters[:at], filters, h.Filters[at:])
 }
 
-// EditLoadBalancing returns what is common to all algorithms of a cluster, for changing. What stands in the cluster may
-// be shared, so it is replaced by a copy.
+// EditLoadBalancing returns what is common to all algorithms of a cluster, for changing. What
+// stands in the cluster may be shared, so it is replaced by a copy.
 func EditLoadBalancing(c *clusterv3.Cluster) *clusterv3.Cluster_CommonLbConfig {
 	c.CommonLbConfig = copyOf(c.CommonLbConfig)
 	return c.CommonLbConfig
@@ -69,8 +69,8 @@ func EditConnections(c *draft.Cluster) *corev3.HttpProtocolOptions {
 	return http.CommonHttpProtocolOptions
 }
 
-// EditClientConnections is [EditConnections] for the connections of clients. What stands there may be shared, so it is
-// replaced by a copy.
+// EditClientConnections is [EditConnections] for the connections of clients. What stands there may
+// be shared, so it is replaced by a copy.
 func EditClientConnections(h *draft.HTTP) *corev3.HttpProtocolOptions {
 	h.Message.CommonHttpProtocolOptions = copyOf(h.Message.CommonHttpProtocolOptions)
 	return h.Message.CommonHttpProtocolOptions

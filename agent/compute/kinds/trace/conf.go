@@ -31,16 +31,18 @@ type Backend struct {
 
 // Zipkin is a collector that speaks Zipkin's API version 2.
 type Zipkin struct {
-	URL               string  `json:"url"` // of the API: http://zipkin:9411/api/v2/spans
-	TraceID128Bit     *bool   `json:"traceId128bit,omitempty"`
-	APIVersion        *string `json:"apiVersion,omitempty" check:"httpJson|httpProto"` // httpJson, which is the default, or httpProto
-	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"`                     // true when there is none
+	URL           string `json:"url"` // of the API: http://zipkin:9411/api/v2/spans
+	TraceID128Bit *bool  `json:"traceId128bit,omitempty"`
+	// httpJson, which is the default, or httpProto
+	APIVersion        *string `json:"apiVersion,omitempty" check:"httpJson|httpProto"`
+	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"` // true when there is none
 }
 
 // Datadog is a Datadog agent.
 type Datadog struct {
 	URL string `json:"url"` // host and port alone: http://datadog:8126
-	// SplitService gives spans a service name by direction and destination: web_INBOUND, web_OUTBOUND_db.
+	// SplitService gives spans a service name by direction and destination: web_INBOUND,
+	// web_OUTBOUND_db.
 	SplitService *bool `json:"splitService,omitempty"`
 }
 
@@ -63,7 +65,8 @@ type Tag struct {
 	Header  *HeaderTag `json:"header,omitempty"`
 }
 
-// HeaderTag takes the value of a request header. Without the header and a default the span has no tag.
+// HeaderTag takes the value of a request header. Without the header and a default the span has no
+// tag.
 type HeaderTag struct {
 	Name    string  `json:"name"`
 	Default *string `json:"default,omitempty"`

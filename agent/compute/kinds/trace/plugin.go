@@ -1,9 +1,10 @@
-// Package trace is the plugin of MeshTrace: which requests are traced, and where the spans are sent.
+// Package trace is the plugin of MeshTrace: which requests are traced, and where the spans are
+// sent.
 //
-// The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy one cluster that leads to the
-// collector. Envoy has one tracer for a connection manager, so a policy has one backend, or none: an empty list
-// switches tracing off for what it selects. The certificate of a collector reached by https is not verified, as the
-// policy has no place to name an authority.
+// The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy one cluster
+// that leads to the collector. Envoy has one tracer for a connection manager, so a policy has one
+// backend, or none: an empty list switches tracing off for what it selects. The certificate of a
+// collector reached by https is not verified, as the policy has no place to name an authority.
 package trace
 
 import (
@@ -54,10 +55,12 @@ func apply(c *policy.Context, d *draft.Draft) {
 	})
 }
 
-// Names are those of the cluster that leads to the collector: its name, "" for that of MeshTrace, and its origin.
+// Names are those of the cluster that leads to the collector: its name, "" for that of MeshTrace,
+// and its origin.
 type Names struct{ Cluster, Origin string }
 
-// Trace traces the requests of a proxy by a conf that is valid; nil for none. warn is told of what cannot be done.
+// Trace traces the requests of a proxy by a conf that is valid; nil for none. warn is told of what
+// cannot be done.
 func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func(format string, args ...any)) {
 	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
 		return
@@ -101,7 +104,8 @@ func (t *tracer) applyAll(d *draft.Draft) error {
 	return nil
 }
 
-// serviceName is how spans name the proxy: by the first of its services in the order of their names.
+// serviceName is how spans name the proxy: by the first of its services in the order of their
+// names.
 func serviceName(c *policy.Context) string {
 	if names := c.View.ProxyTags(c.Dataplane())[resource.TagService]; len(names) > 0 && names[0] != "" {
 		return names[0]
@@ -124,7 +128,8 @@ func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) 
 		if err != nil {
 			return nil, err
 		}
-		c.Message.TransportSocket = &corev3.TransportSocket{Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
+		c.Message.TransportSocket = &corev3.TransportSocket{Name: draft.NameTLS,
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
 	}
 	return c, nil
 }
@@ -161,8 +166,8 @@ func (t *tracer) splits() bool {
 	return t.backend.Type == typeDatadog && toolkit.Or(t.backend.Datadog.SplitService, false)
 }
 
-// tracing is that of a listener. A sidecar and its workload are one hop of a trace, so the proxy makes no span of its
-// own for what it sends on.
+// tracing is that of a listener. A sidecar and its workload are one hop of a trace, so the proxy
+// makes no span of its own for what it sends on.
 func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracing, error) {
 	if t.shared != nil {
 		return t.shared, nil
@@ -175,7 +180,8 @@ func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracin
 		CustomTags: t.tags(), Provider: provider, SpawnUpstreamSpan: wrapperspb.Bool(false),
 	}
 	if s := t.conf.Sampling; s != nil {
-		out.OverallSampling, out.ClientSampling, out.RandomSampling = toolkit.Percent(s.Overall), toolkit.Percent(s.Client), toolkit.Percent(s.Random)
+		out.OverallSampling, out.ClientSampling, out.RandomSampling = toolkit.Percent(s.Overall), toolkit.Percent(s.Client),
+			toolkit.Percent(s.Random)
 	}
 	if !t.splits() {
 		t.shared = out
@@ -275,7 +281,8 @@ func parseURL(s string) (endpoint, error) {
 	case u.Fragment != "":
 		return endpoint{}, errors.New("the URL has a fragment, which is never sent: remove it")
 	}
-	e := endpoint{Collector: toolkit.Collector{Host: u.Hostname(), Port: 80}, tls: u.Scheme == "https", authority: u.Host, path: u.EscapedPath()}
+	e := endpoint{Collector: toolkit.Collector{Host: u.Hostname(), Port: 80}, tls: u.Scheme == "https", authority: u.Host,
+		path: u.EscapedPath()}
 	if e.tls {
 		e.Port = 443
 	}

@@ -20,7 +20,8 @@ func TestMigrations(t *testing.T) {
 }
 
 func decode(spec string) ([]*resource.Resource, resource.Faults) {
-	return kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":"MeshTrace","mesh":"default","name":"p","spec":%s}`, spec))
+	return kinds.Registry().Decode("",
+		fmt.Appendf(nil, `{"type":"MeshTrace","mesh":"default","name":"p","spec":%s}`, spec))
 }
 
 func withConf(conf string) string { return `{"targetRef":{"kind":"Mesh"},"default":` + conf + `}` }
@@ -46,8 +47,8 @@ func TestAccepted(t *testing.T) {
 		`{"backends":[{"type":"Zipkin","zipkin":{"url":"http://z:1/s","traceId128bit":true,"apiVersion":"httpProto","sharedSpanContext":false}}]}`,
 		datadog("http://intake.datadoghq.eu:8126"),
 		datadog("http://[fd00::1]:8126"),
-		otlp("otel-collector:4317"), otlp("otel-collector"), otlp("192.0.2.1"), otlp("fd00::1"), otlp("[fd00::1]"), otlp("[fd00::1]:4317"),
-		`{"backends":[],"sampling":{"overall":80,"random":"60.1","client":0},"tags":[{"name":"team","literal":"core"},{"name":"env","header":{"name":"X-Env","default":"prod"}},{"name":"version","header":{"name":"x-version"}}]}`,
+		otlp("otel-collector:4317"), otlp("otel-collector"), otlp("192.0.2.1"), otlp("fd00::1"), otlp("[fd00::1]"),
+		otlp("[fd00::1]:4317"), `{"backends":[],"sampling":{"overall":80,"random":"60.1","client":0},"tags":[{"name":"team","literal":"core"},{"name":"env","header":{"name":"X-Env","default":"prod"}},{"name":"version","header":{"name":"x-version"}}]}`,
 	} {
 		rs, faults := decode(withConf(conf))
 		if len(faults) > 0 {
@@ -83,7 +84,8 @@ func TestRefused(t *testing.T) {
 		{zipkin("http://z:99999/s"), first + "zipkin.url", "1 to 65535"},
 		{zipkin("http://a_b-/s"), first + "zipkin.url", "not an IP address or a host name"},
 		{zipkin("http://z:x/s"), first + "zipkin.url", "not a URL"},
-		{`{"backends":[{"type":"Zipkin","zipkin":{"url":"http://z/s","apiVersion":"httpJsonV1"}}]}`, first + "zipkin.apiVersion", "httpJson, httpProto"},
+		{`{"backends":[{"type":"Zipkin","zipkin":{"url":"http://z/s","apiVersion":"httpJsonV1"}}]}`,
+			first + "zipkin.apiVersion", "httpJson, httpProto"},
 		{datadog(""), first + "datadog.url", "missing"},
 		{datadog("http://intake.datadoghq.eu"), first + "datadog.url", "port is missing"},
 		{datadog("http://intake.datadoghq.eu:"), first + "datadog.url", "port is missing"},

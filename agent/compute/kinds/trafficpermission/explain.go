@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// suggest returns permissions that admit the client of a denial: at a service that it does not reach, or at an inbound,
-// about the service, the dataplane or the inbound alone.
+// suggest returns permissions that admit the client of a denial: at a service that it does not
+// reach, or at an inbound, about the service, the dataplane or the inbound alone.
 func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resource {
 	return func(d *policy.Denial) []*resource.Resource {
 		switch d.Reason {
@@ -19,7 +19,8 @@ func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resour
 			if wider := widest(legacy, d); wider != nil {
 				return wider
 			}
-			return []*resource.Resource{admit(d, d.Missed.Tag, &resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Missed.Tag})}
+			return []*resource.Resource{admit(d, d.Missed.Tag,
+				&resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Missed.Tag})}
 		case policy.NotReached:
 			service := d.Missed.Tag
 			if d.Missed.ID.Kind != mesh.KindTag {
@@ -45,12 +46,14 @@ func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resour
 
 // admit is a permission for the client.
 func admit(d *policy.Denial, service string, top *resource.TargetRef) *resource.Resource {
-	return d.NewPolicy(Kind, "allow-"+d.Client[0]+"-to-"+service, &resource.Policy{TargetRef: top, From: []resource.PolicyItem{
-		{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Client[0]}, Conf: &Conf{Action: "Allow"}},
-	}})
+	return d.NewPolicy(Kind, "allow-"+d.Client[0]+"-to-"+service,
+		&resource.Policy{TargetRef: top, From: []resource.PolicyItem{
+			{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Client[0]}, Conf: &Conf{Action: "Allow"}},
+		}})
 }
 
-// widest is the legacy permission that decides at an inbound, with the client as one more source; nil where none decides.
+// widest is the legacy permission that decides at an inbound, with the client as one more source;
+// nil where none decides.
 func widest(legacy []policy.LegacyKind, d *policy.Denial) []*resource.Resource {
 	for _, l := range legacy {
 		if p := d.Rules.LegacyInbound(l.Kind, d.Inbound); len(p) > 0 && d.Rules.Kind(Kind).Inbound(d.Inbound) == nil {
@@ -60,14 +63,15 @@ func widest(legacy []policy.LegacyKind, d *policy.Denial) []*resource.Resource {
 	return nil
 }
 
-// widen is a legacy permission with one more source: of those about an inbound the strongest alone counts, so that
-// another one would take precedence over it.
+// widen is a legacy permission with one more source: of those about an inbound the strongest alone
+// counts, so that another one would take precedence over it.
 func widen(p *resource.Resource, client string) []*resource.Resource {
 	spec, ok := p.Spec.(*resource.LegacyPolicy)
 	if !ok {
 		return nil
 	}
 	wider := *spec
-	wider.Sources = append(slices.Clip(spec.Sources), resource.LegacySelector{Match: map[string]string{resource.TagService: client}})
+	wider.Sources = append(slices.Clip(spec.Sources),
+		resource.LegacySelector{Match: map[string]string{resource.TagService: client}})
 	return []*resource.Resource{{Key: p.Key, Spec: &wider}}
 }

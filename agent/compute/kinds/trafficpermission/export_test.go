@@ -1,6 +1,7 @@
 package trafficpermission
 
-// What tests of this package use of its inside. They lie outside of it, as they need the legacy kind too.
+// What tests of this package use of its inside. They lie outside of it, as they need the legacy
+// kind too.
 const (
 	Deny            = deny
 	AllowShadowDeny = allowShadowDeny

@@ -1,8 +1,9 @@
-// Package trafficpermission is the plugin of MeshTrafficPermission: which clients may reach an inbound.
+// Package trafficpermission is the plugin of MeshTrafficPermission: which clients may reach an
+// inbound.
 //
-// It guards the filter chains whose peers have shown a certificate of the mesh, and no others: without one a client
-// cannot be told. Such a chain admits nobody but those whom a policy admits, so a mesh with mTLS and without
-// permissions is closed.
+// It guards the filter chains whose peers have shown a certificate of the mesh, and no others:
+// without one a client cannot be told. Such a chain admits nobody but those whom a policy admits,
+// so a mesh with mTLS and without permissions is closed.
 package trafficpermission
 
 import (
@@ -67,7 +68,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(Kind)
 	if c.Last && rules != nil && len(rules.From) > 0 && c.View.Spec.MTLSEnabled() == nil {
-		toolkit.WarnPolicies(c, rules.Policies, "this permission is not enforced: mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
+		toolkit.WarnPolicies(c, rules.Policies,
+			"this permission is not enforced: mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		warnOpen(c, rules, l)
@@ -82,17 +84,20 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// warnOpen tells that an inbound takes plain text beside mutual TLS, so that rules do not hold for all of its clients.
+// warnOpen tells that an inbound takes plain text beside mutual TLS, so that rules do not hold for
+// all of its clients.
 func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 	plain := func(ch *draft.Chain) bool { return !ch.TLS }
 	if c.View.Spec.MTLSEnabled() == nil || rules.Inbound(l.Inbound) == nil || !slices.ContainsFunc(l.Chains, plain) {
 		return
 	}
-	toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes plain text too (mode PERMISSIVE): this permission holds for clients with a certificate of the mesh alone; "+
-		"to keep others out, set mode STRICT in the Mesh or a MeshTLS", l.Port)
+	toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes plain text too (mode PERMISSIVE): this permission holds "+
+		"for clients with a certificate of the mesh alone; to keep others out, set mode STRICT in the Mesh or a MeshTLS",
+		l.Port)
 }
 
-// guard admits to a chain whom rules, which may be nil, admit. It reports whether they admit anybody.
+// guard admits to a chain whom rules, which may be nil, admit. It reports whether they admit
+// anybody.
 func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) bool {
 	var enforced, shadow *rbacv3.RBAC
 	switch {
@@ -112,8 +117,9 @@ func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft
 	return len(enforced.Policies) > 0
 }
 
-// closeAtOnce makes a chain that admits nobody dial no server. Envoy's filter decides when the client's first byte comes, and
-// the server is dialled before: one that speaks first would be heard until then.
+// closeAtOnce makes a chain that admits nobody dial no server. Envoy's filter decides when the
+// client's first byte comes, and the server is dialled before: one that speaks first would be heard
+// until then.
 func closeAtOnce(d *draft.Draft, ch *draft.Chain) {
 	tcp, ok := proto.Clone(ch.TCP).(*tcpv3.TcpProxy)
 	if !ok || ch.TCP == nil {
@@ -124,8 +130,9 @@ func closeAtOnce(d *draft.Draft, ch *draft.Chain) {
 	toolkit.AddNobody(d, Kind)
 }
 
-// guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide that are about its
-// tags; of a MeshExternalService the Mesh does alone, since no policy can be about one.
+// guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide
+// that are about its tags; of a MeshExternalService the Mesh does alone, since no policy can be
+// about one.
 func guardOutside(legacy []policy.LegacyKind) func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
 	return func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
 		if o.Kind == mesh.KindMeshExternalService {
@@ -188,8 +195,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// fromRules makes what the filters enforce, and what they only count as denied: nil when nothing is. Clients of whom
-// no rule speaks are denied, as are all when there are no rules.
+// fromRules makes what the filters enforce, and what they only count as denied: nil when nothing
+// is. Clients of whom no rule speaks are denied, as are all when there are no rules.
 func fromRules(mesh string, rules []*policy.Rule) (enforced, shadow *rbacv3.RBAC) {
 	return filters(split(mesh, rules))
 }
@@ -216,8 +223,8 @@ func filters(allowed, counted []*rbacv3.Principal) (enforced, shadow *rbacv3.RBA
 	return enforced, shadow
 }
 
-// RBAC applies an action to principals, whatever they ask for. A policy without principals is one that Envoy
-// rejects, so there is none.
+// RBAC applies an action to principals, whatever they ask for. A policy without principals is one
+// that Envoy rejects, so there is none.
 func RBAC(action rbacv3.RBAC_Action, name string, list []*rbacv3.Principal) *rbacv3.RBAC {
 	out := &rbacv3.RBAC{Action: action}
 	if len(list) > 0 {
@@ -241,7 +248,8 @@ func ofSubset(mesh string, s policy.Subset) *rbacv3.Principal {
 	return All(ids)
 }
 
-// All is the principal of clients that are all of some principals; of all clients where there are none.
+// All is the principal of clients that are all of some principals; of all clients where there are
+// none.
 func All(ids []*rbacv3.Principal) *rbacv3.Principal {
 	switch len(ids) {
 	case 0:
@@ -252,8 +260,8 @@ func All(ids []*rbacv3.Principal) *rbacv3.Principal {
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: ids}}}
 }
 
-// OfTag is the principal of clients whose certificate has the name of a tag: the service is a SPIFFE id, and every
-// other tag a URI of its own.
+// OfTag is the principal of clients whose certificate has the name of a tag: the service is a
+// SPIFFE id, and every other tag a URI of its own.
 func OfTag(mesh, key, value string) *rbacv3.Principal {
 	name := "kuma://" + key + "/" + value
 	if key == resource.TagService {
@@ -269,10 +277,11 @@ const maxCompared = 256
 
 // principalRules returns the rules of an inbound in the form in which they become principals.
 //
-// Envoy joins principals by or: a client is admitted when one of them holds it. Kuma's form of the rules lets two of
-// them hold one client, and where one denies what another allows, Envoy would admit whom a policy denies: with an item
-// for everybody and two that each deny a service, nobody is kept out. So its form is taken, and with it the bytes that
-// Kuma sends, where no client comes off better than the rules have it; else the rules that are disjoint.
+// Envoy joins principals by or: a client is admitted when one of them holds it. Kuma's form of the
+// rules lets two of them hold one client, and where one denies what another allows, Envoy would
+// admit whom a policy denies: with an item for everybody and two that each deny a service, nobody
+// is kept out. So its form is taken, and with it the bytes that Kuma sends, where no client comes
+// off better than the rules have it; else the rules that are disjoint.
 func principalRules(in *policy.InboundRules) []*policy.Rule {
 	if len(in.Rules) < 2 || len(in.Rules) > maxCompared || in.Overflow {
 		return in.Rules
@@ -300,8 +309,8 @@ func decisionOf(r *policy.Rule) decision {
 	return d
 }
 
-// better reports whether a client of whom a rule decides one thing gets something else by another rule that holds it
-// too: admittance, or a denial in the count.
+// better reports whether a client of whom a rule decides one thing gets something else by another
+// rule that holds it too: admittance, or a denial in the count.
 func better(other, own decision) bool {
 	return own == deny && other != deny || own == allow && other == allowShadowDeny
 }

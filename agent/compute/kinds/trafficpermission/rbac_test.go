@@ -67,7 +67,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	plugin().Apply(c, d)
 }
 
-// rulesOf returns what documents say about the dataplane backend-1, which has the service "backend" at its inbound.
+// rulesOf returns what documents say about the dataplane backend-1, which has the service "backend"
+// at its inbound.
 func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	t.Helper()
 	reg, err := resource.NewRegistry(append(resource.Core(), plugin().Kinds[0], plugin().Legacy[0].Descriptor)...)
@@ -89,13 +90,14 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	return x.Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "backend-1"}))
 }
 
-// TestForm has the cases in which Kuma's form of the rules is right, and those in which it would admit whom a policy
-// denies.
+// TestForm has the cases in which Kuma's form of the rules is right, and those in which it would
+// admit whom a policy denies.
 func TestForm(t *testing.T) {
 	item := func(ref, action string) string {
 		return `{"targetRef":` + ref + `,"default":{"action":"` + action + `"}}`
 	}
-	all, web, api, front := `{"kind":"Mesh"}`, `{"kind":"MeshService","name":"web"}`, `{"kind":"MeshService","name":"api"}`, `{"kind":"MeshSubset","tags":{"team":"front"}}`
+	all, web, api, front := `{"kind":"Mesh"}`, `{"kind":"MeshService","name":"web"}`,
+		`{"kind":"MeshService","name":"api"}`, `{"kind":"MeshSubset","tags":{"team":"front"}}`
 	for _, c := range []struct {
 		name  string
 		items []string
@@ -105,11 +107,13 @@ func TestForm(t *testing.T) {
 		{"one service denied", []string{item(all, "Allow"), item(web, "Deny")}, true},
 		{"two services denied", []string{item(all, "Allow"), item(web, "Deny"), item(api, "Deny")}, false},
 		{"two services allowed", []string{item(all, "Deny"), item(web, "Allow"), item(api, "Allow")}, true},
-		{"two services counted", []string{item(all, "Allow"), item(web, "AllowWithShadowDeny"), item(api, "AllowWithShadowDeny")}, true},
+		{"two services counted",
+			[]string{item(all, "Allow"), item(web, "AllowWithShadowDeny"), item(api, "AllowWithShadowDeny")}, true},
 		{"all but two counted", []string{item(all, "AllowWithShadowDeny"), item(web, "Allow"), item(api, "Allow")}, false},
 		{"a service and a tag", []string{item(all, "Allow"), item(web, "Deny"), item(front, "AllowWithShadowDeny")}, true},
 	} {
-		doc := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[` + strings.Join(c.items, ",") + `]}}`
+		doc := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[` +
+			strings.Join(c.items, ",") + `]}}`
 		in := rulesOf(t, doc).Kind(trafficpermission.Kind).Inbound(0)
 		want := in.Rules
 		if c.kuma {
@@ -122,8 +126,9 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestStrongestItemDecides makes policies at random and asks for every client whether the filters admit whom the
-// strongest item about the client admits, and nobody else; and the same of what is only counted.
+// TestStrongestItemDecides makes policies at random and asks for every client whether the filters
+// admit whom the strongest item about the client admits, and nobody else; and the same of what is
+// only counted.
 func TestStrongestItemDecides(t *testing.T) {
 	services, teams, zones := []string{"web", "api", "redis"}, []string{"front", "back"}, []string{"east", "west"}
 	actions := []string{"Allow", "Deny", "AllowWithShadowDeny"}
@@ -149,8 +154,11 @@ func TestStrongestItemDecides(t *testing.T) {
 			for range 1 + rnd.IntN(4) {
 				items = append(items, `{"targetRef":`+ref()+`,"default":{"action":"`+pick(actions)+`"}}`)
 			}
-			top := pick([]string{`{"kind":"Mesh"}`, `{"kind":"MeshService","name":"backend"}`, `{"kind":"MeshSubset","tags":{"version":"1"}}`})
-			docs = append(docs, fmt.Sprintf(`{"type":"MeshTrafficPermission","mesh":"default","name":"p%d","spec":{"targetRef":%s,"from":[%s]}}`, i, top, strings.Join(items, ",")))
+			top := pick([]string{`{"kind":"Mesh"}`, `{"kind":"MeshService","name":"backend"}`,
+				`{"kind":"MeshSubset","tags":{"version":"1"}}`})
+			docs = append(docs,
+				fmt.Sprintf(`{"type":"MeshTrafficPermission","mesh":"default","name":"p%d","spec":{"targetRef":%s,"from":[%s]}}`,
+					i, top, strings.Join(items, ",")))
 		}
 		k := rulesOf(t, docs...).Kind(trafficpermission.Kind)
 		enforced, shadow := trafficpermission.FromRules("default", trafficpermission.PrincipalRules(k.Inbound(0)))
@@ -171,10 +179,12 @@ func TestStrongestItemDecides(t *testing.T) {
 					}
 					uris := certificate(tags)
 					if got := admits(enforced, uris); got != (want != trafficpermission.Deny) {
-						t.Fatalf("seed %d: %v is admitted: %v, the strongest item says %v\n%s\n%v", seed, tags, got, want, strings.Join(docs, "\n"), enforced)
+						t.Fatalf("seed %d: %v is admitted: %v, the strongest item says %v\n%s\n%v",
+							seed, tags, got, want, strings.Join(docs, "\n"), enforced)
 					}
 					if got := shadow == nil || admits(shadow, uris); got != (want != trafficpermission.AllowShadowDeny) {
-						t.Fatalf("seed %d: %v is counted as denied: %v, the strongest item says %v\n%s", seed, tags, !got, want, strings.Join(docs, "\n"))
+						t.Fatalf("seed %d: %v is counted as denied: %v, the strongest item says %v\n%s",
+							seed, tags, !got, want, strings.Join(docs, "\n"))
 					}
 				}
 			}
@@ -196,9 +206,11 @@ func about(ref *resource.TargetRef, tags map[string]string) bool {
 
 func TestLegacy(t *testing.T) {
 	doc := func(name, from, to string) string {
-		return `{"type":"TrafficPermission","mesh":"default","name":"` + name + `","sources":[` + from + `],"destinations":[{"match":` + to + `}]}`
+		return `{"type":"TrafficPermission","mesh":"default","name":"` + name + `","sources":[` + from +
+			`],"destinations":[{"match":` + to + `}]}`
 	}
-	web, front := certificate(map[string]string{resource.TagService: "web"}), certificate(map[string]string{resource.TagService: "web", "team": "front"})
+	web, front := certificate(map[string]string{resource.TagService: "web"}),
+		certificate(map[string]string{resource.TagService: "web", "team": "front"})
 	for _, c := range []struct {
 		name       string
 		docs       []string
@@ -207,14 +219,19 @@ func TestLegacy(t *testing.T) {
 	}{
 		{"none", nil, "", false, false},
 		{"all", []string{doc("all", `{"match":{"kuma.io/service":"*"}}`, `{"kuma.io/service":"*"}`)}, "all", true, true},
-		{"any value", []string{doc("p", `{"match":{"kuma.io/service":"web","team":"*"}}`, `{"kuma.io/service":"backend"}`)}, "p", true, true},
-		{"all tags", []string{doc("p", `{"match":{"kuma.io/service":"web","team":"front"}}`, `{"kuma.io/service":"backend"}`)}, "p", false, true},
-		{"any selector", []string{doc("p", `{"match":{"kuma.io/service":"api"}},{"match":{"kuma.io/service":"*","team":"front"}}`, `{"kuma.io/service":"backend"}`)}, "p", false, true},
+		{"any value", []string{doc("p", `{"match":{"kuma.io/service":"web","team":"*"}}`, `{"kuma.io/service":"backend"}`)},
+			"p", true, true},
+		{"all tags", []string{doc("p", `{"match":{"kuma.io/service":"web","team":"front"}}`,
+			`{"kuma.io/service":"backend"}`)}, "p", false, true},
+		{"any selector",
+			[]string{doc("p", `{"match":{"kuma.io/service":"api"}},{"match":{"kuma.io/service":"*","team":"front"}}`,
+				`{"kuma.io/service":"backend"}`)}, "p", false, true},
 		{"the one that names most of the destination", []string{
 			doc("a", `{"match":{"kuma.io/service":"*"}}`, `{"kuma.io/service":"backend"}`),
 			doc("b", `{"match":{"kuma.io/service":"api"}}`, `{"kuma.io/service":"backend","version":"1"}`),
 		}, "b", false, false},
-		{"elsewhere", []string{doc("p", `{"match":{"kuma.io/service":"*"}}`, `{"kuma.io/service":"redis"}`)}, "", false, false},
+		{"elsewhere", []string{doc("p", `{"match":{"kuma.io/service":"*"}}`, `{"kuma.io/service":"redis"}`)}, "",
+			false, false},
 	} {
 		d := inbound(false)
 		apply(&policy.Context{Rules: rulesOf(t, c.docs...), View: view()}, d)
@@ -235,7 +252,8 @@ func TestLegacy(t *testing.T) {
 
 func view() *mesh.View { return &mesh.View{Name: "default", Spec: &resource.Mesh{}} }
 
-// inbound is a draft with one inbound that has a chain for peers with certificates, and one for those without.
+// inbound is a draft with one inbound that has a chain for peers with certificates, and one for
+// those without.
 func inbound(http bool) *draft.Draft {
 	chain := func(tls bool) *draft.Chain {
 		if http {
@@ -244,14 +262,16 @@ func inbound(http bool) *draft.Draft {
 		return &draft.Chain{TLS: tls, TCP: &tcpv3.TcpProxy{}}
 	}
 	return &draft.Draft{Listeners: []*draft.Listener{
-		{Kind: draft.Inbound, Port: 80, Message: &listenerv3.Listener{Name: "inbound:10.0.0.1:80"}, Chains: []*draft.Chain{chain(true), chain(false)}},
+		{Kind: draft.Inbound, Port: 80, Message: &listenerv3.Listener{Name: "inbound:10.0.0.1:80"},
+			Chains: []*draft.Chain{chain(true), chain(false)}},
 		{Kind: draft.Outbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{chain(true)}},
 		{Kind: draft.InboundPassthrough, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{chain(true)}},
 	}}
 }
 
-// TestWhereTheGuardStands: HTTP is guarded request by request, unless a TrafficPermission speaks, which is about
-// connections; in either case only where peers are known, only at inbounds, and before everything else.
+// TestWhereTheGuardStands: HTTP is guarded request by request, unless a TrafficPermission speaks,
+// which is about connections; in either case only where peers are known, only at inbounds, and
+// before everything else.
 func TestWhereTheGuardStands(t *testing.T) {
 	allowAll := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[{"targetRef":{"kind":"Mesh"},"default":{"action":"Allow"}}]}}`
 	legacyAll := `{"type":"TrafficPermission","mesh":"default","name":"old","sources":[{"match":{"kuma.io/service":"*"}}],"destinations":[{"match":{"kuma.io/service":"*"}}]}`
@@ -274,7 +294,8 @@ func TestWhereTheGuardStands(t *testing.T) {
 		guarded := d.Listeners[0].Chains[0]
 		var m *rbacv3.RBAC
 		if c.request {
-			if len(guarded.Network) != 0 || len(guarded.HTTP.Filters) != 2 || guarded.HTTP.Filters[0].Name != trafficpermission.FilterHTTP {
+			if len(guarded.Network) != 0 || len(guarded.HTTP.Filters) != 2 ||
+				guarded.HTTP.Filters[0].Name != trafficpermission.FilterHTTP {
 				t.Fatalf("%s: %v %v", c.name, guarded.Network, guarded.HTTP.Filters)
 			}
 			m = guarded.HTTP.Filters[0].Message.(*httprbacv3.RBAC).Rules

@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// RuleConf is an entry of rules: clients by the SPIFFE IDs in their certificates. Of all entries about an inbound none
-// overrides another: who is denied by one stays out, whoever allows it.
+// RuleConf is an entry of rules: clients by the SPIFFE IDs in their certificates. Of all entries
+// about an inbound none overrides another: who is denied by one stays out, whoever allows it.
 type RuleConf struct {
 	Deny []resource.ClientMatch `json:"deny,omitempty"`
 	// AllowWithShadowDeny allows, and counts as if denied.
@@ -34,7 +34,8 @@ func (c *RuleConf) ClientMatches() []resource.ClientMatch {
 	return slices.Concat(c.Deny, c.AllowWithShadowDeny, c.Allow)
 }
 
-// decide says what entries of rules say of a client: the first that denies it, else the first that allows it.
+// decide says what entries of rules say of a client: the first that denies it, else the first that
+// allows it.
 func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	holds := func(list []resource.ClientMatch) bool {
 		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(ids) })
@@ -56,8 +57,9 @@ func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	return policy.Unspoken, -1
 }
 
-// withRules makes what the filters enforce and count where entries of rules are about an inbound, beside from. Who is denied
-// by either form stays out, and who is allowed by one of them, and denied by none, comes in.
+// withRules makes what the filters enforce and count where entries of rules are about an inbound,
+// beside from. Who is denied by either form stays out, and who is allowed by one of them, and
+// denied by none, comes in.
 func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.RBAC) {
 	var all RuleConf
 	for _, r := range in.Apart {
@@ -98,7 +100,9 @@ func ofMatches(list []resource.ClientMatch) []*rbacv3.Principal {
 		if id.Type == resource.MatchPrefix {
 			name = toolkit.Prefix(id.Value)
 		}
-		out = append(out, &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: name}}})
+		out = append(out, &rbacv3.Principal{
+			Identifier: &rbacv3.Principal_Authenticated_{Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: name}},
+		})
 	}
 	return out
 }

@@ -10,12 +10,16 @@ import (
 )
 
 func document(top, from string) []byte {
-	return []byte(`{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":` + top + `,"from":` + from + `}}`)
+	return []byte(`{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":` + top + `,"from":` +
+		from + `}}`)
 }
 
 func TestValid(t *testing.T) {
 	r := kinds.Registry()
-	for _, action := range []string{"Allow", "ALLOW", "allow", "Deny", "DENY", "deny", "AllowWithShadowDeny", "ALLOW_WITH_SHADOW_DENY", "allow_with_shadow_deny"} {
+	for _, action := range []string{
+		"Allow", "ALLOW", "allow", "Deny", "DENY", "deny", "AllowWithShadowDeny", "ALLOW_WITH_SHADOW_DENY",
+		"allow_with_shadow_deny",
+	} {
 		doc := document(`{"kind":"Mesh"}`, `[{"targetRef":{"kind":"Mesh"},"default":{"action":"`+action+`"}}]`)
 		res, faults := r.Decode("", doc)
 		if len(faults) > 0 {
@@ -27,10 +31,12 @@ func TestValid(t *testing.T) {
 		}
 	}
 	for _, top := range []string{
-		`{"kind":"MeshSubset","tags":{"a":"b"}}`, `{"kind":"MeshService","name":"s"}`, `{"kind":"MeshServiceSubset","name":"s","tags":{"a":"b"}}`,
+		`{"kind":"MeshSubset","tags":{"a":"b"}}`, `{"kind":"MeshService","name":"s"}`,
+		`{"kind":"MeshServiceSubset","name":"s","tags":{"a":"b"}}`,
 		`{"kind":"Dataplane","labels":{"a":"b"},"sectionName":"http"}`,
 	} {
-		if _, faults := r.Decode("", document(top, `[{"targetRef":{"kind":"MeshServiceSubset","name":"s"},"default":{"action":"Allow"}}]`)); len(faults) > 0 {
+		if _, faults := r.Decode("", document(top,
+			`[{"targetRef":{"kind":"MeshServiceSubset","name":"s"},"default":{"action":"Allow"}}]`)); len(faults) > 0 {
 			t.Errorf("%s: %v", top, faults)
 		}
 	}
@@ -43,12 +49,17 @@ func TestInvalid(t *testing.T) {
 		{`{"kind":"Mesh"}`, `[]`, "spec.from", "at least one item"},
 		{`{"kind":"Mesh"}`, `[{"targetRef":{"kind":"Mesh"}}]`, "spec.from[0].default.action", "missing"},
 		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{}`), "spec.from[0].default.action", "Allow, Deny, AllowWithShadowDeny"},
-		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":"Permit"}`), "spec.from[0].default.action", "Allow, Deny, AllowWithShadowDeny"},
-		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":"DENY_WITH_SHADOW_ALLOW"}`), "spec.from[0].default.action", "not allowed"},
+		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":"Permit"}`), "spec.from[0].default.action",
+			"Allow, Deny, AllowWithShadowDeny"},
+		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":"DENY_WITH_SHADOW_ALLOW"}`), "spec.from[0].default.action",
+			"not allowed"},
 		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"action":true}`), "spec.from[0].default.action", "a string is wanted"},
-		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"acton":"Deny"}`), "spec.from[0].default.acton", `did you mean "action"`},
-		{`{"kind":"Mesh"}`, item(`{"kind":"Dataplane"}`, `{"action":"Deny"}`), "spec.from[0].targetRef.kind", "MeshServiceSubset"},
-		{`{"kind":"MeshGateway","name":"g"}`, item(`{"kind":"Mesh"}`, `{"action":"Deny"}`), "spec.targetRef.kind", "MeshServiceSubset"},
+		{`{"kind":"Mesh"}`, item(`{"kind":"Mesh"}`, `{"acton":"Deny"}`), "spec.from[0].default.acton",
+			`did you mean "action"`},
+		{`{"kind":"Mesh"}`, item(`{"kind":"Dataplane"}`, `{"action":"Deny"}`), "spec.from[0].targetRef.kind",
+			"MeshServiceSubset"},
+		{`{"kind":"MeshGateway","name":"g"}`, item(`{"kind":"Mesh"}`, `{"action":"Deny"}`),
+			"spec.targetRef.kind", "MeshServiceSubset"},
 	} {
 		doc := document(c.top, c.from)
 		if !json.Valid(doc) {

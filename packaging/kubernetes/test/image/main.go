@@ -1,10 +1,10 @@
-// Image writes an OCI image layout for several architectures without a daemon, from static binaries, and lists its layers. The same
-// binaries give the same bytes.
+// Image writes an OCI image layout for several architectures without a daemon, from static
+// binaries, and lists its layers. The same binaries give the same bytes.
 //
 //	image -out DIR -tag NAME linux/amd64=FOLDER linux/arm64=FOLDER
 //
-// Each file of a folder is a layer of its own in /, executable, owned by root. With -oci-tar FILE the layout is a tar archive
-// too, as "ctr images import" and "skopeo copy oci-archive:" take it.
+// Each file of a folder is a layer of its own in /, executable, owned by root. With -oci-tar FILE
+// the layout is a tar archive too, as "ctr images import" and "skopeo copy oci-archive:" take it.
 package main
 
 import (
@@ -63,7 +63,8 @@ func build(out, tag, archive, entry, user string, platforms []string) error {
 	if err != nil {
 		return err
 	}
-	err = p.AppendIndex(index, layout.WithAnnotations(map[string]string{"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": tag}))
+	err = p.AppendIndex(index,
+		layout.WithAnnotations(map[string]string{"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": tag}))
 	if err != nil || archive == "" {
 		return err
 	}
@@ -82,7 +83,8 @@ func image(folder, entry, user string, platform *v1.Platform) (v1.Image, error) 
 		if err != nil {
 			return nil, err
 		}
-		if img, err = mutate.Append(img, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: "/" + f.Name()}}); err != nil {
+		if img, err = mutate.Append(img, mutate.Addendum{Layer: layer, MediaType: types.OCILayer,
+			History: v1.History{CreatedBy: "/" + f.Name()}}); err != nil {
 			return nil, err
 		}
 		size, err := layer.Size()
@@ -122,7 +124,8 @@ func single(path string) (v1.Layer, error) {
 	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(data)),
+		Typeflag: tar.TypeReg}); err != nil {
 		return nil, err
 	}
 	if _, err := w.Write(data); err != nil {
@@ -131,7 +134,8 @@ func single(path string) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
 }
 
 func pack(dir, archive string) error {
@@ -149,7 +153,8 @@ func pack(dir, archive string) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: path, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: path, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err !=
+			nil {
 			return err
 		}
 		_, err = w.Write(data)

@@ -1,5 +1,6 @@
-// Standin is the application of the example on a cluster without registries: "netexec --http-port=8080" answers with its host name, and
-// calls the address in TARGET all the time. /count tells how many of these calls were answered, and what the last failure was.
+// Standin is the application of the example on a cluster without registries:
+// "netexec --http-port=8080" answers with its host name, and calls the address in TARGET all the
+// time. /count tells how many of these calls were answered, and what the last failure was.
 package main
 
 import (

@@ -1,6 +1,8 @@
-// Package legacy is TrafficLog, which MeshAccessLog replaces: its conf, its effect and its migration.
+// Package legacy is TrafficLog, which MeshAccessLog replaces: its conf, its effect and its
+// migration.
 //
-// Its policies name a backend of Mesh.logging, which writes the connections and requests that leave the proxy.
+// Its policies name a backend of Mesh.logging, which writes the connections and requests that leave
+// the proxy.
 package legacy
 
 import (
@@ -51,15 +53,18 @@ func apply(c *policy.Context, d *draft.Draft) {
 		switch {
 		case b != nil:
 		case name == "":
-			c.Host.Warn(p.Key, "the policy names no backend, and logging of mesh %s has no defaultBackend: nothing is logged by this policy", c.View.Name)
+			c.Host.Warn(p.Key, "the policy names no backend, and logging of mesh %s has no defaultBackend: nothing is logged "+
+				"by this policy", c.View.Name)
 		default:
-			c.Host.Warn(p.Key, "conf.backend: there is no backend %q in logging of mesh %s: nothing is logged by this policy", name, c.View.Name)
+			c.Host.Warn(p.Key, "conf.backend: there is no backend %q in logging of mesh %s: nothing is logged by this policy",
+				name, c.View.Name)
 		}
 		return p.Key, b
 	})
 }
 
-// backendOf returns the backend that a policy names, nil when there is none, and its name, "" for none.
+// backendOf returns the backend that a policy names, nil when there is none, and its name, "" for
+// none.
 func backendOf(l *resource.Logging, p *resource.Resource) (*resource.LoggingBackend, string) {
 	name := ""
 	if l != nil {
@@ -73,7 +78,8 @@ func backendOf(l *resource.Logging, p *resource.Resource) (*resource.LoggingBack
 
 // migrate makes a MeshAccessLog of each TrafficLog, with the backend of Mesh.logging in it.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind}, SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind},
+		SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
 	migrated := map[*policy.Unit]bool{}
 	for _, u := range plan.Units {
@@ -125,7 +131,8 @@ func backendsOf(l *resource.Logging, r *resource.Resource) ([]accesslog.Backend,
 	}
 	var faults []resource.Fault
 	if out.Check(resource.NewValidator("backends", &faults), true); len(faults) > 0 {
-		return nil, fmt.Sprintf("a MeshAccessLog takes no such backend as %q: %s: %s", name, faults[0].Field, faults[0].Reason)
+		return nil, fmt.Sprintf("a MeshAccessLog takes no such backend as %q: %s: %s",
+			name, faults[0].Field, faults[0].Reason)
 	}
 	return []accesslog.Backend{out}, ""
 }
@@ -135,13 +142,17 @@ func changes() []policy.Change {
 	const (
 		at     = "Listener/*/filterChains/*/filters/*/typedConfig/accessLog/envoy.access_loggers.file*/typedConfig"
 		line   = at + "/logFormat/textFormatSource/inlineString"
-		prefix = "lines for a collector go through another FIFO and no longer begin with its address there; the collector gets the same"
-		past   = "traffic past the mesh is logged with the direction " + accesslog.DirectionOutbound + ", which was " + accesslog.DirectionNone
+		prefix = "lines for a collector go through another FIFO and no longer begin with its address there; " +
+			"the collector gets the same"
+		past = "traffic past the mesh is logged with the direction " + accesslog.DirectionOutbound + ", which was " +
+			accesslog.DirectionNone
 	)
 	return []policy.Change{
-		{Path: at, Before: policy.Any, After: policy.Any, Same: true, Why: prefix, If: func(a, b any) bool { return sameLog(a, b, false) }},
+		{Path: at, Before: policy.Any, After: policy.Any, Same: true, Why: prefix,
+			If: func(a, b any) bool { return sameLog(a, b, false) }},
 		{Path: at, Before: policy.Any, After: policy.Any, Why: past, If: func(a, b any) bool { return sameLog(a, b, true) }},
-		{Path: line, Before: policy.Any, After: policy.Any, Why: past, If: func(a, b any) bool { return sameLine(a, b, true) }},
+		{Path: line, Before: policy.Any, After: policy.Any, Why: past,
+			If: func(a, b any) bool { return sameLine(a, b, true) }},
 	}
 }
 
@@ -163,7 +174,8 @@ func lineOf(log map[string]any) any {
 	return text["inlineString"]
 }
 
-// sameLine compares two lines but for the address before the first one, and with past for the direction.
+// sameLine compares two lines but for the address before the first one, and with past for the
+// direction.
 func sameLine(before, after any, past bool) bool {
 	a, ok := before.(string)
 	b, is := after.(string)

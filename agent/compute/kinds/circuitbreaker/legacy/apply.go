@@ -1,7 +1,9 @@
-// Package legacy is CircuitBreaker, which MeshCircuitBreaker replaces: its conf, its effect and its migration.
+// Package legacy is CircuitBreaker, which MeshCircuitBreaker replaces: its conf, its effect and its
+// migration.
 //
-// Its policies act on the clusters of outbounds. The two halves, limits and outlier detection, are independent: what
-// CircuitBreaker says about one of them is superseded by a MeshCircuitBreaker that selects the proxy and speaks of it.
+// Its policies act on the clusters of outbounds. The two halves, limits and outlier detection, are
+// independent: what CircuitBreaker says about one of them is superseded by a MeshCircuitBreaker
+// that selects the proxy and speaks of it.
 package legacy
 
 import (
@@ -60,8 +62,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// breakerOf converts a conf. Its outlier detection is there in any case, with the detectors that are not given switched
-// off, and Envoy's own numbers for those that are.
+// breakerOf converts a conf. Its outlier detection is there in any case, with the detectors that
+// are not given switched off, and Envoy's own numbers for those that are.
 func breakerOf(c *Conf) *circuitbreaker.Breaker {
 	d, with := toolkit.Or(c.Detectors, Detectors{}), *c
 	with.Detectors = &d
@@ -95,8 +97,9 @@ func speaks(policies []*resource.Resource) (limits, outlier bool) {
 	return limits, outlier
 }
 
-// supersededBy returns what keeps a field of a CircuitBreaker from acting on the cluster of a destination: a route that
-// leads there, or the strongest MeshCircuitBreaker that speaks of the same half.
+// supersededBy returns what keeps a field of a CircuitBreaker from acting on the cluster of a
+// destination: a route that leads there, or the strongest MeshCircuitBreaker that speaks of the
+// same half.
 func supersededBy(r *policy.Rules, s draft.Service, path string) *resource.Resource {
 	k := r.Kind(circuitbreaker.Kind)
 	if p := toolkit.SupersedingRoute(r, s); p != nil || k == nil {
@@ -121,7 +124,8 @@ type Conf struct {
 	Thresholds                  *Thresholds        `json:"thresholds,omitempty"`
 }
 
-// Detectors say what makes an endpoint an outlier. Nil switches a detector off; an empty one has Envoy's numbers.
+// Detectors say what makes an endpoint an outlier. Nil switches a detector off; an empty one has
+// Envoy's numbers.
 type Detectors struct {
 	TotalErrors       *circuitbreaker.Consecutive       `json:"totalErrors,omitempty"`
 	GatewayErrors     *circuitbreaker.Consecutive       `json:"gatewayErrors,omitempty"`
@@ -164,21 +168,25 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// current is the conf of a MeshCircuitBreaker with the same values. It shares no part that holds some of them.
+// current is the conf of a MeshCircuitBreaker with the same values. It shares no part that holds
+// some of them.
 func (c *Conf) current() *circuitbreaker.Conf {
 	out := &circuitbreaker.Conf{}
 	if t := c.Thresholds; t != nil {
 		out.ConnectionLimits = &circuitbreaker.ConnectionLimits{
-			MaxConnections: t.MaxConnections, MaxPendingRequests: t.MaxPendingRequests, MaxRetries: t.MaxRetries, MaxRequests: t.MaxRequests,
+			MaxConnections: t.MaxConnections, MaxPendingRequests: t.MaxPendingRequests, MaxRetries: t.MaxRetries,
+			MaxRequests: t.MaxRequests,
 		}
 	}
 	d := c.Detectors
 	if d == nil {
 		return out
 	}
-	into := &circuitbreaker.Detectors{TotalFailures: d.TotalErrors, GatewayFailures: d.GatewayErrors, LocalOriginFailures: d.LocalErrors}
+	into := &circuitbreaker.Detectors{TotalFailures: d.TotalErrors, GatewayFailures: d.GatewayErrors,
+		LocalOriginFailures: d.LocalErrors}
 	if s := d.StandardDeviation; s != nil {
-		into.SuccessRate = &circuitbreaker.SuccessRate{MinimumHosts: s.MinimumHosts, RequestVolume: s.RequestVolume, StandardDeviationFactor: s.Factor}
+		into.SuccessRate = &circuitbreaker.SuccessRate{MinimumHosts: s.MinimumHosts, RequestVolume: s.RequestVolume,
+			StandardDeviationFactor: s.Factor}
 	}
 	if d.Failure != nil {
 		into.FailurePercentage = new(*d.Failure)

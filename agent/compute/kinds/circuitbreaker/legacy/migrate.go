@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// never is a number of failures or endpoints that is not reached: a detector that wants it is as good as off. What a
-// weaker policy gives cannot be taken away by merging.
+// never is a number of failures or endpoints that is not reached: a detector that wants it is as
+// good as off. What a weaker policy gives cannot be taken away by merging.
 const never = math.MaxUint32
 
 // What Envoy takes where a number is not given.
@@ -32,13 +32,14 @@ const (
 
 // migrate makes a MeshCircuitBreaker of each CircuitBreaker.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{circuitbreaker.Kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
-		list := in.Index.Ruled(d, circuitbreaker.Kind)
-		if limits, outlier := speaks(list); !limits || !outlier {
-			return nil
-		}
-		return list[len(list)-1]
-	}})
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{circuitbreaker.Kind},
+		SupersededBy: func(d *resource.Resource) *resource.Resource {
+			list := in.Index.Ruled(d, circuitbreaker.Kind)
+			if limits, outlier := speaks(list); !limits || !outlier {
+				return nil
+			}
+			return list[len(list)-1]
+		}})
 	out := policy.Migration{Without: plan.Without}
 	m := migration{sameLocal: true}
 	out.Policies = toolkit.MigrateOutbound(in, plan, circuitbreaker.Kind, m.conf, m.over)
@@ -52,9 +53,11 @@ type migration struct {
 	off       bool // there are detectors that are off by their numbers
 }
 
-// conf says what a CircuitBreaker says. Numbers that a MeshCircuitBreaker does not take are replaced.
+// conf says what a CircuitBreaker says. Numbers that a MeshCircuitBreaker does not take are
+// replaced.
 func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
-	if toolkit.Or(old.SplitExternalAndLocalErrors, false) && (old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
+	if toolkit.Or(old.SplitExternalAndLocalErrors, false) &&
+		(old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
 		m.sameLocal = false
 	}
 	c := old.current()
@@ -85,27 +88,29 @@ func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
 // atLeastOne replaces a number of 0.
 func atLeastOne(notes *[]string, field string, n **uint32) {
 	if *n != nil && **n == 0 {
-		policy.AddNote(notes, fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
+		policy.AddNote(notes,
+			fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
 		*n = new(uint32(1))
 	}
 }
 
-// consecutive gives a detector of failures in a row a number, without which it is off in a MeshCircuitBreaker. 0
-// failures never come.
+// consecutive gives a detector of failures in a row a number, without which it is off in a
+// MeshCircuitBreaker. 0 failures never come.
 func (m *migration) consecutive(notes *[]string, field string, c **circuitbreaker.Consecutive) {
 	switch {
 	case *c == nil:
 	case (*c).Consecutive == nil:
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(defaultConsecutive))}
 	case *(*c).Consecutive == 0:
-		policy.AddNote(notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a number that is not reached stands in its place", field))
+		policy.AddNote(notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a "+
+			"number that is not reached stands in its place", field))
 		m.off = true
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}
 	}
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
-// policies are not merged.
+// over gives everything of which a weaker policy speaks, so that nothing of it takes effect:
+// source-destination policies are not merged.
 func (m *migration) over(c, weak *circuitbreaker.Conf, notes *[]string) {
 	if w := weak.ConnectionLimits; w != nil {
 		if c.ConnectionLimits == nil {
@@ -144,7 +149,10 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 	for _, f := range []struct {
 		own  **circuitbreaker.Consecutive
 		weak *circuitbreaker.Consecutive
-	}{{&d.TotalFailures, weak.TotalFailures}, {&d.GatewayFailures, weak.GatewayFailures}, {&d.LocalOriginFailures, weak.LocalOriginFailures}} {
+	}{
+		{&d.TotalFailures, weak.TotalFailures}, {&d.GatewayFailures, weak.GatewayFailures},
+		{&d.LocalOriginFailures, weak.LocalOriginFailures},
+	} {
 		if *f.own == nil && f.weak != nil {
 			*f.own, off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
 		}
@@ -167,31 +175,41 @@ func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string
 	}
 	if off {
 		m.off = true
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy has detectors that this one has not, and merging cannot take them away: they are given numbers that are not reached (%d)", uint32(never)))
+		policy.AddNote(notes, fmt.Sprintf("a weaker policy has detectors that this one has not, "+
+			"and merging cannot take them away: they are given numbers that are not reached (%d)", uint32(never)))
 	}
 }
 
-// changes explains what is written in another way. sameLocal is true where nothing depends on errors that are split
-// and have no detector of deviations, and off where detectors are off by their numbers.
+// changes explains what is written in another way. sameLocal is true where nothing depends on
+// errors that are split and have no detector of deviations, and off where detectors are off by
+// their numbers.
 func changes(sameLocal, off bool) []policy.Change {
 	const at, explicit = "Cluster/*/outlierDetection", "Envoy's default, written out"
 	out := []policy.Change{
-		{Path: at, Before: policy.Any, Same: sameLocal, Why: "CircuitBreaker wrote an outlier detection with every detector off, MeshCircuitBreaker writes none"},
+		{Path: at, Before: policy.Any, Same: sameLocal,
+			Why: "CircuitBreaker wrote an outlier detection with every detector off, MeshCircuitBreaker writes none"},
 		{Path: at + "/enforcingLocalOriginSuccessRate", After: "0", Same: sameLocal,
-			Why: "a detector that is off is written so; CircuitBreaker left Envoy's default, which counts with splitExternalAndLocalErrors alone"},
+			Why: "a detector that is off is written so; CircuitBreaker left Envoy's default, " +
+				"which counts with splitExternalAndLocalErrors alone"},
 		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: explicit},
 	}
 	for _, f := range []struct {
 		path string
 		n    int
 	}{
-		{"circuitBreakers/thresholds/0/maxConnections", defaultLimit}, {"circuitBreakers/thresholds/0/maxPendingRequests", defaultLimit},
-		{"circuitBreakers/thresholds/0/maxRequests", defaultLimit}, {"circuitBreakers/thresholds/0/maxRetries", defaultRetries},
+		{"circuitBreakers/thresholds/0/maxConnections", defaultLimit},
+		{"circuitBreakers/thresholds/0/maxPendingRequests", defaultLimit},
+		{"circuitBreakers/thresholds/0/maxRequests", defaultLimit},
+		{"circuitBreakers/thresholds/0/maxRetries", defaultRetries},
 		{"outlierDetection/maxEjectionPercent", defaultPercent}, {"outlierDetection/consecutive5xx", defaultConsecutive},
-		{"outlierDetection/consecutiveGatewayFailure", defaultConsecutive}, {"outlierDetection/consecutiveLocalOriginFailure", defaultConsecutive},
-		{"outlierDetection/successRateMinimumHosts", defaultHosts}, {"outlierDetection/successRateRequestVolume", defaultSuccesses},
-		{"outlierDetection/successRateStdevFactor", defaultDeviation * 1000}, {"outlierDetection/failurePercentageMinimumHosts", defaultHosts},
-		{"outlierDetection/failurePercentageRequestVolume", defaultFailures}, {"outlierDetection/failurePercentageThreshold", defaultThreshold},
+		{"outlierDetection/consecutiveGatewayFailure", defaultConsecutive},
+		{"outlierDetection/consecutiveLocalOriginFailure", defaultConsecutive},
+		{"outlierDetection/successRateMinimumHosts", defaultHosts},
+		{"outlierDetection/successRateRequestVolume", defaultSuccesses},
+		{"outlierDetection/successRateStdevFactor", defaultDeviation * 1000},
+		{"outlierDetection/failurePercentageMinimumHosts", defaultHosts},
+		{"outlierDetection/failurePercentageRequestVolume", defaultFailures},
+		{"outlierDetection/failurePercentageThreshold", defaultThreshold},
 	} {
 		out = append(out, policy.Change{Path: "Cluster/*/" + f.path, After: fmt.Sprint(f.n), Same: true, Why: explicit})
 	}
@@ -203,7 +221,8 @@ func changes(sameLocal, off bool) []policy.Change {
 	}
 	for _, f := range [][2]string{
 		{"consecutive5xx", "enforcingConsecutive5xx"}, {"consecutiveGatewayFailure", "enforcingConsecutiveGatewayFailure"},
-		{"consecutiveLocalOriginFailure", "enforcingConsecutiveLocalOriginFailure"}, {"successRateMinimumHosts", "enforcingSuccessRate"},
+		{"consecutiveLocalOriginFailure", "enforcingConsecutiveLocalOriginFailure"},
+		{"successRateMinimumHosts", "enforcingSuccessRate"},
 		{"", "enforcingLocalOriginSuccessRate"}, {"failurePercentageMinimumHosts", "enforcingFailurePercentage"},
 		{"", "enforcingFailurePercentageLocalOrigin"},
 	} {

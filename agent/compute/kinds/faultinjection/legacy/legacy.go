@@ -1,4 +1,5 @@
-// Package legacy is FaultInjection, which MeshFaultInjection replaces: its conf, its effect and its migration.
+// Package legacy is FaultInjection, which MeshFaultInjection replaces: its conf, its effect and its
+// migration.
 package legacy
 
 import (
@@ -38,7 +39,8 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// apply injects the faults of all FaultInjections about an inbound: those whose sources name most tags come first.
+// apply injects the faults of all FaultInjections about an inbound: those whose sources name most
+// tags come first.
 func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		var filters []draft.Extension
@@ -51,7 +53,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// maxGroups bounds the groups of inbounds, and of clients of one of them, that policies are made for.
+// maxGroups bounds the groups of inbounds, and of clients of one of them, that policies are made
+// for.
 const maxGroups = 64
 
 // old is a FaultInjection with its selectors.
@@ -61,9 +64,9 @@ type old struct {
 	from, to []map[string]string // without "*"
 }
 
-// migrate makes MeshFaultInjections. All FaultInjections that match a request act on it, while of MeshFaultInjection the
-// strongest list replaces the others: so for each group of inbounds and of clients that several policies are about there
-// is a list with the faults of them all.
+// migrate makes MeshFaultInjections. All FaultInjections that match a request act on it, while of
+// MeshFaultInjection the strongest list replaces the others: so for each group of inbounds and of
+// clients that several policies are about there is a list with the faults of them all.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	acting := in.Acting(policy.PlanOptions{
 		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
@@ -94,10 +97,12 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	}, faultinjection.Kind)
 	for _, u := range units {
 		list := m.about(u.Match)
-		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name, Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
+		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name,
+			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
 		policy.AddNote(&p.Notes, acting.Note)
 		if !whole {
-			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds: some that several policies are about have no policy of their own", maxGroups))
+			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds: some that several policies are "+
+				"about have no policy of their own", maxGroups))
 		}
 		for _, o := range list {
 			p.From = append(p.From, o.policy.Key)
@@ -199,21 +204,25 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	}
 	groups, whole := policy.Closure(all, maxGroups)
 	if !whole {
-		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients: some that several policies are about get the faults of one alone", maxGroups))
+		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients: some that several policies are about "+
+			"get the faults of one alone", maxGroups))
 	}
 	groups = needed(groups, func(g map[string]string) []*old { return with(list, g, from) })
 	var out []resource.PolicyItem
 	policy.AddNote(notes, m.several(groups))
 	for _, g := range groups {
 		if len(g) == 0 {
-			policy.AddNote(notes, "what is said to all clients is said to those outside the mesh too, which send no tags; FaultInjection was about clients with tags alone")
+			policy.AddNote(notes, "what is said to all clients is said to those outside the mesh too, which send no tags; "+
+				"FaultInjection was about clients with tags alone")
 		}
 		faults := []faultinjection.Fault{}
 		for _, o := range with(list, g, from) {
 			faults = append(faults, o.fault)
 		}
 		if len(faults) > faultinjection.MaxFaults {
-			policy.AddNote(notes, fmt.Sprintf("some clients have %d faults, and MeshFaultInjection takes %d: the others are left out", len(faults), faultinjection.MaxFaults))
+			policy.AddNote(notes,
+				fmt.Sprintf("some clients have %d faults, and MeshFaultInjection takes %d: the others are left out",
+					len(faults), faultinjection.MaxFaults))
 			faults = faults[:faultinjection.MaxFaults]
 		}
 		out = append(out, resource.PolicyItem{TargetRef: policy.ClientTarget(g), Conf: &faultinjection.Conf{HTTP: &faults}})
@@ -221,7 +230,8 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	return out
 }
 
-// several says which dataplanes are in several groups by having several values of a tag; "" for none.
+// several says which dataplanes are in several groups by having several values of a tag; "" for
+// none.
 func (m *migration) several(groups []map[string]string) string {
 	for _, d := range m.in.Index.View.Dataplanes() {
 		dp, ok := d.Spec.(*resource.Dataplane)
@@ -237,7 +247,8 @@ func (m *migration) several(groups []map[string]string) string {
 				}
 			}
 			if len(told) > 1 {
-				return fmt.Sprintf("a client that has several values of %s, such as the dataplane %s, gets the faults of each group that it is in, some of them twice", k, d.Name)
+				return fmt.Sprintf("a client that has several values of %s, such as the dataplane %s, "+
+					"gets the faults of each group that it is in, some of them twice", k, d.Name)
 			}
 		}
 	}
@@ -252,7 +263,9 @@ func changes() []policy.Change {
 	)
 	return []policy.Change{
 		{Path: filter + "/typedConfig/headers", Before: policy.Any, Why: all},
-		{Path: filter, Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, which do not overlap, with the faults of all policies about it"},
-		{Path: filter + "/**", Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, which do not overlap, with the faults of all policies about it"},
+		{Path: filter, Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, " +
+			"which do not overlap, with the faults of all policies about it"},
+		{Path: filter + "/**", Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, " +
+			"which do not overlap, with the faults of all policies about it"},
 	}
 }

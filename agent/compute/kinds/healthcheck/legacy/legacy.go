@@ -1,7 +1,9 @@
-// Package legacy is HealthCheck, which MeshHealthCheck replaces: its conf, its effect and its migration.
+// Package legacy is HealthCheck, which MeshHealthCheck replaces: its conf, its effect and its
+// migration.
 //
-// Its policies act on the clusters of outbounds, one on each: they are not merged. A probe of HTTP alone is for services of
-// all protocols; beside one of TCP it is for those of HTTP, as Envoy 1.36 takes one probe for a cluster.
+// Its policies act on the clusters of outbounds, one on each: they are not merged. A probe of HTTP
+// alone is for services of all protocols; beside one of TCP it is for those of HTTP, as Envoy 1.36
+// takes one probe for a cluster.
 package legacy
 
 import (
@@ -38,16 +40,21 @@ func apply(c *policy.Context, d *draft.Draft) {
 			continue
 		}
 		conf := toolkit.Once(memo, old, (*Conf).current)
-		probes.Put(cl, conf, old.probed(mesh.Protocol(cl.Service.Protocol)), func(format string, args ...any) { c.Host.Warn(p.Key, format, args...) })
+		probes.Put(cl, conf, old.probed(mesh.Protocol(cl.Service.Protocol)), func(format string, args ...any) {
+			c.Host.Warn(p.Key, format, args...)
+		})
 	}
 }
 
 // Conf says how the endpoints of a service are probed.
 type Conf struct {
-	Interval                     *resource.Duration `json:"interval,omitempty" check:"positive"`             // between two probes
-	Timeout                      *resource.Duration `json:"timeout,omitempty" check:"positive"`              // of a probe
-	UnhealthyThreshold           *uint32            `json:"unhealthyThreshold,omitempty" check:"atLeastOne"` // failures until an endpoint is unhealthy
-	HealthyThreshold             *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`   // successes until it is back
+	// between two probes
+	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
+	Timeout  *resource.Duration `json:"timeout,omitempty" check:"positive"` // of a probe
+	// failures until an endpoint is unhealthy
+	UnhealthyThreshold *uint32 `json:"unhealthyThreshold,omitempty" check:"atLeastOne"`
+	// successes until it is back
+	HealthyThreshold             *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`
 	InitialJitter                *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
 	IntervalJitter               *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
 	IntervalJitterPercent        *uint32            `json:"intervalJitterPercent,omitempty" check:"percent"`
@@ -97,7 +104,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 		example string
 	}{
 		{"interval", c.Interval == nil, `a duration like "10s"`}, {"timeout", c.Timeout == nil, `a duration like "2s"`},
-		{"unhealthyThreshold", c.UnhealthyThreshold == nil, "1 or more"}, {"healthyThreshold", c.HealthyThreshold == nil, "1 or more"},
+		{"unhealthyThreshold", c.UnhealthyThreshold == nil, "1 or more"},
+		{"healthyThreshold", c.HealthyThreshold == nil, "1 or more"},
 	} {
 		if f.missing {
 			v.Field(f.name).Faultf("%s is missing: give %s", f.name, f.example)
@@ -130,7 +138,8 @@ func (h *HTTP) validate(v *resource.Validator) {
 		case name == "host":
 			at.Field("key").Faultf("the host of the probe is the name of the cluster: remove it")
 		case seen[name]:
-			at.Field("key").Faultf("the header %s is given twice: give its values in one, separated by commas", toolkit.Clip(name))
+			at.Field("key").Faultf("the header %s is given twice: give its values in one, separated by commas",
+				toolkit.Clip(name))
 		}
 		seen[name] = true
 		at.Field("value").HeaderValue(h.Header.Value)
@@ -152,11 +161,13 @@ func (c *Conf) probed(p mesh.Protocol) mesh.Protocol {
 // current is the conf of a MeshHealthCheck with the same values.
 func (c *Conf) current() *healthcheck.Conf {
 	out := &healthcheck.Conf{
-		Interval: c.Interval, Timeout: c.Timeout, UnhealthyThreshold: c.UnhealthyThreshold, HealthyThreshold: c.HealthyThreshold,
-		InitialJitter: c.InitialJitter, IntervalJitter: c.IntervalJitter, IntervalJitterPercent: c.IntervalJitterPercent,
-		HealthyPanicThreshold: c.HealthyPanicThreshold, FailTrafficOnPanic: c.FailTrafficOnPanic, EventLogPath: c.EventLogPath,
-		AlwaysLogHealthCheckFailures: c.AlwaysLogHealthCheckFailures, NoTrafficInterval: c.NoTrafficInterval, ReuseConnection: c.ReuseConnection,
-		TCP: &healthcheck.TCP{Disabled: new(true)}, HTTP: &healthcheck.HTTP{Disabled: new(true)}, GRPC: &healthcheck.GRPC{Disabled: new(true)},
+		Interval: c.Interval, Timeout: c.Timeout, UnhealthyThreshold: c.UnhealthyThreshold,
+		HealthyThreshold: c.HealthyThreshold, InitialJitter: c.InitialJitter, IntervalJitter: c.IntervalJitter,
+		IntervalJitterPercent: c.IntervalJitterPercent, HealthyPanicThreshold: c.HealthyPanicThreshold,
+		FailTrafficOnPanic: c.FailTrafficOnPanic, EventLogPath: c.EventLogPath,
+		AlwaysLogHealthCheckFailures: c.AlwaysLogHealthCheckFailures, NoTrafficInterval: c.NoTrafficInterval,
+		ReuseConnection: c.ReuseConnection, TCP: &healthcheck.TCP{Disabled: new(true)},
+		HTTP: &healthcheck.HTTP{Disabled: new(true)}, GRPC: &healthcheck.GRPC{Disabled: new(true)},
 	}
 	if c.TCP != nil || c.HTTP == nil {
 		out.TCP = toolkit.Or(c.TCP, TCP{}).current()
@@ -189,8 +200,10 @@ func (h *HTTP) current() *healthcheck.HTTP {
 
 // migrate makes a MeshHealthCheck of each HealthCheck.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{healthcheck.Kind}, SupersededBy: toolkit.SupersededByAny(in, healthcheck.Kind)})
-	return policy.Migration{Without: plan.Without, Changes: changes(), Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, converted, over)}
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{healthcheck.Kind},
+		SupersededBy: toolkit.SupersededByAny(in, healthcheck.Kind)})
+	return policy.Migration{Without: plan.Without, Changes: changes(),
+		Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, converted, over)}
 }
 
 // converted says what a HealthCheck says.
@@ -199,13 +212,14 @@ func converted(old *Conf, notes *[]string) *healthcheck.Conf {
 	conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
 	conf.HTTP.Disabled = new(old.HTTP == nil)
 	if old.HTTP != nil && old.TCP == nil {
-		policy.AddNote(notes, "MeshHealthCheck probes services of http and http2 alone with HTTP: those of other protocols are not probed any more; give tcp, or grpc, for them")
+		policy.AddNote(notes, "MeshHealthCheck probes services of http and http2 alone with HTTP: those of other protocols "+
+			"are not probed any more; give tcp, or grpc, for them")
 	}
 	return conf
 }
 
-// over gives what a weaker policy gives and has a value that says nothing, and notes the rest: source-destination policies
-// are not merged.
+// over gives what a weaker policy gives and has a value that says nothing, and notes the rest:
+// source-destination policies are not merged.
 func over(c, weak *healthcheck.Conf, notes *[]string) {
 	toolkit.Give(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
 	toolkit.Give(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
@@ -220,10 +234,13 @@ func over(c, weak *healthcheck.Conf, notes *[]string) {
 		field string
 		left  bool
 	}{
-		{"initialJitter", c.InitialJitter == nil && weak.InitialJitter != nil}, {"intervalJitter", c.IntervalJitter == nil && weak.IntervalJitter != nil},
+		{"initialJitter", c.InitialJitter == nil && weak.InitialJitter != nil},
+		{"intervalJitter", c.IntervalJitter == nil && weak.IntervalJitter != nil},
 		{"intervalJitterPercent", c.IntervalJitterPercent == nil && weak.IntervalJitterPercent != nil},
-		{"noTrafficInterval", c.NoTrafficInterval == nil && weak.NoTrafficInterval != nil}, {"eventLogPath", c.EventLogPath == "" && weak.EventLogPath != ""},
-		{"tcp.send", len(c.TCP.Send) == 0 && len(weak.TCP.Send) > 0}, {"tcp.receive", len(c.TCP.Receive) == 0 && len(weak.TCP.Receive) > 0},
+		{"noTrafficInterval", c.NoTrafficInterval == nil && weak.NoTrafficInterval != nil},
+		{"eventLogPath", c.EventLogPath == "" && weak.EventLogPath != ""},
+		{"tcp.send", len(c.TCP.Send) == 0 && len(weak.TCP.Send) > 0},
+		{"tcp.receive", len(c.TCP.Receive) == 0 && len(weak.TCP.Receive) > 0},
 		{"http.requestHeadersToAdd", weak.HTTP.RequestHeadersToAdd != nil && c.HTTP.RequestHeadersToAdd == nil},
 	} {
 		if f.left {
@@ -231,7 +248,8 @@ func over(c, weak *healthcheck.Conf, notes *[]string) {
 		}
 	}
 	if len(left) > 0 {
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy gives %s, which merging cannot take away: give it here too, or move it to the services that need it", strings.Join(left, ", ")))
+		policy.AddNote(notes, fmt.Sprintf("a weaker policy gives %s, which merging cannot take away: give it here too, "+
+			"or move it to the services that need it", strings.Join(left, ", ")))
 	}
 }
 
@@ -240,14 +258,18 @@ func changes() []policy.Change {
 	const at, explicit = "Cluster/*/healthChecks/0", "Envoy's default, written out"
 	const weaker = "a weaker policy gives it, and merging cannot take it away"
 	out := []policy.Change{
-		{Path: at + "/httpHealthCheck/requestHeadersToAdd/**", Before: policy.Any, After: policy.Any, Why: "MeshHealthCheck sends the tags of the proxy with the request"},
-		{Path: "Cluster/*/healthChecks", Before: policy.Any, Why: "MeshHealthCheck probes services of http and http2 alone with HTTP"},
+		{Path: at + "/httpHealthCheck/requestHeadersToAdd/**", Before: policy.Any, After: policy.Any,
+			Why: "MeshHealthCheck sends the tags of the proxy with the request"},
+		{Path: "Cluster/*/healthChecks", Before: policy.Any,
+			Why: "MeshHealthCheck probes services of http and http2 alone with HTTP"},
 		{Path: "Cluster/*/commonLbConfig/healthyPanicThreshold", After: policy.Any, Same: true, Why: explicit},
 		{Path: "Cluster/*/commonLbConfig/**", After: policy.Any, Same: true, Why: explicit},
 		{Path: at + "/reuseConnection", After: "true", Same: true, Why: explicit},
 		{Path: at + "/httpHealthCheck/expectedStatuses", After: policy.Any, Same: true, Why: explicit},
 	}
-	for _, f := range []string{"initialJitter", "intervalJitter", "intervalJitterPercent", "noTrafficInterval", "eventLogger", "tcpHealthCheck/**"} {
+	for _, f := range []string{
+		"initialJitter", "intervalJitter", "intervalJitterPercent", "noTrafficInterval", "eventLogger", "tcpHealthCheck/**",
+	} {
 		out = append(out, policy.Change{Path: at + "/" + f, Before: policy.Any, After: policy.Any, Why: weaker})
 	}
 	return out

@@ -1,4 +1,5 @@
-// Package legacy is ProxyTemplate, the source-destination kind that MeshProxyPatch replaces, with its migration.
+// Package legacy is ProxyTemplate, the source-destination kind that MeshProxyPatch replaces, with
+// its migration.
 package legacy
 
 import (
@@ -71,7 +72,9 @@ func (c *Conf) Plan(ctx *policy.Context, r *resource.Resource) proxypatch.Plan {
 		}
 	}
 	changes := append(c.resources(), c.modifications(len(c.Modifications))...)
-	return proxypatch.Plan{Policy: r, Bare: bare, Changes: slices.DeleteFunc(changes, func(ch *proxypatch.Change) bool { return ch == nil })}
+	return proxypatch.Plan{Policy: r, Bare: bare, Changes: slices.DeleteFunc(changes, func(ch *proxypatch.Change) bool {
+		return ch == nil
+	})}
 }
 
 // resources returns the changes that add the resources; nil for what is not valid.
@@ -108,8 +111,10 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 	for i := range c.Modifications {
 		m := &c.Modifications[i]
-		m.change = proxypatch.Read(v.Field("modifications").Index(i), fmt.Sprintf("conf.modifications[%d]", i), originTemplate,
-			m.Cluster.As(proxypatch.Clusters), m.Listener.As(proxypatch.Listeners), m.NetworkFilter.As(proxypatch.NetworkFilters),
+		m.change = proxypatch.Read(v.Field("modifications").Index(i), fmt.Sprintf("conf.modifications[%d]", i),
+			originTemplate,
+			m.Cluster.As(proxypatch.Clusters), m.Listener.As(proxypatch.Listeners),
+			m.NetworkFilter.As(proxypatch.NetworkFilters),
 			m.HTTPFilter.As(proxypatch.HTTPFilters), m.VirtualHost.As(proxypatch.VirtualHosts))
 	}
 }
@@ -132,7 +137,8 @@ func (r *Resource) read(v *resource.Validator, at string) {
 		return
 	}
 	if name, _, _ := c.Adds(); r.Name != "" && name != r.Name {
-		v.Field("name").Faultf("%q is not the name in the resource, %q: give the same", toolkit.Clip(r.Name), toolkit.Clip(name))
+		v.Field("name").Faultf("%q is not the name in the resource, %q: give the same",
+			toolkit.Clip(r.Name), toolkit.Clip(name))
 		return
 	}
 	r.change = c

@@ -14,10 +14,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy, while MeshProxyPatches
-// add up: so each proxy must be selected by exactly one policy of the new ones.
+// migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy,
+// while MeshProxyPatches add up: so each proxy must be selected by exactly one policy of the new
+// ones.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind}, SupersededBy: toolkit.SupersededByAny(in, proxypatch.Kind)})
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind},
+		SupersededBy: toolkit.SupersededByAny(in, proxypatch.Kind)})
 	out := policy.Migration{Without: acting.Without}
 	m := migration{in: in, won: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
 	for _, d := range in.Index.View.Dataplanes() {
@@ -48,8 +50,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 				base += "-" + cmp.Or(targets[i].slug, "all")
 			}
 			out.Policies = append(out.Policies, policy.Migrated{
-				Kind: proxypatch.Kind, Name: in.FreeName(proxypatch.Kind, base, m.used), From: []resource.Key{r.Key}, Notes: slices.Clone(notes),
-				Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
+				Kind: proxypatch.Kind, Name: in.FreeName(proxypatch.Kind, base, m.used), From: []resource.Key{r.Key},
+				Notes: slices.Clone(notes), Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
 			})
 		}
 	}
@@ -69,8 +71,9 @@ type aim struct {
 	slug string
 }
 
-// targets returns targetRefs that select each dataplane on which a template acts once, and no other: those of its
-// selectors where these do, else services, else single dataplanes. Without any it says why.
+// targets returns targetRefs that select each dataplane on which a template acts once, and no
+// other: those of its selectors where these do, else services, else single dataplanes. Without any
+// it says why.
 func (m *migration) targets(r *resource.Resource, all []*resource.Resource, notes *[]string) ([]aim, string) {
 	spec := r.Spec.(*resource.LegacyPolicy)
 	won := m.won[r.Key]
@@ -79,7 +82,8 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	take := func(a aim) bool {
 		var names []string
 		for _, d := range m.in.Index.View.Dataplanes() {
-			p := &resource.Resource{Key: resource.Key{Kind: proxypatch.Kind, Mesh: r.Mesh, Name: r.Name}, Spec: &resource.Policy{TargetRef: &a.ref}}
+			p := &resource.Resource{Key: resource.Key{Kind: proxypatch.Kind, Mesh: r.Mesh, Name: r.Name},
+				Spec: &resource.Policy{TargetRef: &a.ref}}
 			if !m.in.Index.Select(p, d).Proxy {
 				continue
 			}
@@ -114,7 +118,9 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	}
 	slices.Sort(services)
 	for _, s := range slices.Compact(services) {
-		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a aim) bool { return a.slug == policy.Slug(tags) }) {
+		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a aim) bool {
+			return a.slug == policy.Slug(tags)
+		}) {
 			take(aim{m.in.Index.Target(tags), policy.Slug(tags)})
 		}
 	}
@@ -124,7 +130,8 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 		}
 	}
 	if len(out) > 0 {
-		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes on which the template acts today, and others that come later need their own")
+		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes "+
+			"on which the template acts today, and others that come later need their own")
 	}
 	return out, "it has no effect: other templates take precedence over it on every dataplane that it selects; delete it"
 }
@@ -138,7 +145,8 @@ func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all [
 		for _, s := range o.Spec.(*resource.LegacyPolicy).Selectors {
 			list, _ := m.in.Expand(s.Match)
 			if slices.ContainsFunc(list, func(t map[string]string) bool { return policy.Meet(tags, t) }) {
-				policy.AddNote(notes, fmt.Sprintf("%s can select the same dataplanes: of templates one acts, patches add up", o.Key))
+				policy.AddNote(notes,
+					fmt.Sprintf("%s can select the same dataplanes: of templates one acts, patches add up", o.Key))
 			}
 		}
 	}
@@ -150,9 +158,13 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 	add := func(m proxypatch.Modification) { out.AppendModifications = append(out.AppendModifications, m) }
 	whole := func(t proxypatch.Target, op proxypatch.Operation, value *resource.EnvoyText) {
 		if t == proxypatch.Clusters {
-			add(proxypatch.Modification{Cluster: (&proxypatch.BaseMod[proxypatch.ClusterMatch]{Operation: op, Value: value}).Mod()})
+			add(proxypatch.Modification{
+				Cluster: (&proxypatch.BaseMod[proxypatch.ClusterMatch]{Operation: op, Value: value}).Mod(),
+			})
 		} else {
-			add(proxypatch.Modification{Listener: (&proxypatch.BaseMod[proxypatch.ListenerMatch]{Operation: op, Value: value}).Mod()})
+			add(proxypatch.Modification{
+				Listener: (&proxypatch.BaseMod[proxypatch.ListenerMatch]{Operation: op, Value: value}).Mod(),
+			})
 		}
 	}
 	if !slices.Contains(c.Imports, defaultProfile) { // nothing of what the agent makes
@@ -169,7 +181,9 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 		case err != nil:
 			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] cannot be read: %v: it is left out", i, err))
 		case target == proxypatch.Resources:
-			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] (%s): a MeshProxyPatch adds clusters and listeners alone: it is left out", i, r.Name))
+			*notes = append(*notes,
+				fmt.Sprintf("conf.resources[%d] (%s): a MeshProxyPatch adds clusters and listeners alone: it is left out",
+					i, r.Name))
 		default:
 			text := resource.NewEnvoyText(value)
 			whole(target, proxypatch.Add, &text)
@@ -184,7 +198,8 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 		}
 		// What templates have added has one origin now, so it goes by its name.
 		if name == nil {
-			*notes = append(*notes, fmt.Sprintf("conf.modifications[%d]: virtual hosts that a template has added cannot be told by their origin: it is left out", i))
+			*notes = append(*notes, fmt.Sprintf("conf.modifications[%d]: virtual hosts that a template has added cannot be "+
+				"told by their origin: it is left out", i))
 			continue
 		}
 		before := c.modifications(i)
@@ -210,12 +225,13 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 
 func (m *Modification) successor() proxypatch.Modification {
 	return proxypatch.Modification{
-		Cluster: m.Cluster.Mod(), Listener: m.Listener.Mod(), NetworkFilter: m.NetworkFilter.Mod(), HTTPFilter: m.HTTPFilter.Mod(), VirtualHost: m.VirtualHost.Mod(),
+		Cluster: m.Cluster.Mod(), Listener: m.Listener.Mod(), NetworkFilter: m.NetworkFilter.Mod(),
+		HTTPFilter: m.HTTPFilter.Mod(), VirtualHost: m.VirtualHost.Mod(),
 	}
 }
 
-// matched returns by which origin and name a modification matches clusters, or listeners for what is in them: nil for what it
-// cannot match by.
+// matched returns by which origin and name a modification matches clusters, or listeners for what
+// is in them: nil for what it cannot match by.
 func matched(m *proxypatch.Modification) (t proxypatch.Target, origin, name **string) {
 	switch {
 	case m.Cluster != nil && m.Cluster.Match != nil:

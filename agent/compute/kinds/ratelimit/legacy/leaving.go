@@ -13,8 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leaving limits the requests of one proxy that leave the mesh. Its policies are chosen by their sources already, so that routes need
-// no matcher: of several the one that names most tags of sources and destinations counts.
+// leaving limits the requests of one proxy that leave the mesh. Its policies are chosen by their
+// sources already, so that routes need no matcher: of several the one that names most tags of
+// sources and destinations counts.
 type leaving struct {
 	c      *policy.Context
 	limits map[*resource.Resource]*anypb.Any

@@ -1,8 +1,10 @@
-// Package legacy is RateLimit, which MeshRateLimit replaces: its conf, its effect and its migration.
+// Package legacy is RateLimit, which MeshRateLimit replaces: its conf, its effect and its
+// migration.
 //
-// Its policies act on the requests that inbounds receive, and tell clients by the tags that their proxies send: of
-// several the one with the narrowest sources counts. Requests to services outside of the mesh, which no inbound receives, are
-// limited where they leave it: by the proxy of the client, or by the egress.
+// Its policies act on the requests that inbounds receive, and tell clients by the tags that their
+// proxies send: of several the one with the narrowest sources counts. Requests to services outside
+// of the mesh, which no inbound receives, are limited where they leave it: by the proxy of the
+// client, or by the egress.
 package legacy
 
 import (
@@ -39,7 +41,8 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// apply limits the requests that inbounds receive, and those that leave for services outside of the mesh.
+// apply limits the requests that inbounds receive, and those that leave for services outside of the
+// mesh.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Rules.Legacy(kind) {
 		return
@@ -79,7 +82,8 @@ func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limit
 	var out []ratelimit.Limited
 	for _, p := range slices.SortedStableFunc(slices.Values(policies), toolkit.CompareSources) {
 		if limit := limitOf(p, warn); limit != nil {
-			out = append(out, ratelimit.Limited{Clients: toolkit.OfSources(p.Spec.(*resource.LegacyPolicy).Sources), Limit: limit})
+			out = append(out,
+				ratelimit.Limited{Clients: toolkit.OfSources(p.Spec.(*resource.LegacyPolicy).Sources), Limit: limit})
 		}
 	}
 	return out

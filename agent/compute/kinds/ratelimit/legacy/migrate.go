@@ -18,8 +18,8 @@ import (
 // defaultStatus is Envoy's answer beyond the limit.
 const defaultStatus = 429
 
-// migrate makes a MeshRateLimit of each RateLimit about all clients, and of one about the clients of one service where their certificates
-// say the same as their tags.
+// migrate makes a MeshRateLimit of each RateLimit about all clients, and of one about the clients
+// of one service where their certificates say the same as their tags.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	var out policy.Migration
 	some := *in
@@ -39,7 +39,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		}
 		service, why := byCertificate(in, spec.Sources)
 		if why != "" {
-			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: untold + why + "; write a MeshRateLimit whose rules have matches with the SPIFFE IDs of their services, or choose a limit for all"})
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: untold + why + "; write a " +
+				"MeshRateLimit whose rules have matches with the SPIFFE IDs of their services, or choose a limit for all"})
 			continue
 		}
 		of[service] = append(of[service], r)
@@ -47,8 +48,10 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	for _, service := range slices.Sorted(maps.Keys(of)) {
 		if other := beside(in, service, of); other != "" {
 			for _, r := range of[service] {
-				out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: fmt.Sprintf(untold+"a dataplane of %s is one of %s too, for whose clients there is another limit: of two matches that hold for a client "+
-					"another one may decide than of two RateLimits; write a MeshRateLimit whose rules have matches for both", service, other)})
+				out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: fmt.Sprintf(untold+"a dataplane of "+
+					"%s is one of %s too, for whose clients there is another limit: of two matches that hold for a client "+
+					"another one may decide than of two RateLimits; write a MeshRateLimit whose rules have matches for both",
+					service, other)})
 			}
 			of[service] = nil
 		}
@@ -57,7 +60,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	narrow := len(out.Without) > 0
 	m.all = m.plan(some.Policies)
 	for _, u := range m.all { // the weakest first
-		policy.AddNote(&u.Notes, "it also limits clients outside the mesh, which send no tags; RateLimit was about clients with tags alone")
+		policy.AddNote(&u.Notes,
+			"it also limits clients outside the mesh, which send no tags; RateLimit was about clients with tags alone")
 		m.make(u, "")
 	}
 	told := false
@@ -88,7 +92,8 @@ func (m *migration) plan(policies []*resource.Resource) []*policy.Unit {
 	in.Taken = func(kind, name string) bool {
 		return m.taken[name] || m.in.Taken != nil && m.in.Taken(kind, name)
 	}
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(m.in, ratelimit.Kind)})
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true,
+		SupersededBy: toolkit.SupersededByAny(m.in, ratelimit.Kind)})
 	m.out.Without = append(m.out.Without, plan.Without...)
 	for _, u := range plan.Units {
 		m.taken[u.Name] = true
@@ -105,26 +110,32 @@ func (m *migration) make(u *policy.Unit, service string) {
 	conf := old.HTTP.current()
 	weaker := u.Weaker
 	if service != "" { // limits for all are merged into those of a match
-		weaker = slices.Concat(slices.DeleteFunc(slices.Clone(m.all), func(w *policy.Unit) bool { return !policy.Meet(w.Match, u.Match) }), u.Weaker)
+		weaker = slices.Concat(slices.DeleteFunc(slices.Clone(m.all), func(w *policy.Unit) bool {
+			return !policy.Meet(w.Match, u.Match)
+		}), u.Weaker)
 	}
 	for _, w := range weaker {
 		over(conf, m.confs[w], &u.Notes)
 	}
 	m.confs[u] = conf
 	policy.AddNote(&u.Notes, m.noted[u.Policy])
-	item := resource.PolicyItem{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}}}
+	item := resource.PolicyItem{TargetRef: resource.TargetRef{Kind: "Mesh"},
+		Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}}}
 	spec := &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target), From: []resource.PolicyItem{item}}
 	if service != "" {
-		item.Matches = []resource.ClientMatch{{SpiffeID: &resource.SpiffeIDMatch{Type: resource.MatchExact, Value: resource.SPIFFEID(m.in.Index.View.Name, service)}}}
+		item.Matches = []resource.ClientMatch{{SpiffeID: &resource.SpiffeIDMatch{Type: resource.MatchExact,
+			Value: resource.SPIFFEID(m.in.Index.View.Name, service)}}}
 		spec.From, spec.Rules = nil, []resource.PolicyItem{item}
 	}
-	m.out.Policies = append(m.out.Policies, policy.Migrated{Kind: ratelimit.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+	m.out.Policies = append(m.out.Policies,
+		policy.Migrated{Kind: ratelimit.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 }
 
 // untold begins the reasons why a limit for some clients has no successor.
 const untold = "MeshRateLimit tells clients by their certificates, not by tags, and this limit is for some of them: "
 
-// byCertificate returns the service whose clients sources are about, or why their certificates do not say the same as their tags.
+// byCertificate returns the service whose clients sources are about, or why their certificates do
+// not say the same as their tags.
 func byCertificate(in *policy.MigrateInput, sources []resource.LegacySelector) (service, why string) {
 	b := in.Index.View.Spec.MTLSEnabled()
 	switch {
@@ -151,7 +162,8 @@ func permissive(r *resource.Resource) bool {
 	})
 }
 
-// beside returns another service for whose clients there is a limit, of a dataplane of a service; "" for none.
+// beside returns another service for whose clients there is a limit, of a dataplane of a service;
+// "" for none.
 func beside(in *policy.MigrateInput, service string, of map[string][]*resource.Resource) string {
 	for _, d := range in.Index.View.Dataplanes() {
 		names := in.Index.View.ProxyTags(d.Spec.(*resource.Dataplane))[resource.TagService]
@@ -167,7 +179,8 @@ func beside(in *policy.MigrateInput, service string, of map[string][]*resource.R
 	return ""
 }
 
-// beyondMesh says what of a policy ends without a successor, as it is about ExternalServices; "" for nothing.
+// beyondMesh says what of a policy ends without a successor, as it is about ExternalServices; ""
+// for nothing.
 func beyondMesh(in *policy.MigrateInput, r *resource.Resource) string {
 	var names []string
 	for _, s := range in.Index.View.Services() {
@@ -181,12 +194,16 @@ func beyondMesh(in *policy.MigrateInput, r *resource.Resource) string {
 	if len(names) > 3 {
 		names = append(names[:3:3], "…")
 	}
-	return fmt.Sprintf("MeshRateLimit limits requests where they arrive, so nothing replaces the limit of those to services outside of the mesh (%s): it ends where a MeshRateLimit selects the proxy of the client, and at a ZoneEgress when this policy is deleted", strings.Join(names, ", "))
+	return fmt.Sprintf("MeshRateLimit limits requests where they arrive, so nothing replaces the limit of those to "+
+		"services outside of the mesh (%s): it ends where a MeshRateLimit selects the proxy of the client, "+
+		"and at a ZoneEgress when this policy is deleted", strings.Join(names, ", "))
 }
 
 // arrives reports whether a policy is about connections to some dataplane.
 func arrives(in *policy.MigrateInput, r *resource.Resource) bool {
-	return slices.ContainsFunc(in.Index.View.Dataplanes(), func(d *resource.Resource) bool { return in.Index.SelectLegacy(r, d, true).Selected })
+	return slices.ContainsFunc(in.Index.View.Dataplanes(), func(d *resource.Resource) bool {
+		return in.Index.SelectLegacy(r, d, true).Selected
+	})
 }
 
 // forAll reports whether one of the sources is every service of the mesh.
@@ -207,25 +224,30 @@ func over(h, weak *ratelimit.HTTP, notes *[]string) {
 	if h.OnRateLimit.Status == nil && weak.OnRateLimit.Status != nil {
 		h.OnRateLimit.Status = new(uint32(defaultStatus))
 	}
-	if w := weak.OnRateLimit.Headers; w != nil && (h.OnRateLimit.Headers == nil || len(h.OnRateLimit.Headers.Set) == 0 && len(w.Set) > 0 || len(h.OnRateLimit.Headers.Add) == 0 && len(w.Add) > 0) {
-		policy.AddNote(notes, "a weaker policy gives headers to answers, and merging cannot take them away: answers beyond this limit have them too")
+	if w := weak.OnRateLimit.Headers; w != nil && (h.OnRateLimit.Headers == nil ||
+		len(h.OnRateLimit.Headers.Set) == 0 && len(w.Set) > 0 || len(h.OnRateLimit.Headers.Add) == 0 && len(w.Add) > 0) {
+		policy.AddNote(notes, "a weaker policy gives headers to answers, and merging cannot take them away: answers beyond "+
+			"this limit have them too")
 	}
 }
 
-// changes explains what MeshRateLimit writes otherwise than RateLimit. narrow is true where limits for some clients are
-// left out, told where they are not.
+// changes explains what MeshRateLimit writes otherwise than RateLimit. narrow is true where limits
+// for some clients are left out, told where they are not.
 func changes(narrow, told bool) []policy.Change {
 	arriving := "the limit is for all requests, so it needs no route of its own for clients with tags"
 	if narrow {
-		arriving = fmt.Sprintf("limits for all clients need no route of their own, and those for some clients end: %s does not tell them by tags", ratelimit.Kind)
+		arriving = fmt.Sprintf("limits for all clients need no route of their own, and those for some clients end: %s does "+
+			"not tell them by tags", ratelimit.Kind)
 	}
 	if told {
-		arriving += "; limits for the clients of a service know them by the SPIFFE ID in their certificates, instead of the tags that they send"
+		arriving += "; limits for the clients of a service know them by the SPIFFE ID in their certificates, " +
+			"instead of the tags that they send"
 	}
 	leaving := "the limit of requests that leave the mesh ends: " + ratelimit.Kind + " limits requests where they arrive"
 	var out []policy.Change
 	for _, c := range []struct{ listener, why string }{{"inbound:*", arriving}, {"outbound:*", leaving}} {
-		manager := "Listener/" + c.listener + "/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
+		manager := "Listener/" + c.listener +
+			"/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
 		for _, path := range []string{
 			"RouteConfiguration/" + c.listener + "/virtualHosts/*/routes/**", manager + "routeConfig/virtualHosts/*/routes/**",
 			manager + "httpFilters/envoy.filters.http.local_ratelimit/**",

@@ -80,7 +80,8 @@ const (
 	maxStatuses   = 32
 )
 
-// words are those of a conf for those of MeshRetry. What is "" there says nothing by itself: it goes with lists.
+// words are those of a conf for those of MeshRetry. What is "" there says nothing by itself: it
+// goes with lists.
 func httpWords() map[string]string {
 	return map[string]string{
 		"all_5xx": "5xx", "gateway_error": "GatewayError", "reset": "Reset", "connect_failure": "ConnectFailure",
@@ -98,7 +99,8 @@ func grpcWords() map[string]string {
 
 // Words in their order, for messages.
 const (
-	httpChoices = "all_5xx connect_failure envoy_ratelimited gateway_error http3_post_connect_failure refused_stream reset retriable_4xx retriable_headers retriable_status_codes"
+	httpChoices = "all_5xx connect_failure envoy_ratelimited gateway_error http3_post_connect_failure refused_stream " +
+		"reset retriable_4xx retriable_headers retriable_status_codes"
 	grpcChoices = "cancelled deadline_exceeded internal resource_exhausted unavailable"
 	methods     = "CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE"
 )
@@ -114,7 +116,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if h := c.HTTP; h != nil {
 		v := v.Field("http")
 		if h.silent() && len(h.RetriableStatusCodes) == 0 && len(h.RetriableMethods) == 0 {
-			v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, retryOn, retriableStatusCodes or retriableMethods")
+			v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, retryOn, " +
+				"retriableStatusCodes or retriableMethods")
 		}
 		h.validate(v, httpChoices)
 		if at := v.Field("retriableStatusCodes"); toolkit.AtMost(at, len(h.RetriableStatusCodes), maxStatuses, "statuses") {
@@ -197,7 +200,8 @@ func (h *HTTP) conditions() []string {
 
 // never reports whether the conditions are about lists that are empty.
 func (h *HTTP) never() bool {
-	return len(h.RetriableStatusCodes) == 0 && !slices.ContainsFunc(h.RetryOn, func(s string) bool { return httpWords()[s] != "" })
+	return len(h.RetriableStatusCodes) == 0 &&
+		!slices.ContainsFunc(h.RetryOn, func(s string) bool { return httpWords()[s] != "" })
 }
 
 func translated(list []string, words map[string]string) []string {

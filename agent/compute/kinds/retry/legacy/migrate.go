@@ -20,11 +20,12 @@ const (
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
 	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.current() }
-	return policy.Migration{Without: plan.Without, Changes: changes(), Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, over)}
+	return policy.Migration{Without: plan.Without, Changes: changes(),
+		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, over)}
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
-// policies are not merged.
+// over gives everything of which a weaker policy speaks, so that nothing of it takes effect:
+// source-destination policies are not merged.
 func over(c, weak *retry.Conf, notes *[]string) {
 	if weak.TCP != nil && c.TCP == nil {
 		c.TCP = &retry.TCP{MaxConnectAttempt: new(uint32(1))}
@@ -45,7 +46,9 @@ func over(c, weak *retry.Conf, notes *[]string) {
 		requests(&c.GRPC.Requests, &weak.GRPC.Requests)
 		if len(c.GRPC.RetryOn) == 0 && len(weak.GRPC.RetryOn) > 0 && toolkit.Or(c.GRPC.NumRetries, 1) > 0 {
 			c.GRPC.RetryOn = retry.Conditions("Canceled", "ResourceExhausted", "Unavailable")
-			policy.AddNote(notes, "a weaker policy has conditions for calls, and this one the default ones, of which MeshRetry has words for Canceled, ResourceExhausted and Unavailable alone: connections that fail are not tried again any more")
+			policy.AddNote(notes,
+				"a weaker policy has conditions for calls, and this one the default ones, of which MeshRetry has words for "+
+					"Canceled, ResourceExhausted and Unavailable alone: connections that fail are not tried again any more")
 		}
 	}
 }
@@ -76,10 +79,12 @@ func changes() []policy.Change {
 			policy.Change{Path: at + "perTryTimeout", After: `"0s"`, Same: true, Why: explicit},
 			policy.Change{Path: at + "retryBackOff", After: policy.Any, Same: true, Why: explicit},
 			policy.Change{Path: at + "retryBackOff/maxInterval", After: policy.Any, Same: true, Why: explicit},
-			policy.Change{Path: at + "retryOn", Before: policy.Any, After: policy.Any, Why: "MeshRetry has no words for some of the default conditions of calls"},
+			policy.Change{Path: at + "retryOn", Before: policy.Any, After: policy.Any,
+				Why: "MeshRetry has no words for some of the default conditions of calls"},
 		)
 	}
 	return append(out, policy.Change{
-		Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/maxConnectAttempts", After: "1", Same: true, Why: explicit,
+		Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/maxConnectAttempts", After: "1",
+		Same: true, Why: explicit,
 	})
 }

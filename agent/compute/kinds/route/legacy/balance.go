@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// kindBalancing says what a TrafficRoute says in loadBalancer. It belongs to another plugin: its documents are made in
-// the form that everybody can write.
+// kindBalancing says what a TrafficRoute says in loadBalancer. It belongs to another plugin: its
+// documents are made in the form that everybody can write.
 const kindBalancing = "MeshLoadBalancingStrategy"
 
 // balancing knows which units say something about load balancing.
@@ -60,8 +60,8 @@ func balancerOf(l *LoadBalancer) *balancer {
 	return nil
 }
 
-// balancing makes the MeshLoadBalancingStrategy of a unit; nil where the default is meant and no weaker unit has another
-// one.
+// balancing makes the MeshLoadBalancingStrategy of a unit; nil where the default is meant and no
+// weaker unit has another one.
 func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *policy.Migrated {
 	b := balancerOf(conf.LoadBalancer)
 	under := slices.ContainsFunc(u.Weaker, func(w *policy.Unit) bool { return m.bal[w] })
@@ -80,9 +80,11 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	if err != nil {
 		return nil
 	}
-	out := &policy.Migrated{Kind: kindBalancing, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: slices.Clone(u.Notes),
-		Spec: &resource.Policy{TargetRef: &u.Target}}
-	policy.AddNote(&out.Notes, "conf.loadBalancer is a policy of its own; it is about destinations, so it also holds where another route leads to them")
+	out := &policy.Migrated{Kind: kindBalancing, Name: u.Name, From: []resource.Key{u.Policy.Key},
+		Notes: slices.Clone(u.Notes),
+		Spec:  &resource.Policy{TargetRef: &u.Target}}
+	policy.AddNote(&out.Notes, "conf.loadBalancer is a policy of its own; it is about destinations, "+
+		"so it also holds where another route leads to them")
 	var to []string
 	for _, s := range services {
 		t := &translation{in: m.in, service: s, conf: conf}
@@ -99,7 +101,8 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	}
 	slices.Sort(to)
 	if u.All {
-		policy.AddNote(&out.Notes, "there is an item for each service that exists today, and a service that comes later needs one")
+		policy.AddNote(&out.Notes,
+			"there is an item for each service that exists today, and a service that comes later needs one")
 	}
 	for _, s := range slices.Compact(to) {
 		out.Spec.To = append(out.Spec.To, resource.PolicyItem{
@@ -118,8 +121,10 @@ func changes() []policy.Change {
 		chain   = "Listener/outbound:*/filterChains/*/filters/"
 		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/"
 		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/commonHttpProtocolOptions"
-		limit   = "TrafficRoute takes the limits off what is idle; without it those of Envoy are in force, unless a MeshTimeout gives others"
-		made    = "the route is made by a MeshHTTPRoute, or by none: it has a name, and its matches are written in other fields"
+		limit   = "TrafficRoute takes the limits off what is idle; without it those of Envoy are in force, " +
+			"unless a MeshTimeout gives others"
+		made = "the route is made by a MeshHTTPRoute, or by none: it has a name, " +
+			"and its matches are written in other fields"
 	)
 	out := []policy.Change{
 		{Path: manager + "commonHttpProtocolOptions", Before: `{"idleTimeout":"0s"}`, Why: limit},
@@ -129,19 +134,24 @@ func changes() []policy.Change {
 		{Path: options, Before: `{"idleTimeout":"0s"}`, Why: limit},
 		{Path: options + "/idleTimeout", Before: `"0s"`, Why: limit},
 		{Path: "Cluster/*/connectTimeout", Before: `"5s"`, Same: true, Why: "Envoy's default, which TrafficRoute writes out"},
-		{Path: manager + "normalizePath", After: "true", Why: "paths are normalised (RFC 3986) before they are matched, as everywhere without TrafficRoute"},
+		{Path: manager + "normalizePath", After: "true",
+			Why: "paths are normalised (RFC 3986) before they are matched, as everywhere without TrafficRoute"},
 		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes", Before: policy.Any, After: policy.Any, Why: made},
 		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/name", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/match/**", Before: policy.Any, After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/name", Before: policy.Any,
+			After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/match/**", Before: policy.Any,
+			After: policy.Any, Why: made},
 	}
 	for _, f := range []string{
 		"requestHeadersToAdd/**", "requestHeadersToRemove/**", "responseHeadersToAdd/**", "responseHeadersToRemove/**",
 		"route/cluster", "route/weightedClusters/**", "route/prefixRewrite", "route/regexRewrite/**",
 		"route/hostRewriteLiteral", "route/hostRewritePathRegex/**", "route/autoHostRewrite",
 	} {
-		out = append(out, policy.Change{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/" + f, Before: policy.Any, After: policy.Any,
-			Why: "the routes are in the order of their matches, each with what its rule says; the notes of the policy name what cannot be said"})
+		out = append(out, policy.Change{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/" + f,
+			Before: policy.Any, After: policy.Any,
+			Why: "the routes are in the order of their matches, each with what its rule says; " +
+				"the notes of the policy name what cannot be said"})
 	}
 	return out
 }

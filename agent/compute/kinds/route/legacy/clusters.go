@@ -20,8 +20,8 @@ import (
 // connectTimeout is in force for the clusters of a TrafficRoute until a Timeout says otherwise.
 const connectTimeout = 5 * time.Second
 
-// apply gives the clusters to which a TrafficRoute leads their time limits and its load balancing. A cluster to
-// which several lead is the first one's.
+// apply gives the clusters to which a TrafficRoute leads their time limits and its load balancing.
+// A cluster to which several lead is the first one's.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Rules.Legacy(kind) {
 		return
@@ -61,10 +61,13 @@ func apply(c *policy.Context, d *draft.Draft) {
 
 // isClosed reports whether a listener leads nowhere.
 func isClosed(l *draft.Listener) bool {
-	return slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TCP.GetCluster() == toolkit.ClusterNobody })
+	return slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool {
+		return ch.TCP.GetCluster() == toolkit.ClusterNobody
+	})
 }
 
-// isOwn reports whether the chains of a listener have the shape that this plugin gives those of a TrafficRoute.
+// isOwn reports whether the chains of a listener have the shape that this plugin gives those of a
+// TrafficRoute.
 func isOwn(l *draft.Listener) bool {
 	for _, ch := range l.Chains {
 		if ch.HTTP != nil && ch.HTTP.Message.NormalizePath == nil || ch.TCP != nil && ch.TCP.IdleTimeout != nil {
@@ -118,7 +121,8 @@ func setCluster(cl *draft.Cluster, lb *LoadBalancer) {
 			}
 		}
 	case lb.RingHash != nil:
-		m.LbPolicy, m.LbConfig = clusterv3.Cluster_RING_HASH, &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: lb.RingHash.envoy()}
+		m.LbPolicy, m.LbConfig = clusterv3.Cluster_RING_HASH,
+			&clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: lb.RingHash.envoy()}
 	case lb.Random != nil:
 		m.LbPolicy = clusterv3.Cluster_RANDOM
 	case lb.Maglev != nil:

@@ -1,5 +1,5 @@
-// Package legacy is TrafficRoute, the source-destination kind that MeshHTTPRoute and MeshTCPRoute replace, with its
-// migration.
+// Package legacy is TrafficRoute, the source-destination kind that MeshHTTPRoute and MeshTCPRoute
+// replace, with its migration.
 package legacy
 
 import (
@@ -33,7 +33,8 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// supersededBy returns the policy that keeps a TrafficRoute from making the chain of a destination, as outbound has it.
+// supersededBy returns the policy that keeps a TrafficRoute from making the chain of a destination,
+// as outbound has it.
 func supersededBy(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
 	by := r.Kind(route.KindTCP)
 	if tcp := by.Outbound(s); tcp != nil {
@@ -57,8 +58,8 @@ type Conf struct {
 	HTTP []HTTP `json:"http,omitempty"`
 }
 
-// Split is a share of the traffic, and the tags of the endpoints that get it. The value "*" stands for what the
-// outbound has.
+// Split is a share of the traffic, and the tags of the endpoints that get it. The value "*" stands
+// for what the outbound has.
 type Split struct {
 	Weight      *uint32           `json:"weight,omitempty"`
 	Destination map[string]string `json:"destination,omitempty"`
@@ -130,7 +131,8 @@ type Remove struct {
 	Name string `json:"name"`
 }
 
-// LoadBalancer says how requests are distributed over endpoints: at most one of its fields. Default round robin.
+// LoadBalancer says how requests are distributed over endpoints: at most one of its fields. Default
+// round robin.
 type LoadBalancer struct {
 	RoundRobin   *struct{}     `json:"roundRobin,omitempty"`
 	LeastRequest *LeastRequest `json:"leastRequest,omitempty"`
@@ -327,7 +329,8 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 		smallest = defaultRing
 	}
 	if r.MaxRingSize > 0 && r.MaxRingSize < smallest {
-		at.Field("maxRingSize").Faultf("%d is less than the smallest size, %d: give minRingSize too, or more", r.MaxRingSize, smallest)
+		at.Field("maxRingSize").Faultf("%d is less than the smallest size, %d: give minRingSize too, or more",
+			r.MaxRingSize, smallest)
 	}
 }
 

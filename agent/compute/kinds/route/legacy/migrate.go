@@ -11,21 +11,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// migrate makes MeshHTTPRoutes and MeshTCPRoutes of TrafficRoutes, one item for each service, as targetRef
-// policies want a destination; and what they say about load balancing becomes a MeshLoadBalancingStrategy. A TrafficRoute that
-// sends everything to the service itself says what happens without it, and becomes a route only where it stands above
-// another one.
+// migrate makes MeshHTTPRoutes and MeshTCPRoutes of TrafficRoutes, one item for each service, as
+// targetRef policies want a destination; and what they say about load balancing becomes a
+// MeshLoadBalancingStrategy. A TrafficRoute that sends everything to the service itself says what
+// happens without it, and becomes a route only where it stands above another one.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{}, plan: in.Plan(policy.PlanOptions{
-		Kinds: []string{route.KindHTTP, route.KindTCP, kindBalancing},
-		SupersededBy: func(d *resource.Resource) *resource.Resource {
-			http, tcp := in.Index.Ruled(d, route.KindHTTP), in.Index.Ruled(d, route.KindTCP)
-			if len(http) == 0 || len(tcp) == 0 {
-				return nil
-			}
-			return http[len(http)-1]
-		},
-	})}
+	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{},
+		plan: in.Plan(policy.PlanOptions{
+			Kinds: []string{route.KindHTTP, route.KindTCP, kindBalancing},
+			SupersededBy: func(d *resource.Resource) *resource.Resource {
+				http, tcp := in.Index.Ruled(d, route.KindHTTP), in.Index.Ruled(d, route.KindTCP)
+				if len(http) == 0 || len(tcp) == 0 {
+					return nil
+				}
+				return http[len(http)-1]
+			},
+		})}
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
 	said := map[resource.Key]bool{}
 	for _, u := range m.plan.Units {
@@ -53,7 +54,8 @@ type migration struct {
 	plan *policy.Plan
 	made map[*policy.Unit]map[string]*migrated // by service
 	bal  balancing
-	// hidden are the policies that say something, but over which others take precedence for all services.
+	// hidden are the policies that say something, but over which others take precedence for all
+	// services.
 	hidden map[resource.Key]bool
 }
 
@@ -89,7 +91,8 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			p.Name, p.From, p.Notes = u.Name, []resource.Key{u.Policy.Key}, slices.Clone(u.Notes)
 			p.Spec = &resource.Policy{Shape: inline, TargetRef: &u.Target}
 		}
-		p.Spec.To = append(p.Spec.To, resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c})
+		p.Spec.To = append(p.Spec.To,
+			resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c})
 	}
 	for _, s := range services {
 		var below []*route.HTTPConf
@@ -124,7 +127,8 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			continue
 		}
 		if u.All {
-			policy.AddNote(&p.Notes, "a targetRef route is about one service: there is an item for each that exists today, and a service that comes later needs one")
+			policy.AddNote(&p.Notes, "a targetRef route is about one service: there is an item for each that exists today, "+
+				"and a service that comes later needs one")
 		}
 		out = append(out, p)
 	}
@@ -190,7 +194,8 @@ func (t *translation) refs(split []Split, tags map[string]string) (refs []route.
 		self = refs[0].Kind == mesh.KindMeshService && refs[0].Name == t.service
 	}
 	if !self && t.narrowed() {
-		t.notef("outbounds to %s have tags of their own, by which a TrafficRoute narrows its destinations: targetRef routes do not", t.service)
+		t.notef("outbounds to %s have tags of their own, by which a TrafficRoute narrows its destinations: targetRef "+
+			"routes do not", t.service)
 	}
 	return refs, self
 }
@@ -220,8 +225,8 @@ func (t *translation) speaks(service string) (mesh.Protocol, bool) {
 	return s.Protocol, true
 }
 
-// requests reports whether the service becomes part of a MeshHTTPRoute. A TrafficRoute routes requests where all
-// destinations speak HTTP, a MeshHTTPRoute where the service does.
+// requests reports whether the service becomes part of a MeshHTTPRoute. A TrafficRoute routes
+// requests where all destinations speak HTTP, a MeshHTTPRoute where the service does.
 func (t *translation) requests() bool {
 	all := [][]route.BackendRef{}
 	rest, _ := t.refs(t.conf.Split, t.conf.Destination)
@@ -241,9 +246,11 @@ func (t *translation) requests() bool {
 	p, offered := t.speaks(t.service)
 	switch legacy = legacy && known; {
 	case legacy && !p.HTTP() && offered:
-		t.notef("%s speaks %s: its requests were routed because all destinations speak HTTP; now its connections are", t.service, p)
+		t.notef("%s speaks %s: its requests were routed because all destinations speak HTTP; now its connections are",
+			t.service, p)
 	case legacy && !p.HTTP():
-		t.notef("nothing offers %s, so a MeshHTTPRoute does not know that it is HTTP: its connections are routed, no longer its requests; give some Dataplane the tag, or route the destinations by themselves", t.service)
+		t.notef("nothing offers %s, so a MeshHTTPRoute does not know that it is HTTP: its connections are routed, "+
+			"no longer its requests; give some Dataplane the tag, or route the destinations by themselves", t.service)
 	}
 	return legacy && p.HTTP()
 }

@@ -22,8 +22,8 @@ const (
 	replacePrefixMatch = "ReplacePrefixMatch"
 )
 
-// http is the route for requests. below are the routes over which this one takes precedence: requests that
-// this one has no rule for would fall back to theirs, so it has a rule for each.
+// http is the route for requests. below are the routes over which this one takes precedence:
+// requests that this one has no rule for would fall back to theirs, so it has a rule for each.
 func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 	refs, self := t.refs(t.conf.Split, t.conf.Destination)
 	rest := route.Action{BackendRefs: &refs}
@@ -63,7 +63,8 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 	for _, b := range below {
 		for _, r := range b.Rules {
 			if !known[route.RouteName(r.Matches)] && len(t.conf.HTTP) > 0 {
-				t.notef("a weaker route has rules that this TrafficRoute has not: their requests go where it sends what it has no rule for")
+				t.notef("a weaker route has rules that this TrafficRoute has not: their requests go where it sends what it has " +
+					"no rule for")
 			}
 			add(route.HTTPRule{Matches: r.Matches, Default: rest})
 		}
@@ -140,7 +141,8 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 			m.Path = &route.PathMatch{Value: *p.Prefix, Type: pathPrefix}
 			if *p.Prefix != "/" {
 				m.Path.Value = strings.TrimRight(*p.Prefix, "/")
-				t.notef("the prefix %q takes whole elements of the path now, such as %s and %s/x and not %sx", *p.Prefix, m.Path.Value, m.Path.Value, m.Path.Value)
+				t.notef("the prefix %q takes whole elements of the path now, such as %s and %s/x and not %sx",
+					*p.Prefix, m.Path.Value, m.Path.Value, m.Path.Value)
 			}
 		}
 	}
@@ -188,16 +190,16 @@ func (s *String) takes(text string) bool {
 	return false
 }
 
-// order says where rules change places: a TrafficRoute tries them in their order, a MeshHTTPRoute by the precedence of
-// their matches.
+// order says where rules change places: a TrafficRoute tries them in their order, a MeshHTTPRoute
+// by the precedence of their matches.
 func (t *translation) order(rules []route.HTTPRule) {
 	for j := range rules {
 		for i := range j {
 			for a := range rules[i].Matches {
 				for b := range rules[j].Matches {
 					if rules[i].Matches[a].Compare(&rules[j].Matches[b]) > 0 {
-						t.notef("the rules are tried by the precedence of their matches now, no longer in their order: %s takes precedence over %s",
-							shown(&rules[j].Matches[b]), shown(&rules[i].Matches[a]))
+						t.notef("the rules are tried by the precedence of their matches now, no longer in their order: %s takes "+
+							"precedence over %s", shown(&rules[j].Matches[b]), shown(&rules[i].Matches[a]))
 						return
 					}
 				}
@@ -237,7 +239,8 @@ func (t *translation) filters(at string, h *HTTP) []route.Filter {
 			if prefix := *h.Match.Path.Prefix; strings.HasSuffix(prefix, "/") && !strings.HasSuffix(to, "/") {
 				t.notef("what follows the prefix is kept apart: of the path %sx, %sx becomes %s/x", prefix, to, to)
 			}
-			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
+			out = append(out, route.Filter{Type: rewrite,
+				URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
 		} else {
 			t.notef("%s.modify.path.regex cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
 		}
@@ -245,7 +248,8 @@ func (t *translation) filters(at string, h *HTTP) []route.Filter {
 	return out
 }
 
-// headerFilters translates changes of headers. A filter takes each header once and a limited number of them.
+// headerFilters translates changes of headers. A filter takes each header once and a limited number
+// of them.
 func headerFilters(kind string, h *Headers) []route.Filter {
 	if h == nil {
 		return nil

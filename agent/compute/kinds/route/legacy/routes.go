@@ -31,8 +31,9 @@ type rule struct {
 	shares []route.Share
 }
 
-// outbound makes the chain that the TrafficRoute of an outbound asks for; false when no destination of it can be used. The chain
-// speaks HTTP when all destinations do. Where the mesh has TrafficRoutes and none is about the outbound, it is closed.
+// outbound makes the chain that the TrafficRoute of an outbound asks for; false when no destination
+// of it can be used. The chain speaks HTTP when all destinations do. Where the mesh has
+// TrafficRoutes and none is about the outbound, it is closed.
 func outbound(c *policy.Context, o *policy.Outbound) bool {
 	superseding := c.Rules.Kind(route.KindTCP)
 	if mesh.Protocol(o.Service.Protocol).HTTP() {
@@ -43,9 +44,11 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	}
 	p := c.Rules.LegacyOutbound(kind, o.Service.Name)
 	if p == nil && c.Rules.Legacy(kind) {
-		c.Host.Warn(c.Proxy().Key, "connections to %s are closed: the mesh has %ss, and none of them is about this proxy and that service; add one, or a %s or %s "+
-			"that selects the proxy", o.Service.Name, kind, route.KindHTTP, route.KindTCP)
-		route.NewRouter(c, o).Chain(&draft.Chain{TCP: route.TCPProxy(o.Service.Name, []route.Share{{Destination: policy.Destination{Cluster: toolkit.ClusterNobody}}})})
+		c.Host.Warn(c.Proxy().Key, "connections to %s are closed: the mesh has %ss, and none of them is about this proxy "+
+			"and that service; add one, or a %s or %s that selects the proxy", o.Service.Name, kind, route.KindHTTP,
+			route.KindTCP)
+		route.NewRouter(c, o).Chain(&draft.Chain{TCP: route.TCPProxy(o.Service.Name,
+			[]route.Share{{Destination: policy.Destination{Cluster: toolkit.ClusterNobody}}})})
 		return true
 	}
 	conf := toolkit.LegacyConf[Conf](p)
@@ -84,8 +87,8 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	return true
 }
 
-// commonProtocol is what all destinations speak, and whether that carries requests. Those that nothing offers have no
-// say, unless there are no others.
+// commonProtocol is what all destinations speak, and whether that carries requests. Those that
+// nothing offers have no say, unless there are no others.
 func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
 	requests = true
 	for _, rule := range rules {

@@ -1,6 +1,7 @@
 // Package legacy is Timeout, which MeshTimeout replaces: its conf, its effect and its migration.
 //
-// Its policies act on outbounds and their clusters alone. What a Timeout leaves open stays as it is.
+// Its policies act on outbounds and their clusters alone. What a Timeout leaves open stays as it
+// is.
 package legacy
 
 import (
@@ -48,8 +49,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// limits is a conf as Envoy's messages, which many listeners and clusters share and nobody changes. Nil is what the
-// policy leaves open.
+// limits is a conf as Envoy's messages, which many listeners and clusters share and nobody changes.
+// Nil is what the policy leaves open.
 type limits struct {
 	connect, tcpIdle, request, idle *durationpb.Duration
 	// streamIdle and maxStream are for HTTP, and at true for gRPC.
@@ -137,7 +138,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 		v.Field("tcp").Faultf("no timeout is given: give idleTimeout")
 	}
 	if h := c.HTTP; h != nil && *h == (HTTP{}) {
-		v.Field("http").Faultf("no timeout is given: give requestTimeout, idleTimeout, streamIdleTimeout or maxStreamDuration")
+		v.Field("http").
+			Faultf("no timeout is given: give requestTimeout, idleTimeout, streamIdleTimeout or maxStreamDuration")
 	}
 	if g := c.GRPC; g != nil && *g == (GRPC{}) {
 		v.Field("grpc").Faultf("no timeout is given: give streamIdleTimeout or maxStreamDuration")

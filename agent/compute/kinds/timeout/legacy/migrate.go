@@ -15,8 +15,9 @@ import (
 
 const kindTrafficRoute = "TrafficRoute"
 
-// What is in force where a Timeout is silent: Envoy's defaults, but that a TrafficRoute takes the limits off what is
-// idle; and on inbounds what the agent gives them, where a MeshTimeout has other defaults.
+// What is in force where a Timeout is silent: Envoy's defaults, but that a TrafficRoute takes the
+// limits off what is idle; and on inbounds what the agent gives them, where a MeshTimeout has other
+// defaults.
 const (
 	openConnect    = 5 * time.Second
 	openIdle       = time.Hour
@@ -52,7 +53,8 @@ func (c class) String() string { return [...]string{"tcp", "http", "grpc"}[c] }
 type migration struct {
 	in   *policy.MigrateInput
 	plan *policy.Plan
-	// services are the values of kuma.io/service with what they speak, and most is what the most of them do.
+	// services are the values of kuma.io/service with what they speak, and most is what the most of
+	// them do.
 	services []*mesh.Service
 	most     class
 	// unlimited is true where TrafficRoutes lead everywhere, odd where they lead somewhere.
@@ -61,7 +63,8 @@ type migration struct {
 
 // migrate makes a MeshTimeout of each Timeout.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{timeout.Kind}, SupersededBy: toolkit.SupersededByAny(in, timeout.Kind)})}
+	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{timeout.Kind},
+		SupersededBy: toolkit.SupersededByAny(in, timeout.Kind)})}
 	m.facts()
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
 	// One policy about the whole mesh says for all what arrives at inbounds; without it each has to.
@@ -77,7 +80,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		}
 		policy.AddNote(&u.Notes, in.Reach(u))
 		policy.AddNote(&u.Notes, in.Routed())
-		out.Policies = append(out.Policies, policy.Migrated{Kind: timeout.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+		out.Policies = append(out.Policies,
+			policy.Migrated{Kind: timeout.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 	}
 	if whole < 0 {
 		out.Policies = append(out.Policies, m.otherInbounds(out.Policies)...)
@@ -101,7 +105,9 @@ func (m *migration) facts() {
 		m.most = grpc
 	}
 	any := func(list []resource.LegacySelector) bool {
-		return slices.ContainsFunc(list, func(s resource.LegacySelector) bool { return len(s.Match) == 1 && s.Match[resource.TagService] == "*" })
+		return slices.ContainsFunc(list, func(s resource.LegacySelector) bool {
+			return len(s.Match) == 1 && s.Match[resource.TagService] == "*"
+		})
 	}
 	for _, r := range m.in.Index.Policies(kindTrafficRoute) {
 		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok && any(spec.Sources) && any(spec.Destinations) {
@@ -113,8 +119,8 @@ func (m *migration) facts() {
 	m.odd = m.odd && !m.unlimited
 }
 
-// to makes the items of a unit. What is said to all destinations is for the protocol that most services speak; others
-// have items with what is different for them.
+// to makes the items of a unit. What is said to all destinations is for the protocol that most
+// services speak; others have items with what is different for them.
 func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 	if !u.All {
 		var out []resource.PolicyItem
@@ -139,7 +145,8 @@ func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 		}
 	}
 	if len(others) > 0 {
-		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several: what is said to all destinations is for %s; a service of %s needs an item of its own, as those that exist have it",
+		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several: what "+
+			"is said to all destinations is for %s; a service of %s needs an item of its own, as those that exist have it",
 			m.most, strings.Join(others, " or ")))
 	}
 	return out
@@ -160,8 +167,8 @@ func (m *migration) classOf(service string, old *Conf) class {
 	return http
 }
 
-// conf says all that is in force by a Timeout for services of a class, so that neither the defaults of MeshTimeout nor
-// a weaker policy take effect.
+// conf says all that is in force by a Timeout for services of a class, so that neither the defaults
+// of MeshTimeout nor a weaker policy take effect.
 func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {
@@ -184,7 +191,8 @@ func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 		out.IdleTimeout = first(idle, t.IdleTimeout)
 	}
 	if m.odd && (h.IdleTimeout == nil || h.StreamIdleTimeout == nil || t.IdleTimeout == nil) {
-		policy.AddNote(&u.Notes, fmt.Sprintf("%s leaves limits of what is idle open: Envoy's own are written down, but where a TrafficRoute leads there was none; give 0s there", u.Policy.Key))
+		policy.AddNote(&u.Notes, fmt.Sprintf("%s leaves limits of what is idle open: Envoy's own are written down, "+
+			"but where a TrafficRoute leads there was none; give 0s there", u.Policy.Key))
 	}
 	return out
 }
@@ -199,7 +207,8 @@ func first(otherwise time.Duration, list ...*resource.Duration) *resource.Durati
 	return &resource.Duration{Duration: otherwise}
 }
 
-// difference returns what one conf says otherwise than another, of what counts for a class; nil for nothing.
+// difference returns what one conf says otherwise than another, of what counts for a class; nil for
+// nothing.
 func difference(main, other *timeout.Conf, c class) *timeout.Conf {
 	out, http := &timeout.Conf{}, &timeout.HTTP{}
 	pick := func(field **resource.Duration, a, b *resource.Duration) {
@@ -221,17 +230,19 @@ func difference(main, other *timeout.Conf, c class) *timeout.Conf {
 	return out
 }
 
-// inbounds says about all inbounds what they have without a MeshTimeout, whose own defaults are others.
+// inbounds says about all inbounds what they have without a MeshTimeout, whose own defaults are
+// others.
 func inbounds() []resource.PolicyItem {
 	return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &timeout.Conf{
 		ConnectionTimeout: first(inboundConnect),
 		IdleTimeout:       first(inboundIdle),
-		HTTP:              &timeout.HTTP{RequestTimeout: first(0), StreamIdleTimeout: first(inboundStreamIdle), MaxStreamDuration: first(0)},
+		HTTP: &timeout.HTTP{RequestTimeout: first(0), StreamIdleTimeout: first(inboundStreamIdle),
+			MaxStreamDuration: first(0)},
 	}}}
 }
 
-// otherInbounds makes policies for dataplanes of which some inbounds are selected and others not: these would get the
-// defaults of MeshTimeout.
+// otherInbounds makes policies for dataplanes of which some inbounds are selected and others not:
+// these would get the defaults of MeshTimeout.
 func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated {
 	var out []policy.Migrated
 	used := map[string]bool{}
@@ -246,7 +257,8 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 		seen := map[int]bool{}
 		var from []resource.Key
 		for i := range policies {
-			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: timeout.Kind, Mesh: d.Mesh, Name: policies[i].Name}, Spec: policies[i].Spec}, d)
+			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: timeout.Kind, Mesh: d.Mesh,
+				Name: policies[i].Name}, Spec: policies[i].Spec}, d)
 			for _, in := range sel.Inbounds {
 				seen[in] = true
 			}
@@ -266,8 +278,9 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 		slices.SortFunc(from, resource.Key.Compare)
 		out = append(out, policy.Migrated{
 			Kind: timeout.Kind, Name: m.in.FreeName(timeout.Kind, "inbounds-of-"+d.Name, used), From: slices.Compact(from),
-			Notes: []string{"MeshTimeout has defaults for all inbounds of a dataplane that a policy selects by one of them: this keeps the others as they are; dataplanes with several inbounds that come later need the same"},
-			Spec:  &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},
+			Notes: []string{"MeshTimeout has defaults for all inbounds of a dataplane that a policy selects by one of " +
+				"them: this keeps the others as they are; dataplanes with several inbounds that come later need the same"},
+			Spec: &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},
 		})
 	}
 	return out
@@ -282,11 +295,15 @@ func changes() []policy.Change {
 		noLimits = "MeshTimeout writes it; 0s is no limit, which Timeout could not set either"
 	)
 	return []policy.Change{
-		{Path: manager + "commonHttpProtocolOptions/idleTimeout", Before: policy.Any, After: `"0s"`, Why: "idleTimeout moves: idle connections are limited at the cluster, no longer at the listener"},
+		{Path: manager + "commonHttpProtocolOptions/idleTimeout", Before: policy.Any, After: `"0s"`,
+			Why: "idleTimeout moves: idle connections are limited at the cluster, no longer at the listener"},
 		{Path: manager + "requestHeadersTimeout", After: `"0s"`, Same: true, Why: noLimits},
-		{Path: "RouteConfiguration/*/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true, Why: "streamIdleTimeout is given for each route, too"},
-		{Path: manager + "streamIdleTimeout", Before: policy.Any, Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
-		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
+		{Path: "RouteConfiguration/*/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true,
+			Why: "streamIdleTimeout is given for each route, too"},
+		{Path: manager + "streamIdleTimeout", Before: policy.Any,
+			Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
+		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`,
+			Same: true, Why: explicit},
 		{Path: options + "maxConnectionDuration", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: options + "maxStreamDuration", After: `"0s"`, Same: true, Why: "MeshTimeout writes it; 0s is no limit"},
 		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: explicit},

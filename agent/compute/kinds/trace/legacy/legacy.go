@@ -52,7 +52,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	trace.Trace(c, d, conf, trace.Names{Cluster: "tracing:" + name, Origin: "tracing"}, warn)
 }
 
-// confOf is the conf of a MeshTrace with the values of the backend that a policy names, or why there is none.
+// confOf is the conf of a MeshTrace with the values of the backend that a policy names, or why
+// there is none.
 func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, why string) {
 	if t != nil {
 		name = t.DefaultBackend
@@ -70,7 +71,8 @@ func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, 
 	with, c := trace.Backend{Type: "Zipkin"}, toolkit.Or(b.Conf, resource.TracingConf{})
 	if b.Type == resource.TracingDatadog {
 		with.Type = "Datadog"
-		with.Datadog = &trace.Datadog{URL: "http://" + net.JoinHostPort(c.Address, strconv.FormatUint(uint64(c.Port), 10)), SplitService: c.SplitService}
+		with.Datadog = &trace.Datadog{URL: "http://" + net.JoinHostPort(c.Address, strconv.FormatUint(uint64(c.Port), 10)),
+			SplitService: c.SplitService}
 	} else {
 		with.Zipkin = &trace.Zipkin{URL: c.URL, TraceID128Bit: c.TraceID128Bit, SharedSpanContext: c.SharedSpanContext}
 		if c.APIVersion != "" {
@@ -83,7 +85,8 @@ func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, 
 	}
 	var faults []resource.Fault
 	if conf.Validate(resource.NewValidator("conf", &faults)); len(faults) > 0 {
-		return nil, name, fmt.Sprintf("it traces nothing: the backend %q in tracing of the mesh: %s", toolkit.Clip(name), faults[0].Reason)
+		return nil, name, fmt.Sprintf("it traces nothing: the backend %q in tracing of the mesh: %s",
+			toolkit.Clip(name), faults[0].Reason)
 	}
 	return conf, name, ""
 }
@@ -99,7 +102,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			some.Policies = append(some.Policies, &copied)
 		}
 	}
-	plan := some.Plan(policy.PlanOptions{Kinds: []string{trace.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, trace.Kind)})
+	plan := some.Plan(policy.PlanOptions{Kinds: []string{trace.Kind}, Inbound: true,
+		SupersededBy: toolkit.SupersededByAny(in, trace.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
 	migrated := map[*policy.Unit]*trace.Conf{}
 	for _, u := range plan.Units { // the weakest first
@@ -135,8 +139,12 @@ func changes() []policy.Change {
 	const name = "the cluster of the collector has the name of its type, no longer that of the backend"
 	const tracing = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/tracing/"
 	var out []policy.Change
-	for _, path := range []string{"Cluster/tracing:*", "Cluster/tracing:*/**", "Cluster/meshtrace:*", "Cluster/meshtrace:*/**", tracing + "provider/typedConfig/collectorCluster"} {
+	for _, path := range []string{
+		"Cluster/tracing:*", "Cluster/tracing:*/**", "Cluster/meshtrace:*", "Cluster/meshtrace:*/**",
+		tracing + "provider/typedConfig/collectorCluster",
+	} {
 		out = append(out, policy.Change{Path: path, Before: policy.Any, After: policy.Any, Same: true, Why: name})
 	}
-	return append(out, policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true, Why: "Envoy's default, written out"})
+	return append(out,
+		policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true, Why: "Envoy's default, written out"})
 }

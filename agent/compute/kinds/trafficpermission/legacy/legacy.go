@@ -1,7 +1,8 @@
-// Package legacy is TrafficPermission, which MeshTrafficPermission replaces: its effect and its migration.
+// Package legacy is TrafficPermission, which MeshTrafficPermission replaces: its effect and its
+// migration.
 //
-// The strongest TrafficPermission about an inbound says alone who may reach it. HTTP is guarded by its connections, not
-// by its requests.
+// The strongest TrafficPermission about an inbound says alone who may reach it. HTTP is guarded by
+// its connections, not by its requests.
 package legacy
 
 import (
@@ -80,33 +81,39 @@ func ofSelector(mesh string, match map[string]string) *rbacv3.Principal {
 	return trafficpermission.All(ids)
 }
 
-// migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the strongest alone says who
-// may reach an inbound, while MeshTrafficPermissions are merged: one that takes precedence over others denies everybody first.
+// migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the
+// strongest alone says who may reach an inbound, while MeshTrafficPermissions are merged: one that
+// takes precedence over others denies everybody first.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{
-		Kinds: []string{trafficpermission.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, trafficpermission.Kind),
+		Kinds: []string{trafficpermission.Kind}, Inbound: true,
+		SupersededBy: toolkit.SupersededByAny(in, trafficpermission.Kind),
 	})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
 	for _, u := range plan.Units {
 		spec := &resource.Policy{TargetRef: &u.Target}
 		clients := admitted(u.Policy.Spec.(*resource.LegacyPolicy).Sources)
 		if len(u.Weaker) > 0 && len(clients[0]) > 0 {
-			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
-			policy.AddNote(&u.Notes, "it denies everybody before it allows some, so that what weaker policies allow does not count: a permission that is added later must be stronger, or it has no effect here")
+			spec.From = append(spec.From,
+				resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
+			policy.AddNote(&u.Notes, "it denies everybody before it allows some, so that what weaker policies allow does not "+
+				"count: a permission that is added later must be stronger, or it has no effect here")
 		}
 		for _, c := range clients {
-			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(c), Conf: &trafficpermission.Conf{Action: "Allow"}})
+			spec.From = append(spec.From,
+				resource.PolicyItem{TargetRef: policy.ClientTarget(c), Conf: &trafficpermission.Conf{Action: "Allow"}})
 		}
 		if in.Index.View.Spec.MTLSEnabled() == nil {
 			policy.AddNote(&u.Notes, "the mesh has no mTLS, so neither this policy nor the legacy one is enforced")
 		}
-		out.Policies = append(out.Policies, policy.Migrated{Kind: trafficpermission.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+		out.Policies = append(out.Policies, policy.Migrated{Kind: trafficpermission.Kind, Name: u.Name,
+			From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 	}
 	return out
 }
 
-// admitted returns the tags of the clients that sources are about, the fewest first, without those that others cover.
-// A tag with any value asks for nothing, as in the filters of TrafficPermission.
+// admitted returns the tags of the clients that sources are about, the fewest first, without those
+// that others cover. A tag with any value asks for nothing, as in the filters of TrafficPermission.
 func admitted(sources []resource.LegacySelector) []map[string]string {
 	var list []map[string]string
 	for i := range sources {
@@ -140,22 +147,25 @@ func changes() []policy.Change {
 	const (
 		chain   = "Listener/*/filterChains/*/filters/"
 		network = chain + trafficpermission.FilterNetwork
-		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" + trafficpermission.FilterHTTP
-		named   = "the permission goes by the name " + trafficpermission.Kind + " in the filter, no longer by that of the TrafficPermission"
-		moved   = "requests of HTTP are guarded one by one: who is refused gets 403 where the connection was closed"
+		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" +
+			trafficpermission.FilterHTTP
+		named = "the permission goes by the name " + trafficpermission.Kind +
+			" in the filter, no longer by that of the TrafficPermission"
+		moved = "requests of HTTP are guarded one by one: who is refused gets 403 where the connection was closed"
 	)
 	return []policy.Change{
 		{Path: network, Before: policy.Any, Why: moved},
 		{Path: manager, After: policy.Any, Why: moved},
-		{Path: network + "/typedConfig/rules/policies", Before: policy.Any, After: policy.Any, Same: true, Why: named, If: admitSame},
+		{Path: network + "/typedConfig/rules/policies", Before: policy.Any, After: policy.Any, Same: true, Why: named,
+			If: admitSame},
 	}
 }
 
 // maxNames bounds the names of clients in rules that are held against each other.
 const maxNames = 12
 
-// admitSame reports whether the policies of two RBAC filters admit the same clients: for each set of names that a
-// certificate can have.
+// admitSame reports whether the policies of two RBAC filters admit the same clients: for each set
+// of names that a certificate can have.
 func admitSame(before, after any) bool {
 	a, known := principals(before)
 	b, alsoKnown := principals(after)
@@ -190,7 +200,8 @@ func principals(policies any) ([]*rbacv3.Principal, bool) {
 	return out, true
 }
 
-// namesIn collects the names that a principal wants; false when it is of a form that the filters do not have.
+// namesIn collects the names that a principal wants; false when it is of a form that the filters do
+// not have.
 func namesIn(p *rbacv3.Principal, names *[]string) bool {
 	switch id := p.Identifier.(type) {
 	case *rbacv3.Principal_Any:
