@@ -110,7 +110,8 @@ func TestAuditOfUsers(t *testing.T) {
 	var leaks secrettest.Leaks
 	cert, key := secrettest.Authority(t, "own")
 	leaks.Key(t, "key", key)
-	const token = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEyMyJ9.eyJzdWIiOiJhbGljZSIsImp0aSI6ImFiYzEyMyJ9.c2lnbmF0dXJlMTIzNDU2Nzg5MHNpZ25hdHVyZQ"
+	const token = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEyMyJ9.eyJzdWIiOiJhbGljZSIsImp0aSI6ImFiYzEyMyJ9." +
+		"c2lnbmF0dXJlMTIzNDU2Nzg5MHNpZ25hdHVyZQ"
 	leaks.Text("token", token)
 	c, _ := json.Marshal(string(cert))
 	k, _ := json.Marshal(string(key))

@@ -73,12 +73,17 @@ var notHeld = map[string]string{
 		"roles_test.go of package inspect asks so",
 	"docs/reachability.md nearside reachable suggest --dataplane web": "it reads what an Envoy has logged; " +
 		"reachable.txtar runs it on such lines",
-	"docs/envoy.md export NEARSIDE_SOCKET=nearside-data/run/nearside.sock":                                                  needsEnvoy,
-	"docs/envoy.md mkdir www && echo hello from the backend > www/index.html":                                               needsEnvoy,
-	"docs/envoy.md bin/nearside apply -f - <<'END'":                                                                         needsEnvoy,
-	"docs/envoy.md cat > examples/quickstart/resources/00-mesh.yaml <<'END'":                                                needsEnvoy,
+	"docs/envoy.md " +
+		"export NEARSIDE_SOCKET=nearside-data/run/nearside.sock": needsEnvoy,
+	"docs/envoy.md " +
+		"mkdir www && echo hello from the backend > www/index.html": needsEnvoy,
+	"docs/envoy.md " +
+		"bin/nearside apply -f - <<'END'": needsEnvoy,
+	"docs/envoy.md " +
+		"cat > examples/quickstart/resources/00-mesh.yaml <<'END'": needsEnvoy,
 	`docs/envoy.md sed -i 's/kuma.io\/service: web$/kuma.io\/service: nobody/' examples/quickstart/resources/policies.yaml`: needsEnvoy,
-	"docs/envoy.md git checkout -q examples":                                                                                needsEnvoy,
+	"docs/envoy.md " +
+		"git checkout -q examples": needsEnvoy,
 }
 
 const needsEnvoy = "its answers come from real Envoys, which a machine need not have; " +

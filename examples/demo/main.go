@@ -5,7 +5,8 @@
 // With an Envoy, it shows real requests too: a change of their route, their access log, and a
 // permission between two Envoys.
 //
-// usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]      (make demo builds and passes bin/nearside)
+// usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]
+// (make demo builds and passes bin/nearside)
 package main
 
 import (

@@ -142,9 +142,12 @@ var protocolOptions = map[string]string{
 	"envoy.upstreams.http.http_protocol_options":             nameHTTPOptions,
 	"envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions":   "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions",
 	"envoy.upstreams.tcp.tcp_protocol_options":               "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions",
-	"envoy.filters.network.redis_proxy":                      "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions",
-	"envoy.redis_proxy":                                      "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions",
-	"envoy.filters.network.thrift_proxy":                     "envoy.extensions.filters.network.thrift_proxy.v3.ThriftProtocolOptions",
+	"envoy.filters.network.redis_proxy": "envoy.extensions.filters.network.redis_proxy.v3." +
+		"RedisProtocolOptions",
+	"envoy.redis_proxy": "envoy.extensions.filters.network.redis_proxy.v3." +
+		"RedisProtocolOptions",
+	"envoy.filters.network.thrift_proxy": "envoy.extensions.filters.network.thrift_proxy.v3." +
+		"ThriftProtocolOptions",
 }
 
 // checkDrops checks which part of the requests is dropped.

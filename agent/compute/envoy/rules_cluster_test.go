@@ -149,7 +149,8 @@ func clusterCases() []ruleCase {
 		}},
 		{81, "EDS of a static cluster", finding.Reject, "static", "/edsClusterConfig", "STATIC one",
 			func(b *base) { b.static.EdsClusterConfig = b.eds.EdsClusterConfig }},
-		{87, "HTTP/3 over TCP", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicitHttpConfig/http3ProtocolOptions", "Quic", func(b *base) {
+		{87, "HTTP/3 over TCP", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3." +
+			"HttpProtocolOptions/explicitHttpConfig/http3ProtocolOptions", "Quic", func(b *base) {
 			b.options.GetExplicitHttpConfig().
 				ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http3ProtocolOptions{
 				Http3ProtocolOptions: &corev3.Http3ProtocolOptions{},

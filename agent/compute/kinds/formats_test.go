@@ -153,8 +153,10 @@ func TestDataplaneOfNewerDocuments(t *testing.T) {
 		}
 	}
 	for doc, field := range map[string]string{
-		"{type: Dataplane, name: a, envoy: {xdsTransportProtocolVariant: REST}, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}": "envoy.xdsTransportProtocolVariant",
-		"{type: Dataplane, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, protocol: smtp, tags: {kuma.io/service: a}}]}}":                             "networking.inbound[0].protocol",
+		"{type: Dataplane, name: a, envoy: {xdsTransportProtocolVariant: REST}, networking: {address: 10.0.0.1, inbound: " +
+			"[{port: 80, tags: {kuma.io/service: a}}]}}": "envoy.xdsTransportProtocolVariant",
+		"{type: Dataplane, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, protocol: smtp, tags: {kuma.io/" +
+			"service: a}}]}}": "networking.inbound[0].protocol",
 	} {
 		if _, faults := kinds.Registry().Decode("", []byte(doc)); len(faults) != 1 || faults[0].Field != field {
 			t.Errorf("%s: want one fault at %s, got %v", doc, field, faults)

@@ -58,7 +58,8 @@ func (m *Manager) Trouble() []string {
 			found[fmt.Sprintf("%s %s: %s", s.Kind, s.Name, s.Health)] = true
 		}
 		if s.Kind == KindFIFO && s.Holder == "" {
-			found["nobody but the agent keeps the FIFOs of access logs open: lines that Envoys write while the agent is away are lost"] = true
+			found["nobody but the agent keeps the FIFOs of access logs open: lines that Envoys write while the agent is away "+
+				"are lost"] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))

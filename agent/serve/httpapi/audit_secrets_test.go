@@ -17,7 +17,8 @@ func TestAuditHasNoSecrets(t *testing.T) {
 	var leaks secrettest.Leaks
 	cert, key := secrettest.Authority(t, "one")
 	leaks.Key(t, "key", key)
-	const token = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEyMyJ9.eyJzdWIiOiJhbGljZSIsImp0aSI6ImFiYzEyMyJ9.c2lnbmF0dXJlMTIzNDU2Nzg5MHNpZ25hdHVyZQ"
+	const token = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEyMyJ9.eyJzdWIiOiJhbGljZSIsImp0aSI6ImFiYzEyMyJ9." +
+		"c2lnbmF0dXJlMTIzNDU2Nzg5MHNpZ25hdHVyZQ"
 	leaks.Text("token", token)
 	leaks.Text("password", "hunter2-of-the-query")
 	x := &auditor{profile: audit.ProfileAllRequests}

@@ -337,10 +337,12 @@ var parameters = map[string]string{
 	"meta":    "true: with revision, source, author and times.", "shadow": "true: shadow policies act like the others.",
 	"computed": "true: as it was computed, with what the check withholds.",
 	"allNodes": "true: also dataplanes of other nodes.", "omit": "patch, items or both: these stay empty in the answer.",
-	"delete":      "TYPE/MESH/NAME that would be deleted; repeatable.",
-	"include_eds": "true: with the endpoints of clusters.",
-	"tag":         "KEY:VALUE that the dataplane has; repeatable.", "gateway": "true: gateways alone; false: none of them.",
-	"If-Match": "The ETag that the resource must have.", "If-None-Match": "The ETag that is known, or * to create only.",
+	"delete":        "TYPE/MESH/NAME that would be deleted; repeatable.",
+	"include_eds":   "true: with the endpoints of clusters.",
+	"tag":           "KEY:VALUE that the dataplane has; repeatable.",
+	"gateway":       "true: gateways alone; false: none of them.",
+	"If-Match":      "The ETag that the resource must have.",
+	"If-None-Match": "The ETag that is known, or * to create only.",
 }
 
 // talkative is an Envoy that answers.

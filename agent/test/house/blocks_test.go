@@ -28,8 +28,9 @@ var hereDocument = regexp.MustCompile(`(?s)<<'END'\n(.*?)\nEND\n`)
 
 // fragments are blocks of YAML that show a part of a document, by page and first line.
 var fragments = map[string]string{
-	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole mesh": "items of a policy",
-	"docs/reachability.md: kuma.io/reachable-backends: |":                                                                "an annotation",
+	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole " +
+		"mesh": "items of a policy",
+	"docs/reachability.md: kuma.io/reachable-backends: |": "an annotation",
 }
 
 // TestBlocksOfDocuments: each block of YAML that a document shows, and each here document of its

@@ -1,7 +1,6 @@
 package house
 
 import (
-	"fmt"
 	"go/ast"
 	"io/fs"
 	"path"
@@ -24,6 +23,8 @@ var rules = []rule{
 	{"pure", rulePure},
 	{"docs", rulePackageDocs},
 	{"length", ruleLength},
+	{"columns", ruleColumns},
+	{"size", ruleSize},
 	{"init", ruleInit},
 	{"state", ruleState},
 	{"modules", ruleModules},
@@ -55,16 +56,6 @@ func ruleLayout(t *tree) []breach {
 		}
 	}
 	return out
-}
-
-// maxLines is the length a file may grow to.
-const maxLines = 400
-
-// longFiles are over the limit until they are split.
-var longFiles = map[string]bool{
-	"agent/compute/policy/build.go": true, "agent/deliver/ads/server_stream.go": true, "agent/deliver/ads/server.go": true,
-	"agent/answer/explain/dns.go": true, "agent/deliver/resolver/resolver.go": true, "agent/compute/generate/generate.go": true,
-	"agent/model/store/store.go": true, "agent/serve/client/calls.go": true, "agent/serve/httpapi/write.go": true,
 }
 
 // goers are the packages that may start goroutines.
@@ -160,18 +151,6 @@ func rulePackageDocs(t *tree) []breach {
 				"\": say what the package is for and what it promises"})
 		}
 	}
-	return out
-}
-
-// ruleLength: one idea per file.
-func ruleLength(t *tree) []breach {
-	var out []breach
-	t.each(func(_ *pkg, f *file) {
-		if !f.test && f.lines > maxLines && !longFiles[f.name] {
-			out = append(out, breach{f.name, fmt.Sprintf("%d lines, at most %d are allowed: find the second idea in the file "+
-				"and give it a file of its own", f.lines, maxLines)})
-		}
-	})
 	return out
 }
 

@@ -33,6 +33,7 @@ type file struct {
 	name  string // slash path below the module's root
 	test  bool
 	lines int
+	src   []byte
 	fset  *token.FileSet
 	ast   *ast.File
 }
@@ -175,6 +176,7 @@ func parse(fsys fs.FS, name string) (*file, error) {
 		name:  name,
 		test:  strings.HasSuffix(name, "_test.go"),
 		lines: bytes.Count(src, []byte("\n")),
+		src:   src,
 		fset:  fset,
 		ast:   a,
 	}, nil

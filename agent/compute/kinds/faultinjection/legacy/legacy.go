@@ -258,8 +258,9 @@ func (m *migration) several(groups []map[string]string) string {
 // changes explains what MeshFaultInjection writes otherwise than FaultInjection.
 func changes() []policy.Change {
 	const (
-		filter = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/httpFilters/envoy.filters.http.fault*"
-		all    = "faults for all clients look for no tags any more: they hit clients outside the mesh too"
+		filter = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" +
+			"envoy.filters.http.fault*"
+		all = "faults for all clients look for no tags any more: they hit clients outside the mesh too"
 	)
 	return []policy.Change{
 		{Path: filter + "/typedConfig/headers", Before: policy.Any, Why: all},

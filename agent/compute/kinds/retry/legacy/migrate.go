@@ -72,7 +72,8 @@ func changes() []policy.Change {
 	var out []policy.Change
 	for _, at := range []string{
 		"RouteConfiguration/*/virtualHosts/*/routes/*/route/retryPolicy/",
-		"Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/routeConfig/virtualHosts/*/routes/*/route/retryPolicy/",
+		"Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/routeConfig/" +
+			"virtualHosts/*/routes/*/route/retryPolicy/",
 	} {
 		out = append(out,
 			policy.Change{Path: at + "numRetries", After: "1", Same: true, Why: explicit},

@@ -120,8 +120,9 @@ func changes() []policy.Change {
 	const (
 		chain   = "Listener/outbound:*/filterChains/*/filters/"
 		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/"
-		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/commonHttpProtocolOptions"
-		limit   = "TrafficRoute takes the limits off what is idle; without it those of Envoy are in force, " +
+		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/" +
+			"commonHttpProtocolOptions"
+		limit = "TrafficRoute takes the limits off what is idle; without it those of Envoy are in force, " +
 			"unless a MeshTimeout gives others"
 		made = "the route is made by a MeshHTTPRoute, or by none: it has a name, " +
 			"and its matches are written in other fields"

@@ -289,8 +289,9 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 // changes explains what MeshTimeout writes otherwise than Timeout.
 func changes() []policy.Change {
 	const (
-		manager  = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
-		options  = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/commonHttpProtocolOptions/"
+		manager = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
+		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/" +
+			"commonHttpProtocolOptions/"
 		explicit = "Envoy's default, written out"
 		noLimits = "MeshTimeout writes it; 0s is no limit, which Timeout could not set either"
 	)

@@ -1,0 +1,194 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Limits of files, lines, and packages. Lines of a package are those of its product files.
+const (
+	maxLines        = 400  // of a file
+	maxColumns      = 120  // of a line of code; a tab is one column
+	maxComment      = 100  // of a line of comment
+	maxPackageFiles = 40   // of a package, without tests
+	maxPackageLines = 5000 // of a package, without tests
+)
+
+// longFiles are over the limit until they are split.
+var longFiles = map[string]bool{
+	"accesslog/pipe_test.go":                              true,
+	"accesslog/receive_test.go":                           true,
+	"accesslog/spool_test.go":                             true,
+	"agent/answer/envoybin/fuzzsnippets_internal_test.go": true,
+	"agent/answer/explain/dns.go":                         true,
+	"agent/answer/offline/migrate_property_test.go":       true,
+	"agent/answer/reachable/reachable_test.go":            true,
+	"agent/certificates_test.go":                          true,
+	"agent/compute/check/shape_internal_test.go":          true,
+	"agent/compute/envoy/engine_test.go":                  true,
+	"agent/compute/envoy/routes_test.go":                  true,
+	"agent/compute/envoy/rules_http_test.go":              true,
+	"agent/compute/envoy/rules_listener_test.go":          true,
+	"agent/compute/generate/bootstrap_test.go":            true,
+	"agent/compute/generate/egress_test.go":               true,
+	"agent/compute/generate/generate.go":                  true,
+	"agent/compute/generate/generate_test.go":             true,
+	"agent/compute/kinds/passthrough/vectors_test.go":     true,
+	"agent/compute/policy/build.go":                       true,
+	"agent/compute/policy/policy_test.go":                 true,
+	"agent/deliver/ads/server.go":                         true,
+	"agent/deliver/ads/server_bisect_test.go":             true,
+	"agent/deliver/ads/server_harness_test.go":            true,
+	"agent/deliver/ads/server_stream.go":                  true,
+	"agent/deliver/logs/manager_test.go":                  true,
+	"agent/deliver/resolver/resolver.go":                  true,
+	"agent/deliver/resolver/resolver_test.go":             true,
+	"agent/guard_test.go":                                 true,
+	"agent/host/hold/hold_linux_test.go":                  true,
+	"agent/host/intercept/choose_test.go":                 true,
+	"agent/model/identity/faults_test.go":                 true,
+	"agent/model/mesh/vip_test.go":                        true,
+	"agent/model/resource/decode_test.go":                 true,
+	"agent/model/store/disk_test.go":                      true,
+	"agent/model/store/store.go":                          true,
+	"agent/nacks_test.go":                                 true,
+	"agent/proxies_test.go":                               true,
+	"agent/serve/client/calls.go":                         true,
+	"agent/serve/client/client_test.go":                   true,
+	"agent/serve/httpapi/api_test.go":                     true,
+	"agent/serve/httpapi/applied_test.go":                 true,
+	"agent/serve/httpapi/openapi_test.go":                 true,
+	"agent/serve/httpapi/peers_test.go":                   true,
+	"agent/serve/httpapi/write.go":                        true,
+	"agent/source/directory/source_test.go":               true,
+	"agent/storm_harness_test.go":                         true,
+	"agent/test/traffictest/pool_linux_test.go":           true,
+	"agent/test/traffictest/servers_linux_test.go":        true,
+	"agent/test/traffictest/world_linux_test.go":          true,
+	"cmd/agent/accesslog_linux_test.go":                   true,
+	"cmd/agent/accesslog_world_linux_test.go":             true,
+	"cmd/agent/dnsrestarts_linux_test.go":                 true,
+	"cmd/agent/faults_test.go":                            true,
+	"dns/forward_harness_test.go":                         true,
+	"dns/forward_rows_test.go":                            true,
+	"dns/forward_servers_test.go":                         true,
+	"dns/rows_test.go":                                    true,
+	"gossip/engine/horizon_test.go":                       true,
+	"gossip/node_test.go":                                 true,
+	"rotation/full_linux_test.go":                         true,
+	"rotation/reader_test.go":                             true,
+}
+
+// largePackages are over the limit until they are split.
+var largePackages = map[string]bool{
+	"accesslog":              true,
+	"dns":                    true,
+	"agent/answer/explain":   true,
+	"agent/compute/check":    true,
+	"agent/compute/match":    true,
+	"agent/compute/generate": true,
+	"agent/deliver/ads":      true,
+	"agent/model/resource":   true,
+	"agent/serve/httpapi":    true,
+	"cmd/agent":              true,
+}
+
+// ruleLength: one idea per file, in tests too.
+func ruleLength(t *tree) []breach {
+	var out []breach
+	t.each(func(_ *pkg, f *file) {
+		if f.lines > maxLines && !longFiles[f.name] {
+			out = append(out, breach{f.name, fmt.Sprintf("%d lines, at most %d are allowed: find the second idea in the "+
+				"file and give it a file", f.lines, maxLines)})
+		}
+	})
+	return out
+}
+
+// ruleColumns: a line fits beside another file. Struct tags, imports, and the lines inside raw
+// strings may be longer.
+func ruleColumns(t *tree) []breach {
+	var out []breach
+	t.each(func(_ *pkg, f *file) {
+		exempt := exemptLines(f)
+		n := 0
+		for line := range strings.Lines(string(f.src)) {
+			n++
+			line = strings.TrimSuffix(line, "\n")
+			limit := maxColumns
+			if strings.HasPrefix(strings.TrimSpace(line), "// ") {
+				limit = maxComment
+			}
+			if w := utf8.RuneCountInString(line); w > limit && !exempt[n] && !unbreakable(line, limit) {
+				out = append(out, breach{fmt.Sprintf("%s:%d", f.name, n),
+					fmt.Sprintf("%d columns, at most %d are allowed: break the line", w, limit)})
+			}
+		}
+	})
+	return out
+}
+
+// exemptLines returns the lines of a file that hold a struct tag or lie in a raw string.
+func exemptLines(f *file) map[int]bool {
+	out := map[int]bool{}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ImportSpec); ok {
+			out[f.fset.Position(spec.Pos()).Line] = true
+		}
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING || !strings.HasPrefix(lit.Value, "`") {
+			return true
+		}
+		for l := f.fset.Position(lit.Pos()).Line; l <= f.fset.Position(lit.End()).Line; l++ {
+			out[l] = true
+		}
+		return true
+	})
+	return out
+}
+
+// unbreakable reports whether a comment has no space to break it at, as a long link.
+func unbreakable(line string, limit int) bool {
+	text := strings.TrimSpace(line)
+	if !strings.HasPrefix(text, "//") {
+		return false
+	}
+	_, text, _ = strings.Cut(text, " ")
+	return !strings.Contains(strings.TrimSpace(text), " ") || strings.HasPrefix(line, "//go:")
+}
+
+// ruleSize: a package is small enough to be known as a whole.
+func ruleSize(t *tree) []breach {
+	var out []breach
+	for _, p := range t.pkgs {
+		files, lines := 0, 0
+		for _, f := range p.files {
+			if !f.test {
+				files, lines = files+1, lines+f.lines
+			}
+		}
+		if (files > maxPackageFiles || lines > maxPackageLines) && !largePackages[p.dir] {
+			out = append(out, breach{p.dir, fmt.Sprintf("%d files with %d lines, at most %d with %d are allowed: "+
+				"find the second subject of the package and give it a package",
+				files, lines, maxPackageFiles, maxPackageLines)})
+		}
+	}
+	return out
+}
+
+// TestSizeOfLines shows that the lines of a package count, and those of its tests do not.
+func TestSizeOfLines(t *testing.T) {
+	of := func(lines int, test bool) *tree {
+		return &tree{pkgs: []*pkg{{dir: "gossip", files: []*file{{lines: maxPackageLines}, {lines: lines, test: test}}}}}
+	}
+	if got := ruleSize(of(1, false)); len(got) != 1 {
+		t.Errorf("one line too many: %v", got)
+	}
+	if got := ruleSize(of(1, true)); len(got) != 0 {
+		t.Errorf("lines of a test count: %v", got)
+	}
+}
