@@ -2,17 +2,10 @@ package draft
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // What follows makes the forms of resources that an Envoy is sent while connections are on filter
@@ -43,54 +36,45 @@ func LeadsTo(listener *Resource, lists *Lists) []*Resource {
 }
 
 // FollowDownstream returns a cluster that speaks to its endpoints what the client speaks.
-func FollowDownstream(cluster *Resource) *Resource {
-	return editHTTPOptions(cluster, func(o *httpv3.HttpProtocolOptions) {
-		o.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
-			UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
-				HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
-			},
-		}
-	})
-}
+func FollowDownstream(cluster *Resource) *Resource { return speaking(cluster, downstreamField) }
 
 // SpeakAs returns a cluster that speaks the version of HTTP that another form of it spoke.
 func SpeakAs(cluster, before *Resource) *Resource {
-	var m clusterv3.Cluster
-	var old httpv3.HttpProtocolOptions
-	if proto.Unmarshal(before.Body(), &m) != nil {
-		return cluster
-	}
-	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a == nil || a.UnmarshalTo(&old) != nil ||
-		old.UpstreamProtocolOptions == nil {
-		return cluster
-	}
-	return editHTTPOptions(cluster, func(o *httpv3.HttpProtocolOptions) {
-		o.UpstreamProtocolOptions = old.UpstreamProtocolOptions
-	})
+	packed := packedUnder(before.Body(), fieldHTTPOptions)[NameHTTPOptions]
+	_, version, _ := splitOptions(unpackAs(packed, httpOptionsURL))
+	return speaking(cluster, version)
 }
 
-func editHTTPOptions(cluster *Resource, edit func(*httpv3.HttpProtocolOptions)) *Resource {
-	var m clusterv3.Cluster
-	if proto.Unmarshal(cluster.Body(), &m) != nil {
+// speaking returns a cluster with another version of HTTP in its options, as the field that says
+// it.
+func speaking(cluster *Resource, version []byte) *Resource {
+	body := cluster.Body()
+	packed, has := packedUnder(body, fieldHTTPOptions)[NameHTTPOptions]
+	options := unpackAs(packed, httpOptionsURL)
+	rest, _, ok := splitOptions(options)
+	if !ok || len(version) == 0 || has && options == nil || !isMessage(body) {
 		return cluster
 	}
-	var o httpv3.HttpProtocolOptions
-	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a != nil && a.UnmarshalTo(&o) != nil {
+	next := append(rest, version...)
+	if bytes.Equal(next, options) {
 		return cluster
 	}
-	before := proto.Clone(&o)
-	if edit(&o); proto.Equal(before, &o) {
-		return cluster
-	}
-	packed, err := Extension{Name: NameHTTPOptions, Message: &o}.Pack()
-	if err != nil {
-		return cluster
-	}
-	if m.TypedExtensionProtocolOptions == nil {
-		m.TypedExtensionProtocolOptions = map[string]*anypb.Any{}
-	}
-	m.TypedExtensionProtocolOptions[NameHTTPOptions] = packed
-	return sealedAs(cluster, &m)
+	body = fieldEdits{fieldHTTPOptions: func(entry []byte) ([]byte, bool) {
+		return entry, textAt(entry, fieldKey) != NameHTTPOptions
+	}}.apply(body)
+	return sealedAs(cluster, appendPacked(slices.Clip(body), fieldHTTPOptions, NameHTTPOptions, httpOptionsURL, next))
+}
+
+// splitOptions splits HTTP options into the version of HTTP, which is a oneof, and all else.
+func splitOptions(options []byte) (rest, version []byte, ok bool) {
+	ok = eachField(options, func(n protowire.Number, field, _ []byte) {
+		if n >= fieldExplicitVersion && n <= fieldAutoVersion {
+			version = append(version, field...)
+		} else {
+			rest = append(rest, field...)
+		}
+	})
+	return rest, version, ok
 }
 
 // Guards says whether a listener has RBAC filters for requests.
@@ -100,78 +84,43 @@ func Guards(listener *Resource) bool { return bytes.Contains(listener.Body(), ht
 // the chains of an older form of the listener too, which have the same routes. Without an older
 // form it says so in any case.
 func Guard(routes, listener, older *Resource) *Resource {
-	now, before := guardsOf(listener, routes.Name), map[string]*anypb.Any{}
+	now, before := guardsOf(listener, routes.Name), map[string][]byte{}
 	if older != nil {
 		before = guardsOf(older, routes.Name)
 	}
-	var m routev3.RouteConfiguration
-	if proto.Unmarshal(routes.Body(), &m) != nil {
+	body := slices.Clip(routes.Body())
+	if !isMessage(body) {
 		return routes
 	}
-	for name, a := range now {
-		was := before[name]
-		if older != nil && (was == nil || bytes.Equal(was.Value, a.Value)) {
-			continue // it is not there, or says the same
+	patched := packedUnder(body, fieldRoutesPerFilter) // for all filter chains, which takes precedence
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		was, is := before[name]
+		if unchanged := older != nil && (!is || bytes.Equal(was, now[name])); unchanged || patched[name] != nil {
+			continue
 		}
-		if m.TypedPerFilterConfig[name] != nil {
-			continue // a patch has the routes say something else, on all filter chains
-		}
-		var guard httprbacv3.RBAC
-		if a.UnmarshalTo(&guard) != nil {
-			return routes
-		}
-		over, err := Extension{Name: name, Message: &httprbacv3.RBACPerRoute{Rbac: &guard}}.Pack()
-		if err != nil {
-			return routes
-		}
-		if m.TypedPerFilterConfig == nil {
-			m.TypedPerFilterConfig = map[string]*anypb.Any{}
-		}
-		m.TypedPerFilterConfig[name] = over
+		guard := protowire.AppendBytes(protowire.AppendTag(nil, fieldPerRouteRBAC, protowire.BytesType), now[name])
+		body = appendPacked(body, fieldRoutesPerFilter, name, rbacPerRouteURL, guard)
 	}
-	return sealedAs(routes, &m)
+	return sealedAs(routes, body)
 }
 
 // guardsOf returns the RBAC filters for requests of the chains of a listener that have certain
 // routes, by name.
-func guardsOf(listener *Resource, routes string) map[string]*anypb.Any {
-	var l listenerv3.Listener
-	if proto.Unmarshal(listener.Body(), &l) != nil {
-		return nil
-	}
-	out := map[string]*anypb.Any{}
-	for _, m := range managersOf(&l) {
-		if m.GetRds().GetRouteConfigName() != routes {
-			continue
-		}
-		for _, f := range m.HttpFilters {
-			if a := f.GetTypedConfig(); a.MessageIs((*httprbacv3.RBAC)(nil)) {
-				out[f.Name] = a
+func guardsOf(listener *Resource, routes string) map[string][]byte {
+	out := map[string][]byte{}
+	body := listener.Body()
+	for _, chain := range append(valuesAt(body, fieldListenerChains), valuesAt(body, fieldListenerDefault)...) {
+		for _, packed := range valuesAt(chain, fieldChainFilters, fieldFilterConfig) {
+			manager := unpackAs(packed, hcmURL)
+			if manager == nil || textAt(manager, fieldManagerRDS, fieldRDSName) != routes {
+				continue
+			}
+			for _, f := range valuesAt(manager, fieldManagerFilters) {
+				if guard := unpackAs(last(valuesAt(f, fieldFilterConfig)), rbacURL); guard != nil {
+					out[textAt(f, fieldFilterName)] = guard
+				}
 			}
 		}
 	}
 	return out
-}
-
-// managersOf returns the HTTP connection managers of a listener.
-func managersOf(l *listenerv3.Listener) []*hcmv3.HttpConnectionManager {
-	var out []*hcmv3.HttpConnectionManager
-	for _, c := range append(slices.Clip(l.FilterChains), l.DefaultFilterChain) {
-		for _, f := range c.GetFilters() {
-			m := &hcmv3.HttpConnectionManager{}
-			if a := f.GetTypedConfig(); a != nil && a.MessageIs(m) && a.UnmarshalTo(m) == nil {
-				out = append(out, m)
-			}
-		}
-	}
-	return out
-}
-
-// sealedAs seals another form of a resource.
-func sealedAs(r *Resource, m proto.Message) *Resource {
-	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil || bytes.Equal(body, r.Body()) {
-		return r
-	}
-	return NewResource(r.Name, body)
 }

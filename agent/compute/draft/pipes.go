@@ -5,13 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -138,41 +132,19 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 
 // withoutFiles returns a listener without the loggers that write to some files.
 func withoutFiles(r *Resource, paths []string) *Resource {
-	var l listenerv3.Listener
-	if proto.Unmarshal(r.Body(), &l) != nil {
-		return r
+	logger := func(value []byte) ([]byte, bool) {
+		file := unpackAs(last(valuesAt(value, fieldLoggerConfig)), fileLogURL)
+		return value, file == nil || !slices.Contains(paths, textAt(file, fieldLogPath))
 	}
-	fresh := func(list []*accesslogv3.AccessLog) []*accesslogv3.AccessLog {
-		return slices.DeleteFunc(list, func(log *accesslogv3.AccessLog) bool {
-			var f filev3.FileAccessLog
-			a := log.GetTypedConfig()
-			return a != nil && a.MessageIs(&f) && a.UnmarshalTo(&f) == nil && slices.Contains(paths, f.Path)
-		})
-	}
-	l.AccessLog = fresh(l.AccessLog)
-	for _, c := range append(slices.Clip(l.FilterChains), l.DefaultFilterChain) {
-		for _, f := range c.GetFilters() {
-			a := f.GetTypedConfig()
-			if a == nil {
-				continue
-			}
-			var manager hcmv3.HttpConnectionManager
-			var proxy tcpv3.TcpProxy
-			switch {
-			case a.MessageIs(&manager) && a.UnmarshalTo(&manager) == nil:
-				manager.AccessLog = fresh(manager.AccessLog)
-				repack(a, &manager)
-			case a.MessageIs(&proxy) && a.UnmarshalTo(&proxy) == nil:
-				proxy.AccessLog = fresh(proxy.AccessLog)
-				repack(a, &proxy)
-			}
+	config := func(packed []byte) ([]byte, bool) {
+		number, known := map[string]protowire.Number{hcmURL: fieldManagerLogs,
+			tcpURL: fieldTCPLogs}[textAt(packed, fieldAnyURL)]
+		if !known {
+			return packed, true
 		}
+		return fieldEdits{fieldAnyValue: fieldEdits{number: logger}.inside}.inside(packed)
 	}
-	return sealedAs(r, &l)
-}
-
-func repack(a *anypb.Any, m proto.Message) {
-	if body, err := (proto.MarshalOptions{Deterministic: true}).Marshal(m); err == nil {
-		a.Value = body
-	}
+	chain := fieldEdits{fieldChainFilters: fieldEdits{fieldFilterConfig: config}.inside}.inside
+	edits := fieldEdits{fieldListenerLogs: logger, fieldListenerChains: chain, fieldListenerDefault: chain}
+	return sealedAs(r, edits.apply(r.Body()))
 }

@@ -86,6 +86,12 @@ var (
 	http2Field = field(&clusterv3.Cluster{
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))},
 	})
+	downstreamField = field(
+		&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
+			UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
+				HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+			},
+		}})
 	edsField      = field(&clusterv3.Cluster{EdsClusterConfig: EDS})
 	internalField = field(&hcmv3.HttpConnectionManager{InternalAddressConfig: InternalAddresses})
 	plainField    = field(&hcmv3.HttpConnectionManager{HttpFilters: httpFilters(PlainFilters)})

@@ -1,0 +1,155 @@
+package draft
+
+import (
+	"bytes"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Resources that were sealed earlier are edited in their wire form: fields are exchanged, added, or
+// left out, and no message is decoded.
+
+// Field numbers of the messages that are edited here.
+const (
+	fieldAnyURL, fieldAnyValue = 1, 2
+
+	fieldListenerChains, fieldListenerDefault, fieldListenerLogs = 3, 25, 22
+
+	fieldChainFilters    = 3 // envoy.config.listener.v3.FilterChain
+	fieldFilterName      = 1 // of a network filter and of an HTTP filter
+	fieldFilterConfig    = 4 // of a network filter and of an HTTP filter
+	fieldManagerRDS      = 3 // HttpConnectionManager
+	fieldManagerFilters  = 5
+	fieldManagerLogs     = 13
+	fieldTCPLogs         = 5  // TcpProxy
+	fieldRDSName         = 2  // Rds
+	fieldLoggerConfig    = 4  // AccessLog
+	fieldLogPath         = 1  // FileAccessLog
+	fieldRoutesPerFilter = 16 // RouteConfiguration
+	fieldPerRouteRBAC    = 2  // RBACPerRoute
+	fieldHTTPOptions     = 36 // Cluster
+
+	// The members of the oneof of HttpProtocolOptions.
+	fieldExplicitVersion, fieldAutoVersion = 3, 5
+)
+
+// Type URLs of what is looked for in other messages.
+const (
+	rbacURL         = typePrefix + "envoy.extensions.filters.http.rbac.v3.RBAC"
+	rbacPerRouteURL = typePrefix + "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"
+	fileLogURL      = typePrefix + "envoy.extensions.access_loggers.file.v3.FileAccessLog"
+)
+
+// fieldEdits are edits of the fields of one message, by number. Each returns the next value of a
+// field, and false to leave it out.
+type fieldEdits map[protowire.Number]func(value []byte) (next []byte, stays bool)
+
+// apply returns a message with its fields edited, and b itself when no edit changes anything or b
+// is not a message.
+func (edits fieldEdits) apply(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	whole := eachField(b, func(n protowire.Number, field, value []byte) {
+		next, stays := value, true
+		if edit := edits[n]; edit != nil && value != nil {
+			next, stays = edit(value)
+		}
+		switch {
+		case !stays:
+		case bytes.Equal(next, value):
+			out = append(out, field...)
+		default:
+			out = protowire.AppendBytes(protowire.AppendTag(out, n, protowire.BytesType), next)
+		}
+	})
+	if !whole || bytes.Equal(out, b) {
+		return b
+	}
+	return out
+}
+
+// inside edits the fields of a message that is the value of a field.
+func (edits fieldEdits) inside(value []byte) ([]byte, bool) { return edits.apply(value), true }
+
+// eachField calls f for each field of a message, with the bytes of the whole field and its value,
+// nil for one that is not length-delimited. It returns false for bytes that are no message.
+func eachField(b []byte, f func(n protowire.Number, field, value []byte)) bool {
+	for len(b) > 0 {
+		n, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return false
+		}
+		size := protowire.ConsumeFieldValue(n, typ, b[tag:])
+		if size < 0 {
+			return false
+		}
+		var value []byte
+		if typ == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(b[tag:])
+			value = value[:len(value):len(value)]
+		}
+		f(n, b[:tag+size], value)
+		b = b[tag+size:]
+	}
+	return true
+}
+
+// isMessage reports whether bytes are the wire form of some message.
+func isMessage(b []byte) bool { return eachField(b, func(protowire.Number, []byte, []byte) {}) }
+
+// valuesAt returns the values of the fields that a path of field numbers leads to, in their order.
+func valuesAt(b []byte, path ...protowire.Number) (out [][]byte) {
+	eachField(b, func(n protowire.Number, _, value []byte) {
+		switch {
+		case n != path[0] || value == nil:
+		case len(path) == 1:
+			out = append(out, value)
+		default:
+			out = append(out, valuesAt(value, path[1:]...)...)
+		}
+	})
+	return out
+}
+
+// textAt returns the text that a path of field numbers leads to, "" for none.
+func textAt(b []byte, path ...protowire.Number) string { return string(last(valuesAt(b, path...))) }
+
+// last returns the value that counts of a field that occurs more than once.
+func last(values [][]byte) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	return values[len(values)-1]
+}
+
+// unpackAs returns the message in an Any of a type, nil for another type.
+func unpackAs(packed []byte, url string) []byte {
+	if textAt(packed, fieldAnyURL) != url {
+		return nil
+	}
+	return append([]byte{}, last(valuesAt(packed, fieldAnyValue))...)
+}
+
+// appendPacked appends an entry of a map of names to Any.
+func appendPacked(b []byte, field protowire.Number, name, url string, message []byte) []byte {
+	packed := protowire.AppendString(protowire.AppendTag(nil, fieldAnyURL, protowire.BytesType), url)
+	packed = protowire.AppendBytes(protowire.AppendTag(packed, fieldAnyValue, protowire.BytesType), message)
+	return append(appendEntry(b, field, name, len(packed)), packed...)
+}
+
+// packedUnder returns the Any values of a map field, by name.
+func packedUnder(b []byte, field protowire.Number) map[string][]byte {
+	out := map[string][]byte{}
+	for _, entry := range valuesAt(b, field) {
+		out[textAt(entry, fieldKey)] = last(valuesAt(entry, fieldValue))
+	}
+	return out
+}
+
+// sealedAs seals another form of a resource, and returns r where the bytes are the same.
+func sealedAs(r *Resource, body []byte) *Resource {
+	if bytes.Equal(body, r.Body()) {
+		return r
+	}
+	return NewResource(r.Name, slices.Clip(body))
+}
