@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,23 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -212,211 +200,4 @@ func (a *stormAgent) refused() (total int, lines string) {
 		}
 	}
 	return total, lines
-}
-
-// stormCodec decodes of responses what a [stormClient] looks at, since hundreds of clients share
-// the machine with the agent.
-type stormCodec struct{}
-
-func (stormCodec) Name() string { return "proto" }
-
-func (stormCodec) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto.Message)) }
-
-func (stormCodec) Unmarshal(b []byte, v any) error {
-	r := v.(*stormResponse)
-	*r = stormResponse{}
-	if keepsResponses.Load() {
-		r.raw = bytes.Clone(b)
-	}
-	return fields(b, func(n protowire.Number, value []byte) error {
-		switch n {
-		case 2: // a resource
-			return fields(value, func(n protowire.Number, value []byte) error {
-				if n == 3 {
-					r.names = append(r.names, string(value))
-				}
-				return nil
-			})
-		case 4:
-			r.typeURL = string(value)
-		case 5:
-			r.nonce = string(value)
-		}
-		return nil
-	})
-}
-
-// fields calls f for the fields of a message that have bytes.
-func fields(b []byte, f func(protowire.Number, []byte) error) error {
-	for len(b) > 0 {
-		n, typ, size := protowire.ConsumeTag(b)
-		if size < 0 {
-			return protowire.ParseError(size)
-		}
-		b = b[size:]
-		if typ != protowire.BytesType {
-			if size = protowire.ConsumeFieldValue(n, typ, b); size < 0 {
-				return protowire.ParseError(size)
-			}
-			b = b[size:]
-			continue
-		}
-		value, size := protowire.ConsumeBytes(b)
-		if size < 0 {
-			return protowire.ParseError(size)
-		}
-		if err := f(n, value); err != nil {
-			return err
-		}
-		b = b[size:]
-	}
-	return nil
-}
-
-type stormResponse struct {
-	typeURL, nonce string
-	names          []string
-	raw            []byte // where keepsResponses is set
-}
-
-// keepsResponses has responses be kept as they are, for tests that look at what stands in them.
-var keepsResponses atomic.Bool
-
-// crowdOfClients are delta clients that subscribe to everything as Envoy does, acknowledge
-// everything, and come back when their stream ends.
-type crowdOfClients struct {
-	t        testing.TB
-	socket   string
-	want     int // listeners and load assignments of each
-	served   atomic.Int64
-	full     chan int64   // by those that have all: the epoch in which the agent has first answered them
-	epoch    atomic.Int64 // how often the agent was started anew
-	refusals atomic.Int64
-	why      atomic.Pointer[string]
-	got      func(k int, typeURL string, names []string)  // after a client was full
-	raw      func(k int, typeURL string, response []byte) // the same; nil: nobody
-	wg       sync.WaitGroup
-	ctx      context.Context
-	cancel   func() // all leave
-}
-
-func newCrowdOfClients(t testing.TB, a *stormAgent, services, most int) *crowdOfClients {
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowdOfClients{t: t, cancel: cancel, socket: a.socket("xds.sock"), want: 2*services + 1,
-		full: make(chan int64, 100*most), ctx: ctx, got: func(int, string, []string) {}}
-	t.Cleanup(func() { cancel(); c.wg.Wait() })
-	return c
-}
-
-// connect lets clients come, all at once.
-func (c *crowdOfClients) connect(from, to int) {
-	for k := from; k < to; k++ {
-		c.wg.Go(func() {
-			for n := 0; c.ctx.Err() == nil; n++ {
-				err := c.run(k)
-				if c.ctx.Err() != nil {
-					return
-				}
-				if code := status.Code(err).String(); code != "Unavailable" { // the agent is there, and has refused
-					c.refusals.Add(1)
-					text := err.Error()
-					c.why.Store(&text)
-					<-time.After(time.Second) // Envoy waits up to 30
-				}
-				<-time.After(20 * time.Millisecond)
-			}
-		})
-	}
-}
-
-// run is one stream.
-func (c *crowdOfClients) run(k int) error {
-	conn, err := grpc.NewClient("unix://"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.ForceCodec(stormCodec{})))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	str, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-		discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName)
-	if err != nil {
-		return err
-	}
-	node := &corev3.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"}
-	send := func(req *discoveryv3.DeltaDiscoveryRequest) error {
-		if err := str.SendMsg(req); err != nil {
-			return str.RecvMsg(&stormResponse{}) // why
-		}
-		return nil
-	}
-	for _, t := range []string{draft.TypeCluster, draft.TypeListener} {
-		if err := send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t,
-			ResourceNamesSubscribe: []string{"*"}}); err != nil {
-			return err
-		}
-	}
-	subscribed, count, full, epoch := map[string]bool{}, 0, false, int64(-1)
-	for {
-		r := &stormResponse{}
-		if err := str.RecvMsg(r); err != nil {
-			return err
-		}
-		if epoch < 0 {
-			epoch = c.epoch.Load()
-		}
-		if err := send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.typeURL, ResponseNonce: r.nonce}); err != nil {
-			return err
-		}
-		switch {
-		case full:
-			c.got(k, r.typeURL, r.names)
-			if c.raw != nil {
-				c.raw(k, r.typeURL, r.raw)
-			}
-		case r.typeURL == draft.TypeCluster:
-			var names []string
-			for _, name := range r.names {
-				if strings.HasPrefix(name, "svc-") && !subscribed[name] {
-					subscribed[name] = true
-					names = append(names, name)
-				}
-			}
-			if err := send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint,
-				ResourceNamesSubscribe: names}); err != nil {
-				return err
-			}
-		default:
-			if count += len(r.names); count >= c.want {
-				full = true
-				c.served.Add(1)
-				c.full <- epoch
-			}
-		}
-	}
-}
-
-// await waits until so many clients have all.
-func (c *crowdOfClients) await(n int, patience time.Duration) {
-	c.t.Helper()
-	late := time.After(patience)
-	for n > 0 {
-		select {
-		case epoch := <-c.full:
-			if epoch == c.epoch.Load() {
-				n--
-			}
-		case <-late:
-			c.t.Fatalf("after %s only %d clients have everything; %d were refused, the last since %s",
-				patience, c.served.Load(), c.refusals.Load(), c.reason())
-		}
-	}
-}
-
-func (c *crowdOfClients) reason() string {
-	if why := c.why.Load(); why != nil {
-		return *why
-	}
-	return "-"
 }

@@ -1,6 +1,8 @@
 package envoybin
 
-import "os"
+import (
+	"os"
+)
 
 var fuzzOnly = os.Getenv("ENVOY_FUZZ_ONLY")
 
@@ -354,79 +356,4 @@ var snippets = []snippet{
 	{"filters", chain, `{"filters":[{"name":"x","typedConfig":` + t +
 		`envoy.extensions.filters.network.ext_authz.v3.ExtAuthz","statPrefix":"a","grpcService":{{grpc}},"transportApiVersion":"V3"}},{"name":"y","typedConfig":` +
 		t + `envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy","statPrefix":"x","cluster":"backend"}}]}`},
-}
-
-// extensions are packed messages of many categories, with what they need at least.
-var extensions = []string{
-	t + `envoy.extensions.filters.http.cors.v3.Cors"}`,
-	t + `envoy.extensions.filters.http.router.v3.Router"}`,
-	t + `envoy.extensions.filters.http.buffer.v3.BufferPerRoute","disabled":true}`,
-	t + `envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec"}`,
-	t + `envoy.extensions.filters.http.lua.v3.LuaPerRoute","disabled":true}`,
-	t + `envoy.extensions.filters.network.echo.v3.Echo"}`,
-	t + `envoy.extensions.filters.network.direct_response.v3.Config"}`,
-	t + `envoy.extensions.filters.network.sni_cluster.v3.SniCluster"}`,
-	t + `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"}`,
-	t + `envoy.extensions.filters.listener.original_src.v3.OriginalSrc"}`,
-	t + `envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"}`,
-	t + `envoy.extensions.access_loggers.file.v3.FileAccessLog","path":"/dev/null"}`,
-	t + `envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter","expression":"true"}`,
-	t + `envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}`,
-	t + `envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"}`,
-	t + `envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"}`,
-	t + `envoy.extensions.compression.gzip.compressor.v3.Gzip"}`,
-	t + `envoy.extensions.compression.brotli.compressor.v3.Brotli"}`,
-	t + `envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig"}`,
-	t + `envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}`,
-	t + `envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate"}`,
-	t + `envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig","updateFrequency":1}`,
-	t + `envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}`,
-	t + `envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest"}`,
-	t + `envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash"}`,
-	t + `envoy.extensions.load_balancing_policies.maglev.v3.Maglev"}`,
-	t + `envoy.extensions.formatter.cel.v3.Cel"}`,
-	t + `envoy.extensions.formatter.metadata.v3.Metadata"}`,
-	t + `envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery"}`,
-	t + `envoy.extensions.http.original_ip_detection.xff.v3.XffConfig","xffNumTrustedHops":1}`,
-	t + `envoy.extensions.http.original_ip_detection.custom_header.v3.CustomHeaderConfig","headerName":"x"}`,
-	t + `envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation","mutations":[{"remove":"x"}]}`,
-	t + `envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig"}`,
-	t + `envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig"}`,
-	t + `envoy.extensions.early_data.v3.DefaultEarlyDataPolicy"}`,
-	t + `envoy.extensions.upstreams.http.http.v3.HttpConnectionPoolProto"}`,
-	t + `envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions"}`,
-	t + `envoy.extensions.upstreams.http.generic.v3.GenericConnectionPoolProto"}`,
-	t + `envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig"}`,
-	t + `envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig"}`,
-	t + `envoy.extensions.matching.common_inputs.environment_variable.v3.Config","name":"HOME"}`,
-	t + `envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"}`,
-	t + `envoy.extensions.matching.common_inputs.network.v3.DestinationPortInput"}`,
-	t + `envoy.type.matcher.v3.HttpRequestHeaderMatchInput","headerName":"x"}`,
-	t + `envoy.type.matcher.v3.HttpResponseHeaderMatchInput","headerName":"x"}`,
-	t + `envoy.config.trace.v3.ZipkinConfig","collectorCluster":"backend","collectorEndpoint":"/","collectorEndpointVersion":"HTTP_JSON"}`,
-	t + `envoy.config.trace.v3.OpenTelemetryConfig","grpcService":{"envoyGrpc":{"clusterName":"backend"}},"serviceName":"x"}`,
-	t + `envoy.config.trace.v3.DatadogConfig","collectorCluster":"gone","serviceName":"x"}`,
-	t + `envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink","eventLogPath":"/dev/null"}`,
-	t + `envoy.extensions.health_checkers.redis.v3.Redis"}`,
-	t + `envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig","dnsCacheConfig":{"name":"a","dnsLookupFamily":"V4_ONLY"}}`,
-	t + `envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["backend"]}`,
-	t + `envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState","cookie":{"name":"a","path":"/"}}`,
-	t + `envoy.extensions.http.injected_credentials.generic.v3.Generic","credential":{"name":"a"}}`,
-	t + `envoy.extensions.network.connection_balance.dlb.v3alpha.Dlb"}`,
-	t + `envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor","descriptorKey":"a","text":"request.path"}`,
-	t + `envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig","pathTemplate":"/a"}`,
-	t + `envoy.extensions.path.rewrite.uri_template.v3.UriTemplateRewriteConfig","pathTemplateRewrite":"/a"}`,
-	t + `envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig","sourceCode":{"inlineString":"function envoy_on_route(h) return 'a' end"},"defaultCluster":"backend"}`,
-	t + `envoy.extensions.matching.input_matchers.ip.v3.Ip","cidrRanges":[{"addressPrefix":"10.0.0.0","prefixLen":8}],"statPrefix":"a"}`,
-	t + `envoy.extensions.rbac.matchers.upstream_ip_port.v3.UpstreamIpPortMatcher","upstreamPortRange":{"start":"1","end":"2"}}`,
-	t + `envoy.extensions.rbac.audit_loggers.stream.v3.StdoutAuditLog"}`,
-	t + `envoy.extensions.string_matcher.lua.v3.Lua","sourceCode":{"inlineString":"function envoy_match(s) return true end"}}`,
-	t + `envoy.extensions.http.cache.simple_http_cache.v3.SimpleHttpCacheConfig"}`,
-	t + `envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig","trustDomains":[{"name":"a"}]}`,
-	t + `envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker","statPrefix":"a"}`,
-	t + `google.protobuf.StringValue","value":"a"}`,
-	t + `envoy.config.route.v3.FilterConfig","disabled":true}`,
-	t + `envoy.extensions.local_address_selectors.filter_state_override.v3.Config"}`,
-	t + `xds.type.v3.TypedStruct","typeUrl":"type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors","value":{}}`,
-	t + `xds.type.v3.TypedStruct","typeUrl":"type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer","value":{"max_request_bytes":5}}`,
 }

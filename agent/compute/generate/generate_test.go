@@ -3,9 +3,7 @@ package generate_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,18 +14,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/anypb"
-	"pgregory.net/rapid"
-
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/rogpeppe/go-internal/txtar"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"pgregory.net/rapid"
 )
 
 // decode reads the documents of a test; a fault ends it.
@@ -366,44 +363,4 @@ func validate(t *testing.T, name string, m protoreflect.Message) {
 		}
 		return true
 	})
-}
-
-// TestRefusals names what cannot be generated, and what to do.
-func TestRefusals(t *testing.T) {
-	v := view(t, decode(t, "mesh", []byte("type: Mesh\nname: default\n")), nil)
-	var missing *generate.NotFoundError
-	if _, err := generate.Generate(input(v, "other"), nil, nil); !errors.As(err, &missing) || missing.Name != "other" {
-		t.Errorf("got %v, want a NotFoundError", err)
-	}
-	if _, err := mesh.Build(resource.NewSet(nil), "default", mesh.Options{}, nil); err == nil ||
-		!strings.Contains(err.Error(), `"default"`) {
-		t.Errorf("got %v, want an error that names the mesh", err)
-	}
-}
-
-// TestSecretsAreHidden looks for the private key of a client certificate in the rendered config.
-func TestSecretsAreHidden(t *testing.T) {
-	a, err := txtar.ParseFile("testdata/generate/external.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := generated(t, view(t, decode(t, "external", a.Files[0].Data), nil), "web", node.FlavorEnvoy,
-		nil, nil).JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	j, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]bool{"KEY": false, "CERT": true} {
-		if got := bytes.Contains(j, []byte(base64.StdEncoding.EncodeToString([]byte(text)))); got != want {
-			t.Errorf("the config holds %s: %v, want %v", text, got, want)
-		}
-	}
-}
-
-// input asks for the Envoy of a dataplane in a mesh without policies.
-func input(v *mesh.View, name string) generate.Input {
-	return generate.Input{Mesh: &generate.Mesh{View: v}, Name: name, Flavor: node.FlavorEnvoy}
 }

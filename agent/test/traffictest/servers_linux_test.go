@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,11 +22,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // servers are what clients reach in the end, in the mesh and outside of it, each at addresses of
@@ -344,87 +342,4 @@ func (s *healthServer) Check(ctx context.Context,
 	_ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	_ = grpc.SetHeader(ctx, metadata.Pairs("x-server", s.name))
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
-}
-
-// resolver answers DNS queries of the namespace for the names of the world; nobody else has any.
-func (w *servers) resolver(ns *netns, at string) {
-	w.t.Helper()
-	var p net.PacketConn
-	var err error
-	ns.do(func() { p, err = net.ListenPacket("udp", at) })
-	agenttest.Do(w.t, err)
-	w.answer(p)
-}
-
-// answer answers DNS queries that come to a socket.
-func (w *servers) answer(p net.PacketConn) {
-	w.hold(p)
-	w.wg.Go(func() {
-		b := make([]byte, 1500)
-		for {
-			n, from, err := p.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			if reply := w.reply(b[:n]); reply != nil {
-				_, _ = p.WriteTo(reply, from)
-			}
-		}
-	})
-}
-
-// moving begins names whose addresses change: their records hold for a second.
-const moving = "moving."
-
-// move gives a name other addresses.
-func (w *servers) move(name string, addrs ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.names[name] = nil
-	for _, a := range addrs {
-		w.names[name] = append(w.names[name], netip.MustParseAddr(a))
-	}
-}
-
-// reply answers a query with one question (RFC 1035, section 4), nil for what is none.
-func (w *servers) reply(q []byte) []byte {
-	const header = 12
-	end := header
-	var labels []string
-	for end < len(q) && q[end] != 0 {
-		n := int(q[end])
-		if end+1+n >= len(q) {
-			return nil
-		}
-		labels = append(labels, string(q[end+1:end+1+n]))
-		end += 1 + n
-	}
-	end += 5 // the root, the type and the class
-	if len(q) < end {
-		return nil
-	}
-	name := strings.ToLower(strings.Join(labels, "."))
-	w.mu.Lock()
-	list := w.names[name]
-	w.mu.Unlock()
-	ttl := byte(60)
-	if strings.HasPrefix(name, moving) {
-		ttl = 1
-	}
-	out := append([]byte{}, q[:end]...)
-	copy(out[2:header], []byte{0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0})
-	if list == nil {
-		out[3] = 3 // there is no such name
-		return out
-	}
-	kind := binary.BigEndian.Uint16(q[end-4:])
-	for _, a := range list {
-		if kind == 1 && a.Is4() || kind == 28 && a.Is6() {
-			b := a.AsSlice()
-			out = append(out, 0xc0, header, 0, byte(kind), 0, 1, 0, 0, 0, ttl, 0, byte(len(b)))
-			out = append(out, b...)
-			out[7]++
-		}
-	}
-	return out
 }

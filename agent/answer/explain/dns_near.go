@@ -1,0 +1,120 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// because says who has a name, and by what.
+func (x *dnsQuestion) because(n *names.Name, name string) string {
+	if n == nil {
+		if a, ok := addrOf(name); ok {
+			return fmt.Sprintf("the virtual address %s has this name", a)
+		}
+		return "the canary of the agent"
+	}
+	service := fmt.Sprintf("%s %s of mesh %s", shownKind(n.Kind), n.Service(), n.Mesh)
+	switch n.Origin {
+	case mesh.OriginStatus:
+		return service + " has it in its status"
+	case mesh.OriginGenerator:
+		return service + " has it from HostnameGenerator " + n.Generator.Name
+	case mesh.OriginVirtual:
+		return service + " has it from VirtualOutbound " + n.Generator.Name
+	case mesh.OriginPolicy:
+		return service + " gives it a virtual address, at which the proxies that it selects take connections"
+	}
+	return service + " has it by its tag kuma.io/service"
+}
+
+func (x *dnsQuestion) empty(n *names.Name) string {
+	switch {
+	case n == nil:
+		return "there are only names below it"
+	case len(n.VIPs) == 0:
+		return x.because(n, n.Name) + ", and has no virtual address"
+	}
+	return fmt.Sprintf("%s, and no address of the families that the client is told: %s",
+		x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
+}
+
+// missing says why there is no such name. n is there where the client alone does not see it.
+func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
+	if everybody, _, _ := x.answer.Lookup(name, dns.TypeA, nil); n != nil && everybody != dns.OutcomeNoName {
+		return fmt.Sprintf("%s, and the dataplane does not reach it: dns.reachableOnly hides it", x.because(n, n.Name))
+	}
+	if n != nil {
+		return fmt.Sprintf("%s %s of mesh %s has no port of this name", shownKind(n.Kind), n.Service(), n.Mesh)
+	}
+	why := "it is below " + below
+	for _, s := range x.in.Table.Suffixes {
+		switch {
+		case s.Name != below:
+		case s.Origin == names.OriginGenerator:
+			why += ", the suffix of HostnameGenerator " + s.Generator.Name
+		case s.Origin == names.OriginRange:
+			why += ", the reverse names of a range of virtual addresses"
+		default:
+			why += ", which dns.suffixes lists"
+		}
+	}
+	why += ", and no service has the name"
+	if near := resource.Nearest(name, x.near(below)); near != "" {
+		why += fmt.Sprintf("; did you mean %s?", near)
+	}
+	return why
+}
+
+// maxNearNames is how many names a misspelt one is compared with.
+const maxNearNames = 1024
+
+// near lists names below a suffix that the client sees.
+func (x *dnsQuestion) near(below string) (out []string) {
+	for _, n := range x.in.Table.Names {
+		if strings.HasSuffix(n.Name, "."+below) && (x.in.Visible == nil || x.in.Visible(NameKey(n))) &&
+			len(out) < maxNearNames {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
+// reachable says whether the dataplane reaches the owner of a name at its virtual address.
+func (x *dnsQuestion) reachable(n *names.Name) *Why {
+	switch {
+	case x.proxy == nil:
+		return nil
+	case x.proxy.dataplane.Mesh != n.Mesh:
+		return &Why{
+			Cause: mesh.CauseNoAddress,
+			Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there",
+				n.Mesh, x.proxy.dataplane.Mesh),
+		}
+	}
+	v := x.proxy.index.View
+	list := v.Ports(n.Resource)
+	if n.Kind == mesh.KindTag {
+		list = []*mesh.Service{v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: n.Tag})}
+	}
+	reach := x.proxy.index.Reach(x.proxy.dataplane)
+	var out *Why
+	for _, s := range list {
+		if s == nil {
+			continue
+		}
+		verdict := reach.Of(s)
+		why := x.proxy.why(s, verdict)
+		if verdict.Cause == mesh.CauseOutbound {
+			why.Reachable, why.Reason = false, why.Reason+", at an address of its own, and the proxy does not listen at this one"
+		}
+		if out == nil || why.Reachable && !out.Reachable {
+			out = &why
+		}
+	}
+	return out
+}

@@ -1,0 +1,109 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const holderVariable = "HOLD_TEST_HOLDER"
+
+func holdUntilIdle(dir string) int {
+	if err := Serve(context.Background(), dir, 20*time.Millisecond); err != nil && err != ErrHeldElsewhere {
+		return 1
+	}
+	return 0
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !ok(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("after a minute not yet: %s", what)
+		}
+	}
+}
+
+// selfCommand is the holder as a process: this program.
+func selfCommand(t *testing.T, dir string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"/usr/bin/env", "GORACE=atexit_sleep_ms=0", holderVariable + "=" + dir, self}
+}
+
+// newFIFO makes a FIFO and opens it for reading.
+func newFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return openFIFO(t, path)
+}
+
+func openFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), path)
+}
+
+// readers reports whether anybody has a FIFO open for reading: without one the kernel refuses a
+// writer that does not wait.
+func readers(t *testing.T, path string) bool {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	return true
+}
+
+// keep has a file kept, and closes the own descriptor.
+func keep(t *testing.T, k *Keeper, name string, f *os.File) {
+	t.Helper()
+	if err := k.Keep(name, f); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+// end ends a keeper as its agent's end does.
+func end(k *Keeper) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = k.Run(ctx)
+}
+
+// holders are functions that open a keeper again and again, each as the next agent does.
+func holders(t *testing.T) map[string]func(*testing.T) *Keeper {
+	return map[string]func(*testing.T) *Keeper{
+		"process": func() func(*testing.T) *Keeper {
+			run := t.TempDir()
+			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
+		}(),
+		"systemd": func() func(*testing.T) *Keeper {
+			run, s := t.TempDir(), newFakeSystemd(t, 10)
+			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Systemd: s.start(t)}) }
+		}(),
+	}
+}
