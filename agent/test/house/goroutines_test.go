@@ -61,7 +61,7 @@ func funcName(fn *ast.FuncDecl) string {
 var goroutineRow = regexp.MustCompile("(?m)^\\| ((?:agent|gossip|dns|accesslog)[a-z/]*) ((?:`[A-Za-z.]+`(?:, " +
 	")?)+) \\| [^|]+ \\| [^|]+ \\|$")
 
-// listedStarters reads the list of ARCHITECTURE.md.
+// listedStarters reads the list of goroutines.md.
 func listedStarters(doc string) []string {
 	var out []string
 	for _, m := range goroutineRow.FindAllStringSubmatch(doc, -1) {
@@ -79,23 +79,23 @@ func unlistedGoroutines(t *tree, doc string) []breach {
 	for s, at := range found {
 		if !slices.Contains(listed, s) {
 			out = append(out, breach{at,
-				s + " starts a goroutine that the list in ARCHITECTURE.md does not have: add who it is and how it ends"})
+				s + " starts a goroutine that goroutines.md does not have: add who it is and how it ends"})
 		}
 	}
 	for _, s := range listed {
 		if found[s] == "" {
-			out = append(out, breach{"ARCHITECTURE.md", s + " starts no goroutine any more: remove it from the list"})
+			out = append(out, breach{"goroutines.md", s + " starts no goroutine any more: remove it from the list"})
 		}
 	}
 	return sorted(out)
 }
 
-func TestArchitectureListsEveryGoroutine(t *testing.T) {
+func TestEveryGoroutineIsListed(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	doc, err := os.ReadFile("goroutines.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func spawn(wg interface{ Go(func()) }) { wg.Go(func() {}) }
 	for _, b := range unlistedGoroutines(tree, "| agent/deliver/ads `Server.Serve`, `Server.quiet` | does | ends |\n") {
 		got = append(got, b.at+" "+strings.Fields(b.why)[1])
 	}
-	if want := []string{"ARCHITECTURE.md Server.quiet", "agent/deliver/ads/a.go:9 spawn"}; !slices.Equal(got, want) {
+	if want := []string{"agent/deliver/ads/a.go:9 spawn", "goroutines.md Server.quiet"}; !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
 }

@@ -78,7 +78,7 @@ func starts(f *file, n ast.Node) bool {
 	return false
 }
 
-// ruleGoroutines: goroutines start in few packages, so that the list in ARCHITECTURE.md can be
+// ruleGoroutines: goroutines start in few packages, so that the list of goroutines.md can be
 // whole.
 func ruleGoroutines(t *tree) []breach {
 	var out []breach
