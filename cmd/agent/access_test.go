@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -55,16 +56,17 @@ func TestAccess(t *testing.T) {
 		want string // of standard output
 		errs string
 	}{
-		{"access whoami", exitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
-		{"access can delete mesh default", exitOK, `^yes\n$`, "^$"},
-		{"access can delete mesh/default -o json", exitOK, `"action": "delete Mesh default/default"`, "^$"},
-		{"access can write mesh", exitUsage, `^$`, `there is no verb "write"; one of get, list`},
-		{"access can get nothing", exitFailed, `^$`, `query parameter kind: "nothing" is not possible`},
-		{"access list", exitOK,
+		{"access whoami", command.ExitOK, `^WHO +ROLES +VERBS +BY\nuid=\d+ .*operator +get,list,inspect,create,update,delete +root and the agent's user may do everything\n$`, "^$"},
+		{"access can delete mesh default", command.ExitOK, `^yes\n$`, "^$"},
+		{"access can delete mesh/default -o json", command.ExitOK, `"action": "delete Mesh default/default"`, "^$"},
+		{"access can write mesh", command.ExitUsage, `^$`, `there is no verb "write"; one of get, list`},
+		{"access can get nothing", command.ExitFailed, `^$`, `query parameter kind: "nothing" is not possible`},
+		{"access list", command.ExitOK,
 			`ROLE +SUBJECTS +VERBS +KINDS +MESHES +NAMES\nreaders +uid 54000-54999 +get,list,inspect +\* +\* +\*\n` +
 				`team +user no-such-user; group 60000, uid 60000 +create,update +MeshTimeout +default +web-\*\n\nPEER .*\nuid 1000, certificate \*\.mesh +default\.web-\* +false`,
 			`warning: api.roles\[1\].subjects\[0\]: the user "no-such-user" does not exist`},
-		{"access list -o yaml", exitOK, `(?s)configured: true\nroles:\n  - name: readers.*proxies:\n  - uid: "1000"`, "^$"},
+		{"access list -o yaml", command.ExitOK, `(?s)configured: true\nroles:\n  - name: readers.*proxies:\n  - uid: "1000"`,
+			"^$"},
 	} {
 		var out, errs bytes.Buffer
 		code := Main(strings.Fields(c.line), nil, &out, &errs, []string{"NEARSIDE_SOCKET=" + socket})
@@ -88,17 +90,17 @@ func TestAccessOfAnotherUser(t *testing.T) {
 		code     int
 		want     string
 	}{
-		{"access whoami", "", exitOK, `uid=54321 +readers +get,list,inspect +roles of api.roles`},
-		{"access can get mesh default", "", exitOK, `^yes\n$`},
-		{"access can update mt slow", "", exitNo,
+		{"access whoami", "", command.ExitOK, `uid=54321 +readers +get,list,inspect +roles of api.roles`},
+		{"access can get mesh default", "", command.ExitOK, `^yes\n$`},
+		{"access can update mt slow", "", command.ExitNo,
 			`^no: uid=54321 may not update MeshTimeout default/slow; no role of api.roles allows it\n$`},
-		{"access can update mt web-1", "", exitNo,
+		{"access can update mt web-1", "", command.ExitNo,
 			`^no: uid=54321 may not update MeshTimeout default/web-1; the roles that allow it: team\n$`},
-		{"get dataplane web -o name", "", exitOK, `^dataplane/web\n$`},
+		{"get dataplane web -o name", "", command.ExitOK, `^dataplane/web\n$`},
 		{"apply -f -", "{type: MeshTimeout, mesh: default, name: web-1, spec: {to: [{targetRef: {kind: Mesh}, " +
-			"default: {connectionTimeout: 1s}}]}}", exitPermission,
+			"default: {connectionTimeout: 1s}}]}}", command.ExitPermission,
 			`uid=54321 may not create MeshTimeout default/web-1; the roles that allow it: team\nhint: ask for one of these roles in api.roles`},
-		{"delete mesh default", "", exitPermission,
+		{"delete mesh default", "", command.ExitPermission,
 			`uid=54321 may not delete Mesh default/default; no role of api.roles allows it`},
 	} {
 		cmd := &exec.Cmd{Path: bin, Args: append([]string{"nearside"}, strings.Fields(c.line)...),

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -375,13 +376,13 @@ func TestAccessLogCounters(t *testing.T) {
 		lines int
 		said  string
 	}{
-		{"logs --dataplane web", exitOK, requests, "1 stream goes elsewhere and is not read: tcp " + away},
-		{"logs access", exitOK, requests, ""},
-		{"logs --dataplane nobody", exitFailed, 0, "no access logs of dataplane nobody"},
-		{"logs --dataplane web --status 2xx", exitOK, requests, ""},
-		{"logs --dataplane web --status 5xx", exitOK, 0, ""},
-		{"logs audit -m default", exitOK, -1, ""},
-		{"logs -m other", exitFailed, 0, "no access logs of mesh other"},
+		{"logs --dataplane web", command.ExitOK, requests, "1 stream goes elsewhere and is not read: tcp " + away},
+		{"logs access", command.ExitOK, requests, ""},
+		{"logs --dataplane nobody", command.ExitFailed, 0, "no access logs of dataplane nobody"},
+		{"logs --dataplane web --status 2xx", command.ExitOK, requests, ""},
+		{"logs --dataplane web --status 5xx", command.ExitOK, 0, ""},
+		{"logs audit -m default", command.ExitOK, -1, ""},
+		{"logs -m other", command.ExitFailed, 0, "no access logs of mesh other"},
 	} {
 		var out, errs bytes.Buffer
 		code := Main(strings.Fields(c.line), nil, &out, &errs, []string{"NEARSIDE_SOCKET=" + w.dir + "/run/nearside.sock"})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // otherUser is a user of the node who has no rights on the agent.
@@ -99,7 +101,7 @@ func TestLockTakenByOtherUserBefore(t *testing.T) {
 		}
 	}
 	for _, set := range [][]string{nil, {"paths.state=" + dir + "/other"}} {
-		if code, _, errs := runWith(runArgs(dir, set...)); code != exitFailed ||
+		if code, _, errs := runWith(runArgs(dir, set...)); code != command.ExitFailed ||
 			!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 			t.Errorf("a second agent: exit code %d, %s", code, errs)
 		}
@@ -271,20 +273,20 @@ func TestAdminSocketsCannotBeTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	bootstrap := []string{"bootstrap", "--name", "web", "--user", "0", "--xds-socket", dir + "/run/xds.sock"}
-	if code, _, errs := runWith(bootstrap); code != exitFailed ||
+	if code, _, errs := runWith(bootstrap); code != command.ExitFailed ||
 		!strings.Contains(errs, "other users may write to "+envoy) {
 		t.Errorf("a directory that all may write to: exit code %d, %s", code, errs)
 	}
 	if err := os.Chmod(envoy, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := runWith(bootstrap); code != exitFailed ||
+	if code, _, errs := runWith(bootstrap); code != command.ExitFailed ||
 		!strings.Contains(errs, mine+" is not a directory of the user 0") {
 		t.Errorf("a directory of another user: exit code %d, %s", code, errs)
 	}
 	d := start(t, dir)
 	d.says("what somebody else put in the place")
-	if code, out, errs := runWith(bootstrap); code != exitOK || !strings.Contains(out, mine+"/default.web.sock") {
+	if code, out, errs := runWith(bootstrap); code != command.ExitOK || !strings.Contains(out, mine+"/default.web.sock") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 	for _, path := range []string{envoy + "/default.web.sock", envoy + "/1234", mine + "/default.web.sock"} {
@@ -298,7 +300,7 @@ func TestAdminSocketsCannotBeTaken(t *testing.T) {
 	}
 	// The agent makes no directory for this user.
 	none := []string{"bootstrap", "--name", "web", "--user", fmt.Sprint(otherUser), "--xds-socket", dir + "/run/xds.sock"}
-	if code, _, errs := runWith(none); code != exitUsage || !strings.Contains(errs, "give --admin-socket") {
+	if code, _, errs := runWith(none); code != command.ExitUsage || !strings.Contains(errs, "give --admin-socket") {
 		t.Errorf("no directory: exit code %d, %s", code, errs)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -95,8 +96,8 @@ func auditIDs(t *testing.T, file string, killed int) map[string]int {
 	code, out, errs := runMain("logs", "audit", "-o", "json", "--file", file)
 	torn := 0
 	said, _ := strings.CutPrefix(errs, file+": lines left out, since they are no events: ")
-	if _, err := fmt.Sscanln(said, &torn); said != "" && (err != nil || fmt.Sprintln(torn) != said) || code != exitOK ||
-		torn > killed {
+	if _, err := fmt.Sscanln(said, &torn); said != "" && (err != nil || fmt.Sprintln(torn) != said) ||
+		code != command.ExitOK || torn > killed {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	ids := map[string]int{}
@@ -203,12 +204,12 @@ func TestFullAuditDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	change("full", 503, "/problems/audit-log", "nothing was stored", "free space")
-	if code, _, _ := d.nearside("", "get", "meshtimeout", "full"); code == exitOK {
+	if code, _, _ := d.nearside("", "get", "meshtimeout", "full"); code == command.ExitOK {
 		t.Error("the change without an event was stored")
 	}
 	reads := 0
 	for range 20 {
-		if code, _, errs := d.nearside("", "get", "meshes"); code != exitOK {
+		if code, _, errs := d.nearside("", "get", "meshes"); code != command.ExitOK {
 			t.Errorf("a read: %s", errs)
 		}
 		reads++
@@ -216,7 +217,7 @@ func TestFullAuditDisk(t *testing.T) {
 	write(t, dir+"/resources/more.yaml", "type: Mesh\nname: from-file\n")
 	eventually(t, "the file's mesh is there", func() bool {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
-		return code == exitOK
+		return code == command.ExitOK
 	})
 	if _, out, _ := d.nearside("", "status"); !strings.Contains(out, "WARN audit-log: ") ||
 		!strings.Contains(out, "writes over the API are refused") {
@@ -263,7 +264,7 @@ func TestLogsAudit(t *testing.T) {
 	logs := func(args ...string) string {
 		t.Helper()
 		code, out, errs := d.nearside("", append([]string{"logs", "audit"}, args...)...)
-		if code != exitOK || errs != "" {
+		if code != command.ExitOK || errs != "" {
 			t.Fatalf("%v: exit code %d: %s", args, code, errs)
 		}
 		return out
@@ -318,7 +319,7 @@ func TestAuditExample(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/mesh.yaml", "type: Mesh\nname: default\n")
 	d := start(t, dir)
-	if code, _, errs := d.nearside(timeoutDoc("slow", 1), "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(timeoutDoc("slow", 1), "apply", "-f", "-"); code != command.ExitOK {
 		t.Fatal(errs)
 	}
 	_, out, _ := d.nearside("", "logs", "audit", "-o", "json")

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
@@ -46,7 +46,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, _ := output(t, socket, exitNo, "check")
+	out, _ := output(t, socket, command.ExitNo, "check")
 	contains(t, out,
 		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
 		"WARN state: the state is kept in memory\n     hint: free space below paths.state",
@@ -60,35 +60,14 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 			"     hint: fix what is named", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
 		"WARN clock: it says ", "it was set back", "WARN api-socket: ",
 		`mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
-	doc, _ := output(t, socket, exitNo, "check", "-o", "json")
+	doc, _ := output(t, socket, command.ExitNo, "check", "-o", "json")
 	contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"reason": "MeshTimeout/default/u: left out"`)
 	if err := os.Chmod(socket, 0o400); err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() == 0 { // others cannot even ask
-		out, _ = output(t, socket, exitNo, "check")
+		out, _ = output(t, socket, command.ExitNo, "check")
 		contains(t, out, "FAIL api-socket: ", "mode 0400: nobody can connect")
-	}
-}
-
-func TestClock(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, c := range []struct {
-		now, started, made time.Time
-		state              string
-	}{
-		{now, now.Add(-time.Hour), now.Add(time.Second), checkOK},
-		{now, now.Add(time.Hour), now, checkWarn},
-		{now, now.Add(-time.Hour), now.Add(time.Minute), checkWarn},
-		{time.Unix(1000, 0), time.Unix(0, 0), time.Unix(0, 0), checkFail},
-	} {
-		s := &client.Status{Reconcile: &httpapi.ReconcileStatus{At: c.made}}
-		s.Info.Started = c.started
-		got := &selfTest{OK: true}
-		checkClock(got, s, c.now)
-		if len(got.Checks) != 1 || got.Checks[0].State != c.state || got.OK == (c.state == checkFail) {
-			t.Errorf("at %s: %+v, want %s", c.now, got, c.state)
-		}
 	}
 }
 
@@ -116,10 +95,10 @@ func TestCheckAsksEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	out, _ := output(t, socket, exitNo, "check", "--envoy")
+	out, _ := output(t, socket, command.ExitNo, "check", "--envoy")
 	contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today (said by "+
 		"Envoy), on default/web\n     hint: ")
 	write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
-	out, _ = output(t, socket, exitOK, "check", "--envoy")
+	out, _ = output(t, socket, command.ExitOK, "check", "--envoy")
 	contains(t, out, "WARN envoy: default/web: ", "did not end well")
 }

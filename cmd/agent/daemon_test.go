@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
@@ -157,7 +158,7 @@ func (d *daemon) nearside(stdin string, args ...string) (code int, stdout, stder
 func (d *daemon) must(stdin string, args ...string) string {
 	d.t.Helper()
 	code, out, errs := d.nearside(stdin, args...)
-	if code != exitOK {
+	if code != command.ExitOK {
 		d.t.Fatalf("%v: exit code %d: %s", args, code, errs)
 	}
 	return out

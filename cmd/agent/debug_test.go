@@ -10,19 +10,22 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // bundleOf makes a bundle and returns its files.
 func bundleOf(t *testing.T, d *daemon) map[string][]byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	if code, out, errs := d.nearside("", "debug", "bundle", "-O", file); code != exitOK || !strings.Contains(out, file) {
+	if code, out, errs := d.nearside("", "debug", "bundle", "-O", file); code != command.ExitOK ||
+		!strings.Contains(out, file) {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}
-	if code, _, errs := d.nearside("", "debug", "bundle", "-O", file); code == exitOK ||
+	if code, _, errs := d.nearside("", "debug", "bundle", "-O", file); code == command.ExitOK ||
 		!strings.Contains(errs, "exists") {
 		t.Errorf("over a file that exists: exit code %d: %s", code, errs)
 	}
@@ -72,15 +75,15 @@ func TestDebug(t *testing.T) {
 	if _, err := gzip.NewReader(bytes.NewReader(files["heap.pprof"])); err != nil {
 		t.Errorf("the profile: %v", err)
 	}
-	if code, out, _ := d.nearside("", "debug", "pprof", "goroutine"); code != exitOK ||
+	if code, out, _ := d.nearside("", "debug", "pprof", "goroutine"); code != command.ExitOK ||
 		!strings.HasPrefix(out, "\x1f\x8b") {
 		t.Errorf("goroutine: exit code %d, %.20q", code, out)
 	}
-	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == exitOK ||
+	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == command.ExitOK ||
 		!strings.Contains(errs, "is none of cpu, heap") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == exitOK ||
+	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == command.ExitOK ||
 		!strings.Contains(errs, "seconds") || !strings.Contains(errs, "30") {
 		t.Errorf("a long one: exit code %d: %s", code, errs)
 	}
@@ -89,11 +92,11 @@ func TestDebug(t *testing.T) {
 		if c[0] != "" {
 			args = append(args, c[0])
 		}
-		if code, out, errs := d.nearside("", args...); code != exitOK || out != c[1]+"\n" {
+		if code, out, errs := d.nearside("", args...); code != command.ExitOK || out != c[1]+"\n" {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code != exitUsage ||
+	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code != command.ExitUsage ||
 		!strings.Contains(errs, "one of debug, info") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
@@ -112,7 +115,7 @@ func TestTypes(t *testing.T) {
 		"meshtimeot": "did you mean meshtimeout",
 		"xyzzyxyzzy": "nearside api-resources lists them",
 	} {
-		if code, _, errs := d.nearside("", "get", typ); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := d.nearside("", "get", typ); code != command.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d: %s", typ, code, errs)
 		}
 	}
@@ -126,13 +129,13 @@ func TestTypes(t *testing.T) {
 		"kuma.io/service=web,team=b":  "",
 		"team":                        "dataplane/gate\n",
 	} {
-		if code, out, errs := d.nearside("", "get", "dataplanes", "-o", "name", "-l", selector); code != exitOK ||
+		if code, out, errs := d.nearside("", "get", "dataplanes", "-o", "name", "-l", selector); code != command.ExitOK ||
 			out != want {
 			t.Errorf("-l %s: exit code %d, %q %s", selector, code, out, errs)
 		}
 	}
 	for _, wrong := range [][]string{{"get", "dataplanes", "-l", "!team"}, {"get", "dataplane", "web", "-l", "team=b"}} {
-		if code, _, errs := d.nearside("", wrong...); code != exitUsage || !strings.Contains(errs, "-l ") {
+		if code, _, errs := d.nearside("", wrong...); code != command.ExitUsage || !strings.Contains(errs, "-l ") {
 			t.Errorf("%v: exit code %d: %s", wrong, code, errs)
 		}
 	}
@@ -149,7 +152,7 @@ func TestDeleteFiles(t *testing.T) {
 		t.Errorf("dry run: %s", out)
 	}
 	contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
-	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == exitOK ||
+	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == command.ExitOK ||
 		!strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
 		t.Errorf("once more: exit code %d: %s", code, errs)
 	}
@@ -157,7 +160,7 @@ func TestDeleteFiles(t *testing.T) {
 		"leave one of the two out": {"delete", "mesh", "shop", "-f", "-"},
 		"name what to delete":      {"delete"},
 	} {
-		if code, _, errs := d.nearside(doc, args...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := d.nearside(doc, args...); code != command.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
 	}
@@ -169,16 +172,16 @@ func TestStatusExitCode(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/web.yaml", webDoc)
 	d := start(t, dir)
-	if code, out, errs := d.nearside("", "status", "--exit-code"); code != exitOK {
+	if code, out, errs := d.nearside("", "status", "--exit-code"); code != command.ExitOK {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	write(t, dir+"/resources/bad.yaml", "type: Dataplane\nname: x\n")
 	eventually(t, "the fault is seen", func() bool {
 		code, _, _ := d.nearside("", "status", "--exit-code", "-o", "json")
-		return code == exitNo
+		return code == command.ExitNo
 	})
 	code, out, _ := d.nearside("", "status")
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Errorf("without --exit-code: %d", code)
 	}
 	if !regexp.MustCompile(`(?m)^problems   [1-9][0-9]* \([1-9][0-9]* above\)$`).MatchString(out) {

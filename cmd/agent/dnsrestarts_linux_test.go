@@ -22,6 +22,7 @@ import (
 	mdns "github.com/miekg/dns"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/dns"
 )
@@ -278,7 +279,7 @@ func TestDNSOverRestarts(t *testing.T) {
 func testRestarts(t *testing.T, pod bool, restarts int) {
 	p := newDNSNode(t, pod)
 	rules := p.must("nft", "list", "ruleset")
-	p.intercepted(exitOK, "install")
+	p.intercepted(command.ExitOK, "install")
 	held := p.held
 	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !pod &&
 		!strings.Contains(out, "ok   dns-sockets: nearside hold (pid ") {
@@ -323,7 +324,7 @@ func testRestarts(t *testing.T, pod bool, restarts int) {
 	if p.awaitHolder(); p.held != held {
 		t.Errorf("held by pid %d, and by %d in the beginning", p.held, held)
 	}
-	p.intercepted(exitOK, "uninstall")
+	p.intercepted(command.ExitOK, "uninstall")
 	p.agent.says("interception was uninstalled")
 	if got := p.must("nft", "list", "ruleset"); got != rules {
 		t.Errorf("uninstall left behind: %s", got)
@@ -348,7 +349,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	agenttest.Do(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // once that one has ended
 	p.agent.end(syscall.SIGTERM)
 	p.start()
-	p.intercepted(exitOK, "install")
+	p.intercepted(command.ExitOK, "install")
 	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out,
 		"its sockets are held by nobody while the agent is away") {
 		t.Errorf("status: %s", out)
@@ -393,7 +394,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 // TestDNSPrograms: unchanged programs of two libcs find names of the mesh, over UDP and TCP.
 func TestDNSPrograms(t *testing.T) {
 	p := newDNSNode(t, false)
-	p.intercepted(exitOK, "install")
+	p.intercepted(command.ExitOK, "install")
 	for _, options := range []string{"", "options use-vc\n"} {
 		for name, want := range map[string]string{"api.mesh": p.vip, "real.example": realAddr} {
 			if out := p.output(options, "getent", "hosts", name); !strings.HasPrefix(out, want) {

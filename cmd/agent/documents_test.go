@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // A command that a document shows.
@@ -104,8 +107,7 @@ func shellWords(line string) (words []string) {
 
 // accepts parses a command line as the program does before it runs it.
 func accepts(line string) error {
-	a := &app{}
-	root := a.root()
+	root := cli.Root(&command.Env{})
 	cmd, rest, err := root.Find(shellWords(line)[1:])
 	if err != nil {
 		return err
@@ -172,7 +174,7 @@ func run(line string) error {
 	var errs bytes.Buffer
 	switch code := Main(words, strings.NewReader(""), io.Discard, &errs,
 		[]string{"NEARSIDE_SOCKET=/nowhere/nearside.sock"}); code {
-	case exitOK, exitFailed, exitNo, exitInvalid, exitUnreachable:
+	case command.ExitOK, command.ExitFailed, command.ExitNo, command.ExitInvalid, command.ExitUnreachable:
 		return nil
 	default:
 		return fmt.Errorf("exit code %d: %s", code, errs.String())
@@ -183,7 +185,7 @@ func run(line string) error {
 // with their values, and the number of its arguments. Those of code blocks are also run, without an
 // agent. Pages that show what commands print are run with one, by tests of their own.
 func TestDocumentedCommands(t *testing.T) {
-	root := (&app{}).root()
+	root := cli.Root(&command.Env{})
 	found := map[bool]int{}
 	dir := t.TempDir() // where commands read and write
 	if err := os.CopyFS(dir+"/examples", os.DirFS("../../examples")); err != nil {
@@ -249,7 +251,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	root := (&app{}).root()
+	root := cli.Root(&command.Env{})
 	if exists(root, "nearside gett [NAME]") == nil || exists(root, "nearside get TYPE [--colour]") == nil {
 		t.Error("a form that is wrong is accepted")
 	}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
@@ -68,7 +69,7 @@ func TestFullStateDisk(t *testing.T) {
 	remount := mountTmpfs(t, dir+"/state", "size=1m")
 	write(t, dir+"/resources/web.yaml", webDoc)
 	d := start(t, dir)
-	if code, _, errs := d.nearside(meshDoc("kept", 1), "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(meshDoc("kept", 1), "apply", "-f", "-"); code != command.ExitOK {
 		t.Fatal(errs)
 	}
 	ballast, err := os.Create(dir + "/state/ballast")
@@ -89,9 +90,9 @@ func TestFullStateDisk(t *testing.T) {
 		name := fmt.Sprintf("m-%d", i)
 		code, _, errs := d.nearside(bigDoc(name), "apply", "-f", "-")
 		switch code {
-		case exitOK:
+		case command.ExitOK:
 			written[name] = true
-		case exitFailed:
+		case command.ExitFailed:
 			refused = i
 			contains(t, errs, "no space left on device", "free space for "+dir+"/state/nearside.db")
 		default:
@@ -107,7 +108,7 @@ func TestFullStateDisk(t *testing.T) {
 		t.Errorf("readiness: %+v", c)
 	}
 	code, out, _ := d.nearside("", "status")
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Errorf("status: exit code %d", code)
 	}
 	contains(t, out, "WARN state: ", "no space left on device", "WARN space: ")
@@ -123,11 +124,11 @@ func TestFullStateDisk(t *testing.T) {
 	write(t, dir+"/resources/more.yaml", bigDoc("from-file"))
 	eventually(t, "the file's mesh is there", func() bool {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
-		return code == exitOK
+		return code == command.ExitOK
 	})
 
 	remount(0, "size=16m")
-	if code, _, errs := d.nearside(bigDoc("again"), "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(bigDoc("again"), "apply", "-f", "-"); code != command.ExitOK {
 		t.Errorf("a write when there is room: %s", errs)
 	}
 	d.says("the state is written to disk again")
@@ -140,7 +141,7 @@ func TestFullStateDisk(t *testing.T) {
 	}
 	d = start(t, dir)
 	for name := range written {
-		if code, _, errs := d.nearside("", "get", "mesh", name); code != exitOK {
+		if code, _, errs := d.nearside("", "get", "mesh", name); code != command.ExitOK {
 			t.Errorf("after a restart: %s", errs)
 		}
 	}
@@ -169,13 +170,13 @@ func TestReadOnlyStateDisk(t *testing.T) {
 		t.Errorf("readiness: %+v", c)
 	}
 	code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-")
-	if code != exitFailed {
+	if code != command.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs, "read-only file system", "make it writable")
 	remount(0, "size=1m")
 	eventually(t, "the state is well again", func() bool { return !d.stateCheck().Degraded })
-	if code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-"); code != command.ExitOK {
 		t.Error(errs)
 	}
 }
@@ -319,7 +320,7 @@ func TestHangup(t *testing.T) {
 		"needs a restart of the agent\" key=node.zone from=one to=two")
 	hangup("log: {level: loud}\n", "is not taken over", "agent.yaml:1: log.level", "one of debug, info, warn, error")
 	code, out, _ := d.nearside("", "status")
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Errorf("status: exit code %d", code)
 	}
 	contains(t, out, "(zone one)")
@@ -336,7 +337,7 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 	d := start(t, dir)
 	d.says("the state file is damaged", "renamed="+dir+"/state/nearside.db.damaged-")
-	if code, _, errs := d.nearside("", "get", "dataplane", "web"); code != exitOK {
+	if code, _, errs := d.nearside("", "get", "dataplane", "web"); code != command.ExitOK {
 		t.Error(errs)
 	}
 	_, out, _ := d.nearside("", "status")
@@ -357,7 +358,7 @@ func TestDamagedDeletion(t *testing.T) {
 	d.must("", "delete", "meshtrafficpermission", "guard")
 	restart := func(change func([]byte) []byte) {
 		t.Helper()
-		if code := d.end(syscall.SIGTERM); code != exitOK {
+		if code := d.end(syscall.SIGTERM); code != command.ExitOK {
 			t.Fatalf("exit code %d", code)
 		}
 		file := dir + "/state/nearside.db"
@@ -379,7 +380,7 @@ func TestDamagedDeletion(t *testing.T) {
 	for range 3 {
 		contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard",
 			"roll it back, or delete it", "FAIL damaged since ")
-		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == exitOK ||
+		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == command.ExitOK ||
 			!strings.Contains(errs, "is not in force") {
 			t.Fatalf("get: exit code %d, %s%s", code, out, errs)
 		}
@@ -404,14 +405,14 @@ func TestPIDFile(t *testing.T) {
 	if b, err := os.ReadFile(pid); err != nil || strings.TrimSpace(string(b)) != fmt.Sprint(d.cmd.Process.Pid) {
 		t.Errorf("pid file: %q %v", b, err)
 	}
-	if code, _, errs := runWith(runArgs(dir)); code != exitFailed ||
+	if code, _, errs := runWith(runArgs(dir)); code != command.ExitFailed ||
 		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
 	// One that overwrites the file takes nothing from the first agent: the lock holds, and the kernel
 	// knows who has it.
 	write(t, pid, "-1\n")
-	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != exitFailed ||
+	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != command.ExitFailed ||
 		!strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
@@ -421,7 +422,8 @@ func TestPIDFile(t *testing.T) {
 	if err := errors.Join(os.Remove(pid), os.Mkdir(pid, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := runWith(runArgs(dir)); code != exitFailed || !strings.Contains(errs, "paths.run cannot be used") {
+	if code, _, errs := runWith(runArgs(dir)); code != command.ExitFailed ||
+		!strings.Contains(errs, "paths.run cannot be used") {
 		t.Errorf("with a directory there: exit code %d, %s", code, errs)
 	}
 }
@@ -447,7 +449,7 @@ func TestExplainNameThatLeadsNowhere(t *testing.T) {
 		for _, what := range []string{"connection", "request"} {
 			code, out, errs := runWith([]string{"explain", what, "-f", "../../examples/quickstart/resources",
 				"--from", "web", "--to", to})
-			if wanted := map[bool]int{true: exitOK, false: 2}[strings.HasPrefix(want, "allowed")]; code != wanted ||
+			if wanted := map[bool]int{true: command.ExitOK, false: 2}[strings.HasPrefix(want, "allowed")]; code != wanted ||
 				!strings.HasPrefix(out, want) {
 				t.Errorf("%s to %s: exit code %d, %s%s", what, to, code, out, errs)
 			}
@@ -460,12 +462,12 @@ func TestLongSocketPath(t *testing.T) {
 	t.Parallel()
 	long := "/tmp/" + strings.Repeat("x", 110)
 	code, _, errs := runWith(runArgs("/tmp/nearside-test", "paths.run="+long))
-	if code != exitInvalid {
+	if code != command.ExitInvalid {
 		t.Errorf("run: exit code %d", code)
 	}
 	contains(t, errs, "api.socket.path: ", "at most 107", "set a shorter path")
 	code, _, errs = runWith([]string{"status", "--socket", long})
-	if code != exitUnreachable {
+	if code != command.ExitUnreachable {
 		t.Errorf("status: exit code %d", code)
 	}
 	contains(t, errs, "the path has 115 bytes, and the system takes at most 107")
@@ -488,14 +490,14 @@ func TestAgentThatHangs(t *testing.T) {
 		return strings.HasPrefix(rest, "T")
 	})
 	code, _, errs := d.nearside("", "healthcheck", "--timeout", "200ms")
-	if code != exitFailed {
+	if code != command.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs, "the agent at "+d.socket()+" has said nothing for 200ms")
 	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := d.nearside("", "healthcheck"); code != exitOK {
+	if code, _, errs := d.nearside("", "healthcheck"); code != command.ExitOK {
 		t.Error(errs)
 	}
 }
@@ -521,7 +523,7 @@ func TestLogReaderGone(t *testing.T) {
 	r.Close()
 	for i := range 3 {
 		// logs a line
-		if code, _, errs := d.nearside(meshDoc(fmt.Sprintf("m-%d", i), 1), "apply", "-f", "-"); code != exitOK {
+		if code, _, errs := d.nearside(meshDoc(fmt.Sprintf("m-%d", i), 1), "apply", "-f", "-"); code != command.ExitOK {
 			t.Errorf("write %d: exit code %d: %s", i, code, errs)
 		}
 	}
@@ -548,7 +550,7 @@ func TestOutputThatIsLost(t *testing.T) {
 		var errs bytes.Buffer
 		args := append(strings.Fields(line), "--socket", d.socket())
 		code := Main(args, strings.NewReader(meshDoc("m", 1)), fullWriter{}, &errs, nil)
-		if code != exitFailed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+		if code != command.ExitFailed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
 			t.Errorf("%s: exit code %d: %s", line, code, errs.String())
 		}
 	}
@@ -578,20 +580,21 @@ func TestOtherUserMayNotWrite(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	d := start(t, dir)
-	if code, out := other(d, "status"); code != exitPermission || !strings.Contains(out, "hint: run the command as root") {
+	if code, out := other(d, "status"); code != command.ExitPermission ||
+		!strings.Contains(out, "hint: run the command as root") {
 		t.Errorf("a socket with mode 0660: exit code %d: %s", code, out)
 	}
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	d = start(t, dir, "api.socket.mode=0666")
-	if code, out := other(d, "get", "dp"); code != exitOK {
+	if code, out := other(d, "get", "dp"); code != command.ExitOK {
 		t.Errorf("reading: exit code %d: %s", code, out)
 	}
 	for _, args := range [][]string{
 		{"apply", "-f", "-"}, {"delete", "dp", "web"}, {"rollback", "dp", "web", "--to", "2"},
 	} {
-		if code, out := other(d, args...); code != exitPermission || !strings.Contains(out, "uid=4242") {
+		if code, out := other(d, args...); code != command.ExitPermission || !strings.Contains(out, "uid=4242") {
 			t.Errorf("%v: exit code %d: %s", args, code, out)
 		}
 	}
@@ -625,9 +628,10 @@ func TestGarbageOnSockets(t *testing.T) {
 		strings.NewReplacer("type: Mesh\nname: default\n---\n", "", "name: web", "name: web-2").Replace(webDoc))
 	eventually(t, "the agent still works", func() bool {
 		code, _, _ := d.nearside("", "get", "dp", "web-2")
-		return code == exitOK
+		return code == command.ExitOK
 	})
-	if code, out, _ := d.nearside("", "inspect", "dataplanes"); code != exitOK || strings.Count(out, "disconnected") != 1 {
+	if code, out, _ := d.nearside("", "inspect", "dataplanes"); code != command.ExitOK ||
+		strings.Count(out, "disconnected") != 1 {
 		t.Errorf("the stream that was open: exit code %d\n%s", code, out)
 	}
 }

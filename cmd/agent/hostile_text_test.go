@@ -10,6 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // hostile is what somebody else may write: it clears the screen, names the window, colours by a
@@ -127,16 +129,16 @@ func TestHostileTextIsEscaped(t *testing.T) {
 // What -o yaml escapes is the same text for readers of YAML.
 func TestYAMLKeepsTheText(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{
+	for _, s := range []string{
 		hostile, "two\nlines", "\u202e", "\u0085\u2028", "tab\t", "\x00", "\U000e0041", "back\\slash \x1b", "plain",
 	} {
 		var b strings.Builder
-		if err := printYAML(textWriter{w: &b}, map[string]string{"a": text, "k" + text: "b"}); err != nil {
+		if err := text.YAML(text.Writer{W: &b}, map[string]string{"a": s, "k" + s: "b"}); err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]string
-		if err := yaml.Unmarshal([]byte(b.String()), &got); err != nil || got["a"] != text || got["k"+text] != "b" {
-			t.Errorf("%q became %q (%v) by\n%s", text, got, err, b.String())
+		if err := yaml.Unmarshal([]byte(b.String()), &got); err != nil || got["a"] != s || got["k"+s] != "b" {
+			t.Errorf("%q became %q (%v) by\n%s", s, got, err, b.String())
 		}
 		if bad := unsafeText(b.String()); bad != "" && !strings.Contains(bad, "forged") {
 			t.Error(bad)

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
@@ -38,7 +39,7 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 			return &httpapi.Last{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
 		}
 	})
-	out, _ := output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
+	out, _ := output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status")
 	var words []string
 	for line := range strings.Lines(out) {
 		words = append(words, strings.Join(strings.Fields(line), " "))
@@ -49,8 +50,8 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 			"spec.default.appendMatch[1]\n",
 		"\ntls api.example.com 443 what the proxy resolves api.example.com to both meshpassthrough_tls_api.example.com_443 "+
 			"- meshpassthrough/outside spec.default.appendMatch[0]")
-	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status", "-o", "yaml")
+	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "yaml")
 	contains(t, out, "inForce:\n  - type: MeshPassthrough\n    mode: Matched\n", "pinned: true")
-	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status", "-o", "json")
+	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "json")
 	contains(t, out, `"reaches": "what the proxy resolves api.example.com to"`)
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 )
 
 // netNamespace makes a network namespace, and returns its path. It is gone with its thread.
@@ -42,7 +44,7 @@ func netNamespace(t *testing.T) string {
 func TestInterceptCommands(t *testing.T) {
 	ns, dir := netNamespace(t), t.TempDir()
 	at := []string{"--netns", ns, "--run-dir", dir}
-	command := func(want int, args ...string) (out, errs string) {
+	run := func(want int, args ...string) (out, errs string) {
 		t.Helper()
 		code, out, errs := runMain(append([]string{"intercept"}, args...)...)
 		if code != want {
@@ -50,19 +52,19 @@ func TestInterceptCommands(t *testing.T) {
 		}
 		return out, errs
 	}
-	if out, _ := command(exitNo, append([]string{"status"}, at...)...); !strings.Contains(out, "none") {
+	if out, _ := run(command.ExitNo, append([]string{"status"}, at...)...); !strings.Contains(out, "none") {
 		t.Errorf("status of nothing: %s", out)
 	}
 	// What --dry-run prints is what nft can load, and what is installed.
 	flags := []string{"--user", "1234", "--outbound", "--envoy-user", "5678", "--exclude-outbound-port", "22,9901",
 		"--exclude-outbound-cidr", "10.0.0.0/8,fd00::1"}
-	text, _ := command(exitOK, append([]string{"install", "--dry-run"}, flags...)...)
+	text, _ := run(command.ExitOK, append([]string{"install", "--dry-run"}, flags...)...)
 	if !strings.HasPrefix(text, "table inet nearside\n") || !strings.Contains(text, "elements = { 1234 }") ||
 		!strings.Contains(text, "redirect to :15001") || !strings.Contains(text, "fd00::1/128") {
 		t.Errorf("--dry-run prints\n%s", text)
 	}
-	doc, _ := command(exitOK, append([]string{"install", "--dry-run", "-o", "json"}, flags...)...)
-	var plan planned
+	doc, _ := run(command.ExitOK, append([]string{"install", "--dry-run", "-o", "json"}, flags...)...)
+	var plan node.Planned
 	if err := json.Unmarshal([]byte(doc), &plan); err != nil || plan.NFT != text || plan.Spec.Users[0] != 1234 {
 		t.Errorf("--dry-run -o json: %v, %s", err, doc)
 	}
@@ -76,25 +78,26 @@ func TestInterceptCommands(t *testing.T) {
 	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
 		t.Errorf("--dry-run left %v, %v", list, err)
 	}
-	if _, errs := command(exitTimeout, append(append([]string{"install", "--wait", "1ms"}, flags...),
+	if _, errs := run(command.ExitTimeout, append(append([]string{"install", "--wait", "1ms"}, flags...),
 		at...)...); !strings.Contains(errs, "no agent keeps it alive") {
 		t.Errorf("installed without an agent: %s", errs)
 	}
-	out, errs := command(exitNo, append([]string{"status", "-o", "json"}, at...)...)
-	var report reports
+	out, errs := run(command.ExitNo, append([]string{"status", "-o", "json"}, at...)...)
+	var report node.Reports
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Items) != 1 ||
 		report.Items[0].State != intercept.StateWaiting || report.Items[0].Spec.Outbound != 15001 {
 		t.Errorf("status: %v, %s%s", err, out, errs)
 	}
-	if out, _ := command(exitOK, append([]string{"install", "--dns=false", "--inbound"}, at...)...); !strings.Contains(out,
-		intercept.StateTCPOnly) {
+	if out, _ := run(command.ExitOK,
+		append([]string{"install", "--dns=false", "--inbound"}, at...)...); !strings.Contains(out, intercept.StateTCPOnly) {
 		t.Errorf("installed without DNS: %s", out)
 	}
-	command(exitOK, append([]string{"status"}, at...)...)
-	if out, _ := command(exitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out, "uninstalled from") {
+	run(command.ExitOK, append([]string{"status"}, at...)...)
+	if out, _ := run(command.ExitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out,
+		"uninstalled from") {
 		t.Errorf("uninstall: %s", out)
 	}
-	if out, _ := command(exitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out,
+	if out, _ := run(command.ExitOK, append([]string{"uninstall"}, at...)...); !strings.HasPrefix(out,
 		"nothing was installed") {
 		t.Errorf("uninstall again: %s", out)
 	}
@@ -106,20 +109,21 @@ func TestInterceptFaults(t *testing.T) {
 		code int
 		want string
 	}{
-		{"install --dns=false", exitUsage, "nothing is to be redirected"},
-		{"install --dns-port 53", exitUsage, "--dns-port: 53"},
-		{"install --dns-port 0", exitUsage, "--dns-port is 0"},
-		{"install --user nobody-of-that-name", exitUsage, `there is no user "nobody-of-that-name"`},
-		{"install --outbound", exitUsage, "--envoy-user is required"},
-		{"install --inbound --user 7", exitUsage, "whole network namespace"},
-		{"install --exclude-inbound-port 70000", exitUsage, "70000 is no port"},
-		{"install --exclude-outbound-cidr 10.0.0.0/33", exitUsage, "is no network"},
-		{"install --netns run/netns/a", exitUsage, "is not absolute"},
-		{"install --netns /etc/hostname", exitFailed, "is no network namespace"},
-		{"install --pid 4194305", exitFailed, "there is no network namespace at /proc/4194305"},
-		{"install --pid -1", exitUsage, "--pid is -1"},
-		{"install --pid 1 --netns /run/netns/a", exitUsage, "give one of them"},
-		{"install --dns=false --inbound --run-dir " + filepath.Join(t.TempDir(), "none"), exitUsage, "remote shells too"},
+		{"install --dns=false", command.ExitUsage, "nothing is to be redirected"},
+		{"install --dns-port 53", command.ExitUsage, "--dns-port: 53"},
+		{"install --dns-port 0", command.ExitUsage, "--dns-port is 0"},
+		{"install --user nobody-of-that-name", command.ExitUsage, `there is no user "nobody-of-that-name"`},
+		{"install --outbound", command.ExitUsage, "--envoy-user is required"},
+		{"install --inbound --user 7", command.ExitUsage, "whole network namespace"},
+		{"install --exclude-inbound-port 70000", command.ExitUsage, "70000 is no port"},
+		{"install --exclude-outbound-cidr 10.0.0.0/33", command.ExitUsage, "is no network"},
+		{"install --netns run/netns/a", command.ExitUsage, "is not absolute"},
+		{"install --netns /etc/hostname", command.ExitFailed, "is no network namespace"},
+		{"install --pid 4194305", command.ExitFailed, "there is no network namespace at /proc/4194305"},
+		{"install --pid -1", command.ExitUsage, "--pid is -1"},
+		{"install --pid 1 --netns /run/netns/a", command.ExitUsage, "give one of them"},
+		{"install --dns=false --inbound --run-dir " + filepath.Join(t.TempDir(), "none"), command.ExitUsage,
+			"remote shells too"},
 	} {
 		code, _, errs := runMain(append([]string{"intercept"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errs, c.want) {

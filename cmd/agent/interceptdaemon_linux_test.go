@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -56,7 +57,7 @@ func TestInterceptionByTheAgent(t *testing.T) {
 		}
 		return out
 	}
-	if out := intercepted(exitOK, "install"); !strings.Contains(out, "active   IPv4,IPv6") {
+	if out := intercepted(command.ExitOK, "install"); !strings.Contains(out, "active   IPv4,IPv6") {
 		t.Errorf("install: %s", out)
 	}
 	if out := inside("getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, "240.") {
@@ -79,8 +80,8 @@ func TestInterceptionByTheAgent(t *testing.T) {
 			t.Fatal("the redirection outlives an agent that was stopped")
 		}
 	}
-	intercepted(exitNo, "status")
-	intercepted(exitOK, "uninstall")
+	intercepted(command.ExitNo, "status")
+	intercepted(command.ExitOK, "uninstall")
 	if out := inside("nft", "list", "ruleset"); out != "" {
 		t.Errorf("left behind: %s", out)
 	}

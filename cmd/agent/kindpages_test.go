@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares
@@ -48,7 +49,7 @@ func TestKindPages(t *testing.T) {
 			if !strings.HasPrefix(m[2], "type: Mesh\n") { // the shop has one
 				validate += " -f examples/shop/resources"
 			}
-			if code, out := offlineCommand(t, validate); code != exitOK {
+			if code, out := offlineCommand(t, validate); code != command.ExitOK {
 				t.Errorf("%s: %s is not valid: exit code %d\n%s", filepath.Base(page), m[1], code, out)
 			}
 		}

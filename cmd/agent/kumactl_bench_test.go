@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -69,7 +70,7 @@ func BenchmarkKumactl(b *testing.B) {
 			native := func() {
 				var out, errs bytes.Buffer
 				if code := Main(append(strings.Fields(c.native), "--socket", r.Addrs().API), nil, &out, &errs,
-					nil); code != exitOK {
+					nil); code != command.ExitOK {
 					b.Fatalf("%s: exit code %d: %s", c.native, code, errs.String())
 				}
 			}

@@ -3,13 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -38,7 +37,7 @@ spec:
 `)
 	run := func(args ...string) (string, string) {
 		var out, errs bytes.Buffer
-		if code := Main(args, nil, &out, &errs, nil); code != exitOK {
+		if code := Main(args, nil, &out, &errs, nil); code != command.ExitOK {
 			t.Fatalf("%v: exit code %d: %s", args, code, errs.String())
 		}
 		return out.String(), errs.String()
@@ -64,36 +63,5 @@ spec:
 	shown, said := run("logs", "--file", dir+"/web.log", "--status", "418", "--since", "2026-11-23T10:00:00Z")
 	if shown != line+"\n" || said != "" {
 		t.Errorf("the line is %s\nshown is %s, and said %s", line, shown, said)
-	}
-}
-
-// TestUnreadableLogs is what is said of files that cannot be read, and the exit code.
-func TestUnreadableLogs(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		what string
-		code int
-		want []string
-	}{
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrPermission}, logAccess, exitPermission,
-			[]string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or become a member of the group"}},
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAudit, exitFailed, []string{
-			"error: /x/a.log: there is no such file\n", "hint: an agent whose auditLog.profile is None writes no audit log",
-		}},
-		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAccess, exitFailed,
-			[]string{"error: /x/a.log: there is no such file\n"}},
-		{errors.New("it is no file"), logAccess, exitFailed, []string{"error: /x/a.log: it is no file\n"}},
-	} {
-		err := unreadable("/x/a.log", c.err, c.what)
-		var said bytes.Buffer
-		report(&said, err)
-		if exitCode(err) != c.code {
-			t.Errorf("%v: exit code %d, want %d", c.err, exitCode(err), c.code)
-		}
-		for _, want := range c.want {
-			if !strings.Contains(said.String(), want) {
-				t.Errorf("%v: said is %s", c.err, said.String())
-			}
-		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // TestLogsKnowTheFormatsInForce reads lines of a format of its own that a real Envoy has written:
@@ -28,13 +30,14 @@ func TestLogsKnowTheFormatsInForce(t *testing.T) {
 		"--since 2100-01-01T00:00:00Z": 0,
 		"--status 200 --since 1h --dataplane web": 3,
 	} {
-		out, errs := output(t, w.dir+"/run/nearside.sock", exitOK, append([]string{"logs"}, strings.Fields(args)...)...)
+		out, errs := output(t, w.dir+"/run/nearside.sock", command.ExitOK,
+			append([]string{"logs"}, strings.Fields(args)...)...)
 		if n := strings.Count(out, "\n"); n != want || errs != "" {
 			t.Errorf("%s: %d lines, want %d: %s%s", args, n, want, out, errs)
 		}
 	}
 	// Without the agent nothing is known of the format.
-	if out, errs := output(t, "", exitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" ||
+	if out, errs := output(t, "", command.ExitOK, "logs", "--file", w.dir+"/logs/web.log", "--status", "200"); out != "" ||
 		!strings.Contains(errs, fmt.Sprintf("status cannot be told: %d", 3)) {
 		t.Errorf("%s%s", out, errs)
 	}

@@ -1,15 +1,20 @@
 // Command agent is nearside: the node-local agent and its command line in one binary.
 //
-// It reads flags, prints results and sets the exit code; what it does is in agent and
-// agent/serve/client. Data goes to standard output, everything else to standard error. The
-// documents of -o json are those of the HTTP API: fields are added to them, never renamed or
-// removed.
+// It passes flags and environment on; what it does is in agent and agent/serve/cli.
 package main
 
 import (
+	"io"
 	"os"
 	"runtime/debug"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/serve/cli"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
+
+// version is set by the linker in releases: -X main.version=v1.2.3.
+var version string
 
 // commandGC is how much garbage a command may have, in percent of what is in use. It ends soon;
 // "run" keeps to gcPercent.
@@ -20,4 +25,10 @@ func main() {
 		debug.SetGCPercent(commandGC)
 	}
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+}
+
+// Main runs one command line and returns its exit code. Tests call it as main does.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	p := command.Program{Version: version, CheckConfig: agent.CheckConfig, RunAgent: runAgent}
+	return cli.Main(p, args, stdin, stdout, stderr, env)
 }

@@ -4,13 +4,12 @@ import (
 	"compress/gzip"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -47,7 +46,7 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 	fmt.Fprintf(z, line, 1, "db")
 	agenttest.Do(t, z.Close(), old.Close(), unix.Mkfifo(dir+"/fifo.log", 0o600))
 	agenttest.Write(t, dir+"/web.log", fmt.Sprintf(line, 6, "cart")+fmt.Sprintf(line, 7, "cart"))
-	out, errs := output(t, socket, exitOK, "reachable", "suggest", "--dataplane", "web")
+	out, errs := output(t, socket, command.ExitOK, "reachable", "suggest", "--dataplane", "web")
 	want := `networking:
   transparentProxying:
     reachableBackends:
@@ -62,19 +61,7 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 	}
 	contains(t, errs, "warning: "+dir+"/fifo.log: it is not a regular file",
 		"warning: "+dir+"/gone.log: there is no such file", "MeshService/cart:81   2 ")
-	doc, _ := output(t, socket, exitNo, "reachable", "suggest", "--dataplane", "web", "--since", "2100-01-01T00:00:00Z",
-		"-o", "yaml")
+	doc, _ := output(t, socket, command.ExitNo,
+		"reachable", "suggest", "--dataplane", "web", "--since", "2100-01-01T00:00:00Z", "-o", "yaml")
 	contains(t, doc, `fragment: ""`, "old: ")
-}
-
-// TestFilesBehind: lines of a FIFO are in the file that the agent writes; those for a collector are
-// in none.
-func TestFilesBehind(t *testing.T) {
-	logs := []*reachable.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
-	of, failed := filesBehind(logs, []client.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
-		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
-	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||
-		!strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {
-		t.Errorf("%v %v", of, failed)
-	}
 }

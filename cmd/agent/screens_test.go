@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
@@ -123,15 +124,15 @@ func TestProxyScreens(t *testing.T) {
 				}}}
 		}
 	})
-	out, _ := output(t, socket, exitOK, "inspect", "dataplanes", "-o", "wide")
+	out, _ := output(t, socket, command.ExitOK, "inspect", "dataplanes", "-o", "wide")
 	contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
-	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
+	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status")
 	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 stream",
 		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter",
 		"held: inbound:x: bad filter")
-	out, _ = output(t, socket, exitOK, "get", "dp")
+	out, _ = output(t, socket, command.ExitOK, "get", "dp")
 	contains(t, out, "rejected")
-	_, errs := output(t, socket, exitFailed, "inspect", "dataplane", "web")
+	_, errs := output(t, socket, command.ExitFailed, "inspect", "dataplane", "web")
 	contains(t, errs, "the first configs are being computed")
 }
 
@@ -157,21 +158,21 @@ func TestStatusScreen(t *testing.T) {
 			return l
 		}
 	})
-	out, _ := output(t, socket, exitNo, "status")
+	out, _ := output(t, socket, command.ExitNo, "status")
 	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone",
 		"2 at revision 2 (2 api)",
 		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
 		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, "+
 			"its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
 		"stored, but this version does not act on them: 1 Dataplane")
-	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
+	out, _ = output(t, socket, command.ExitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")
-	out, errs := output(t, socket, exitFailed, "healthcheck")
+	out, errs := output(t, socket, command.ExitFailed, "healthcheck")
 	contains(t, errs, "not ready: xds: socket is gone")
 	if out != "" || strings.Contains(errs, "well") {
 		t.Errorf("healthcheck says %q and %q", out, errs)
 	}
-	if out, errs := output(t, socket, exitOK, "healthcheck", "--live"); out != "" || errs != "" {
+	if out, errs := output(t, socket, command.ExitOK, "healthcheck", "--live"); out != "" || errs != "" {
 		t.Errorf("an agent that is live and not ready: healthcheck --live says %q and %q", out, errs)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -94,7 +96,8 @@ func TestThousandStreams(t *testing.T) {
 	if kb := residentKB(t, d.cmd.Process.Pid); kb > 600<<10 { // the race detector needs most of it
 		t.Errorf("%d streams of small configs take %d KiB of memory", streams, kb)
 	}
-	if code, out, _ := d.nearside("", "inspect", "dataplanes"); code != exitOK || strings.Contains(out, "disconnected") {
+	if code, out, _ := d.nearside("", "inspect", "dataplanes"); code != command.ExitOK ||
+		strings.Contains(out, "disconnected") {
 		t.Errorf("exit code %d; some are not served", code)
 	}
 	write(t, dir+"/resources/all.yaml", strings.ReplaceAll(b.String(), "port: 80,", "port: 81,"))
@@ -212,7 +215,7 @@ func TestUnreadableFile(t *testing.T) {
 	_, out, _ := d.nearside("", "status")
 	contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ",
 		"permission denied", "let the agent's user read it")
-	if code, _, errs := d.nearside("", "get", "dp", "web"); code != exitOK {
+	if code, _, errs := d.nearside("", "get", "dp", "web"); code != command.ExitOK {
 		t.Error(errs)
 	}
 	if err := os.Chmod(dir+"/resources/secret.yaml", 0o644); err != nil {

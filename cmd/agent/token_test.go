@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
 // removeKey removes the signing key whose id is in a file: remove FILE.
@@ -45,29 +47,29 @@ func TestTokensOfAnotherUser(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	file := filepath.Join(dir, "web.token")
-	if code, out := run(nil, "create", "--name", "web", "--write", file); code != exitOK {
+	if code, out := run(nil, "create", "--name", "web", "--write", file); code != command.ExitOK {
 		t.Fatalf("root: exit code %d: %s", code, out)
 	}
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := run(as, "inspect", file); code != exitOK {
+	if code, out := run(as, "inspect", file); code != command.ExitOK {
 		t.Errorf("the agent's user: exit code %d: %s", code, out)
 	}
-	if code, out := run(as, "rotate"); code != exitOK {
+	if code, out := run(as, "rotate"); code != command.ExitOK {
 		t.Errorf("the agent's user: exit code %d: %s", code, out)
 	}
-	if code, out := run(nil, "revoke", "-f", file); code != exitOK {
+	if code, out := run(nil, "revoke", "-f", file); code != command.ExitOK {
 		t.Errorf("root: exit code %d: %s", code, out)
 	}
-	if code, out := run(as, "inspect", file); code != exitNo || !strings.Contains(out, "revoked") {
+	if code, out := run(as, "inspect", file); code != command.ExitNo || !strings.Contains(out, "revoked") {
 		t.Errorf("the agent's user, once it is revoked: exit code %d: %s", code, out)
 	}
 	for _, args := range [][]string{
 		{"create", "--name", "web"}, {"inspect", file}, {"keys"}, {"rotate"}, {"rotate", "--remove", "x"}, {"revoke", "0"},
 		{"revoke", "-f", file}, {"list-revoked"},
 	} {
-		if code, out := run(stranger, args...); code != exitPermission ||
+		if code, out := run(stranger, args...); code != command.ExitPermission ||
 			!strings.Contains(out, "hint: run the command as root") {
 			t.Errorf("%v by a stranger: exit code %d: %s", args, code, out)
 		}

@@ -17,8 +17,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/nearside-mesh/nearside/agent/serve/cli"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // listenerType is what the proxies of these tests ask for.
@@ -91,7 +92,7 @@ func TestWait(t *testing.T) {
 	d.must(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-")
 	answer := p.next()
 	code, out, errs := d.nearside("", "wait", "mt/slow", "--for=applied", "--timeout", "200ms")
-	if code != exitTimeout || out != "" {
+	if code != command.ExitTimeout || out != "" {
 		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
 	}
 	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late",
@@ -106,8 +107,8 @@ func TestWait(t *testing.T) {
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
 	code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
 	var doc client.Applied
-	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || doc.State != client.StateRejected ||
-		doc.RejectedTotal != 1 {
+	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitNo || err != nil ||
+		doc.State != client.StateRejected || doc.RejectedTotal != 1 {
 		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
 	}
 	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
@@ -119,7 +120,7 @@ func TestWait(t *testing.T) {
 	contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener "+
 		"inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
 
-	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != exitTimeout {
+	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != command.ExitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)
 	}
 	contains(t, errs, "is not gone: it still exists, at revision 4 from api")
@@ -129,7 +130,7 @@ func TestWait(t *testing.T) {
 
 	d.must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1),
 		"apply", "-f", "-")
-	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != exitNo {
+	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != command.ExitNo {
 		t.Errorf("a shadow policy: exit code %d", code)
 	}
 	contains(t, errs, "error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
@@ -140,15 +141,15 @@ func TestWait(t *testing.T) {
 		`the NAME of the mt is missing`: {"wait", "mt"},
 		`there is no TYPE "nothing"`:    {"wait", "nothing/x"},
 	} {
-		if code, _, errs := d.nearside("", args...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := d.nearside("", args...); code != command.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
 	}
-	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != exitFailed ||
+	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != command.ExitFailed ||
 		!strings.Contains(errs, "this agent stands alone") {
 		t.Errorf("the mesh of an agent that stands alone: exit code %d: %s", code, errs)
 	}
-	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != exitFailed ||
+	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != command.ExitFailed ||
 		!strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
 		t.Errorf("what does not exist: exit code %d: %s", code, errs)
 	}
@@ -178,7 +179,7 @@ func TestWaitOverRestart(t *testing.T) {
 	dir := quickTemp(t)
 	d := start(t, dir)
 	for _, doc := range []string{webDoc, fmt.Sprintf(slowDoc, 7)} {
-		if code, _, errs := d.nearside(doc, "apply", "-f", "-"); code != exitOK {
+		if code, _, errs := d.nearside(doc, "apply", "-f", "-"); code != command.ExitOK {
 			t.Fatal(errs)
 		}
 	}
@@ -187,12 +188,9 @@ func TestWaitOverRestart(t *testing.T) {
 	var errs lockedBuffer
 	var out bytes.Buffer
 	ended := make(chan int, 1)
-	a := &app{stdout: &out, stderr: &errs, socket: d.socket(), mesh: "default"}
-	go func() {
-		err := a.wait(t.Context(), &waiting{what: client.ForApplied, timeout: patience, terminal: &errs},
-			[]string{"mt/slow"}, "text")
-		ended <- exitCode(err)
-	}()
+	root := cli.Root(&command.Env{Stdout: &out, Stderr: &errs, Terminal: &errs})
+	root.SetArgs([]string{"wait", "mt/slow", "--timeout", patience.String(), "--socket", d.socket()})
+	go func() { ended <- command.ExitCode(root.ExecuteContext(t.Context())) }()
 	eventually(t, "the command says whom it waits for", func() bool {
 		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxies have it, late is default/web")
 	})
@@ -205,7 +203,7 @@ func TestWaitOverRestart(t *testing.T) {
 	p.next()("")
 	select {
 	case code := <-ended:
-		if code != exitOK || !strings.Contains(out.String(), "applied: 1 proxy acknowledged") {
+		if code != command.ExitOK || !strings.Contains(out.String(), "applied: 1 proxy acknowledged") {
 			t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
 		}
 	case <-time.After(patience):
@@ -218,7 +216,7 @@ func TestWaitWithoutAgent(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := Main([]string{"wait", "mt/slow", "--timeout", "300ms", "--socket", "/nowhere/s"}, strings.NewReader(""),
 		&out, &errs, nil)
-	if code != exitUnreachable {
+	if code != command.ExitUnreachable {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
@@ -228,19 +226,19 @@ func TestWaitWithoutAgent(t *testing.T) {
 // is told so.
 func TestRetryIsShown(t *testing.T) {
 	d := start(t, quickTemp(t))
-	if code, _, errs := d.nearside(webDoc, "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(webDoc, "apply", "-f", "-"); code != command.ExitOK {
 		t.Fatal(errs)
 	}
 	p := d.connect("web", nil)
 	p.next()("")
-	if code, _, errs := d.nearside(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-"); code != exitOK {
+	if code, _, errs := d.nearside(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-"); code != command.ExitOK {
 		t.Fatal(errs)
 	}
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: cannot bind '192.0.2.1:8080': Address " +
 		"already in use\n")
 	code, out, errs := d.nearside("", "wait", "mt/slow", "-o", "json")
 	var doc client.Applied
-	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || len(doc.Rejected) != 1 ||
+	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitNo || err != nil || len(doc.Rejected) != 1 ||
 		doc.Rejected[0].Retry.IsZero() {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
@@ -254,24 +252,5 @@ func TestRetryIsShown(t *testing.T) {
 	if _, out, _ = d.nearside("", "inspect", "dataplane", "web", "--type=status", "-o", "json"); !strings.Contains(out,
 		`"retry": "`) {
 		t.Errorf("no time in the status: %s", out)
-	}
-}
-
-// TestStateColumn has every state of a policy in a table.
-func TestStateColumn(t *testing.T) {
-	for want, s := range map[string]client.Applied{
-		"applied on 2 proxies": {State: client.StateApplied, Proxies: 2},
-		"no proxy here":        {State: client.StateApplied, Selected: 3},
-		"pending on 1 proxy":   {State: client.StatePending, LateTotal: 1},
-		"selects nothing":      {State: client.StateUnselected},
-		"shadow":               {State: client.StateShadow},
-		"inert":                {State: client.StateInert},
-		"replaced":             {State: client.StateReplaced},
-		"rejected by default/web and 1 more: l: a b": {State: client.StateRejected, RejectedTotal: 2,
-			Rejected: []httpapi.RejectedResource{{Mesh: "default", Name: "web", Resource: "l", Reason: "a\n b"}}},
-	} {
-		if got := stateOf(s); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

@@ -16,6 +16,9 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
@@ -115,9 +118,9 @@ func told(resource, reason string) string {
 // allWarnings returns the warnings of validate, status and check.
 func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	t.Helper()
-	var v validation
+	var v resources.Validation
 	var s client.Status
-	var c selfTest
+	var c node.SelfTest
 	for _, x := range []struct {
 		to   any
 		args []string
@@ -126,7 +129,7 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 		{&c, []string{"check", "-o", "json"}},
 	} {
 		var printed, errs bytes.Buffer
-		if code := Main(append(x.args, "--socket", socket), nil, &printed, &errs, nil); code != exitOK {
+		if code := Main(append(x.args, "--socket", socket), nil, &printed, &errs, nil); code != command.ExitOK {
 			t.Fatalf("%v: exit code %d: %s%s", x.args, code, printed.String(), errs.String())
 		}
 		out := printed.String()
@@ -152,7 +155,7 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	for _, x := range c.Checks {
 		switch x.Name {
 		case "warnings", "secrets":
-			if x.State != checkOK {
+			if x.State != node.CheckOK {
 				resource, reason, _ := strings.Cut(x.Reason, ": ")
 				if x.Name == "secrets" {
 					resource, reason, _ = strings.Cut(x.Reason, " ")
@@ -225,7 +228,7 @@ func TestWarningsAgree(t *testing.T) {
 	write(t, filepath.Join(files, "late.yaml"), "type: Dataplane\nmesh: plain\nname: late\nnetworking: {address: "+
 		"10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: late, kuma.io/protocol: http}}]}\n---\n"+
 		strings.ReplaceAll(kindtest.Breaking("bad", "{kind: Mesh}"), "mesh: default", "mesh: plain"))
-	_, errs := output(t, socket, exitInvalid, "validate", "-f", files)
+	_, errs := output(t, socket, command.ExitInvalid, "validate", "-f", files)
 	contains(t, errs, "inbound:10.1.0.3:8080", "%LATE%")
 	for begun := time.Now(); ; <-time.After(10 * time.Millisecond) {
 		s, err := r.Api().Status(t.Context())
@@ -239,6 +242,6 @@ func TestWarningsAgree(t *testing.T) {
 			t.Fatalf("%+v", s.Problems)
 		}
 	}
-	out, _ := output(t, socket, exitNo, "check")
+	out, _ := output(t, socket, command.ExitNo, "check")
 	contains(t, out, "FAIL problems: Dataplane/plain/late: would be withheld: Listener inbound:10.1.0.3:8080")
 }

@@ -1,0 +1,133 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// hintedError is an error with what to do about it.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e *hintedError) Hint() string  { return e.hint }
+func (e *hintedError) Unwrap() error { return e.error }
+
+// Hinted returns an error with what to do about it.
+func Hinted(err error, hint string) error { return &hintedError{err, hint} }
+
+// Exit codes; those from 64 on are sysexits(3).
+const (
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitNo          = 2 // negative result: not selected, denied, not ready, problems found
+	ExitTimeout     = 3 // a wait timed out, or an agent that is there has not answered
+	ExitUsage       = 64
+	ExitInvalid     = 65 // an input document
+	ExitUnreachable = 69
+	ExitPermission  = 77
+)
+
+// ExitError ends a command with an exit code, silently where the output has said everything.
+type ExitError struct {
+	Err     error // nil: silent
+	Code    int
+	Command string // whose help to look at; ""
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Exit returns an error that ends a command with an exit code.
+func Exit(code int, err error) error { return &ExitError{Err: err, Code: code} }
+
+// Silent ends a command whose output has said everything.
+func Silent(code int) error { return &ExitError{Code: code} }
+
+// Usagef is the error of a command line that makes no sense.
+func Usagef(format string, args ...any) error {
+	return Exit(ExitUsage, fmt.Errorf(format, args...))
+}
+
+// ExitCode is the one place where errors become exit codes.
+func ExitCode(err error) int {
+	var (
+		exit        *ExitError
+		faults      offline.Faults
+		unreachable *client.UnreachableError
+		unanswered  *client.UnansweredError
+		permission  *client.PermissionError
+		problem     *client.Problem
+		needs       *intercept.NeedsError
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.As(err, &faults):
+		return ExitInvalid
+	case errors.As(err, &unreachable):
+		return ExitUnreachable
+	case errors.As(err, &unanswered):
+		return ExitTimeout
+	case errors.As(err, &permission), errors.As(err, &needs), errors.Is(err, fs.ErrPermission):
+		return ExitPermission
+	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak ||
+		problem.Type == client.ProblemTooLarge):
+		return ExitInvalid
+	}
+	return ExitFailed
+}
+
+// Report tells the user what went wrong and what to do next.
+func Report(w io.Writer, err error) {
+	var (
+		exit   *ExitError
+		faults offline.Faults
+		hinted interface{ Hint() string }
+	)
+	switch {
+	case errors.As(err, &exit) && exit.Err == nil:
+	case errors.As(err, &faults):
+		for _, f := range faults {
+			text.Println(w, f)
+		}
+	default:
+		text.Printf(w, "error: %s\n", errorText(err))
+	}
+	if exit != nil && exit.Command != "" {
+		text.Printf(w, "hint: see %s --help\n", exit.Command)
+	}
+	if errors.As(err, &hinted) {
+		text.Printf(w, "hint: %s\n", hinted.Hint())
+	}
+}
+
+// errorText is the message of an error, which may list several things: no line of it begins as
+// those of the command do.
+func errorText(err error) text.Layout {
+	lines := text.Each(strings.Split(strings.TrimSuffix(err.Error(), "\n"), "\n"), clip.Printable)
+	for i := range lines {
+		if i > 0 && !strings.HasPrefix(lines[i], "  ") {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return text.Layout(strings.Join(lines, "\n"))
+}

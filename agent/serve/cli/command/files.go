@@ -1,0 +1,275 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder
+// that refuses.
+const maxInput = 64 << 20
+
+// FileFlags is -f, and -R where folders may be walked.
+type FileFlags struct {
+	Flag      string // its name in errors
+	Paths     []string
+	Recursive bool
+}
+
+func (f *FileFlags) Add(cmd *cobra.Command, what string) {
+	f.Flag = "-f"
+	cmd.Flags().StringArrayVarP(&f.Paths, "file", "f", nil,
+		what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
+	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read the folders inside a folder")
+}
+
+// Read returns the texts behind -f, files of a folder sorted by name.
+func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
+	if len(f.Paths) == 0 {
+		return nil, Usagef("-f is missing: give a file, a folder or - for standard input")
+	}
+	var out []offline.Text
+	seenStdin := false
+	for _, p := range f.Paths {
+		switch {
+		case p == "":
+			return nil, Usagef("%s is empty: give a file, a folder or - for standard input", f.Flag)
+		case strings.HasPrefix(p, "http://"), strings.HasPrefix(p, "https://"):
+			return nil, Usagef("%s %s: URLs are not fetched; fetch it yourself, look at it, "+
+				"and hand it on: curl -fsS URL | nearside … %s -", f.Flag, p, f.Flag)
+		}
+		if p == "-" {
+			if seenStdin {
+				return nil, Usagef("-f - is given twice")
+			}
+			seenStdin = true
+			data, err := readAll("standard input", stdin)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, offline.Text{Name: "<stdin>", Data: data})
+			continue
+		}
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w%s", f.Flag, p, Reason(err), f.near(p, err))
+		}
+		files := []string{p}
+		if info.IsDir() {
+			if files, err = f.folder(p); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", f.Flag, p, err)
+			}
+			if len(files) == 0 {
+				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml or *.json%s", f.Flag, p, f.deeper())
+			}
+		}
+		for _, file := range files {
+			data, mode, err := readWithMode(file)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", f.Flag, file, Reason(err))
+			}
+			out = append(out, offline.Text{Name: file, Data: data, Mode: mode})
+		}
+	}
+	return out, nil
+}
+
+// deeper is what to do about a folder without files.
+func (f *FileFlags) deeper() string {
+	if f.Recursive {
+		return ""
+	}
+	return "; -R also looks into the folders inside"
+}
+
+// near is what to do about a file that is not there.
+func (f *FileFlags) near(path string, err error) string {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	dir := filepath.Dir(filepath.Clean(path))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "; the folder " + dir + " does not exist"
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if near := client.Nearest(filepath.Base(path), names); near != "" {
+		return "; did you mean " + filepath.Join(dir, near) + "?"
+	}
+	return "; give the path of a file or folder that is there, or - for standard input"
+}
+
+// folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data,
+// are left out.
+func (f *FileFlags) folder(dir string) ([]string, error) {
+	var files []string
+	root := dir + string(filepath.Separator) // so that a link to a folder is followed
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case p == root:
+			return nil
+		case strings.HasPrefix(d.Name(), "."), d.IsDir() && !f.Recursive:
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case !d.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)):
+			files = append(files, p)
+		}
+		return nil
+	})
+	slices.Sort(files)
+	return files, err
+}
+
+// ReadFile returns what is in a file, of at most maxInput bytes.
+func ReadFile(path string) ([]byte, error) {
+	data, _, err := readWithMode(path)
+	return data, err
+}
+
+// readWithMode returns what is in a file, and its mode where it is a regular one.
+func readWithMode(path string) ([]byte, fs.FileMode, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer file.Close()
+	data, err := readAll(path, file)
+	info, statErr := file.Stat()
+	if statErr != nil || !info.Mode().IsRegular() {
+		return data, 0, err
+	}
+	return data, info.Mode().Perm(), err
+}
+
+func readAll(name string, r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxInput {
+		return nil, Exit(ExitInvalid, fmt.Errorf("%s has more than %d bytes; split it", name, maxInput))
+	}
+	return data, nil
+}
+
+// Reason is an error of a file without the operation and the path, which stand before it already.
+func Reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// ErrNothing is for files without a resource.
+var ErrNothing = errors.New("the files hold no resource; a document of one has type, " +
+	"name and what the kind has: nearside schema KIND lists that")
+
+// StreamOf returns resources as an agent takes them, unless they are too many for one request.
+func StreamOf(o *offline.Offline) ([]byte, error) {
+	stream, err := o.Stream()
+	if err == nil && len(stream) > client.MaxBody {
+		err = Exit(ExitInvalid, fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at "+
+			"once: give their files one after the other, and split large ones", len(stream), client.MaxBody))
+	}
+	return stream, err
+}
+
+// Offline reads and decodes what -f names; faults are an error.
+func Offline(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(env, f, false) }
+
+// ForAgent is offline for what is sent to the agent, which knows the secrets that it does not show.
+func ForAgent(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(env, f, true) }
+
+func decoded(env *Env, f *FileFlags, shown bool) (*offline.Offline, error) {
+	texts, err := f.Read(env.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	for i := range texts {
+		texts[i].Shown = shown
+	}
+	o, faults := offline.Read(texts)
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	return o, ReachByEnv(env, o)
+}
+
+// ReachByEnv says how what proxies reach is derived, by the environment.
+func ReachByEnv(env *Env, o *offline.Offline) error {
+	for _, v := range []struct {
+		name string
+		to   *bool
+	}{
+		{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork},
+		{"NEARSIDE_DNS_REACHABLEONLY", &o.ReachableOnly},
+	} {
+		switch value := env.Getenv(v.name); value {
+		case "", "false":
+		case "true":
+			*v.to = true
+		default:
+			return Usagef("%s is %q; set it to true or false", v.name, value)
+		}
+	}
+	return nil
+}
+
+// WriteSecret puts a file that its owner alone can read in place of what is there, whatever mode
+// that has.
+func WriteSecret(path string, data []byte) error {
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file; name a file that can be replaced", path)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup() // nothing once the file is in place
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+// ReadToken reads a token from a file or, for -, from standard input.
+func ReadToken(env *Env, path string) (string, error) {
+	name, in := path, env.Stdin
+	if path == "-" {
+		name = "standard input"
+	} else {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", path, Reason(err))
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, token.MaxBytes+3)) // with a line end
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, Reason(err))
+	}
+	return strings.TrimSpace(string(data)), nil
+}

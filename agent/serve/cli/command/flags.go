@@ -1,0 +1,167 @@
+package command
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Dataplane is the proxy type of a Dataplane.
+const Dataplane = "dataplane"
+
+// ProxyTypes are the values of --proxy-type.
+func ProxyTypes() []string {
+	return []string{Dataplane, string(offline.ProxyEgress), string(offline.ProxyIngress)}
+}
+
+// choice is a flag with the values that a command takes; [choice.Check] runs before the command.
+type choice struct {
+	value  *string
+	flag   string
+	values []string
+}
+
+func (c *choice) String() string     { return *c.value }
+func (c *choice) Set(s string) error { *c.value = s; return nil }
+func (c *choice) Type() string       { return "string" }
+
+func (c *choice) Check() error {
+	if !slices.Contains(c.values, *c.value) {
+		near := ""
+		if n := client.Nearest(*c.value, c.values); n != "" {
+			near = "; did you mean " + n + "?"
+		}
+		return Usagef("%s %q is not possible; one of %s%s", c.flag, *c.value, strings.Join(c.values, ", "), near)
+	}
+	return nil
+}
+
+// outputFormats are those that every command with -o takes, beside those of its own. Where a
+// command has no table or no wide one, these are what it prints for people, and "text" is another
+// name for that.
+var outputFormats = []string{"table", "wide", "json", "yaml"}
+
+// JsonPath is how the format begins that is a template; see [jsonpath.Template].
+const JsonPath = "jsonpath="
+
+// outputValue is the flag -o.
+type outputValue struct {
+	choice
+	first string // what people get
+}
+
+// OutputFlag adds -o with the formats of a command, the first by default, and returns where the
+// format will stand: one of these, "json", "yaml" or a jsonpath.
+func OutputFlag(cmd *cobra.Command, formats ...string) *string {
+	to := new(string)
+	o := &outputValue{choice{to, "-o", formats}, formats[0]}
+	*to = formats[0]
+	shown := slices.Clone(outputFormats)
+	for _, f := range formats {
+		if !slices.Contains(shown, f) && (f != "text" || slices.Contains(formats, "table")) {
+			shown = append(shown, f)
+		}
+	}
+	cmd.Flags().VarP(o, "output", "o", "format: "+strings.Join(shown, ", ")+", "+JsonPath+"…")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(slices.Clone(shown), JsonPath),
+		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	return to
+}
+
+// Check puts the format of the command in the place of another name for it.
+func (o *outputValue) Check() error {
+	switch f := *o.value; {
+	case slices.Contains(o.values, f), f == "json", f == "yaml":
+		return nil
+	case f == "text", f == "table", f == "wide":
+		*o.value = o.first
+		if i := slices.IndexFunc(o.values, func(v string) bool { return v == "text" || v == "table" }); i >= 0 {
+			*o.value = o.values[i]
+		}
+		return nil
+	case strings.HasPrefix(f, JsonPath):
+		if _, err := jsonpath.Parse(strings.TrimPrefix(f, JsonPath)); err != nil {
+			return Usagef("-o %s: %v; write it as kubectl takes it: -o 'jsonpath={.items[*].name}'", JsonPath, err)
+		}
+		return nil
+	}
+	shown := slices.Clone(outputFormats)
+	for _, v := range o.values {
+		if v != "text" && !slices.Contains(shown, v) {
+			shown = append(shown, v)
+		}
+	}
+	return Usagef("-o %q is not possible; one of %s, %s…", *o.value, strings.Join(shown, ", "), JsonPath)
+}
+
+// IsDocument says whether a format is one for programs.
+func IsDocument(format string) bool {
+	return format == "json" || format == "yaml" || strings.HasPrefix(format, JsonPath)
+}
+
+// ChoiceFlag adds a flag that takes one of values, the first by default.
+func ChoiceFlag(cmd *cobra.Command, to *string, name, short, usage string, values ...string) {
+	*to = values[0]
+	c := &choice{to, "--" + name, values}
+	if short != "" {
+		c.flag = "-" + short
+	}
+	cmd.Flags().VarP(c, name, short, usage+strings.Join(values, ", "))
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Group is for commands that only hold others.
+func Group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	near := client.Nearest(args[0], names)
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, args[0]) {
+			near = c.Name() // what other tools call it
+		}
+	}
+	if more := cmd.SuggestionsFor(args[0]); near == "" && len(more) > 0 {
+		near = more[0]
+	}
+	switch {
+	case near != "":
+		return Usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near)
+	case len(names) > mostListed:
+		return Usagef("there is no command %q in %s, whose help lists them", args[0], cmd.CommandPath())
+	}
+	return Usagef("there is no command %q in %s; one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// mostListed is how many names the answer to a mistake lists.
+const mostListed = 10
+
+// Help prints the help of a command that only holds others.
+func Help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// Args checks the number of arguments, which names lists.
+func Args(least, most int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return Usagef("%s takes %s; %d given", cmd.CommandPath(), names, len(args))
+		}
+		return nil
+	}
+}
+
+// MeshFlag adds -m.
+func MeshFlag(env *Env, cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&env.Mesh, "mesh", "m", "default", "mesh")
+	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for a flag that does not exist
+}

@@ -1,0 +1,149 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Reference is a resource, or with an empty name a collection, that a command line names.
+type Reference struct {
+	Kind client.Kind
+	Mesh string // "" for global kinds
+	Name string
+}
+
+// Resolve reads TYPE NAME or TYPE/NAME; the agent says what kinds there are.
+func Resolve(ctx context.Context, env *Env, args []string) (Reference, error) {
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		if _, err := KindOf(ctx, env, args[0]); err != nil { // it may be the name of a resource
+			return Reference{}, err
+		}
+	}
+	return ResolveAmong(env, args, func() ([]client.Kind, error) { return env.Client().Kinds(ctx) })
+}
+
+// ResolveAmong reads TYPE NAME or TYPE/NAME of the kinds given.
+func ResolveAmong(env *Env, args []string, kinds func() ([]client.Kind, error)) (Reference, error) {
+	typ, name, _ := strings.Cut(args[0], "/")
+	switch {
+	case len(args) == 2 && name != "":
+		return Reference{}, Usagef("the name is given twice, in %q and as %q", args[0], args[1])
+	case len(args) == 2:
+		name = args[1]
+	}
+	list, err := kinds()
+	if err != nil {
+		if name == "" { // that is wrong whatever the kinds are
+			err = Usagef("the NAME of the %s is missing", typ)
+		}
+		return Reference{}, err
+	}
+	kind, err := FindKind(list, typ)
+	if err == nil && name == "" {
+		err = Usagef("the NAME of the %s is missing", typ)
+	}
+	if err != nil {
+		if _, reversed := FindKind(list, name); reversed == nil && len(args) == 2 {
+			err = Usagef("there is no TYPE %q; did you mean %s %s?", typ, name, typ)
+		}
+		return Reference{}, err
+	}
+	r := Reference{Kind: kind, Mesh: env.Mesh, Name: name}
+	if kind.Global {
+		r.Mesh = ""
+	}
+	env.Named = &r
+	return r, nil
+}
+
+// KindOf finds a kind by any of its names, in any case.
+func KindOf(ctx context.Context, env *Env, name string) (client.Kind, error) {
+	kinds, err := env.Client().Kinds(ctx)
+	if err != nil {
+		return client.Kind{}, err
+	}
+	k, err := FindKind(kinds, name)
+	if err == nil {
+		return k, nil
+	}
+	for _, other := range kinds { // the name of a resource may stand in the place of its type
+		mesh := env.Mesh
+		if other.Global {
+			mesh = ""
+		}
+		names, nerr := env.Client().Names(ctx, other.Plural, mesh, name)
+		if nerr == nil && slices.Contains(names, name) {
+			one := strings.ToLower(other.Kind)
+			return k, Usagef("%q is no TYPE, and the name of a %s; did you mean %s %s?", name, one, one, name)
+		}
+	}
+	return k, err
+}
+
+// AboutDataplane notes that the command line names a dataplane.
+func AboutDataplane(env *Env, name string) {
+	env.Named = &Reference{Kind: client.Kind{Kind: "Dataplane", Plural: "dataplanes"}, Mesh: env.Mesh, Name: name}
+}
+
+// Nearby is what to do when what the command line names does not exist: the names that there are
+// nearby, as far as who asks may see them.
+func Nearby(env *Env, err error) string {
+	var p *client.Problem
+	if r := env.Named; r != nil && errors.As(err, &p) && p.Type == client.ProblemNotFound {
+		ctx := context.Background()
+		if r.Mesh != "" {
+			meshes, err := env.Quick(CompletionTime).Names(ctx, "meshes", "", "")
+			if err == nil && len(meshes) > 0 && !slices.Contains(meshes, r.Mesh) {
+				return "the meshes are " + text.Some(meshes) + "; name one with -m"
+			}
+		}
+		if r.Name == "" {
+			return ""
+		}
+		names, err := env.Quick(CompletionTime).Names(ctx, r.Kind.Plural, r.Mesh, "")
+		if near := client.Nearest(r.Name, names); err == nil && near != "" {
+			return fmt.Sprintf("did you mean %s?", near)
+		}
+		return fmt.Sprintf("nearside get %s%s lists those that there are", r.Kind.Plural, meshOption(r.Mesh))
+	}
+	return ""
+}
+
+// meshOption is -m MESH where that is not the default.
+func meshOption(mesh string) string {
+	if mesh == "" || mesh == "default" {
+		return ""
+	}
+	return " -m " + mesh
+}
+
+// FindKind finds a kind by any of its names, in any case.
+func FindKind(kinds []client.Kind, name string) (client.Kind, error) {
+	for _, k := range kinds {
+		if name != "" &&
+			(strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
+			return k, nil
+		}
+	}
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Plural, strings.ToLower(k.Kind))
+	}
+	remedy := "nearside api-resources lists them"
+	if near := client.Nearest(strings.ToLower(name), names); near != "" {
+		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
+	}
+	switch {
+	case strings.EqualFold(name, "services"), strings.EqualFold(name, "service"):
+		remedy = "nearside inspect services lists the services"
+	case strings.Contains(name, ","):
+		remedy = "one at a time: nearside " + "get " + strings.Split(name, ",")[0]
+	}
+	return client.Kind{}, Usagef("there is no TYPE %q; %s", name, remedy)
+}

@@ -1,0 +1,50 @@
+// Package cli is the command line: [Main] runs one command. Data goes to standard output,
+// everything else to standard error. The documents of -o json are those of the HTTP API: fields are
+// added to them, never renamed or removed.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+// Main runs one command line and returns its exit code. Tests call it as main does.
+func Main(p command.Program, args []string, stdin io.Reader, stdout, stderr io.Writer, vars []string) int {
+	out := &text.CheckedWriter{W: stdout}
+	env := &command.Env{Program: p, Stdin: stdin, Vars: vars}
+	env.Invoke = func(args []string, out io.Writer) {
+		Main(p, append([]string{"--socket", env.Client().Socket()}, args...), strings.NewReader(""), out, out, vars)
+	}
+	if text.IsTerminal(stderr) {
+		env.Terminal = stderr
+	}
+	env.ToTerminal = text.IsTerminal(stdout)
+	env.Stdout = text.Writer{W: out, Color: env.ToTerminal && env.Colors()}
+	env.Stderr = text.Writer{W: stderr, Color: env.Terminal != nil && env.Colors()}
+	root := Root(env)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	cmd, err := root.ExecuteContextC(context.Background())
+	var exit *command.ExitError
+	if out.Err != nil && (err == nil || errors.As(err, &exit) && exit.Err == nil) {
+		err = out.Err // an answer that the caller does not have whole is none
+	}
+	if err == nil {
+		return command.ExitOK
+	}
+	if errors.As(err, &exit) && exit.Code == command.ExitUsage {
+		exit.Command = cmd.CommandPath()
+	}
+	command.Report(env.Stderr, err)
+	if hint := command.Nearby(env, err); hint != "" {
+		text.Printf(env.Stderr, "hint: %s\n", hint)
+	}
+	return command.ExitCode(err)
+}

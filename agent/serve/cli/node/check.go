@@ -1,0 +1,359 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// States of a check, as they are printed.
+const (
+	CheckOK   = "ok"
+	checkWarn = "WARN" // it works, and needs a look
+	checkFail = "FAIL"
+)
+
+// selfCheck is one line of check.
+type selfCheck struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // ok, WARN or FAIL
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"` // what to do, where something is to be done
+}
+
+// SelfTest is the document of check -o json.
+type SelfTest struct {
+	OK     bool        `json:"ok"` // none failed
+	Checks []selfCheck `json:"checks"`
+}
+
+func (t *SelfTest) add(state, name, hint, reason string, args ...any) {
+	if state == CheckOK {
+		hint = ""
+	}
+	t.OK = t.OK && state != checkFail
+	t.Checks = append(t.Checks, selfCheck{Name: name, State: state, Reason: fmt.Sprintf(reason, args...), Hint: hint})
+}
+
+func checkCommand(env *command.Env) *cobra.Command {
+	var askEnvoy bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Test the agent and what depends on it",
+		Long: `Asks the running agent and looks at its sockets: one line for each check, "ok", "WARN" (it works, and needs a look) or
+"FAIL", with a hint below what is not ok. Exit code 2 when a check has failed, 69 when no agent answers.
+
+With ENVOY_BIN in the environment, that Envoy loads the config of each connected proxy in its validate mode, up to 64 of
+them; --envoy takes the envoy on the PATH where ENVOY_BIN is not set.
+
+With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", "hint"}]}.`,
+		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
+			"  ENVOY_BIN=/usr/bin/envoy nearside check",
+		Args: command.Args(0, 0, "no arguments"),
+	}
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return command.Show(env, *format, func(p0 *SelfTest) error { return printChecks(env, p0) },
+			func(t *SelfTest) bool { return !t.OK })(runSelfTest(cmd.Context(), env, askEnvoy))
+	}
+	return cmd
+}
+
+// maxAlike bounds the lines of one check in the text.
+const maxAlike = 10
+
+func printChecks(env *command.Env, t *SelfTest) error {
+	alike := 0
+	for i, c := range t.Checks {
+		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint
+		if alike++; alike <= maxAlike {
+			text.Printf(env.Stdout, "%-4s %s: %s\n", c.State, c.Name, text.OneLine(c.Reason))
+		}
+		if !last {
+			continue
+		}
+		if alike > maxAlike {
+			text.Printf(env.Stdout, "     … and %d more, in nearside check -o yaml\n", alike-maxAlike)
+		}
+		if alike = 0; c.Hint != "" {
+			text.Printf(env.Stdout, "     hint: %s\n", c.Hint)
+		}
+	}
+	return nil
+}
+
+// lookTime is how long check waits until the agent has looked at the proxies that are not
+// connected.
+const lookTime = 30 * time.Second
+
+// statusOfAll asks for the status until all proxies were looked at, or time is up.
+func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*client.Status, error) {
+	told, done := command.Progress(env, "looking at proxies that are not connected")
+	defer done()
+	all := 0
+	for begun := time.Now(); ; {
+		s, err := c.Status(ctx)
+		if err != nil || s.Unchecked == 0 || time.Since(begun) > lookTime {
+			return s, err
+		}
+		if all = max(all, s.Unchecked); told != nil {
+			told(all-s.Unchecked, all)
+		}
+	}
+}
+
+// runSelfTest makes all checks.
+func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*SelfTest, error) {
+	bin, err := envoybin.Find(env.Getenv, askEnvoy)
+	if err != nil {
+		return nil, err
+	}
+	c := env.Client()
+	s, err := statusOfAll(ctx, env, c)
+	if err != nil {
+		return nil, err
+	}
+	proxies, err := c.Proxies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &SelfTest{OK: true}
+	own := env.Build().Version
+	if s.Info.Version == own {
+		t.add(CheckOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node,
+			text.Age(s.Info.Started))
+	} else {
+		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command that came with it",
+			"%s %s on %s answers, and this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
+	}
+	checkReadiness(t, s)
+	checkFiles(t, s)
+	checkProxies(t, proxies.Items)
+	checkProblems(t, s)
+	checkClock(t, s, time.Now())
+	checkSockets(t, c.Socket())
+	checkDNS(ctx, env, t)
+	checkInterception(t, c.Socket(), s.Info.PID)
+	if bin != nil {
+		checkEnvoy(ctx, env, t, bin, proxies.Items)
+	}
+	return t, nil
+}
+
+// checkReadiness tells what the agent checks by itself, but for what is told in more words below.
+func checkReadiness(t *SelfTest, s *client.Status) {
+	hints := map[string]string{
+		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
+		"space":  "free space on that file system",
+		"config": "the agent is starting; its log says what it waits for",
+		"access": "docs/security.md says what each default protects; keep the key as it is when that is meant",
+		"tokens": "nearside token keys lists the keys; docs/tokens.md has more",
+		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
+	}
+	for _, c := range s.Checks {
+		hint := hints[c.Name]
+		if hint == "" {
+			hint = "the reason says what to do; docs/operations.md has more"
+		}
+		switch {
+		case c.Name == "resource-files", c.Name == "dns":
+		case !c.OK:
+			t.add(checkFail, c.Name, hint, "%s", c.Reason)
+		case c.Degraded:
+			t.add(checkWarn, c.Name, hint, "%s", c.Reason)
+		default:
+			t.add(CheckOK, c.Name, "", "%s", c.Reason)
+		}
+	}
+	if n := len(s.Store.Inert); n > 0 {
+		t.add(checkWarn, "inert", "update nearside, or delete what has no effect",
+			"stored, but this version does not act on them: %s", text.Counts(s.Store.Inert))
+	}
+}
+
+// checkFiles tells of the files that are not in force as they are.
+func checkFiles(t *SelfTest, s *client.Status) {
+	well := true
+	for _, f := range s.Files {
+		if f.Exposed != "" {
+			t.add(checkWarn, "secrets", "a key that others could read may be known: make a new one", "%s %s", f.Path, f.Exposed)
+		}
+	}
+	for _, f := range s.Files {
+		const hint = "nearside validate -f checks a file before you add it"
+		for _, x := range f.Faults {
+			well = false
+			t.add(checkFail, "files", hint, "%s", x)
+		}
+		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
+			well = false
+			t.add(checkFail, "files", hint, "%s: %s is managed by %s", f.Path, k, f.Conflicts[k])
+		}
+	}
+	for _, f := range s.Files {
+		if f.Missing != "" {
+			well = false
+			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed",
+				"%s: %s, %s", f.Path, f.Missing, keptUntil(f.KeptUntil))
+		}
+	}
+	if well {
+		t.add(CheckOK, "files", "", "%d, all in force", len(s.Files))
+	}
+}
+
+// checkProxies tells who does not have its config.
+func checkProxies(t *SelfTest, list []client.Proxy) {
+	by, total := map[string][]client.Proxy{}, map[string]int{}
+	for _, p := range list {
+		by[p.State] = append(by[p.State], p)
+		total[p.State]++
+	}
+	t.add(CheckOK, "proxies", "", "%s", text.Counts(total))
+	for _, x := range []struct{ state, level, name, hint string }{
+		{"rejected", checkFail, "rejected",
+			"nearside inspect dataplane NAME -m MESH --type=status shows what is withheld and which policy causes it"},
+		{"unknown", checkWarn,
+			"unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
+		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH " +
+			"--type=status shows what is not acknowledged"},
+	} {
+		if found := by[x.state]; len(found) > 0 {
+			names := text.Each(found[:min(len(found), 3)], func(p client.Proxy) string {
+				return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/")
+			})
+			if more := len(found) - len(names); more > 0 {
+				names = append(names, fmt.Sprintf("%d more", more))
+			}
+			reason := strings.Join(names, ", ")
+			if found[0].Reason != "" {
+				reason += ": " + found[0].Reason
+			}
+			t.add(x.level, x.name, x.hint, "%s", reason)
+		}
+	}
+}
+
+// checkProblems tells all problems, as status does.
+func checkProblems(t *SelfTest, s *client.Status) {
+	for _, x := range []struct{ severity, level, name, none, hint string }{
+		{client.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
+			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {client.SeverityWarning,
+			checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
+	} {
+		none := true
+		for _, p := range s.Problems {
+			if p.Severity == x.severity {
+				none = false
+				t.add(x.level, x.name, x.hint, "%s: %s", p.Resource, p.Reason)
+			}
+		}
+		if none {
+			t.add(CheckOK, x.name, "", "%s", x.none)
+		}
+	}
+	if s.Unchecked > 0 {
+		t.add(checkWarn, "unchecked", "run nearside check again, or nearside validate -f DIR", "%s", unchecked(s))
+	}
+}
+
+// unchecked says what is not among the problems.
+func unchecked(s *client.Status) string {
+	return text.Counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
+}
+
+// checkEnvoy has a real Envoy load the config of each connected proxy.
+func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybin.Binary, list []client.Proxy) {
+	tried, bad := 0, false
+	for _, p := range list {
+		if p.Mesh == "" || p.State == "disconnected" || p.State == "elsewhere" || p.State == "unknown" {
+			continue
+		}
+		cfg, err := env.Client().Config(ctx, p.Mesh, p.Name, client.ConfigOptions{})
+		var found []offline.Finding
+		if err == nil {
+			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)
+		}
+		tried++
+		if err != nil {
+			bad = true
+			t.add(checkWarn, "envoy", "run nearside check again; ENVOY_BIN must name an Envoy of the version of the proxies",
+				"%s/%s: %v", p.Mesh, p.Name, err)
+		}
+		for i := range found {
+			bad = true
+			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; "+
+				"fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
+		}
+	}
+	if !bad {
+		t.add(CheckOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, text.Counted(tried, "proxy"))
+	}
+}
+
+// clockSlack is how far in the future what has happened may lie, as when a clock is set back a
+// little.
+const clockSlack = 2 * time.Second
+
+// checkClock tells when the clock of the host cannot be right.
+func checkClock(t *SelfTest, s *client.Status, now time.Time) {
+	const hint = "set the clock of the host: certificates are valid for a time; " +
+		"timedatectl shows whether it is synchronized"
+	switch {
+	case now.Year() < 2025: // before this program was written: the clock was not set
+		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
+	case s.Info.Started.After(now.Add(clockSlack)):
+		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back",
+			now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
+	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
+		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back",
+			now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
+	default:
+		t.add(CheckOK, "clock", "", "the system clock is monotonic")
+	}
+}
+
+// checkSockets looks at the modes of the sockets.
+func checkSockets(t *SelfTest, api string) {
+	for _, x := range []struct{ name, path, key string }{
+		{"api-socket", api, "api.socket"}, {"xds-socket", filepath.Join(filepath.Dir(api), "xds.sock"), "xds.socket"},
+	} {
+		info, err := os.Stat(x.path)
+		switch {
+		case err != nil && x.name == "xds-socket":
+			continue // it may lie elsewhere
+		case err != nil:
+			t.add(checkWarn, x.name, "give this command the right to look at it", "%v", err)
+		case info.Mode()&os.ModeSocket == 0:
+			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is no socket", x.path)
+		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && everybodyEnters(x.path):
+			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`,
+				"%s has mode %04o: everybody on the host may read all resources", x.path, info.Mode().Perm())
+		case info.Mode().Perm()&0o200 == 0:
+			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent",
+				"%s has mode %04o: nobody can connect", x.path, info.Mode().Perm())
+		default:
+			t.add(CheckOK, x.name, "", "%s has mode %04o", x.path, info.Mode().Perm())
+		}
+	}
+}
+
+// everybodyEnters reports whether everybody may enter the directory of a socket.
+func everybodyEnters(path string) bool {
+	info, err := os.Stat(filepath.Dir(path))
+	return err == nil && info.Mode().Perm()&0o001 != 0
+}

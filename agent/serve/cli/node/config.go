@@ -1,0 +1,141 @@
+package node
+
+import (
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+func runCommand(env *command.Env) *cobra.Command {
+	var c command.ConfigFlags
+	cmd := &cobra.Command{
+		Use:        "run",
+		SuggestFor: []string{"start", "serve", "agent", "daemon"},
+		Short:      "Run the agent in the foreground",
+		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT, a second one to stop it at once; its log goes to
+standard error.
+SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.
+Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data, with state and logs below
+$XDG_STATE_HOME/nearside.`,
+		Example: `  nearside run
+  nearside run --config /etc/nearside/agent.yaml --set node.zone=east --set log.level=debug`,
+		Args: command.Args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := c.Load(env)
+			if err != nil {
+				return err
+			}
+			reload := c.Options(env)
+			reload.Warn = nil
+			return env.Program.RunAgent(cmd.Context(), env, cfg, reload)
+		},
+	}
+	c.Add(cmd)
+	return cmd
+}
+
+func checkConfigCommand(env *command.Env) *cobra.Command {
+	var c command.ConfigFlags
+	cmd := &cobra.Command{
+		Use:   "check-config [FILE]",
+		Short: "Validate the agent's own config",
+		Long: `Reads the config as "nearside run" would, environment and --set included, and prints every fault with its
+file, line and key on standard error. Exit code 65 when there is one.`,
+		Example: `  nearside check-config
+  nearside check-config agent.yaml --set node.zone=east`,
+		Args: command.Args(0, 1, "at most one FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if c.File != "" {
+					return command.Usagef("the file is given twice, as argument and with --config")
+				}
+				c.File = args[0]
+			}
+			if _, _, err := c.Load(env); err != nil {
+				return err
+			}
+			text.Println(env.Stderr, "the config is valid")
+			return nil
+		},
+	}
+	c.Add(cmd)
+	return cmd
+}
+
+func configCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Show the agent's config or its schema",
+		Example: "  nearside config show --origins\n  nearside config schema > agent.schema.json",
+		Args:    command.Group,
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(configShowCommand(env), &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the config file",
+		Example: "  nearside config schema > agent.schema.json",
+		Args:    command.Args(0, 0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := text.Verbatim(env.Stdout).Write(config.Schema())
+			return err
+		},
+	})
+	return cmd
+}
+
+func configShowCommand(env *command.Env) *cobra.Command {
+	var c command.ConfigFlags
+	var withOrigins bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the effective config",
+		Long: `Prints the config that "nearside run" would use, with every default, as a file that it can read.
+With --origins, a comment behind each value says where it comes from: flag, env, file or default.`,
+		Example: `  nearside config show
+  nearside config show --origins --config agent.yaml
+  nearside config show --origins -o json`,
+		Args: command.Args(0, 0, "no arguments"),
+	}
+	format := command.OutputFlag(cmd, "yaml", "json")
+	c.Add(cmd)
+	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, origins, err := c.Load(env)
+		if err != nil {
+			return err
+		}
+		shown := origins
+		if !withOrigins {
+			shown = nil
+		}
+		if *format == "yaml" {
+			b, err := cfg.YAML(shown)
+			if err != nil {
+				return err
+			}
+			_, err = text.Verbatim(env.Stdout).Write(b)
+			return err
+		}
+		b, err := cfg.YAML(nil)
+		if err != nil {
+			return err
+		}
+		var doc map[string]any
+		if err := yaml.Unmarshal(b, &doc); err != nil {
+			return err
+		}
+		if withOrigins {
+			_, err = command.Printed(env, *format, struct {
+				Config  map[string]any `json:"config"`
+				Origins config.Origins `json:"origins"`
+			}{doc, origins})
+			return err
+		}
+		_, err = command.Printed(env, *format, doc)
+		return err
+	}
+	return cmd
+}

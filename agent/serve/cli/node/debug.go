@@ -1,0 +1,221 @@
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func debugCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "debug",
+		Short: "Gather what helps to find a fault of the agent",
+		Long: "Gathers what helps to find a fault of the agent itself. What an Envoy does, " +
+			"nearside explain and nearside inspect say.",
+		Example: "  nearside debug bundle\n  nearside debug loglevel debug\n" +
+			"  nearside debug pprof cpu --seconds 30 > cpu.pprof",
+		Args: command.Group,
+		RunE: command.Help,
+	}
+	cmd.AddCommand(debugBundleCommand(env), debugLogLevelCommand(env), debugPprofCommand(env))
+	return cmd
+}
+
+func debugPprofCommand(env *command.Env) *cobra.Command {
+	seconds := 10
+	cmd := &cobra.Command{
+		Use:   "pprof PROFILE",
+		Short: "Print a profile of the agent for go tool pprof",
+		Long: `Prints a profile of the agent for "go tool pprof". PROFILE is cpu, which takes --seconds, or heap, allocs, goroutine,
+threadcreate, block or mutex.`,
+		Example: "  nearside debug pprof heap > heap.pprof\n" +
+			"  nearside debug pprof cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof",
+		Args: command.Args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block or mutex"),
+	}
+	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long to look, for cpu; at most 30")
+	cmd.RunE = func(cmd *cobra.Command, list []string) error {
+		c := client.New(env.Client().Socket(), time.Duration(seconds)*time.Second+30*time.Second)
+		out, err := c.Profile(cmd.Context(), list[0], seconds)
+		if err != nil {
+			return err
+		}
+		_, err = text.Verbatim(env.Stdout).Write(out)
+		return err
+	}
+	return cmd
+}
+
+func debugLogLevelCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "loglevel [LEVEL]",
+		Short: "Print or change the level of the agent's log",
+		Long: `Prints the level of the agent's log, or changes it to debug, info, warn or error. The change is in force until the agent
+starts again or reads its config again (systemctl reload nearside).`,
+		Example: "  nearside debug loglevel\n  nearside debug loglevel debug",
+		Args:    command.Args(0, 1, "at most one level: debug, info, warn or error"),
+		RunE: func(cmd *cobra.Command, list []string) error {
+			if len(list) == 1 {
+				levels := []string{"debug", "info", "warn", "error"}
+				if !slices.Contains(levels, list[0]) {
+					return command.Usagef("%q is no level; one of %s", list[0], strings.Join(levels, ", "))
+				}
+				if err := env.Client().SetLogLevel(cmd.Context(), list[0]); err != nil {
+					return err
+				}
+			}
+			level, err := env.Client().LogLevel(cmd.Context())
+			if err == nil {
+				text.Println(env.Stdout, level)
+			}
+			return err
+		},
+	}
+}
+
+// bundled is what a bundle holds: by file name the command that prints it, or the path of the API.
+var (
+	bundledCommands = []struct {
+		file string
+		args []string
+	}{
+		{"version.json", []string{"version", "-o", "json"}},
+		{"status.txt", []string{"status"}},
+		{"check.txt", []string{"check"}},
+		{"intercept.txt", []string{"intercept", "status"}},
+	}
+	bundledPaths = []struct{ file, path string }{
+		{"status.json", "/v1/status"},
+		{"readyz.json", "/readyz?verbose"},
+		{"dataplanes.json", "/v1/dataplanes?include=reach"},
+		{"services.json", "/v1/services?size=10000"},
+		{"members.json", "/v1/members"},
+		{"conflicts.json", "/v1/conflicts"},
+		{"dns.json", "/v1/dns"},
+		{"accesslogs.json", "/v1/accesslogs"},
+		{"access.json", "/v1/access"},
+		{"whoami.json", "/v1/access/whoami"},
+		{"metrics.txt", "/metrics"},
+		{"heap.pprof", "/v1/debug/pprof?profile=heap"},
+		{"goroutine.pprof", "/v1/debug/pprof?profile=goroutine"},
+	}
+)
+
+func debugBundleCommand(env *command.Env) *cobra.Command {
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Write status, resources, metrics and profiles into one file",
+		Long: `Writes a .tar.gz with what the agent says of itself: version, status, checks, proxies, services, members of the pool, DNS, streams of
+access logs, who may do what, metrics, all resources and two profiles. Keys and tokens in it are redacted, as they are everywhere; names,
+addresses and users are not: look at it before you give it away. What could not be had is in errors.txt, and the exit code is 1.
+
+The file is readable for you alone. -O - writes it to standard output.`,
+		Example: "  nearside debug bundle\n  nearside debug bundle -O - | tar -tz",
+		Args:    command.Args(0, 0, "no arguments"),
+	}
+	cmd.Flags().StringVarP(&file, "output-file", "O", "",
+		"file to write, which must not exist (default: nearside-TIME.tar.gz)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, missing, err := bundle(cmd.Context(), env)
+		if err != nil {
+			return err
+		}
+		if file == "-" {
+			_, err = text.Verbatim(env.Stdout).Write(out)
+		} else {
+			if file == "" {
+				file = "nearside-" + time.Now().UTC().Format("20060102T150405Z") + ".tar.gz"
+			}
+			err = writeNew(file, out)
+		}
+		if err != nil {
+			return err
+		}
+		if file != "-" {
+			text.Printf(env.Stdout, "%s: %d bytes; look at it before you give it away\n", file, len(out))
+		}
+		if missing > 0 {
+			return command.Exit(command.ExitFailed,
+				fmt.Errorf("%d parts could not be had; errors.txt in the bundle says why", missing))
+		}
+		return nil
+	}
+	return cmd
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
+// bundle gathers all parts, and returns how many could not be had.
+func bundle(ctx context.Context, env *command.Env) (out []byte, missing int, err error) {
+	c := env.Client()
+	kinds, err := c.Kinds(ctx)
+	if err != nil {
+		return nil, 0, err // without an agent there is nothing to gather
+	}
+	var b, failed bytes.Buffer
+	z := gzip.NewWriter(&b)
+	t := tar.NewWriter(z)
+	now := time.Now()
+	add := func(name string, content []byte) error {
+		err := t.WriteHeader(&tar.Header{Name: "nearside/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: now})
+		if err == nil {
+			_, err = t.Write(content)
+		}
+		return err
+	}
+	for _, x := range bundledCommands {
+		var content bytes.Buffer
+		env.Invoke(x.args, &content)
+		err = errors.Join(err, add(x.file, content.Bytes()))
+	}
+	paths := bundledPaths
+	for _, k := range kinds {
+		paths = append(paths,
+			struct{ file, path string }{"resources/" + k.Plural + ".json", "/" + k.Plural + "?meta=true&size=10000"})
+	}
+	for _, x := range paths {
+		path, query, _ := strings.Cut(x.path, "?")
+		values, _ := url.ParseQuery(query) // they stand above
+		content, gone := c.Raw(ctx, path, values)
+		if gone != nil {
+			missing++
+			text.Printf(&failed, "%s: %v\n", x.file, gone)
+			continue
+		}
+		if strings.HasSuffix(x.file, ".json") {
+			var pretty bytes.Buffer
+			if json.Indent(&pretty, content, "", "  ") == nil {
+				content = pretty.Bytes()
+			}
+		}
+		err = errors.Join(err, add(x.file, content))
+	}
+	if failed.Len() > 0 {
+		err = errors.Join(err, add("errors.txt", failed.Bytes()))
+	}
+	err = errors.Join(err, t.Close(), z.Close())
+	return b.Bytes(), missing, err
+}

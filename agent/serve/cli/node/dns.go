@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func dnsCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "dns",
+		Short:   "Ask the resolver of the agent, and list the names that it answers",
+		Example: "  nearside dns lookup backend.mesh\n  nearside dns table",
+		Args:    command.Group,
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(dnsLookupCommand(env), dnsTableCommand(env))
+	return cmd
+}
+
+func dnsTableCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "table [NAME]",
+		Short: "List the names of the meshes that the resolver answers, with the reason for each",
+		Long: `Lists the names that the resolver of the agent answers by itself, of all meshes or with -m of one: their addresses, the ports
+of their SRV records, the service that has the name and where it has it from: the status of its resource, a
+HostnameGenerator, or its tag. Below stand names that several services want, with who does not have them and why, and the
+suffixes that belong to the meshes: other names below these do not exist.
+
+The exit code is 2 when NAME is given and is not in the table.`,
+		Example: "  nearside dns table\n  nearside dns table backend.mesh -o yaml\n  nearside dns table -m shop -o name",
+		Args:    command.Args(0, 1, "at most one NAME"),
+	}
+	command.MeshFlag(env, cmd)
+	cmd.Flags().Lookup("mesh").Usage = "list the names of this mesh; without it those of all"
+	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		mesh, name := "", ""
+		if cmd.Flags().Changed("mesh") {
+			mesh = env.Mesh
+		}
+		if len(args) > 0 {
+			name = args[0]
+		}
+		return command.Show(env, *format, func(d *client.DNS) error { return dnsTable(env, d, *format) },
+			func(d *client.DNS) bool { return name != "" && len(d.Items) == 0 })(env.Client().DNS(cmd.Context(), mesh, name, -1))
+	}
+	return cmd
+}
+
+func dnsTable(env *command.Env, d *client.DNS, format string) error {
+	if format == "name" {
+		for i := range d.Items {
+			text.Println(env.Stdout, d.Items[i].Name)
+		}
+		return nil
+	}
+	if d.Reason != "" {
+		text.Printf(env.Stderr, "the resolver is %s: %s\n", d.State, d.Reason)
+	}
+	headers := []string{"NAME", "ADDRESSES", "PORTS", "MESH", "SERVICE", "BECAUSE OF"}
+	if format == "wide" {
+		headers = append(headers, "ZONE", "CONTESTED BY")
+	}
+	t := text.NewTable(env.Stdout, headers...)
+	for i := range d.Items {
+		n := &d.Items[i]
+		cells := []string{n.Name, strings.Join(text.Texts(n.Addresses), ","), text.DNSPorts(n), n.Mesh,
+			n.Kind + "/" + n.Service, text.DNSOrigin(n.Origin, n.Generator)}
+		if format == "wide" {
+			cells = append(cells, n.Zone, strings.Join(text.Each(n.Contested, text.Claimant), ","))
+		}
+		t.Row(cells...)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range d.Items {
+		for _, c := range d.Items[i].Contested {
+			text.Printf(env.Stdout, "%s: not for %s: %s\n", d.Items[i].Name, text.Claimant(c), c.Why)
+		}
+	}
+	var owned []string
+	for _, s := range d.Suffixes {
+		if s.Origin != "range" {
+			owned = append(owned, s.Name)
+		}
+	}
+	text.Printf(env.Stdout, "owned suffixes: %s\n", strings.Join(owned, ", "))
+	for _, s := range d.Unowned {
+		text.Printf(env.Stdout, "not owned: %s of HostnameGenerator %s: %s\n", s.Name, s.Generator, s.Reason)
+	}
+	return nil
+}
+
+// resolverAddress returns where the resolver of the agent is asked from this host.
+func resolverAddress(ctx context.Context, env *command.Env) (string, *client.DNS, error) {
+	d, err := env.Client().DNS(ctx, "", "", 0)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(d.Listen) == 0 {
+		return "", d, errors.New("the agent has no resolver: " + d.Reason)
+	}
+	at, err := netip.ParseAddrPort(d.Listen[0])
+	if err != nil {
+		return "", d, fmt.Errorf("the agent tells no address of its resolver: %w", err)
+	}
+	switch addr := at.Addr(); {
+	case addr.IsUnspecified() && addr.Is4():
+		at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	case addr.IsUnspecified():
+		at = netip.AddrPortFrom(netip.IPv6Loopback(), at.Port())
+	}
+	return at.String(), d, nil
+}
+
+// checkDNS asks the resolver for a name that it alone has, over UDP and TCP.
+func checkDNS(ctx context.Context, env *command.Env, t *SelfTest) {
+	server, d, err := resolverAddress(ctx, env)
+	switch {
+	case d == nil:
+		t.add(checkWarn, "dns", "give this command the right to look at /v1/dns", "%v", err)
+		return
+	case err != nil && d.Reason == "dns.listen is empty":
+		t.add(CheckOK, "dns", "", "there is no resolver: dns.listen is empty")
+		return
+	case err != nil:
+		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%v", err)
+		return
+	}
+	for _, network := range [...]string{"udp", "tcp"} {
+		got, err := lookup(ctx, server, network, d.Canary, "A")
+		switch {
+		case err != nil:
+			t.add(checkFail, "dns", "look at the log of the agent, and at firewalls of this host",
+				"the resolver on %s does not answer over %s: %v", server, network, err)
+			return
+		case len(got.Answers) != 1 || got.Answers[0].Data != d.CanaryAddress.String():
+			t.add(checkFail, "dns", "another program may answer at dns.listen: look with ss -lnup, and choose another port",
+				"what answers on %s over %s is not this agent: %s has the answer %s with %d records",
+				server, network, d.Canary, got.Rcode, len(got.Answers))
+			return
+		}
+	}
+	switch {
+	case d.State != client.DNSServing:
+		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%s", d.Reason)
+	case d.QueryLog != nil && d.QueryLog.Problem != "":
+		t.add(checkWarn, "dns", "the reason says what to do", "%s", d.QueryLog.Problem)
+	default:
+		t.add(CheckOK, "dns", "", "the resolver answers over UDP and TCP on %s, %s", server, text.Counted(d.Names, "name"))
+	}
+	switch {
+	case d.Holder == "":
+		t.add(checkWarn, "dns-sockets", "look at the log of the agent; docs/dns.md says who can hold them",
+			"nobody holds the sockets while the agent is away: look-ups fail then, or go to the real servers where they are "+
+				"redirected")
+	default:
+		t.add(CheckOK, "dns-sockets", "", "%s holds the sockets while the agent is away", d.Holder)
+	}
+	switch {
+	case d.Problem != "":
+		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; docs/dns.md has more", "%s", d.Problem)
+	default:
+		t.add(CheckOK, "dns-upstreams", "", "other names are asked of %s",
+			strings.Join(text.Each(d.Upstreams, func(u client.DNSUpstream) string { return u.Address }), ", "))
+	}
+}

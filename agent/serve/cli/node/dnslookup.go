@@ -1,0 +1,180 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+// dnsAnswer is what a resolver has answered, and the document of dns lookup -o json.
+type dnsAnswer struct {
+	Name    string      `json:"name"`
+	Type    string      `json:"type"`
+	Rcode   string      `json:"rcode"`
+	Mesh    bool        `json:"mesh"` // the resolver has answered by itself, without asking others
+	Answers []dnsRecord `json:"answers"`
+	Server  string      `json:"server"`
+	TCP     bool        `json:"tcp"`
+	Seconds float64     `json:"seconds"`
+	Why     string      `json:"why,omitempty"` // it has failed, as the resolver says (RFC 8914)
+}
+
+// dnsRecord is one record of an answer.
+type dnsRecord struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	TTL  uint32 `json:"ttl"`
+	Data string `json:"data"`
+}
+
+// dnsAnswers is the answers to a look-up without a type.
+type dnsAnswers struct {
+	Answers []*dnsAnswer `json:"lookups"`
+}
+
+func (x *dnsAnswers) found() bool {
+	return slices.ContainsFunc(x.Answers, func(d *dnsAnswer) bool { return len(d.Answers) > 0 })
+}
+
+// lookupTypes are the types of records that can be asked for.
+var lookupTypes = [...]string{"A", "AAAA", "SRV", "PTR"}
+
+func dnsLookupCommand(env *command.Env) *cobra.Command {
+	var tcp bool
+	cmd := &cobra.Command{
+		Use:   "lookup NAME [A|AAAA|SRV|PTR]",
+		Short: "Ask the resolver of the agent for a name",
+		Long: `Asks the resolver of the agent, over UDP and where the answer is cut over TCP, as a client on this host does: for the addresses
+of both families without a type, for the name of an address where NAME is one. The name is asked for as it stands, without
+the search list of resolv.conf. nearside explain dns says why it resolves so.
+
+The exit code is 2 when there are no records.`,
+		Example: "  nearside dns lookup backend.mesh\n  nearside dns lookup backend.mesh SRV\n" +
+			"  nearside dns lookup 240.0.0.1 -o json",
+		Args: command.Args(1, 2, "NAME, and a type of records"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return lookupTypes[:], cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cmd.Flags().BoolVar(&tcp, "tcp", false, "ask over TCP at once")
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, types := args[0], []string{"A", "AAAA"}
+		if addr, err := netip.ParseAddr(name); err == nil {
+			if name, err = dns.ReverseAddr(addr.Unmap().WithZone("").String()); err != nil {
+				return command.Usagef("%q: %w", args[0], err)
+			}
+			types = []string{"PTR"}
+		}
+		if len(args) > 1 {
+			types = []string{strings.ToUpper(args[1])}
+			if !slices.Contains(lookupTypes[:], types[0]) {
+				return command.Usagef("%q is no type that can be asked for; one of %s", args[1], strings.Join(lookupTypes[:], ", "))
+			}
+		}
+		if _, ok := dns.IsDomainName(name); !ok {
+			return command.Usagef("%q is no name: labels of up to 63 bytes with dots between, 255 bytes in all", name)
+		}
+		server, _, err := resolverAddress(cmd.Context(), env)
+		if err != nil {
+			return err
+		}
+		out := &dnsAnswers{}
+		for _, t := range types {
+			network := "udp"
+			if tcp {
+				network = "tcp"
+			}
+			got, err := lookup(cmd.Context(), server, network, name, t)
+			if err != nil {
+				return fmt.Errorf("%s: %w", server, err)
+			}
+			out.Answers = append(out.Answers, got)
+		}
+		return command.Show(env, *format, func(p0 *dnsAnswers) error { return lookupText(env, p0) },
+			func(x *dnsAnswers) bool { return !x.found() })(out, nil)
+	}
+	return cmd
+}
+
+func lookupText(env *command.Env, x *dnsAnswers) error {
+	var rest []string
+	t := text.NewTable(env.Stdout, "NAME", "TTL", "TYPE", "DATA")
+	for _, d := range x.Answers {
+		for _, r := range d.Answers {
+			t.Row(r.Name, fmt.Sprint(r.TTL), r.Type, r.Data)
+		}
+		from := "by asking others"
+		if d.Mesh {
+			from = "by itself"
+		}
+		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, text.Counted(len(d.Answers), "record"), from,
+			d.Seconds*1000)
+		if d.Why != "" {
+			line += ": " + d.Why
+		}
+		rest = append(rest, line)
+	}
+	if x.found() {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, line := range rest {
+		text.Printf(env.Stderr, "%s\n", line)
+	}
+	return nil
+}
+
+// lookupTime bounds one question: longer than the resolver takes to give up.
+const lookupTime = 6 * time.Second
+
+// lookup asks a server. An answer that is cut is asked for again over TCP.
+func lookup(ctx context.Context, server, network, name, qtype string) (*dnsAnswer, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype])
+	m.SetEdns0(dns.DefaultMsgSize, false)
+	c := dns.Client{Net: network, Timeout: lookupTime}
+	got, took, err := c.ExchangeContext(ctx, m, server)
+	switch {
+	case err == nil && got.Truncated && network == "udp":
+		return lookup(ctx, server, "tcp", name, qtype)
+	case err != nil:
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return nil, fmt.Errorf("no answer over %s within %s", network, lookupTime)
+		}
+		return nil, err
+	}
+	out := &dnsAnswer{Name: strings.TrimSuffix(name, "."), Type: qtype, Rcode: dns.RcodeToString[got.Rcode],
+		Mesh: got.Authoritative, Answers: []dnsRecord{},
+		Server: server, TCP: network == "tcp", Seconds: took.Seconds()}
+	for _, rr := range got.Answer {
+		h := rr.Header()
+		out.Answers = append(out.Answers, dnsRecord{Name: strings.TrimSuffix(h.Name, "."),
+			Type: dns.TypeToString[h.Rrtype], TTL: h.Ttl,
+			Data: strings.TrimPrefix(rr.String(), h.String())})
+	}
+	if opt := got.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok {
+				out.Why = strings.TrimSpace(dns.ExtendedErrorCodeToString[e.InfoCode] + " " + e.ExtraText)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,311 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func interceptCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "intercept",
+		Short: "Redirect DNS to the agent, and TCP to Envoy",
+		Example: `  nearside intercept install --dry-run
+  nearside intercept install
+  nearside intercept status
+  nearside intercept uninstall`,
+		Args: command.Group,
+		RunE: command.Help,
+	}
+	cmd.AddCommand(interceptInstallCommand(env), interceptUninstallCommand(env), interceptStatusCommand(env))
+	return cmd
+}
+
+// netnsFlags name the network namespace where something is redirected.
+type netnsFlags struct {
+	netns  string
+	pid    int
+	runDir string
+}
+
+func (p *netnsFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.netns, "netns", "", "network namespace: a path, or a name of ip netns (default: that of this command)")
+	f.IntVar(&p.pid, "pid", 0, "network namespace of this process")
+	p.addRunDir(cmd)
+}
+
+func (p *netnsFlags) addRunDir(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.runDir, "run-dir", "",
+		"run directory of the agent, paths.run (default: the directory of the agent's socket)")
+	_ = cmd.MarkFlagDirname("run-dir") // fails only for a flag that does not exist
+}
+
+// records is the directory of records.
+func (p *netnsFlags) records(env *command.Env) string {
+	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()))),
+		intercept.DirName)
+}
+
+func (p *netnsFlags) open() (*intercept.Namespace, error) {
+	path := intercept.NamespacePath(p.netns)
+	switch {
+	case p.pid != 0 && path != "":
+		return nil, command.Usagef("--netns and --pid both name a network namespace; give one of them")
+	case p.pid < 0:
+		return nil, command.Usagef("--pid is %d; it has to be the number of a process", p.pid)
+	case p.pid > 0:
+		path = fmt.Sprintf("/proc/%d/ns/net", p.pid)
+	case path != "" && !filepath.IsAbs(path):
+		return nil, command.Usagef("--netns: %s is not absolute, and the agent has another working directory", path)
+	}
+	return intercept.OpenNamespace(path)
+}
+
+// interceptFlags are those that choose what is redirected.
+type interceptFlags struct {
+	netnsFlags
+	spec                            intercept.Spec
+	dns, dryRun                     bool
+	dnsPort                         uint16
+	users, excludeUsers, envoyUsers []string
+	cgroups                         []string
+	outPorts, inPorts               []uint
+	outCIDRs, inCIDRs               []string
+	wait                            time.Duration
+}
+
+func interceptInstallCommand(env *command.Env) *cobra.Command {
+	var f interceptFlags
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Redirect port 53 of a network namespace to the agent's resolver",
+		Long: `Loads the nftables table "inet nearside", in the place of one that is there, and tells the agent about it. UDP and TCP to port 53 over
+IPv4 and IPv6 then come to the agent's resolver, whichever server they are sent to: of all processes of the network
+namespace, or of users (--user) and cgroups (--cgroup). Nothing else is changed, and no file but the record for the agent is written.
+
+The agent keeps the redirection alive. Without one, and 3 seconds after it is gone, names are asked of the real servers. In the network
+namespace of a pod the agent answers on sockets that it opens there.
+
+With --outbound and --inbound, TCP is redirected to an Envoy too. This stays when the Envoy or the agent is gone.
+
+It needs root, or the capability CAP_NET_ADMIN, and CAP_SYS_ADMIN for --netns and --pid; the agent needs the same. Exit code 3 when DNS is
+not redirected after --wait, as when no agent runs: it will be once one does. Exit code 77 when a capability is missing.`,
+		Example: `  nearside intercept install --dry-run
+  nearside intercept install --user app --user 1001
+  nearside intercept install --netns /run/netns/pod7
+  nearside intercept install --cgroup system.slice/shop.service
+  nearside intercept install --pid 4711 --outbound --inbound --envoy-user 5678 --exclude-inbound-port 22`,
+		Args: command.Args(0, 0, "no arguments: what is redirected is in flags"),
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.dns, "dns", true, "redirect DNS")
+	flags.Uint16Var(&f.dnsPort, "dns-port", intercept.DefaultDNSPort, "port of the agent's resolver, that of dns.listen")
+	flags.StringSliceVar(&f.users, "user", nil,
+		"user whose DNS and outbound TCP is redirected, by name or number; repeatable (default: everybody)")
+	flags.StringSliceVar(&f.cgroups, "cgroup", nil, "cgroup (version 2) whose processes' DNS and outbound TCP is "+
+		"redirected; repeatable. One that is made anew is followed")
+	flags.StringSliceVar(&f.excludeUsers, "exclude-user", nil, "user who is not redirected; repeatable")
+	flags.Uint16Var(&f.spec.Outbound, "outbound", 0, "redirect TCP connections that leave to this port of Envoy")
+	flags.Uint16Var(&f.spec.Inbound, "inbound", 0, "redirect TCP connections that arrive to this port of Envoy")
+	flags.Lookup("outbound").NoOptDefVal, flags.Lookup("inbound").NoOptDefVal = fmt.Sprint(intercept.DefaultOutboundPort),
+		fmt.Sprint(intercept.DefaultInboundPort)
+	flags.StringSliceVar(&f.envoyUsers, "envoy-user", nil,
+		"user that Envoy runs as, whose connections are not redirected to it; required with --outbound")
+	flags.UintSliceVar(&f.outPorts, "exclude-outbound-port", nil, "port whose connections leave as they are; repeatable")
+	flags.UintSliceVar(&f.inPorts, "exclude-inbound-port", nil, "port whose connections arrive as they are; repeatable")
+	flags.StringSliceVar(&f.outCIDRs, "exclude-outbound-cidr", nil,
+		"network to which connections leave as they are; repeatable")
+	flags.StringSliceVar(&f.inCIDRs, "exclude-inbound-cidr", nil,
+		"network from which connections arrive as they are; repeatable")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the ruleset in the syntax of nft, and load nothing")
+	flags.DurationVar(&f.wait, "wait", 3*time.Second, "how long to wait until DNS is redirected; 0 does not wait")
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.install(cmd.Context(), env, *format) }
+	return cmd
+}
+
+// resolve fills the spec from the flags.
+func (f *interceptFlags) resolve() error {
+	if f.dns {
+		f.spec.DNSPort = f.dnsPort
+		if f.dnsPort == 0 {
+			return command.Usagef("--dns-port is 0; 1 to 65535 are allowed, or --dns=false")
+		}
+	}
+	for _, l := range []struct {
+		flag  string
+		names []string
+		to    *[]uint32
+	}{
+		{"--user", f.users, &f.spec.Users}, {"--exclude-user", f.excludeUsers, &f.spec.ExcludeUsers},
+		{"--envoy-user", f.envoyUsers, &f.spec.EnvoyUsers},
+	} {
+		for _, name := range l.names {
+			uid, err := userNumber(name)
+			if err != nil {
+				return command.Usagef("%s: %w", l.flag, err)
+			}
+			*l.to = append(*l.to, uid)
+		}
+	}
+	for _, l := range []struct {
+		flag  string
+		ports []uint
+		to    *[]uint16
+	}{
+		{"--exclude-outbound-port", f.outPorts, &f.spec.ExcludeOutboundPorts},
+		{"--exclude-inbound-port", f.inPorts, &f.spec.ExcludeInboundPorts},
+	} {
+		for _, p := range l.ports {
+			if p == 0 || p > 65535 {
+				return command.Usagef("%s: %d is no port; 1 to 65535 are allowed", l.flag, p)
+			}
+			*l.to = append(*l.to, uint16(p))
+		}
+	}
+	for _, l := range []struct {
+		flag  string
+		texts []string
+		to    *[]netip.Prefix
+	}{
+		{"--exclude-outbound-cidr", f.outCIDRs, &f.spec.ExcludeOutboundCIDRs},
+		{"--exclude-inbound-cidr", f.inCIDRs, &f.spec.ExcludeInboundCIDRs},
+	} {
+		for _, content := range l.texts {
+			p, err := netip.ParsePrefix(content)
+			if addr, aerr := netip.ParseAddr(content); aerr == nil {
+				p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			if err != nil {
+				return command.Usagef("%s: %q is no network; write it as 10.0.0.0/8 or fd00::/8", l.flag, content)
+			}
+			*l.to = append(*l.to, p)
+		}
+	}
+	for _, c := range f.cgroups {
+		path, err := intercept.CgroupPath(c)
+		if err != nil {
+			return err
+		}
+		f.spec.Cgroups = append(f.spec.Cgroups, path)
+	}
+	f.spec.Normalize()
+	if err := f.spec.Validate(); err != nil {
+		return command.Usagef("%w", err)
+	}
+	return nil
+}
+
+func userNumber(name string) (uint32, error) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil && n < 1<<32-1 {
+		return uint32(n), nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, fmt.Errorf("there is no user %q; name one of /etc/passwd, or give its number", name)
+	}
+	n, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(n), err
+}
+
+// Planned is what --dry-run prints.
+type Planned struct {
+	Netns string          `json:"netns,omitempty"`
+	Spec  *intercept.Spec `json:"spec"`
+	Notes []string        `json:"notes,omitempty"`
+	NFT   string          `json:"nft"` // for nft -f
+}
+
+func (f *interceptFlags) install(ctx context.Context, env *command.Env, format string) error {
+	if err := f.resolve(); err != nil {
+		return err
+	}
+	if f.dryRun {
+		plan, err := intercept.Plan(&f.spec)
+		if err != nil {
+			return err
+		}
+		return command.Show(env, format, func(p *Planned) error {
+			text.Printf(env.Stdout, "%s", text.Layout(p.NFT))
+			return nil
+		}, nil)(&Planned{f.netns, &f.spec, plan.Notes, plan.Ruleset.String()}, nil)
+	}
+	n, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if err := f.keepShells(n); err != nil {
+		return err
+	}
+	dir := f.records(env)
+	done, err := intercept.Install(n, &f.spec, dir)
+	if err != nil {
+		return err
+	}
+	for _, note := range done.Notes {
+		text.Printf(env.Stderr, "note: %s\n", note)
+	}
+	r, err := f.await(ctx, n, dir)
+	err = command.Show(env, format, func(p0 *intercept.Report) error { return printReport(env, p0) }, nil)(r, err)
+	switch {
+	case err != nil || r.Good():
+		return err
+	case r.State == intercept.StateBroken:
+		return command.Silent(command.ExitNo)
+	case f.wait > 0:
+		return command.Silent(command.ExitTimeout)
+	}
+	return nil
+}
+
+// keepShells refuses to lock the user out of the host.
+func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
+	if f.spec.Inbound == 0 || len(f.spec.ExcludeInboundPorts) > 0 {
+		return nil
+	}
+	own := n.Path == "" // which may be that of the host
+	if host, err := intercept.OpenNamespace("/proc/1/ns/net"); err == nil {
+		own = own || host.Inode == n.Inode
+		host.Close()
+	}
+	if own {
+		return command.Usagef("--inbound redirects every connection that arrives here, remote shells too; name the port " +
+			"of yours with --exclude-inbound-port, such as 22, or another network namespace with --netns or --pid")
+	}
+	return nil
+}
+
+// await waits until DNS is redirected, or the time is over.
+func (f *interceptFlags) await(ctx context.Context, n *intercept.Namespace, dir string) (*intercept.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.wait)
+	defer cancel()
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		r, err := intercept.Look(context.WithoutCancel(ctx), n, dir)
+		if err != nil || r.Good() || r.State == intercept.StateBroken {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, nil
+		case <-t.C:
+		}
+	}
+}

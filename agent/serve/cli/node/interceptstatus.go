@@ -1,0 +1,177 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+func interceptUninstallCommand(env *command.Env) *cobra.Command {
+	var p netnsFlags
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "End the redirection, and restore what was there",
+		Long: `Deletes the table "inet nearside" and the record for the agent, and ends the connections that were redirected, so that they are made
+anew. Exit code 0 also when there was nothing.`,
+		Example: "  nearside intercept uninstall\n  nearside intercept uninstall --netns /run/netns/pod7",
+		Args:    command.Args(0, 0, "no arguments: the network namespace is in --netns or --pid"),
+	}
+	p.add(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		n, err := p.open()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		was, err := intercept.Uninstall(n, p.records(env))
+		if err != nil {
+			return err
+		}
+		if was {
+			text.Printf(env.Stdout, "uninstalled from %s\n", n)
+		} else {
+			text.Printf(env.Stdout, "nothing was installed in %s\n", n)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func interceptStatusCommand(env *command.Env) *cobra.Command {
+	var p netnsFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what is redirected, and whether it works",
+		Long: `Shows each installation that the records of the agent name, or that of one network namespace with --netns or --pid: what is redirected of whom,
+and how much was. Where DNS is, canaries are sent to a server that nobody else would answer for, over UDP and TCP and both families.
+
+STATE is active, partly (one family is redirected), waiting (names go to the real servers), broken (a canary went astray), tcp-only, or
+none. Exit code 2 unless everything is active or tcp-only.`,
+		Example: "  nearside intercept status\n  nearside intercept status --netns /run/netns/pod7 -o json",
+		Args:    command.Args(0, 0, "no arguments: the network namespace is in --netns or --pid"),
+	}
+	p.add(cmd)
+	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := allReports(cmd.Context(), env, &p)
+		return command.Show(env, *format, func(p0 *Reports) error { return printReports(env, p0) },
+			func(l *Reports) bool { return !l.good() })(list, err)
+	}
+	return cmd
+}
+
+// Reports is the document of intercept status -o json.
+type Reports struct {
+	Items []*intercept.Report `json:"items"`
+}
+
+func (l *Reports) good() bool {
+	for _, r := range l.Items {
+		if !r.Good() {
+			return false
+		}
+	}
+	return len(l.Items) > 0
+}
+
+// allReports looks at the namespaces of all records, or at the one that is named.
+func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*Reports, error) {
+	dir := p.records(env)
+	paths := []string{""}
+	if p.netns == "" && p.pid == 0 {
+		records, errs := intercept.Records(dir)
+		for _, err := range errs {
+			text.Printf(env.Stderr, "warning: %s\n", err)
+		}
+		for _, r := range records {
+			if r.Netns != "" {
+				paths = append(paths, r.Netns)
+			}
+		}
+	}
+	out := &Reports{}
+	for i, path := range paths {
+		n, err := (&netnsFlags{netns: cmp.Or(path, p.netns), pid: p.pid}).open()
+		if err != nil && i > 0 { // it is gone; the agent removes the record
+			out.Items = append(out.Items, &intercept.Report{Netns: path, State: intercept.StateWaiting, Reason: err.Error()})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, err := intercept.Look(ctx, n, dir)
+		n.Close()
+		if err != nil {
+			return nil, err
+		}
+		if r.State != intercept.StateNone || len(paths) == 1 {
+			out.Items = append(out.Items, r)
+		}
+	}
+	return out, nil
+}
+
+func printReport(env *command.Env, r *intercept.Report) error {
+	return printReports(env, &Reports{[]*intercept.Report{r}})
+}
+
+func printReports(env *command.Env, l *Reports) error {
+	t := text.NewTable(env.Stdout, "NETNS", "STATE", "FAMILIES", "QUERIES", "CONNECTIONS", "INBOUND", "REDIRECTED")
+	for _, r := range l.Items {
+		what := ""
+		if r.Spec != nil {
+			what = r.Spec.String()
+		}
+		t.Row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries),
+			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), what)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range l.Items {
+		if r.Reason != "" {
+			text.Printf(env.Stderr, "%s: %s\n", cmp.Or(r.Netns, "own"), r.Reason)
+		}
+	}
+	return nil
+}
+
+// checkInterception looks whether the agent can keep alive what is installed.
+func checkInterception(t *SelfTest, socket string, pid int) {
+	records, errs := intercept.Records(filepath.Join(filepath.Dir(socket), intercept.DirName))
+	if err := errors.Join(errs...); err != nil {
+		t.add(checkWarn, "records", "nearside intercept install writes the record anew", "%v", err)
+	}
+	if len(records) == 0 {
+		return
+	}
+	need := []intercept.Capability{intercept.NetAdmin}
+	for _, r := range records {
+		if r.Netns != "" && len(need) == 1 {
+			need = append(need, intercept.SysAdmin)
+		}
+	}
+	missing, err := intercept.Missing(pid, need...)
+	switch {
+	case err != nil:
+		t.add(checkWarn, "capabilities", "run nearside check on the host of the agent",
+			"the rights of the agent, process %d, cannot be read: %v", pid, err)
+	case len(missing) > 0:
+		t.add(checkFail, "capabilities", "give it to the agent (systemd: AmbientCapabilities; "+
+			"in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
+			"%s installed and not at work: the agent lacks the capability %s", text.Counted(len(records), "redirection"),
+			strings.Join(text.Texts(missing), " and "))
+	default:
+		t.add(CheckOK, "capabilities", "", "%s installed, and the agent may keep them alive; "+
+			"nearside intercept status says whether they work", text.Counted(len(records), "redirection"))
+	}
+}

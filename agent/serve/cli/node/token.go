@@ -1,0 +1,268 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+// defaultValidity is how long a token is valid when nothing is said.
+const defaultValidity = 720 * time.Hour
+
+func tokenCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, look at and revoke tokens of Envoys and API clients",
+		Long: `Tokens say who an Envoy or a client of the API is, where its user does not. They are signed by keys below paths.state
+and verified by the agent without asking anybody. These commands work on those files, as root or as the agent's user; a
+running agent knows what they change within a second.`,
+		Example: "  nearside token create --name 'web-*'\n  nearside token keys\n  nearside token revoke -f web.token",
+		Args:    command.Group,
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(tokenCreateCommand(env), tokenInspectCommand(env), tokenKeysCommand(env), tokenRotateCommand(env),
+		tokenRevokeCommand(env), tokenRevokedCommand(env))
+	return cmd
+}
+
+// tokenKeysOf returns the signing keys of the agent with this config.
+func tokenKeysOf(c *command.ConfigFlags, env *command.Env) (*token.Keys, error) {
+	cfg, _, err := c.Load(env)
+	if err != nil {
+		return nil, err
+	}
+	return token.Open(filepath.Join(cfg.Paths.State, token.Dir), slog.New(slog.DiscardHandler), time.Now), nil
+}
+
+// notPermitted gives an error about files that this user may not use its exit code and hint.
+func notPermitted(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return command.Exit(command.ExitPermission, command.Hinted(err,
+			"run the command as root or as the agent's user; --config or --set paths.state=DIR name another agent"))
+	}
+	return err
+}
+
+// shownToken is a token in the output of commands.
+type shownToken struct {
+	Token    string    `json:"token,omitempty"`
+	ID       string    `json:"id"`
+	Subject  string    `json:"subject"`
+	Audience string    `json:"audience"`
+	NodeIDs  string    `json:"nodeIds,omitempty"`
+	Mesh     string    `json:"mesh,omitempty"`
+	Name     string    `json:"name,omitempty"`
+	Services []string  `json:"services,omitempty"`
+	KeyID    string    `json:"kid"`
+	Issued   time.Time `json:"issued"`
+	Expires  time.Time `json:"expires"`
+}
+
+func showToken(c *token.Claims) shownToken {
+	return shownToken{
+		ID: ascii(c.ID), Subject: ascii(c.Subject), Audience: ascii(c.Audience), NodeIDs: ascii(c.NodeIDs()),
+		Mesh: ascii(c.Mesh), Name: ascii(c.Name),
+		Services: text.Each(c.Services, ascii), KeyID: ascii(c.KeyID), Issued: c.Issued, Expires: c.Expires,
+	}
+}
+
+// ascii quotes what no valid token says: before it is verified, its claims are anybody's text.
+func ascii(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return strconv.QuoteToASCII(s)
+	}
+	return s
+}
+
+func tokenCreateCommand(env *command.Env) *cobra.Command {
+	var (
+		conf       command.ConfigFlags
+		c          token.Claims
+		typ, write string
+		api        bool
+		validFor   time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "create --name GLOB",
+		Short: "Make a token",
+		Long: `Prints a token alone, or with -o json what it says too. It is a secret: whoever has it is who it names.
+
+A token for Envoys names the proxies that they may be: those whose node id is MESH.NAME for a name of the glob --name, in which
+"*" stands for any number of characters. --service names the values of kuma.io/service that a Dataplane in the Envoy's node
+metadata may claim; without it the Envoy may bring none. --proxy-type egress or ingress is for the proxies of
+ZoneEgresses and ZoneIngresses, which have no mesh.
+With --api the token is for a client of the HTTP API, and the roles of --subject say what it may do.
+The first token makes the first signing key.`,
+		Example: `  nearside token create --name 'web-*' --valid-for 720h --write web.token
+  nearside token create -m shop --name cart --service cart -o json
+  nearside token create --api --subject grafana --valid-for 8760h`,
+		Args: command.Args(0, 0, "no arguments; name the proxies with --name"),
+	}
+	command.MeshFlag(env, cmd)
+	conf.Add(cmd)
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	fl := cmd.Flags()
+	fl.StringVar(&c.Name, "name", "",
+		"glob on names of Dataplanes, ZoneEgresses or ZoneIngresses (required, but with --api)")
+	fl.StringVar(&typ, "proxy-type", command.Dataplane, "type of the proxies: "+strings.Join(command.ProxyTypes(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
+		cobra.FixedCompletions(command.ProxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	fl.StringArrayVar(&c.Services, "service", nil,
+		"glob on kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
+	fl.StringVar(&c.Subject, "subject", "",
+		"who has the token, for logs and roles (default: MESH.NAME; required with --api)")
+	fl.BoolVar(&api, "api", false, "a token for a client of the HTTP API")
+	fl.DurationVar(&validFor, "valid-for", defaultValidity, "how long it is valid, at most 10 years")
+	fl.StringVar(&write, "write", "", "write the token to this file, with mode 0600, instead of standard output")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		zone := typ == string(offline.ProxyEgress) || typ == string(offline.ProxyIngress)
+		switch {
+		case api && (c.Name != "" || len(c.Services) > 0 || fl.Changed("mesh") || fl.Changed("proxy-type")):
+			return command.Usagef("--name, --service, --mesh and --proxy-type do not go with --api")
+		case api && c.Subject == "":
+			return command.Usagef("--subject is missing: say who the token is for")
+		case !api && c.Name == "":
+			return command.Usagef("--name is missing: name the Dataplanes of the Envoys, such as 'web-*'")
+		case !zone && typ != command.Dataplane:
+			return command.Usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
+		case zone && (fl.Changed("mesh") || len(c.Services) > 0):
+			return command.Usagef("--mesh and --service do not go with --proxy-type %s, which is for all meshes", typ)
+		case validFor <= 0 || validFor > token.MaxValidity:
+			return command.Usagef("--valid-for %s is not possible; give a duration above 0 and of at most %s (10 years)",
+				validFor, token.MaxValidity)
+		}
+		c.Audience = token.AudienceAPI
+		if !api {
+			c.Audience, c.Mesh = token.AudienceXDS, env.Mesh
+			if zone {
+				c.Mesh, c.Name = "", typ+"."+c.Name
+			}
+			c.Subject = cmp.Or(c.Subject, strings.TrimPrefix(c.NodeIDs(), "."))
+		}
+		if err := c.Check(); err != nil {
+			return command.Exit(command.ExitUsage, err)
+		}
+		keys, err := tokenKeysOf(&conf, env)
+		if err != nil {
+			return err
+		}
+		content, err := keys.Create(c, validFor)
+		if err != nil {
+			return notPermitted(err)
+		}
+		warnKeys(env, keys.Err())
+		made, err := token.Decode(content)
+		if err != nil {
+			return err
+		}
+		shown := showToken(&made)
+		if write != "" {
+			if err := command.WriteSecret(write, []byte(content+"\n")); err != nil {
+				return err
+			}
+			text.Printf(env.Stderr, "wrote %s; the token is valid until %s\n", write, made.Expires.Format(time.RFC3339))
+		} else {
+			shown.Token = content
+		}
+		if ok, err := command.Printed(env, *format, shown); ok {
+			return err
+		}
+		if write == "" {
+			text.Println(env.Stdout, content)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// warnKeys prints what is wrong with files of keys that a command could do without.
+func warnKeys(env *command.Env, err error) {
+	if err != nil {
+		env.Warn(strings.Split(err.Error(), "\n"))
+	}
+}
+
+func tokenInspectCommand(env *command.Env) *cobra.Command {
+	var conf command.ConfigFlags
+	cmd := &cobra.Command{
+		Use:   "inspect FILE|-",
+		Short: "Show what a token says, and whether it is valid",
+		Long: `Decodes the token in a file, or with - on standard input, and verifies it as the agent does.
+The exit code is 2 when it is not valid; what it says is shown all the same and may be invented.`,
+		Example: "  nearside token inspect web.token\n  nearside token create --name web | nearside token inspect - -o json",
+		Args:    command.Args(1, 1, "one FILE, or - for standard input"),
+	}
+	conf.Add(cmd)
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		content, err := command.ReadToken(env, args[0])
+		if err != nil {
+			return err
+		}
+		keys, err := tokenKeysOf(&conf, env)
+		if err != nil {
+			return err
+		}
+		said, err := token.Decode(content)
+		if err == nil {
+			_, err = keys.Verify(content, said.Audience)
+		}
+		var refused *token.Error
+		if errors.As(err, &refused) && refused.Reason == token.Unavailable {
+			return notPermitted(cmp.Or(keys.Err(), err))
+		}
+		answer := struct {
+			Valid  bool         `json:"valid"`
+			Reason token.Reason `json:"reason,omitempty"`
+			Detail string       `json:"detail,omitempty"`
+			shownToken
+		}{Valid: err == nil, shownToken: showToken(&said)}
+		if refused != nil {
+			answer.Reason, answer.Detail = refused.Reason, refused.Error()
+		}
+		ok, err := command.Printed(env, *format, answer)
+		if !ok {
+			err = tokenText(env, &said, answer.Detail)
+		}
+		if err == nil && !answer.Valid {
+			err = command.Silent(command.ExitNo)
+		}
+		return err
+	}
+	return cmd
+}
+
+// tokenText writes what a token says; detail is why it is not valid.
+func tokenText(env *command.Env, c *token.Claims, detail string) error {
+	w := text.NewTable(env.Stdout, "CLAIM", "VALUE")
+	w.Row("valid", cmp.Or(detail, "yes"))
+	if c.KeyID != "" { // it could be decoded
+		stamp := func(t time.Time) string {
+			if t.IsZero() {
+				return ""
+			}
+			return t.Format(time.RFC3339)
+		}
+		w.Row("id", ascii(c.ID))
+		w.Row("subject", ascii(c.Subject))
+		w.Row("audience", ascii(c.Audience))
+		w.Row("node ids", ascii(c.NodeIDs()))
+		w.Row("services", strings.Join(text.Each(c.Services, ascii), " "))
+		w.Row("signing key", ascii(c.KeyID))
+		w.Row("issued", stamp(c.Issued))
+		w.Row("expires", stamp(c.Expires))
+	}
+	return w.Flush()
+}

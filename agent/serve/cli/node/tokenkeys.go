@@ -1,0 +1,207 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+func tokenKeysCommand(env *command.Env) *cobra.Command {
+	type item struct {
+		ID      string    `json:"kid"`
+		Created time.Time `json:"created"`
+		Signs   bool      `json:"signs"`
+	}
+	return listTokens(env, &cobra.Command{
+		Use:   "keys",
+		Short: "List the signing keys",
+		Long: "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed " +
+			"until they are removed.",
+		Example: "  nearside token keys\n  nearside token keys -o json",
+	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} },
+		[]string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
+			signs := "no"
+			if k.Signs {
+				signs = "yes"
+			}
+			return []string{k.ID, k.Created.Format(time.RFC3339), signs}
+		})
+}
+
+// listTokens completes a command that lists what read returns: item makes the documents, cells the
+// rows of the table, of which the first cell is the name.
+func listTokens[T, I any](env *command.Env, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I,
+	head []string, cells func(I) []string) *cobra.Command {
+	var conf command.ConfigFlags
+	cmd.Args = command.Args(0, 0, "no arguments")
+	conf.Add(cmd)
+	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		keys, err := tokenKeysOf(&conf, env)
+		if err != nil {
+			return err
+		}
+		list, err := read(keys)
+		if err != nil && len(list) == 0 {
+			return notPermitted(err)
+		}
+		warnKeys(env, err)
+		items := text.Each(list, item)
+		if ok, err := command.Printed(env, *format, items); ok {
+			return err
+		}
+		if *format == "name" {
+			for _, i := range items {
+				text.Println(env.Stdout, cells(i)[0])
+			}
+			return nil
+		}
+		w := text.NewTable(env.Stdout, head...)
+		for _, i := range items {
+			w.Row(cells(i)...)
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+func tokenRotateCommand(env *command.Env) *cobra.Command {
+	var (
+		conf   command.ConfigFlags
+		remove string
+	)
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new signing key, or remove one",
+		Long: `Makes a new signing key, which signs from now on, and prints its id. Tokens of the other keys stay valid.
+
+With --remove that key is removed, and its tokens are not valid any more: do it once they have been replaced, or at once when
+the key may be known to others. When it is the key that signs, a new one is made first.`,
+		Example: "  nearside token rotate\n  nearside token rotate --remove 20260301-120000-0a1b2c3d",
+		Args:    command.Args(0, 0, "no arguments; name the key that goes with --remove"),
+	}
+	conf.Add(cmd)
+	cmd.Flags().StringVar(&remove, "remove", "", "id of the key to remove")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		keys, err := tokenKeysOf(&conf, env)
+		if err != nil {
+			return err
+		}
+		list, err := keys.List()
+		if err != nil && len(list) == 0 && remove == "" {
+			return notPermitted(err)
+		}
+		if remove == "" || len(list) > 0 && list[0].ID == remove {
+			kid, err := keys.Rotate()
+			if err != nil {
+				return notPermitted(err)
+			}
+			text.Println(env.Stdout, kid)
+		}
+		if remove == "" {
+			warnKeys(env, err)
+			return nil
+		}
+		if err := keys.Remove(remove); err != nil {
+			return notPermitted(err)
+		}
+		text.Printf(env.Stderr, "removed %s; the tokens that it signed are not valid any more\n", remove)
+		return nil
+	}
+	return cmd
+}
+
+func tokenRevokeCommand(env *command.Env) *cobra.Command {
+	var (
+		conf        command.ConfigFlags
+		file, until string
+	)
+	cmd := &cobra.Command{
+		Use:   "revoke ID|-f FILE",
+		Short: "Make a token invalid",
+		Long: `Makes one token invalid, by its id or by the token itself. The list of revoked tokens forgets it when the token has
+expired: of a token that is not given that time is not known, and --until says it; else it is in 10 years.`,
+		Example: `  nearside token revoke -f web.token
+  nearside token revoke 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --until 2026-12-31T00:00:00Z`,
+		Args: command.Args(0, 1, "one ID, or the token with -f"),
+	}
+	conf.Add(cmd)
+	fl := cmd.Flags()
+	fl.StringVarP(&file, "file", "f", "", "file with the token, or - for standard input")
+	fl.StringVar(&until, "until", "", "when the token expires, as 2026-12-31T00:00:00Z")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		var id string
+		end := time.Now().Add(token.MaxValidity)
+		switch {
+		case (len(args) == 0) == (file == ""):
+			return command.Usagef("give the ID of a token, or the token with -f")
+		case file != "" && until != "":
+			return command.Usagef("--until does not go with -f: the token says when it expires")
+		case until != "":
+			t, err := time.Parse(time.RFC3339, until)
+			if err != nil || !t.After(time.Now()) || t.After(end) {
+				return command.Usagef("--until %q is not possible; give a time in the next 10 years, such as 2026-12-31T00:00:00Z",
+					until)
+			}
+			end = t
+		}
+		keys, err := tokenKeysOf(&conf, env)
+		if err != nil {
+			return err
+		}
+		if file == "" {
+			id = args[0]
+		} else if id, end, err = revocable(env, keys, file); err != nil {
+			return err
+		}
+		if err := keys.Revoke(id, end); err != nil {
+			return notPermitted(err)
+		}
+		text.Printf(env.Stderr, "revoked %s until %s\n", id, end.UTC().Format(time.RFC3339))
+		return nil
+	}
+	return cmd
+}
+
+// revocable returns id and expiry of a token in a file. One that is not valid anyway is an error.
+func revocable(env *command.Env, keys *token.Keys, file string) (id string, until time.Time, err error) {
+	content, err := command.ReadToken(env, file)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	said, err := token.Decode(content)
+	if err != nil {
+		return "", time.Time{}, command.Exit(command.ExitInvalid, fmt.Errorf("%s: %w", file, err))
+	}
+	_, err = keys.Verify(content, said.Audience)
+	var refused *token.Error
+	switch errors.As(err, &refused); {
+	case err == nil, refused.Reason == token.Revoked, refused.Reason == token.NotYetValid:
+		return said.ID, said.Expires, nil
+	case refused.Reason == token.Unavailable:
+		return "", time.Time{}, notPermitted(keys.Err())
+	}
+	return "", time.Time{}, fmt.Errorf("%s: it need not be revoked: %w", file, err)
+}
+
+func tokenRevokedCommand(env *command.Env) *cobra.Command {
+	type item struct {
+		ID    string    `json:"id"`
+		Until time.Time `json:"until"`
+	}
+	return listTokens(env, &cobra.Command{
+		Use:     "list-revoked",
+		Short:   "List the revoked tokens",
+		Long:    "Lists the ids of the revoked tokens, and until when each is kept in the list.",
+		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
+	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"},
+		func(r item) []string {
+			return []string{r.ID, r.Until.Format(time.RFC3339)}
+		})
+}

@@ -1,0 +1,327 @@
+package proxies
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
+)
+
+func bootstrapCommand(env *command.Env) *cobra.Command {
+	var (
+		o                                                offline.BootstrapOptions
+		dataplane, annotations, xds, admin, write, runAs string
+		typ, tokenFile                                   string
+		heap                                             uint64
+		vars                                             []string
+	)
+	cmd := &cobra.Command{
+		Use:   "bootstrap --name DPP",
+		Short: "Print the bootstrap of an Envoy",
+		Long: `Prints a bootstrap for Envoy 1.36 to 1.40: it takes its config by delta ADS over the agent's xDS socket under the
+node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret but a token.
+
+With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
+connected; without, the Dataplane comes from the resource directory or the API. With --dataplane-var address=10.1.2.3, {{ address }}
+in that file is the address: one file does for all pods of a Deployment.
+With --proxy-type egress or ingress it is for the proxy of a ZoneEgress or ZoneIngress of that name, which has no mesh; its
+node id is .egress.NAME or .ingress.NAME.
+--annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
+kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services say what the proxy reaches, and are checked.
+Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.
+
+--token-file takes a token of "nearside token create", which the Envoy then shows to the agent with each stream: the bootstrap
+holds a secret, and --write writes it with mode 0600.
+--xds-address is for an agent that is reached over TCP, by TLS with --xds-ca; Envoy reads the files of --xds-ca, --xds-cert
+and --xds-key itself. Without --admin-socket there is no admin interface then.
+
+Standard error has the command line to start that Envoy with. --stats-tags adds the tags that Kuma's dashboards select by; with
+1,000 services they cost an Envoy about twelve seconds of processor time at its start.`,
+		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
+  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml
+  nearside bootstrap --name "$POD_NAME" --dataplane web.yaml --dataplane-var name="$POD_NAME" --dataplane-var address="$POD_IP"
+  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml
+  nearside bootstrap --name web --token-file web.token --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
+		Args: command.Args(0, 0, "no arguments; name the proxy with --name"),
+	}
+	command.MeshFlag(env, cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
+	fl.StringVar(&typ, "proxy-type", command.Dataplane, "type of the proxy: "+strings.Join(command.ProxyTypes(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
+		cobra.FixedCompletions(command.ProxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
+	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
+	fl.StringArrayVar(&vars, "dataplane-var", nil,
+		"name=value that takes the place of {{ name }} in the file of --dataplane; repeatable")
+	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
+	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
+	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy shows to the agent")
+	fl.StringVar(&o.XDSAddress.Address, "xds-address", "",
+		"HOST:PORT of an agent that is reached over TCP, instead of the xDS socket")
+	fl.StringVar(&o.XDSAddress.CA, "xds-ca", "",
+		"PEM file with the authorities of the agent's certificate; without it no TLS is spoken")
+	fl.StringVar(&o.XDSAddress.Cert, "xds-cert", "", "PEM file with the Envoy's certificate for the agent")
+	fl.StringVar(&o.XDSAddress.Key, "xds-key", "", "PEM file with the private key of --xds-cert")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock beside the xDS "+
+		"socket, in the directory that the agent makes for the user)")
+	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
+	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
+	fl.Uint64Var(&o.MaxConnections, "max-connections", offline.DefaultMaxConnections,
+		"connections of clients that the Envoy has at once; 0: no limit")
+	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
+	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
+	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
+	_ = cmd.RegisterFlagCompletionFunc("name", command.CompleteNamesOf(env, "dataplanes"))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.Name == "" {
+			return command.Usagef("--name is missing: name the Dataplane of the Envoy")
+		}
+		switch typ {
+		case command.Dataplane:
+			o.Mesh = env.Mesh
+		case string(offline.ProxyEgress), string(offline.ProxyIngress):
+			if cmd.Flags().Changed("mesh") || dataplane != "" {
+				return command.Usagef("--mesh and --dataplane do not go with --proxy-type %s, which is for all meshes", typ)
+			}
+			o.Type = offline.ProxyType(typ)
+		default:
+			return command.Usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
+		}
+		var err error
+		switch {
+		case o.XDSAddress.Address != "":
+			if xds != "" {
+				return command.Usagef("--xds-socket does not go with --xds-address")
+			}
+			for _, path := range []*string{&o.XDSAddress.CA, &o.XDSAddress.Cert, &o.XDSAddress.Key} {
+				if *path != "" {
+					if *path, err = filepath.Abs(*path); err != nil {
+						return err
+					}
+				}
+			}
+		case o.XDSAddress != offline.XDSAddress{}:
+			return command.Usagef("--xds-ca, --xds-cert and --xds-key take --xds-address")
+		default:
+			if xds == "" {
+				xds = filepath.Join(filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid())), "xds.sock")
+			}
+			if o.XDSSocket, err = filepath.Abs(xds); err != nil {
+				return err
+			}
+		}
+		switch {
+		case !fl.Changed("admin-socket") && o.XDSAddress.Address != "": // who knows which directories there are
+		case !fl.Changed("admin-socket"):
+			id := offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
+			if o.AdminSocket, err = adminSocket(env, filepath.Dir(o.XDSSocket), id, runAs); err != nil {
+				return err
+			}
+		case admin != "":
+			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
+				return err
+			}
+		}
+		if dataplane != "" {
+			if o.Dataplane, err = brought(env, &o, dataplane, vars); err != nil {
+				return err
+			}
+		} else if len(vars) > 0 {
+			return command.Usagef("--dataplane-var takes --dataplane")
+		}
+		if annotations != "" {
+			if o.Annotations, err = readAnnotations(annotations); err != nil {
+				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
+			}
+			notes, err := metadata.ReachNotes(o.Annotations)
+			if err != nil {
+				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
+			}
+			env.Warn(notes)
+		}
+		if tokenFile != "" {
+			if o.Token, err = bootstrapToken(env, tokenFile,
+				offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
+				return fmt.Errorf("--token-file %s: %w", tokenFile, err)
+			}
+			if o.XDSAddress.Address != "" && o.XDSAddress.CA == "" {
+				env.Warn(
+					[]string{"without --xds-ca the token is sent in clear text: whoever sees it on the network can be this proxy"})
+			}
+		}
+		if !fl.Changed("zone") {
+			o.Zone = cmp.Or(env.Getenv(config.EnvName("node.zone")), "default")
+		}
+		if heap > maxHeap {
+			return command.Usagef("--max-heap %d is not possible; at most %d", heap, uint64(maxHeap))
+		}
+		o.MaxHeapBytes = heap << 20
+		if dataplane == "" && typ == command.Dataplane && o.XDSAddress.Address == "" {
+			env.Warn(unknownDataplane(cmd.Context(), env, o.Name))
+		}
+		b, err := offline.Bootstrap(o)
+		if err != nil {
+			return err
+		}
+		if write == "" {
+			if o.Token != "" {
+				text.Println(env.Stderr, "hint: the bootstrap holds the token, which is a secret: keep it in a file that the "+
+					"Envoy's user alone can read (--write FILE makes one)")
+			}
+			if _, err = text.Verbatim(env.Stdout).Write(b); err == nil {
+				text.Printf(env.Stderr, "start the Envoy with: %s\n", startLine("FILE"))
+			}
+			return err
+		}
+		if o.Token != "" {
+			err = command.WriteSecret(write, b)
+		} else {
+			err = os.WriteFile(write, b, 0o644) // #nosec G306 -- Envoy reads it under its own user; it holds no secret
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--write %s: its folder does not exist; make it with mkdir -p %s", write, filepath.Dir(write))
+		} else if err != nil {
+			return fmt.Errorf("--write %s: %w", write, command.Reason(err))
+		}
+		text.Printf(env.Stderr, "wrote %s; start the Envoy with: %s\n", write, startLine(write))
+		if o.Token != "" {
+			text.Println(env.Stderr,
+				"hint: the file holds the token and has the mode 0600; make it the Envoy's user's where that is another one")
+		}
+		return nil
+	}
+	return cmd
+}
+
+// unknownDataplane says that the agent, where one answers, has no Dataplane of a name: the Envoy
+// would wait for one.
+func unknownDataplane(ctx context.Context, env *command.Env, name string) []string {
+	names, err := env.Quick(command.CompletionTime).Names(ctx, "dataplanes", env.Mesh, "")
+	if err != nil || slices.Contains(names, name) {
+		return nil
+	}
+	content := fmt.Sprintf("mesh %s has no Dataplane %s yet, and the Envoy gets no config without one", env.Mesh, name)
+	if near := client.Nearest(name, names); near != "" {
+		content += fmt.Sprintf("; did you mean %s?", near)
+	}
+	return []string{content}
+}
+
+// maxHeap is the largest --max-heap, in MiB.
+const maxHeap = 1 << 24
+
+// startLine is how an Envoy is started. Two Envoys of one node need base ids of their own.
+// Connections to what a change of a listener has replaced are drained within 30 s instead of ten
+// minutes. The access log is written every second.
+func startLine(file string) string {
+	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
+		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
+	}
+	return "envoy -c " + file +
+		" --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
+}
+
+// bootstrapToken reads the token that the proxy with a node id shows. Its signature is the agent's
+// to verify, but what it says is compared, so that a wrong file is found here.
+func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", command.Reason(err)
+	}
+	if mode := st.Mode().Perm(); st.Mode().IsRegular() && mode&0o007 != 0 {
+		return "", fmt.Errorf("everybody can use it (mode %04o): if nobody has read it, run chmod o= %s; "+
+			"else revoke the token and make a new one", mode, file)
+	}
+	content, err := command.ReadToken(env, file)
+	if err != nil {
+		return "", err
+	}
+	c, err := token.Decode(content)
+	if err != nil {
+		return "", err
+	}
+	if c.Audience != token.AudienceXDS {
+		return "", fmt.Errorf("the token is for %q, not for Envoys: make one with nearside token create --name %s",
+			c.Audience, nodeID)
+	}
+	if ok, err := path.Match(c.NodeIDs(), nodeID); err != nil || !ok {
+		return "", fmt.Errorf("the token is for the node ids %q, not for %q: make another one with nearside token create",
+			c.NodeIDs(), nodeID)
+	}
+	if !c.Expires.After(time.Now()) {
+		return "", fmt.Errorf("the token expired at %s: make another one with nearside token create",
+			c.Expires.Format(time.RFC3339))
+	}
+	return content, nil
+}
+
+// readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value"
+// to a line with Go's escapes, or else as a YAML mapping.
+func readAnnotations(path string) (map[string]string, error) {
+	data, err := command.ReadFile(path)
+	if err != nil {
+		return nil, command.Reason(err)
+	}
+	out := map[string]string{}
+	for i, line := range strings.Split(string(data), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		key, quoted, ok := strings.Cut(line, "=")
+		value, err := strconv.Unquote(strings.TrimSpace(quoted))
+		if ok && err == nil {
+			out[strings.TrimSpace(key)] = value
+			continue
+		}
+		if len(out) > 0 {
+			return nil, fmt.Errorf("line %d is not key=\"value\"", i+1)
+		}
+		return mappedAnnotations(path, data)
+	}
+	return out, nil
+}
+
+// mappedAnnotations reads them from a YAML mapping.
+func mappedAnnotations(path string, data []byte) (map[string]string, error) {
+	var nodes map[string]yaml.Node
+	if err := yaml.Unmarshal(data, &nodes); err != nil {
+		return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
+	}
+	out := make(map[string]string, len(nodes))
+	var faults offline.Faults
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		var content string
+		if err := node.Decode(&content); err != nil {
+			faults = append(faults, offline.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
+				Reason: "it is not a text: as in Kubernetes, write its YAML as one text, behind a | and on lines of its own"})
+			continue
+		}
+		out[key] = content
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return out, nil
+}

@@ -1,0 +1,199 @@
+package proxies
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func proxyCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Ask the Envoy of a proxy about itself",
+		Long: `Asks an Envoy over its admin socket, through the agent that it takes its config from. An Envoy is asked only where its socket lies where
+nearside bootstrap puts it and the process behind it is the one that takes the config. Secrets are left out of what it says.`,
+		Example: "  nearside proxy stats web --filter upstream_cx_none_healthy\n  nearside proxy config web -o yaml",
+		Args:    command.Group,
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(proxyTextCommand(env, client.EnvoyStats, "Print the statistics of an Envoy", "name and value"),
+		proxyTextCommand(env, client.EnvoyClusters, "Print the clusters of an Envoy with their endpoints",
+			"cluster, endpoint and what is known of it"),
+		proxyConfigCommand(env), proxyLogsCommand(env))
+	return cmd
+}
+
+// asked is the Envoy that a command asks.
+type asked struct {
+	plural, mesh, name string
+}
+
+// proxyFlags adds what names the kind of a proxy, and returns what reads it.
+func proxyFlags(env *command.Env, cmd *cobra.Command) func(args []string) (asked, error) {
+	command.MeshFlag(env, cmd)
+	typ := ""
+	command.ChoiceFlag(cmd, &typ, "proxy-type", "", "type of the proxy: ", command.ProxyTypes()...)
+	cmd.Args = command.Args(1, 1, "the NAME of a dataplane, or of a zone proxy with --proxy-type")
+	cmd.ValidArgsFunction = command.CompleteNamesOf(env, "dataplanes")
+	return func(args []string) (asked, error) {
+		x := asked{"dataplanes", env.Mesh, args[0]}
+		if typ == command.Dataplane {
+			command.AboutDataplane(env, args[0])
+			return x, nil
+		}
+		if cmd.Flags().Changed("mesh") {
+			return x, command.Usagef("--mesh does not go with --proxy-type %s, which is for all meshes", typ)
+		}
+		return asked{"zone" + typ + "es", "", args[0]}, nil
+	}
+}
+
+func proxyTextCommand(env *command.Env, what, short, line string) *cobra.Command {
+	filter := ""
+	cmd := &cobra.Command{
+		Use:   what + " NAME",
+		Short: short,
+		Long: short + `, as its admin interface does: ` + line +
+			`, one a line. --filter leaves out lines that a regular expression does not match.`,
+		Example: "  nearside proxy " + what + " web\n  nearside proxy " + what +
+			" web -m shop --filter '^backend'\n  nearside proxy " + what + " egress-1 --proxy-type egress",
+	}
+	find := proxyFlags(env, cmd)
+	cmd.Flags().StringVar(&filter, "filter", "", "print the lines that this regular expression matches")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		match, err := regexp.Compile(filter)
+		if err != nil {
+			return command.Usagef("--filter %q is no regular expression: %v", filter, err)
+		}
+		x, err := find(args)
+		if err != nil {
+			return err
+		}
+		body, err := env.Client().Envoy(cmd.Context(), x.plural, x.mesh, x.name, what, nil)
+		if err != nil {
+			return err
+		}
+		for l := range strings.Lines(string(body)) {
+			if l = strings.TrimSuffix(l, "\n"); match.MatchString(l) {
+				text.Println(env.Stdout, l)
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func proxyConfigCommand(env *command.Env) *cobra.Command {
+	endpoints := false
+	cmd := &cobra.Command{
+		Use:   "config NAME",
+		Short: "Print the config that an Envoy has",
+		Long: `Prints the config dump of an Envoy: its bootstrap and what it has of the agent, without private keys and other secrets. The config that
+the agent has for it is that of nearside inspect dataplane NAME --type=config.`,
+		Example: "  nearside proxy config web\n  nearside proxy config web --endpoints -o yaml\n" +
+			"  nearside proxy config web -o 'jsonpath={.configs[*].dynamicListeners[*].name}'",
+	}
+	find := proxyFlags(env, cmd)
+	cmd.Flags().BoolVar(&endpoints, "endpoints", false, "with the endpoints of clusters")
+	format := command.OutputFlag(cmd, "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		x, err := find(args)
+		if err != nil {
+			return err
+		}
+		query := url.Values{}
+		if endpoints {
+			query.Set("include_eds", "true")
+		}
+		body, err := env.Client().Envoy(cmd.Context(), x.plural, x.mesh, x.name, client.EnvoyConfig, query)
+		if err != nil {
+			return err
+		}
+		_, err = command.Printed(env, *format, json.RawMessage(body))
+		return err
+	}
+	return cmd
+}
+
+func proxyLogsCommand(env *command.Env) *cobra.Command {
+	var levels []string
+	cmd := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Print or change the levels of an Envoy's loggers",
+		Long: `Prints the level of each logger of an Envoy, or changes some: --level debug is for all, --level upstream=debug for one. The log itself
+is where the Envoy writes it, by default its standard error. A restart of the Envoy brings the levels of its command line back. Levels are
+` + strings.Join(client.LoggerLevels, ", ") + `. To change them takes the verb update on the Dataplane.`,
+		Example: "  nearside proxy logs web\n  nearside proxy logs web --level upstream=debug --level router=debug\n" +
+			"  nearside proxy logs web --level info",
+	}
+	find := proxyFlags(env, cmd)
+	cmd.Flags().StringArrayVar(&levels, "level", nil, "LEVEL, or LOGGER=LEVEL; repeatable")
+	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		set, err := loggerLevels(levels)
+		if err != nil {
+			return err
+		}
+		x, err := find(args)
+		if err != nil {
+			return err
+		}
+		return command.Show(env, *format, func(l *client.Loggers) error {
+			t := text.NewTable(env.Stdout, "LOGGER", "LEVEL")
+			for _, name := range slices.Sorted(maps.Keys(l.Levels)) {
+				t.Row(name, l.Levels[name])
+			}
+			return t.Flush()
+		}, nil)(loggers(cmd.Context(), env, x, set))
+	}
+	return cmd
+}
+
+// loggers asks for the levels. A logger that the Envoy does not have is an error.
+func loggers(ctx context.Context, env *command.Env, x asked, set map[string]string) (*client.Loggers, error) {
+	c := env.Client()
+	if len(set) > 0 {
+		now, err := c.EnvoyLoggers(ctx, x.plural, x.mesh, x.name, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			if _, ok := now.Levels[name]; !ok && name != "" {
+				near := ""
+				if n := client.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
+					near = fmt.Sprintf("; did you mean %s?", n)
+				}
+				return nil, command.Usagef("its Envoy has no logger %q%s; nearside proxy logs %s lists them", name, near, x.name)
+			}
+		}
+	}
+	return c.EnvoyLoggers(ctx, x.plural, x.mesh, x.name, set)
+}
+
+// loggerLevels reads --level.
+func loggerLevels(list []string) (map[string]string, error) {
+	set := map[string]string{}
+	for _, l := range list {
+		name, level, one := strings.Cut(l, "=")
+		if !one {
+			name, level = "", name
+		}
+		if one && name == "" || !slices.Contains(client.LoggerLevels, level) {
+			return nil, command.Usagef("--level %q is not possible; give LEVEL or LOGGER=LEVEL, with one of %s",
+				l, strings.Join(client.LoggerLevels, ", "))
+		}
+		set[name] = level
+	}
+	return set, nil
+}

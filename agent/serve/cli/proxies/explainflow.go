@@ -1,0 +1,298 @@
+package proxies
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// flowFlags are those of questions about connections and requests.
+type flowFlags struct {
+	files  command.FileFlags
+	target client.FlowTarget
+	format *string
+}
+
+func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
+	command.MeshFlag(env, cmd)
+	f.files.Add(cmd, "compute offline from these resources")
+	flags := cmd.Flags()
+	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
+	flags.StringVar(&f.target.To, "to", "",
+		"what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
+	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
+	flags.BoolVar(&f.target.Shadow, "shadow", false,
+		"also answer with the shadow policies in force, and show the first difference")
+	command.CompleteDataplanes(env, cmd, "from", &env.Mesh)
+	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
+}
+
+// run asks the agent, or the files, and prints the answer.
+func (f *flowFlags) run(env *command.Env, online func() (*client.Flow, error),
+	compute func(*offline.Offline, string) (*client.Flow, []string, error)) error {
+	if f.target.From == "" {
+		return command.Usagef("--from is required: the dataplane whose workload dials")
+	}
+	if f.target.To == "" {
+		return command.Usagef("--to is required: HOST:PORT")
+	}
+	f.target.Mesh = env.Mesh
+	if len(f.files.Paths) == 0 {
+		command.AboutDataplane(env, f.target.From)
+	}
+	x, err := command.Answer(env, &f.files, online, compute)
+	return command.Show(env, *f.format, func(p0 *client.Flow) error { return flowText(env, p0) },
+		func(x *client.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
+}
+
+// flowError makes a question that makes no sense an error of the command line.
+func flowError(err error) error {
+	var bad *offline.QuestionError
+	if errors.As(err, &bad) {
+		return command.Usagef("--%s: %s", flagOf(bad.Field), bad.Reason)
+	}
+	var p *client.Problem
+	if errors.As(err, &p) && p.Status == 400 && len(p.InvalidParameters) == 1 {
+		_, field, ok := strings.Cut(p.InvalidParameters[0].Field, ".")
+		if ok {
+			return command.Usagef("--%s: %s", flagOf(field), p.InvalidParameters[0].Reason)
+		}
+	}
+	return err
+}
+
+// flagOf is the flag of a field of a question.
+func flagOf(field string) string {
+	if strings.HasPrefix(field, "headers[") {
+		return "header"
+	}
+	return field
+}
+
+func explainConnectionCommand(env *command.Env) *cobra.Command {
+	var f flowFlags
+	var q client.ConnectionQuestion
+	var sni string
+	cmd := &cobra.Command{
+		Use:   "connection --from DATAPLANE --to HOST:PORT",
+		Short: "Say what becomes of a connection, and why",
+		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
+mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
+chosen, what was eliminated and why, the filters with the verdict about the client, the clusters, the access logs, and the
+policies behind each step. The verdict comes first; a denied connection ends with the smallest change of a policy
+that allows it, which was tried.
+
+The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
+--sni the server name is the host of --to, where that is a name; --sni "" sends none. With --silent the client sends nothing
+and waits for the server to speak, as those of MySQL and SMTP do; the answer about plain bytes says when such a client
+would wait.
+
+An agent answers by what the Envoy has: of what it rejected or what was withheld from it, the form that it accepted last.
+It says so, and until when connections from before a change may use the old filter chains.
+
+The exit code is 0 when the connection is allowed and 2 when it is denied or closed. With -f the answer is computed from
+these resources alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside explain connection --from web --to backend:80
+  nearside explain connection --from web --to db.example.com:3306 --silent
+  nearside explain connection --from web --to api.example.com:443 --tls --ip 203.0.113.7
+  nearside explain connection --from web --to 203.0.113.7:443 --sni api.example.com -f resources/ -o json`,
+		Args: command.Args(0, 0, "no arguments: the question is in the flags"),
+	}
+	f.add(env, cmd)
+	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client speaks TLS")
+	cmd.Flags().BoolVar(&q.Silent, "silent", false, "the client waits for the server to speak")
+	cmd.Flags().StringVar(&sni, "sni", "", "server name of the TLS handshake")
+	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil,
+		"application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("sni") {
+			q.SNI, q.TLS = &sni, true
+		}
+		q.TLS = q.TLS || len(q.ALPN) > 0
+		return f.run(env, func() (*client.Flow, error) {
+			q.Target = f.target
+			return env.Client().ExplainConnection(cmd.Context(), q)
+		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
+			q.Target = f.target
+			x, err := o.ExplainConnection(zone, q)
+			return x, nil, err
+		})
+	}
+	return cmd
+}
+
+func explainRequestCommand(env *command.Env) *cobra.Command {
+	var f flowFlags
+	var q client.RequestQuestion
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "request --from DATAPLANE --to HOST:PORT",
+		Short: "Say what becomes of an HTTP request, and why",
+		Long: `Follows an HTTP request of a workload, without TLS of its own, through its proxy and that of the server: all that
+explain connection shows, and the HTTP filters, the virtual host, the route and the clusters with their weights, each with the
+path, host and headers that it gets; copies that other clusters get, the Location of a redirect; and faults, limits,
+timeouts and retries with the policies behind them.
+
+The Host of the request is that of --to; --header host=NAME sends another one. The exit code is 0 when the request is
+allowed and 2 when it is denied or the connection is closed. With -f the answer is computed from these resources alone,
+without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside explain request --from web --to backend:80 --path /orders
+  nearside explain request --from web --to backend:80 --header connection=upgrade --header upgrade=websocket
+  nearside explain request --from web --to backend:80 --method POST --header x-user=7 --shadow
+  nearside explain request --from web --to www.example.com:80 -f resources/ -o json`,
+		Args: command.Args(0, 0, "no arguments: the question is in the flags"),
+	}
+	f.add(env, cmd)
+	cmd.Flags().StringVar(&q.Method, "method", "GET", "method")
+	cmd.Flags().StringVar(&q.Path, "path", "/", "path, with the query")
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "header as name=value; repeatable")
+	cmd.Flags().BoolVar(&q.HTTP2, "http2", false, "the client speaks HTTP/2")
+	cmd.Flags().BoolVar(&q.HTTP10, "http10", false, "the client speaks HTTP/1.0")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, h := range headers {
+			name, value, ok := strings.Cut(h, "=")
+			if !ok {
+				return command.Usagef("--header %q is not name=value", h)
+			}
+			q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
+		}
+		return f.run(env, func() (*client.Flow, error) {
+			q.Target = f.target
+			return env.Client().ExplainRequest(cmd.Context(), q)
+		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
+			q.Target = f.target
+			x, err := o.ExplainRequest(zone, q)
+			return x, nil, err
+		})
+	}
+	return cmd
+}
+
+// flowText writes what becomes of a connection or request for people.
+func flowText(env *command.Env, x *client.Flow) error {
+	p := &flowPrinter{}
+	p.flow(x)
+	if x.Shadow != nil {
+		p.printf("\n")
+		switch {
+		case x.Parts == "":
+			p.printf("With the shadow policies in force: the same.\n")
+		default:
+			p.printf("With the shadow policies in force, from the step %s on:\n\n", x.Parts)
+			p.flow(x.Shadow)
+		}
+	}
+	text.Printf(env.Stdout, "%s", text.Layout(p.String()))
+	return nil
+}
+
+// flowPrinter collects the lines.
+type flowPrinter struct{ strings.Builder }
+
+func (p *flowPrinter) printf(format string, args ...any) { text.Printf(&p.Builder, format, args...) }
+
+func (p *flowPrinter) flow(x *client.Flow) {
+	p.printf("%s: %s\n", x.Verdict, x.Reason)
+	p.way(&x.Way)
+	for i := range x.Servers {
+		s := &x.Servers[i]
+		p.printf("\nserver %s: %s: %s\n", s.Dataplane.String(), s.Verdict, s.Reason)
+		p.way(s)
+	}
+	if x.Suggest != "" {
+		p.printf("\nThis would allow it:\n\n")
+		for line := range strings.Lines(x.Suggest) {
+			p.printf("  %s\n", strings.TrimSuffix(line, "\n"))
+		}
+	}
+}
+
+// way writes the steps through one proxy.
+func (p *flowPrinter) way(w *client.FlowWay) {
+	for i := range w.Steps {
+		p.step(&w.Steps[i])
+	}
+	for i := range w.Effects {
+		e := &w.Effects[i]
+		p.printf("  %-20s %s\n", e.Kind, e.Text)
+		for _, f := range e.Policies {
+			p.printf("%sby %s\n", flowIndent, f.String())
+		}
+	}
+	if w.Wait != nil {
+		p.printf("  %-20s a client that waits for the server to speak %s\n", "wait", w.Wait)
+	}
+	for i := range w.Mirrors {
+		p.printf("  %-20s %s\n", "mirror", &w.Mirrors[i])
+		p.upstream(w.Mirrors[i].Request)
+	}
+	if len(w.Clusters) == 0 {
+		return
+	}
+	for i := range w.Clusters {
+		if c := &w.Clusters[i]; c.Request != nil {
+			p.printf("  %-20s %s\n", "sends", c.Name)
+			p.upstream(c.Request)
+		}
+	}
+	var b strings.Builder
+	t := text.NewTable(&b, "  CLUSTER", "WEIGHT", "ENDPOINTS", "ADDRESSES")
+	for _, c := range w.Clusters {
+		addresses := text.Some(c.Addresses)
+		switch {
+		case c.Missing:
+			addresses = "there is no such cluster"
+		case c.Pinned:
+			addresses += " (looked up by the proxy, whatever was dialled)"
+		}
+		t.Row("  "+c.Name, fmt.Sprintf("%d of %d", c.Weight, c.Total), fmt.Sprint(c.Endpoints), addresses)
+	}
+	_ = t.Flush() // a strings.Builder takes everything
+	p.WriteString(b.String())
+}
+
+// flowIndent is before what belongs to the line above.
+const flowIndent = "                       "
+
+// upstream writes a request as a cluster gets it.
+func (p *flowPrinter) upstream(u *client.FlowUpstream) {
+	p.printf("%s%s %s, host %s\n", flowIndent, u.Method, u.Path, u.Host)
+	for _, h := range u.Headers {
+		p.printf("%s%s: %s\n", flowIndent, h.Name, h.Value)
+	}
+	if u.Note != "" {
+		p.printf("%s(%s)\n", flowIndent, u.Note)
+	}
+}
+
+func (p *flowPrinter) step(s *client.FlowStep) {
+	p.printf("  %-20s ", s.At)
+	if s.Saw != "" {
+		p.printf("%s -> ", s.Saw)
+	}
+	if s.Chose == "" {
+		p.printf("nothing")
+	} else {
+		p.printf("%s", s.Chose)
+	}
+	if s.Note != "" {
+		p.printf(" (%s)", s.Note)
+	}
+	p.printf("\n")
+	for _, e := range s.Eliminated {
+		p.printf("%snot %s: %s\n", flowIndent, e.Name, e.Why)
+	}
+	if s.More > 0 {
+		p.printf("%sand %d more\n", flowIndent, s.More)
+	}
+	for _, f := range s.Policies {
+		p.printf("%sby %s\n", flowIndent, f.String())
+	}
+}

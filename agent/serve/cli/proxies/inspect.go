@@ -1,0 +1,319 @@
+package proxies
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func inspectCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "inspect",
+		Short:   "Show the config of proxies and whether they acknowledged it",
+		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
+		Args:    func(p0 *cobra.Command, p1 []string) error { return inspectGroup(env, p0, p1) },
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(inspectDataplanesCommand(env), inspectDataplaneCommand(env), inspectServicesCommand(env),
+		inspectZoneCommand(env, offline.ProxyEgress, "zoneegresses"),
+		inspectZoneCommand(env, offline.ProxyIngress, "zoneingresses"))
+	return cmd
+}
+
+// inspectGroup is [group] for what may be the name of a dataplane, or a kind.
+func inspectGroup(env *command.Env, cmd *cobra.Command, args []string) error {
+	err := command.Group(cmd, args)
+	if err == nil {
+		return nil
+	}
+	quick := env.Quick(command.CompletionTime)
+	if names, nerr := quick.Names(cmd.Context(), "dataplanes", "default", args[0]); nerr == nil &&
+		slices.Contains(names, args[0]) {
+		return command.Usagef("%q is the name of a dataplane; did you mean %s dataplane %s?",
+			args[0], cmd.CommandPath(), args[0])
+	}
+	kinds, kerr := quick.Kinds(cmd.Context())
+	if kerr != nil {
+		return err
+	}
+	switch k, kerr := command.FindKind(kinds, args[0]); {
+	case kerr != nil:
+		return err
+	case k.Policy:
+		return command.Usagef("%s shows proxies; what a %s does on one says nearside explain policy %s/NAME --dataplane NAME",
+			cmd.CommandPath(), k.Kind, args[0])
+	default:
+		return command.Usagef("%s shows proxies; nearside get %s shows this type", cmd.CommandPath(), args[0])
+	}
+}
+
+func inspectDataplanesCommand(env *command.Env) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "dataplanes",
+		Short: "List the proxies and their sync status",
+		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
+answer is outstanding), rejected (it rejected something and keeps its previous config), unknown (it asks for a Dataplane that
+does not exist), disconnected (no client on this node) or elsewhere (it belongs to another node of the pool).
+
+-o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
+about how many bytes of config that saves (SAVED).`,
+		Example: "  nearside inspect dataplanes\n  nearside inspect dataplanes -A -o wide",
+		Args:    command.Args(0, 0, "no arguments"),
+	}
+	command.MeshFlag(env, cmd)
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var include []string
+		if *format == "wide" {
+			include = []string{"reach"}
+		}
+		ps, err := env.Client().Proxies(cmd.Context(), include...)
+		if err != nil {
+			return err
+		}
+		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool {
+			return p.Mesh == "" || !all && p.Mesh != env.Mesh
+		})
+		ps.Total = len(ps.Items)
+		if ok, err := command.Printed(env, *format, ps); ok {
+			return err
+		}
+		if *format == "name" {
+			for _, p := range ps.Items {
+				text.Println(env.Stdout, "dataplane/"+p.Name)
+			}
+			return nil
+		}
+		return proxyTable(env, ps.Items, *format == "wide")
+	}
+	return cmd
+}
+
+func proxyTable(env *command.Env, ps []client.Proxy, wide bool) error {
+	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
+	if wide {
+		headers = append(headers, "NODE", "PEER", "RESOURCES", "CLUSTERS", "SAVED")
+	}
+	t := text.NewTable(env.Stdout, append(headers, "REASON")...)
+	for _, p := range ps {
+		if len(p.Clients) == 0 {
+			cells := append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...)
+			if wide {
+				copy(cells[len(cells)-2:], text.SavingCells(&p))
+			}
+			t.Row(append(cells, p.Reason)...)
+		}
+		for _, c := range p.Clients {
+			cells := []string{p.Mesh, p.Name, p.State, strings.TrimSpace(c.UserAgent + " " + c.Version), text.Age(c.ConnectedAt)}
+			if wide {
+				n := 0
+				for _, t := range c.Types {
+					n += t.Resources
+				}
+				cells = append(append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n)), text.SavingCells(&p)...)
+			}
+			t.Row(append(cells, p.Reason)...)
+		}
+	}
+	return t.Flush()
+}
+
+// Types of inspect dataplane.
+const (
+	typeConfig   = "config"
+	typeRules    = "rules"
+	typePolicies = "policies"
+	typeStatus   = "status"
+)
+
+// inspection is the flags of inspect dataplane.
+type inspection struct {
+	files        command.FileFlags
+	typ          string
+	include      []string
+	backend      string
+	dump, shadow bool
+	computed     bool
+}
+
+func inspectDataplaneCommand(env *command.Env) *cobra.Command {
+	var in inspection
+	cmd := &cobra.Command{
+		Use:   "dataplane NAME",
+		Short: "Show the config of a proxy with its reasons, or its sync status",
+		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
+select it, what of them is in force and which services it reaches (--type=policies), or which versions it was sent, has acknowledged and rejected,
+and what it may reach outside the mesh (--type=status).
+
+With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE. --shadow includes the shadow policies, and --include=diff adds the RFC 6902 patch that leads from
+what is in force to what is shown; the table shows it in words, with the policy that causes each change. --computed shows
+the config as it was computed, with what the check withholds from the proxy. --include=fields
+adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
+the API.`,
+		Example: `  nearside inspect dataplane web
+  nearside inspect dataplane web --type=rules
+  nearside inspect dataplane web --type=status
+  nearside inspect dataplane web --shadow --include=diff -o json
+  nearside inspect dataplane web -m shop -f resources/ -o json`,
+		Args:              command.Args(1, 1, "the NAME of a dataplane"),
+		ValidArgsFunction: command.CompleteNamesOf(env, "dataplanes"),
+	}
+	command.MeshFlag(env, cmd)
+	in.files.Add(cmd, "compute offline from these resources")
+	fl := cmd.Flags()
+	command.ChoiceFlag(cmd, &in.typ, "type", "", "what to show: ", typeConfig, typeRules, typePolicies, typeStatus)
+	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
+	fl.BoolVar(&in.shadow, "shadow", false, "include shadow policies")
+	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
+	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
+	fl.StringVar(&in.backend, "backend", "",
+		"service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
+	_ = cmd.RegisterFlagCompletionFunc("include",
+		cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
+	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(in.files.Paths) == 0 {
+			command.AboutDataplane(env, args[0])
+		}
+		if in.dump && fl.Changed("type") && in.typ != typeConfig {
+			return command.Usagef("--config-dump is the same as --type=config; leave one of the two out")
+		}
+		if in.computed && (in.typ != typeConfig || in.shadow) {
+			return command.Usagef("--computed belongs to --type=config without --shadow, which is always computed")
+		}
+		if in.backend != "" && in.typ != typePolicies {
+			return command.Usagef("--backend belongs to --type=policies")
+		}
+		switch in.typ {
+		case typeRules:
+			return inspectRules(env, cmd, &in, args[0], *format)
+		case typePolicies:
+			if in.shadow || len(in.include) > 0 {
+				return command.Usagef("--shadow and --include belong to --type=config and --type=rules")
+			}
+			return inspectPolicies(env, cmd, &in, args[0], *format)
+		case typeStatus:
+			if in.shadow || len(in.include) > 0 || len(in.files.Paths) > 0 {
+				return command.Usagef("--shadow, --include and -f do not go with --type=status, " +
+					"which is about what the agent has sent")
+			}
+			return command.Show(env, *format, func(p0 *client.Proxy) error { return proxyText(env, p0) },
+				nil)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
+		}
+		return inspectConfig(env, cmd, &in, args[0], *format)
+	}
+	return cmd
+}
+
+// includes checks --include and says whether it has one of the items.
+func (in *inspection) includes(item string, possible ...string) (bool, error) {
+	for _, i := range in.include {
+		if !slices.Contains(possible, i) {
+			return false, command.Usagef("--include %q is not possible; with --type=%s only %s can be included",
+				i, in.typ, strings.Join(possible, " and "))
+		}
+	}
+	return slices.Contains(in.include, item), nil
+}
+
+func inspectConfig(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
+	diff, err := in.includes("diff", "diff")
+	if err != nil {
+		return err
+	}
+	return command.Show(env, format, func(c *client.Config) error {
+		if err := configText(env, c); err != nil || !diff {
+			return err
+		}
+		return inspectDiff(cmd.Context(), env, in, name, len(c.Diff), func(p *client.ProxyDiff) {
+			text.ConfigItems(env.Stdout, &p.Config)
+		})
+	}, nil)(command.Answer(env, &in.files, func() (*client.Config, error) {
+		return env.Client().Config(cmd.Context(), env.Mesh, name,
+			client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
+	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+		return o.Config(zone, env.Mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
+	}))
+}
+
+// configText writes a config.
+func configText(env *command.Env, c *client.Config) error {
+	t := text.NewTable(env.Stdout, "TYPE", "NAME", "BYTES")
+	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
+		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
+			t.Row(text.ShortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
+		}
+	}
+	return t.Flush()
+}
+
+// inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of
+// operations.
+func inspectDiff(ctx context.Context, env *command.Env, in *inspection, name string, operations int,
+	show func(*client.ProxyDiff)) error {
+	text.Printf(env.Stdout, "\nDIFF: %s\n", text.Counted(operations, "operation"))
+	if operations == 0 {
+		return nil
+	}
+	d, err := resources.Compare(ctx, env,
+		&resources.Comparison{Against: in.files, Shadow: true, Mesh: env.Mesh, Dataplane: name, Omit: []string{"patch"}})
+	if err != nil {
+		return err
+	}
+	for i := range d.Proxies {
+		show(&d.Proxies[i])
+	}
+	return nil
+}
+
+// inspectZoneCommand shows a zone proxy.
+func inspectZoneCommand(env *command.Env, t offline.ProxyType, plural string) *cobra.Command {
+	var files command.FileFlags
+	var typ string
+	kind := t.Kind()
+	name := strings.ToLower(kind)
+	cmd := &cobra.Command{
+		Use:   name + " NAME",
+		Short: "Show the config of a " + kind + ", or its sync status",
+		Long: `Shows the xDS config of the proxy of a ` + kind +
+			` (--type=config), which is made from all meshes, or which versions it
+was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
+zone is then NEARSIDE_NODE_ZONE.`,
+		Example: "  nearside inspect " + name + " " + string(t) + "-1\n  nearside inspect " + name + " " + string(t) +
+			"-1 --type=status",
+		Args:              command.Args(1, 1, "the NAME of a "+kind),
+		ValidArgsFunction: command.CompleteNamesOf(env, plural),
+	}
+	files.Add(cmd, "compute offline from these resources")
+	command.ChoiceFlag(cmd, &typ, "type", "", "what to show: ", typeConfig, typeStatus)
+	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if typ == typeStatus {
+			if len(files.Paths) > 0 {
+				return command.Usagef("-f does not go with --type=status, which is about what the agent has sent")
+			}
+			return command.Show(env, *format, func(p0 *client.Proxy) error { return proxyText(env, p0) },
+				nil)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
+		}
+		return command.Show(env, *format, func(p0 *client.Config) error { return configText(env, p0) },
+			nil)(command.Answer(env, &files, func() (*client.Config, error) {
+			return env.Client().ZoneConfig(cmd.Context(), plural, args[0])
+		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
+		}))
+	}
+	return cmd
+}

@@ -1,0 +1,184 @@
+package resources
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func applyCommand(env *command.Env) *cobra.Command {
+	var f command.FileFlags
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:        "apply -f FILE|DIR|-",
+		SuggestFor: []string{"create", "put", "replace", "patch", "set"},
+		Short:      "Create or change resources",
+		Long: `Creates or changes resources. All documents are validated before the first is written, and all are written in one
+step: after a failure nothing has changed. What comes from the agent's resource directory, or from an Envoy, belongs
+there and is refused here.
+
+--dry-run checks everything against what is stored and says what would change on each proxy; nearside diff says more.`,
+		Example: `  nearside apply -f timeout.yaml
+  nearside apply -R -f policies --dry-run
+  nearside get mt -o yaml | sed 's/10s/15s/' | nearside apply -f -`,
+		Args: command.Args(0, 0, "no arguments; name files with -f"),
+	}
+	f.Add(cmd, "resources to apply")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o, err := command.ForAgent(env, &f)
+		if err != nil {
+			return err
+		}
+		if o.Len() == 0 {
+			return command.ErrNothing
+		}
+		stream, err := command.StreamOf(o)
+		if err != nil {
+			return err
+		}
+		var omit []string
+		if dryRun && (*format == "text" || *format == "name") {
+			omit = []string{"items", "patch"} // a summary has none of them, and they are most of the work
+		}
+		c, done := command.LongClient(env)
+		w, err := c.Apply(cmd.Context(), stream, dryRun, omit...)
+		done()
+		return written(env, *format, text.DiffSummary)(w, err)
+	}
+	return cmd
+}
+
+func deleteCommand(env *command.Env) *cobra.Command {
+	var dryRun bool
+	var f command.FileFlags
+	cmd := &cobra.Command{
+		Use:        "delete TYPE NAME | -f FILE|DIR|-",
+		SuggestFor: []string{"remove", "rm", "del"},
+		Short:      "Delete resources",
+		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others, one
+request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
+		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
+			"  nearside delete -f policies",
+		Args:              command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
+		ValidArgsFunction: command.CompleteTypeAndName(env),
+	}
+	command.MeshFlag(env, cmd)
+	f.Add(cmd, "resources to delete")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
+	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(f.Paths) > 0 {
+			if len(args) > 0 {
+				return command.Usagef("-f names what to delete, and so does %q: leave one of the two out", strings.Join(args, " "))
+			}
+			return deleteFiles(cmd.Context(), env, &f, *format, dryRun)
+		}
+		if len(args) == 0 {
+			return command.Usagef("name what to delete: TYPE NAME or TYPE/NAME, or files with -f")
+		}
+		r, err := command.Resolve(cmd.Context(), env, args)
+		if err != nil {
+			return err
+		}
+		c, done := command.LongClient(env)
+		w, err := c.Delete(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name, dryRun)
+		done()
+		return written(env, *format, text.DiffSummary)(w, err)
+	}
+	return cmd
+}
+
+// rankOf puts what belongs to a mesh before what belongs to none.
+func rankOf(k client.Key) int {
+	if k.Mesh == "" {
+		return 1
+	}
+	return 0
+}
+
+// deleteFiles deletes what files name. What is deleted stays so when another one cannot be.
+func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, format string, dryRun bool) error {
+	o, err := command.ForAgent(env, f)
+	if err != nil {
+		return err
+	}
+	if o.Len() == 0 {
+		return command.ErrNothing
+	}
+	kinds, err := env.Client().Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	keys := o.Keys()
+	slices.Reverse(keys)
+	slices.SortStableFunc(keys, func(x, y client.Key) int { return cmp.Compare(rankOf(x), rankOf(y)) })
+	all := &client.Written{Warnings: []string{}, DryRun: dryRun}
+	for i, k := range keys {
+		kind, err := command.FindKind(kinds, k.Kind)
+		var one *client.Written
+		if err == nil {
+			one, err = env.Client().Delete(ctx, kind.Plural, k.Mesh, k.Name, dryRun)
+		}
+		var p *client.Problem
+		if dryRun && errors.As(err, &p) && p.Type == client.ProblemInUse {
+			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if nothing is left in it by then: %s", k, p.Detail))
+			continue
+		}
+		if err != nil {
+			return errors.Join(written(env, format, text.DiffSummary)(all, nil),
+				fmt.Errorf("%d of %d are deleted: %w", i, len(keys), err))
+		}
+		all.Changes, all.Warnings = append(all.Changes, one.Changes...), append(all.Warnings, one.Warnings...)
+	}
+	return written(env, format, text.DiffSummary)(all, nil)
+}
+
+// written shows what a write did; of a dry run, preview shows what it would change on proxies.
+func written(env *command.Env, format string,
+	preview func(io.Writer, *client.Diff) error) func(*client.Written, error) error {
+	return func(w *client.Written, err error) error {
+		if err == nil {
+			env.Warn(w.Warnings)
+		}
+		return command.Show(env, format, func(w *client.Written) error {
+			for _, c := range w.Changes {
+				text.Printf(env.Stdout, "%s", text.TypeAndName(c.Type, c.Name))
+				if format == "text" {
+					changeText(env, w, &c)
+				}
+				text.Println(env.Stdout)
+			}
+			if w.Diff == nil || format != "text" {
+				return nil
+			}
+			diffWarnings(env, w.Diff)
+			text.Println(env.Stdout)
+			return preview(env.Stdout, w.Diff)
+		}, nil)(w, err)
+	}
+}
+
+// changeText writes behind the name of a resource what was done to it.
+func changeText(env *command.Env, w *client.Written, c *client.Change) {
+	text.Printf(env.Stdout, "%s %s", text.InMesh(c.Mesh), c.Action)
+	if w.DryRun {
+		text.Printf(env.Stdout, " (dry run)")
+	} else if c.Revision > 0 {
+		text.Printf(env.Stdout, ", revision %d", c.Revision)
+	}
+	for _, f := range c.Fields {
+		text.Printf(env.Stdout, "\n  %s", text.FieldChange(f))
+	}
+}

@@ -1,0 +1,218 @@
+package resources
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Exit codes of diff, as of diff(1). What has a code of its own keeps it.
+const (
+	exitDiffers = 1
+	exitTrouble = 2
+)
+
+// Comparison is the flags of diff.
+type Comparison struct {
+	files, Against command.FileFlags
+	deletes        []string
+	Shadow, all    bool
+	Mesh           string   // "": all
+	Dataplane      string   // "": all
+	Omit           []string // of the answer
+}
+
+func diffCommand(env *command.Env) *cobra.Command {
+	var d Comparison
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE|DIR|-…",
+		Short: "Show what files would change on the proxies, and store nothing",
+		Long: `Shows what would change on the proxies if these files were applied: resources, what the policies say together, and
+Envoy's config, each with the resource that causes it. Nothing is stored. With --delete, resources would be deleted too.
+--shadow includes the stored shadow policies, as if their label were removed, with -f together with the files.
+
+An agent compares the proxies that are connected to it, or every dataplane where none is. With --against the present
+resources come from files, no agent is asked, and all their dataplanes are compared; the zone is then NEARSIDE_NODE_ZONE.
+-m and --dataplane look at fewer.
+
+-o text is for people, summary one line for each proxy, jsonpatch the patches (RFC 6902) of the configs by MESH/NAME,
+json and yaml the document of the API. Broken references and conflicts between policies that the change introduces
+are warnings on standard error.
+
+Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 failed, 64 usage, 65 invalid input
+document, 69 the agent is not reachable, 77 no permission.`,
+		Example: `  nearside diff -f timeout.yaml
+  nearside diff -f timeout.yaml --dataplane web -o jsonpatch
+  nearside diff --shadow -o summary
+  nearside diff --delete meshtimeout/slow
+  nearside diff -R -f changed/ --against resources/`,
+		Args: command.Args(0, 0, "no arguments; name files with -f"),
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&d.Mesh, "mesh", "m", "",
+		"only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+	_ = cmd.RegisterFlagCompletionFunc("mesh", command.CompleteMesh(env))
+	d.files.Add(cmd, "resources that would be applied")
+	d.Against.Flag = "--against"
+	fl.StringArrayVar(&d.Against.Paths, "against", nil,
+		"compute offline against these present resources: a file, a folder or -; repeatable")
+	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME that would be deleted; repeatable")
+	fl.BoolVar(&d.Shadow, "shadow", false, "include shadow policies")
+	fl.StringVar(&d.Dataplane, "dataplane", "", "only this dataplane, connected or not")
+	command.CompleteDataplanes(env, cmd, "dataplane", &d.Mesh)
+	fl.BoolVar(&d.all, "all-nodes", false,
+		"every dataplane that the agent knows, of its own node or not (default: those that are connected to it)")
+	format := command.OutputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		env.Mesh = cmp.Or(d.Mesh, "default")
+		d.Omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[*format]
+		doc, err := Compare(cmd.Context(), env, &d)
+		if err == nil {
+			err = printDiff(env, doc, *format)
+		}
+		switch {
+		case err != nil:
+			return inTrouble(err)
+		case doc.Changed:
+			return command.Silent(exitDiffers)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// inTrouble keeps the code for changes free of errors.
+func inTrouble(err error) error {
+	if command.ExitCode(err) == command.ExitFailed {
+		return command.Exit(exitTrouble, err)
+	}
+	return err
+}
+
+// Compare asks an agent, or computes.
+func Compare(ctx context.Context, env *command.Env, d *Comparison) (*client.Diff, error) {
+	switch {
+	case d.all && len(d.Against.Paths) > 0:
+		return nil, command.Usagef("--all-nodes is about an agent, and --against compares every dataplane of the files " +
+			"anyway; leave one of them out")
+	case len(d.files.Paths) == 0 && len(d.deletes) == 0 && !d.Shadow:
+		return nil, command.Usagef("-f is missing: give files, or --shadow or --delete for what is stored")
+	case slices.Contains(d.files.Paths, "-") && slices.Contains(d.Against.Paths, "-"):
+		return nil, command.Usagef("-f - and --against - cannot both read standard input")
+	}
+	d.Against.Recursive = d.files.Recursive
+	var put *offline.Offline
+	if len(d.files.Paths) > 0 {
+		read, err := command.ForAgent, error(nil)
+		if len(d.Against.Paths) > 0 {
+			read = command.Offline
+		}
+		if put, err = read(env, &d.files); err != nil {
+			return nil, err
+		}
+		if put.Len() == 0 {
+			return nil, command.ErrNothing
+		}
+	}
+	if len(d.Against.Paths) > 0 {
+		now, err := command.Offline(env, &d.Against)
+		if err != nil {
+			return nil, err
+		}
+		keys, err := keys(env, d.deletes, func() ([]client.Kind, error) { return offline.Kinds(), nil })
+		if err != nil {
+			return nil, err
+		}
+		with := offline.DiffOptions{Put: put, Delete: keys, Shadow: d.Shadow, Mesh: d.Mesh, Dataplane: d.Dataplane,
+			NoPatches: slices.Contains(d.Omit, "patch")}
+		var done func()
+		with.Progress, done = command.Progress(env, "comparing the configs of proxies")
+		defer done()
+		return now.Diff(ctx, env.Getenv("NEARSIDE_NODE_ZONE"), with)
+	}
+	q := client.DiffQuestion{Shadow: d.Shadow, Mesh: d.Mesh, Dataplane: d.Dataplane, AllNodes: d.all, Omit: d.Omit}
+	keys, err := keys(env, d.deletes, func() ([]client.Kind, error) { return env.Client().Kinds(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		q.Delete = append(q.Delete, k.String())
+	}
+	if put != nil {
+		if q.Stream, err = command.StreamOf(put); err != nil {
+			return nil, err
+		}
+	}
+	c, done := command.LongClient(env)
+	doc, err := c.Diff(ctx, q)
+	done()
+	if err == nil && doc.Scope == "all" && !d.all {
+		text.Println(env.Stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
+	}
+	return doc, err
+}
+
+// keys reads TYPE/NAME of what would be deleted.
+func keys(env *command.Env, list []string, kinds func() ([]client.Kind, error)) ([]offline.ResourceKey, error) {
+	var out []offline.ResourceKey
+	for _, s := range list {
+		r, err := command.ResolveAmong(env, []string{s}, kinds)
+		if err != nil {
+			return nil, fmt.Errorf("--delete %s: %w", s, err)
+		}
+		out = append(out, offline.ResourceKey{Kind: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name})
+	}
+	return out, nil
+}
+
+// diffWarnings writes what a change would bring about.
+func diffWarnings(env *command.Env, d *client.Diff) {
+	for _, w := range d.Warnings {
+		text.Printf(env.Stderr, "warning: %s: %s\n", w.Resource, w.Reason)
+	}
+	refused := 0
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Blocks() {
+			refused++
+			text.Printf(env.Stderr, "would break: %s\n", f.Line())
+		} else {
+			text.Printf(env.Stderr, "warning: %s\n", f.Line())
+		}
+	}
+	if refused > 0 {
+		text.Println(env.Stderr, "apply would refuse this: Envoy could not use what it makes")
+	}
+}
+
+// printDiff writes a comparison in a format.
+func printDiff(env *command.Env, d *client.Diff, format string) error {
+	if ok, err := command.Printed(env, format, d); ok {
+		return err
+	}
+	diffWarnings(env, d)
+	switch format {
+	case "jsonpatch":
+		patches := map[string]any{}
+		for _, p := range d.Proxies {
+			if p.Truncated {
+				return fmt.Errorf("the patches of all proxies are too many; ask for one with --dataplane")
+			}
+			if len(p.Config.Patch) > 0 {
+				patches[p.Mesh+"/"+p.Name] = p.Config.Patch
+			}
+		}
+		return text.JSON(env.Stdout, patches)
+	case "summary":
+		return text.DiffSummary(env.Stdout, d)
+	}
+	return text.Diff(env.Stdout, d)
+}

@@ -1,0 +1,119 @@
+package resources
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func editCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "edit TYPE NAME",
+		Short: "Change a resource in an editor",
+		Long: `Opens a resource in the editor that VISUAL or EDITOR names (vi without them), and applies what it is when the editor ends. Nothing is
+written when nothing was changed, when the editor fails, or when the resource was changed by somebody else meanwhile. What could not be
+applied stays in a file, which the message names. What comes from the resource directory is edited there.`,
+		Example:           "  nearside edit meshtimeout slow\n  EDITOR='code --wait' nearside edit dataplane web -m shop",
+		Args:              command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
+		ValidArgsFunction: command.CompleteTypeAndName(env),
+	}
+	command.MeshFlag(env, cmd)
+	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := command.Resolve(cmd.Context(), env, args)
+		if err != nil {
+			return err
+		}
+		item, err := env.Client().Get(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name)
+		if err != nil {
+			return err
+		}
+		if kind, at, _ := strings.Cut(item.Meta.Source, ":"); kind != "api" && kind != "gossip" {
+			return fmt.Errorf("%s is managed by %s and is changed there: %s", text.TypeAndName(r.Kind.Kind, r.Name), kind,
+				cmp.Or(at, item.Meta.Source))
+		}
+		var before bytes.Buffer
+		text.Printf(&before, "# %s%s: save and leave the editor to apply it; leave it without a change to change nothing.\n",
+			text.TypeAndName(r.Kind.Kind, r.Name), text.InMesh(r.Mesh))
+		if err := text.YAML(&before, item.Resource); err != nil {
+			return err
+		}
+		after, path, err := edited(cmd.Context(), env, before.Bytes())
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(before.Bytes(), after) {
+			_ = os.Remove(path)
+			text.Println(env.Stderr, "nothing was changed")
+			return nil
+		}
+		w, err := replace(cmd.Context(), env, item, path, after)
+		if err != nil {
+			return command.Hinted(err, fileHint(path))
+		}
+		_ = os.Remove(path) // it holds nothing that is not stored
+		return written(env, *format, text.DiffSummary)(w, nil)
+	}
+	return cmd
+}
+
+// replace applies what was edited, which has to be the same resource.
+func replace(ctx context.Context, env *command.Env, item *client.Item, path string,
+	after []byte) (*client.Written, error) {
+	o, faults := offline.Read([]offline.Text{{Name: path, Data: after, Shown: true}})
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	d, err := readDocument(*item)
+	if err != nil {
+		return nil, err
+	}
+	if k := o.Keys(); len(k) != 1 || k[0].Kind != d.Type || k[0].Mesh != d.Mesh || k[0].Name != d.Name {
+		return nil, command.Exit(command.ExitInvalid, fmt.Errorf("the file no longer holds %s and nothing else: type, "+
+			"mesh and name of a resource stay as they are", text.TypeAndName(d.Type, d.Name)))
+	}
+	stream, err := o.Stream()
+	if err != nil {
+		return nil, err
+	}
+	return env.Client().Replace(ctx, stream, item.Meta.ETag)
+}
+
+// edited has somebody edit a text in a file of his own.
+func edited(ctx context.Context, env *command.Env, content []byte) (after []byte, path string, err error) {
+	f, err := os.CreateTemp("", "nearside-edit-*.yaml") // of mode 0600
+	if err != nil {
+		return nil, "", err
+	}
+	path = f.Name()
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, path, err
+	}
+	editor := cmp.Or(env.Getenv("VISUAL"), env.Getenv("EDITOR"), "vi")
+	// the variable holds a command line, as other programs take it
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", path)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = env.Stdin, text.Verbatim(env.Stdout), text.Verbatim(env.Stderr), env.Vars
+	if out, ok := cmd.Stdout.(*text.CheckedWriter); ok {
+		cmd.Stdout = out.W // the terminal itself
+	}
+	if err := cmd.Run(); err != nil {
+		_ = os.Remove(path)
+		return nil, path, fmt.Errorf("the editor %q has failed (%w), so nothing is changed; set EDITOR to one that is there",
+			editor, err)
+	}
+	after, err = command.ReadFile(path)
+	return after, path, err
+}

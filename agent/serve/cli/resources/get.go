@@ -1,0 +1,364 @@
+package resources
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func getCommand(env *command.Env) *cobra.Command {
+	var all bool
+	var labels string
+	view := &listView{}
+	cmd := &cobra.Command{
+		Use:        "get TYPE [NAME]",
+		SuggestFor: []string{"list", "ls", "show", "describe"},
+		Short:      "List or show resources",
+		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
+TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
+has a stream of documents and JSON {"total", "items"}.
+
+--sort-by takes name, age, revision or a field (.spec.targetRef.kind), as -o jsonpath does. -w prints what is there and then, until Ctrl-C, each
+resource that is added, changed or deleted, or whose state changes: a table with a column CHANGE, or with -o json one line for each.`,
+		Example: `  nearside get dataplanes
+  nearside get meshtimeouts -A -o wide
+  nearside get mt slow -m shop -o yaml
+  nearside get dataplanes -l kuma.io/service=web
+  nearside get mt --sort-by age --no-headers
+  nearside get dataplanes -w
+  nearside get mesh/default -o json`,
+		Args:              command.Args(1, 2, "TYPE [NAME] or TYPE/NAME"),
+		ValidArgsFunction: command.CompleteTypeAndName(env),
+	}
+	command.MeshFlag(env, cmd)
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	cmd.Flags().StringVarP(&labels, "selector", "l", "",
+		"list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
+	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "go on with what changes")
+	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "leave the line of headers out")
+	cmd.Flags().StringVar(&view.sortBy, "sort-by", "",
+		"name, age, revision or a field of the document: .spec.targetRef.kind")
+	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		chosen, err := parseSelector(labels)
+		if err == nil {
+			err = view.check(*format)
+		}
+		if err != nil {
+			return err
+		}
+		view.format, view.chosen, view.labels = *format, chosen, labels
+		if len(args) == 2 || strings.Contains(args[0], "/") {
+			if all {
+				return command.Usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
+			}
+			if chosen != nil {
+				return command.Usagef("-l chooses among the resources of a list; leave it out to show one by NAME")
+			}
+			r, err := command.Resolve(cmd.Context(), env, args)
+			if err != nil {
+				return err
+			}
+			view.kind, view.mesh, view.name = r.Kind, r.Mesh, r.Name
+			if view.watch {
+				return watch(cmd.Context(), env, view)
+			}
+			item, err := env.Client().Get(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name)
+			if err != nil {
+				return err
+			}
+			if ok, err := command.Printed(env, *format, item.Resource); ok {
+				return err
+			}
+			return printItems(cmd.Context(), env, view, []client.Item{*item})
+		}
+		kind, err := command.KindOf(cmd.Context(), env, args[0])
+		if err != nil {
+			return err
+		}
+		view.kind, view.mesh = kind, env.Mesh
+		if all || kind.Global {
+			view.mesh = ""
+		}
+		env.Named = &command.Reference{Kind: kind, Mesh: view.mesh}
+		if view.watch {
+			return watch(cmd.Context(), env, view)
+		}
+		items, err := listed(cmd.Context(), env, view)
+		if err != nil {
+			return err
+		}
+		return printItems(cmd.Context(), env, view, items)
+	}
+	return cmd
+}
+
+// printItems writes resources in a format for many.
+func printItems(ctx context.Context, env *command.Env, v *listView, items []client.Item) error {
+	docs := text.Each(items, func(it client.Item) json.RawMessage { return it.Resource })
+	switch {
+	case v.format == "yaml":
+		return text.YAMLStream(env.Stdout, docs)
+	case command.IsDocument(v.format):
+		_, err := command.Printed(env, v.format, struct {
+			Total int               `json:"total"`
+			Items []json.RawMessage `json:"items"`
+		}{len(docs), docs})
+		return err
+	case v.format == "name":
+		for _, it := range items {
+			d, err := readDocument(it)
+			if err != nil {
+				return err
+			}
+			text.Println(env.Stdout, text.TypeAndName(d.Type, d.Name))
+		}
+		return nil
+	}
+	if len(items) == 0 {
+		with := ""
+		if v.chosen != nil {
+			with = " with " + v.labels
+		}
+		text.Printf(env.Stderr, "no %s%s%s\n", v.kind.Plural, text.InMesh(v.mesh), with)
+		return nil
+	}
+	headers, rows, err := tableOf(ctx, env, v, items)
+	if err != nil {
+		return err
+	}
+	if v.noHeaders {
+		headers = nil
+	}
+	t := text.NewTable(env.Stdout, headers...)
+	for _, r := range rows {
+		t.Row(r...)
+	}
+	return t.Flush()
+}
+
+// tableOf makes the table of resources: headers, and a row for each.
+func tableOf(ctx context.Context, env *command.Env, v *listView,
+	items []client.Item) (headers []string, rows [][]string, err error) {
+	own, wide := columnsOf(v.kind), v.format == "wide"
+	states := map[string]string{}
+	switch {
+	case v.kind.Kind == "Dataplane":
+		proxies, err := env.Client().Proxies(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range proxies.Items {
+			states[p.Mesh+"/"+p.Name] = p.State
+		}
+	case v.kind.Policy && wide:
+		own, err = policyColumns(ctx, env, v.kind, items, own)
+	case isService(v.kind) && wide:
+		own, err = serviceColumns(ctx, env, v.kind, items, own)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return rowsOf(v.kind, items, own, states, wide)
+}
+
+// onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list
+// of others.
+func onlyOne(items []client.Item) (mesh, name string, err error) {
+	if len(items) != 1 {
+		return "", "", nil
+	}
+	d, err := readDocument(items[0])
+	return d.Mesh, d.Name, err
+}
+
+// policyColumns adds the state of policies on the proxies.
+func policyColumns(ctx context.Context, env *command.Env, kind client.Kind, items []client.Item,
+	own []column) ([]column, error) {
+	mesh, name, err := onlyOne(items)
+	if err != nil {
+		return nil, err
+	}
+	list, err := env.Client().Applied(ctx, kind.Plural, mesh, name)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]client.Applied{}
+	for _, s := range list {
+		states[s.Mesh+"/"+s.Name] = s
+	}
+	return append(own, column{"STATE", func(d *document) string { return stateOf(states[d.Mesh+"/"+d.Name]) }}), nil
+}
+
+// stateOf returns the state of a policy on the proxies in a few words.
+func stateOf(s client.Applied) string {
+	switch s.State {
+	case client.StateRejected:
+		r := s.Rejected[0]
+		who := r.Mesh + "/" + r.Name
+		if s.RejectedTotal > 1 {
+			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
+		}
+		verb := "rejected by"
+		if r.By == client.HeldByCheck {
+			verb = "withheld from"
+		}
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, text.OneLine(r.Reason)+client.RetrySaid(r.Retry))
+	case client.StatePending:
+		return "pending on " + text.Counted(s.LateTotal, "proxy")
+	case client.StateUnselected:
+		return "selects nothing"
+	case client.StateApplied:
+		if s.Proxies == 0 {
+			return "no proxy here"
+		}
+		return "applied on " + text.Counted(s.Proxies, "proxy")
+	}
+	return s.State
+}
+
+// rowsOf makes the cells of a table.
+func rowsOf(kind client.Kind, items []client.Item, own []column, states map[string]string,
+	wide bool) (headers []string, rows [][]string, err error) {
+	if !kind.Global {
+		headers = append(headers, "MESH")
+	}
+	headers = append(headers, "NAME")
+	for _, c := range own {
+		headers = append(headers, c.header)
+	}
+	if kind.Kind == "Dataplane" {
+		headers = append(headers, "STATE")
+	}
+	headers = append(headers, "SOURCE", "AGE")
+	if wide {
+		headers = append(headers, "REVISION", "AUTHOR", "LABELS")
+	}
+	for _, it := range items {
+		d, err := readDocument(it)
+		if err != nil {
+			return nil, nil, err
+		}
+		var cells []string
+		if !kind.Global {
+			cells = append(cells, d.Mesh)
+		}
+		cells = append(cells, d.Name)
+		for _, c := range own {
+			cells = append(cells, c.cell(d))
+		}
+		if kind.Kind == "Dataplane" {
+			cells = append(cells, states[d.Mesh+"/"+d.Name])
+		}
+		source := it.Meta.Source
+		if !wide {
+			source, _, _ = strings.Cut(source, ":")
+		}
+		cells = append(cells, source, text.Age(it.Meta.Modified))
+		if wide {
+			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author, text.Pairs(d.Labels))
+		}
+		rows = append(rows, cells)
+	}
+	return headers, rows, nil
+}
+
+// document is what tables show of a resource.
+type document struct {
+	Type, Mesh, Name string
+	Labels           map[string]string
+	MTLS             struct{ EnabledBackend string }
+	Networking       struct {
+		Address string
+		Gateway *struct{ Tags map[string]string }
+		Inbound []struct {
+			Port uint32
+			Tags map[string]string
+		}
+	}
+	Tags map[string]string
+	Spec struct {
+		TargetRef *struct{ Kind, Name string }
+		Ports     []specPort
+		Match     struct {
+			Port     uint32
+			Protocol string
+		}
+	}
+}
+
+type specPort struct{ Port uint32 }
+
+func readDocument(it client.Item) (*document, error) {
+	d := &document{}
+	if err := json.Unmarshal(it.Resource, d); err != nil {
+		return nil, fmt.Errorf("the agent has sent a resource that this command cannot read: %w", err)
+	}
+	return d, nil
+}
+
+// column is one that a kind has beside those of all kinds.
+type column struct {
+	header string
+	cell   func(*document) string
+}
+
+func columnsOf(k client.Kind) []column {
+	service := func(d *document) string { return d.Tags["kuma.io/service"] }
+	address := func(d *document) string { return d.Networking.Address }
+	ports := func(d *document) string {
+		return strings.Join(text.Each(d.Spec.Ports, func(p specPort) string { return fmt.Sprint(p.Port) }), ",")
+	}
+	switch k.Kind {
+	case "Mesh":
+		return []column{{"MTLS", func(d *document) string { return d.MTLS.EnabledBackend }}}
+	case "Dataplane":
+		return []column{{"SERVICES", services}, {"ADDRESS", address}}
+	case "ZoneEgress", "ZoneIngress":
+		return []column{{"ADDRESS", address}}
+	case "ExternalService":
+		return []column{{"SERVICE", service}, {"ADDRESS", address}}
+	case "MeshService", "MeshMultiZoneService":
+		return []column{{"PORTS", ports}}
+	case "MeshExternalService":
+		return []column{{"PORT", func(d *document) string { return fmt.Sprint(d.Spec.Match.Port) }},
+			{"PROTOCOL", func(d *document) string { return d.Spec.Match.Protocol }}}
+	}
+	if k.Policy && !k.Legacy {
+		return []column{{"TARGET", target}, {"EFFECT", func(d *document) string { return d.Labels["kuma.io/effect"] }}}
+	}
+	return nil
+}
+
+// services lists the service tags of a dataplane, without repetition.
+func services(d *document) string {
+	var s []string
+	for _, in := range d.Networking.Inbound {
+		s = append(s, in.Tags["kuma.io/service"])
+	}
+	if g := d.Networking.Gateway; g != nil {
+		s = append(s, g.Tags["kuma.io/service"])
+	}
+	slices.Sort(s)
+	return strings.Join(slices.Compact(s), ",")
+}
+
+// target is the top-level targetRef of a policy.
+func target(d *document) string {
+	switch r := d.Spec.TargetRef; {
+	case r == nil:
+		return "Mesh"
+	case r.Name != "":
+		return r.Kind + "/" + r.Name
+	default:
+		return r.Kind
+	}
+}

@@ -1,0 +1,86 @@
+package resources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func schemaCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "schema KIND[.FIELD]",
+		Short: "Show the fields of a kind, or its JSON Schema",
+		Long: `Lists the fields of a kind with their types and what they mean; with a field behind the kind those below it. "[]" stands for each
+item of a list. -o json prints a JSON Schema of the universal form, which editors take for completion and checks. A document that fits it may
+still be refused, for fields that exclude each other for example: nearside validate says so. It needs no agent.`,
+		Example: `  nearside schema meshtimeout
+  nearside schema meshpassthrough.spec.default
+  nearside schema dataplane -o json > dataplane.schema.json`,
+		Args: command.Args(1, 1, "the KIND, or KIND.FIELD"),
+		ValidArgsFunction: func(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(given) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return text.Each(offline.Kinds(), func(k client.Kind) string { return strings.ToLower(k.Kind) }),
+				cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		name, at, _ := strings.Cut(args[0], ".")
+		kind, err := command.FindKind(offline.Kinds(), name)
+		if err != nil {
+			return err
+		}
+		schema, fields, _ := offline.Schema(kind.Kind)
+		if at != "" {
+			below := slices.DeleteFunc(slices.Clone(fields), func(f offline.SchemaField) bool { return !under(at, f.Path) })
+			if len(below) == 0 {
+				near := ""
+				if n := client.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
+					near = "; did you mean " + n + "?"
+				}
+				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",
+					kind.Kind, at, near, strings.ToLower(kind.Kind))
+			}
+			fields = below
+		}
+		switch {
+		case *format == "name":
+			for _, f := range fields {
+				text.Println(env.Stdout, f.Path)
+			}
+			return nil
+		case command.IsDocument(*format) && at != "":
+			return command.Usagef("-o %s is the schema of the whole kind; leave %q out", *format, "."+at)
+		}
+		return command.Show(env, *format, func(map[string]any) error {
+			t := text.NewTable(env.Stdout, "FIELD", "TYPE", "DESCRIPTION")
+			for _, f := range fields {
+				t.Row(f.Path, f.Type, f.About)
+			}
+			return t.Flush()
+		}, nil)(schema, nil)
+	}
+	return cmd
+}
+
+// under says whether a path is that of a field, or lies below it. The marks of lists may be left
+// out.
+func under(at, path string) bool {
+	plain := func(s string) string { return strings.ReplaceAll(s, "[]", "") }
+	at, path = plain(at), plain(path)
+	return path == at || strings.HasPrefix(path, at+".")
+}
+
+// fileHint is what to do with a file that was edited and could not be applied.
+func fileHint(path string) string {
+	return fmt.Sprintf("what you have written is in %s; correct it and run nearside apply -f %s", path, path)
+}

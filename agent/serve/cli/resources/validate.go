@@ -1,0 +1,117 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+)
+
+// Validation is the document of validate -o json.
+type Validation struct {
+	Valid     bool              `json:"valid"`
+	Files     int               `json:"files"`
+	Resources int               `json:"resources"` // that are good
+	Faults    offline.Faults    `json:"faults"`
+	Warnings  offline.Faults    `json:"warnings"` // for people, of the documents and of the configs
+	Proxies   int               `json:"proxies"`  // whose config was checked
+	Findings  []offline.Finding `json:"findings"` // of the check, those that are faults first
+	Notes     []string          `json:"notes"`    // what could not be checked
+}
+
+func validateCommand(env *command.Env) *cobra.Command {
+	var f command.FileFlags
+	var noProxies, askEnvoy bool
+	cmd := &cobra.Command{
+		Use:   "validate -f FILE|DIR|-",
+		Short: "Check resources without any agent",
+		Long: `Decodes and validates resources as the agent does, without one. Every fault of every document is printed on
+standard error with file, line, document, field path and remedy; exit code 65 when there is one.
+
+Where the documents are good, the configs of all Dataplanes among them are made and checked as an agent does before it
+sends them: what Envoy would reject or could not use is a fault of the document that causes it. A setting that Envoy would
+ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
+
+With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
+the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
+certificates are placeholders.
+
+With -o json, standard output has {"valid", "files", "resources", "faults": [{"file", "document", "line", "resource",
+"field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.`,
+		Example: `  nearside validate -f resources/
+  nearside get meshtimeouts -o yaml | nearside validate -f -
+  nearside validate -R -f policies -o json | jq .faults
+  ENVOY_BIN=/usr/bin/envoy nearside validate -f resources/`,
+		Args: command.Args(0, 0, "no arguments; name files with -f"),
+	}
+	f.Add(cmd, "resources to check")
+	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if noProxies && askEnvoy {
+			return command.Usagef("--envoy checks configs, and --no-proxies skips them; give one of the two")
+		}
+		input, err := f.Read(env.Stdin)
+		if err != nil {
+			return err
+		}
+		o, faults := offline.Read(input)
+		if err := command.ReachByEnv(env, o); err != nil {
+			return err
+		}
+		if len(faults) == 0 && o.Len() == 0 {
+			return command.ErrNothing
+		}
+		v := &offline.Verified{Findings: []offline.Finding{}}
+		if len(faults) == 0 && !noProxies {
+			if v, err = verify(cmd.Context(), env, o, askEnvoy); err != nil {
+				return err
+			}
+			faults = v.Faults
+		}
+		env.Warn(text.Texts(v.Warnings))
+		for _, n := range v.Notes {
+			text.Printf(env.Stderr, "note: %s\n", n)
+		}
+		if command.IsDocument(*format) {
+			doc := Validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(),
+				Faults:   append(offline.Faults{}, faults...),
+				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings,
+				Notes: append([]string{}, v.Notes...)}
+			if _, err := command.Printed(env, *format, doc); err != nil {
+				return err
+			}
+		} else if len(faults) == 0 {
+			line := fmt.Sprintf("valid: %s in %s", text.Counted(o.Len(), "resource"), text.Counted(len(input), "file"))
+			switch {
+			case noProxies:
+			case v.Proxies == 0:
+				line += "; no config was checked, since there is no Dataplane of a mesh among them"
+			default:
+				line += " and the configs of " + text.Counted(v.Proxies, "proxy")
+			}
+			text.Println(env.Stderr, line)
+		}
+		return faults.Err()
+	}
+	return cmd
+}
+
+// verify checks the configs that resources make.
+func verify(ctx context.Context, env *command.Env, o *offline.Offline, askEnvoy bool) (*offline.Verified, error) {
+	with := offline.VerifyOptions{Zone: env.Getenv("NEARSIDE_NODE_ZONE")}
+	var err error
+	if with.Envoy, err = envoybin.Find(env.Getenv, askEnvoy); err != nil {
+		return nil, err
+	}
+	var done func()
+	with.Progress, done = command.Progress(env, "checking the configs of proxies")
+	defer done()
+	return o.Verify(ctx, with)
+}

@@ -1,0 +1,261 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func waitCommand(env *command.Env) *cobra.Command {
+	w := waiting{}
+	cmd := &cobra.Command{
+		Use:   "wait TYPE/NAME",
+		Short: "Wait until the proxies have applied a change",
+		Long: `Waits until every connected proxy of this node that the resource touches has acknowledged its last change, or with
+--for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
+resource may touch every proxy of its mesh.
+
+A resource file that was written before the command is read first.
+
+The exit code is 0 when all have, 2 when a proxy rejects what the resource makes (or when it is a shadow policy, which
+never acts), and 3 when the time is up; then those that are late are named with what they wait for. An agent that
+restarts meanwhile is waited for too.
+
+With --scope mesh the nodes of the gossip pool that are alive are asked as well: each must have the same version, and its
+proxies have acknowledged it. Nodes that are dead are named, and not waited for.`,
+		Example: `  nearside wait meshtimeout/slow --for=applied
+  nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
+  nearside delete mt slow && nearside wait mt/slow --for=gone`,
+		Args:              command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
+		ValidArgsFunction: command.CompleteTypeAndName(env),
+	}
+	command.MeshFlag(env, cmd)
+	fl := cmd.Flags()
+	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", client.ForApplied, client.ForGone)
+	fl.StringVar(&w.scope, "scope", client.ScopeNode,
+		"whose proxies: those of this node, or mesh for those of all living nodes of the pool")
+	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
+	_ = cmd.RegisterFlagCompletionFunc("scope",
+		cobra.FixedCompletions([]string{client.ScopeNode, client.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case w.scope != client.ScopeNode && w.scope != client.ScopeMesh:
+			return command.Usagef("--scope %q is not possible; node or mesh", w.scope)
+		case w.timeout <= 0:
+			return command.Usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
+		}
+		return wait(cmd.Context(), env, &w, args, *format)
+	}
+	return cmd
+}
+
+// waiting is one wait.
+type waiting struct {
+	what, scope string
+	timeout     time.Duration
+
+	last  *client.Applied // the last answer; nil: none yet
+	lost  error           // why there is no newer one; nil while the agent answers
+	shown string          // there
+}
+
+const (
+	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody
+	// looks on.
+	pollTerminal, pollOther = time.Second, 20 * time.Second
+	// reconnectEvery is how long after a failed attempt the agent is tried again.
+	reconnectEvery = 200 * time.Millisecond
+)
+
+func wait(ctx context.Context, env *command.Env, w *waiting, args []string, format string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	var r command.Reference
+	err := persist(ctx, env, w, func() (err error) {
+		r, err = command.Resolve(ctx, env, args)
+		return err
+	})
+	if err == nil {
+		err = follow(ctx, env, w, r)
+	}
+	w.show(env.Terminal, "")
+	if err != nil {
+		return err
+	}
+	return printWaited(env, w, r, format)
+}
+
+// follow asks until it is decided, or ctx ends.
+func follow(ctx context.Context, env *command.Env, w *waiting, r command.Reference) error {
+	q := client.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Timeout: "0s"}
+	for {
+		err := persist(ctx, env, w, func() error {
+			answer, err := env.Client().Wait(ctx, q)
+			if err == nil {
+				w.last = answer
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if w.last == nil || w.last.State != client.StatePending || ctx.Err() != nil {
+			return nil
+		}
+		w.show(env.Terminal, fmt.Sprintf("waiting for %s: %s", text.TypeAndName(r.Kind.Kind, r.Name), howFar(w.last)))
+		q.Late = nil
+		for _, p := range w.last.Late {
+			q.Late = append(q.Late, p.Mesh+"/"+p.Name)
+		}
+		poll := pollOther
+		if env.Terminal != nil {
+			poll = pollTerminal
+		}
+		end, _ := ctx.Deadline()
+		left := time.Until(end) - reconnectEvery/4 // so that the answer comes before the end
+		if left <= 0 {
+			return nil
+		}
+		q.Timeout = min(poll, left).String()
+	}
+}
+
+// persist asks an agent until it answers, or ctx ends, which is no error once there has been an
+// answer.
+func persist(ctx context.Context, env *command.Env, w *waiting, ask func() error) error {
+	for {
+		err := ask()
+		var (
+			unreachable *client.UnreachableError
+			unanswered  *client.UnansweredError
+			problem     *client.Problem
+		)
+		switch {
+		case err == nil:
+			w.lost = nil
+			return nil
+		case ctx.Err() != nil && w.last != nil:
+			return nil // there is an answer, if not to this question
+		case ctx.Err() != nil && w.lost != nil:
+			return w.lost
+		case errors.As(err, &unreachable), errors.As(err, &unanswered),
+			errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
+			if w.lost == nil && env.Terminal == nil {
+				text.Printf(env.Stderr, "%v; trying again\n", err)
+			}
+			w.lost = err
+			w.show(env.Terminal, err.Error()+"; trying again")
+		default:
+			return err
+		}
+		select {
+		case <-time.After(reconnectEvery):
+		case <-ctx.Done():
+			if w.last == nil {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// show replaces the line on the terminal.
+func (w *waiting) show(terminal io.Writer, line string) {
+	if terminal == nil || line == w.shown {
+		return
+	}
+	fmt.Fprintf(terminal, "\r\033[K%s", clip.Printable(line))
+	w.shown = line
+}
+
+// howFar is the progress in one line.
+func howFar(s *client.Applied) string {
+	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
+		return s.Reason
+	}
+	line := fmt.Sprintf("%d of %d proxies have it", s.Acknowledged, s.Acknowledged+s.LateTotal)
+	if len(s.Late) > 0 {
+		line += fmt.Sprintf(", late is %s/%s", s.Late[0].Mesh, s.Late[0].Name)
+	} else if len(s.LateNodes) > 0 {
+		line += ", late is node " + s.LateNodes[0].Name
+	}
+	return line
+}
+
+// printWaited says how the wait has ended.
+func printWaited(env *command.Env, w *waiting, r command.Reference, format string) error {
+	s := w.last
+	if _, err := command.Printed(env, format, s); err != nil {
+		return err
+	}
+	name := text.TypeAndName(r.Kind.Kind, r.Name) + text.InMesh(r.Mesh)
+	switch s.State {
+	case client.StatePending:
+		text.Printf(env.Stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
+		if s.Reason != "" {
+			text.Printf(env.Stderr, ": %s", s.Reason)
+		}
+		if s.LateTotal > 0 {
+			text.Printf(env.Stderr, "; %s late", text.Counted(s.LateTotal, "proxy"))
+		}
+		if n := len(s.LateNodes); n > 0 {
+			text.Printf(env.Stderr, "; %s late", text.Counted(n, "node"))
+		}
+		text.Println(env.Stderr)
+		for _, p := range s.Late {
+			text.Printf(env.Stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
+		}
+		for _, n := range s.LateNodes {
+			text.Printf(env.Stderr, "  node %s: %s\n", n.Name, n.Reason)
+		}
+		if w.lost != nil {
+			text.Printf(env.Stderr, "  this is the last answer of the agent: %v\n", w.lost)
+		}
+		return command.Silent(command.ExitTimeout)
+	case client.StateRejected:
+		text.Printf(env.Stderr, "error: %s is rejected\n", name)
+		for _, x := range s.Rejected {
+			text.Printf(env.Stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, text.ShortType(x.TypeURL), x.Resource,
+				text.OneLine(x.Reason)+client.RetrySaid(x.Retry))
+			text.Blame(env.Stderr, "    ", x.Policies)
+		}
+		return command.Silent(command.ExitNo)
+	case client.StateShadow, client.StateInert:
+		text.Printf(env.Stderr, "error: %s does not act: %s\n", name, s.Reason)
+		return command.Silent(command.ExitNo)
+	}
+	if format != "text" {
+		return nil
+	}
+	line := fmt.Sprintf("%s %s", name, w.what)
+	switch {
+	case s.Reason != "":
+		line += ": " + s.Reason
+	case s.Proxies == 0:
+		line += ": no connected proxy is touched"
+	default:
+		line += fmt.Sprintf(": %s acknowledged revision %d", text.Counted(s.Acknowledged, "proxy"), s.Revision)
+	}
+	if s.Nodes > 0 {
+		line += fmt.Sprintf("; on %s", text.Counted(s.Nodes, "node"))
+	}
+	if len(s.Unasked) > 0 {
+		line += "; not asked, since they are dead: " + strings.Join(s.Unasked, ", ")
+	}
+	if !s.OldUntil.IsZero() {
+		line += "; connections opened before may keep the filters of before until " + s.OldUntil.Local().Format("15:04:05")
+	}
+	text.Println(env.Stdout, line)
+	return nil
+}

@@ -1,0 +1,249 @@
+package resources
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// listView is which resources get shows, and how.
+type listView struct {
+	kind             client.Kind
+	mesh, name       string // name "": a list
+	chosen           selector
+	labels           string // of chosen
+	format, sortBy   string
+	watch, noHeaders bool
+}
+
+// check looks at the flags.
+func (v *listView) check(format string) error {
+	if v.watch && (format == "yaml" || strings.HasPrefix(format, command.JsonPath)) {
+		return command.Usagef("-o %s does not go with -w; one of table, wide, json, name", format)
+	}
+	if strings.HasPrefix(v.sortBy, ".") || strings.HasPrefix(v.sortBy, "{") {
+		if _, err := jsonpath.Parse(v.sortBy); err != nil {
+			return command.Usagef("--sort-by: %v", err)
+		}
+	} else if !slices.Contains([]string{"", "name", "age", "revision"}, v.sortBy) {
+		return command.Usagef("--sort-by %q is not possible; give name, age, revision or a field: .spec.targetRef.kind",
+			v.sortBy)
+	}
+	return nil
+}
+
+// listed asks for the resources, and sorts them.
+func listed(ctx context.Context, env *command.Env, v *listView) ([]client.Item, error) {
+	if v.name != "" {
+		it, err := env.Client().Get(ctx, v.kind.Plural, v.mesh, v.name)
+		var p *client.Problem
+		switch {
+		case errors.As(err, &p) && p.Type == client.ProblemNotFound:
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		return []client.Item{*it}, nil
+	}
+	items, err := env.Client().List(ctx, v.kind.Plural, v.mesh)
+	if err == nil {
+		items, err = v.chosen.of(items)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v.sorted(items)
+}
+
+// sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first.
+// What is equal keeps its order, that of mesh and name.
+func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
+	switch v.sortBy {
+	case "", "name":
+		return items, nil
+	case "age":
+		slices.SortStableFunc(items, func(x, y client.Item) int { return y.Meta.Modified.Compare(x.Meta.Modified) })
+		return items, nil
+	case "revision":
+		slices.SortStableFunc(items, func(x, y client.Item) int { return cmp.Compare(x.Meta.Revision, y.Meta.Revision) })
+		return items, nil
+	}
+	field, err := jsonpath.Parse(v.sortBy)
+	if err != nil {
+		return nil, err
+	}
+	type keyed struct {
+		item   client.Item
+		text   string
+		number float64
+		isNum  bool
+	}
+	list, found := make([]keyed, len(items)), len(items) == 0
+	for i, it := range items {
+		var b strings.Builder
+		if err := field.Print(&b, it.Resource); err != nil {
+			return nil, err
+		}
+		k := keyed{item: it, text: strings.TrimSuffix(b.String(), "\n")}
+		found = found || k.text != ""
+		n, err := strconv.ParseFloat(k.text, 64)
+		k.number, k.isNum = n, err == nil
+		list[i] = k
+	}
+	if !found {
+		return nil, command.Usagef("--sort-by %s: no document of the list has that field; "+
+			"nearside schema KIND lists those of a kind", v.sortBy)
+	}
+	slices.SortStableFunc(list, func(x, y keyed) int {
+		if x.isNum && y.isNum {
+			return cmp.Compare(x.number, y.number)
+		}
+		return cmp.Compare(x.text, y.text)
+	})
+	return text.Each(list, func(k keyed) client.Item { return k.item }), nil
+}
+
+// watchEvery is how often get -w looks.
+const watchEvery = time.Second
+
+// watched is one resource as get -w has shown it last.
+type watched struct {
+	item  client.Item
+	shown string // its cells but for the age
+	cells []string
+}
+
+// Changes that get -w shows.
+const (
+	changeAdded   = "added"
+	changeChanged = "changed"
+	changeDeleted = "deleted"
+)
+
+// watch prints what is there and then what changes, until it is told to end. An agent that is away
+// is waited for.
+func watch(ctx context.Context, env *command.Env, v *listView) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	var before map[string]watched
+	lost := false
+	for {
+		now, order, headers, err := look(ctx, env, v)
+		var unreachable *client.UnreachableError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && before != nil && errors.As(err, &unreachable):
+			if !lost {
+				text.Printf(env.Stderr, "%v; trying again\n", err)
+			}
+			lost = true
+		case err != nil:
+			return err
+		default:
+			lost = false
+			if err := printChanges(env, v, before, now, order, headers); err != nil {
+				return err
+			}
+			before = now
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look asks for the resources and makes their rows, by mesh and name, in their order.
+func look(ctx context.Context, env *command.Env,
+	v *listView) (now map[string]watched, order, headers []string, err error) {
+	items, err := listed(ctx, env, v)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	headers, rows, err := tableOf(ctx, env, v, items)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	now = map[string]watched{}
+	age := slices.Index(headers, "AGE")
+	for i, it := range items {
+		d, err := readDocument(it)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		key := d.Mesh + "/" + d.Name
+		order = append(order, key)
+		now[key] = watched{it, strings.Join(slices.Delete(slices.Clone(rows[i]), age, age+1), "\x00") + it.Meta.ETag, rows[i]}
+	}
+	return now, order, headers, nil
+}
+
+// printChanges prints what is not as it was before; at first all, without the word for the change.
+func printChanges(env *command.Env, v *listView, before, now map[string]watched, order, headers []string) error {
+	type row struct {
+		change string
+		of     watched
+	}
+	var rows []row
+	for _, key := range order {
+		switch old, was := before[key]; {
+		case before == nil:
+			rows = append(rows, row{"", now[key]})
+		case !was:
+			rows = append(rows, row{changeAdded, now[key]})
+		case old.shown != now[key].shown:
+			rows = append(rows, row{changeChanged, now[key]})
+		}
+	}
+	var gone []string
+	for key := range before {
+		if _, is := now[key]; !is {
+			gone = append(gone, key)
+		}
+	}
+	slices.Sort(gone)
+	for _, key := range gone {
+		rows = append(rows, row{changeDeleted, before[key]})
+	}
+	// columns of a least width, since the rows come one by one
+	t := text.NewTableOf(env.Stdout, 12)
+	if before == nil && !v.noHeaders && !command.IsDocument(v.format) && v.format != "name" {
+		t.Row(append(slices.Clone(headers), "CHANGE")...)
+	}
+	for _, r := range rows {
+		switch v.format {
+		case "json":
+			enc := json.NewEncoder(text.Verbatim(env.Stdout))
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(struct {
+				Change   string          `json:"change"` // "" for what was there at the beginning
+				Resource json.RawMessage `json:"resource"`
+			}{r.change, r.of.item.Resource}); err != nil {
+				return err
+			}
+		case "name":
+			d, err := readDocument(r.of.item)
+			if err != nil {
+				return err
+			}
+			text.Println(env.Stdout, text.TypeAndName(d.Type, d.Name))
+		default:
+			t.Row(append(slices.Clone(r.of.cells), r.change)...)
+		}
+	}
+	return t.Flush()
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/proxies"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/traffic"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Root returns the command line of a program.
+func Root(env *command.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nearside",
+		Short: "Service mesh from the node's side: the agent and its command line",
+		Long: `nearside computes Envoy configuration on the node, from resources in Kuma's formats, and serves it over xDS.
+
+"nearside run" is the agent. All other commands are its clients, or work on files alone.
+Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage,
+65 invalid input document, 69 the agent is not reachable, 77 no permission.`,
+		Example: `  nearside run --config /etc/nearside/agent.yaml
+  nearside validate -f resources/
+  nearside get dataplanes
+  nearside inspect dataplane web -o yaml`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          command.Group,
+		RunE:          command.Help,
+	}
+	root.Version = env.Build().Version // for --version
+	root.PersistentFlags().StringVar(&env.Socket, "socket", "",
+		"unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
+			return command.Usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
+		}
+		for _, name := range [...]string{"for", "type", "proxy-type", "output"} {
+			if f := cmd.Flags().Lookup(name); f != nil {
+				if c, ok := f.Value.(interface{ Check() error }); ok {
+					if err := c.Check(); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return command.Exit(command.ExitUsage, flagError(cmd, err))
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		versionCommand(env), completionCommand(env))
+	root.AddCommand(resources.Commands(env)...)
+	root.AddCommand(proxies.Commands(env)...)
+	root.AddCommand(traffic.Commands(env)...)
+	root.AddCommand(node.Commands(env)...)
+	return root
+}
+
+// flagError says what is wrong with a flag, and what is possible.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0: // the flag is one of the command that was meant
+		return command.Group(cmd, cmd.Flags().Args())
+	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
+		content := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
+		if unknown.GetSpecifiedName() == "n" && cmd.Flags().Lookup("mesh") != nil {
+			content += "; a mesh is named with -m"
+		}
+		return errors.New(content)
+	case errors.As(err, &unknown):
+		var flags []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+		if near := client.Nearest(unknown.GetSpecifiedName(), flags); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	case errors.As(err, &invalid):
+		what, known := map[string]string{"duration": "a duration with its unit, such as 30s, 5m or 2h",
+			"bool": "true or false",
+			"int":  "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more",
+			"uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
+		if known {
+			return fmt.Errorf("--%s %q is not possible; give %s", invalid.GetFlag().Name, invalid.GetValue(), what)
+		}
+	}
+	return err
+}

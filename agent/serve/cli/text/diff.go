@@ -1,0 +1,258 @@
+package text
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Diff writes a comparison for people: what becomes of the resources, then the proxies with
+// each change on a line.
+func Diff(w io.Writer, d *client.Diff) error {
+	if len(d.Resources) > 0 {
+		diffResources(w, d)
+		Println(w)
+	}
+	return DiffProxies(w, d)
+}
+
+// DiffProxies writes what changes on each proxy; those of which the same is to be said stand
+// together.
+func DiffProxies(w io.Writer, d *client.Diff) error {
+	var p RulePrinter
+	for i := range d.Proxies {
+		p.Add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
+	}
+	for _, b := range p.blocks {
+		Println(w, Layout(strings.Join(b.about, "\n")+"\n"+b.text))
+	}
+	Println(w, diffCount(d))
+	return nil
+}
+
+// diffResources writes what becomes of the resources.
+func diffResources(w io.Writer, d *client.Diff) {
+	for _, r := range d.Resources {
+		line := TypeAndName(r.Type, r.Name) + InMesh(r.Mesh) + " " + r.Action
+		switch {
+		case r.Action == "activated":
+			line = strings.TrimSuffix(line, r.Action) + "would act without its label kuma.io/effect: shadow"
+		case r.Shadow && r.Action != "deleted":
+			line += ", a shadow policy"
+		}
+		if r.Owner != "" && r.Action != "activated" && r.Action != "unchanged" {
+			line += "; it is managed by " + r.Owner + "; change it there"
+		}
+		Println(w, line)
+		for _, f := range r.Fields {
+			Println(w, "  "+FieldChange(f))
+		}
+	}
+}
+
+// diffCount says how many proxies change.
+func diffCount(d *client.Diff) string {
+	changed := 0
+	for _, p := range d.Proxies {
+		if p.Action != "unchanged" {
+			changed++
+		}
+	}
+	what := "dataplanes"
+	if d.Scope == "connected" {
+		what = "connected proxies"
+	}
+	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
+}
+
+// proxyDiffText writes what changes on one proxy.
+func proxyDiffText(p *client.ProxyDiff) string {
+	var b strings.Builder
+	switch p.Action {
+	case "created":
+		Println(&b, "  a new proxy")
+	case "deleted":
+		Println(&b, "  the proxy would be gone: a client that asks for it gets no config")
+	case "failed":
+		Printf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
+	case "unchanged":
+		Println(&b, "  the config stays the same")
+		if !p.Truncated && len(p.Rules.Items) == 0 {
+			Println(&b, "  the rules say the same, and come from other policies")
+		}
+	}
+	if p.Truncated {
+		Printf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
+	}
+	if p.Unattributed {
+		Printf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n",
+			p.Name, p.Mesh)
+	}
+	ConfigItems(&b, &p.Config)
+	RuleItems(&b, &p.Rules)
+	return b.String()
+}
+
+// ConfigItems writes the resources of a config that change.
+func ConfigItems(w io.Writer, p *client.PartDiff) {
+	diffItems(w, p.Items, func(it *client.ItemDiff) string { return ShortType(it.Type) })
+}
+
+// RuleItems writes the rules that change.
+func RuleItems(w io.Writer, p *client.PartDiff) {
+	diffItems(w, p.Items, func(it *client.ItemDiff) string { return "rule of " + it.Type })
+}
+
+// diffItems writes resources or rules, those of which the same is to be said together.
+func diffItems(w io.Writer, items []client.ItemDiff, kind func(*client.ItemDiff) string) {
+	type block struct {
+		head, text string
+		names      []string
+	}
+	var blocks []block
+	at := map[[2]string]int{}
+	for i := range items {
+		it := &items[i]
+		x := block{head: map[string]string{"created": "+ ", "deleted": "- "}[it.Action] + kind(it), text: fieldsText(it)}
+		k := [2]string{x.head, hostName.ReplaceAllString(x.text, hostless)}
+		n, ok := at[k]
+		if !ok {
+			n = len(blocks)
+			at[k], blocks = n, append(blocks, x)
+		}
+		if blocks[n].text != x.text {
+			blocks[n].text = k[1]
+		}
+		blocks[n].names = append(blocks[n].names, it.Name)
+	}
+	for _, x := range blocks {
+		Printf(w, "  %s %s%s\n", x.head, Some(x.names), Layout(x.text))
+	}
+}
+
+// hostName is the name of a virtual host, which is often the only thing that tells two outbounds
+// apart.
+var hostName = regexp.MustCompile(`virtualHosts\[[^\]]*\]`)
+
+const hostless = "virtualHosts[…]"
+
+// fieldsText writes the changes of a resource or a rule below its name, or the cause beside it.
+func fieldsText(it *client.ItemDiff) string {
+	if len(it.Changes) == 0 {
+		return clip.Printable(byText(it.By))
+	}
+	var b strings.Builder
+	for _, f := range it.Changes {
+		Printf(&b, "\n    %s: %s%s", ShortPath(f.Path), FieldText(&f.FieldChange), byText(f.By))
+	}
+	return b.String()
+}
+
+// FieldText writes what becomes of a field.
+func FieldText(f *client.FieldChange) string {
+	switch {
+	case f.Before == nil:
+		return "added " + jsonText(f.After)
+	case f.After == nil:
+		return "removed, was " + jsonText(f.Before)
+	}
+	return jsonText(f.Before) + " → " + jsonText(f.After)
+}
+
+func refText(r client.Ref) string { return r.Type + "/" + r.Name }
+
+func byText(refs []client.Ref) string {
+	if len(refs) == 0 {
+		return ""
+	}
+	return "  (" + Some(Each(refs, refText)) + ")"
+}
+
+// jsonText is a value on a line: without quotes where it needs none, long ones cut.
+func jsonText(raw json.RawMessage) string {
+	var b bytes.Buffer
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return Short(string(raw), 80)
+	}
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return Short(string(raw), 80)
+	}
+	s := strings.TrimSuffix(b.String(), "\n")
+	if text, ok := v.(string); ok && text != "" && `"`+text+`"` == s {
+		s = text
+	}
+	return Short(s, 80)
+}
+
+// ShortPath leaves out of a path what says nothing to people: packing, and the beginnings of
+// Envoy's long names.
+func ShortPath(path string) string {
+	if path == "" {
+		return "(whole)"
+	}
+	path = strings.ReplaceAll(path, ".typedConfig", "")
+	return longName.ReplaceAllString(path, "[$1]")
+}
+
+var longName = regexp.MustCompile(`\[envoy\.[^\[\]]*\.([^.\[\]]+)\]`)
+
+// ShortType is the name of a message type, without its package.
+func ShortType(url string) string { return url[strings.LastIndex(url, ".")+1:] }
+
+// DiffSummary writes a line for each proxy.
+func DiffSummary(w io.Writer, d *client.Diff) error {
+	if len(d.Proxies) > 0 {
+		if err := summaryTable(w, d); err != nil {
+			return err
+		}
+		Println(w)
+	}
+	Println(w, diffCount(d))
+	return nil
+}
+
+func summaryTable(w io.Writer, d *client.Diff) error {
+	var types []string
+	for _, p := range d.Proxies {
+		types = append(types, Each(p.Config.Summary, func(t client.TypeDiff) string { return t.Type })...)
+	}
+	slices.Sort(types)
+	types = slices.Compact(types)
+	columns := Each(types, func(t string) string { return strings.ToUpper(ShortType(t)) })
+	t := NewTable(w, slices.Concat([]string{"MESH", "PROXY", "CONFIG"}, columns, []string{"RULES", "BY"})...)
+	for _, p := range d.Proxies {
+		cells := append([]string{p.Mesh, p.Name, p.Action}, make([]string, len(types))...)
+		for _, s := range p.Config.Summary {
+			cells[3+slices.Index(types, s.Type)] = typeCounts(s)
+		}
+		rules := Each(p.Rules.Summary, func(s client.TypeDiff) string { return s.Type + " " + typeCounts(s) })
+		t.Row(append(cells, Some(rules), Some(Each(p.Policies, refText)))...)
+	}
+	return t.Flush()
+}
+
+// typeCounts is +added ~changed -removed.
+func typeCounts(s client.TypeDiff) string {
+	var out []string
+	for _, c := range []struct {
+		sign string
+		n    int
+	}{{"+", s.Added}, {"~", s.Changed}, {"-", s.Removed}} {
+		if c.n > 0 {
+			out = append(out, fmt.Sprint(c.sign, c.n))
+		}
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,147 @@
+package text
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// Rules writes rules for people: each with the policies in the order in which they were merged,
+// and of each field where it comes from.
+func Rules(w io.Writer, doc *client.Rules) error {
+	if len(doc.Rules) == 0 {
+		Printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
+		return nil
+	}
+	for i, k := range doc.Rules {
+		if i > 0 {
+			Println(w)
+		}
+		Println(w, k.Type)
+		p := RulePrinter{W: w, ordered: true}
+		if r := k.ProxyRule; r != nil {
+			p.rule("proxy", r.Fields, Each(r.Origin, metaName))
+		}
+		for _, r := range k.ToRules {
+			p.rule("to "+matchersText(r.Matchers, "all services"), r.Fields, Each(r.Origin, metaName))
+		}
+		for _, r := range k.ToResourceRules {
+			about := r.ResourceMeta.Type + "/" + r.ResourceMeta.Name
+			switch {
+			case r.ResourceMeta.Type == "Mesh":
+				about = "all MeshService resources"
+			case r.ResourceSectionName != "":
+				about += ", port " + r.ResourceSectionName
+			}
+			var names []string
+			for _, o := range r.Origin {
+				names = append(names, o.ResourceMeta.Name)
+			}
+			p.rule("to "+about, r.Fields, names)
+		}
+		for _, f := range k.FromRules {
+			for _, r := range f.Rules {
+				about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, ClientsText(r.Matchers, r.Match, r.Match != nil))
+				if r.Route != nil {
+					about += ", requests of " + r.Route.Type + "/" + r.Route.Name
+				}
+				p.rule(about, r.Fields, Each(r.Origin, metaName))
+			}
+		}
+		entries(&p, doc, i)
+		if err := p.Flush(); err != nil {
+			return err
+		}
+		for _, warning := range k.Warnings {
+			Printf(w, "  warning: %s\n", warning)
+		}
+	}
+	if len(doc.HTTPMatches) == 0 {
+		return nil
+	}
+	Println(w)
+	t := NewTable(w, "ROUTE", "MATCHES")
+	for _, m := range doc.HTTPMatches {
+		t.Row(m.Hash, Short(string(m.Match), 100))
+	}
+	return t.Flush()
+}
+
+// entries writes the entries of spec.rules that are not merged into the rules above.
+func entries(p *RulePrinter, doc *client.Rules, i int) {
+	k := &doc.Rules[i]
+	merged := map[string]bool{}
+	for _, f := range k.FromRules {
+		for _, r := range f.Rules {
+			for _, o := range r.Origin {
+				merged[o.Name] = true
+			}
+		}
+	}
+	for _, f := range k.InboundRules {
+		for _, r := range f.Rules {
+			for i, o := range r.Origin {
+				if !merged[o.ResourceMeta.Name] && i < len(r.Conf) {
+					p.Add(fmt.Sprintf("inbound %d, rules[%d] of %s", f.Inbound.Port, o.RuleIndex, o.ResourceMeta.Name),
+						"    "+Short(string(r.Conf[i]), 160)+"\n")
+				}
+			}
+		}
+	}
+}
+
+// RulePrinter writes rules below each other; those that say the same stand together.
+type RulePrinter struct {
+	W io.Writer
+	// ordered keeps the order, as for rules of which the first that holds decides: only neighbours
+	// stand together.
+	ordered bool
+	blocks  []ruleBlock
+}
+
+type ruleBlock struct {
+	about []string
+	text  string
+}
+
+func (p *RulePrinter) rule(about string, fields []client.Field, merged []string) {
+	var b strings.Builder
+	Printf(&b, "    merged: %s\n", strings.Join(slices.Compact(merged), ", "))
+	t := NewTable(&b, "    FIELD", "VALUE", "FROM", "OVER")
+	for _, f := range fields {
+		var over []string
+		for _, o := range f.Over {
+			over = append(over, fmt.Sprintf("%s (%s)", Place(o.Source), ValueText(o.Value)))
+		}
+		t.Row("    "+f.Path, ValueText(f.Value), strings.Join(Each(f.By, Place), ", "), strings.Join(over, ", "))
+	}
+	_ = t.Flush() // a strings.Builder takes everything
+	p.Add(about, b.String())
+}
+
+// Add takes a text of lines that end.
+func (p *RulePrinter) Add(about, text string) {
+	about = clip.Printable(about)
+	first := 0
+	if p.ordered {
+		first = max(0, len(p.blocks)-1)
+	}
+	for i := first; i < len(p.blocks); i++ {
+		if p.blocks[i].text == text {
+			p.blocks[i].about = append(p.blocks[i].about, about)
+			return
+		}
+	}
+	p.blocks = append(p.blocks, ruleBlock{[]string{about}, text})
+}
+
+func (p *RulePrinter) Flush() error {
+	for _, b := range p.blocks {
+		Printf(p.W, "  %s\n%s", Layout(strings.Join(b.about, "\n  ")), Layout(b.text))
+	}
+	return nil
+}

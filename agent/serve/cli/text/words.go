@@ -1,0 +1,192 @@
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// InMesh says which mesh a resource belongs to; "" for a global one.
+func InMesh(mesh string) string {
+	if mesh == "" {
+		return ""
+	}
+	return " in mesh " + mesh
+}
+
+// mostFields is how many fields a table names of one change.
+const mostFields = 3
+
+// Fields tells in one cell what a change was about.
+func Fields(list []client.FieldChange) string {
+	s := Each(list[:min(len(list), mostFields)], FieldChange)
+	if n := len(list) - mostFields; n > 0 {
+		s = append(s, fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(s, ", ")
+}
+
+// FieldChange is a field with what it was and is, long values cut short.
+func FieldChange(f client.FieldChange) string {
+	value := func(raw []byte) string { return Short(string(raw), 41) }
+	switch {
+	case f.Before == nil:
+		return f.Path + " = " + value(f.After)
+	case f.After == nil:
+		return f.Path + " removed"
+	}
+	return f.Path + " " + value(f.Before) + " → " + value(f.After)
+}
+
+// Pairs writes a map as k=v,k=v in a stable order.
+func Pairs(m map[string]string) string {
+	return strings.Join(Each(slices.Sorted(maps.Keys(m)), func(k string) string { return k + "=" + m[k] }), ",")
+}
+
+// Each returns what f makes of each item.
+func Each[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = f(x)
+	}
+	return out
+}
+
+// Texts returns each item as fmt prints it.
+func Texts[T any](list []T) []string { return Each(list, func(x T) string { return fmt.Sprint(x) }) }
+
+// TypeAndName names a resource as commands take it.
+func TypeAndName(typ, name string) string { return strings.ToLower(typ) + "/" + name }
+
+// Age is the time since t in its largest unit: 45s, 3m, 5h, 12d.
+func Age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	d := max(time.Since(t), 0)
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// OrDash writes - for an empty text.
+func OrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// bytesText is a number of bytes in the largest unit that keeps it above 1.
+func bytesText(n int) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1_000_000:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}
+
+// OneLine takes line breaks out of the message of a proxy.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Place names an item of a policy: NAME to[0].
+func Place(s client.Source) string {
+	if s.Field == "spec" { // the policy as a whole
+		return s.Name
+	}
+	field := strings.TrimPrefix(s.Field, "spec.")
+	if field != "default" {
+		field = strings.TrimSuffix(field, ".default")
+	}
+	return s.Name + " " + field
+}
+
+// InboundPort is the port of an inbound.
+func InboundPort(in client.Inbound) string { return fmt.Sprint(in.Port) }
+
+func metaName(m client.ResourceMeta) string { return m.Name }
+
+func matchersText(tags []client.Tag, none string) string {
+	if len(tags) == 0 {
+		return none
+	}
+	return strings.Join(Each(tags, func(t client.Tag) string {
+		if t.Not {
+			return t.Key + "!=" + t.Value
+		}
+		return t.Key + "=" + t.Value
+	}), ", ")
+}
+
+// ClientsText names clients by their tags or by their certificates.
+func ClientsText(tags []client.Tag, match fmt.Stringer, matched bool) string {
+	if matched {
+		return match.String()
+	}
+	return matchersText(tags, "all clients")
+}
+
+// ValueText is a value for a table: strings without quotes, long ones cut.
+func ValueText(raw []byte) string {
+	s := string(raw)
+	if len(s) > 2 && s[0] == '"' && !strings.ContainsAny(s[1:len(s)-1], `\"`) {
+		s = s[1 : len(s)-1]
+	}
+	return Short(s, 48)
+}
+
+// Short cuts a text to so many characters.
+func Short(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// Some lists the first few of many.
+func Some(list []string) string {
+	const most = 4
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most-1], ", "), len(list)-most+1)
+}
+
+// Counts writes numbers by name in a stable order: "3 api, 2 file".
+func Counts[N int | uint64](m map[string]N) string {
+	list := Each(slices.Sorted(maps.Keys(m)), func(k string) string { return fmt.Sprintf("%d %s", m[k], k) })
+	return cmp.Or(strings.Join(list, ", "), "none")
+}
+
+// Counted is a number with its noun: "1 file", "2 files", "3 proxies".
+func Counted(n int, noun string) string {
+	switch stem, y := strings.CutSuffix(noun, "y"); {
+	case n == 1:
+	case y:
+		noun = stem + "ies"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

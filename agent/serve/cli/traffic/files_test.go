@@ -1,0 +1,56 @@
+package traffic
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// TestUnreadableLogs is what is said of files that cannot be read, and the exit code.
+func TestUnreadableLogs(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		what string
+		code int
+		want []string
+	}{
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrPermission}, logAccess, command.ExitPermission,
+			[]string{"error: /x/a.log: permission denied\n", "hint: run the command as root, or become a member of the group"}},
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAudit, command.ExitFailed, []string{
+			"error: /x/a.log: there is no such file\n", "hint: an agent whose auditLog.profile is None writes no audit log",
+		}},
+		{&fs.PathError{Op: "open", Path: "/x/a.log", Err: fs.ErrNotExist}, logAccess, command.ExitFailed,
+			[]string{"error: /x/a.log: there is no such file\n"}},
+		{errors.New("it is no file"), logAccess, command.ExitFailed, []string{"error: /x/a.log: it is no file\n"}},
+	} {
+		err := unreadable("/x/a.log", c.err, c.what)
+		var said bytes.Buffer
+		command.Report(&said, err)
+		if command.ExitCode(err) != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.err, command.ExitCode(err), c.code)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said.String(), want) {
+				t.Errorf("%v: said is %s", c.err, said.String())
+			}
+		}
+	}
+}
+
+// TestFilesBehind: lines of a FIFO are in the file that the agent writes; those for a collector are
+// in none.
+func TestFilesBehind(t *testing.T) {
+	logs := []*reachable.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
+	of, failed := filesBehind(logs, []client.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
+		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
+	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||
+		!strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {
+		t.Errorf("%v %v", of, failed)
+	}
+}

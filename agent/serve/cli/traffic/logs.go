@@ -1,0 +1,384 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// findDNS asks the agent where the log of DNS queries is.
+func (f *logsFlags) findDNS(ctx context.Context, env *command.Env) ([]string, error) {
+	d, err := env.Client().DNS(ctx, "", "", 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.QueryLog == nil:
+		return nil, command.Exit(command.ExitPermission,
+			command.Hinted(errors.New("the log of DNS queries is for who may inspect everything"),
+				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"))
+	}
+	return []string{d.QueryLog.File}, nil
+}
+
+// Logs that can be read.
+const (
+	logAccess = "access"
+	logAudit  = "audit"
+	logDNS    = "dns"
+)
+
+// logsFlags say what is read of logs.
+type logsFlags struct {
+	what      string
+	dataplane string
+	mesh      string // "" for all
+	files     []string
+	follow    bool
+	since     string
+	status    string
+	fields    []string
+	format    *string
+}
+
+func logsCommand(env *command.Env) *cobra.Command {
+	var f logsFlags
+	cmd := &cobra.Command{
+		Use:   "logs [access|audit|dns]",
+		Short: "Read and follow access logs, the audit log and the log of DNS queries",
+		Long: `Reads the log files that the agent of this node writes, with the rotated and compressed ones, oldest line first: access
+logs by default, or the audit log of the API, or the log of DNS queries (dns.queryLog). Access logs are the files of MeshAccessLog backends with rotation, and of
+receivers; --file reads files without an agent, each with its rotated ones. Several files come one after the other.
+
+--since is a duration (10m, 2h, 7d) or a time (RFC 3339), and --status takes codes and ranges (5xx, 503, 200-299). They are read by
+the formats that the proxies have in force, %START_TIME% and %RESPONSE_CODE%, of text as far as clients cannot shift them. Of other
+lines, and without an agent, the time is that of %START_TIME% at the beginning of a text line, or in a field time, start_time,
+timestamp, @timestamp or ts, and the code that of the default format, or in a field response_code, responseCode, status_code,
+status or code; --status-field names others. Lines that cannot be told are left out and counted on standard error; none
+is guessed. With -f lines without a time are shown once everything older was read.
+
+With -o json each line is a JSON object: of an access log {"file", "entry"} for lines that are JSON and {"file", "line"} for
+others; of the audit log the event as it is. On a terminal control characters are escaped; elsewhere lines stay byte by byte.`,
+		Example: `  nearside logs -f --dataplane web
+  nearside logs access --since 10m --status 5xx
+  nearside logs dns -f
+  nearside logs audit --since 7d -o json | jq -r .user.username
+  nearside logs --file /var/log/nearside/access/web.log --status 500-503`,
+		Args:      command.Args(0, 1, "at most one of access, audit and dns"),
+		ValidArgs: []string{logAccess, logAudit, logDNS},
+	}
+	command.MeshFlag(env, cmd)
+	cmd.Flags().Lookup("mesh").Usage = "mesh, with --dataplane; without it all (default of --dataplane: default)"
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.follow, "follow", "f", false, "wait for more lines")
+	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
+	flags.StringVar(&f.dataplane, "dataplane", "", "read the access logs of one dataplane")
+	flags.StringVar(&f.status, "status", "", "show lines with these status codes alone")
+	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
+	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
+	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
+	f.format = new(string) // of a stream of lines
+	command.ChoiceFlag(cmd, f.format, "output", "o", "format: ", "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.what = logAccess
+		if len(args) > 0 {
+			f.what = args[0]
+		}
+		if f.dataplane != "" || cmd.Flags().Changed("mesh") {
+			f.mesh = env.Mesh
+		}
+		filter, err := f.filter()
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		paths, formats := f.files, map[string]*logread.Formats(nil)
+		if len(paths) == 0 {
+			if paths, formats, err = f.find(ctx, env, filter); err != nil {
+				return err
+			}
+		}
+		return f.read(ctx, env, paths, formats, filter)
+	}
+	return cmd
+}
+
+// filter reads the flags.
+func (f *logsFlags) filter() (*logread.Filter, error) {
+	switch {
+	case f.what == logDNS:
+		if f.dataplane != "" || f.mesh != "" || f.status != "" || len(f.fields) > 0 {
+			return nil,
+				command.Usagef("--dataplane, --mesh, --status and --status-field are not possible with the log of DNS queries")
+		}
+	case f.what != logAccess && f.what != logAudit:
+		return nil, command.Usagef("%q is no log; one of access, audit, dns", f.what)
+	case f.what == logAudit && f.dataplane != "":
+		return nil, command.Usagef("--dataplane is not possible with the audit log")
+	case f.what == logAudit && len(f.fields) > 0:
+		return nil, command.Usagef("--status-field is not possible with the audit log")
+	case len(f.fields) > 0 && f.status == "":
+		return nil, command.Usagef("--status-field says where the code stands that --status asks for; give that too")
+	case len(f.files) > 0 && f.dataplane != "":
+		return nil, command.Usagef("--dataplane asks the agent which files to read, and --file names them; give one of them")
+	case len(f.files) > 0 && f.what == logAccess && f.mesh != "":
+		return nil, command.Usagef("--mesh is not possible with --file: lines of access logs do not say whose they are")
+	}
+	filter := &logread.Filter{Audit: f.what == logAudit, Fields: f.fields}
+	if filter.Audit {
+		filter.Mesh = f.mesh
+	}
+	var err error
+	if f.since != "" {
+		if filter.Since, err = logread.ParseSince(f.since, time.Now()); err != nil {
+			return nil, command.Usagef("--since %w", err)
+		}
+	}
+	if f.status != "" {
+		if filter.Codes, err = logread.ParseCodes(f.status); err != nil {
+			return nil, command.Usagef("--status: %w", err)
+		}
+	}
+	for i, path := range f.files {
+		if path == "" || strings.HasSuffix(path, "/") {
+			return nil, command.Usagef("--file %q is not the path of a file", path)
+		}
+		if strings.HasSuffix(path, ".gz") {
+			return nil, command.Usagef("--file %s is a compressed file; name the file that it was rotated from, "+
+				"with which it is read", path)
+		}
+		if f.files[i], err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+	}
+	return filter, nil
+}
+
+// Bounds of what Envoys are asked to write before their logs are read.
+const (
+	flushMost = 16
+	flushWait = 2 * time.Second
+)
+
+// find asks the agent which files to read, and, where the filter needs them, for the formats of
+// their lines.
+func (f *logsFlags) find(ctx context.Context, env *command.Env,
+	filter *logread.Filter) ([]string, map[string]*logread.Formats, error) {
+	if f.what == logDNS {
+		paths, err := f.findDNS(ctx, env)
+		return paths, nil, err
+	}
+	got, err := env.Client().AccessLogs(ctx)
+	if err != nil {
+		var unreachable *client.UnreachableError
+		if errors.As(err, &unreachable) {
+			return nil, nil, command.Hinted(err, unreachable.Hint()+"; --file PATH reads a file without an agent")
+		}
+		return nil, nil, err
+	}
+	if f.what == logAudit {
+		if got.AuditFile == "" {
+			return nil, nil, command.Exit(command.ExitPermission,
+				command.Hinted(errors.New("the audit log is for who may inspect everything"),
+					"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"))
+		}
+		return []string{got.AuditFile}, nil, nil
+	}
+	var paths, elsewhere []string
+	var open []*client.LogStream
+	writers := map[string][]string{}
+	for i := range got.Items {
+		s := &got.Items[i]
+		source := s.Kind == client.LogFIFO || s.Kind == client.LogReceiver
+		path, ok := strings.CutPrefix(s.Destination, "file ")
+		if source && ok {
+			from := s.Name
+			if s.Kind == client.LogFIFO {
+				from = s.Mesh + "/" + s.Dataplane
+			}
+			if !slices.Contains(writers[path], from) {
+				writers[path] = append(writers[path], from)
+			}
+		}
+		if !f.wants(s) {
+			continue
+		}
+		if s.Kind == client.LogFIFO && s.Open {
+			open = append(open, s)
+		}
+		switch {
+		case ok && !slices.Contains(paths, path):
+			paths = append(paths, path)
+		case !ok && source:
+			elsewhere = append(elsewhere, s.Destination)
+		}
+	}
+	slices.Sort(paths)
+	if n := len(elsewhere); n > 0 {
+		slices.Sort(elsewhere)
+		verb := "streams go elsewhere and are not read"
+		if n == 1 {
+			verb = "stream goes elsewhere and is not read"
+		}
+		text.Printf(env.Stderr, "%d %s: %s\n", n, verb, strings.Join(slices.Compact(elsewhere), ", "))
+	}
+	if len(paths) == 0 && !f.follow {
+		of := ""
+		switch {
+		case f.dataplane != "":
+			of = fmt.Sprintf(" of dataplane %s in mesh %s", f.dataplane, f.mesh)
+		case f.mesh != "":
+			of = " of mesh " + f.mesh
+		}
+		return nil, nil, command.Hinted(fmt.Errorf("there are no access logs%s in files of this agent", of),
+			"file backends of MeshAccessLog with rotation are written by the agent; "+
+				"--file PATH reads one that Envoy writes itself")
+	}
+	if f.dataplane != "" {
+		for _, path := range paths {
+			if w := writers[path]; len(w) > 1 {
+				text.Printf(env.Stderr, "%s has the lines of others too: %s\n", path, strings.Join(w, ", "))
+			}
+		}
+	}
+	f.flush(ctx, env, open)
+	if !needsFormats(filter) {
+		return paths, nil, nil
+	}
+	return paths, logFormats(ctx, env, got.Items, paths), nil
+}
+
+// flush has Envoys write what they hold. One that does not is read as far as it has written.
+func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*client.LogStream) {
+	asked := map[[2]string]bool{}
+	for _, s := range streams {
+		key := [2]string{s.Mesh, s.Dataplane}
+		if asked[key] || len(asked) == flushMost {
+			continue
+		}
+		asked[key] = true
+		if err := env.Quick(flushWait).FlushLogs(ctx, s.Mesh, s.Dataplane); err != nil {
+			text.Printf(env.Stderr, "the last lines of %s/%s may be missing: %v\n", s.Mesh, s.Dataplane, err)
+		}
+	}
+}
+
+// read shows the lines of files. Of several that cannot be read, one that may not be decides on the
+// exit code.
+func (f *logsFlags) read(ctx context.Context, env *command.Env, paths []string, formats map[string]*logread.Formats,
+	filter *logread.Filter) error {
+	var failed error
+	if formats == nil {
+		formats = map[string]*logread.Formats{}
+	}
+	err := logread.Read(ctx, logread.Options{
+		Paths: paths, Follow: f.follow, More: f.more(ctx, env, slices.Clone(paths), formats, filter), Filter: *filter,
+		Formats: formats, JSON: *f.format == "json", Escape: env.ToTerminal, Out: text.Verbatim(env.Stdout),
+		Note: func(content string) { text.Println(env.Stderr, content) },
+		Failed: func(path string, err error) {
+			err = unreadable(path, err, f.what)
+			if failed != nil && command.ExitCode(err) == command.ExitPermission {
+				failed, err = err, failed
+			}
+			if failed == nil {
+				failed = err
+				return
+			}
+			command.Report(env.Stderr, err)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// unreadable explains why a file cannot be read.
+func unreadable(path string, err error, what string) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return command.Exit(command.ExitPermission, command.Hinted(fmt.Errorf("%s: permission denied", path), "run the "+
+			"command as root, or become a member of the group that may read the file"+groupOf(path)+" and log in again"))
+	case errors.Is(err, fs.ErrNotExist) && what == logAudit:
+		return command.Hinted(fmt.Errorf("%s: there is no such file", path),
+			"an agent whose auditLog.profile is None writes no audit log; nearside status says more")
+	case errors.Is(err, fs.ErrNotExist) && what == logDNS:
+		return command.Hinted(fmt.Errorf("%s: there is no such file", path),
+			"queries are logged where dns.queryLog.sample is above 0, and the first one makes the file")
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: there is no such file", path)
+	}
+	return fmt.Errorf("%s: %w", path, command.Reason(err))
+}
+
+// groupOf names the group of a file or of the nearest directory above it that can be looked at.
+func groupOf(path string) string {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Gid != 0 {
+			return fmt.Sprintf(" (gid %d)", st.Gid)
+		}
+		break
+	}
+	return ""
+}
+
+// wants reports whether a stream is one of those that are asked for.
+func (f *logsFlags) wants(s *client.LogStream) bool {
+	return (f.mesh == "" || s.Mesh == f.mesh) && (f.dataplane == "" || s.Dataplane == f.dataplane)
+}
+
+// needsFormats reports whether a filter asks for what only the format of a line can tell.
+func needsFormats(filter *logread.Filter) bool { return filter.Codes != nil || !filter.Since.IsZero() }
+
+// more returns a function that asks the agent which files there are now, for logs that are
+// followed: policies and proxies come and go. An agent that does not answer has no more for the
+// time being. The formats of files that are new are added where the filter needs them. It is nil
+// where no file can come.
+func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, formats map[string]*logread.Formats,
+	filter *logread.Filter) func() []string {
+	if !f.follow || len(f.files) > 0 || f.what != logAccess {
+		return nil
+	}
+	return func() []string {
+		got, err := env.Quick(logread.MoreEach).AccessLogs(ctx)
+		if err != nil {
+			return nil
+		}
+		var paths, unknown []string
+		for i := range got.Items {
+			s := &got.Items[i]
+			if path, ok := strings.CutPrefix(s.Destination, "file "); ok && f.wants(s) {
+				paths = append(paths, path)
+				if !slices.Contains(known, path) {
+					unknown = append(unknown, path)
+				}
+			}
+		}
+		if known = append(known, unknown...); len(unknown) > 0 && needsFormats(filter) {
+			within, stop := context.WithTimeout(ctx, logread.MoreEach)
+			maps.Copy(formats, logFormats(within, env, got.Items, unknown))
+			stop()
+		}
+		return paths
+	}
+}

@@ -1,0 +1,61 @@
+package traffic
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+// formatsMost bounds how many proxies are asked for the formats of their logs.
+const formatsMost = 64
+
+// logFormats asks for the configs of the proxies whose lines are in some files, and returns the
+// formats of these by path. What cannot be had is said, and costs nothing but that.
+func logFormats(ctx context.Context, env *command.Env, streams []client.LogStream,
+	paths []string) map[string]*logread.Formats {
+	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
+	for i := range streams {
+		s := &streams[i]
+		path, ok := strings.CutPrefix(s.Destination, "file ")
+		if s.Kind != client.LogFIFO || !ok || !slices.Contains(paths, path) {
+			continue
+		}
+		key := [2]string{s.Mesh, s.Dataplane}
+		if of[key] == nil {
+			of[key] = map[string]string{}
+		}
+		of[key][s.Name] = path
+	}
+	collected := logread.FormatList{}
+	asked := 0
+	for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		if asked == formatsMost {
+			text.Printf(env.Stderr, "the formats of further proxies are not looked at: %d; name one with --dataplane\n",
+				len(of)-asked)
+			break
+		}
+		asked++
+		config, err := env.Client().Config(ctx, key[0], key[1], client.ConfigOptions{})
+		if err == nil {
+			err = collected.Add(config.XDS, of[key])
+		}
+		if err != nil {
+			text.Printf(env.Stderr, "the formats of %s/%s are not known: %v\n", key[0], key[1], err)
+		}
+	}
+	out := map[string]*logread.Formats{}
+	for _, path := range slices.Sorted(maps.Keys(collected)) {
+		formats, reasons := logread.NewFormats(collected[path])
+		out[path] = formats
+		for _, r := range reasons {
+			text.Printf(env.Stderr, "%s: status codes are not told of all lines: %s\n", path, r)
+		}
+	}
+	return out
+}

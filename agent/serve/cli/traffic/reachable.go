@@ -1,0 +1,359 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+)
+
+func reachableCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "reachable",
+		Short:   "Work with what a proxy reaches",
+		Example: "  nearside reachable suggest --dataplane web",
+		Args:    command.Group,
+		RunE:    command.Help,
+	}
+	cmd.AddCommand(reachableSuggestCommand(env))
+	return cmd
+}
+
+// reachableFlags are those of a proposal.
+type reachableFlags struct {
+	dataplane string
+	files     command.FileFlags
+	logs      []string
+	since     string
+	options   reachable.Options
+	format    *string
+}
+
+func reachableSuggestCommand(env *command.Env) *cobra.Command {
+	var f reachableFlags
+	cmd := &cobra.Command{
+		Use:   "suggest --dataplane NAME",
+		Short: "Propose what a Dataplane is to list as reachable, by its access logs and permissions",
+		Long: `Reads from access logs which services the workload of a dataplane has called, and prints what its Dataplane is to list in
+networking.transparentProxying: reachableBackends for service resources, and reachableServices for values of
+kuma.io/service. What permissions deny is not proposed. A service of whose traffic no log tells stays listed where it is
+reachable today. On standard error stand a table of what speaks for each service, what is listed today and was not used,
+what permissions allow and was never used, and how many lines could not be told and why.
+
+The logs are the files behind the loggers of the proxy's config, each with those that were rotated from it; --log names
+others with lines of the same formats, "-" is the standard input. A line counts for a service by its format: by the name
+that stands for %KUMA_DESTINATION_SERVICE%, else by %UPSTREAM_CLUSTER%, %DOWNSTREAM_LOCAL_ADDRESS%, %UPSTREAM_HOST% or
+%REQ(:AUTHORITY)%, as far as clients cannot shift these values. Only services of the mesh are proposed.
+
+The exit code is 2 where there is nothing to propose, and where the workload has called what a list of the Dataplane
+keeps out. With -f config and services are computed from these resources alone, without any agent and by the same code;
+the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside reachable suggest --dataplane web
+  nearside reachable suggest --dataplane web --since 7d --permitted > list.yaml
+  zcat web.log.*.gz | nearside reachable suggest --dataplane web -f resources/ --log - -o json`,
+		Args: command.Args(0, 0, "no arguments: the dataplane is in --dataplane"),
+	}
+	command.MeshFlag(env, cmd)
+	f.files.Add(cmd, "compute offline from these resources")
+	flags := cmd.Flags()
+	flags.StringVar(&f.dataplane, "dataplane", "", "name of the dataplane whose workload calls; required")
+	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log, with those that were rotated from it; "+
+		"repeatable (default: those of the proxy's config)")
+	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
+	flags.BoolVar(&f.options.Permitted, "permitted", false, "propose what permissions allow, used or not")
+	flags.BoolVar(&f.options.Keep, "keep", false, "propose what is listed today, used or not")
+	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
+	f.format = command.OutputFlag(cmd, "text", "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.dataplane == "" {
+			return command.Usagef("--dataplane is required")
+		}
+		var o reachable.ReadOptions
+		if f.since != "" {
+			var err error
+			if o.Since, err = logread.ParseSince(f.since, time.Now()); err != nil {
+				return command.Usagef("--since %w", err)
+			}
+		}
+		stdin := 0
+		for _, path := range f.logs {
+			switch {
+			case path == "-":
+				stdin++
+			case path == "" || strings.HasSuffix(path, "/"):
+				return command.Usagef("--log %q is not the path of a file", path)
+			case strings.HasSuffix(path, ".gz"):
+				return command.Usagef("--log %s is a compressed file; name the file that it was rotated from, "+
+					"with which it is read, or give its lines on standard input: zcat %s | … --log -", path, path)
+			}
+		}
+		if stdin > 1 {
+			return command.Usagef("--log - is given twice")
+		}
+		p, err := f.propose(cmd.Context(), env, o)
+		if err != nil {
+			return err
+		}
+		for _, n := range p.Notes {
+			text.Printf(env.Stderr, "note: %s\n", n)
+		}
+		return command.Show(env, *f.format, func(p *reachable.Proposal) error {
+			return reachableText(env, p, *f.format == "table")
+		},
+			func(p *reachable.Proposal) bool {
+				return p.Fragment == "" || p.Unlisted()
+			})(p, nil)
+	}
+	return cmd
+}
+
+// propose asks the agent, or the files, for the config and the services, and reads the logs.
+func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
+	o reachable.ReadOptions) (*reachable.Proposal, error) {
+	c := env.Client()
+	var backends *client.Backends
+	config, err := command.Answer(env, &f.files, func() (*client.Config, error) {
+		config, err := c.Config(ctx, env.Mesh, f.dataplane, client.ConfigOptions{})
+		if err == nil {
+			backends, err = c.Backends(ctx, env.Mesh, f.dataplane)
+		}
+		return config, err
+	}, func(off *offline.Offline, zone string) (*client.Config, []string, error) {
+		config, warnings, err := off.Config(zone, env.Mesh, f.dataplane, client.ConfigOptions{})
+		if err == nil {
+			backends, err = off.Backends(zone, env.Mesh, f.dataplane)
+		}
+		return config, warnings, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !backends.Transparent {
+		return nil, command.Hinted(fmt.Errorf("dataplane %s has no networking.transparentProxying, "+
+			"without which no list of what it reaches has an effect", f.dataplane),
+			"it gets config for the outbounds that it lists in networking.outbound, and for nothing else")
+	}
+	t, err := reachable.NewTraffic(config.XDS, backends, o)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := t.Readable()
+	switch {
+	case errors.Is(err, reachable.ErrNotLogged):
+		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs nothing", f.dataplane),
+			"a MeshAccessLog with backends for the target Mesh in spec.to logs what its workload calls")
+	case err != nil:
+		return nil, err
+	}
+	for _, l := range t.Logs {
+		if l.Reason != "" {
+			text.Printf(env.Stderr, "warning: %s: %s\n", text.OrDash(l.Path), l.Reason)
+		}
+		for _, h := range l.Hints {
+			text.Printf(env.Stderr, "warning: %s: %s\n", text.OrDash(l.Path), h)
+		}
+	}
+	if len(f.logs) > 0 {
+		err = f.readNamed(env, t, logs)
+	} else {
+		err = f.readOwn(ctx, env, t, logs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.Propose(f.options)
+}
+
+// readNamed reads the files that --log names, as lines of any log of the proxy.
+func (f *reachableFlags) readNamed(env *command.Env, t *reachable.Traffic, logs []*reachable.Log) error {
+	for _, path := range f.logs {
+		if path == "-" {
+			if err := t.Read(env.Stdin, logs); err != nil {
+				return fmt.Errorf("--log -: %w", err)
+			}
+			continue
+		}
+		if err := readTraffic(env, t, path, logs); err != nil {
+			return fmt.Errorf("--log %w", unreadable(path, err, logAccess))
+		}
+	}
+	return nil
+}
+
+// readOwn reads the files behind the loggers of the config.
+func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *reachable.Traffic,
+	logs []*reachable.Log) error {
+	var streams []client.LogStream
+	if len(f.files.Paths) == 0 {
+		got, err := env.Client().AccessLogs(ctx)
+		if err != nil {
+			return err
+		}
+		streams = slices.DeleteFunc(got.Items, func(s client.LogStream) bool {
+			return s.Kind != client.LogFIFO || s.Mesh != env.Mesh || s.Dataplane != f.dataplane
+		})
+		var open []*client.LogStream
+		for i := range streams {
+			if streams[i].Open {
+				open = append(open, &streams[i])
+			}
+		}
+		(&logsFlags{}).flush(ctx, env, open)
+	}
+	of, failed := filesBehind(logs, streams)
+	read := 0
+	for _, path := range slices.Sorted(maps.Keys(of)) {
+		if err := keepsLines(path); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		if err := readTraffic(env, t, path, of[path]); err != nil {
+			failed = append(failed, unreadable(path, err, logAccess))
+			continue
+		}
+		read++
+	}
+	if read > 0 {
+		for _, err := range failed {
+			text.Printf(env.Stderr, "warning: %v\n", err)
+		}
+		return nil
+	}
+	for _, err := range failed {
+		if command.ExitCode(err) == command.ExitPermission {
+			return err
+		}
+	}
+	return command.Hinted(fmt.Errorf("no log of the proxy can be read:\n%w", errors.Join(failed...)),
+		"give a file with its lines: --log FILE")
+}
+
+// filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes
+// of a FIFO. It says of which there is none.
+func filesBehind(logs []*reachable.Log, streams []client.LogStream) (of map[string][]*reachable.Log, failed []error) {
+	of = map[string][]*reachable.Log{}
+	for _, l := range logs {
+		path := l.Path
+		if i := slices.IndexFunc(streams, func(s client.LogStream) bool { return s.Name == path }); i >= 0 {
+			file, ok := strings.CutPrefix(streams[i].Destination, "file ")
+			if !ok {
+				failed = append(failed,
+					fmt.Errorf("%s: its lines go to %s, and the agent keeps none", path, streams[i].Destination))
+				continue
+			}
+			path = file
+		}
+		of[path] = append(of[path], l)
+	}
+	return of, failed
+}
+
+// keepsLines refuses what keeps no lines, as a FIFO. What else is wrong whoever reads it says; of a
+// file that is gone those that were rotated from it may be left.
+func keepsLines(path string) error {
+	file, err := openLog(path)
+	switch {
+	case err == nil:
+		return file.Close()
+	case errors.Is(err, errNoLog), errors.Is(err, fs.ErrPermission):
+		return nil
+	}
+	return err
+}
+
+func readTraffic(env *command.Env, t *reachable.Traffic, path string, logs []*reachable.Log) error {
+	unread, err := t.ReadFile(path, logs)
+	for _, err := range unread {
+		text.Printf(env.Stderr, "warning: %s: not read to its end: %v\n", path, err)
+	}
+	return err
+}
+
+// reachableText prints the fragment, and the table on standard error; or the table alone.
+func reachableText(env *command.Env, p *reachable.Proposal, table bool) error {
+	out := env.Stderr
+	if table {
+		out = env.Stdout
+	} else {
+		text.Printf(env.Stdout, "%s", text.Layout(p.Fragment))
+		if p.Fragment == "" {
+			text.Printf(env.Stderr, "nothing to propose; lines that were read: %d, of traffic to services of the mesh: %d\n",
+				p.Lines.Read, p.Lines.Used)
+		}
+	}
+	if len(p.Backends) > 0 {
+		const most = 50
+		t := text.NewTable(out, "BACKEND", "LINES", "LAST", "PERMISSION", "REACHABLE", "PROPOSED", "WHY")
+		yes := map[bool]string{true: "yes", false: "no"}
+		for i := range p.Backends {
+			e := &p.Backends[i]
+			if i >= most && !table {
+				break
+			}
+			why := e.Why
+			if e.Shared > 0 {
+				why += ", or another one of that name"
+			}
+			if e.Unlisted {
+				why += "; " + e.Reason
+			}
+			t.Row(e.Destination.String(), strconv.Itoa(e.Lines), e.Last, e.Permission, yes[e.Reachable], yes[e.Proposed], why)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if n := len(p.Backends) - most; n > 0 && !table {
+			text.Printf(out, "and %d more; -o table has all\n", n)
+		}
+	}
+	reachableNotes(env, p)
+	return nil
+}
+
+// reachableNotes says what else the lines have.
+func reachableNotes(env *command.Env, p *reachable.Proposal) {
+	for i := range p.Backends {
+		if e := &p.Backends[i]; e.Unlisted {
+			text.Printf(env.Stderr, "called and not reachable today: %s, %s: %s\n",
+				e.Destination.String(), text.Counted(e.Lines, "line"), e.Reason)
+		} else if e.Why == reachable.WhyDenied {
+			text.Printf(env.Stderr, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
+				e.Destination.String(), text.Counted(e.Lines, "line"))
+		}
+	}
+	for _, d := range p.Direct {
+		text.Printf(env.Stderr, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by "+
+			"its name\n", d.Address, text.Counted(d.Lines, "line"), strings.Join(text.Texts(d.Backends), ", "))
+	}
+	for _, u := range p.Unknown {
+		text.Printf(env.Stderr, "no service of the mesh: %s, %s\n", u.Name, text.Counted(u.Lines, "line"))
+	}
+	for _, n := range []struct {
+		count int
+		what  string
+	}{
+		{p.Lines.Foreign, "of no format of the proxy"},
+		{p.Lines.Ambiguous, "that may be about several services"},
+		{p.Lines.NoTime, "without a time"},
+		{p.Lines.Long, "that are too long"},
+		{p.Lines.More, "about more names and addresses than are remembered"},
+	} {
+		if n.count > 0 {
+			text.Printf(env.Stderr, "lines left out, %s: %d\n", n.what, n.count)
+		}
+	}
+}
