@@ -163,7 +163,11 @@ func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
 // check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts
 // with the config.
 func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *generate.Proxy) []finding.Finding {
-	out := w.rules(by, p, x.now, x.Fit != nil && x.Fit(x.ProxyID))
+	against := w.accepted(x.now, x.Fit != nil && x.Fit(x.ProxyID))
+	out := p.Check(by, against)
+	if p == x.to {
+		x.against, x.ruled = against, slices.Clone(out)
+	}
 	if v.Try == nil || p.Flavor == node.FlavorGRPC {
 		return out
 	}
@@ -174,19 +178,19 @@ func (v *verifier) check(w *worker, by *check.Checker, x *proxyStates, p *genera
 	return append(out, tried...)
 }
 
-// rules asks the rules about a config, and about the step to it from what the proxy has, all of
-// which is fit or may not be.
-func (w *worker) rules(by *check.Checker, p, now *generate.Proxy, fit bool) []finding.Finding {
+// accepted returns what the Envoy of a proxy has accepted of the config that is in force, all of
+// it where that is fit.
+func (w *worker) accepted(now *generate.Proxy, fit bool) *draft.Sealed {
 	switch {
 	case now == nil:
-		return p.Check(by, nil)
+		return &draft.Sealed{}
 	case fit:
-		return p.Check(by, now.Sealed)
+		return now.Sealed
 	}
 	if w.inForce != now {
 		w.inForce, w.taken = now, w.takenOf(now)
 	}
-	return p.Check(by, w.taken.Sealed)
+	return w.taken.Sealed
 }
 
 // takenOf returns what an Envoy has taken of a config.
@@ -220,7 +224,7 @@ type wholeKey struct {
 func wholeKeyOf(p *generate.Proxy) wholeKey {
 	k := wholeKey{p.Sealed.Versions, p.Build, p.Host}
 	k.versions[draft.RankSecret] = ""
-	if p.Host != nil && len(p.Host.Unwritable) == 0 {
+	if !p.Host.Matters() {
 		k.host = nil
 	}
 	return k

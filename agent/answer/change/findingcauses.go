@@ -146,7 +146,7 @@ func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
 	var there []finding.Finding
 	switch {
 	case f.Rule != RuleOfEnvoy:
-		there = s.crew[0].rules(&s.crew[0].checker, p, s.states.of(s.g.id, s.g.mesh).now, false)
+		there = p.Check(&s.crew[0].checker, s.crew[0].accepted(s.states.of(s.g.id, s.g.mesh).now, false))
 	case s.inField || s.verifier.Try == nil: // an Envoy for each part would be too much
 		return shapes, shapes
 	default:

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -76,7 +78,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 			}
 			v.take(x)
 			if q.Next != nil && x.to != nil && x.failed == nil {
-				q.Next(x.ProxyID, x.to)
+				q.Next(x.ProxyID, &Checked{x.to, x.against, x.ruled})
 			}
 			if err := d.take(x); err != nil {
 				return err
@@ -240,6 +242,8 @@ type proxyStates struct {
 	made                 bool            // from was made
 	from, to             *generate.Proxy // nil where it does not exist
 	failedBefore, failed error
+	against              *draft.Sealed     // that the rules compared to with; nil: they were not asked
+	ruled                []finding.Finding // by the rules about to
 
 	compared bool // for a diff
 	verified *verifiedProxy

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -54,8 +55,8 @@ type Question struct {
 	All       bool               // proxies of all nodes: every dataplane, with Connected left empty
 	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
 
-	// Next is given the config of each proxy after the change, as far as it was made; nil: nobody is.
-	Next func(generate.ProxyID, *generate.Proxy)
+	// Next is called with the config of each proxy after the change; nil: it is not.
+	Next func(generate.ProxyID, *Checked)
 
 	Progress func(done, all int) // is called after each proxy; nil: nothing is
 	// Each calls do for every number below n, on so many workers, and returns when all calls have:
@@ -83,6 +84,28 @@ type Question struct {
 	// Try asks an Envoy of this host about a config. What it finds is listed with the rest, its errors
 	// are notes. Nil: no Envoy is asked.
 	Try Try
+}
+
+// Checked is the config of a proxy after a change, with what the rules find in it.
+type Checked struct {
+	*generate.Proxy
+	against  *draft.Sealed // that the proxy has accepted; nil: the rules were not asked
+	findings []finding.Finding
+}
+
+// Check returns what the rules find in a config, given what its proxy has accepted, where that is
+// known of the same config.
+func (c *Checked) Check(p *generate.Proxy, accepted *draft.Sealed) (_ []finding.Finding, known bool) {
+	if c == nil || c.against == nil || c.Sealed != p.Sealed || c.Build != p.Build ||
+		c.Host != p.Host && (c.Host.Matters() || p.Host.Matters()) {
+		return nil, false
+	}
+	for rank, list := range accepted.Resources {
+		if !slices.Equal(list, c.against.Resources[rank]) {
+			return nil, false
+		}
+	}
+	return c.findings, true
 }
 
 // Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -45,6 +46,8 @@ const (
 // again.
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
+	ref, _ := node.ParseRef(key.ID) // the proxy exists, so it can be read
+	checked := p.offered.of(ref.Mesh, ref.Name, key.Flavor)
 	listeners := p.r.o.Publisher.Listeners(key)
 	build := p.build(key) // it differs where the proxy is of a zone, or keeps its config
 	host := p.r.host(key, s, build)
@@ -55,17 +58,16 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	}
 	switch {
 	case v.build != build || v.host != host:
-		*v = p.r.checkConfig(key, s, listeners)
+		*v = p.r.checkConfig(key, s, listeners, checked)
 	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
 	case p.r.stillFit(key, v, s.proxy):
 		v.of, v.publish = s.proxy.Sealed, s.proxy
 	default:
-		*v = p.r.checkConfig(key, s, listeners)
+		*v = p.r.checkConfig(key, s, listeners, checked)
 	}
 	if v.failed == "" {
 		s.fit = v.publish.Sealed
 	}
-	ref, _ := node.ParseRef(key.ID) // the proxy exists, so it can be read
 	who := ref.Key()
 	if v.failed != "" {
 		s.problem(who, httpapi.SeverityError, v.failed)
@@ -107,8 +109,10 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 
 // checkConfig checks a config against what the client has: what was published last, and the
 // listeners that it has accepted last where there are any, since an address is free only once it
-// has let go of it. A config that cannot be checked is published as it is.
-func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
+// has let go of it. What the check of an API write has found is taken from there. A config that
+// cannot be checked is published as it is.
+func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource,
+	checked *change.Checked) verdict {
 	began := time.Now()
 	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, host: s.proxy.Host, listeners: listeners}
 	had := s.fit
@@ -121,7 +125,12 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 		had = &next
 	}
 	findings, err := guard(r.o.Log, "check of proxy "+key.ID, func() ([]finding.Finding, error) {
-		check := func(p *generate.Proxy) []finding.Finding { return r.o.Check(p, r.checker, had) }
+		check := func(p *generate.Proxy) []finding.Finding {
+			if findings, known := checked.Check(p, had); known {
+				return findings
+			}
+			return r.o.Check(p, r.checker, had)
+		}
 		findings := check(s.proxy)
 		v.publish, v.withheld = s.proxy.Withhold(findings, s.fit, check)
 		return findings, nil

@@ -4,18 +4,27 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestOffered: what the check of a change has made is what is published once the change is stored,
-// and not before; of another change it is of no use, and what is published then is right all the
-// same.
+// TestOffered: the configs that the check of a change made are published once the change is
+// stored, and not before. They are neither made nor checked a second time. After another change
+// they are of no use, and what is published then is right all the same.
 func TestOffered(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
-	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
+	checks := 0
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p,
+		Check: func(p *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding {
+			checks++
+			return p.Check(c, had)
+		}})
 	agenttest.Pass(r)
 	was := p.Has["default.web"]
 	idle := func(n int) string {
@@ -23,31 +32,42 @@ func TestOffered(t *testing.T) {
 			"from: [{targetRef: {kind: Mesh}, default: {connectionTimeout: %ds, idleTimeout: %ds}}]}}", n, n)
 	}
 	id := generate.ProxyID{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}
-	after := func(policy string) *generate.Proxy {
+	offer := func(policy string) *generate.Proxy {
 		t.Helper()
-		with, err := r.NewMesh(s.Snapshot().Set(), "default", r.Last().Meshes["default"])
+		next := map[generate.ProxyID]*change.Checked{}
+		last := r.Last()
+		_, err := change.Verify(t.Context(), change.Question{Set: s.Snapshot().Set(), Put: agenttest.Decoded(t, policy),
+			NewMesh: r.NewMesh, Made: last.Meshes, Connected: []generate.ProxyID{id},
+			InForce: func(id generate.ProxyID) *generate.Proxy { return last.Proxies[id] },
+			Fit:     func(generate.ProxyID) bool { return true },
+			Next:    func(id generate.ProxyID, c *change.Checked) { next[id] = c }})
 		agenttest.Do(t, err)
-		made, err := id.In(with.WithPolicies(agenttest.Decoded(t, policy)...), r.Last().Proxies[id], generate.NewMemo())
-		agenttest.Do(t, err)
-		return made
+		r.Offer(next)
+		return next[id].Proxy
 	}
-	made := after(idle(7))
-	r.Offer(map[generate.ProxyID]*generate.Proxy{id: made})
+	made := offer(idle(7))
 	agenttest.Pass(r)
 	if p.Has["default.web"] != was {
 		t.Fatal("what is offered is published before it is stored")
 	}
+	checks = 0
 	agenttest.ByAPI(t, s, idle(7))
 	agenttest.Pass(r)
 	if p.Has["default.web"] != made.Sealed {
 		t.Error("what was offered is made again")
 	}
-	other := after(idle(8))
-	r.Offer(map[generate.ProxyID]*generate.Proxy{id: other})
+	if checks != 0 {
+		t.Errorf("what was checked is checked again: %d times", checks)
+	}
+	other := offer(idle(8))
 	agenttest.ByAPI(t, s, idle(9))
 	agenttest.Pass(r)
-	want := after(idle(9))
+	want, err := id.In(r.Last().Meshes["default"], nil, generate.NewMemo())
+	agenttest.Do(t, err)
 	if got := p.Has["default.web"]; got.Versions != want.Sealed.Versions || got.Versions == other.Sealed.Versions {
 		t.Error("what was offered for another change is published")
+	}
+	if checks != 1 {
+		t.Errorf("a config that was made is checked %d times", checks)
 	}
 }

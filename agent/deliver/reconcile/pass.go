@@ -96,18 +96,18 @@ type pass struct {
 // made it.
 type offer struct {
 	revision uint64 // of the store before
-	proxies  map[generate.ProxyID]*generate.Proxy
+	proxies  map[generate.ProxyID]*change.Checked
 }
 
-// Offer has the passes from now on look whether what they would make has been made elsewhere
-// already: by the check of a change that is about to be stored. It is forgotten with the first
-// whole pass after that. The map must not be changed.
-func (r *Reconciler) Offer(proxies map[generate.ProxyID]*generate.Proxy) {
+// Offer gives the passes from now on the configs that the check of a change has made, and what it
+// has found in them. The change is about to be stored. The first whole pass after that forgets
+// them. The map must not be changed.
+func (r *Reconciler) Offer(proxies map[generate.ProxyID]*change.Checked) {
 	r.offered.Store(&offer{r.o.Store.Snapshot().Revision(), proxies})
 }
 
 // of returns what is offered for a client; nil: nothing is.
-func (o *offer) of(mesh, name string, flavor node.Flavor) *generate.Proxy {
+func (o *offer) of(mesh, name string, flavor node.Flavor) *change.Checked {
 	if o == nil {
 		return nil
 	}

@@ -28,8 +28,10 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
-		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key),
-			Also: p.offered.of(meshName, name, key.Flavor)}
+		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key)}
+		if checked := p.offered.of(meshName, name, key.Flavor); checked != nil {
+			in.Also = checked.Proxy
+		}
 		var err error
 		if in.Secrets, err = p.secrets(in); err != nil {
 			return nil, err

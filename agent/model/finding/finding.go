@@ -83,7 +83,10 @@ type Host struct {
 	Resolver string
 }
 
-// part names an element of a repeated field.
+// Matters reports whether the check can find anything because of the host, which may be nil.
+func (h *Host) Matters() bool { return h != nil && len(h.Unwritable) > 0 }
+
+// Part names an element of a repeated field.
 func Part(field string, index int, more ...string) string {
 	p := field + "/" + strconv.Itoa(index)
 	for _, m := range more {

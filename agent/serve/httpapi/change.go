@@ -229,7 +229,7 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 }
 
 // offer hands over what was found fit of a change that is about to be stored.
-func (s *Server) offer(next map[generate.ProxyID]*generate.Proxy) {
+func (s *Server) offer(next map[generate.ProxyID]*change.Checked) {
 	if s.opts.Offer != nil && len(next) > 0 {
 		s.opts.Offer(next)
 	}

@@ -31,7 +31,7 @@ type Options struct {
 	NewMesh change.NewMesh
 	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it
 	// is not made twice. It keeps the map. Nil: nobody is.
-	Offer func(map[generate.ProxyID]*generate.Proxy)
+	Offer func(map[generate.ProxyID]*change.Checked)
 	// Proxies returns who asks for xDS, connected or recently so: [ads.Server.Status]. Nil: nobody.
 	Proxies func() []ads.ProxyStatus
 	// Connected returns the clients of xDS that are connected: [ads.Server.Connected]. Nil: nobody is.

@@ -96,9 +96,9 @@ func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept kep
 		return nil, e
 	}
 	q := change.Question{Put: rs, NoPatches: slices.Contains(omit, "patch")}
-	next := map[generate.ProxyID]*generate.Proxy{}
+	next := map[generate.ProxyID]*change.Checked{}
 	if !dry {
-		q.Next = func(id generate.ProxyID, p *generate.Proxy) { next[id] = p }
+		q.Next = func(id generate.ProxyID, p *change.Checked) { next[id] = p }
 	}
 	hidden := s.mayPreview(r, &q)
 	d, v := s.check(r.Context(), q, dry && hidden == nil)
