@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Names below paths.run and paths.state.
@@ -177,12 +177,12 @@ func (p pipes) Stats() map[string]logs.PipeStats {
 func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }
 
 // logStreams returns the streams of access logs as the API has them.
-func (a *Agent) logStreams() []httpapi.LogStream {
+func (a *Agent) logStreams() []api.LogStream {
 	list := a.streams()
-	out := make([]httpapi.LogStream, len(list))
+	out := make([]api.LogStream, len(list))
 	for i := range list {
 		s := &list[i]
-		out[i] = httpapi.LogStream{
+		out[i] = api.LogStream{
 			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend,
 			Destination: s.Destination, Holder: s.Holder, Open: s.Open, In: s.In, Written: s.Written, Spooled: s.Spooled,
 			InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn, Unterminated: s.Unterminated,
@@ -197,18 +197,18 @@ func (a *Agent) logStreams() []httpapi.LogStream {
 
 // logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes
 // on.
-func (a *Agent) logsCheck() httpapi.Check {
+func (a *Agent) logsCheck() api.Check {
 	trouble := a.logs.Trouble()
 	if why := a.receivers.Health(); why != "" {
 		trouble = append(trouble, why)
 	}
 	if len(trouble) == 0 {
-		return httpapi.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
+		return api.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}
 	const most = 5
 	more := ""
 	if n := len(trouble) - most; n > 0 {
 		trouble, more = trouble[:most], plural(n, "; and 1 more", "; and %d more")
 	}
-	return httpapi.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
+	return api.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/probe"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/model/token"
@@ -127,7 +128,7 @@ type Agent struct {
 	resolver   *resolver.Resolver
 	peers      *peers.Source     // nil: the agent stands alone
 	keeper     *intercept.Keeper // of redirections to the resolver
-	notes      []httpapi.Check   // what is not as configured since the start
+	notes      []api.Check       // what is not as configured since the start
 	sockets    *activated
 }
 
@@ -208,8 +209,8 @@ func (a *Agent) Config() *config.Config { return a.cfg.Load() }
 func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
 
 // Files returns the state of the resource files. It is empty before [Agent.Ready].
-func (a *Agent) Files() []httpapi.FileStatus {
-	return whenReady(a, func() []httpapi.FileStatus { return a.dir.Files() })
+func (a *Agent) Files() []api.FileStatus {
+	return whenReady(a, func() []api.FileStatus { return a.dir.Files() })
 }
 
 // Last returns the result of the last reconciliation; nil before [Agent.Ready].
@@ -218,8 +219,8 @@ func (a *Agent) Last() *httpapi.Last {
 }
 
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
-func (a *Agent) Proxies() []ads.ProxyStatus {
-	return whenReady(a, func() []ads.ProxyStatus { return a.xds.Status() })
+func (a *Agent) Proxies() []api.ProxyStatus {
+	return whenReady(a, func() []api.ProxyStatus { return a.xds.Status() })
 }
 
 // Receivers returns the state of the receivers of access logs. It is empty before [Agent.Ready].

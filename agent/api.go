@@ -3,15 +3,15 @@ package agent
 import (
 	"os"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.Options {
 	return httpapi.Options{
-		Info: httpapi.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
+		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh,
 		Offer: a.reconciler.Offer, Proxies: a.xds.Status, Connected: a.xds.Connected, Refused: a.xds.Refused,
@@ -19,7 +19,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		InUse: a.xds.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(),
-		Envoy: func(p *ads.ProxyStatus) httpapi.Envoy {
+		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
 		},
 		Certificate: func(mesh, name string) (httpapi.Certificate, bool) {
@@ -27,11 +27,11 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 			return httpapi.Certificate(x), ok
 		},
 		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
-		Counts: func() map[string]httpapi.ProxyCounts {
+		Counts: func() map[string]api.ProxyCounts {
 			of, _ := a.refused.read()
-			out := make(map[string]httpapi.ProxyCounts, len(of))
+			out := make(map[string]api.ProxyCounts, len(of))
 			for id, c := range of {
-				out[id] = httpapi.ProxyCounts(c)
+				out[id] = api.ProxyCounts(c)
 			}
 			return out
 		},

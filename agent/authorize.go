@@ -12,10 +12,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/model/token"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // groups are the groups of the two sockets; negative: none.
@@ -34,7 +34,7 @@ func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
 	}
 	a.tokens = token.Open(filepath.Join(cfg.Paths.State, token.Dir), a.log, a.deps.Now)
 	for _, w := range cfg.Warnings() {
-		a.notes = append(a.notes, httpapi.Check{Name: "access", OK: true, Degraded: true, Reason: w})
+		a.notes = append(a.notes, api.Check{Name: "access", OK: true, Degraded: true, Reason: w})
 	}
 	return nil
 }

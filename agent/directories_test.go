@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -47,7 +47,7 @@ spec: {name: file, type: file, conf: {path: /tmp/access.log}}
 		if got := string('0' + rune(backends)); got != want.backends {
 			t.Errorf("%s: %s backends, want %s", role, got, want.backends)
 		}
-		i := slices.IndexFunc(r.Files(), func(f httpapi.FileStatus) bool { return f.Path == logs })
+		i := slices.IndexFunc(r.Files(), func(f api.FileStatus) bool { return f.Path == logs })
 		if i < 0 || len(r.Files()[i].Faults) != 1 || !strings.HasPrefix(r.Files()[i].Faults[0].Reason, want.fault) {
 			t.Errorf("%s: files %+v", role, r.Files())
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // openResolver makes the resolver. It opens no socket.
@@ -97,12 +97,12 @@ func (a *Agent) runNames(ctx context.Context) error {
 
 // interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it
 // makes the node unready.
-func (a *Agent) interceptionCheck() []httpapi.Check {
+func (a *Agent) interceptionCheck() []api.Check {
 	list, faults := a.keeper.Status()
 	if len(list)+len(faults) == 0 {
 		return nil
 	}
-	c := httpapi.Check{Name: "interception", OK: true,
+	c := api.Check{Name: "interception", OK: true,
 		Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
 	var trouble []string
 	for _, s := range list {
@@ -125,7 +125,7 @@ func (a *Agent) interceptionCheck() []httpapi.Check {
 		}
 		c.Degraded, c.Reason = true, strings.Join(trouble, "; ")+more
 	}
-	return []httpapi.Check{c}
+	return []api.Check{c}
 }
 
 var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",

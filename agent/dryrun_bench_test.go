@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -29,7 +30,7 @@ func manyDataplanes(n int) string {
 }
 
 // dryRun does what nearside apply --dry-run does: it decodes a file and asks the agent.
-func dryRun(ctx context.Context, a *agent.Agent, text string) (*client.Written, error) {
+func dryRun(ctx context.Context, a *agent.Agent, text string) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: "many.yaml", Data: []byte(text)}})
 	if err := faults.Err(); err != nil {
 		return nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
@@ -162,11 +162,11 @@ func TestWholeUpdateRejected(t *testing.T) {
 			blamed := func() {
 				t.Helper()
 				got := waitFor(t, r, "meshproxypatch", "bad")
-				if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != bad ||
+				if got.State != api.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != bad ||
 					len(got.Rejected[0].Policies) == 0 || got.Rejected[0].Policies[0].Name != "bad" {
 					t.Errorf("the bad policy: %+v", got)
 				}
-				if good := waitFor(t, r, "meshaccesslog", "log"); bad == "redis" && good.State != client.StateApplied {
+				if good := waitFor(t, r, "meshaccesslog", "log"); bad == "redis" && good.State != api.StateApplied {
 					t.Errorf("a good policy: %+v", good)
 				}
 			}

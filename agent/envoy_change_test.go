@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
@@ -53,11 +54,11 @@ func (p *pair) permit(t *testing.T, action string) {
 }
 
 // applied waits until both Envoys have answered the last change of a resource.
-func (p *pair) applied(t *testing.T, kind, name string) *client.Applied {
+func (p *pair) applied(t *testing.T, kind, name string) *api.Applied {
 	t.Helper()
 	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(),
-		client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
-	if err != nil || x.State != client.StateApplied || x.Acknowledged != 2 {
+		api.Wait{Type: kind, Mesh: "default", Name: name, For: api.ForApplied, Timeout: agenttest.LongestWait})
+	if err != nil || x.State != api.StateApplied || x.Acknowledged != 2 {
 		t.Fatalf("%s %s: %+v, %v", kind, name, x, err)
 	}
 	return x

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
@@ -28,7 +28,7 @@ func TestLogDirectoryIsMissing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	agenttest.ByAPI(t, r.Store(), accessLog(filepath.Join(dir, "a.log")))
 	got := waitFor(t, r, "MeshAccessLog", "logs")
-	if got.State != client.StateRejected || len(got.Rejected) == 0 || got.Rejected[0].By != client.HeldByCheck ||
+	if got.State != api.StateRejected || len(got.Rejected) == 0 || got.Rejected[0].By != api.HeldByCheck ||
 		!strings.Contains(got.Rejected[0].Reason, "the directory "+dir+" does not exist; make it") {
 		t.Fatalf("the directory is missing: %+v", got)
 	}
@@ -36,7 +36,7 @@ func TestLogDirectoryIsMissing(t *testing.T) {
 	tick := time.NewTicker(100 * time.Millisecond) // no event tells that the directory was seen
 	defer tick.Stop()
 	agenttest.Await(t, "the policy is applied", tick.C, func() bool {
-		return waitFor(t, r, "MeshAccessLog", "logs").State == client.StateApplied
+		return waitFor(t, r, "MeshAccessLog", "logs").State == api.StateApplied
 	})
 	if n := metric(t, r.Agent, "nearside_xds_nacks_total", "listener"); n != 0 {
 		t.Errorf("Envoy has rejected %v responses", n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
@@ -68,7 +69,7 @@ func TestReachableByTraffic(t *testing.T) {
 	// suggest proposes by one of the two logs, once the lines say what is wanted.
 	suggest := func(path, want string) *reachable.Proposal {
 		t.Helper()
-		config, err := api.Config(t.Context(), "default", "web", client.ConfigOptions{})
+		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})
 		agenttest.Do(t, err)
 		b, err := api.Backends(t.Context(), "default", "web")
 		agenttest.Do(t, err)

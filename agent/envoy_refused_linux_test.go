@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/refusals"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -194,7 +196,7 @@ func TestRefusedConnections(t *testing.T) {
 	// propose waits until so many connections are logged in the formats in force, and proposes.
 	propose := func(refused int) (*refusals.Collector, *refusals.Proposal) {
 		t.Helper()
-		config, err := api.Config(t.Context(), "default", "web", client.ConfigOptions{})
+		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})
 		agenttest.Do(t, err)
 		formats, err := refusals.LogsOf(config.XDS)
 		agenttest.Do(t, err)
@@ -208,7 +210,7 @@ func TestRefusedConnections(t *testing.T) {
 			return c.Refused >= refused
 		})
 		p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 10},
-			func(q client.ConnectionQuestion) (*client.Flow, error) {
+			func(q explain.ConnectionQuestion) (*explain.Flow, error) {
 				return api.ExplainConnection(t.Context(), q)
 			})
 		agenttest.Do(t, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -19,14 +18,14 @@ import (
 func TestExplainGoesByTheEnvoy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2", "svc-3"))
-	ask := func(to string) *client.Flow {
+	ask := func(to string) *explain.Flow {
 		t.Helper()
 		flow, err := r.Api().ExplainConnection(t.Context(),
-			client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: to}})
+			explain.ConnectionQuestion{Target: explain.Target{From: "web", To: to}})
 		agenttest.Do(t, err)
 		return flow
 	}
-	held := func(f *client.Flow) explain.FlowHeld {
+	held := func(f *explain.Flow) explain.FlowHeld {
 		t.Helper()
 		if len(f.Held) != 1 || f.Held[0].Type != "listener" || !strings.Contains(f.Reason, f.Held[0].Name+" is "+
 			map[string]string{"envoy": "rejected by Envoy", "check": "withheld from Envoy"}[f.Held[0].By]) {
@@ -107,14 +106,14 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 				second.Want("Cluster localhost:80 svc-1")
 				second.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
 			}
-			var f *client.Flow
+			var f *explain.Flow
 			for begun := time.Now(); f == nil || len(f.Held) == 0; <-time.After(10 * time.Millisecond) {
 				if time.Since(begun) > agenttest.Patience {
 					t.Fatalf("%s: %s", f.Verdict, f.Reason)
 				}
 				var err error
 				f, err = r.Api().ExplainConnection(t.Context(),
-					client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: "127.0.0.1:20000"}})
+					explain.ConnectionQuestion{Target: explain.Target{From: "web", To: "127.0.0.1:20000"}})
 				agenttest.Do(t, err)
 			}
 			h := f.Held[0]

@@ -10,17 +10,17 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // checked returns a reconciler for some proxies, and counts their checks.
@@ -226,18 +226,18 @@ func TestUnfitZoneProxy(t *testing.T) {
 	p := startPicky(t, r.Addrs().XDS, ".egress.out", "WORD", true)
 	p.Want("Cluster")
 	p.Want("Listener") // what leads nowhere else is not sent either
-	if got := waitFor(t, r, "ExternalService", "api"); got.State != client.StateRejected ||
-		got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != client.HeldByCheck {
+	if got := waitFor(t, r, "ExternalService", "api"); got.State != api.StateRejected ||
+		got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != api.HeldByCheck {
 		t.Errorf("the service: %+v", got)
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	var problems []httpapi.Problem
+	var problems []api.Problem
 	agenttest.Await(t, "it is said what it is about", tick.C, func() bool {
 		whole, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
 		problems = whole.Problems
-		return slices.ContainsFunc(problems, func(p httpapi.Problem) bool {
+		return slices.ContainsFunc(problems, func(p api.Problem) bool {
 			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy shapes it")
 		})
 	})

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -45,17 +45,17 @@ func TestUnfitPolicy(t *testing.T) {
 
 			agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
 			got := waitFor(t, r, "meshproxypatch", "bad")
-			if got.State != client.StateRejected || got.RejectedTotal != 1 {
+			if got.State != api.StateRejected || got.RejectedTotal != 1 {
 				t.Fatalf("the bad policy: %+v", got)
 			}
 			x := got.Rejected[0]
-			if x.Resource != "outbound:127.0.0.1:20000" || x.By != client.HeldByCheck || !strings.HasPrefix(x.Reason,
+			if x.Resource != "outbound:127.0.0.1:20000" || x.By != api.HeldByCheck || !strings.HasPrefix(x.Reason,
 				"not sent: Envoy would reject it at /address: ") || !strings.Contains(x.Reason, "(rule 10: ") {
 				t.Errorf("rejected: %+v", x)
 			}
-			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
+			blame := api.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
 				Field:    "spec.default.appendModifications[1].listener",
-				Evidence: client.BlameAlone, Paths: []string{"address.socketAddress.portValue", "statPrefix"}}
+				Evidence: api.BlameAlone, Paths: []string{"address.socketAddress.portValue", "statPrefix"}}
 			if len(x.Policies) != 1 || fmt.Sprint(x.Policies[0]) != fmt.Sprint(blame) {
 				t.Errorf("policies: %+v, want %+v", x.Policies, blame)
 			}
@@ -64,12 +64,12 @@ func TestUnfitPolicy(t *testing.T) {
 			held := 0
 			for _, ts := range status.Clients[0].Types {
 				for _, h := range ts.Held {
-					if held++; h.By != client.HeldByCheck || h.Rule != 10 || h.AcceptedVersion == "" || len(h.Policies) != 1 {
+					if held++; h.By != api.HeldByCheck || h.Rule != 10 || h.AcceptedVersion == "" || len(h.Policies) != 1 {
 						t.Errorf("held: %+v", h)
 					}
 				}
 			}
-			if held != 1 || status.State != client.StateRejected || !strings.Contains(status.Reason, "not sent: ") ||
+			if held != 1 || status.State != api.StateRejected || !strings.Contains(status.Reason, "not sent: ") ||
 				!strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
 				t.Errorf("%d held; %s: %s", held, status.State, status.Reason)
 			}
@@ -97,18 +97,18 @@ func TestUnfitPolicy(t *testing.T) {
 			p.Want("Cluster svc-1 svc-2")
 			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stdout"))
 			p.Want("Listener outbound:127.0.0.1:20001")
-			if got := waitFor(t, r, "MeshAccessLog", "logs"); got.State != client.StateApplied || got.Acknowledged != 1 {
+			if got := waitFor(t, r, "MeshAccessLog", "logs"); got.State != api.StateApplied || got.Acknowledged != 1 {
 				t.Errorf("beside the bad policy: %+v", got)
 			}
 
 			agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
 			p.Want("Listener outbound:127.0.0.1:20000")
-			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != client.StateApplied {
+			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != api.StateApplied {
 				t.Errorf("the mended one: %+v", got)
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) ||
+			if slices.ContainsFunc(whole.Problems, func(p api.Problem) bool { return p.Severity == "error" }) ||
 				whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
@@ -129,7 +129,7 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
 	waitFor(t, r, "meshproxypatch", "bad")
 	const name = "outbound:127.0.0.1:20000"
-	shown := func(proxy string, o client.ConfigOptions) string {
+	shown := func(proxy string, o render.ConfigOptions) string {
 		t.Helper()
 		c, err := r.Api().Config(t.Context(), "default", proxy, o)
 		agenttest.Do(t, err)
@@ -138,21 +138,21 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 		}
 		return string(c.XDS[draft.TypeListener][name])
 	}
-	if l := shown("web", client.ConfigOptions{}); l == "" || strings.Contains(l, "20001") {
+	if l := shown("web", render.ConfigOptions{}); l == "" || strings.Contains(l, "20001") {
 		t.Errorf("published, and shown with the bytes that are withheld: %s", l)
 	}
 	// For one that starts, the first of the two has the address.
-	c, err := r.Api().Config(t.Context(), "default", "new", client.ConfigOptions{})
+	c, err := r.Api().Config(t.Context(), "default", "new", render.ConfigOptions{})
 	agenttest.Do(t, err)
 	if c.XDS[draft.TypeListener]["outbound:127.0.0.1:20001"] != nil || c.XDS[draft.TypeListener][name] == nil {
 		t.Errorf("would be published: %s", c.XDS[draft.TypeListener])
 	}
 	for _, proxy := range []string{"web", "new"} {
-		if l := shown(proxy, client.ConfigOptions{Computed: true}); !strings.Contains(l, "20001") {
+		if l := shown(proxy, render.ConfigOptions{Computed: true}); !strings.Contains(l, "20001") {
 			t.Errorf("computed for %s: %s", proxy, l)
 		}
 	}
-	c, err = r.Api().Config(t.Context(), "default", "web", client.ConfigOptions{Computed: true, Diff: true})
+	c, err = r.Api().Config(t.Context(), "default", "web", render.ConfigOptions{Computed: true, Diff: true})
 	agenttest.Do(t, err)
 	if len(c.Diff) == 0 {
 		t.Error("no patch leads from what was published to what was computed")
@@ -182,7 +182,7 @@ func TestAddressMoves(t *testing.T) {
 			agenttest.Await(t, "all of it is in force", tick.C, func() bool {
 				list, err := r.Api().Applied(t.Context(), "mpp", "default", "move")
 				agenttest.Do(t, err)
-				return list[0].State == client.StateApplied && list[0].Acknowledged == 1
+				return list[0].State == api.StateApplied && list[0].Acknowledged == 1
 			})
 		})
 	}
@@ -196,7 +196,7 @@ func TestUnfitShadow(t *testing.T) {
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
 	p.Want("Cluster localhost:80 svc-1")
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
-	if got := waitFor(t, r, "Dataplane", "web"); got.State != client.StateApplied || len(r.Last().Problems) != 0 {
+	if got := waitFor(t, r, "Dataplane", "web"); got.State != api.StateApplied || len(r.Last().Problems) != 0 {
 		t.Errorf("%+v %+v", got, r.Last().Problems)
 	}
 }
@@ -225,7 +225,7 @@ func TestUnfitCluster(t *testing.T) {
 			agenttest.ByAPI(t, r.Store(), serviceBeyond("garbage")+"---\n"+logs)
 			p.Want("Listener outbound:127.0.0.1:20000")
 			got := waitFor(t, r, "ExternalService", "api")
-			if got.State != client.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" ||
+			if got.State != api.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" ||
 				!strings.Contains(got.Rejected[0].Reason, "rule 92") {
 				t.Errorf("the service: %+v", got)
 			}
@@ -252,7 +252,7 @@ func TestUnfitCluster(t *testing.T) {
 			agenttest.ByAPI(t, r.Store(), serviceBeyond(""))
 			n.Want("Cluster api")
 			n.Want("Listener outbound:127.0.0.1:20000")
-			if got := waitFor(t, r, "Dataplane", "new"); got.State != client.StateApplied {
+			if got := waitFor(t, r, "Dataplane", "new"); got.State != api.StateApplied {
 				t.Errorf("in the end: %+v", got)
 			}
 		})
@@ -271,8 +271,8 @@ func TestUnfitStep(t *testing.T) {
 	agenttest.ByAPI(t, r.Store(),
 		strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
 	got := waitFor(t, r, "mpp", "step")
-	if got.State != client.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") ||
-		got.Rejected[0].Policies[0].Evidence != client.BlameAlone {
+	if got.State != api.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") ||
+		got.Rejected[0].Policies[0].Evidence != api.BlameAlone {
 		t.Errorf("the policy: %+v", got)
 	}
 	n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", true)
@@ -304,7 +304,7 @@ func TestUnfitAfterRestart(t *testing.T) {
 	p.resume(r.Addrs().XDS)
 	agenttest.ByAPI(t, r.Store(), agenttest.Breaker(1))
 	p.Want("Cluster svc-1 svc-2")
-	if got := waitFor(t, r, "mpp", "bad"); got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "bad" {
+	if got := waitFor(t, r, "mpp", "bad"); got.State != api.StateRejected || got.Rejected[0].Policies[0].Name != "bad" {
 		t.Errorf("after the restart: %+v", got)
 	}
 	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))

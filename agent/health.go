@@ -6,38 +6,38 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // stalledAfter is how long changes may be on their way to the disk before it counts as stalled.
 const stalledAfter = 10 * time.Second
 
 // live says whether the agent works at all: a restart would help where it does not.
-func (a *Agent) live() []httpapi.Check {
+func (a *Agent) live() []api.Check {
 	reason := a.watchdog.reason()
-	return []httpapi.Check{{Name: "reconcile", OK: reason == "", Reason: reason}}
+	return []api.Check{{Name: "reconcile", OK: reason == "", Reason: reason}}
 }
 
 // readiness says whether proxies get their config. What is worse than it should be without stopping
 // that, a full disk or a file with faults, is told as a reason and does not make the node unready.
-func (a *Agent) readiness() []httpapi.Check {
-	out := append([]httpapi.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(),
+func (a *Agent) readiness() []api.Check {
+	out := append([]api.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(),
 		a.logsCheck(), a.resolver.Check()}, a.notes...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Check())
 	}
 	if why := a.audit.Alarm(); why != "" {
-		out = append(out, httpapi.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
+		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
 	}
 	if err := a.tokens.Err(); err != nil {
-		out = append(out, httpapi.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
+		out = append(out, api.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
 	}
 	return out
 }
 
-func (a *Agent) stateCheck() httpapi.Check {
-	c := httpapi.Check{Name: "state", OK: true, Degraded: true}
+func (a *Agent) stateCheck() api.Check {
+	c := api.Check{Name: "state", OK: true, Degraded: true}
 	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
 	case h.Err != nil:
@@ -66,8 +66,8 @@ func (a *Agent) stateCheck() httpapi.Check {
 	return c
 }
 
-func (a *Agent) filesCheck() httpapi.Check {
-	c := httpapi.Check{Name: "resource-files", OK: true, Reason: "all files are in force"}
+func (a *Agent) filesCheck() api.Check {
+	c := api.Check{Name: "resource-files", OK: true, Reason: "all files are in force"}
 	faulty, missing, conflicts := 0, 0, 0
 	for _, f := range a.dir.Files() {
 		if len(f.Faults) > 0 {
@@ -109,12 +109,12 @@ func plural(n int, one, many string) string {
 // slowAfter is how long a proxy may wait for its first config before the agent counts as slow.
 const slowAfter = 5 * time.Second
 
-func (a *Agent) reconcileCheck() httpapi.Check {
+func (a *Agent) reconcileCheck() api.Check {
 	last := a.reconciler.Last()
 	if last == nil {
-		return httpapi.Check{Name: "config", Reason: "no config was made yet"}
+		return api.Check{Name: "config", Reason: "no config was made yet"}
 	}
-	c := httpapi.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d", last.Revision)}
+	c := api.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d", last.Revision)}
 	if n, since := a.xds.Unserved(); n > 0 {
 		if took := a.deps.Now().Sub(since); took > slowAfter {
 			c.Degraded = true
@@ -130,8 +130,8 @@ func (a *Agent) reconcileCheck() httpapi.Check {
 const minSpace = 64 << 20
 
 // spaceCheck tells when one of the agent's directories is nearly full, before a write fails.
-func (a *Agent) spaceCheck() httpapi.Check {
-	c := httpapi.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
+func (a *Agent) spaceCheck() api.Check {
+	c := api.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
 	cfg := a.cfg.Load()
 	for _, d := range []struct{ key, path string }{{"paths.state", cfg.Paths.State}, {"paths.logs", cfg.Paths.Logs}} {
 		free, err := freeSpace(d.path)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // shed gives up what the agent remembers to save work.
@@ -18,9 +18,9 @@ func (a *Agent) shed() {
 	}
 }
 
-func (a *Agent) memoryStatus() httpapi.MemoryStatus {
+func (a *Agent) memoryStatus() api.MemoryStatus {
 	m := a.memory.State()
-	out := httpapi.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds,
+	out := api.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds,
 		Refused: a.reconciler.Refused()}
 	if m.Short != nil {
 		out.ShortSince = m.Short.Since
@@ -28,8 +28,8 @@ func (a *Agent) memoryStatus() httpapi.MemoryStatus {
 	return out
 }
 
-func (a *Agent) memoryCheck() httpapi.Check {
-	m, c := a.memory.State(), httpapi.Check{Name: "memory", OK: true}
+func (a *Agent) memoryCheck() api.Check {
+	m, c := a.memory.State(), api.Check{Name: "memory", OK: true}
 	n := a.reconciler.Refused()
 	switch {
 	case m.Short != nil:

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -42,7 +42,7 @@ func TestMemoryIsShort(t *testing.T) {
 			t.Errorf("a proxy that comes is told %v, want %q", err, part)
 		}
 	}
-	var st *client.Status
+	var st *api.Status
 	// the pass that refused it is at its end soon
 	for late := time.Now().Add(2 * time.Minute); st == nil || len(st.Problems) == 0 && time.Now().Before(late); {
 		st, err = r.Api().Status(t.Context())

@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 var policiesDesc = prometheus.NewDesc("nearside_policies",
@@ -62,7 +62,7 @@ func (c conditions) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c conditions) Collect(ch chan<- prometheus.Metric) {
-	faults, counts, last := 0, map[string]int{httpapi.SeverityError: 0, httpapi.SeverityWarning: 0}, 0.0
+	faults, counts, last := 0, map[string]int{api.SeverityError: 0, api.SeverityWarning: 0}, 0.0
 	for _, f := range c.a.Files() {
 		faults += len(f.Faults) + len(f.Conflicts)
 	}
@@ -83,11 +83,11 @@ func (c conditions) Collect(ch chan<- prometheus.Metric) {
 func rejectedPolicies(progress []ads.Progress) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {
-		if p.State == ads.StateDisconnected {
+		if p.State == api.StateDisconnected {
 			continue
 		}
 		for _, r := range p.Rejected {
-			for _, b := range ads.Causes(r.Blame) {
+			for _, b := range api.Causes(r.Blame) {
 				out[resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}] = true
 			}
 		}

@@ -9,12 +9,13 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // pickyProxy takes everything but resources that hold a word, which it rejects in Envoy's words.
@@ -163,9 +164,9 @@ func accessLog(path string) string {
 		"file: {path: %s}}]}}]}}\n", path)
 }
 
-func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *client.Applied {
+func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *api.Applied {
 	t.Helper()
-	out, err := r.Api().Wait(t.Context(), client.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
+	out, err := r.Api().Wait(t.Context(), api.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
 	agenttest.Do(t, err)
 	return out
 }

@@ -9,10 +9,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -29,7 +28,7 @@ func TestRejectedPolicy(t *testing.T) {
 			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
 			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(1))
 			p.Want("Cluster svc-1 svc-2")
-			if got := waitFor(t, r, "mcb", "limits"); got.State != client.StateApplied || got.Proxies != 1 ||
+			if got := waitFor(t, r, "mcb", "limits"); got.State != api.StateApplied || got.Proxies != 1 ||
 				got.Acknowledged != 1 {
 				t.Errorf("a good policy: %+v", got)
 			}
@@ -37,14 +36,14 @@ func TestRejectedPolicy(t *testing.T) {
 			agenttest.ByAPI(t, r.Store(), listenerPatch("bad", "WORD"))
 			p.Want("Listener outbound:127.0.0.1:20000!")
 			got := waitFor(t, r, "meshproxypatch", "bad")
-			if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource !=
+			if got.State != api.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource !=
 				"outbound:127.0.0.1:20000" || !strings.Contains(got.Rejected[0].Reason, "it holds the word") {
 				t.Fatalf("the bad policy: %+v", got)
 			}
-			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
+			blame := api.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad",
 				Field:    "spec.default.appendModifications[1].listener",
-				Evidence: client.BlameAlone, Paths: []string{"statPrefix"}}
-			same := func(where string, list []client.Blame) {
+				Evidence: api.BlameAlone, Paths: []string{"statPrefix"}}
+			same := func(where string, list []api.Blame) {
 				t.Helper()
 				if len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(blame) {
 					t.Errorf("%s: %+v, want %+v", where, list, blame)
@@ -71,7 +70,7 @@ func TestRejectedPolicy(t *testing.T) {
 			}
 			list, err := r.Api().Applied(t.Context(), "meshproxypatches", "", "")
 			agenttest.Do(t, err)
-			if len(list) != 1 || list[0].State != client.StateRejected {
+			if len(list) != 1 || list[0].State != api.StateRejected {
 				t.Errorf("states: %+v", list)
 			}
 			for state, want := range map[string]float64{"rejected": 1, "active": 0} {
@@ -100,11 +99,11 @@ func TestRejectedPolicy(t *testing.T) {
 				"MeshAccessLog":      "logs",
 				"Dataplane":          "web",
 			} {
-				if got := waitFor(t, r, kind, name); got.State != client.StateApplied || got.Acknowledged != 1 {
+				if got := waitFor(t, r, kind, name); got.State != api.StateApplied || got.Acknowledged != 1 {
 					t.Errorf("%s beside the bad policy: %+v", kind, got)
 				}
 			}
-			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != client.StateRejected {
+			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != api.StateRejected {
 				t.Errorf("the bad policy after that: %+v", got)
 			}
 
@@ -115,24 +114,24 @@ func TestRejectedPolicy(t *testing.T) {
 			_, err = r.Store().Apply(batch)
 			agenttest.Do(t, err)
 			got = waitFor(t, r, "meshproxypatch", "renamed")
-			if got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "renamed" {
+			if got.State != api.StateRejected || got.Rejected[0].Policies[0].Name != "renamed" {
 				t.Errorf("under another name: %+v", got)
 			}
 
 			agenttest.ByAPI(t, r.Store(), listenerPatch("renamed", "GOOD"))
 			p.Want("Listener outbound:127.0.0.1:20000")
-			if got := waitFor(t, r, "meshproxypatch", "renamed"); got.State != client.StateApplied {
+			if got := waitFor(t, r, "meshproxypatch", "renamed"); got.State != api.StateApplied {
 				t.Errorf("the good one: %+v", got)
 			}
 			gone, err := r.Api().Wait(t.Context(),
-				client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
+				api.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: api.ForGone, Timeout: "10s"})
 			agenttest.Do(t, err)
-			if gone.State != client.StateGone {
+			if gone.State != api.StateGone {
 				t.Errorf("the one that was deleted: %+v", gone)
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) ||
+			if slices.ContainsFunc(whole.Problems, func(p api.Problem) bool { return p.Severity == "error" }) ||
 				whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
@@ -161,7 +160,7 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 	p := startPicky(t, r.Addrs().XDS, "default.web", "outbound:127.0.0.1:20000", true)
 	p.Want("Cluster localhost:80 svc-1")
 	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
-	if got := waitFor(t, r, "dataplane", "web"); got.State != client.StateRejected || len(got.Rejected[0].Policies) != 0 {
+	if got := waitFor(t, r, "dataplane", "web"); got.State != api.StateRejected || len(got.Rejected[0].Policies) != 0 {
 		t.Errorf("wait: %+v", got)
 	}
 	whole, err := r.Api().Status(t.Context())
@@ -185,7 +184,7 @@ func TestRejectedFromTheStart(t *testing.T) {
 		p.Want("Cluster localhost:80 svc-1 svc-2")
 		p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000! outbound:127.0.0.1:20001")
 		got := waitFor(t, r, "mpp", "bad")
-		if got.State != client.StateRejected || len(got.Rejected) != 1 {
+		if got.State != api.StateRejected || len(got.Rejected) != 1 {
 			t.Fatalf("wait: %+v", got)
 		}
 		var names []string
@@ -195,7 +194,7 @@ func TestRejectedFromTheStart(t *testing.T) {
 		if !slices.Equal(names, []string{"bad shapes", "logs shapes"}) {
 			t.Errorf("policies: %q", names)
 		}
-		if got := waitFor(t, r, "MeshCircuitBreaker", "limits"); got.State != client.StateApplied || got.Acknowledged != 1 {
+		if got := waitFor(t, r, "MeshCircuitBreaker", "limits"); got.State != api.StateApplied || got.Acknowledged != 1 {
 			t.Errorf("another policy: %+v", got)
 		}
 		for kind, want := range map[string]float64{"MeshProxyPatch": 1, "MeshAccessLog": 0} {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may
@@ -12,7 +12,7 @@ import (
 func (a *Agent) statusLine() string {
 	connected, late, rejecting := 0, 0, 0
 	for _, p := range a.xds.Progress() {
-		if p.State == ads.StateDisconnected {
+		if p.State == api.StateDisconnected {
 			continue
 		}
 		connected++

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -34,13 +34,13 @@ func nackOvertakes(t *testing.T, reason string) {
 		"  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
 	wait := func() string {
 		t.Helper()
-		a, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "20s"})
+		a, err := r.Api().Wait(t.Context(), api.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "20s"})
 		agenttest.Do(t, err)
 		return a.State
 	}
 	first := r.Ask(&core.Node{Id: "default.web"}, nil)
 	agenttest.Next(t, first, map[string]string{})
-	if got := wait(); got != client.StateApplied {
+	if got := wait(); got != api.StateApplied {
 		t.Fatalf("acknowledged, and %s", got)
 	}
 	agenttest.Do(t, first.CloseSend())
@@ -56,7 +56,7 @@ func nackOvertakes(t *testing.T, reason string) {
 	agenttest.Do(t, second.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce,
 		ErrorDetail: &rpcstatus.Status{Code: 13, Message: "Error adding/updating cluster(s) " + name + ": " + reason}}))
 	for begun := time.Now(); ; {
-		if got := wait(); got == client.StateRejected {
+		if got := wait(); got == api.StateRejected {
 			break
 		} else if time.Since(begun) > agenttest.Patience {
 			t.Fatalf("rejected, and %s", got)
@@ -71,7 +71,7 @@ func nackOvertakes(t *testing.T, reason string) {
 	}
 	found := false
 	for _, p := range s.Problems {
-		if p.Severity != client.SeverityError {
+		if p.Severity != api.SeverityError {
 			continue
 		}
 		if found = true; p.Resource != want ||
@@ -95,7 +95,7 @@ func TestNeverAnsweredType(t *testing.T) {
 	want := func(when, state, timeout string) {
 		t.Helper()
 		waited, err := r.Api().Wait(t.Context(),
-			client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: timeout})
+			api.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: timeout})
 		agenttest.Do(t, err)
 		list, err := r.Api().Applied(t.Context(), "meshtimeouts", "default", "slow")
 		agenttest.Do(t, err)
@@ -123,10 +123,10 @@ func TestNeverAnsweredType(t *testing.T) {
 	ack(next(draft.TypeCluster))
 	ask(draft.TypeEndpoint, "web")
 	ack(next(draft.TypeEndpoint))
-	want("listeners are not asked for", client.StatePending, "300ms")
+	want("listeners are not asked for", api.StatePending, "300ms")
 	ask(draft.TypeListener, "*")
 	listeners := next(draft.TypeListener)
-	want("listeners are not answered", client.StatePending, "300ms")
+	want("listeners are not answered", api.StatePending, "300ms")
 	ack(listeners)
-	want("all is answered", client.StateApplied, "20s")
+	want("all is answered", api.StateApplied, "20s")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -123,7 +124,7 @@ type poolMetrics struct{ p *peers.Source }
 func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }
 
 func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
-	states := map[string]int{httpapi.MemberAlive: 0, httpapi.MemberDead: 0, httpapi.MemberLeft: 0}
+	states := map[string]int{api.MemberAlive: 0, api.MemberDead: 0, api.MemberLeft: 0}
 	for _, x := range m.p.Members() {
 		states[x.State]++
 	}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -77,7 +77,7 @@ func TestAgentLost(t *testing.T) {
 		t.Errorf("member %+v", m)
 	}
 
-	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != httpapi.StateElsewhere ||
+	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != api.StateElsewhere ||
 		p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
 		t.Errorf("proxy %+v, %v", p, err)
 	}

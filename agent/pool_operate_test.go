@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -62,18 +61,18 @@ func TestJoinAndLeave(t *testing.T) {
 	agenttest.Apply(t, b.Agent, agenttest.DataplaneText("default", "web", "127.0.0.9"))
 	has(t, a, poolWeb, "peer:b")
 	agenttest.Apply(t, a.Agent, timeoutText("slow", "20s"))
-	wait := func(q client.Wait) *client.Applied {
+	wait := func(q api.Wait) *api.Applied {
 		t.Helper()
-		q.Type, q.Mesh, q.Name, q.Scope = "MeshTimeout", "default", "slow", client.ScopeMesh
+		q.Type, q.Mesh, q.Name, q.Scope = "MeshTimeout", "default", "slow", api.ScopeMesh
 		got, err := a.Api().Wait(t.Context(), q)
 		agenttest.Do(t, err)
 		return got
 	}
-	if got := wait(client.Wait{Timeout: "15s"}); got.State != httpapi.StateApplied || got.Nodes != 3 {
+	if got := wait(api.Wait{Timeout: "15s"}); got.State != api.StateApplied || got.Nodes != 3 {
 		t.Errorf("a policy that is on all nodes: %+v", got)
 	}
 	agenttest.Remove(t, a.Agent, poolTimeout)
-	if got := wait(client.Wait{For: client.ForGone, Timeout: "15s"}); got.State != httpapi.StateGone || got.Nodes != 3 {
+	if got := wait(api.Wait{For: api.ForGone, Timeout: "15s"}); got.State != api.StateGone || got.Nodes != 3 {
 		t.Errorf("gone: %+v", got)
 	}
 
@@ -122,17 +121,17 @@ func TestConflicts(t *testing.T) {
 		t.Fatalf("conflicts %+v", got.Items)
 	}
 	c := got.Items[0]
-	if c.State != httpapi.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" ||
+	if c.State != api.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" ||
 		!strings.Contains(string(c.Resource), "30s") || c.Deleted {
 		t.Errorf("conflict %+v %s", c, c.Resource)
 	}
-	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: "nothing"}); err == nil {
+	if _, err := a.Api().RestoreConflict(t.Context(), api.RestoreConflict{ID: "nothing"}); err == nil {
 		t.Error("what does not exist is restored")
 	}
-	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: c.ID, DryRun: true}); err != nil {
+	if _, err := a.Api().RestoreConflict(t.Context(), api.RestoreConflict{ID: c.ID, DryRun: true}); err != nil {
 		t.Error(err)
 	}
-	_, err = a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: c.ID})
+	_, err = a.Api().RestoreConflict(t.Context(), api.RestoreConflict{ID: c.ID})
 	agenttest.Do(t, err)
 	has(t, b, poolTimeout, "gossip:a")
 	for _, r := range []*agenttest.Running{a, b} {

@@ -16,21 +16,23 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a
@@ -143,7 +145,7 @@ func TestLateNodeIsServed(t *testing.T) {
 	defer tick.Stop()
 	agenttest.Await(t, "the status says that the node is unknown", tick.C, func() bool {
 		all := a.Proxies()
-		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == ads.StateUnknown
+		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == api.StateUnknown
 	})
 	agenttest.Apply(t, a, agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	if got := p.next(); got != "Cluster localhost:80" {

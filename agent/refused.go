@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -27,8 +27,8 @@ const (
 // refused counts the connections that the Envoys of this node have refused and the writes to logs
 // that have failed there. They are asked when somebody wants to know.
 type refused struct {
-	proxies func() []ads.ProxyStatus
-	ask     func(context.Context, *ads.ProxyStatus) (envoyadmin.Counts, error)
+	proxies func() []api.ProxyStatus
+	ask     func(context.Context, *api.ProxyStatus) (envoyadmin.Counts, error)
 	log     *slog.Logger
 
 	mu    sync.Mutex // held while Envoys are asked: who comes meanwhile gets what they answer
@@ -45,9 +45,9 @@ type refusedBy struct {
 	retry time.Time // it is not asked before
 }
 
-func newRefused(proxies func() []ads.ProxyStatus, dir string, log *slog.Logger) *refused {
+func newRefused(proxies func() []api.ProxyStatus, dir string, log *slog.Logger) *refused {
 	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context,
-		p *ads.ProxyStatus) (envoyadmin.Counts, error) {
+		p *api.ProxyStatus) (envoyadmin.Counts, error) {
 		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Counts(ctx)
 	}}
 }
@@ -74,7 +74,7 @@ func (r *refused) read() (map[string]envoyadmin.Counts, envoyadmin.Counts) {
 func (r *refused) refresh() {
 	before := r.of
 	r.of = map[string]refusedBy{}
-	var due []ads.ProxyStatus
+	var due []api.ProxyStatus
 	for _, p := range r.proxies() {
 		if p.Type != node.ProxyDataplane || p.Flavor != node.FlavorEnvoy {
 			continue
@@ -90,7 +90,7 @@ func (r *refused) refresh() {
 	}
 	// Those that have answered go first, then those that were asked the longest ago, so that nobody
 	// keeps others from being asked.
-	slices.SortStableFunc(due, func(a, b ads.ProxyStatus) int {
+	slices.SortStableFunc(due, func(a, b api.ProxyStatus) int {
 		x, y := r.of[a.NodeID], r.of[b.NodeID]
 		if x.known != y.known {
 			if x.known {

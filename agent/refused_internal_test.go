@@ -12,25 +12,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-func proxyOf(id string, pid int32) ads.ProxyStatus {
-	return ads.ProxyStatus{NodeID: id, Flavor: node.FlavorEnvoy, Streams: 1, Peer: access.Peer{Local: true, PID: pid}}
+func proxyOf(id string, pid int32) api.ProxyStatus {
+	return api.ProxyStatus{NodeID: id, Flavor: node.FlavorEnvoy, Streams: 1, Peer: access.Peer{Local: true, PID: pid}}
 }
 
 // TestRefusedCounts has Envoys come, go and start anew.
 func TestRefusedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		proxies := []ads.ProxyStatus{proxyOf("default.web", 1), proxyOf("default.api", 2)}
+		proxies := []api.ProxyStatus{proxyOf("default.web", 1), proxyOf("default.api", 2)}
 		says := map[string]uint64{"default.web": 3, "default.api": 4}
 		asked := 0
 		var mu sync.Mutex
-		r := newRefused(func() []ads.ProxyStatus { return proxies }, "", slog.New(slog.DiscardHandler))
-		r.ask = func(_ context.Context, p *ads.ProxyStatus) (envoyadmin.Counts, error) {
+		r := newRefused(func() []api.ProxyStatus { return proxies }, "", slog.New(slog.DiscardHandler))
+		r.ask = func(_ context.Context, p *api.ProxyStatus) (envoyadmin.Counts, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
@@ -76,15 +76,15 @@ func TestRefusedCounts(t *testing.T) {
 // TestRefusedByMany has more Envoys that never answer than can be asked at once.
 func TestRefusedByMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var proxies []ads.ProxyStatus
+		var proxies []api.ProxyStatus
 		for i := range 100 {
 			proxies = append(proxies, proxyOf(fmt.Sprintf("default.a%d", i), int32(i+1)))
 		}
 		good := proxyOf("default.z", 1000)
 		var logs bytes.Buffer
-		r := newRefused(func() []ads.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "",
+		r := newRefused(func() []api.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "",
 			slog.New(slog.NewTextHandler(&logs, nil)))
-		r.ask = func(_ context.Context, p *ads.ProxyStatus) (envoyadmin.Counts, error) {
+		r.ask = func(_ context.Context, p *api.ProxyStatus) (envoyadmin.Counts, error) {
 			if p.NodeID == good.NodeID {
 				return envoyadmin.Counts{Refused: 1}, nil
 			}

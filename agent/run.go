@@ -19,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -84,7 +85,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		if h.Salvaged {
 			what = "what could be read of it is in use"
 		}
-		a.notes = append(a.notes, httpapi.Check{Name: "state-file", OK: true, Degraded: true,
+		a.notes = append(a.notes, api.Check{Name: "state-file", OK: true, Degraded: true,
 			Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
 	}
 

@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -71,7 +72,7 @@ func TestShadowGoesLive(t *testing.T) {
 		t.Fatalf("announced are %q", announced)
 	}
 	config := func(shadow bool) string {
-		c, err := api.Config(t.Context(), "default", "web", client.ConfigOptions{Shadow: shadow})
+		c, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{Shadow: shadow})
 		if err != nil {
 			t.Fatal(err)
 		}

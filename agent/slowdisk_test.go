@@ -13,7 +13,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -125,7 +125,7 @@ func TestNewServiceWhileDiskStalls(t *testing.T) {
 	}
 	st, err := r.Api().Status(t.Context())
 	agenttest.Do(t, err)
-	if !slices.ContainsFunc(st.Problems, func(p client.StatusProblem) bool {
+	if !slices.ContainsFunc(st.Problems, func(p api.Problem) bool {
 		return strings.Contains(p.Reason, `"fresh"`) && strings.Contains(p.Reason, "the state disk")
 	}) {
 		t.Errorf("the status does not say why it has none: %+v", st.Problems)

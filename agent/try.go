@@ -7,7 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Bounds of what an agent asks an Envoy for one write.
@@ -25,7 +25,7 @@ func (a *Agent) newTry() func() change.Try {
 	if err != nil {
 		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it",
 			"path", a.deps.EnvoyBin, "error", err)
-		a.notes = append(a.notes, httpapi.Check{Name: "envoy", OK: true, Degraded: true,
+		a.notes = append(a.notes, api.Check{Name: "envoy", OK: true, Degraded: true,
 			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v",
 				envoybin.EnvoyVariable, err)})
 		return nil

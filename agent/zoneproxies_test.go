@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -70,13 +70,13 @@ func TestEgressEnvoy(t *testing.T) {
 		t.Errorf("config of an egress that does not exist: %v", err)
 	}
 	all, err := r.Api().Proxies(t.Context())
-	if err != nil || !slices.ContainsFunc(all.Items, func(p httpapi.Proxy) bool {
+	if err != nil || !slices.ContainsFunc(all.Items, func(p api.Proxy) bool {
 		return p.Type == node.ProxyEgress && p.Name == "out"
 	}) {
 		t.Errorf("it is not among the proxies: %+v, %v", all, err)
 	}
-	if w, err := r.Api().Wait(t.Context(), httpapi.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err !=
-		nil || w.State != httpapi.StateApplied || w.Proxies != 1 {
+	if w, err := r.Api().Wait(t.Context(), api.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err !=
+		nil || w.State != api.StateApplied || w.Proxies != 1 {
 		t.Errorf("waiting for a service that the egress leads to: %+v, %v", w, err)
 	}
 	agenttest.Do(t, r.Stop())

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -105,7 +105,7 @@ func TestAccessLogRemovedUnderLoad(t *testing.T) {
 			got, err := w.api().AccessLogs(t.Context())
 			agenttest.Do(t, err)
 			for i := range got.Items {
-				if got.Items[i].Kind == client.LogFIFO && got.Items[i].Open {
+				if got.Items[i].Kind == api.LogFIFO && got.Items[i].Open {
 					return true
 				}
 			}
@@ -325,7 +325,7 @@ func TestAccessLogCounters(t *testing.T) {
 	const requests = 300
 	w.requests("a", requests)
 	agenttest.Do(t, w.api().FlushLogs(t.Context(), "default", "web"))
-	byKind := map[string]*client.LogStream{}
+	byKind := map[string]*api.LogStream{}
 	w.await("all lines are where they go", func() bool {
 		got, err := w.api().AccessLogs(t.Context())
 		agenttest.Do(t, err)
@@ -333,7 +333,7 @@ func TestAccessLogCounters(t *testing.T) {
 		clear(byKind)
 		for i := range got.Items {
 			s := &got.Items[i]
-			if s.Kind == client.LogFIFO {
+			if s.Kind == api.LogFIFO {
 				if s.Mesh != "default" || s.Dataplane != "web" || !s.Open {
 					t.Fatalf("not the FIFO of the Envoy: %+v", s)
 				}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -16,26 +16,26 @@ import (
 func TestCheckTellsWhatIsWrong(t *testing.T) {
 	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
-		o.Ready = func() []httpapi.Check {
-			return []httpapi.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"},
+		o.Ready = func() []api.Check {
+			return []api.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"},
 				{Name: "config", Reason: "no config was made yet"},
 				{Name: "resource-files", OK: true, Degraded: true, Reason: "told below"}}
 		}
-		o.Files = func() []httpapi.FileStatus {
-			return []httpapi.FileStatus{{Path: "/r/a.yaml", Missing: httpapi.MissingVanished},
+		o.Files = func() []api.FileStatus {
+			return []api.FileStatus{{Path: "/r/a.yaml", Missing: api.MissingVanished},
 				{Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
 		}
 		o.Last = func() *httpapi.Last {
-			return &httpapi.Last{At: time.Now().Add(time.Hour), Problems: []httpapi.Problem{
-				{Resource: "MeshTimeout/default/t", Severity: httpapi.SeverityError, Reason: "left out"},
-				{Resource: "MeshTimeout/default/u", Severity: httpapi.SeverityError, Reason: "left out"},
-				{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "Listener x is shadowed"}}}
+			return &httpapi.Last{At: time.Now().Add(time.Hour), Problems: []api.Problem{
+				{Resource: "MeshTimeout/default/t", Severity: api.SeverityError, Reason: "left out"},
+				{Resource: "MeshTimeout/default/u", Severity: api.SeverityError, Reason: "left out"},
+				{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "Listener x is shadowed"}}}
 		}
-		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{
-				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1,
-					Types: []ads.TypeStatus{{TypeURL: "x", NACK: &ads.NACK{Reason: "bad filter"}}}},
-				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: ads.StateUnknown, Streams: 1}}
+		o.Proxies = func() []api.ProxyStatus {
+			return []api.ProxyStatus{
+				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: api.StateServing, Streams: 1,
+					Types: []api.TypeStatus{{TypeURL: "x", NACK: &api.NACK{Reason: "bad filter"}}}},
+				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: api.StateUnknown, Streams: 1}}
 		}
 	})
 	if err := os.Chmod(socket, 0o666); err != nil {
@@ -84,8 +84,8 @@ func TestCheckAsksEnvoy(t *testing.T) {
 			return &httpapi.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m},
 				At: time.Now()}
 		}
-		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing,
+		o.Proxies = func() []api.ProxyStatus {
+			return []api.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: api.StateServing,
 				Streams: 1}}
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // mountTmpfs gives a file system of its own, which can be full or read-only.
@@ -46,7 +46,7 @@ func mountTmpfs(t *testing.T, dir, options string) (remount func(flags uintptr, 
 }
 
 // stateCheck is what readiness says of the state.
-func (d *daemon) stateCheck() client.Check {
+func (d *daemon) stateCheck() api.Check {
 	d.t.Helper()
 	h, err := d.api().Ready(d.t.Context())
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *daemon) stateCheck() client.Check {
 		}
 	}
 	d.t.Fatalf("no check of the state: %+v", h)
-	return client.Check{}
+	return api.Check{}
 }
 
 // A full state disk: files and proxies go on, writes over the API are refused with the remedy,

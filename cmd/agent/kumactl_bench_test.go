@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -34,7 +34,7 @@ func BenchmarkKumactl(b *testing.B) {
 	r := agenttest.Up(b, agenttest.ShortDir(b), agent.Deps{})
 	agenttest.Apply(b, r.Agent, docs.String())
 	if _, err := r.Api().Wait(b.Context(),
-		client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "25s"}); err != nil {
+		api.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "25s"}); err != nil {
 		b.Fatal(err)
 	}
 	ask := func(b *testing.B, paths ...string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -46,7 +46,7 @@ func agentWith(t *testing.T, change func(*httpapi.Options)) string {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{Access: httpapi.Access{Roles: roles},
-		Info:     httpapi.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
+		Info:     api.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
 		Registry: reg, Store: st, Last: func() *httpapi.Last { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
@@ -109,18 +109,18 @@ func contains(t *testing.T, text string, parts ...string) {
 func TestProxyScreens(t *testing.T) {
 	at := time.Now().Add(-3 * time.Hour)
 	socket := agentWith(t, func(o *httpapi.Options) {
-		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy,
+		o.Proxies = func() []api.ProxyStatus {
+			return []api.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy,
 				UserAgent: "envoy",
 				Version:   "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1,
-				State: ads.StateServing,
-				Types: []ads.TypeStatus{
+				State: api.StateServing,
+				Types: []api.TypeStatus{
 					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa",
 						AckedVersion: "aa"},
 					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb",
 						AckedVersion: "cc",
-						NACK:         &ads.NACK{Version: "bb", Reason: "bad filter"},
-						Held:         []ads.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
+						NACK:         &api.NACK{Version: "bb", Reason: "bad filter"},
+						Held:         []api.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
 				}}}
 		}
 	})
@@ -139,21 +139,21 @@ func TestProxyScreens(t *testing.T) {
 func TestStatusScreen(t *testing.T) {
 	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
-		o.Ready = func() []httpapi.Check {
-			return []httpapi.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
+		o.Ready = func() []api.Check {
+			return []api.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
 		}
-		o.Files = func() []httpapi.FileStatus {
-			return []httpapi.FileStatus{{Path: "/r/a.yaml",
+		o.Files = func() []api.FileStatus {
+			return []api.FileStatus{{Path: "/r/a.yaml",
 				Faults:    []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
 				Conflicts: map[string]string{"Mesh/m": "api"}},
-				{Path: "/r/b.yaml", Missing: httpapi.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
-				{Path: "/r/c.yaml", Missing: httpapi.MissingEmpty}}
+				{Path: "/r/b.yaml", Missing: api.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
+				{Path: "/r/c.yaml", Missing: api.MissingEmpty}}
 		}
 		o.Last = func() *httpapi.Last {
 			l := &httpapi.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
 			for range 12 {
 				l.Problems = append(l.Problems,
-					httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "half"})
+					api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "half"})
 			}
 			return l
 		}

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // listenerType is what the proxies of these tests ask for.
@@ -106,9 +106,9 @@ func TestWait(t *testing.T) {
 	d.must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
 	code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
-	var doc client.Applied
+	var doc api.Applied
 	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitNo || err != nil ||
-		doc.State != client.StateRejected || doc.RejectedTotal != 1 {
+		doc.State != api.StateRejected || doc.RejectedTotal != 1 {
 		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
 	}
 	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
@@ -237,7 +237,7 @@ func TestRetryIsShown(t *testing.T) {
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: cannot bind '192.0.2.1:8080': Address " +
 		"already in use\n")
 	code, out, errs := d.nearside("", "wait", "mt/slow", "-o", "json")
-	var doc client.Applied
+	var doc api.Applied
 	if err := json.Unmarshal([]byte(out), &doc); code != command.ExitNo || err != nil || len(doc.Rejected) != 1 ||
 		doc.Rejected[0].Retry.IsZero() {
 		t.Errorf("exit code %d, %v, %s", code, err, out)

@@ -16,10 +16,10 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
@@ -119,7 +119,7 @@ func told(resource, reason string) string {
 func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	t.Helper()
 	var v resources.Validation
-	var s client.Status
+	var s api.Status
 	var c node.SelfTest
 	for _, x := range []struct {
 		to   any
@@ -233,8 +233,8 @@ func TestWarningsAgree(t *testing.T) {
 	for begun := time.Now(); ; <-time.After(10 * time.Millisecond) {
 		s, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
-		if slices.ContainsFunc(s.Problems, func(p client.StatusProblem) bool {
-			return p.Severity == client.SeverityError &&
+		if slices.ContainsFunc(s.Problems, func(p api.Problem) bool {
+			return p.Severity == api.SeverityError &&
 				strings.HasPrefix(p.Reason, "would be withheld: Listener inbound:10.1.0.3:8080")
 		}) {
 			break

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -48,11 +49,11 @@ type BlameQuestion struct {
 //
 // Of what the agent's own check withholds those come first without which it does not. What follows
 // from another withheld resource alone is attributed to the policies behind that one.
-func FindBlame(q BlameQuestion) (map[draft.ResourceID][]ads.Blame, error) {
+func FindBlame(q BlameQuestion) (map[draft.ResourceID][]api.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}
 	}
-	s := &blameSearch{q: q, out: map[draft.ResourceID][]ads.Blame{}}
+	s := &blameSearch{q: q, out: map[draft.ResourceID][]api.Blame{}}
 	s.Search = Search{ID: generate.ProxyID{Mesh: q.Mesh.View.Name, Name: q.Name, Flavor: q.Flavor},
 		Memo: generate.NewMemo(), Decode: q.Decode,
 		Spent: func() bool { return s.Trials >= maxTrials }}
@@ -67,7 +68,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]ads.Blame, error) {
 		r := &q.Rejected[i]
 		if now := s.now.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (draft.ResourceID{}) {
 			s.suspects = append(s.suspects, suspect{Rejection: r})
-			byCheck = byCheck || r.By == ads.HeldByCheck
+			byCheck = byCheck || r.By == api.HeldByCheck
 		}
 	}
 	if byCheck {
@@ -100,7 +101,7 @@ type blameSearch struct {
 	had *generate.Proxy
 	// what the check refuses of the config with all policies, nil when nothing is asked of it
 	withheld map[draft.ResourceID]bool
-	out      map[draft.ResourceID][]ads.Blame
+	out      map[draft.ResourceID][]api.Blame
 }
 
 // suspect is a rejected resource with the policies that shape it.
@@ -135,7 +136,7 @@ func (s *blameSearch) changed(r *suspect, p *resource.Resource) bool {
 
 // open reports whether nothing but that policies shape it is known of a suspect.
 func (r *suspect) open() bool {
-	return !slices.ContainsFunc(r.owners, func(o owner) bool { return o.evidence != ads.BlameShapes })
+	return !slices.ContainsFunc(r.owners, func(o owner) bool { return o.evidence != api.BlameShapes })
 }
 
 // try leaves out the policies that were changed, and the others where that explains nothing; those
@@ -181,24 +182,24 @@ func (s *blameSearch) evidence(r *suspect, policy *resource.Resource, without *d
 	}
 	switch {
 	case alone:
-		return ads.BlameAlone
+		return api.BlameAlone
 	case s.changed(r, policy):
-		return ads.BlameChanged
+		return api.BlameChanged
 	}
-	return ads.BlameShapes
+	return api.BlameShapes
 }
 
 // conclude ranks the owners of a suspect and finds the fields and paths.
 func (s *blameSearch) conclude(r *suspect) error {
 	rank := func(o owner) int {
-		return slices.Index([]string{ads.BlameAlone, ads.BlameChanged, ads.BlameShapes}, o.evidence)
+		return slices.Index([]string{api.BlameAlone, api.BlameChanged, api.BlameShapes}, o.evidence)
 	}
 	slices.SortStableFunc(r.owners, func(a, b owner) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.place, a.place))
 	})
-	list := []ads.Blame{}
+	list := []api.Blame{}
 	for i, o := range r.owners[:min(len(r.owners), maxBlamed)] {
-		b := ads.Blame{Type: o.policy.Kind, Mesh: o.policy.Mesh, Name: o.policy.Name, Evidence: o.evidence, Paths: []string{}}
+		b := api.Blame{Type: o.policy.Kind, Mesh: o.policy.Mesh, Name: o.policy.Name, Evidence: o.evidence, Paths: []string{}}
 		if i < maxFields {
 			var err error
 			if b.Paths, err = pathsOf(&o.makes, maxPaths); err != nil {
@@ -230,7 +231,7 @@ func (s *blameSearch) field(policy *resource.Resource) string {
 		refused := s.refused(p)
 		return slices.ContainsFunc(s.suspects, func(r suspect) bool {
 			how, shapes := evidence[r.ID]
-			if s.withheld[r.ID] && how == ads.BlameAlone {
+			if s.withheld[r.ID] && how == api.BlameAlone {
 				return !refused[r.ID]
 			}
 			now := p.Resource(r.ID)

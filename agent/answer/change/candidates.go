@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/attribute"
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -14,7 +14,7 @@ const maxCandidates = 64
 
 // candidate is a resource of the change that may cause something.
 type candidate struct {
-	ref     explain.Ref
+	ref     api.Ref
 	key     resource.Key
 	was, is *resource.Resource // as it acts before and after the change; nil: it does not
 
@@ -32,12 +32,12 @@ type attempt struct {
 func (s *states) candidatesIn(mesh string) (out []*candidate, other bool) {
 	for i := range s.resources {
 		r := &s.resources[i]
-		if r.Action == ActionUnchanged || r.Mesh != mesh && (r.Mesh != "" || r.Type == kindMesh && r.Name != mesh) {
+		if r.Action == api.ActionUnchanged || r.Mesh != mesh && (r.Mesh != "" || r.Type == kindMesh && r.Name != mesh) {
 			continue
 		}
-		other = other || r.Action != ActionActivated
+		other = other || r.Action != api.ActionActivated
 		k := resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}
-		c := &candidate{ref: explain.RefOf(k), key: k}
+		c := &candidate{ref: api.RefOf(k), key: k}
 		if c.was = s.Set.Get(k); c.was != nil && c.was.Shadow() {
 			c.was = nil
 		}

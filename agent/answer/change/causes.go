@@ -5,15 +5,15 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/attribute"
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // attribute finds out which resources of the change cause what: those without which it would not
 // come. What several cause alike, each by itself, is caused by each of them, and what only several
 // can cause is caused by all.
-func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
+func (d *differ) attribute(x *proxyDiffer, p *api.ProxyDiff) error {
 	list, all := x.potential(), effectsIn(p)
 	switch {
 	case len(list) == 1:
@@ -25,7 +25,7 @@ func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
 			return err
 		}
 	}
-	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
+	for _, part := range [...]*api.PartDiff{&p.Config, &p.Rules} {
 		for i := range part.Items {
 			it := &part.Items[i]
 			for j := range it.Changes {
@@ -42,7 +42,7 @@ func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
 // find looks for the causes of effects among several candidates. An effect that another proxy has
 // shown in the same way, with the same candidates, has the same causes: most proxies of a node
 // differ in their names and addresses alone.
-func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []effect) error {
+func (d *differ) find(x *proxyDiffer, p *api.ProxyDiff, list []*candidate, all []effect) error {
 	key := x.alike(list)
 	var open []effect
 	for _, e := range all {
@@ -99,7 +99,7 @@ func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
 type effect struct {
 	item itemID
 	text string // the same for what a part of the change does too
-	by   *[]explain.Ref
+	by   *[]api.Ref
 }
 
 // itemID names a resource of a config, or a rule.
@@ -116,13 +116,13 @@ func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
 }
 
 // effectsIn lists what changes on a proxy.
-func effectsIn(p *ProxyDiff) []effect {
+func effectsIn(p *api.ProxyDiff) []effect {
 	var out []effect
-	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
+	for _, part := range [...]*api.PartDiff{&p.Config, &p.Rules} {
 		for i := range part.Items {
 			it := &part.Items[i]
 			id := itemID{it.Type, it.Name}
-			if it.Action != ActionChanged || len(it.Changes) == 0 {
+			if it.Action != api.ActionChanged || len(it.Changes) == 0 {
 				out = append(out, effect{id, effectText(id, it.Action, nil), &it.By})
 			}
 			for j := range it.Changes {
@@ -139,7 +139,7 @@ type outcome map[string]bool
 
 // credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a
 // cause of all.
-func credit(list []effect, ref explain.Ref, seen outcome, has bool) {
+func credit(list []effect, ref api.Ref, seen outcome, has bool) {
 	for _, e := range list {
 		if seen == nil || seen[e.text] == has {
 			*e.by = append(*e.by, ref)
@@ -152,8 +152,8 @@ func uncredited(list []effect) []effect {
 	return slices.DeleteFunc(slices.Clone(list), func(e effect) bool { return len(*e.by) > 0 })
 }
 
-func distinct(list []explain.Ref) []explain.Ref {
-	slices.SortFunc(list, func(a, b explain.Ref) int {
+func distinct(list []api.Ref) []api.Ref {
+	slices.SortFunc(list, func(a, b api.Ref) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(list)
@@ -188,7 +188,7 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 		}
 		var seen outcome
 		if seen, err = d.outcome(x, wanted, m, p); err == nil {
-			credit(effects, explain.RefOf(c.Key), seen, alone)
+			credit(effects, api.RefOf(c.Key), seen, alone)
 		}
 		return err == nil
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -15,20 +16,20 @@ import (
 
 // Verified is the answer: what would be new, told once for all proxies on which it is alike.
 type Verified struct {
-	Proxies  int       // looked at
-	Of       int       // that were to be looked at; more than Proxies when the check ended early
-	Findings []Finding // that were not there before: those that block, then warnings
-	Known    []Finding // of proxies that the change brings, what others had already
-	More     int       // findings and warnings beyond the bounds
-	Notes    []Problem // what could not be checked
+	Proxies  int           // looked at
+	Of       int           // that were to be looked at; more than Proxies when the check ended early
+	Findings []api.Finding // that were not there before: those that block, then warnings
+	Known    []api.Finding // of proxies that the change brings, what others had already
+	More     int           // findings and warnings beyond the bounds
+	Notes    []api.Problem // what could not be checked
 	// Warnings are what the agent itself has to say about resources of the change: what of them has no
 	// effect, or another one than it reads.
 	Warnings []mesh.Warning
 }
 
 // Blocking returns those that Envoy refuses or cannot use.
-func (v *Verified) Blocking() []Finding {
-	i := slices.IndexFunc(v.Findings, func(f Finding) bool { return !f.Blocks() })
+func (v *Verified) Blocking() []api.Finding {
+	i := slices.IndexFunc(v.Findings, func(f api.Finding) bool { return !f.Blocks() })
 	if i < 0 {
 		i = len(v.Findings)
 	}
@@ -36,7 +37,7 @@ func (v *Verified) Blocking() []Finding {
 }
 
 // NotBlocking returns the findings that are warnings or lint: Envoy accepts the resource.
-func (v *Verified) NotBlocking() []Finding { return v.Findings[len(v.Blocking()):] }
+func (v *Verified) NotBlocking() []api.Finding { return v.Findings[len(v.Blocking()):] }
 
 // verifier checks one proxy after the other.
 type verifier struct {
@@ -56,7 +57,7 @@ type verifier struct {
 func newVerifier(ctx context.Context) *verifier {
 	return &verifier{ctx: ctx, changed: map[resource.Key]bool{}, warned: map[mesh.Warning]bool{},
 		byKey: map[string]*group{},
-		out:   Verified{Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
+		out:   Verified{Findings: []api.Finding{}, Known: []api.Finding{}, Notes: []api.Problem{}}}
 }
 
 // begin returns the proxies that are looked at: those that are compared, and the dataplanes of the
@@ -81,7 +82,7 @@ func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.Pro
 // verifiedProxy is what there is to be said about a proxy.
 type verifiedProxy struct {
 	checked bool // its config after the change
-	notes   []Problem
+	notes   []api.Problem
 	newcome bool // the change brings it
 	found   []finding.Finding
 }
@@ -279,11 +280,11 @@ func (x *proxyStates) note(reason string) {
 	key := resource.Key{Kind: kindDataplane, Mesh: x.ProxyID.Mesh, Name: x.Name}
 	if x.verified != nil {
 		x.verified.notes = append(x.verified.notes,
-			Problem{Resource: key.String(), Severity: SeverityWarning, Reason: reason})
+			api.Problem{Resource: key.String(), Severity: api.SeverityWarning, Reason: reason})
 	}
 }
 
-func (v *verifier) note(n Problem) {
+func (v *verifier) note(n api.Problem) {
 	if len(v.out.Notes) < maxNotes && !slices.Contains(v.out.Notes, n) {
 		v.out.Notes = append(v.out.Notes, n)
 	}

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as
@@ -185,7 +185,7 @@ func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 	for i := range changes {
 		c := &changes[i]
 		out[i] = changedItem{typ: c.TypeURL, name: c.Name, action: actionOf(c.From != nil, c.To != nil)}
-		if out[i].action == ActionChanged {
+		if out[i].action == api.ActionChanged {
 			p, err := d.pair(c)
 			if err != nil {
 				return nil, err
@@ -204,16 +204,16 @@ type changedItem struct {
 }
 
 // newPart counts items, which are sorted by type.
-func newPart(items []changedItem) PartDiff {
-	p := PartDiff{Summary: []TypeDiff{}, Patch: []jsonpatch.Operation{}, Items: []ItemDiff{}}
+func newPart(items []changedItem) api.PartDiff {
+	p := api.PartDiff{Summary: []api.TypeDiff{}, Patch: []jsonpatch.Operation{}, Items: []api.ItemDiff{}}
 	for _, it := range items {
 		if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != it.typ {
-			p.Summary = append(p.Summary, TypeDiff{Type: it.typ})
+			p.Summary = append(p.Summary, api.TypeDiff{Type: it.typ})
 		}
 		switch s := &p.Summary[len(p.Summary)-1]; it.action {
-		case ActionCreated:
+		case api.ActionCreated:
 			s.Added++
-		case ActionDeleted:
+		case api.ActionDeleted:
 			s.Removed++
 		default:
 			s.Changed++
@@ -223,12 +223,12 @@ func newPart(items []changedItem) PartDiff {
 }
 
 // list adds the items to a part, the causes left open.
-func (p *PartDiff) list(items []changedItem) {
+func listItems(p *api.PartDiff, items []changedItem) {
 	for _, it := range items {
-		item := ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]FieldDiff, len(it.fields)),
-			By: []explain.Ref{}}
+		item := api.ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]api.FieldDiff, len(it.fields)),
+			By: []api.Ref{}}
 		for i, f := range it.fields {
-			item.Changes[i] = FieldDiff{FieldChange: f, By: []explain.Ref{}}
+			item.Changes[i] = api.FieldDiff{FieldChange: f, By: []api.Ref{}}
 		}
 		p.Items = append(p.Items, item)
 	}
@@ -238,11 +238,11 @@ func (p *PartDiff) list(items []changedItem) {
 func actionOf(was, is bool) string {
 	switch {
 	case !was:
-		return ActionCreated
+		return api.ActionCreated
 	case !is:
-		return ActionDeleted
+		return api.ActionDeleted
 	}
-	return ActionChanged
+	return api.ActionChanged
 }
 
 // sizeOf is about how long a patch is.

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -17,16 +17,16 @@ type differ struct {
 	bytes     int  // of their patches, about
 	work      int  // done to find causes
 	attempted bool // causes of some proxy were searched for
-	known     map[string][]explain.Ref
+	known     map[string][]api.Ref
 	was, are  map[mesh.Warning]bool
-	out       Diff
+	out       api.Diff
 }
 
 func newDiffer() *differ {
 	return &differ{
-		known: map[string][]explain.Ref{},
+		known: map[string][]api.Ref{},
 		was:   map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
-		out: Diff{Proxies: []ProxyDiff{}, Warnings: []Problem{}, Findings: []Finding{}},
+		out: api.Diff{Proxies: []api.ProxyDiff{}, Warnings: []api.Problem{}, Findings: []api.Finding{}},
 	}
 }
 
@@ -76,10 +76,10 @@ func (d *differ) finish() {
 	for w := range maps.Keys(d.are) {
 		if !d.was[w] {
 			d.out.Warnings = append(d.out.Warnings,
-				Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
+				api.Problem{Resource: w.Resource.String(), Severity: api.SeverityWarning, Reason: w.Reason})
 		}
 	}
-	slices.SortFunc(d.out.Warnings, func(a, b Problem) int {
+	slices.SortFunc(d.out.Warnings, func(a, b api.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
 	})
 	d.out.Warnings = d.out.Warnings[:min(len(d.out.Warnings), maxWarnings)]

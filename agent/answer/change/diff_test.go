@@ -17,10 +17,11 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // pool is one policy of each kind; TOP, TO and SVC stand for targetRefs, N for a number.
@@ -92,7 +93,7 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 		return d
 	}
 	none := value(map[string]any{})
-	c, _, err := httpapi.ProxyConfig(m, name, nil, httpapi.ConfigOptions{})
+	c, _, err := render.ProxyConfig(m, name, nil, render.ConfigOptions{})
 	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return none, none
@@ -150,12 +151,12 @@ func TestDiffLeadsThere(t *testing.T) {
 		if c.Shadow {
 			to = to.Shadow()
 		}
-		of := map[string]*change.ProxyDiff{}
+		of := map[string]*api.ProxyDiff{}
 		names := map[string]bool{"svc-1": true, "svc-2": true, "web": true, "p0": true, "p1": true, "p2": true}
 		changed := false
 		for i := range d.Proxies {
 			of[d.Proxies[i].Name] = &d.Proxies[i]
-			changed = changed || d.Proxies[i].Action != change.ActionUnchanged
+			changed = changed || d.Proxies[i].Action != api.ActionUnchanged
 			if !names[d.Proxies[i].Name] {
 				r.Errorf("a proxy %s", d.Proxies[i].Name)
 			}
@@ -168,7 +169,7 @@ func TestDiffLeadsThere(t *testing.T) {
 			configB, rulesB := documents(r, to, name)
 			p := of[name]
 			if p == nil {
-				p = &change.ProxyDiff{}
+				p = &api.ProxyDiff{}
 			} else {
 				checkProxyDiff(r, p)
 			}
@@ -195,11 +196,11 @@ func TestDiffLeadsThere(t *testing.T) {
 }
 
 // checkProxyDiff holds the parts of a document against each other.
-func checkProxyDiff(r *rapid.T, p *change.ProxyDiff) {
+func checkProxyDiff(r *rapid.T, p *api.ProxyDiff) {
 	if p.Truncated || p.Unattributed || p.Error != "" {
 		r.Errorf("%s: %+v", p.Name, p)
 	}
-	for _, part := range []change.PartDiff{p.Config, p.Rules} {
+	for _, part := range []api.PartDiff{p.Config, p.Rules} {
 		sum := 0
 		for _, s := range part.Summary {
 			sum += s.Added + s.Changed + s.Removed
@@ -211,7 +212,7 @@ func checkProxyDiff(r *rapid.T, p *change.ProxyDiff) {
 			if len(it.By) == 0 {
 				r.Errorf("%s: nobody causes %s %s %s", p.Name, it.Type, it.Name, it.Action)
 			}
-			if it.Action == change.ActionChanged && len(it.Changes) == 0 {
+			if it.Action == api.ActionChanged && len(it.Changes) == 0 {
 				r.Errorf("%s: %s %s changes in nothing", p.Name, it.Type, it.Name)
 			}
 			for _, f := range it.Changes {
@@ -274,9 +275,9 @@ func TestDiffCases(t *testing.T) {
 }
 
 // lines writes a document on few lines.
-func lines(d *change.Diff) string {
+func lines(d *api.Diff) string {
 	var b strings.Builder
-	refs := func(list []explain.Ref) string {
+	refs := func(list []api.Ref) string {
 		var out []string
 		for _, r := range list {
 			out = append(out, r.Type+"/"+r.Name)
@@ -292,7 +293,7 @@ func lines(d *change.Diff) string {
 	}
 	for _, p := range d.Proxies {
 		fmt.Fprintf(&b, "%s %s%s\n", p.Name, p.Action, refs(p.Policies))
-		for _, part := range []change.PartDiff{p.Config, p.Rules} {
+		for _, part := range []api.PartDiff{p.Config, p.Rules} {
 			for _, it := range part.Items {
 				fmt.Fprintf(&b, "  %s %s %s%s\n", it.Type[strings.LastIndexByte(it.Type, '.')+1:], it.Name, it.Action, refs(it.By))
 				for _, f := range it.Changes {

@@ -7,114 +7,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
-)
-
-// Finding is something that the check has to say about a change, told once for all proxies on which
-// it is alike. Lists are never null.
-type Finding struct {
-	Severity string `json:"severity"` // reject, unusable or warning
-	Rule     int    `json:"rule"`     // its number in package finding; 0 with By "envoy"
-	Title    string `json:"title"`    // what holds of a good config
-	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
-	finding.Place
-	Message string          `json:"message"` // the value, the bound and the remedy
-	Others  []finding.Place `json:"others"`  // what has a part in it
-	// Proxies are the first of those on which it is found, as MESH/NAME; Total is how many there are.
-	// Type, name and message are those of the first.
-	Proxies []string `json:"proxies"`
-	Total   int      `json:"total"`
-	Causes  []Cause  `json:"causes"` // empty where none was found
-}
-
-// Who has found something.
-const (
-	FoundByCheck = "check"
-	FoundByEnvoy = "envoy" // the real one
 )
 
 // RuleOfEnvoy is the number of the rule of findings that an Envoy has reported.
 const RuleOfEnvoy = -1
-
-// Cause is a resource without which something would not be found.
-type Cause struct {
-	explain.Ref
-	Field  string `json:"field,omitempty"` // the innermost that holds all of it
-	Change bool   `json:"change"`          // it is part of the change
-}
-
-// Blocks reports whether Envoy refuses the resource or cannot use it.
-func (f *Finding) Blocks() bool { return f.Severity != finding.Warning.String() }
-
-// String is the finding in one line, without its causes.
-func (f *Finding) String() string {
-	var b strings.Builder
-	if f.Type != "" {
-		b.WriteString(f.Type[strings.LastIndexByte(f.Type, '.')+1:] + " " + f.Resource)
-		if f.Pointer != "" {
-			b.WriteString(" at " + f.Pointer)
-		}
-		b.WriteString(": ")
-	}
-	b.WriteString(f.Message)
-	if f.By == FoundByEnvoy {
-		b.WriteString(" (said by Envoy)")
-	} else {
-		fmt.Fprintf(&b, " (rule %d: %s)", f.Rule, f.Title)
-	}
-	b.WriteString(", on " + strings.Join(f.Proxies, ", "))
-	if more := f.Total - len(f.Proxies); more > 0 {
-		fmt.Fprintf(&b, " and %d more", more)
-	}
-	return b.String()
-}
-
-// Reason is the finding in one line with its causes after the first; place says where one of these
-// is, "" for nothing.
-func (f *Finding) Reason(place func(explain.Ref) string) string {
-	out, lead := f.String(), "; together with "
-	for _, c := range f.Causes[min(len(f.Causes), 1):] {
-		out += lead + c.Ref.String()
-		if lead = ", "; c.Field != "" {
-			out += " " + c.Field
-		}
-		out += place(c.Ref)
-	}
-	return out
-}
-
-// Parts returns the first cause of the finding, the field of it, and the reason.
-func (f *Finding) Parts() (cause, field, reason string) {
-	reason = f.Reason(func(explain.Ref) string { return "" })
-	if len(f.Causes) == 0 {
-		return "", "", reason
-	}
-	return f.Causes[0].Ref.String(), f.Causes[0].Field, reason
-}
-
-// Line is the finding in one line with its causes.
-func (f *Finding) Line() string { return f.Intro("") }
-
-// Intro is the line with something more before what was found.
-func (f *Finding) Intro(intro string) string {
-	who, field, reason := f.Parts()
-	if field != "" {
-		who += " " + field
-	}
-	if who != "" {
-		who += ": "
-	}
-	return who + intro + reason
-}
 
 // maxFindingProxies bounds the proxies that a finding names.
 const maxFindingProxies = 3
 
 // group is what is found alike on several proxies.
 type group struct {
-	finding Finding
+	finding api.Finding
 	found   finding.Finding // on the first
 	mesh    *meshStates
 	id      generate.ProxyID
@@ -149,11 +55,12 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 const maxGroups = 5000
 
 // Told is a finding of package load as it is told, without proxies and causes.
-func Told(f *finding.Finding) Finding {
-	out := Finding{Severity: f.Severity.String(), Rule: f.Rule, By: FoundByCheck, Place: f.Place, Message: f.Message,
-		Others: append([]finding.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}
+func Told(f *finding.Finding) api.Finding {
+	out := api.Finding{Severity: f.Severity.String(), Rule: f.Rule, By: api.FoundByCheck, Place: f.Place,
+		Message: f.Message,
+		Others:  append([]finding.Place{}, f.Others...), Proxies: []string{}, Causes: []api.Cause{}}
 	if f.Rule == RuleOfEnvoy {
-		out.Rule, out.By = 0, FoundByEnvoy
+		out.Rule, out.By = 0, api.FoundByEnvoy
 		return out
 	}
 	out.Title = finding.Title(f.Rule)

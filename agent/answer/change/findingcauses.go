@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/attribute"
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -25,20 +25,20 @@ type causeSearch struct {
 	g            *group
 	whole        *generate.Proxy // the config after the change
 	inField      bool            // parts of a policy are tried
-	gone, shapes []Cause
+	gone, shapes []api.Cause
 	resources    []*resource.Resource // of gone, as they are after the change; nil: not there
 }
 
 // causes returns the resources without which something would not be found: those of the change
 // first, and of the policies the one that acts last. Where it takes the absence of several, those
 // that shape the resource are named.
-func (v *verifier) causes(g *group) []Cause {
+func (v *verifier) causes(g *group) []api.Cause {
 	s := &causeSearch{verifier: v, g: g}
 	s.Search = attribute.Search{ID: g.id, Memo: v.crew[0].memo, Decode: v.Decode, Trials: v.trials,
 		Spent: func() bool { return s.Trials >= v.MaxTrials || v.ctx.Err() != nil }}
 	defer func() { v.trials = s.Trials }()
 	if s.Spent() {
-		return []Cause{}
+		return []api.Cause{}
 	}
 	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // it could be made before
 	s.Prev = s.whole
@@ -75,7 +75,7 @@ func (v *verifier) causes(g *group) []Cause {
 			s.inField = false
 		}
 	}
-	return append([]Cause{}, found...)
+	return append([]api.Cause{}, found...)
 }
 
 // change tries a resource, if it is one of the change.
@@ -123,7 +123,7 @@ func (s *causeSearch) leaveOut(c attribute.Candidate, ofChange bool) {
 }
 
 func (s *causeSearch) found(k resource.Key, is *resource.Resource, ofChange, gone bool) {
-	c := Cause{Ref: explain.RefOf(k), Change: ofChange}
+	c := api.Cause{Ref: api.RefOf(k), Change: ofChange}
 	if gone {
 		s.gone, s.resources = append(s.gone, c), append(s.resources, is)
 	} else {

@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
@@ -33,7 +34,7 @@ func slow(d string, edits ...string) string {
 }
 
 // diffFor is the diff of a comparison.
-func diffFor(ctx context.Context, q change.Question) (*change.Diff, error) {
+func diffFor(ctx context.Context, q change.Question) (*api.Diff, error) {
 	d, _, err := change.Compare(ctx, ctx, q)
 	return d, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -163,7 +164,7 @@ func (s *states) each(n int, do func(w *worker, i int)) error {
 type states struct {
 	*Question
 	after     *resource.Set
-	resources []DiffResource
+	resources []api.DiffResource
 	meshes    map[string]*meshStates
 	crew      []*worker // at least one
 	derived   int       // services of the meshes that were derived to find causes

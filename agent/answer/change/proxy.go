@@ -3,9 +3,9 @@ package change
 import (
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -91,10 +91,10 @@ func (d *differ) take(s *proxyStates) error {
 		return s.err
 	}
 	d.out.Compared++
-	p := ProxyDiff{Mesh: s.ProxyID.Mesh, Name: s.Name, Action: ActionUnchanged, Policies: []explain.Ref{}}
+	p := api.ProxyDiff{Mesh: s.ProxyID.Mesh, Name: s.Name, Action: api.ActionUnchanged, Policies: []api.Ref{}}
 	if s.failed != nil {
 		if x.lost != nil {
-			p.Action, p.Error = ActionFailed, x.lost.Error()
+			p.Action, p.Error = api.ActionFailed, x.lost.Error()
 			p.Config, p.Rules = newPart(nil), newPart(nil)
 			d.out.Changed = true
 			d.out.Proxies = append(d.out.Proxies, p)
@@ -122,7 +122,7 @@ func (d *differ) take(s *proxyStates) error {
 }
 
 // tell puts what changes into words, with the causes.
-func (x *proxyDiffer) tell(d *differ, p *ProxyDiff) error {
+func (x *proxyDiffer) tell(d *differ, p *api.ProxyDiff) error {
 	p.Config, p.Rules = newPart(x.config), newPart(x.rules)
 	n := 0
 	for _, list := range [...][]changedItem{x.config, x.rules} {
@@ -145,8 +145,8 @@ func (x *proxyDiffer) tell(d *differ, p *ProxyDiff) error {
 		return nil
 	}
 	d.told += n
-	p.Config.list(x.config)
-	p.Rules.list(x.rules)
+	listItems(&p.Config, x.config)
+	listItems(&p.Rules, x.rules)
 	if !x.NoPatches {
 		p.Config.Patch = x.patch
 		p.Rules.Patch = append(p.Rules.Patch, x.rulesPatch...)

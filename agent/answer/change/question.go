@@ -1,5 +1,5 @@
 // Package change computes what a change of the resources does to proxies: how their configs and
-// rules differ afterwards and which part of the change causes what ([Diff]), and what is newly
+// rules differ afterwards and which part of the change causes what ([api.Diff]), and what is newly
 // wrong with the configs and why ([Verified]). Both come from one pass over the proxies, in which
 // the config of each is made once before and once after the change.
 //
@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -111,7 +112,7 @@ func (c *Checked) Check(p *generate.Proxy, accepted *draft.Sealed) (_ []finding.
 // Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error
 // is an [*Error] when the change is not possible or there is no such dataplane, and that of ctx
 // when it ends. The check ends with a context of its own.
-func Compare(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
+func Compare(ctx, check context.Context, q Question) (*api.Diff, *Verified, error) {
 	d, v := newDiffer(), newVerifier(check)
 	if err := q.run(ctx, d, v); err != nil {
 		return nil, nil, err
@@ -158,11 +159,11 @@ func meshKey(name string) resource.Key { return resource.Key{Kind: kindMesh, Nam
 
 // apply returns the set after the change, what becomes of each resource, and which resources
 // differ, in the order of the question.
-func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Error) {
-	out, differ := []DiffResource{}, []resource.Key{}
-	tell := func(r *resource.Resource, action string) *DiffResource {
-		out = append(out, DiffResource{Type: r.Kind, Mesh: r.Mesh, Name: r.Name, Action: action, Shadow: r.Shadow()})
-		if action != ActionUnchanged && action != ActionActivated {
+func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *Error) {
+	out, differ := []api.DiffResource{}, []resource.Key{}
+	tell := func(r *resource.Resource, action string) *api.DiffResource {
+		out = append(out, api.DiffResource{Type: r.Kind, Mesh: r.Mesh, Name: r.Name, Action: action, Shadow: r.Shadow()})
+		if action != api.ActionUnchanged && action != api.ActionActivated {
 			differ = append(differ, r.Key)
 		}
 		return &out[len(out)-1]
@@ -174,7 +175,7 @@ func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Erro
 			return nil, nil, nil, notFound("%s does not exist, so it cannot be deleted", k)
 		}
 		if !gone[k] {
-			tell(r, ActionDeleted)
+			tell(r, api.ActionDeleted)
 		}
 		gone[k], listed[k] = true, true
 	}
@@ -185,22 +186,22 @@ func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Erro
 		listed[r.Key] = true
 		switch was := q.Set.Get(r.Key); {
 		case was == nil:
-			tell(r, ActionCreated)
+			tell(r, api.ActionCreated)
 		case was.Digest != r.Digest:
-			tell(r, ActionChanged).Fields = Fields(was, r)
+			tell(r, api.ActionChanged).Fields = Fields(was, r)
 		case q.Shadow && r.Shadow():
-			tell(r, ActionActivated)
+			tell(r, api.ActionActivated)
 		default:
-			tell(r, ActionUnchanged)
+			tell(r, api.ActionUnchanged)
 		}
 	}
 	all := slices.Concat(slices.DeleteFunc(q.Set.All(), func(r *resource.Resource) bool { return gone[r.Key] }), q.Put)
 	for _, r := range all {
 		if q.Shadow && r.Shadow() && !listed[r.Key] && (q.Mesh == "" || r.Mesh == q.Mesh) {
-			tell(r, ActionActivated)
+			tell(r, api.ActionActivated)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b DiffResource) int {
+	slices.SortStableFunc(out, func(a, b api.DiffResource) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
 	return resource.NewSet(all), out, differ, nil // of two with one key the later stays
@@ -239,15 +240,15 @@ func (q *Question) proxies(after *resource.Set) (scope string, out []generate.Pr
 	for _, id := range q.Connected {
 		add(id)
 	}
-	scope = ScopeConnected
+	scope = api.ScopeConnected
 	if q.Dataplane != "" || len(out) == 0 {
 		for _, set := range [...]*resource.Set{q.Set, after} {
 			for _, r := range set.Kind(kindDataplane) {
 				add(generate.ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: node.FlavorEnvoy})
 			}
 		}
-		if scope = ScopeAll; q.Dataplane != "" {
-			scope = ScopeNamed
+		if scope = api.ScopeAll; q.Dataplane != "" {
+			scope = api.ScopeNamed
 		}
 	}
 	// Of a proxy that is connected and stored, the first says what kind of client it has.

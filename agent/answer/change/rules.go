@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // ruleSet is what the policies say about a proxy, as it is compared.
@@ -134,7 +135,7 @@ func ruleItems(from, to *ruleSet) ([]changedItem, error) {
 		}
 		for _, r := range from.rules {
 			if r.kind == kind && !is[id{r.kind, r.about}] {
-				out = append(out, changedItem{typ: r.kind, name: r.about, action: ActionDeleted})
+				out = append(out, changedItem{typ: r.kind, name: r.about, action: api.ActionDeleted})
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -90,10 +91,10 @@ func (l *Found) Add(who resource.Key, f *finding.Finding) {
 	if l.by == nil {
 		l.by = map[string]*found{}
 	}
-	s := &found{who: who, severity: SeverityWarning,
+	s := &found{who: who, severity: api.SeverityWarning,
 		reason: f.Type[strings.LastIndexByte(f.Type, '.')+1:] + " " + f.Resource + generate.FindingText(f)}
 	if f.Severity != finding.Warning {
-		s.severity, s.reason = SeverityError, "would be withheld: "+s.reason
+		s.severity, s.reason = api.SeverityError, "would be withheld: "+s.reason
 	}
 	l.by[id] = s
 }
@@ -104,8 +105,8 @@ func (l *Found) Has(who resource.Key, f *finding.Finding) bool {
 }
 
 // Problems tells what was added, what is alike once, and at most so many.
-func (l *Found) Problems(most int) []Problem {
-	var out []Problem
+func (l *Found) Problems(most int) []api.Problem {
+	var out []api.Problem
 	ids := slices.Sorted(maps.Keys(l.by))
 	for _, id := range ids[:min(len(ids), most)] {
 		s := l.by[id]
@@ -113,10 +114,10 @@ func (l *Found) Problems(most int) []Problem {
 		if s.more > 0 {
 			reason += fmt.Sprintf("; the same on %d more proxies", s.more)
 		}
-		out = append(out, Problem{Resource: s.who.String(), Severity: s.severity, Reason: reason})
+		out = append(out, api.Problem{Resource: s.who.String(), Severity: s.severity, Reason: reason})
 	}
 	if more := len(ids) - most; more > 0 {
-		out = append(out, Problem{Resource: l.by[ids[most]].who.String(), Severity: SeverityWarning,
+		out = append(out, api.Problem{Resource: l.by[ids[most]].who.String(), Severity: api.SeverityWarning,
 			Reason: fmt.Sprintf("%d more warnings, for this and other proxies", more)})
 	}
 	return out

@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
@@ -53,7 +52,7 @@ func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
 		f.Resource != "inbound:10.1.0.1:8080" {
 		t.Errorf("%+v", f)
 	}
-	if want := []change.Cause{{Ref: explain.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"},
+	if want := []api.Cause{{Ref: api.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"},
 		Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
 		t.Errorf("causes %+v, want %+v", f.Causes, want)
 	}
@@ -174,7 +173,7 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	f := got.Findings[0]
-	if f.By != change.FoundByEnvoy || f.Rule != 0 ||
+	if f.By != api.FoundByEnvoy || f.Rule != 0 ||
 		f.String() != "Cluster svc-1: not today (said by Envoy), on default/web" || len(f.Causes) != 1 ||
 		f.Causes[0].Name != "t1" || !strings.HasPrefix(f.Causes[0].Field, "spec.to[0].default") {
 		t.Errorf("%s %+v", f.String(), f)
@@ -182,7 +181,7 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 	if asked["web"] > 3 {
 		t.Errorf("it was asked %d times about web", asked["web"])
 	}
-	if want := []httpapi.Problem{{Resource: "Dataplane/default/svc-1", Severity: httpapi.SeverityWarning,
+	if want := []api.Problem{{Resource: "Dataplane/default/svc-1", Severity: api.SeverityWarning,
 		Reason: "no answer"}}; !slices.Equal(got.Notes, want) {
 		t.Errorf("notes: %+v", got.Notes)
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // EnvoyBinary is an Envoy of this host that is asked about configs, in its validate mode: it loads
@@ -68,13 +68,13 @@ func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding,
 
 // TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate
 // that is made up stands in its place.
-func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *httpapi.Config) ([]change.Finding, error) {
+func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *api.Config) ([]api.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
 		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
-	var out []change.Finding
+	var out []api.Finding
 	for i := range found {
 		f := change.Told(&found[i])
 		f.Proxies, f.Total = append(f.Proxies, mesh+"/"+name), 1

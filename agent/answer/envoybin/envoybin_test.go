@@ -13,6 +13,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // verified has every part of a config that a static one has to be made of: mTLS, routes, endpoints,
@@ -139,7 +141,7 @@ spec:
 	if err != nil || len(v.Faults) != 1 {
 		t.Fatalf("%v: %+v", err, v)
 	}
-	want := offline.Fault{File: "a.yaml", Document: 6, Resource: "MeshProxyPatch/default/late", Field: v.Faults[0].Field,
+	want := resource.Fault{File: "a.yaml", Document: 6, Resource: "MeshProxyPatch/default/late", Field: v.Faults[0].Field,
 		Reason: "Listener inbound:192.0.2.1:8080: Error adding listener named 'inbound:192.0.2.1:8080': no such thing " +
 			"(said by Envoy), on default/web"}
 	if v.Faults[0] != want || !strings.HasPrefix(want.Field, "spec.default.appendModifications[0]") {
@@ -246,7 +248,7 @@ spec:
 // A config as the API shows it, in which keys are hidden, is made whole with a certificate that is
 // made up.
 func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
-	c, _, err := newOffline(t, verified).Config("", "default", "web", offline.ConfigOptions{})
+	c, _, err := newOffline(t, verified).Config("", "default", "web", render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/redact"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a
@@ -92,7 +92,7 @@ func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
 }
 
 // staticFromJSON reads a config as the API shows it.
-func staticFromJSON(x httpapi.XDS) (*staticConfig, error) {
+func staticFromJSON(x api.XDS) (*staticConfig, error) {
 	out := newStaticConfig()
 	// In a field of bytes it has to be base64, in a text it may be anything.
 	hidden := []byte(`"` + base64.StdEncoding.EncodeToString([]byte(hiddenKey)) + `"`)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/dns"
@@ -96,7 +97,7 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 		return fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
 	}
 	x.proxy = &Proxy{index: m.Policies, dataplane: r, spec: spec}
-	ref, c := RefOf(r.Key), &x.out.Client
+	ref, c := api.RefOf(r.Key), &x.out.Client
 	c.Dataplane = &ref
 	v, local := x.in.Table.ViewOf(names.Mesh{View: m.View, Policies: m.Policies}, r)
 	if !local {

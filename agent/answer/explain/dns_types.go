@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -38,8 +39,8 @@ type DNS struct {
 
 // DNSClient is who asks.
 type DNSClient struct {
-	Dataplane *Ref   `json:"dataplane,omitempty"`
-	Address   string `json:"address,omitempty"` // by which the resolver knows it
+	Dataplane *api.Ref `json:"dataplane,omitempty"`
+	Address   string   `json:"address,omitempty"` // by which the resolver knows it
 	// it is told all names, not only those of services that the dataplane reaches
 	All      bool     `json:"all"`
 	Families []string `json:"families"` // of the addresses that it is told
@@ -50,12 +51,12 @@ type DNSClient struct {
 
 // DNSStep is one name that the client asks for.
 type DNSStep struct {
-	Name    string      `json:"name"`
-	Outcome string      `json:"outcome"` // a verdict
-	Reason  string      `json:"reason"`
-	Suffix  string      `json:"suffix,omitempty"` // owned, that the name is below
-	Records []DNSRecord `json:"records"`
-	Owner   *DNSName    `json:"owner,omitempty"` // who has the name
+	Name    string       `json:"name"`
+	Outcome string       `json:"outcome"` // a verdict
+	Reason  string       `json:"reason"`
+	Suffix  string       `json:"suffix,omitempty"` // owned, that the name is below
+	Records []DNSRecord  `json:"records"`
+	Owner   *api.DNSName `json:"owner,omitempty"` // who has the name
 	// whether the dataplane reaches it there; absent without dataplane or owner
 	Reachable *Why `json:"reachable,omitempty"`
 }
@@ -66,43 +67,9 @@ type DNSRecord struct {
 	Data string `json:"data"`
 }
 
-// DNSName is one name of a table, with the reason for which it resolves.
-type DNSName struct {
-	Name      string       `json:"name"`
-	Mesh      string       `json:"mesh"`
-	Kind      string       `json:"kind"`    // ServiceTag, or the kind of the service
-	Service   string       `json:"service"` // its name
-	Addresses []netip.Addr `json:"addresses"`
-	Ports     []DNSPort    `json:"ports"` // of the SRV records
-	Zone      string       `json:"zone,omitempty"`
-	Origin    string       `json:"origin"` // status, generator, tag
-	Generator string       `json:"generator,omitempty"`
-	// Contested lists who else wants the name.
-	Contested []DNSClaim `json:"contested,omitempty"`
-}
-
-// DNSPort is a port of a service.
-type DNSPort struct {
-	Name string `json:"name,omitempty"`
-	Port uint16 `json:"port"`
-}
-
-// DNSClaim is a claim to a name that another service has.
-type DNSClaim struct {
-	Mesh      string `json:"mesh"`
-	Kind      string `json:"kind"`
-	Service   string `json:"service"`
-	Origin    string `json:"origin"`
-	Generator string `json:"generator,omitempty"`
-	Why       string `json:"why"` // it does not have the name
-}
-
-// serviceTag stands for services that are values of kuma.io/service and no resources.
-const serviceTag = "ServiceTag"
-
 func shownKind(kind string) string {
 	if kind == mesh.KindTag {
-		return serviceTag
+		return api.KindServiceTag
 	}
 	return kind
 }
@@ -119,19 +86,19 @@ func serviceKey(kind, in, name string) resource.Key {
 }
 
 // DNSNameOf returns a name with the claims of services that are visible; nil for all.
-func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) DNSName {
-	out := DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(),
-		Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []DNSPort{},
+func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) api.DNSName {
+	out := api.DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(),
+		Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []api.DNSPort{},
 		Zone: n.Zone, Origin: string(n.Origin), Generator: n.Generator.Name}
 	for _, p := range n.Ports {
-		out.Ports = append(out.Ports, DNSPort{p.Name, p.Number})
+		out.Ports = append(out.Ports, api.DNSPort{Name: p.Name, Port: p.Number})
 	}
 	for _, c := range claims.Of(n) {
 		if visible != nil && !visible(serviceKey(c.Kind, c.Mesh, c.Service)) {
-			out.Contested = append(out.Contested, DNSClaim{Why: "you may not look into the service"})
+			out.Contested = append(out.Contested, api.DNSClaim{Why: "you may not look into the service"})
 			continue
 		}
-		out.Contested = append(out.Contested, DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service,
+		out.Contested = append(out.Contested, api.DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service,
 			Origin: string(c.Origin), Generator: c.Generator.Name, Why: c.Why})
 	}
 	return out

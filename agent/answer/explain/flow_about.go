@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -31,9 +32,9 @@ func (a *about) way(conn *match.Conn) *Way {
 	tr := a.trace
 	f := &Way{
 		about:  a,
-		Reason: tr.Reason, Dataplane: RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
-		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{},
-		AccessLogs: []FlowLog{},
+		Reason: tr.Reason, Dataplane: api.RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
+		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []api.FlowPolicy{},
+		AccessLogs: []api.FlowLog{},
 	}
 	if tr.Listener != nil {
 		f.Listener = tr.Listener.Resource
@@ -178,7 +179,7 @@ func (a *about) logs(f *Way) {
 	step := FlowStep{At: stepName(match.LevelAccessLog), Eliminated: []Eliminated{}}
 	var sinks []string
 	for _, l := range a.trace.Logs {
-		f.AccessLogs = append(f.AccessLogs, FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name,
+		f.AccessLogs = append(f.AccessLogs, api.FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name,
 			Sink: l.Sink, Conditional: l.Conditional})
 		if !slices.Contains(sinks, l.Sink) {
 			sinks = append(sinks, l.Sink)
@@ -194,7 +195,7 @@ func (a *about) logs(f *Way) {
 
 // collect lists the policies of the steps, each once.
 func (f *Way) collect() {
-	f.Policies = []FlowPolicy{}
+	f.Policies = []api.FlowPolicy{}
 	for i := range f.Steps {
 		f.Policies = append(f.Policies, f.Steps[i].Policies...)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -23,8 +24,8 @@ import (
 const kindMesh = "Mesh"
 
 // behind lists what a step follows from.
-func (a *about) behind(s *match.Step) []FlowPolicy {
-	out := []FlowPolicy{}
+func (a *about) behind(s *match.Step) []api.FlowPolicy {
+	out := []api.FlowPolicy{}
 	switch {
 	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
 		out = append(out, a.destination()...)
@@ -56,7 +57,7 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 
 // outside lists what decides about a destination outside of the mesh: the Mesh where no policy
 // does.
-func (a *about) outside() []FlowPolicy {
+func (a *about) outside() []api.FlowPolicy {
 	for p := range a.t.plugins() {
 		if p.Outside != nil {
 			if by := p.Outside(a.flow()); len(by) > 0 {
@@ -64,7 +65,7 @@ func (a *about) outside() []FlowPolicy {
 			}
 		}
 	}
-	return []FlowPolicy{a.mesh("networking.outbound.passthrough")}
+	return []api.FlowPolicy{a.mesh("networking.outbound.passthrough")}
 }
 
 // flow is what plugins see of the way.
@@ -117,7 +118,7 @@ func (a *about) passing() bool {
 	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
 }
 
-func unique(list []FlowPolicy) []FlowPolicy {
+func unique(list []api.FlowPolicy) []api.FlowPolicy {
 	out := list[:0]
 	for _, p := range list {
 		if !slices.Contains(out, p) {
@@ -127,16 +128,16 @@ func unique(list []FlowPolicy) []FlowPolicy {
 	return out
 }
 
-func (a *about) mesh(field string) FlowPolicy {
-	return FlowPolicy{Ref: Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
+func (a *about) mesh(field string) api.FlowPolicy {
+	return api.FlowPolicy{Ref: api.Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
 }
 
-func policyOf(k resource.Key, field string) FlowPolicy {
-	return FlowPolicy{Ref: RefOf(k), Field: field}
+func policyOf(k resource.Key, field string) api.FlowPolicy {
+	return api.FlowPolicy{Ref: api.RefOf(k), Field: field}
 }
 
-func originsOf(list []policy.Written) []FlowPolicy {
-	out := make([]FlowPolicy, len(list))
+func originsOf(list []policy.Written) []api.FlowPolicy {
+	out := make([]api.FlowPolicy, len(list))
 	for i, w := range list {
 		out[i] = writtenIn(w)
 	}
@@ -144,14 +145,14 @@ func originsOf(list []policy.Written) []FlowPolicy {
 }
 
 // destination is what says that there is an outbound or inbound, never nil.
-func (a *about) destination() []FlowPolicy {
-	none := []FlowPolicy{}
+func (a *about) destination() []api.FlowPolicy {
+	none := []api.FlowPolicy{}
 	n := &a.p.spec.Networking
 	switch {
 	case a.egress:
-		return []FlowPolicy{policyOf(a.p.dataplane.Key, "networking")}
+		return []api.FlowPolicy{policyOf(a.p.dataplane.Key, "networking")}
 	case a.inbound >= 0:
-		return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
+		return []api.FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
 	case a.outbound == nil:
 		return none
 	}
@@ -159,11 +160,11 @@ func (a *about) destination() []FlowPolicy {
 		o := &n.Outbound[i]
 		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
 		if err == nil && addr == a.outbound.Address && o.Port == a.outbound.Port {
-			return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.outbound[%d]", i))}
+			return []api.FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.outbound[%d]", i))}
 		}
 	}
 	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
-		return []FlowPolicy{policyOf(k, "spec.ports")}
+		return []api.FlowPolicy{policyOf(k, "spec.ports")}
 	}
 	return none // the virtual address of a tag
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // FlowEffect is what may happen on the way through a proxy to some of the connections or requests
@@ -17,7 +18,7 @@ type FlowEffect struct {
 	Status  uint32  `json:"status,omitempty"` // of the response that Envoy gives then
 	Text    string  `json:"text"`             // "10 % aborted with 503"
 	// Policies are what it follows from, empty where it is what holds without a policy.
-	Policies []FlowPolicy `json:"policies"`
+	Policies []api.FlowPolicy `json:"policies"`
 }
 
 // String is the effect with its policies.
@@ -73,7 +74,8 @@ func (a *about) effects(f *Way) {
 	f.Location = tr.Location
 	for i := range tr.Effects {
 		e := &tr.Effects[i]
-		out := FlowEffect{Kind: string(e.Kind), Percent: e.Percent, Status: e.Status, Text: e.Text, Policies: []FlowPolicy{}}
+		out := FlowEffect{Kind: string(e.Kind), Percent: e.Percent, Status: e.Status, Text: e.Text,
+			Policies: []api.FlowPolicy{}}
 		for p := range a.t.plugins() {
 			if slices.Contains(p.Effects, e.Kind) {
 				for _, d := range p.Kinds {

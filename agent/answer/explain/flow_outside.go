@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -93,19 +94,19 @@ func (t *Traffic) leads(from *mesh.Outbound, cluster string) (mesh.Outbound, boo
 }
 
 // admitting lists the policies that say who may use a destination outside of the mesh.
-func (t *Traffic) admitting(o *policy.Outside) []FlowPolicy {
+func (t *Traffic) admitting(o *policy.Outside) []api.FlowPolicy {
 	if o.Kind == mesh.KindMeshExternalService {
-		return []FlowPolicy{{Ref: Ref{Type: kindMesh, Name: o.View.Name},
+		return []api.FlowPolicy{{Ref: api.Ref{Type: kindMesh, Name: o.View.Name},
 			Field: "routing.defaultForbidMeshExternalServiceAccess"}}
 	}
-	var out []FlowPolicy
+	var out []api.FlowPolicy
 	for plugin := range t.plugins() {
 		if plugin.Guard == nil {
 			continue
 		}
 		for _, l := range plugin.Legacy {
 			for _, r := range o.Rules.LegacyInbound(l.Kind, 0) {
-				return []FlowPolicy{policyOf(r.Key, "sources")} // the strongest alone counts
+				return []api.FlowPolicy{policyOf(r.Key, "sources")} // the strongest alone counts
 			}
 		}
 		for _, d := range plugin.Kinds {

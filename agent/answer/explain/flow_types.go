@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -90,7 +91,7 @@ type Flow struct {
 type Way struct {
 	Verdict     string        `json:"verdict"`
 	Reason      string        `json:"reason"`
-	Dataplane   Ref           `json:"dataplane"` // whose proxy it is; a ZoneEgress where it leaves through one
+	Dataplane   api.Ref       `json:"dataplane"` // whose proxy it is; a ZoneEgress where it leaves through one
 	Address     string        `json:"address"`   // that is dialled
 	Listener    string        `json:"listener"`
 	FilterChain string        `json:"filterChain"`
@@ -98,12 +99,12 @@ type Way struct {
 	Route       string        `json:"route"`
 	Clusters    []FlowCluster `json:"clusters"` // that may get it
 	// ClosedAt is the level of the choice of a filter chain at which nothing fitted, "" for none.
-	ClosedAt   string       `json:"closedAt"`
-	Flag       string       `json:"flag,omitempty"`   // the response flag that Envoy logs
-	Status     uint32       `json:"status,omitempty"` // of the response that Envoy gives itself
-	Steps      []FlowStep   `json:"steps"`
-	Policies   []FlowPolicy `json:"policies"` // those of the steps, each once
-	AccessLogs []FlowLog    `json:"accessLogs"`
+	ClosedAt   string           `json:"closedAt"`
+	Flag       string           `json:"flag,omitempty"`   // the response flag that Envoy logs
+	Status     uint32           `json:"status,omitempty"` // of the response that Envoy gives itself
+	Steps      []FlowStep       `json:"steps"`
+	Policies   []api.FlowPolicy `json:"policies"` // those of the steps, each once
+	AccessLogs []api.FlowLog    `json:"accessLogs"`
 
 	Location string       `json:"location,omitempty"` // of a redirect
 	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts and retries on the way
@@ -140,41 +141,20 @@ type FlowCluster struct {
 
 // FlowStep is the answer to one question on the way.
 type FlowStep struct {
-	At         string       `json:"at"`
-	Saw        string       `json:"saw,omitempty"` // what was looked up
-	Chose      string       `json:"chose"`         // "" where nothing fitted
-	Candidates []string     `json:"candidates,omitempty"`
-	Eliminated []Eliminated `json:"eliminated"`
-	More       int          `json:"more,omitempty"` // candidates that are not listed
-	Note       string       `json:"note,omitempty"`
-	Policies   []FlowPolicy `json:"policies"`
+	At         string           `json:"at"`
+	Saw        string           `json:"saw,omitempty"` // what was looked up
+	Chose      string           `json:"chose"`         // "" where nothing fitted
+	Candidates []string         `json:"candidates,omitempty"`
+	Eliminated []Eliminated     `json:"eliminated"`
+	More       int              `json:"more,omitempty"` // candidates that are not listed
+	Note       string           `json:"note,omitempty"`
+	Policies   []api.FlowPolicy `json:"policies"`
 }
 
 // Eliminated is a candidate that fell.
 type Eliminated struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
-}
-
-// FlowPolicy is a resource that a step follows from.
-type FlowPolicy struct {
-	Ref
-	Field string `json:"field"` // the part of it
-	// Revision is that of the stored resource, 0 where it is not known.
-	Revision uint64 `json:"revision,omitempty"`
-}
-
-// String names the policy and the part of it.
-func (p FlowPolicy) String() string { return p.Ref.String() + " " + p.Field }
-
-// FlowLog is an access log that is written.
-type FlowLog struct {
-	Listener string `json:"listener"` // that has it
-	Pointer  string `json:"pointer"`  // where in it, as a JSON pointer
-	Name     string `json:"name"`     // of the logger
-	Sink     string `json:"sink"`     // the file, or what else takes it
-	// Conditional is true where a filter decides, when all is over.
-	Conditional bool `json:"conditional"`
 }
 
 // QuestionError says what is wrong with a question.

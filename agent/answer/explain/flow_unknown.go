@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -55,9 +56,9 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 // leads is an answer before any listener.
 func (p *flowProxy) leads(d *dialled, verdict, reason string) *Flow {
 	step := FlowStep{At: "address", Saw: d.host, Note: "the name leads nowhere", Eliminated: []Eliminated{},
-		Policies: []FlowPolicy{}}
-	return &Flow{Way: Way{Verdict: verdict, Reason: reason, Dataplane: RefOf(p.dataplane.Key),
+		Policies: []api.FlowPolicy{}}
+	return &Flow{Way: Way{Verdict: verdict, Reason: reason, Dataplane: api.RefOf(p.dataplane.Key),
 		Address:  d.host + ":" + strconv.Itoa(int(d.dst.Port())),
-		Clusters: []FlowCluster{}, Steps: []FlowStep{step}, Policies: []FlowPolicy{}, AccessLogs: []FlowLog{}},
+		Clusters: []FlowCluster{}, Steps: []FlowStep{step}, Policies: []api.FlowPolicy{}, AccessLogs: []api.FlowLog{}},
 		Servers: []Way{}}
 }

@@ -15,39 +15,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// InForce is what the policies of one kind let a proxy do as a whole.
-type InForce struct {
-	Type    string     `json:"type"`
-	Mode    string     `json:"mode"`    // in the words of the kind
-	Decides FlowPolicy `json:"decides"` // what gives the mode
-	// Permits are what may be done where the mode leaves that to be said; never null.
-	Permits []Permit `json:"permits"`
-}
-
-// Permit is one thing that a proxy may do. Lists are never null.
-type Permit struct {
-	Protocol string `json:"protocol"`
-	Value    string `json:"value"`          // the destination, as policies write it
-	Port     uint32 `json:"port,omitempty"` // 0: all ports
-	Cluster  string `json:"cluster"`        // whose statistics count it
-	// Pinned is true where the proxy looks the destination up by itself; Reaches says in words where
-	// it leads.
-	Pinned     bool         `json:"pinned"`
-	Reaches    string       `json:"reaches"`
-	IPv4       bool         `json:"ipv4"` // the address families in which it acts
-	IPv6       bool         `json:"ipv6"`
-	AccessLogs []FlowLog    `json:"accessLogs"`
-	Policies   []FlowPolicy `json:"policies"` // that ask for it
-}
-
 // ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in
 // which kinds act. It is pure. The error is an *generate.NotFoundError when the mesh has no such
 // dataplane.
-func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
+func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
 		return nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
@@ -57,8 +33,8 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 		return nil, nil
 	}
 	c := (&policy.Context{View: m.View, Rules: m.Policies.Rules(dp)}).Of(dp, spec)
-	var out []InForce
-	var logs map[string][]FlowLog
+	var out []api.InForce
+	var logs map[string][]api.FlowLog
 	for i := range m.Policies.Plugins {
 		ask := m.Policies.Plugins[i].InForce
 		if ask == nil {
@@ -68,10 +44,10 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 		if found == nil {
 			continue
 		}
-		one := InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides),
-			Permits: make([]Permit, 0, len(found.Permits))}
+		one := api.InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides),
+			Permits: make([]api.Permit, 0, len(found.Permits))}
 		if logs == nil && len(found.Permits) > 0 {
-			logs = map[string][]FlowLog{} // none where its config cannot be made, which other views tell
+			logs = map[string][]api.FlowLog{} // none where its config cannot be made, which other views tell
 			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil,
 				nil); err == nil {
 				logs = logsByCluster(config)
@@ -79,9 +55,9 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 		}
 		for j := range found.Permits {
 			p := &found.Permits[j]
-			made := Permit{
+			made := api.Permit{
 				Protocol: p.Protocol, Value: p.Value, Port: p.Port, Cluster: p.Cluster, Pinned: p.Pinned, Reaches: p.Reaches,
-				IPv4: p.IPv4, IPv6: p.IPv6, AccessLogs: []FlowLog{}, Policies: []FlowPolicy{},
+				IPv4: p.IPv4, IPv6: p.IPv6, AccessLogs: []api.FlowLog{}, Policies: []api.FlowPolicy{},
 			}
 			made.AccessLogs = append(made.AccessLogs, logs[p.Cluster]...)
 			for _, w := range p.Sources {
@@ -94,14 +70,14 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	return out, nil
 }
 
-func writtenIn(w policy.Written) FlowPolicy {
-	return FlowPolicy{Ref: RefOf(w.Resource), Field: w.Field}
+func writtenIn(w policy.Written) api.FlowPolicy {
+	return api.FlowPolicy{Ref: api.RefOf(w.Resource), Field: w.Field}
 }
 
 // logsByCluster lists the access logs of a config under the clusters whose connections and requests
 // they tell of, as far as these are named in listeners. Of the logs of one cluster that go to the
 // same sink the first is listed.
-func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
+func logsByCluster(config *generate.Proxy) map[string][]api.FlowLog {
 	l := loggedBy{}
 	snapshot := config.Snapshot()
 	routes := func(name string) *routev3.RouteConfiguration {
@@ -127,10 +103,10 @@ func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 	return l
 }
 
-type loggedBy map[string][]FlowLog
+type loggedBy map[string][]api.FlowLog
 
 // chain lists the logs of a chain; routes returns those that RDS serves under a name.
-func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []FlowLog,
+func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []api.FlowLog,
 	listener, at string) {
 	for i, f := range c.GetFilters() {
 		config := f.GetTypedConfig()
@@ -159,29 +135,29 @@ func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.
 	}
 }
 
-func (l loggedBy) route(a *routev3.RouteAction, logs []FlowLog) {
+func (l loggedBy) route(a *routev3.RouteAction, logs []api.FlowLog) {
 	l.add(a.GetCluster(), logs)
 	for _, w := range a.GetWeightedClusters().GetClusters() {
 		l.add(w.GetName(), logs)
 	}
 }
 
-func (l loggedBy) add(cluster string, logs []FlowLog) {
+func (l loggedBy) add(cluster string, logs []api.FlowLog) {
 	if cluster == "" {
 		return
 	}
 	for _, log := range logs {
-		if !slices.ContainsFunc(l[cluster], func(o FlowLog) bool { return o.Sink == log.Sink }) {
+		if !slices.ContainsFunc(l[cluster], func(o api.FlowLog) bool { return o.Sink == log.Sink }) {
 			l[cluster] = append(l[cluster], log)
 		}
 	}
 }
 
 // logsOf adds access logs to those around them.
-func logsOf(around []FlowLog, list []*accesslogv3.AccessLog, listener, at string) []FlowLog {
+func logsOf(around []api.FlowLog, list []*accesslogv3.AccessLog, listener, at string) []api.FlowLog {
 	out := slices.Clip(around)
 	for i, a := range list {
-		log := FlowLog{Listener: listener, Pointer: at + strconv.Itoa(i), Name: a.GetName(), Sink: a.GetName(),
+		log := api.FlowLog{Listener: listener, Pointer: at + strconv.Itoa(i), Name: a.GetName(), Sink: a.GetName(),
 			Conditional: a.GetFilter() != nil}
 		var file filelogv3.FileAccessLog
 		if c := a.GetTypedConfig(); c.MessageIs(&file) && c.UnmarshalTo(&file) == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -141,7 +142,7 @@ func (p *Proxy) Policies() []Policy {
 // force.
 func (p *Proxy) Policy(r *resource.Resource) Policy {
 	out := Policy{
-		Policy: RefOf(r.Key), Dataplane: RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
+		Policy: api.RefOf(r.Key), Dataplane: api.RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
 	plugin, desc, legacy := pluginOf(p.index, r.Kind)
@@ -231,7 +232,7 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	}
 	out.Gateway = sel.Gateway
 	if sel.Route != nil {
-		ref := RefOf(sel.Route.Key)
+		ref := api.RefOf(sel.Route.Key)
 		out.Route = &ref
 	}
 	out.Inbounds = p.inbounds(sel.Inbounds)
@@ -291,7 +292,7 @@ func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Wa
 		return nil, nil, err
 	}
 	out := &Policies{Mesh: m.View.Name, Name: name, Items: []PolicyBrief{}, Reach: p.Reach(backend, nil)}
-	listed := map[Ref]bool{}
+	listed := map[api.Ref]bool{}
 	for _, x := range p.Policies() {
 		listed[x.Policy] = true
 		out.Items = append(out.Items, PolicyBrief{
@@ -301,7 +302,7 @@ func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Wa
 	}
 	out.Total = len(out.Items)
 	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool {
-		return listed[RefOf(w.Resource)]
+		return listed[api.RefOf(w.Resource)]
 	})
 	return out, warnings, nil
 }

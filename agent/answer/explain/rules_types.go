@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -119,7 +120,7 @@ type Policies struct {
 
 // PolicyBrief is one of them. What it lacks against a [Policy] is asked for with POST /v1/explain.
 type PolicyBrief struct {
-	Ref
+	api.Ref
 	Legacy    bool          `json:"legacy"`
 	Selected  bool          `json:"selected"` // false for a legacy policy that a targetRef policy supersedes
 	Reason    string        `json:"reason"`

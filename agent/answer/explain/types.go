@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -23,28 +24,12 @@ const (
 	OnRoute     = "route"     // requests of one route among those that leave
 )
 
-// Ref names a resource.
-type Ref struct {
-	Type string `json:"type"`
-	Mesh string `json:"mesh"`
-	Name string `json:"name"`
-}
-
-// RefOf returns the reference to a resource.
-func RefOf(k resource.Key) Ref { return Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name} }
-
-// Key is that of the resource.
-func (r Ref) Key() resource.Key { return resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name} }
-
-// String returns Type/mesh/name, Type/name of a resource that belongs to no mesh.
-func (r Ref) String() string { return r.Key().String() }
-
 // Policy is what a policy does on one dataplane. Lists are never null.
 type Policy struct {
-	Policy    Ref  `json:"policy"`
-	Dataplane Ref  `json:"dataplane"`
-	Legacy    bool `json:"legacy"` // a source-destination policy
-	Shadow    bool `json:"shadow"` // labelled kuma.io/effect: shadow
+	Policy    api.Ref `json:"policy"`
+	Dataplane api.Ref `json:"dataplane"`
+	Legacy    bool    `json:"legacy"` // a source-destination policy
+	Shadow    bool    `json:"shadow"` // labelled kuma.io/effect: shadow
 	// Selected is true when the policy selects the dataplane and acts on it. Reason says by what, or
 	// why not.
 	Selected bool   `json:"selected"`
@@ -55,7 +40,7 @@ type Policy struct {
 	Inbounds  []Inbound     `json:"inbounds"`
 	Outbounds []Destination `json:"outbounds"`
 	Gateway   bool          `json:"gateway"`
-	Route     *Ref          `json:"route,omitempty"`
+	Route     *api.Ref      `json:"route,omitempty"`
 	Effect    string        `json:"effect"` // EffectAll, EffectPart or EffectNone
 	Items     []Item        `json:"items"`  // in the order of the document; empty when not selected
 	Warnings  []string      `json:"warnings"`

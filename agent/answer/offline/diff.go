@@ -6,6 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -29,7 +30,7 @@ type DiffOptions struct {
 
 // Diff computes what would change on the proxies of a zone, as an agent with these resources would
 // answer.
-func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*change.Diff, error) {
+func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*api.Diff, error) {
 	q := change.Question{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,
 		NewMesh: o.newMesh(zone), Decode: kinds.Registry().DecodeOne,

@@ -68,7 +68,7 @@ type MigrationChange struct {
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 	// Type is the URL of the resource's type, Name its name, and Field the field in it, as
-	// [change.FieldDiff] names it.
+	// [api.FieldDiff] names it.
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Field string `json:"field"`

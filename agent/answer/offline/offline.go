@@ -8,54 +8,17 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
-
-// Names of other packages that commands need; they stand on this floor.
-type (
-	// Faults is what is wrong with documents.
-	Faults = resource.Faults
-	// Fault is one of them.
-	Fault = resource.Fault
-	// ConfigOptions says which config of a proxy is shown.
-	ConfigOptions = httpapi.ConfigOptions
-	// RulesOptions says what rules are shown with.
-	RulesOptions = explain.RulesOptions
-	// QuestionError says what is wrong with a question about a connection or a request.
-	QuestionError = explain.QuestionError
-	// BootstrapOptions says for which proxy a bootstrap is made.
-	BootstrapOptions = generate.BootstrapOptions
-	// XDSAddress is where an agent is reached over TCP.
-	XDSAddress = generate.XDSAddress
-	// ProxyType says what a proxy is there for.
-	ProxyType = node.Type
-	// ProxyRef names one proxy.
-	ProxyRef = node.Ref
-)
-
-// DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
-const DefaultMaxConnections = generate.DefaultMaxConnections
-
-// The proxies at the border of a zone.
-const (
-	ProxyEgress  = node.ProxyEgress
-	ProxyIngress = node.ProxyIngress
-)
-
-// Redacted stands for a secret in what an agent shows.
-const Redacted = resource.Redacted
-
-// Bootstrap returns the bootstrap of an Envoy as YAML.
-func Bootstrap(o BootstrapOptions) ([]byte, error) { return generate.Bootstrap(o) }
 
 // Text is one file of resources, or what else holds them.
 type Text struct {
@@ -102,9 +65,9 @@ func (p place) in(file string) string {
 
 // Read decodes texts in the order given. It returns every fault of every text; when there are any,
 // the set holds what is good. A resource that stands twice is a fault.
-func Read(texts []Text) (*Offline, Faults) {
+func Read(texts []Text) (*Offline, resource.Faults) {
 	o := &Offline{from: map[resource.Key]place{}, exposed: map[string]string{}}
-	var faults Faults
+	var faults resource.Faults
 	reg := kinds.Registry().On(workers.All(), workers.Each)
 	for _, t := range texts {
 		decode := reg.Decode
@@ -120,11 +83,11 @@ func Read(texts []Text) (*Offline, Faults) {
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {
 				if at := (place{t.Name, i + 1}); first == at {
-					faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
+					faults = append(faults, resource.Fault{File: t.Name, Resource: r.Key.String(),
 						Reason: fmt.Sprintf("%s stands twice, because the file is given twice", r.Key)})
 					continue
 				}
-				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
+				faults = append(faults, resource.Fault{File: t.Name, Resource: r.Key.String(),
 					Reason: fmt.Sprintf("%s stands in document %d here and in %s; keep one of the two", r.Key, i+1, first.in(t.Name))})
 				continue
 			}
@@ -177,9 +140,9 @@ func (o *Offline) newMesh(zone string) change.NewMesh {
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it
 // and why.
 func (o *Offline) Config(zone, meshName, dataplane string,
-	include httpapi.ConfigOptions) (*httpapi.Config, []string, error) {
-	return view(o, zone, meshName, func(m *generate.Mesh) (*httpapi.Config, []mesh.Warning, error) {
-		c, warnings, err := httpapi.ProxyConfig(m, dataplane, nil, include)
+	include render.ConfigOptions) (*api.Config, []string, error) {
+	return view(o, zone, meshName, func(m *generate.Mesh) (*api.Config, []mesh.Warning, error) {
+		c, warnings, err := render.ProxyConfig(m, dataplane, nil, include)
 		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
 	})
 }
@@ -263,7 +226,7 @@ func (o *Offline) traffic(zone string, m *generate.Mesh) *explain.Traffic {
 }
 
 // Kinds lists the kinds that this program knows.
-func Kinds() []httpapi.Kind { return httpapi.ListKinds(kinds.Registry()) }
+func Kinds() []api.Kind { return render.Kinds(kinds.Registry()) }
 
 // SchemaField is one field of a kind.
 type SchemaField = resource.SchemaField

@@ -1,12 +1,15 @@
 package offline
 
-import "github.com/nearside-mesh/nearside/agent/serve/httpapi"
+import (
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+)
 
 // Services lists the services that a mesh in a zone would have.
-func (o *Offline) Services(zone, meshName string) ([]httpapi.Service, error) {
+func (o *Offline) Services(zone, meshName string) ([]api.Service, error) {
 	m, err := o.mesh(zone, meshName)
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.ListServices(m.View, httpapi.ServicesOptions{}), nil
+	return render.Services(m.View, render.ServicesOptions{}), nil
 }

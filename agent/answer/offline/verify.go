@@ -10,10 +10,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -28,15 +28,15 @@ type VerifyOptions struct {
 }
 
 // Finding is something that the check has to say about a config.
-type Finding = change.Finding
+type Finding = api.Finding
 
 // Verified is what the check has to say about the configs of a set.
 type Verified struct {
-	Proxies  int       // whose config was checked
-	Findings []Finding // not null; those that block first
-	Faults   Faults    // those that block, each with the file and document of its cause
-	Warnings Faults    // the others
-	Notes    []string  // what could not be checked, and why
+	Proxies  int             // whose config was checked
+	Findings []Finding       // not null; those that block first
+	Faults   resource.Faults // those that block, each with the file and document of its cause
+	Warnings resource.Faults // the others
+	Notes    []string        // what could not be checked, and why
 }
 
 // Verify makes the configs of all dataplanes of the set and checks them as an agent does before it
@@ -78,7 +78,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	}
 	out.Proxies = found.Proxies
 	for _, name := range slices.Sorted(maps.Keys(o.exposed)) {
-		out.Warnings = append(out.Warnings, Fault{File: name, Reason: o.exposed[name]})
+		out.Warnings = append(out.Warnings, resource.Fault{File: name, Reason: o.exposed[name]})
 	}
 	for _, r := range o.set.Kind("Mesh") {
 		if spec, ok := r.Spec.(*resource.Mesh); ok && spec.MTLSEnabled() != nil {
@@ -90,7 +90,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	for _, w := range found.Warnings {
 		at := o.from[w.Resource]
 		out.Warnings = append(out.Warnings,
-			Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
+			resource.Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
 	}
 	for _, n := range found.Notes {
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
@@ -127,7 +127,7 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 		is := looker.Zone(in)
 		found.Proxies++
 		if is.Failed != nil {
-			found.Notes = append(found.Notes, change.Problem{Resource: r.Key.String(), Severity: change.SeverityWarning,
+			found.Notes = append(found.Notes, api.Problem{Resource: r.Key.String(), Severity: api.SeverityWarning,
 				Reason: "no config can be made: " + is.Failed.Error()})
 		}
 		for _, w := range is.Warnings {
@@ -137,7 +137,7 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 		}
 		for i := range is.Findings {
 			f := change.Told(&is.Findings[i])
-			f.Proxies, f.Total, f.Causes = []string{r.Key.String()}, 1, []change.Cause{{Ref: explain.RefOf(r.Key), Change: true}}
+			f.Proxies, f.Total, f.Causes = []string{r.Key.String()}, 1, []api.Cause{{Ref: api.RefOf(r.Key), Change: true}}
 			found.Findings = append(found.Findings, f)
 		}
 	}
@@ -154,8 +154,8 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 }
 
 // fault is a finding at its first cause; the others are in the reason.
-func (o *Offline) fault(f *Finding) Fault {
-	out := Fault{Reason: f.Reason(func(r explain.Ref) string {
+func (o *Offline) fault(f *Finding) resource.Fault {
+	out := resource.Fault{Reason: f.Reason(func(r api.Ref) string {
 		if at, ours := o.from[r.Key()]; ours {
 			return fmt.Sprintf(" (%s, document %d)", at.file, at.document)
 		}

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was
 // left out of it and why.
-func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*httpapi.Config, []string, error) {
+func (o *Offline) ZoneConfig(zone string, ref node.Ref) (*api.Config, []string, error) {
 	r := o.set.Get(ref.Key())
 	if r == nil {
 		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", ref.Key(), o.Len())
@@ -27,7 +28,7 @@ func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*httpapi.Config, []stri
 	for _, m := range in.Meshes {
 		warnings = append(warnings, m.View.Warnings...)
 	}
-	c, more, err := httpapi.ZoneConfig(in, nil, false, nil)
+	c, more, err := render.ZoneConfig(in, nil, false, nil)
 	if err != nil {
 		return nil, nil, err
 	}

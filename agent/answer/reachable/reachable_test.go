@@ -11,7 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/reachable"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 )
 
 // resources is a mesh whose proxy web logs what leaves and what arrives.
@@ -75,7 +75,7 @@ func trafficOf(t testing.TB, docs string, o reachable.ReadOptions) *reachable.Tr
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	config, _, err := off.Config("", "default", "web", httpapi.ConfigOptions{})
+	config, _, err := off.Config("", "default", "web", render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

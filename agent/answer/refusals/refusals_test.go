@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/refusals"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 )
 
 const resources = `
@@ -49,7 +49,7 @@ func node(t testing.TB, backends string) *offline.Offline {
 
 func logsOf(t testing.TB, o *offline.Offline) []*refusals.Log {
 	t.Helper()
-	config, _, err := o.Config("default", "default", "web", httpapi.ConfigOptions{})
+	config, _, err := o.Config("default", "default", "web", render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

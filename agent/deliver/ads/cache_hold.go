@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // rejection says that a client rejected a resource in certain bytes, or that the check of the agent
@@ -39,7 +40,7 @@ type rejection struct {
 
 	attributed   bool // blame has been worked out, be it that there is none
 	attributedAt uint64
-	blame        []Blame
+	blame        []api.Blame
 }
 
 // noteCame takes from the response that was rejected, or from the rejection before, what the client

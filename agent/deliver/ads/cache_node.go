@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -69,11 +70,11 @@ type proxyNode struct {
 
 	later []func() // log lines, which are written once mu is free; see unlock
 
-	about  ProxyStatus    // of the newest stream
-	build  *finding.Build // of its client
-	types  [draft.NumTypes]*TypeStatus
+	about  api.ProxyStatus // of the newest stream
+	build  *finding.Build  // of its client
+	types  [draft.NumTypes]*api.TypeStatus
 	sentBy [draft.NumTypes]*typeWatch // of the last response; nil: its stream has ended
-	events []Event                    // the oldest first, once wrapped from nextEv on
+	events []api.Event                // the oldest first, once wrapped from nextEv on
 	nextEv int
 }
 
@@ -176,7 +177,7 @@ func (n *proxyNode) acknowledged(t *ticket) {
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
 	n.hold()
-	n.record(Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
+	n.record(api.Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
 }
 
 // accept remembers the resources of a response that took admits as the last good ones.
@@ -263,11 +264,11 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 	n.goOn(rank)
 	n.hold()
 	s := n.status(rank)
-	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames),
-		Policies: []Blame{}}
+	s.NACK = &api.NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames),
+		Policies: []api.Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
-	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)},
-		t)
+	n.record(api.Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names,
+		Count: len(names)}, t)
 	n.logLater("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
 	n.srv.opts.Rejected()
@@ -278,14 +279,14 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 func (n *proxyNode) delivered(t *ticket) {
 	s := n.status(t.w.rank)
 	s.SentVersion, s.SentAt, n.sentBy[t.w.rank] = t.version, n.srv.opts.Now(), t.w
-	n.record(Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause, Count: len(t.send) + len(t.removed)},
-		t)
+	n.record(api.Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause,
+		Count: len(t.send) + len(t.removed)}, t)
 }
 
 // status returns the status of a type, which is made when it is first asked for.
-func (n *proxyNode) status(rank int) *TypeStatus {
+func (n *proxyNode) status(rank int) *api.TypeStatus {
 	if n.types[rank] == nil {
-		n.types[rank] = &TypeStatus{TypeURL: draft.Types[rank]}
+		n.types[rank] = &api.TypeStatus{TypeURL: draft.Types[rank]}
 	}
 	return n.types[rank]
 }

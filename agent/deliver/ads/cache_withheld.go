@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -44,7 +45,7 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 		}
 		reason := n.withheld[rank][list[0]].reason
 		n.srv.metrics.refused.WithLabelValues(typeLabels[rank]).Add(float64(len(list)))
-		n.record(Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason,
+		n.record(api.Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason,
 			Resources: list, Count: len(list)}, nil)
 		n.logLater("resources are withheld from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
 			"type", draft.Types[rank], "resources", firstNames(list, maxEventNames), "count", len(list), "reason", reason)
@@ -54,9 +55,9 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 // by says who found the resource unusable.
 func (r *rejection) by() string {
 	if r.check {
-		return HeldByCheck
+		return api.HeldByCheck
 	}
-	return HeldByProxy
+	return api.HeldByProxy
 }
 
 // rejectedSince returns rejection.since of a name: from now on, if it was not rejected before.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
@@ -185,7 +186,7 @@ type Server struct {
 	lastStream atomic.Uint64 // number of streams that were let in
 
 	refusedMu sync.Mutex
-	refused   Refusals // guarded by refusedMu
+	refused   api.Refusals // guarded by refusedMu
 
 	mu        sync.Mutex // taken before a proxyNode's mu; guards all below
 	ready     bool

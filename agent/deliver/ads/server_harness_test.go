@@ -31,6 +31,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -197,7 +198,7 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o ads.ServerOptions, extra ...
 					a.give(web, a.latest)
 				}
 				for _, p := range a.Progress() {
-					if p.State == ads.StateUnknown { // its config went with the stream before
+					if p.State == api.StateUnknown { // its config went with the stream before
 						a.give(p.Node, a.latest)
 					}
 				}
@@ -267,7 +268,7 @@ func without(cfg, last *draft.Sealed, words []string) (*draft.Sealed, []draft.Wi
 	return seal(&out), list
 }
 
-func (a *agent) status(id string) ads.ProxyStatus {
+func (a *agent) status(id string) api.ProxyStatus {
 	a.t.Helper()
 	for _, p := range a.Status() {
 		if p.NodeID == id {
@@ -275,10 +276,10 @@ func (a *agent) status(id string) ads.ProxyStatus {
 		}
 	}
 	a.t.Fatalf("no status of %s", id)
-	return ads.ProxyStatus{}
+	return api.ProxyStatus{}
 }
 
-func typeStatus(t testing.TB, p ads.ProxyStatus, typeURL string) ads.TypeStatus {
+func typeStatus(t testing.TB, p api.ProxyStatus, typeURL string) api.TypeStatus {
 	t.Helper()
 	for _, ts := range p.Types {
 		if ts.TypeURL == typeURL {
@@ -286,7 +287,7 @@ func typeStatus(t testing.TB, p ads.ProxyStatus, typeURL string) ads.TypeStatus 
 		}
 	}
 	t.Fatalf("no status of %s", shortType(typeURL))
-	return ads.TypeStatus{}
+	return api.TypeStatus{}
 }
 
 // wait polls a condition that no event tells of, for a bounded time.

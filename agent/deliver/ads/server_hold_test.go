@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -181,11 +182,11 @@ func TestProgress(t *testing.T) {
 	if err := c.str.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	until("gone", func(p ads.Progress) bool { return p.State == ads.StateDisconnected })
+	until("gone", func(p ads.Progress) bool { return p.State == api.StateDisconnected })
 	d := a.delta("default.web")
 	d.subscribe(lds)
 	d.want("LDS l=2") // not what it rejects
-	if p := a.progress("default.web"); p.Answered != 0 || p.Revision != 3 || p.State != ads.StateServing {
+	if p := a.progress("default.web"); p.Answered != 0 || p.Revision != 3 || p.State != api.StateServing {
 		t.Errorf("back: %+v", p)
 	}
 }
@@ -223,17 +224,17 @@ func TestAttribute(t *testing.T) {
 	c.nack(c.want("LDS l=2 m=2"), "l and m")
 	a.wait(func() bool { return len(a.progress("default.web").Rejected) == 2 })
 	rejected := a.progress("default.web").Rejected
-	blame := func(names ...string) (out []ads.Blame) {
+	blame := func(names ...string) (out []api.Blame) {
 		for _, n := range names {
 			out = append(out,
-				ads.Blame{Type: "MeshTimeout", Mesh: "default", Name: n, Evidence: ads.BlameShapes, Paths: []string{}})
+				api.Blame{Type: "MeshTimeout", Mesh: "default", Name: n, Evidence: api.BlameShapes, Paths: []string{}})
 		}
 		return out
 	}
 	a.Attribute(rejected[0], blame("p", "q"), 7)
 	a.Attribute(rejected[1], blame("r", "p"), 7)
 	ts := typeStatus(t, a.status("default.web"), lds)
-	named := func(list []ads.Blame) string {
+	named := func(list []api.Blame) string {
 		var s []string
 		for _, b := range list {
 			s = append(s, b.Name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // streamLog is a handler that tells of streams by channel.
@@ -50,7 +51,7 @@ func TestReady(t *testing.T) {
 	<-log.opened
 	<-log.opened
 	<-changed
-	if p := a.status("default.web"); p.State != ads.StateWaiting || p.InSync {
+	if p := a.status("default.web"); p.State != api.StateWaiting || p.InSync {
 		t.Errorf("state %q", p.State)
 	}
 	a.push(config("LDS:l=old"))
@@ -58,7 +59,7 @@ func TestReady(t *testing.T) {
 	a.Ready()
 	c.wantAck("LDS l=1")
 	d.wantAck("LDS 1")
-	if p := a.status("default.web"); p.State != ads.StateServing {
+	if p := a.status("default.web"); p.State != api.StateServing {
 		t.Errorf("state %q", p.State)
 	}
 }
@@ -77,7 +78,7 @@ func TestUnknownNode(t *testing.T) {
 		t.Errorf("closed: %+v", s)
 	}
 	a.wait(func() bool { return len(a.Connected()) == 0 })
-	if p := a.status("prod.web.7"); p.State != ads.StateDisconnected || p.Mesh != "prod" || p.Name != "web.7" {
+	if p := a.status("prod.web.7"); p.State != api.StateDisconnected || p.Mesh != "prod" || p.Name != "web.7" {
 		t.Errorf("status: %+v", p)
 	}
 }
@@ -92,7 +93,7 @@ func TestLateNode(t *testing.T) {
 	c.subscribe(lds)
 	<-log.opened
 	a.wait(func() bool { return slices.Contains(a.Connected(), web) })
-	if p := a.status("default.web"); p.State != ads.StateUnknown {
+	if p := a.status("default.web"); p.State != api.StateUnknown {
 		t.Errorf("state %q", p.State)
 	}
 	a.push(nil)
@@ -108,7 +109,7 @@ func TestNodeVanishes(t *testing.T) {
 	c.subscribe(lds)
 	c.wantAck("LDS l=1")
 	a.push(nil)
-	if p := a.status("default.web"); p.State != ads.StateUnknown {
+	if p := a.status("default.web"); p.State != api.StateUnknown {
 		t.Errorf("state %q", p.State)
 	}
 	a.push(config("LDS:l=2"))
@@ -230,10 +231,10 @@ func TestStatusAndStop(t *testing.T) {
 		c.wantAck("RDS -x")
 	}
 	p := a.status("default.web")
-	if p.State != ads.StateServing || p.Streams != 1 || !p.Delta || !p.ConnectedAt.Equal(now) || len(p.Events) != 64 {
+	if p.State != api.StateServing || p.Streams != 1 || !p.Delta || !p.ConnectedAt.Equal(now) || len(p.Events) != 64 {
 		t.Errorf("status: %+v", p)
 	}
-	if last := p.Events[len(p.Events)-2:]; last[1].TypeURL != rds || !slices.ContainsFunc(last, func(e ads.Event) bool {
+	if last := p.Events[len(p.Events)-2:]; last[1].TypeURL != rds || !slices.ContainsFunc(last, func(e api.Event) bool {
 		return e.Kind == "sent" && e.Count == 1 && e.Resources[0] == "x"
 	}) {
 		t.Errorf("last events: %+v", last)

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // serverMetrics are the metrics of one server. No label depends on a client.
@@ -86,7 +87,7 @@ func (h held) Collect(ch chan<- prometheus.Metric) {
 	unserved, _ := h.s.Unserved()
 	ch <- prometheus.MustNewConstMetric(unservedDesc, prometheus.GaugeValue, float64(unserved))
 	for rank, label := range typeLabels {
-		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(proxy[rank]), label, HeldByProxy)
-		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(check[rank]), label, HeldByCheck)
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(proxy[rank]), label, api.HeldByProxy)
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(check[rank]), label, api.HeldByCheck)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
@@ -153,17 +154,8 @@ func (s *Server) Recheck() {
 	}
 }
 
-// Refusals are the streams that were refused since the start because of who asked.
-type Refusals struct {
-	Total  uint64    `json:"total"`
-	At     time.Time `json:"at,omitzero"` // of the latest, as all below
-	Peer   string    `json:"peer,omitempty"`
-	NodeID string    `json:"nodeID,omitempty"` // "" when the token was wrong
-	Reason string    `json:"reason,omitempty"`
-}
-
 // Refused returns what was refused so far.
-func (s *Server) Refused() Refusals {
+func (s *Server) Refused() api.Refusals {
 	s.refusedMu.Lock()
 	defer s.refusedMu.Unlock()
 	return s.refused
@@ -182,7 +174,7 @@ func (s *Server) note(p access.Peer, id string, err error) {
 	s.refusedMu.Lock()
 	now := s.opts.Now()
 	log := now.Sub(s.refused.At) >= time.Second
-	s.refused = Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id,
+	s.refused = api.Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id,
 		Reason: status.Convert(err).Message()}
 	total := s.refused.Total
 	s.refusedMu.Unlock()

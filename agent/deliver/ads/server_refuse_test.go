@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -68,7 +69,7 @@ func TestHeldByCheck(t *testing.T) {
 			if len(p.Rejected) != 3 || !a.HasRejections() {
 				t.Fatalf("rejected: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
-			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != ads.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" ||
+			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != api.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" ||
 				string(l.Resource.Body()) != "2" || l.Accepted == nil || string(l.Accepted.Body()) != "1" || l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
 			}
@@ -77,11 +78,11 @@ func TestHeldByCheck(t *testing.T) {
 			}
 			s := a.status("default.web")
 			held := typeStatus(t, s, lds).Held
-			if s.InSync || len(held) != 2 || held[0].By != ads.HeldByCheck || held[0].Rule != 20 ||
+			if s.InSync || len(held) != 2 || held[0].By != api.HeldByCheck || held[0].Rule != 20 ||
 				held[0].AcceptedVersion == "" || held[1].AcceptedVersion != "" {
 				t.Errorf("in sync %t, held: %+v", s.InSync, held)
 			}
-			e := slices.DeleteFunc(s.Events, func(e ads.Event) bool { return e.Kind != "held" })
+			e := slices.DeleteFunc(s.Events, func(e api.Event) bool { return e.Kind != "held" })
 			if len(e) != 2 || e[0].Count != 1 || e[1].Count != 2 || e[1].Resources[1] != "new" || e[1].Reason != "l is unfit" {
 				t.Errorf("events: %+v", e)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -108,7 +109,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	}
 	alone := len(n.streams) == 0
 	if wasOpened {
-		n.record(Event{Kind: "disconnected"}, nil)
+		n.record(api.Event{Kind: "disconnected"}, nil)
 	}
 	n.noteAnswered()
 	n.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -43,12 +44,12 @@ func (n *proxyNode) introduce(st *adsStream) {
 	}
 	n.build = st.build
 	n.envoy = st.envoyAgent
-	n.about = ProxyStatus{
+	n.about = api.ProxyStatus{
 		Type: n.ref.Type, Mesh: n.ref.Mesh, Name: n.ref.Name, NodeID: n.key.ID, Flavor: n.key.Flavor,
 		UserAgent: st.userAgent, Version: st.agentVersion,
 		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
 	}
-	n.record(Event{Kind: "connected", Reason: st.peer.String()}, nil)
+	n.record(api.Event{Kind: "connected", Reason: st.peer.String()}, nil)
 }
 
 // userAgentVersion returns the version that a client says it has.
@@ -65,7 +66,7 @@ func userAgentVersion(n *core.Node) string {
 
 // record puts an event into the ring. Of a ticket the type and, unless the event names some, the
 // resources are taken.
-func (n *proxyNode) record(e Event, t *ticket) {
+func (n *proxyNode) record(e api.Event, t *ticket) {
 	n.srv.watchers.changes.Add(1)
 	e.Time = n.srv.opts.Now()
 	if t != nil {
@@ -93,13 +94,13 @@ func (n *proxyNode) record(e Event, t *ticket) {
 func (n *proxyNode) state(connected bool) string {
 	switch {
 	case !connected:
-		return StateDisconnected
+		return api.StateDisconnected
 	case !n.ready:
-		return StateWaiting
+		return api.StateWaiting
 	case n.cfg == nil:
-		return StateUnknown
+		return api.StateUnknown
 	}
-	return StateServing
+	return api.StateServing
 }
 
 // countResources brings up to date how many resources the client has of each type. That is asked
@@ -113,12 +114,12 @@ func (n *proxyNode) countResources() {
 }
 
 // snapshot returns the status of a node. The mu of the node is held.
-func (n *proxyNode) snapshot(connected bool) ProxyStatus {
+func (n *proxyNode) snapshot(connected bool) api.ProxyStatus {
 	p := n.about
 	p.Type, p.Mesh, p.Name, p.NodeID, p.Flavor = n.ref.Type, n.ref.Mesh, n.ref.Name, n.key.ID, n.key.Flavor
 	p.Streams, p.State = len(n.streams), n.state(connected)
-	p.InSync = p.State == StateServing && len(n.streams) > 0
-	p.Types = []TypeStatus{}
+	p.InSync = p.State == api.StateServing && len(n.streams) > 0
+	p.Types = []api.TypeStatus{}
 	n.countResources()
 	for rank, ts := range n.types {
 		if ts == nil {
@@ -137,16 +138,16 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 			}
 			t.NACK = &nack
 		}
-		t.Held = []HeldResource{}
+		t.Held = []api.HeldResource{}
 		for name, rej := range n.troubles(rank) {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
+			h := api.HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
 				Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
 			t.Held = append(t.Held, h)
 		}
-		slices.SortFunc(t.Held, func(a, b HeldResource) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(t.Held, func(a, b api.HeldResource) int { return cmp.Compare(a.Name, b.Name) })
 		p.InSync = p.InSync && len(t.Held) == 0
 		p.Types = append(p.Types, t)
 	}
@@ -183,18 +184,18 @@ func (st *adsStream) inSync() bool {
 }
 
 // Status returns what is known of all nodes, connected or recently so, sorted by node id.
-func (s *Server) Status() []ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
+func (s *Server) Status() []api.ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
 
 // StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what
 // these do.
-func (s *Server) StatusOf(ref node.Ref) []ProxyStatus {
+func (s *Server) StatusOf(ref node.Ref) []api.ProxyStatus {
 	return s.status(func(n *proxyNode) bool { return n.ref == ref })
 }
 
-func (s *Server) status(wanted func(*proxyNode) bool) []ProxyStatus {
+func (s *Server) status(wanted func(*proxyNode) bool) []api.ProxyStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []ProxyStatus{}
+	out := []api.ProxyStatus{}
 	for _, n := range s.nodes {
 		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
 			continue // not let in yet, or not asked for
@@ -203,7 +204,7 @@ func (s *Server) status(wanted func(*proxyNode) bool) []ProxyStatus {
 		out = append(out, n.snapshot(n.connected > 0))
 		n.mu.Unlock()
 	}
-	slices.SortFunc(out, func(a, b ProxyStatus) int {
+	slices.SortFunc(out, func(a, b api.ProxyStatus) int {
 		return cmp.Or(cmp.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Flavor, b.Flavor))
 	})
 	return out

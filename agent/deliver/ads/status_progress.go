@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// Progress is how far one node is with its config: what [ProxyStatus] says in full, in little.
+// Progress is how far one node is with its config: what [api.ProxyStatus] says in full, in little.
 type Progress struct {
 	Node     node.Key
 	Mesh     string
@@ -104,7 +105,7 @@ type Rejection struct {
 	Overtakes bool
 	// Blame is who shapes it, once Attributed is set, with the policies of the revision AttributedAt;
 	// see [Server.Attribute].
-	Blame        []Blame
+	Blame        []api.Blame
 	Attributed   bool
 	AttributedAt uint64
 }
@@ -265,7 +266,7 @@ func (s *Server) Progress() []Progress {
 // Attribute says which policies of a revision shape the resource of a rejection, the most likely
 // cause first; none is possible. It does nothing when the resource is not refused in these bytes
 // any more.
-func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
+func (s *Server) Attribute(r Rejection, blame []api.Blame, revision uint64) {
 	n := s.nodeOf(r.Node)
 	rank := draft.Rank(r.ID.TypeURL)
 	if n == nil || rank < 0 {
@@ -276,33 +277,13 @@ func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
 		if !rej.check && ReasonOfHost(rej.reason) {
 			for i := range rej.blame {
-				rej.blame[i].Evidence = BlameHost
+				rej.blame[i].Evidence = api.BlameHost
 			}
 		}
 		n.blameNACK(rank)
 	}
 	n.mu.Unlock()
 	s.watchers.notify()
-}
-
-// OfHost says whether what was rejected has its reason on the host of the client: a port that is in
-// use, a file that is not there.
-func OfHost(blame []Blame) bool {
-	return slices.ContainsFunc(blame, func(b Blame) bool { return b.Evidence == BlameHost })
-}
-
-// Causes returns those who are most likely the cause of a rejection: all that something speaks for
-// beside the fact that they shape the resource, else the first. What lies on the host of the client
-// has no policy as its cause.
-func Causes(blame []Blame) []Blame {
-	if OfHost(blame) {
-		return nil
-	}
-	out := slices.DeleteFunc(slices.Clone(blame), func(b Blame) bool { return b.Evidence == BlameShapes })
-	if len(out) == 0 {
-		out = append(out, blame[:min(len(blame), 1)]...)
-	}
-	return out
 }
 
 // maxNackBlame bounds the policies that are named for a whole response.
@@ -315,7 +296,7 @@ func (n *proxyNode) blameNACK(rank int) {
 	if nack == nil {
 		return
 	}
-	nack.Policies = []Blame{}
+	nack.Policies = []api.Blame{}
 	for place, more := 0, true; more; place++ {
 		more = false
 		for _, name := range nack.Resources {
@@ -325,7 +306,7 @@ func (n *proxyNode) blameNACK(rank int) {
 			}
 			more = true
 			b := rej.blame[place]
-			if len(nack.Policies) < maxNackBlame && !slices.ContainsFunc(nack.Policies, func(o Blame) bool {
+			if len(nack.Policies) < maxNackBlame && !slices.ContainsFunc(nack.Policies, func(o api.Blame) bool {
 				return o.Type == b.Type && o.Mesh == b.Mesh && o.Name == b.Name
 			}) {
 				nack.Policies = append(nack.Policies, b)
@@ -335,4 +316,4 @@ func (n *proxyNode) blameNACK(rank int) {
 }
 
 // blameOf returns who shapes a rejected resource, as far as that is known.
-func blameOf(rej *rejection) []Blame { return append([]Blame{}, rej.blame...) }
+func blameOf(rej *rejection) []api.Blame { return append([]api.Blame{}, rej.blame...) }

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // identityDir is where authorities and certificates are kept, below paths.state.
@@ -28,12 +28,12 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 			return k.Mesh(name, m.View.Spec.MTLS)
 		})
 		if errors.Is(err, identity.ErrSpreading) {
-			p.problem(key, httpapi.SeverityWarning, "proxies get certificates in some seconds: "+err.Error())
+			p.problem(key, api.SeverityWarning, "proxies get certificates in some seconds: "+err.Error())
 		} else if err != nil {
-			p.problem(key, httpapi.SeverityError, "no certificates can be made, proxies keep those that they have: "+err.Error())
+			p.problem(key, api.SeverityError, "no certificates can be made, proxies keep those that they have: "+err.Error())
 		}
 		for _, w := range warnings {
-			p.problem(key, httpapi.SeverityWarning, w)
+			p.problem(key, api.SeverityWarning, w)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // CheckFunc says what the client of a proxy would make of its config, given what it has, as
@@ -70,16 +70,16 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	}
 	who := ref.Key()
 	if v.failed != "" {
-		s.problem(who, httpapi.SeverityError, v.failed)
+		s.problem(who, api.SeverityError, v.failed)
 	}
 	if text := buildWarning(build); text != "" {
-		s.problem(who, httpapi.SeverityWarning, text)
+		s.problem(who, api.SeverityWarning, text)
 	}
 	for _, text := range hostWarnings(host, &s.demands) {
-		s.problem(who, httpapi.SeverityWarning, text)
+		s.problem(who, api.SeverityWarning, text)
 	}
 	if v.more > 0 {
-		s.problem(who, httpapi.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
+		s.problem(who, api.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
 	}
 	s.sent = p.logs(key, who, s)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Logs makes ready what the loggers of Envoys write to. It is called by the goroutine that runs the
@@ -45,7 +45,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 	for i := range proxy.Sealed.Pipes {
 		pipe := &proxy.Sealed.Pipes[i]
 		if why, is := missing[pipe.ID()]; is {
-			s.problem(who, httpapi.SeverityWarning, missingText(pipe, why))
+			s.problem(who, api.SeverityWarning, missingText(pipe, why))
 		}
 	}
 	if s.cut.of == proxy && maps.Equal(s.cut.missing, missing) {
@@ -56,7 +56,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }), nil
 	})
 	if err != nil { // nothing of it is published rather than a logger that stops the Envoy
-		s.problem(who, httpapi.SeverityError,
+		s.problem(who, api.SeverityError,
 			fmt.Sprintf("its access logs could not be left out, the proxy keeps what it has: %v", err))
 		return nil
 	}

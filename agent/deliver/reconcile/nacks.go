@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -37,7 +38,7 @@ type NackWatch struct {
 type nackServer interface {
 	HasRejections() bool
 	Progress() []ads.Progress
-	Attribute(r ads.Rejection, blame []ads.Blame, revision uint64)
+	Attribute(r ads.Rejection, blame []api.Blame, revision uint64)
 }
 
 func NewNackWatch(server nackServer, last func() *httpapi.Last, s *store.Store, reg *resource.Registry,
@@ -78,7 +79,7 @@ func proved(list []ads.Rejection) []ads.Rejection {
 
 // blamed is what was found in one look: many proxies often reject the same.
 type blamed struct {
-	alike  map[string]map[draft.ResourceID][]ads.Blame // by blameWork.key
+	alike  map[string]map[draft.ResourceID][]api.Blame // by blameWork.key
 	fields map[string]string                           // of attribute.BlameQuestion
 }
 
@@ -95,7 +96,7 @@ func (n *NackWatch) look(ctx context.Context) {
 	if last == nil {
 		return
 	}
-	found := &blamed{map[string]map[draft.ResourceID][]ads.Blame{}, map[string]string{}}
+	found := &blamed{map[string]map[draft.ResourceID][]api.Blame{}, map[string]string{}}
 	still := map[node.Key]bool{}
 	for _, p := range progress {
 		p.Rejected = proved(p.Rejected)
@@ -171,7 +172,7 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 	blame, ok := found.alike[key]
 	if !ok {
 		var err error
-		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]ads.Blame, error) {
+		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]api.Blame, error) {
 			return attribute.FindBlame(attribute.BlameQuestion{
 				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Made: w.made, Rejected: w.p.Rejected,
 				Decode: n.registry.DecodeOne, Fields: found.fields,
@@ -197,16 +198,16 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 }
 
 // report logs whom a rejection is put down to.
-func (n *NackWatch) report(r ads.Rejection, blame []ads.Blame) {
-	if r.By != ads.HeldByCheck && ads.ReasonOfHost(r.Reason) {
+func (n *NackWatch) report(r ads.Rejection, blame []api.Blame) {
+	if r.By != api.HeldByCheck && ads.ReasonOfHost(r.Reason) {
 		return // no policy is its cause
 	}
-	for _, b := range ads.Causes(blame) {
-		if slices.ContainsFunc(r.Blame, func(o ads.Blame) bool { return o.Type == b.Type && o.Name == b.Name }) {
+	for _, b := range api.Causes(blame) {
+		if slices.ContainsFunc(r.Blame, func(o api.Blame) bool { return o.Type == b.Type && o.Name == b.Name }) {
 			continue // it was known before
 		}
 		message := "a proxy rejects what a policy makes"
-		if r.By == ads.HeldByCheck {
+		if r.By == api.HeldByCheck {
 			message = "what a policy makes is withheld from a proxy"
 		}
 		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),

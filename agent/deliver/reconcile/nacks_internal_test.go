@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
@@ -20,7 +21,7 @@ func (s *countingServer) HasRejections() bool { return s.rejects }
 
 func (s *countingServer) Progress() []ads.Progress { s.walks++; return nil }
 
-func (*countingServer) Attribute(ads.Rejection, []ads.Blame, uint64) {}
+func (*countingServer) Attribute(ads.Rejection, []api.Blame, uint64) {}
 
 // TestNoRejectionsNoWalk: after a pass the clients are not walked where none rejects anything.
 func TestNoRejectionsNoWalk(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -76,9 +77,9 @@ type pass struct {
 	revision    uint64          // of the store
 	set         *resource.Set
 	meshes      map[string]*generate.Mesh
-	problems    []httpapi.Problem // of meshes and, at the end, of proxies
-	switchAt    time.Time         // when the next step of switching mutual TLS is due; zero: never
-	leaveAt     time.Time         // when the next proxy is to be forgotten; zero: never
+	problems    []api.Problem // of meshes and, at the end, of proxies
+	switchAt    time.Time     // when the next step of switching mutual TLS is due; zero: never
+	leaveAt     time.Time     // when the next proxy is to be forgotten; zero: never
 	switching   map[string]string
 	transitions map[string]*mesh.Transition // by mesh
 	switched    []string                    // meshes whose last step this is
@@ -115,11 +116,11 @@ func (o *offer) of(mesh, name string, flavor node.Flavor) *change.Checked {
 }
 
 func (p *pass) problem(k resource.Key, severity, reason string) {
-	p.problems = append(p.problems, httpapi.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+	p.problems = append(p.problems, api.Problem{Resource: k.String(), Severity: severity, Reason: reason})
 }
 
 func (s *proxyState) problem(k resource.Key, severity, reason string) {
-	s.problems = append(s.problems, httpapi.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+	s.problems = append(s.problems, api.Problem{Resource: k.String(), Severity: severity, Reason: reason})
 }
 
 // derived is what the meshes of a pass were made from. They stay while all of it does.
@@ -128,7 +129,7 @@ type derived struct {
 	sidecars map[string]map[string]*resource.Reach // by mesh
 	due      time.Time                             // for the sake of virtual addresses; zero: never
 	steady   bool                                  // they do not change by themselves before that
-	problems []httpapi.Problem
+	problems []api.Problem
 }
 
 // derive brings the meshes up to the state, and returns when that is due again for the sake of
@@ -178,14 +179,14 @@ func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.M
 			madeAt[m.Name] = p.r.madeAt[m.Name]
 		}
 		if err != nil {
-			p.problem(m.Key, httpapi.SeverityError, err.Error())
+			p.problem(m.Key, api.SeverityError, err.Error())
 			if next = prev; next == nil {
 				continue
 			}
 			madeAt[m.Name] = p.r.madeAt[m.Name]
 		}
 		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
-			p.problem(w.Resource, httpapi.SeverityWarning, w.Reason)
+			p.problem(w.Resource, api.SeverityWarning, w.Reason)
 		}
 		out[m.Name] = next
 	}
@@ -219,7 +220,7 @@ func (p *pass) collect() {
 }
 
 // flush swaps in the result so far, and publishes what was made since the last time.
-func (p *pass) flush(problems []httpapi.Problem, at time.Time) {
+func (p *pass) flush(problems []api.Problem, at time.Time) {
 	r, found := p.r, p.found
 	if last := r.last.Load(); found == nil && last != nil {
 		found = last.Found

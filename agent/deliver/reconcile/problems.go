@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-func compareProblems(a, b httpapi.Problem) int {
+func compareProblems(a, b api.Problem) int {
 	for _, c := range [...]int{
 		strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason),
 	} {
@@ -23,8 +23,8 @@ func compareProblems(a, b httpapi.Problem) int {
 const maxLogged = 20
 
 // logNew logs problems that the last pass did not have.
-func (r *Reconciler) logNew(problems []httpapi.Problem) {
-	now := make(map[httpapi.Problem]bool, len(problems))
+func (r *Reconciler) logNew(problems []api.Problem) {
+	now := make(map[api.Problem]bool, len(problems))
 	fresh := 0
 	for _, p := range problems {
 		now[p] = true
@@ -35,7 +35,7 @@ func (r *Reconciler) logNew(problems []httpapi.Problem) {
 			continue
 		}
 		level := slog.LevelWarn
-		if p.Severity == httpapi.SeverityError {
+		if p.Severity == api.SeverityError {
 			level = slog.LevelError
 		}
 		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)

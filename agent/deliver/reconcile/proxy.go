@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // generate derives one proxy into s, which keeps what it has when that fails. It reports whether
@@ -48,13 +48,13 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	if err != nil {
 		p.defect(err)
-		s.problem(ref.Key(), httpapi.SeverityError,
+		s.problem(ref.Key(), api.SeverityError,
 			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
 	}
 	s.proxy, s.revision = next, p.r.madeAt[meshName]
 	for _, w := range next.Warnings {
-		s.problem(w.Resource, httpapi.SeverityWarning, w.Reason)
+		s.problem(w.Resource, api.SeverityWarning, w.Reason)
 	}
 	return true
 }

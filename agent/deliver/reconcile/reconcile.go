@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -62,7 +63,7 @@ type Options struct {
 	// Passed is called after each pass. It must not block. Nil: nothing.
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
-	Problems func() []httpapi.Problem
+	Problems func() []api.Problem
 	// Room returns an error where there is no memory for one more proxy, which is then refused with
 	// it. It may call shed first, which gives up what the passes remember. Nil: there is room.
 	Room func(shed func()) error
@@ -127,7 +128,7 @@ type Reconciler struct {
 	proxies   map[node.Key]*proxyState
 	memo      *generate.Memo
 	checker   *check.Checker
-	logged    map[httpapi.Problem]bool
+	logged    map[api.Problem]bool
 	switching map[string]*switching // by mesh
 	madeAt    map[string]uint64     // by mesh: revision of the store that it was derived from
 	derived   derived               // what the meshes were made from
@@ -142,7 +143,7 @@ type proxyState struct {
 	seen     time.Time // of the last pass in which it was connected
 	left     time.Time // of the first pass in which it was not; zero while it is
 	pass     uint64    // that has brought it up to date last, by its number
-	problems []httpapi.Problem
+	problems []api.Problem
 	verdict  verdict
 	demands  demands
 	fit      *draft.Sealed   // published last that the check has found fit; nil: nothing was

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -120,9 +120,9 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 // TestReconcileMesh has a mesh that cannot be served, goes and comes back.
 func TestReconcileMesh(t *testing.T) {
 	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
-	extra := httpapi.Problem{Resource: "A", Severity: httpapi.SeverityWarning, Reason: "extra"}
+	extra := api.Problem{Resource: "A", Severity: api.SeverityWarning, Reason: "extra"}
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Zone: "east",
-		Problems: func() []httpapi.Problem { return []httpapi.Problem{extra, extra} }})
+		Problems: func() []api.Problem { return []api.Problem{extra, extra} }})
 	if got := agenttest.Pass(r); len(got) != 1 || got[0] != "warning A: extra" {
 		t.Errorf("problems: %q", got)
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // refusal is that of a proxy for which there was no memory.
@@ -50,7 +50,7 @@ func (p *pass) reportRefused() {
 		if until := x.at.Add(refusedFor); err != nil || !now.Before(until) || !p.exists(key) {
 			delete(p.r.refused, key)
 		} else {
-			p.problem(ref.Key(), httpapi.SeverityError, "it is not served: "+x.reason)
+			p.problem(ref.Key(), api.SeverityError, "it is not served: "+x.reason)
 			p.wake(until)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // line puts the connected proxies in the order in which they are served: those behind have a
@@ -80,7 +80,7 @@ func (p *pass) flushSome() {
 	if len(p.publish) == 0 {
 		return
 	}
-	var problems []httpapi.Problem
+	var problems []api.Problem
 	if last := p.r.last.Load(); last != nil {
 		problems = last.Problems // those of this pass are known at its end
 	}

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe
@@ -72,7 +72,7 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	}
 	if s.phase != target {
 		p.stepDue(s)
-		p.problem(m.Key, httpapi.SeverityWarning, step([...]string{
+		p.problem(m.Key, api.SeverityWarning, step([...]string{
 			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text",
 			phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
 		}[s.phase]))

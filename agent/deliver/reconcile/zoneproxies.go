@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // generateZone derives a proxy at the border of the zone from all meshes into s, which keeps what
@@ -32,7 +32,7 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		p.defect(err)
-		s.problem(r.Key, httpapi.SeverityError,
+		s.problem(r.Key, api.SeverityError,
 			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
 	}
@@ -41,7 +41,7 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 		s.revision = min(s.revision, at)
 	}
 	for _, w := range next.Warnings {
-		s.problem(w.Resource, httpapi.SeverityWarning, w.Reason)
+		s.problem(w.Resource, api.SeverityWarning, w.Reason)
 	}
 	return true
 }
@@ -64,7 +64,7 @@ func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState)
 			continue // a warning of the mesh says so
 		}
 		if err != nil {
-			s.problem(ref.Key(), httpapi.SeverityError,
+			s.problem(ref.Key(), api.SeverityError,
 				fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/dns"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -222,8 +222,8 @@ func (l *queryLog) finish() {
 }
 
 // status is how the log stands.
-func (l *queryLog) status() *httpapi.DNSQueryLog {
-	out := &httpapi.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
+func (l *queryLog) status() *api.DNSQueryLog {
+	out := &api.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
 		Dropped: l.full.Load() + l.discarded.Load()}
 	if f := l.file.Load(); f != nil {
 		if err := f.Stats().Health; err != nil {

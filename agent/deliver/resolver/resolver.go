@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/dns"
 )
@@ -389,11 +390,11 @@ func (r *Resolver) follow(ctx context.Context) {
 }
 
 // Check is how the resolver stands, for the health of the agent. None of it makes the node unready.
-func (r *Resolver) Check() httpapi.Check {
-	c := httpapi.Check{Name: "dns", OK: true}
+func (r *Resolver) Check() api.Check {
+	c := api.Check{Name: "dns", OK: true}
 	s := r.State()
 	switch {
-	case s.State == httpapi.DNSOff && len(r.addrs) == 0:
+	case s.State == api.DNSOff && len(r.addrs) == 0:
 		c.Reason = "there is no resolver: dns.listen is empty"
 		return c
 	case s.Reason != "":

@@ -30,6 +30,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -294,7 +295,7 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 func TestPending(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, "", "dns.upstreams="+up).run()
-	if s := n.State(); s.State != httpapi.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") ||
+	if s := n.State(); s.State != api.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") ||
 		!n.Check().Degraded || !n.Check().OK {
 		t.Errorf("state %q: %s; check %+v", s.State, s.Reason, n.Check())
 	}
@@ -366,7 +367,7 @@ func TestPortInUse(t *testing.T) {
 		if err := n.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if s := n.State(); s.State != httpapi.DNSOff || !strings.Contains(s.Reason, "another process listens there") ||
+		if s := n.State(); s.State != api.DNSOff || !strings.Contains(s.Reason, "another process listens there") ||
 			!n.Check().Degraded || s.Table == nil || !strings.Contains(n.logs.String(), "there is no resolver") {
 			t.Errorf("%s: state %q: %s\n%s", network, s.State, s.Reason, n.logs)
 		}
@@ -374,7 +375,7 @@ func TestPortInUse(t *testing.T) {
 	off := newNode(t, oneMesh, "dns.listen=")
 	off.Update()
 	agenttest.Do(t, off.Open(t.Context()), off.Run(t.Context()))
-	if c := off.Check(); !c.OK || c.Degraded || off.State().State != httpapi.DNSOff {
+	if c := off.Check(); !c.OK || c.Degraded || off.State().State != api.DNSOff {
 		t.Errorf("without a resolver: %+v", c)
 	}
 }

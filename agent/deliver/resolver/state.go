@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/dns"
@@ -18,9 +19,9 @@ func unique(list []string) []string {
 // State returns how the resolver stands, and its table.
 func (r *Resolver) State() httpapi.DNSState {
 	k, now := r.keys.Load(), r.state.Load()
-	out := httpapi.DNSState{Table: r.table.Load(), DNSStatus: httpapi.DNSStatus{
-		State: httpapi.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
-		Suffixes: []httpapi.DNSSuffix{}, Views: []httpapi.DNSView{}, Upstreams: []httpapi.DNSUpstream{}, TTL: int(k.ttl),
+	out := httpapi.DNSState{Table: r.table.Load(), DNSStatus: api.DNSStatus{
+		State: api.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
+		Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}, TTL: int(k.ttl),
 		ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
 		QueryLog: r.queries.status(), Marked: r.marked,
 	}}
@@ -32,11 +33,11 @@ func (r *Resolver) State() httpapi.DNSState {
 	}
 	switch {
 	case len(now.listen) == 0:
-		out.State, out.Reason = httpapi.DNSOff, now.reason
+		out.State, out.Reason = api.DNSOff, now.reason
 	case now.failed != "":
-		out.State, out.Reason = httpapi.DNSFailed, now.failed+"; restart the agent"
+		out.State, out.Reason = api.DNSFailed, now.failed+"; restart the agent"
 	case out.Table == nil || out.Table.Pending:
-		out.State, out.Reason = httpapi.DNSPending,
+		out.State, out.Reason = api.DNSPending,
 			"there is no mesh yet, so that names below the suffixes of the meshes fail; apply a Mesh"
 	}
 	return out
@@ -56,7 +57,7 @@ func (r *Resolver) addUpstreams(out *httpapi.DNSState) {
 		if s.Down {
 			down++
 		}
-		out.Upstreams = append(out.Upstreams, httpapi.DNSUpstream{Address: s.Addr.String(), Down: s.Down,
+		out.Upstreams = append(out.Upstreams, api.DNSUpstream{Address: s.Addr.String(), Down: s.Down,
 			RTT: s.RTT.Seconds(), Queries: s.Queries,
 			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
 	}
@@ -64,7 +65,7 @@ func (r *Resolver) addUpstreams(out *httpapi.DNSState) {
 		out.Problem = join(out.Problem, "no upstream answers, so that only names of the meshes and what is cached resolve; "+
 			"look at dns.upstreams, or at resolv.conf")
 	}
-	out.Cache = httpapi.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
+	out.Cache = api.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits,
 		Misses: f.Cache.Misses}
 }
 
@@ -75,11 +76,11 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-func addTable(out *httpapi.DNSStatus, t *names.Table) {
+func addTable(out *api.DNSStatus, t *names.Table) {
 	out.Names = len(t.Names)
-	suffixes := func(list []names.Suffix) (to []httpapi.DNSSuffix) {
+	suffixes := func(list []names.Suffix) (to []api.DNSSuffix) {
 		for _, s := range list {
-			to = append(to, httpapi.DNSSuffix{Name: s.Name, Origin: s.Origin, Generator: s.Generator.Name, Reason: s.Reason})
+			to = append(to, api.DNSSuffix{Name: s.Name, Origin: s.Origin, Generator: s.Generator.Name, Reason: s.Reason})
 		}
 		return to
 	}
@@ -87,7 +88,7 @@ func addTable(out *httpapi.DNSStatus, t *names.Table) {
 	out.Unowned = suffixes(t.Unowned)
 	for i := range t.Views {
 		v := &t.Views[i]
-		x := httpapi.DNSView{Address: v.Addr, All: v.All, Families: []string{}}
+		x := api.DNSView{Address: v.Addr, All: v.All, Families: []string{}}
 		for _, k := range v.Dataplanes {
 			x.Dataplanes = append(x.Dataplanes, k.Mesh+"/"+k.Name)
 		}
@@ -137,9 +138,9 @@ func result(c *dns.Count) string {
 }
 
 // Line is the resolver in the status.
-func (r *Resolver) Line() *httpapi.DNSLine {
+func (r *Resolver) Line() *api.DNSLine {
 	s := r.State()
-	out := &httpapi.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names,
+	out := &api.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names,
 		Queries: map[string]uint64{}}
 	for k, n := range results(r.server.Counts()) {
 		out.Queries[k[1]] += n

@@ -2,7 +2,7 @@
 //
 // Every call takes a context, makes at most one connection at a time and keeps none open. Errors
 // are typed, so that a command can tell its user what to do: [UnreachableError] when no agent
-// answers, [PermissionError] when it refuses the caller, and [Problem] with the fields concerned
+// answers, [PermissionError] when it refuses the caller, and [api.Error] with the fields concerned
 // for everything else that it refuses.
 package client
 
@@ -24,17 +24,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
-)
-
-// Problem is an answer of the agent that is not a success.
-type Problem = httpapi.Error
-
-// Parts of documents.
-type (
-	Inbound     = explain.Inbound
-	ServicePort = httpapi.ServicePort
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // UnreachableError says that no agent answers at a socket.
@@ -100,7 +90,7 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *PermissionError) Hint() string {
-	var p *Problem
+	var p *api.Error
 	if errors.As(e.Err, &p) {
 		for _, d := range p.Denied {
 			if len(d.Roles) > 0 {
@@ -201,7 +191,7 @@ func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set(httpapi.ProgressHeader, "yes")
+	req.Header.Set(api.ProgressHeader, "yes")
 	resp, err := c.http.Do(req.WithContext(c.traced(ctx)))
 	if err != nil {
 		return c.failed(err)
@@ -280,7 +270,7 @@ func (c *Client) failed(err error) error {
 
 // refused reads the problem document of an answer.
 func (c *Client) refused(resp *http.Response, body []byte) error {
-	p := &Problem{}
+	p := &api.Error{}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/problem+json" || json.Unmarshal(body, p) != nil || p.Title == "" {
 		return fmt.Errorf("what answers at %s is not an agent: %s", c.socket, resp.Status)

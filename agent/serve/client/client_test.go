@@ -15,10 +15,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -54,7 +57,7 @@ func agent(t *testing.T, change func(*httpapi.Options)) *client.Client {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{
-		Info: httpapi.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh,
+		Info: api.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh,
 		Access: httpapi.Access{Roles: roles},
 		Last: func() *httpapi.Last {
 			l := &httpapi.Last{Meshes: map[string]*generate.Mesh{}}
@@ -96,7 +99,7 @@ func listen(t *testing.T) (string, net.Listener) {
 
 func TestCalls(t *testing.T) {
 	c := agent(t, func(o *httpapi.Options) {
-		o.Ready = func() []httpapi.Check { return []httpapi.Check{{Name: "x", Reason: "not yet"}} }
+		o.Ready = func() []api.Check { return []api.Check{{Name: "x", Reason: "not yet"}} }
 	})
 	ctx := t.Context()
 	must := func(what string, err error) {
@@ -132,7 +135,7 @@ func TestCalls(t *testing.T) {
 	if len(ks) < 10 || ks[0].Kind != "Mesh" || !ks[0].Global {
 		t.Errorf("kinds: %+v", ks)
 	}
-	cfg, err := c.Config(ctx, "default", "web", client.ConfigOptions{Shadow: true, Diff: true})
+	cfg, err := c.Config(ctx, "default", "web", render.ConfigOptions{Shadow: true, Diff: true})
 	must("config", err)
 	if len(cfg.XDS) == 0 || cfg.Diff == nil {
 		t.Errorf("config: %+v", cfg)
@@ -144,7 +147,7 @@ func TestCalls(t *testing.T) {
 	}
 	p, err := c.Proxy(ctx, "default", "web")
 	must("proxy", err)
-	if p.State != httpapi.StateDisconnected {
+	if p.State != api.StateDisconnected {
 		t.Errorf("proxy: %+v", p)
 	}
 	st, err := c.Status(ctx)
@@ -171,7 +174,7 @@ func TestCalls(t *testing.T) {
 	}
 	_, err = c.History(ctx, "mesh", "", "default")
 	must("history of a global kind", err)
-	_, err = c.Rollback(ctx, client.Rollback{Type: "dp", Mesh: "default", Name: "web", Revision: 2})
+	_, err = c.Rollback(ctx, api.Rollback{Type: "dp", Mesh: "default", Name: "web", Revision: 2})
 	must("rollback", err)
 	all, err := c.List(ctx, "dp", "")
 	must("list", err)
@@ -200,22 +203,22 @@ func TestQuestionsAboutPolicies(t *testing.T) {
 	if err != nil || ps.Total != 1 || ps.Items[0].Name != "t" || ps.Items[0].Effect != "all" {
 		t.Errorf("policies: %+v, %v", ps, err)
 	}
-	x, err := c.ExplainPolicy(ctx, client.PolicyQuestion{Type: "mt", Name: "t", Dataplane: "web"})
+	x, err := c.ExplainPolicy(ctx, explain.PolicyQuestion{Type: "mt", Name: "t", Dataplane: "web"})
 	if err != nil || !x.Selected || x.Items[0].Places[0].Inbound.Port != 80 {
 		t.Errorf("explain: %+v, %v", x, err)
 	}
-	target := client.FlowTarget{From: "web", To: "198.51.100.1:443"}
-	if flow, err := c.ExplainConnection(ctx, client.ConnectionQuestion{Target: target, TLS: true}); err != nil ||
+	target := explain.Target{From: "web", To: "198.51.100.1:443"}
+	if flow, err := c.ExplainConnection(ctx, explain.ConnectionQuestion{Target: target, TLS: true}); err != nil ||
 		flow.Verdict != "allowed" || flow.Address != target.To {
 		t.Errorf("explain a connection: %+v, %v", flow, err)
 	}
-	if flow, err := c.ExplainRequest(ctx, client.RequestQuestion{Target: target}); err != nil ||
+	if flow, err := c.ExplainRequest(ctx, explain.RequestQuestion{Target: target}); err != nil ||
 		flow.Verdict != "allowed" || len(flow.Steps) == 0 {
 		t.Errorf("explain a request: %+v, %v", flow, err)
 	}
-	var p *client.Problem
+	var p *api.Error
 	if _, err := c.ExplainPolicy(ctx,
-		client.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
+		explain.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
 		t.Errorf("a policy that is not there: %v", err)
 	}
 }
@@ -246,9 +249,9 @@ func TestDiff(t *testing.T) {
 		d.Proxies[0].Action != "deleted" {
 		t.Errorf("a deletion: %+v, %v", d, err)
 	}
-	var p *client.Problem
+	var p *api.Error
 	if _, err := c.Diff(ctx, client.DiffQuestion{Stream: []byte("{type: Mesh}")}); !errors.As(err, &p) ||
-		p.Type != client.ProblemDocument {
+		p.Type != api.ProblemDocument {
 		t.Errorf("a document that is not valid: %v", err)
 	}
 }
@@ -281,8 +284,8 @@ func TestListFollowsPages(t *testing.T) {
 func TestProblems(t *testing.T) {
 	c := agent(t, nil)
 	_, err := c.Apply(t.Context(), []byte("{type: Mesh, name: m, colour: red}"), false)
-	var p *client.Problem
-	if !errors.As(err, &p) || p.Type != client.ProblemDocument || len(p.InvalidParameters) != 1 ||
+	var p *api.Error
+	if !errors.As(err, &p) || p.Type != api.ProblemDocument || len(p.InvalidParameters) != 1 ||
 		!strings.Contains(err.Error(), "colour") {
 		t.Errorf("a bad document: %v", err)
 	}
@@ -372,13 +375,13 @@ func TestUnreachable(t *testing.T) {
 func TestSignsOfLife(t *testing.T) {
 	path, l := listen(t)
 	serve(t, l, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(httpapi.ProgressHeader) == "" {
+		if r.Header.Get(api.ProgressHeader) == "" {
 			t.Error("no signs of life are asked for")
 		}
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
-		for _, sign := range []string{httpapi.ProgressWaits, "1/40", "2/40", "what", "4/40", "5/40", "6/40", "7/40"} {
-			w.Header().Set(httpapi.ProgressHeader, sign)
+		for _, sign := range []string{api.ProgressWaits, "1/40", "2/40", "what", "4/40", "5/40", "6/40", "7/40"} {
+			w.Header().Set(api.ProgressHeader, sign)
 			w.WriteHeader(http.StatusProcessing)
 			<-tick.C
 		}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Raw returns the answer to a GET of a path as it is.
@@ -21,7 +23,7 @@ func (c *Client) Profile(ctx context.Context, name string, seconds int) ([]byte,
 
 // LogLevel is the level of the agent's log.
 func (c *Client) LogLevel(ctx context.Context) (string, error) {
-	l, err := call[LogLevel](ctx, c, http.MethodGet, "/v1/debug/loglevel", nil, nil)
+	l, err := call[api.LogLevel](ctx, c, http.MethodGet, "/v1/debug/loglevel", nil, nil)
 	if err != nil {
 		return "", err
 	}
@@ -30,10 +32,10 @@ func (c *Client) LogLevel(ctx context.Context) (string, error) {
 
 // SetLogLevel changes it until the agent reads its config again.
 func (c *Client) SetLogLevel(ctx context.Context, level string) error {
-	body, err := json.Marshal(LogLevel{Level: level})
+	body, err := json.Marshal(api.LogLevel{Level: level})
 	if err != nil {
 		return err
 	}
-	_, err = call[LogLevel](ctx, c, http.MethodPut, "/v1/debug/loglevel", nil, body)
+	_, err = call[api.LogLevel](ctx, c, http.MethodPut, "/v1/debug/loglevel", nil, body)
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // DiffQuestion is what would change.
@@ -19,12 +21,12 @@ type DiffQuestion struct {
 }
 
 // Diff asks what would change on the proxies. Nothing is stored.
-func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
+func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*api.Diff, error) {
 	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane,
 		"omit", strings.Join(q.Omit, ","))
 	v["delete"] = q.Delete
 	if q.AllNodes {
 		v.Set("allNodes", "true")
 	}
-	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
+	return call[api.Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
 }

@@ -6,14 +6,8 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
-
-// Loggers are the levels of an Envoy's loggers.
-type Loggers = httpapi.Loggers
-
-// LoggerLevels are the levels that there are, from the one that says most.
-var LoggerLevels = httpapi.LoggerLevels
 
 // What an Envoy is asked for.
 const (
@@ -31,17 +25,18 @@ func (c *Client) Envoy(ctx context.Context, plural, mesh, name, what string, que
 
 // EnvoyLoggers returns the levels of the loggers of the Envoy that Envoy would ask, after those in
 // set have been given theirs.
-func (c *Client) EnvoyLoggers(ctx context.Context, plural, mesh, name string, set map[string]string) (*Loggers, error) {
+func (c *Client) EnvoyLoggers(ctx context.Context, plural, mesh, name string,
+	set map[string]string) (*api.Loggers, error) {
 	at := path("v1", plural, name) + "/loggers"
 	if mesh != "" {
 		at = path("v1", plural, mesh, name) + "/loggers"
 	}
 	if len(set) == 0 {
-		return call[Loggers](ctx, c, http.MethodGet, at, nil, nil)
+		return call[api.Loggers](ctx, c, http.MethodGet, at, nil, nil)
 	}
-	body, err := json.Marshal(Loggers{Levels: set})
+	body, err := json.Marshal(api.Loggers{Levels: set})
 	if err != nil {
 		return nil, err
 	}
-	return call[Loggers](ctx, c, http.MethodPut, at, nil, body)
+	return call[api.Loggers](ctx, c, http.MethodPut, at, nil, body)
 }

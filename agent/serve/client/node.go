@@ -6,15 +6,15 @@ import (
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // DNS returns how the resolver stands, with the names that it answers by itself: those of a mesh,
 // or with an empty one of all, and with a name that one alone. limit bounds how many names are
 // fetched; 0 is for none, less than 0 for all.
-func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, error) {
+func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*api.DNS, error) {
 	const most = 1000
-	var out *DNS
+	var out *api.DNS
 	for {
 		size, have := most, 0
 		if out != nil {
@@ -23,7 +23,7 @@ func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, e
 		if limit >= 0 {
 			size = min(size, limit-have)
 		}
-		page, err := call[DNS](ctx, c, http.MethodGet, "/v1/dns",
+		page, err := call[api.DNS](ctx, c, http.MethodGet, "/v1/dns",
 			query("mesh", mesh, "name", name, "size", strconv.Itoa(size), "offset", strconv.Itoa(have)), nil)
 		if err != nil {
 			return nil, err
@@ -41,22 +41,13 @@ func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, e
 }
 
 // Members returns the nodes of the pool; none where the agent stands alone.
-func (c *Client) Members(ctx context.Context) (*Members, error) {
-	return call[Members](ctx, c, http.MethodGet, "/v1/members", nil, nil)
+func (c *Client) Members(ctx context.Context) (*api.Members, error) {
+	return call[api.Members](ctx, c, http.MethodGet, "/v1/members", nil, nil)
 }
 
-// What is asked of, and answered about, the gossip pool.
-type (
-	Members         = httpapi.Members
-	JoinedList      = httpapi.JoinedList
-	Conflicts       = httpapi.Conflicts
-	ConflictItem    = httpapi.ConflictItem
-	RestoreConflict = httpapi.RestoreConflict
-)
-
 // Join has the agent try members at addresses, and says which have answered.
-func (c *Client) Join(ctx context.Context, addresses []string) (*JoinedList, error) {
-	return ask[JoinedList](ctx, c, "/v1/members/join", httpapi.Join{Addresses: addresses})
+func (c *Client) Join(ctx context.Context, addresses []string) (*api.JoinedList, error) {
+	return ask[api.JoinedList](ctx, c, "/v1/members/join", api.Join{Addresses: addresses})
 }
 
 // Leave has the agent say that its node goes for good, and end its part in the pool.
@@ -67,41 +58,29 @@ func (c *Client) Leave(ctx context.Context) error {
 
 // Forget drops what a dead node owns, by the name or id of the node.
 func (c *Client) Forget(ctx context.Context, node string) error {
-	_, err := ask[struct{}](ctx, c, "/v1/members/forget", httpapi.Forget{Node: node})
+	_, err := ask[struct{}](ctx, c, "/v1/members/forget", api.Forget{Node: node})
 	return err
 }
 
 // Conflicts returns versions of resources that are not in force, though nobody who knew them has
 // replaced them.
-func (c *Client) Conflicts(ctx context.Context) (*Conflicts, error) {
-	return call[Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
+func (c *Client) Conflicts(ctx context.Context) (*api.Conflicts, error) {
+	return call[api.Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
 }
 
 // RestoreConflict makes such a version the newest one.
-func (c *Client) RestoreConflict(ctx context.Context, r RestoreConflict) (*Written, error) {
-	return ask[Written](ctx, c, "/v1/conflicts/restore", r)
+func (c *Client) RestoreConflict(ctx context.Context, r api.RestoreConflict) (*api.Written, error) {
+	return ask[api.Written](ctx, c, "/v1/conflicts/restore", r)
 }
 
 // ExplainDNS asks why a name resolves as it does.
-func (c *Client) ExplainDNS(ctx context.Context, q DNSQuestion) (*DNSExplanation, error) {
-	return ask[DNSExplanation](ctx, c, "/v1/explain", explain.Question{DNS: &q})
+func (c *Client) ExplainDNS(ctx context.Context, q explain.DNSQuestion) (*explain.DNS, error) {
+	return ask[explain.DNS](ctx, c, "/v1/explain", explain.Question{DNS: &q})
 }
 
-// Verdicts of a [DNSExplanation].
-const (
-	DNSResolves  = explain.DNSResolves
-	DNSForwarded = explain.DNSForwarded
-)
-
-// States of the resolver.
-const (
-	DNSOff     = httpapi.DNSOff
-	DNSServing = httpapi.DNSServing
-)
-
 // AccessLogs returns the streams of access logs, and where the audit log is.
-func (c *Client) AccessLogs(ctx context.Context) (*AccessLogs, error) {
-	return call[AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
+func (c *Client) AccessLogs(ctx context.Context) (*api.AccessLogs, error) {
+	return call[api.AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
 }
 
 // FlushLogs has the Envoy of a dataplane write what it holds of its logs.

@@ -7,24 +7,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
-
-// ProblemTooLarge is the type of a [Problem] with a request that is larger than [MaxBody].
-const ProblemTooLarge = httpapi.ProblemTooLarge
-
-// MaxBody is how many bytes of documents an agent takes in one request.
-const MaxBody = httpapi.MaxBody
 
 // traced hears the interim answers of a request. Without a hook net/http takes but a few.
 func (c *Client) traced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
-			text := header.Get(httpapi.ProgressHeader)
+			text := header.Get(api.ProgressHeader)
 			done, all, _ := strings.Cut(text, "/")
 			n, err := strconv.Atoi(done)
 			of, err2 := strconv.Atoi(all)
-			if c.Progress != nil && (text == httpapi.ProgressWaits || err == nil && err2 == nil) {
+			if c.Progress != nil && (text == api.ProgressWaits || err == nil && err2 == nil) {
 				c.Progress(n, of)
 			}
 			return nil

@@ -7,6 +7,8 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // guard is the outermost handler: it refuses what no client of this API sends, and keeps a defect
@@ -18,7 +20,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				recordOf(r).panicked = true
 				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v,
 					"stack", string(debug.Stack()))
-				writeError(w, problem(http.StatusInternalServerError, ProblemInternal, "Internal error",
+				writeError(w, problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
 					"the agent met a defect while answering; its log has the details"))
 			}
 		}()
@@ -39,9 +41,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // refuseBrowsers answers requests that a web page could have caused: those that carry what only
 // browsers send, and over TCP those whose Host is a name other than localhost, which a page reaches
 // by rebinding a name of its own to a loopback address.
-func refuseBrowsers(r *http.Request, tcp bool) *Error {
-	refused := func(why string) *Error {
-		return problem(http.StatusForbidden, ProblemBrowser, "Browser request refused",
+func refuseBrowsers(r *http.Request, tcp bool) *api.Error {
+	refused := func(why string) *api.Error {
+		return problem(http.StatusForbidden, api.ProblemBrowser, "Browser request refused",
 			"%s; web pages may not use this API, use nearside or curl --unix-socket", why)
 	}
 	for _, h := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {

@@ -135,7 +135,7 @@ func TestTCP(t *testing.T) {
 }
 
 // startTCP is start, with the server on a TCP address.
-func startTCP(t testing.TB, change ...func(*httpapi.Options)) *api {
+func startTCP(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	t.Helper()
 	a := start(t, change...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

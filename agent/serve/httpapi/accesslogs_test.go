@@ -9,25 +9,26 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // startLogs is an API over TCP with the streams of two proxies and of the file that they share.
-func startLogs(t *testing.T, flushed *[]string) *api {
+func startLogs(t *testing.T, flushed *[]string) *testAPI {
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
 		o.AuditFile = "/var/log/nearside/audit/audit.log"
-		fifo := func(name string, in uint64) httpapi.LogStream {
-			return httpapi.LogStream{Kind: httpapi.LogFIFO, Name: "/run/" + name + ".fifo", Mesh: "default", Dataplane: name,
+		fifo := func(name string, in uint64) api.LogStream {
+			return api.LogStream{Kind: api.LogFIFO, Name: "/run/" + name + ".fifo", Mesh: "default", Dataplane: name,
 				Destination: "file /logs/all.log",
 				Holder:      "nearside hold", In: in, Written: in, Dropped: map[string]uint64{}}
 		}
-		o.AccessLogs = func() []httpapi.LogStream {
-			return []httpapi.LogStream{fifo("pay", 40), fifo("web", 60),
-				{Kind: httpapi.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
+		o.AccessLogs = func() []api.LogStream {
+			return []api.LogStream{fifo("pay", 40), fifo("web", 60),
+				{Kind: api.LogFile, Name: "/logs/all.log", Destination: "file /logs/all.log",
 					In: 100, Written: 90, InFlight: 3, Spooled: 2, Dropped: map[string]uint64{"disk-full": 5}},
-				{Kind: httpapi.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
+				{Kind: api.LogReceiver, Name: "tcp", Destination: "file /logs/tcp.log", In: 7, Written: 7}}
 		}
 		o.FlushLogs = func(_ context.Context, mesh, name string) (bool, error) {
 			*flushed = append(*flushed, mesh+"/"+name)
@@ -63,7 +64,7 @@ func TestAccessLogs(t *testing.T) {
 		if c.status != 200 {
 			continue
 		}
-		var got httpapi.AccessLogs
+		var got api.AccessLogs
 		if err := json.Unmarshal([]byte(r.body), &got); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -42,13 +43,13 @@ const (
 )
 
 // apartOf lists the proxies of this node that are not connected, sorted.
-func apartOf(snap *store.Snapshot, last *Last, all []Proxy) (out []*resource.Resource) {
+func apartOf(snap *store.Snapshot, last *Last, all []api.Proxy) (out []*resource.Resource) {
 	connected := map[resource.Key]bool{}
 	for i := range all {
 		switch k := proxyKey(all[i]); {
 		case k.Kind != kindDataplane:
-			connected[k] = all[i].State != StateDisconnected
-		case all[i].State == StateDisconnected && last.Meshes[k.Mesh] != nil:
+			connected[k] = all[i].State != api.StateDisconnected
+		case all[i].State == api.StateDisconnected && last.Meshes[k.Mesh] != nil:
 			if r := last.Meshes[k.Mesh].View.Dataplane(k.Name); r != nil {
 				out = append(out, r)
 			}
@@ -67,7 +68,7 @@ func apartOf(snap *store.Snapshot, last *Last, all []Proxy) (out []*resource.Res
 
 // look returns the problems of proxies, and how many of them there was no time for.
 func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resource,
-	atMost time.Duration) (out []Problem, left int) {
+	atMost time.Duration) (out []api.Problem, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forget(last)
@@ -94,10 +95,11 @@ func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resour
 		}
 		if s.Failed != nil {
 			out = append(out,
-				Problem{Resource: k.String(), Severity: SeverityError, Reason: "no config can be made: " + s.Failed.Error()})
+				api.Problem{Resource: k.String(), Severity: api.SeverityError,
+					Reason: "no config can be made: " + s.Failed.Error()})
 		}
 		for _, w := range s.Warnings {
-			out = append(out, Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
+			out = append(out, api.Problem{Resource: w.Resource.String(), Severity: api.SeverityWarning, Reason: w.Reason})
 		}
 		for i := range s.Findings {
 			if !last.Found.Has(k, &s.Findings[i]) {
@@ -105,16 +107,18 @@ func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resour
 			}
 		}
 		if s.more > 0 {
-			out = append(out, Problem{Resource: k.String(), Severity: SeverityWarning,
+			out = append(out, api.Problem{Resource: k.String(), Severity: api.SeverityWarning,
 				Reason: fmt.Sprintf("%d more warnings for this proxy", s.more)})
 		}
 	}
 	out = append(out, found.Problems(maxApart)...)
-	slices.SortFunc(out, func(a, b Problem) int {
+	slices.SortFunc(out, func(a, b api.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
 			cmp.Compare(a.Reason, b.Reason))
 	})
-	return slices.DeleteFunc(slices.Compact(out), func(p Problem) bool { return slices.Contains(last.Problems, p) }), left
+	return slices.DeleteFunc(slices.Compact(out), func(p api.Problem) bool {
+		return slices.Contains(last.Problems, p)
+	}), left
 }
 
 // standing looks at one proxy.

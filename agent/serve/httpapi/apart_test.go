@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -17,13 +17,13 @@ import (
 
 // statusOf asks for the status and counts the warnings about probes, of which each dataplane of
 // these tests has one.
-func statusOf(a *api) (s httpapi.Status, warnings int) {
+func statusOf(a *testAPI) (s api.Status, warnings int) {
 	r := a.do(http.MethodGet, "/v1/status", "")
 	if err := json.Unmarshal([]byte(r.body), &s); err != nil || r.status != http.StatusOK {
 		a.t.Errorf("%d: %v", r.status, err)
 	}
 	for _, p := range s.Problems {
-		if p.Severity == httpapi.SeverityWarning && strings.Contains(p.Reason, "probes: they have no effect") {
+		if p.Severity == api.SeverityWarning && strings.Contains(p.Reason, "probes: they have no effect") {
 			warnings++
 		}
 	}
@@ -44,19 +44,19 @@ func withProbes(n int) string {
 // status, as far as there is time; what is left is counted. A proxy that is connected is not looked
 // at, nor one of another node.
 func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
-	api := store.Source{Kind: store.SourceAPI}
+	viaAPI := store.Source{Kind: store.SourceAPI}
 	for name, c := range map[string]struct {
 		time               time.Duration
 		unchecked, warning int
 	}{"with time": {time.Minute, 0, 3}, "without": {1, 3, 0}} {
 		a := start(t, func(o *httpapi.Options) {
 			o.Limits.LookTime = c.time
-			o.Proxies = func() []ads.ProxyStatus {
-				return []ads.ProxyStatus{{Mesh: "default", Name: "d0", Flavor: node.FlavorEnvoy, State: ads.StateServing,
+			o.Proxies = func() []api.ProxyStatus {
+				return []api.ProxyStatus{{Mesh: "default", Name: "d0", Flavor: node.FlavorEnvoy, State: api.StateServing,
 					Streams: 1}}
 			}
 		})
-		a.put(api, withProbes(4))
+		a.put(viaAPI, withProbes(4))
 		a.put(store.Source{Kind: store.SourcePeer, Detail: "n2"}, "{type: Dataplane, mesh: default, name: far, "+
 			"networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: s}}]}, "+
 			"probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}}")
@@ -70,7 +70,7 @@ func TestStatusLooksAtUnconnectedProxies(t *testing.T) {
 			continue
 		}
 		// What changed is looked at anew, and many may ask at once.
-		a.put(api, strings.ReplaceAll(withProbes(3),
+		a.put(viaAPI, strings.ReplaceAll(withProbes(3),
 			", probes: {port: 9000, endpoints: [{inboundPort: 80, inboundPath: /, path: /80}]}", ""))
 		a.reconcile()
 		var all sync.WaitGroup

@@ -23,8 +23,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -33,7 +33,7 @@ import (
 )
 
 // api is a server on a real unix socket and a client of it.
-type api struct {
+type testAPI struct {
 	t     testing.TB
 	store *store.Store
 	last  atomic.Pointer[httpapi.Last]
@@ -69,15 +69,15 @@ func rolesOf(t testing.TB, o access.RoleOptions) *access.Roles {
 	return r
 }
 
-func start(t testing.TB, change ...func(*httpapi.Options)) *api {
+func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 	t.Helper()
-	a := &api{t: t, base: "http://nearside"}
+	a := &testAPI{t: t, base: "http://nearside"}
 	var err error
 	if a.store, err = store.Open(store.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{Level: new(slog.LevelVar),
-		Info:     httpapi.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
+		Info:     api.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
 		Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
 		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -89,7 +89,7 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *api {
 	if o.Proxies != nil {
 		o.Connected = func() (out []node.Key) {
 			for _, p := range o.Proxies() {
-				if p.State != ads.StateDisconnected {
+				if p.State != api.StateDisconnected {
 					out = append(out, node.Key{ID: node.Ref{Type: p.Type, Mesh: p.Mesh, Name: p.Name}.NodeID(), Flavor: p.Flavor})
 				}
 			}
@@ -109,7 +109,7 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *api {
 }
 
 // serve runs the server until the test ends, or stop is called, and points the client at it.
-func (a *api) serve(l net.Listener, network, addr string) (stop func()) {
+func (a *testAPI) serve(l net.Listener, network, addr string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.srv.Serve(ctx, l) }()
@@ -130,7 +130,7 @@ func (a *api) serve(l net.Listener, network, addr string) (stop func()) {
 }
 
 // put stores a resource under a source, past the API.
-func (a *api) put(source store.Source, docs string) {
+func (a *testAPI) put(source store.Source, docs string) {
 	a.t.Helper()
 	rs, faults := registry(a.t).Decode("", []byte(docs))
 	if len(faults) > 0 {
@@ -146,7 +146,7 @@ func (a *api) put(source store.Source, docs string) {
 }
 
 // reconcile does what the agent's loop does.
-func (a *api) reconcile(problems ...httpapi.Problem) {
+func (a *testAPI) reconcile(problems ...api.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
 	l := &httpapi.Last{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0),
@@ -169,7 +169,7 @@ type answer struct {
 }
 
 // do makes a request; headers are "Name: value".
-func (a *api) do(method, path, body string, headers ...string) answer {
+func (a *testAPI) do(method, path, body string, headers ...string) answer {
 	a.t.Helper()
 	req, err := http.NewRequest(method, a.base+path, strings.NewReader(body))
 	if err != nil {
@@ -196,7 +196,7 @@ func (a *api) do(method, path, body string, headers ...string) answer {
 }
 
 // want checks the status and that a problem is one; parts must stand in the body.
-func (a *api) want(got answer, status int, parts ...string) {
+func (a *testAPI) want(got answer, status int, parts ...string) {
 	a.t.Helper()
 	if got.status != status {
 		a.t.Errorf("%s: status %d, want %d: %s", got.request, got.status, status, got.body)
@@ -359,7 +359,7 @@ func TestLists(t *testing.T) {
 		got := a.do("GET", path, "")
 		a.want(got, 200, `"total":10`)
 		var l struct {
-			Items []httpapi.Item
+			Items []api.Item
 			Next  *string
 		}
 		if err := json.Unmarshal([]byte(got.body), &l); err != nil {

@@ -11,18 +11,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Bounds of the lists of an [Applied].
+// Bounds of the lists of an [api.Applied].
 const (
 	maxListed = 20 // in a list of many
 	maxLate   = 1000
 )
 
-// situation is what an [Applied] is worked out from.
+// situation is what an [api.Applied] is worked out from.
 type situation struct {
 	reg     *resource.Registry
 	snap    *store.Snapshot
@@ -52,19 +53,19 @@ type subject struct {
 }
 
 // applied says how far a resource that exists is in force.
-func (x *situation) applied(rec store.Record) Applied {
+func (x *situation) applied(rec store.Record) api.Applied {
 	d, _ := x.reg.Lookup(rec.Kind)
 	sub := &subject{key: rec.Key, desc: d, revision: rec.Revision, is: rec.Resource}
 	out := x.onProxies(sub)
 	switch {
 	case d.Policy && rec.Shadow():
-		out.State, out.Reason = StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+
+		out.State, out.Reason = api.StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+
 			", so no proxy gets anything of it; without the label it acts"
 	case d.Inert:
-		out.State, out.Reason = StateInert, "this version stores "+d.Kind+" and does not act on it"
-	case out.State == StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
-		out.State, out.Reason = StatePending, x.last.Switching[rec.Name]
-	case out.State != StateApplied || !d.Policy:
+		out.State, out.Reason = api.StateInert, "this version stores "+d.Kind+" and does not act on it"
+	case out.State == api.StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
+		out.State, out.Reason = api.StatePending, x.last.Switching[rec.Name]
+	case out.State != api.StateApplied || !d.Policy:
 	default:
 		x.selected(sub, &out)
 	}
@@ -72,7 +73,7 @@ func (x *situation) applied(rec store.Record) Applied {
 }
 
 // gone says how far the deletion of a resource is in force.
-func (x *situation) gone(key resource.Key) Applied {
+func (x *situation) gone(key resource.Key) api.Applied {
 	d, _ := x.reg.Lookup(key.Kind)
 	sub := &subject{key: key, desc: d, revision: x.snap.Revision()} // of its deletion at the latest
 	for _, rev := range x.history(key) {
@@ -81,19 +82,20 @@ func (x *situation) gone(key resource.Key) Applied {
 		}
 	}
 	out := x.onProxies(sub)
-	if out.State == StateApplied {
-		out.State = StateGone
+	if out.State == api.StateApplied {
+		out.State = api.StateGone
 	}
 	return out
 }
 
 // onProxies says what has become of a subject on the proxies that it touches.
-func (x *situation) onProxies(sub *subject) Applied {
-	out := Applied{Type: sub.key.Kind, Mesh: sub.key.Mesh, Name: sub.key.Name, Revision: sub.revision, State: StateApplied,
-		Late: []LateProxy{}, Rejected: []RejectedResource{}}
+func (x *situation) onProxies(sub *subject) api.Applied {
+	out := api.Applied{Type: sub.key.Kind, Mesh: sub.key.Mesh, Name: sub.key.Name, Revision: sub.revision,
+		State: api.StateApplied,
+		Late:  []api.LateProxy{}, Rejected: []api.RejectedResource{}}
 	for i := range x.proxies {
 		p := &x.proxies[i]
-		if p.State == ads.StateDisconnected || p.State == ads.StateUnknown || !sub.reaches(p) {
+		if p.State == api.StateDisconnected || p.State == api.StateUnknown || !sub.reaches(p) {
 			continue
 		}
 		done := p.Answered >= sub.revision
@@ -108,15 +110,15 @@ func (x *situation) onProxies(sub *subject) Applied {
 		switch {
 		case p.Revision >= sub.revision && len(refused) > 0:
 			for _, r := range refused {
-				out.reject(x, r)
+				x.reject(&out, r)
 			}
 		case !done:
-			out.late(x, LateProxy{p.Mesh, p.Name, x.whyLate(sub, p)})
+			x.late(&out, p.Mesh, p.Name, x.whyLate(sub, p))
 		case slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return r.Suspect }):
-			out.late(x, LateProxy{p.Mesh, p.Name,
-				"it rejected a response without naming a resource, and which one it is is being looked for"})
+			x.late(&out, p.Mesh, p.Name,
+				"it rejected a response without naming a resource, and which one it is is being looked for")
 		case unclear:
-			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for"})
+			x.late(&out, p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for")
 		default:
 			out.Acknowledged++
 			if until := p.OldUntil(sub.revision, time.Now()); until.After(out.OldUntil) {
@@ -124,30 +126,30 @@ func (x *situation) onProxies(sub *subject) Applied {
 			}
 		}
 	}
-	out.conclude()
+	conclude(&out)
 	return out
 }
 
-func (a *Applied) conclude() {
+func conclude(a *api.Applied) {
 	switch {
 	case a.RejectedTotal > 0:
-		a.State = StateRejected
+		a.State = api.StateRejected
 	case a.LateTotal > 0:
-		a.State = StatePending
+		a.State = api.StatePending
 	}
 }
 
-func (a *Applied) late(x *situation, p LateProxy) {
+func (x *situation) late(a *api.Applied, mesh, name, why string) {
 	if a.LateTotal++; len(a.Late) < x.most {
-		a.Late = append(a.Late, p)
+		a.Late = append(a.Late, api.LateProxy{Mesh: mesh, Name: name, Reason: why})
 	}
 }
 
-func (a *Applied) reject(x *situation, r *ads.Rejection) {
+func (x *situation) reject(a *api.Applied, r *ads.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.most {
-		a.Rejected = append(a.Rejected, RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
+		a.Rejected = append(a.Rejected, api.RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
 			Resource: r.ID.Name,
-			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]Blame{}, r.Blame...)})
+			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]api.Blame{}, r.Blame...)})
 	}
 }
 
@@ -249,10 +251,10 @@ func (sub *subject) refusedBy(p *ads.Progress) (refused []*ads.Rejection, unclea
 // when there is trouble, the likely causes alone count.
 func (sub *subject) blamed(r *ads.Rejection) bool {
 	list := r.Blame
-	if r.Since == 0 && !r.Overtakes && !ads.OfHost(list) { // what the host keeps from being in force is not in force
-		list = ads.Causes(list)
+	if r.Since == 0 && !r.Overtakes && !api.OfHost(list) { // what the host keeps from being in force is not in force
+		list = api.Causes(list)
 	}
-	return sub.revision > r.Since && slices.ContainsFunc(list, func(b Blame) bool {
+	return sub.revision > r.Since && slices.ContainsFunc(list, func(b api.Blame) bool {
 		return b.Type == sub.key.Kind && b.Mesh == sub.key.Mesh && b.Name == sub.key.Name
 	})
 }
@@ -265,7 +267,7 @@ func (sub *subject) behind(r *ads.Rejection) bool {
 // whyLate says what an answer waits for.
 func (x *situation) whyLate(sub *subject, p *ads.Progress) string {
 	switch {
-	case p.State == ads.StateWaiting:
+	case p.State == api.StateWaiting:
 		return "the agent has not loaded its state yet"
 	case p.Revision < sub.revision:
 		if x.last != nil {
@@ -274,7 +276,7 @@ func (x *situation) whyLate(sub *subject, p *ads.Progress) string {
 				who = ref.Key().String()
 			}
 			for _, prob := range x.last.Problems {
-				if prob.Severity == SeverityError &&
+				if prob.Severity == api.SeverityError &&
 					(prob.Resource == who || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
 					return prob.Reason
 				}
@@ -293,7 +295,7 @@ func (x *situation) whyLate(sub *subject, p *ads.Progress) string {
 }
 
 // selected adds which dataplanes a policy selects that is in force as far as it can be.
-func (x *situation) selected(sub *subject, out *Applied) {
+func (x *situation) selected(sub *subject, out *api.Applied) {
 	if x.last == nil {
 		return
 	}
@@ -322,14 +324,14 @@ func (x *situation) selected(sub *subject, out *Applied) {
 	switch {
 	case out.Selected > 0:
 	case ended > 0:
-		out.State, out.Reason = StateReplaced, "targetRef policies have taken its place on all dataplanes that it selects"
+		out.State, out.Reason = api.StateReplaced, "targetRef policies have taken its place on all dataplanes that it selects"
 	default:
-		out.State, out.Reason = StateUnselected, "it selects no dataplane of the mesh"
+		out.State, out.Reason = api.StateUnselected, "it selects no dataplane of the mesh"
 	}
 }
 
 // appliedList is GET /v1/applied/{plural}?mesh=&name=.
-func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error {
 	plural := r.PathValue("plural")
 	d, ok := s.opts.Registry.Lookup(plural)
 	if !ok {
@@ -337,7 +339,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	q := r.URL.Query()
 	x := s.situation(maxListed)
-	out := AppliedList{Items: []Applied{}}
+	out := api.AppliedList{Items: []api.Applied{}}
 	for _, res := range only(x.snap.Set().Kind(d.Kind), resourceKey, s.visible(r, access.VerbInspect)) {
 		if mesh := q.Get("mesh"); mesh != "" && mesh != res.Mesh {
 			continue
@@ -349,7 +351,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
 			out.Items = append(out.Items, x.applied(rec))
 		}
 	}
-	slices.SortFunc(out.Items, func(a, b Applied) int {
+	slices.SortFunc(out.Items, func(a, b api.Applied) int {
 		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
 	out.Total = len(out.Items)

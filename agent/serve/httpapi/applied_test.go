@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -50,7 +51,7 @@ func (p *proxySet) set(list ...ads.Progress) {
 // proxy is one that has answered a revision.
 func proxy(name string, answered uint64, change ...func(*ads.Progress)) ads.Progress {
 	p := ads.Progress{Node: node.Key{ID: "default." + name, Flavor: node.FlavorEnvoy}, Mesh: "default", Name: name,
-		State: ads.StateServing, Revision: answered, Answered: answered}
+		State: api.StateServing, Revision: answered, Answered: answered}
 	for _, f := range change {
 		f(&p)
 	}
@@ -65,7 +66,7 @@ func made(revision uint64) func(*ads.Progress) {
 }
 
 // rejects is a listener that the proxy refuses.
-func rejects(since, madeAt, attributedAt uint64, blame ...ads.Blame) func(*ads.Progress) {
+func rejects(since, madeAt, attributedAt uint64, blame ...api.Blame) func(*ads.Progress) {
 	return func(p *ads.Progress) {
 		p.Rejected = append(p.Rejected, ads.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name,
 			ID:       draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
@@ -74,8 +75,8 @@ func rejects(since, madeAt, attributedAt uint64, blame ...ads.Blame) func(*ads.P
 	}
 }
 
-func blames(typ, name, evidence string) ads.Blame {
-	return ads.Blame{Type: typ, Mesh: "default", Name: name, Evidence: evidence, Paths: []string{}}
+func blames(typ, name, evidence string) api.Blame {
+	return api.Blame{Type: typ, Mesh: "default", Name: name, Evidence: evidence, Paths: []string{}}
 }
 
 func in(state string) func(*ads.Progress) { return func(p *ads.Progress) { p.State = state } }
@@ -104,7 +105,7 @@ const appliedMesh = `
 
 // startApplied serves appliedMesh, in which each resource has its place as its revision, and some
 // proxies.
-func startApplied(t *testing.T) (*api, *proxySet) {
+func startApplied(t *testing.T) (*testAPI, *proxySet) {
 	t.Helper()
 	set := &proxySet{changed: make(chan struct{}, 1)}
 	a := start(t, func(o *httpapi.Options) { o.Progress, o.Watch = set.progress, set.watch })
@@ -116,7 +117,7 @@ func startApplied(t *testing.T) (*api, *proxySet) {
 // standing is the answer to a question, in words.
 func standing(t *testing.T, body string) string {
 	t.Helper()
-	var x httpapi.Applied
+	var x api.Applied
 	if err := json.Unmarshal([]byte(body), &x); err != nil {
 		t.Fatalf("%v: %s", err, body)
 	}
@@ -134,7 +135,7 @@ func standing(t *testing.T, body string) string {
 func TestApplied(t *testing.T) {
 	a, set := startApplied(t)
 	const last = 10 // revision
-	bad := func(name, evidence string) ads.Blame { return blames("MeshTimeout", name, evidence) }
+	bad := func(name, evidence string) api.Blame { return blames("MeshTimeout", name, evidence) }
 	for _, test := range []struct {
 		name    string
 		proxies []ads.Progress
@@ -154,33 +155,33 @@ func TestApplied(t *testing.T) {
 		{"and no others", []ads.Progress{proxy("web", 0, made(last))}, "Mesh/other", "applied 0/0"},
 		{"a dataplane concerns all of its mesh", []ads.Progress{proxy("web", 2, made(last)), proxy("back", last)},
 			"Dataplane/web", "pending 1/2 late web"},
-		{"gone", []ads.Progress{proxy("web", 1, in(ads.StateDisconnected)), proxy("x", 0, in(ads.StateUnknown))},
+		{"gone", []ads.Progress{proxy("web", 1, in(api.StateDisconnected)), proxy("x", 0, in(api.StateUnknown))},
 			"MeshTimeout/all", "applied 0/0"},
-		{"not loaded", []ads.Progress{proxy("web", 0, in(ads.StateWaiting))}, "MeshTimeout/all", "pending 0/1 late web"},
+		{"not loaded", []ads.Progress{proxy("web", 0, in(api.StateWaiting))}, "MeshTimeout/all", "pending 0/1 late web"},
 		{"selects nothing", []ads.Progress{proxy("web", last)}, "MeshTimeout/nobody", "unselected 0/0"},
 		{"shadow", []ads.Progress{proxy("web", last)}, "MeshTimeout/shade", "shadow 0/0"},
 		{"replaced", []ads.Progress{proxy("web", last)}, "Timeout/old", "replaced 0/0"},
 		{"legacy", []ads.Progress{proxy("web", last), proxy("back", last)}, "CircuitBreaker/legacy", "applied 1/1"},
-		{"rejected", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))}, "MeshTimeout/web",
+		{"rejected", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))}, "MeshTimeout/web",
 			"rejected 0/1 rejected web l"},
 		{"rejected, while other types are not answered",
-			[]ads.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", ads.BlameChanged)))}, "MeshTimeout/web",
+			[]ads.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", api.BlameChanged)))}, "MeshTimeout/web",
 			"rejected 0/1 rejected web l"},
-		{"rejected for another policy", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", ads.BlameAlone)))},
+		{"rejected for another policy", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))},
 			"MeshTimeout/all", "applied 1/1"},
 		{"rejected for something newer, which it shapes too",
-			[]ads.Progress{proxy("web", last, rejects(8, 9, last, bad("web", ads.BlameShapes)))}, "MeshTimeout/web",
+			[]ads.Progress{proxy("web", last, rejects(8, 9, last, bad("web", api.BlameShapes)))}, "MeshTimeout/web",
 			"applied 1/1"},
 		{"rejected from the start, and another one is the likely cause",
-			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))},
+			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
 			"MeshTimeout/web", "applied 1/1"},
 		{"rejected from the start",
-			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", ads.BlameShapes), bad("web", ads.BlameShapes)))},
+			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
 			"MeshTimeout/all", "rejected 0/1 rejected web l"},
 		{"rejected, and not known why", []ads.Progress{proxy("web", last, rejects(5, 6, 0))}, "MeshTimeout/web",
 			"pending 0/1 late web"},
 		{"rejected, and not known why since the last change",
-			[]ads.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", ads.BlameAlone)))}, "MeshTimeout/web",
+			[]ads.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", api.BlameAlone)))}, "MeshTimeout/web",
 			"pending 0/1 late web"},
 		{"a dataplane is rejected", []ads.Progress{proxy("web", last, rejects(2, 3, last))}, "Dataplane/web",
 			"rejected 0/1 rejected web l"},
@@ -200,7 +201,7 @@ func TestApplied(t *testing.T) {
 			// The list says the same.
 			d, _ := registry(t).Lookup(typ)
 			got = a.do("GET", "/v1/applied/"+d.Plural+"?name="+name, "")
-			var list httpapi.AppliedList
+			var list api.AppliedList
 			if err := json.Unmarshal([]byte(got.body), &list); err != nil || len(list.Items) != 1 || list.Total != 1 {
 				t.Fatalf("%v %s", err, got.body)
 			}
@@ -225,7 +226,7 @@ func TestApplied(t *testing.T) {
 			t.Errorf("%s\nlacks %s", got.body, reason.want)
 		}
 	}
-	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityError,
+	a.reconcile(api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityError,
 		Reason: "it cannot be made"})
 	set.set(proxy("web", 4))
 	if got := a.do("POST", "/v1/wait",
@@ -300,7 +301,7 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 		"1/1 late back" || !strings.Contains(got.body, "has not come back yet") {
 		t.Errorf("when the time is up: %s", got.body)
 	}
-	set.set(proxy("web", 10), proxy("back", 0, in(ads.StateUnknown))) // it is, and its first config is being made
+	set.set(proxy("web", 10), proxy("back", 0, in(api.StateUnknown))) // it is, and its first config is being made
 	if got := a.do("POST", "/v1/wait",
 		strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" {
 		t.Errorf("before it has a config: %s", got.body)
@@ -315,7 +316,7 @@ func TestWaitEndsWithTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{t: t, store: st, base: "http://nearside"}
+	a := &testAPI{t: t, store: st, base: "http://nearside"}
 	a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
 	a.reconcile()
 	o := httpapi.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh,

@@ -12,13 +12,14 @@ import (
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
 // apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all
 // stored in one step.
-func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 	dry, e := boolQuery(r, "dryRun")
 	if e != nil {
 		return e
@@ -54,7 +55,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // decodeAll decodes a stream of documents in which each resource stands once.
-func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *Error) {
+func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *api.Error) {
 	rs, kept, faults := s.decode(body)
 	seen := map[resource.Key]bool{}
 	for _, res := range rs {
@@ -73,7 +74,7 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *Err
 	return rs, kept, nil
 }
 
-func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
 	if e != nil {
 		return e
@@ -82,17 +83,17 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 	if len(revs) == 0 {
 		return s.missing(s.opts.Store.Snapshot(), a.key)
 	}
-	out := History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]Revision, 0, len(revs))}
+	out := api.History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]api.Revision, 0, len(revs))}
 	there := len(revs) == store.HistoryLimit // else the first is the creation
 	for i, rev := range revs {
-		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
+		item := api.Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
 		switch {
 		case rev.Deleted:
-			item.Action = change.ActionDeleted
+			item.Action = api.ActionDeleted
 		case !there:
-			item.Action = change.ActionCreated
+			item.Action = api.ActionCreated
 		case i > 0:
-			item.Action, item.Fields = change.ActionChanged, change.Fields(revs[i-1].Resource, rev.Resource)
+			item.Action, item.Fields = api.ActionChanged, change.Fields(revs[i-1].Resource, rev.Resource)
 		}
 		there = !rev.Deleted
 		if rev.Resource != nil {
@@ -110,13 +111,13 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 
 // rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A
 // resource that was deleted is there again.
-func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
-	var req Rollback
+	var req api.Rollback
 	if e := decodeRequest(body, &req); e != nil {
 		return cmp.Or(nothing, e)
 	}
@@ -141,7 +142,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // named returns the key of a resource that a request names.
-func (s *Server) named(typ, mesh, name string) (resource.Key, *Error) {
+func (s *Server) named(typ, mesh, name string) (resource.Key, *api.Error) {
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
 		return resource.Key{}, invalidField("type", "%q is no kind of resource", typ)
@@ -159,7 +160,7 @@ func (s *Server) named(typ, mesh, name string) (resource.Key, *Error) {
 }
 
 // revision finds a state that a resource was in and can be in again.
-func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *Error) {
+func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api.Error) {
 	revs := s.opts.Store.History(key)
 	if len(revs) == 0 {
 		return store.Revision{}, s.missing(s.opts.Store.Snapshot(), key)
@@ -179,15 +180,15 @@ func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *Err
 	return store.Revision{}, invalidField("revision", "%d is not in the history of %s, which has:%s", number, key, kept)
 }
 
-func invalidField(field, reason string, args ...any) *Error {
-	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", reason, args...)
-	e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: field, Reason: e.Detail})
+func invalidField(field, reason string, args ...any) *api.Error {
+	e := problem(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", reason, args...)
+	e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: field, Reason: e.Detail})
 	e.Detail = field + ": " + e.Detail
 	return e
 }
 
 // decodeRequest reads a JSON body of this API: one document, no unknown field.
-func decodeRequest[T any](body []byte, into *T) *Error {
+func decodeRequest[T any](body []byte, into *T) *api.Error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
@@ -44,9 +45,9 @@ type record struct {
 	panicked  bool
 	stored    bool // a change was stored: the answer waits for the event
 	dry       bool
-	problem   *Error
+	problem   *api.Error
 	resources []*resource.Resource // of the body
-	changes   []Change
+	changes   []api.Change
 }
 
 // recordOf returns the record of a request. Without an audit log it is one that nobody reads.
@@ -158,7 +159,7 @@ func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
 }
 
 // wrote notes what was stored.
-func (rec *record) wrote(changes ...Change) {
+func (rec *record) wrote(changes ...api.Change) {
 	rec.stored, rec.changes = true, changes
 	created := true
 	for _, c := range changes {
@@ -172,12 +173,12 @@ func (rec *record) wrote(changes ...Change) {
 }
 
 // auditable refuses a change whose event could not be stored.
-func (s *Server) auditable() *Error {
+func (s *Server) auditable() *api.Error {
 	if s.opts.Audit == nil {
 		return nil
 	}
 	if err := s.opts.Audit.Ready(); err != nil {
-		return problem(http.StatusServiceUnavailable, ProblemAudit, "Audit log not writable",
+		return problem(http.StatusServiceUnavailable, api.ProblemAudit, "Audit log not writable",
 			"nothing was stored: no change is made that the audit log cannot hold: %v", err)
 	}
 	return nil
@@ -277,7 +278,7 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 		e.SourceIPs = []string{host}
 	}
 	if rec.decided {
-		if p := rec.problem; p != nil && p.Type == ProblemDenied {
+		if p := rec.problem; p != nil && p.Type == api.ProblemDenied {
 			e.Annotate(audit.AnnotationDecision, "forbid")
 			e.Annotate(audit.AnnotationReason, p.Detail)
 		} else {
@@ -294,7 +295,7 @@ func (s *Server) event(rec *record, r *http.Request, stage string, level audit.L
 		}))
 	}
 	if len(rec.changes) > 0 {
-		e.Annotate(audit.AnnotationChanges, enumerate(rec.changes, func(c Change) string {
+		e.Annotate(audit.AnnotationChanges, enumerate(rec.changes, func(c api.Change) string {
 			// #nosec G115 -- revisions are below 2^63
 			return c.Action + " " + (resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}).String() + "@" +
 				decimal(int(c.Revision))

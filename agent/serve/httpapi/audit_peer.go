@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
@@ -71,7 +72,7 @@ func (a *recorder) send() {
 func (a *recorder) code() int { return cmp.Or(a.status, http.StatusOK) }
 
 // noteProblem notes why a request was refused, for its event.
-func noteProblem(w http.ResponseWriter, e *Error) {
+func noteProblem(w http.ResponseWriter, e *api.Error) {
 	if a, ok := w.(*recorder); ok {
 		a.rec.problem = e
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
@@ -36,7 +37,7 @@ func newAuthFailures(reg prometheus.Registerer) (*prometheus.CounterVec, error) 
 
 // identify returns the request with who sends it: the peer of the connection, with the token of the
 // Authorization header where there is one. Over TCP there has to be one.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, *Error) {
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, *api.Error) {
 	p := peerOf(r)
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {
@@ -51,7 +52,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	case errors.Is(err, errLimited):
 		w.Header().Set("Retry-After", strconv.Itoa(int(access.RetryAfter.Seconds())))
 		w.Header().Set("Connection", "close")
-		return nil, problem(http.StatusTooManyRequests, ProblemLimited, "Too many failed attempts",
+		return nil, problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many failed attempts",
 			"%s has sent too many wrong tokens, so this one was not looked at; send the right one in a second", p.Owner())
 	case err != nil:
 		return nil, unauthenticated(w, err.Error()+"; "+s.whichToken())
@@ -114,7 +115,7 @@ func (s *Server) whichToken() string {
 	return strings.Join(which, ", and ")
 }
 
-func unauthenticated(w http.ResponseWriter, detail string) *Error {
+func unauthenticated(w http.ResponseWriter, detail string) *api.Error {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="nearside"`)
-	return problem(http.StatusUnauthorized, ProblemToken, "Token needed", "%s", detail)
+	return problem(http.StatusUnauthorized, api.ProblemToken, "Token needed", "%s", detail)
 }

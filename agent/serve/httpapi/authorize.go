@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -49,7 +50,7 @@ func (n need) orSome() need {
 }
 
 // authorize refuses a request whose sender does not have what the route takes.
-func (s *Server) authorize(r *http.Request, n need) *Error {
+func (s *Server) authorize(r *http.Request, n need) *api.Error {
 	rec := recordOf(r)
 	rec.decided = true
 	if n.open || n.connected {
@@ -91,7 +92,7 @@ func (s *Server) exists(k resource.Key) bool {
 }
 
 // can refuses a request whose sender may not do something to a resource.
-func (s *Server) can(r *http.Request, verb string, k resource.Key) *Error {
+func (s *Server) can(r *http.Request, verb string, k resource.Key) *api.Error {
 	p := peerOf(r)
 	if err := s.opts.Access.Roles.Can(&p, access.ActionOn(verb, k)); err != nil {
 		return denied(err)
@@ -132,7 +133,7 @@ func resourceKey(r *resource.Resource) resource.Key { return r.Key }
 
 // mayWrite refuses to store resources unless the sender may store each of them; every one that he
 // may not is named.
-func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resource.Key) *Error {
+func (s *Server) mayWrite(r *http.Request, snap *store.Snapshot, keys ...resource.Key) *api.Error {
 	p := peerOf(r)
 	var refused []error
 	for _, k := range keys {
@@ -156,7 +157,7 @@ const maxRefused = 64 << 10
 
 // mayWriteNothing returns the answer to who may not store any resource, and bounds what of his body
 // is read: that much, so that the answer can name what he may not store.
-func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *api.Error {
 	e := s.authorize(r, writer)
 	if e != nil {
 		limitBody(w, r, maxRefused)
@@ -166,7 +167,7 @@ func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *Error 
 
 // mayPreview refuses to show what a change does unless the sender may look into the proxies that it
 // touches.
-func (s *Server) mayPreview(r *http.Request, q *change.Question) *Error {
+func (s *Server) mayPreview(r *http.Request, q *change.Question) *api.Error {
 	at := map[string]bool{}
 	switch {
 	case q.Mesh != "":
@@ -199,7 +200,7 @@ func (s *Server) mayPreview(r *http.Request, q *change.Question) *Error {
 }
 
 // mayDiff is mayPreview for somebody who does not write: the answer shows the stored resources too.
-func (s *Server) mayDiff(r *http.Request, q *change.Question) *Error {
+func (s *Server) mayDiff(r *http.Request, q *change.Question) *api.Error {
 	if e := s.mayPreview(r, q); e != nil {
 		return e
 	}
@@ -211,19 +212,9 @@ func (s *Server) mayDiff(r *http.Request, q *change.Question) *Error {
 	return nil
 }
 
-// Denied is one thing that a peer may not do, in a [Error] of the type [ProblemDenied].
-type Denied struct {
-	Who   string   `json:"who"`
-	Verb  string   `json:"verb"`
-	Kind  string   `json:"kind,omitempty"` // absent for what is about no kind
-	Mesh  string   `json:"mesh,omitempty"`
-	Name  string   `json:"name,omitempty"`
-	Roles []string `json:"roles"` // that would allow it
-}
-
 // denied is the answer to what a peer may not do.
-func denied(errs ...error) *Error {
-	e := problem(http.StatusForbidden, ProblemDenied, "Permission denied", "%s", errs[0].Error())
+func denied(errs ...error) *api.Error {
+	e := problem(http.StatusForbidden, api.ProblemDenied, "Permission denied", "%s", errs[0].Error())
 	if len(errs) > 1 {
 		e.Detail = fmt.Sprintf("nothing was stored: %d of the documents may not be written by this user", len(errs))
 	}
@@ -237,9 +228,10 @@ func denied(errs ...error) *Error {
 			a.Mesh = "" // it is in none; see [access.ActionOn]
 		}
 		e.Denied = append(e.Denied,
-			Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name, Roles: append([]string{}, f.Roles...)})
+			api.Denied{Who: f.Who, Verb: a.Verb, Kind: a.Kind, Mesh: a.Mesh, Name: a.Name,
+				Roles: append([]string{}, f.Roles...)})
 		if len(errs) > 1 {
-			e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Reason: err.Error(),
+			e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Reason: err.Error(),
 				Document: resource.Key{Kind: a.Kind, Mesh: a.Mesh, Name: a.Name}.String()})
 		}
 	}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -24,7 +26,7 @@ const checkTime = 10 * time.Second
 
 // diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores
 // nothing; whoever may look into the proxies may ask.
-func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) diff(w http.ResponseWriter, r *http.Request) *api.Error {
 	shadow, e := boolQuery(r, "shadow")
 	if e != nil {
 		return e
@@ -87,21 +89,21 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // leaveOut empties parts of a diff that nobody wants.
-func leaveOut(d *change.Diff, omit []string) {
+func leaveOut(d *api.Diff, omit []string) {
 	for i := range d.Proxies {
-		for _, part := range [...]*change.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
+		for _, part := range [...]*api.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
 			if slices.Contains(omit, "items") {
-				part.Items = []change.ItemDiff{}
+				part.Items = []api.ItemDiff{}
 			}
 			if slices.Contains(omit, "patch") {
-				part.Patch = []Operation{}
+				part.Patch = []jsonpatch.Operation{}
 			}
 		}
 	}
 }
 
 // key reads TYPE/MESH/NAME, or TYPE/NAME of a global kind.
-func (s *Server) key(text string) (resource.Key, *Error) {
+func (s *Server) key(text string) (resource.Key, *api.Error) {
 	typ, rest, _ := strings.Cut(text, "/")
 	d, ok := s.opts.Registry.Lookup(typ)
 	if !ok {
@@ -149,10 +151,10 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 
 // preview compares the present resources with others, and checks the change. One preview is made at
 // a time, on all processors but one: it may take a while, and the agent's other work comes first.
-func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, *change.Verified, *Error) {
+func (s *Server) preview(ctx context.Context, q change.Question) (*api.Diff, *change.Verified, *api.Error) {
 	l := longOf(ctx)
 	if !l.turn(ctx, s.comparing) {
-		return nil, nil, problem(http.StatusServiceUnavailable, ProblemNotReady,
+		return nil, nil, problem(http.StatusServiceUnavailable, api.ProblemNotReady,
 			"Busy", "another comparison is under way; repeat the request in a moment")
 	}
 	defer func() { <-s.comparing }()
@@ -167,11 +169,11 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 	case errors.As(err, &e) && e.Reason == change.NotFound:
 		return nil, nil, notFound("%s", e.Detail)
 	case errors.As(err, &e) && e.Reason == change.InUse:
-		return nil, nil, problem(http.StatusConflict, ProblemInUse, string(e.Reason), "%s", e.Detail)
+		return nil, nil, problem(http.StatusConflict, api.ProblemInUse, string(e.Reason), "%s", e.Detail)
 	case errors.As(err, &e):
 		return nil, nil, invalid(e.Detail)
 	case err != nil:
-		return nil, nil, problem(http.StatusInternalServerError, ProblemGeneration, "No diff", "%s", err.Error())
+		return nil, nil, problem(http.StatusInternalServerError, api.ProblemGeneration, "No diff", "%s", err.Error())
 	}
 	for i := range d.Resources {
 		r := &d.Resources[i]
@@ -185,9 +187,9 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 // check checks a change against the proxies concerned. The store may change meanwhile; then it is
 // done once more, and what comes later is found when configs are made. A dry run has a diff too,
 // unless there can be none yet.
-func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*change.Diff, *change.Verified) {
+func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*api.Diff, *change.Verified) {
 	unknown := func(reason string) *change.Verified {
-		return &change.Verified{Notes: []Problem{{Resource: "the change", Severity: change.SeverityWarning, Reason: reason}}}
+		return &change.Verified{Notes: []api.Problem{{Resource: "the change", Severity: api.SeverityWarning, Reason: reason}}}
 	}
 	if dry {
 		d, v, e := s.preview(ctx, q)
@@ -236,16 +238,16 @@ func (s *Server) offer(next map[generate.ProxyID]*change.Checked) {
 }
 
 // refusal is the answer to a change that would break proxies, nil for another one.
-func refusal(v *change.Verified) *Error {
+func refusal(v *change.Verified) *api.Error {
 	list := v.Blocking()
 	if len(list) == 0 {
 		return nil
 	}
-	e := problem(http.StatusUnprocessableEntity, ProblemWouldBreak, "Rejected, nothing stored",
+	e := problem(http.StatusUnprocessableEntity, api.ProblemWouldBreak, "Rejected, nothing stored",
 		"Envoy could not use the resulting config. Fix what is named")
 	for i := range list {
 		who, field, reason := list[i].Parts()
-		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Document: who, Field: field, Reason: reason})
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Document: who, Field: field, Reason: reason})
 	}
 	return e
 }

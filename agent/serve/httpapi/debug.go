@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // profiles are those of [pprof.Lookup] that are given away: of memory, goroutines and waits. They
@@ -21,7 +23,7 @@ const maxProfile = 30
 
 // profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent, as "go tool pprof"
 // reads it.
-func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) profile(w http.ResponseWriter, r *http.Request) *api.Error {
 	name := r.URL.Query().Get("profile")
 	if name == "" {
 		name = "heap"
@@ -35,7 +37,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
 	case name == profileCPU:
 		if err := pprof.StartCPUProfile(&out); err != nil {
 			w.Header().Set("Retry-After", "1")
-			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests",
+			return problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
 				"another CPU profile is being taken; repeat the request when it has ended")
 		}
 		select {
@@ -46,7 +48,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
 		pprof.StopCPUProfile()
 	case slices.Contains(profiles, name):
 		if err := pprof.Lookup(name).WriteTo(&out, 0); err != nil {
-			return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "the profile: %v", err)
+			return problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error", "the profile: %v", err)
 		}
 	default:
 		return invalidField("profile", "%.64q is none of %s, %s", name, profileCPU, strings.Join(profiles, ", "))
@@ -56,26 +58,21 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// LogLevel is GET and PUT /v1/debug/loglevel.
-type LogLevel struct {
-	Level string `json:"level"` // debug, info, warn or error
-}
-
-func (s *Server) logLevel(w http.ResponseWriter, _ *http.Request) *Error {
+func (s *Server) logLevel(w http.ResponseWriter, _ *http.Request) *api.Error {
 	if s.opts.Level == nil {
 		return notFound("the level of this log cannot be changed")
 	}
-	writeJSON(w, http.StatusOK, LogLevel{strings.ToLower(s.opts.Level.Level().String())})
+	writeJSON(w, http.StatusOK, api.LogLevel{Level: strings.ToLower(s.opts.Level.Level().String())})
 	return nil
 }
 
 // setLogLevel changes the level until the config is read again.
-func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) setLogLevel(w http.ResponseWriter, r *http.Request) *api.Error {
 	body, e := s.body(r)
 	if e != nil {
 		return e
 	}
-	var q LogLevel
+	var q api.LogLevel
 	if e := decodeRequest(body, &q); e != nil {
 		return e
 	}

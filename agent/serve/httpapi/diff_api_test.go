@@ -10,7 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -18,11 +18,11 @@ import (
 )
 
 // diffOf asks for a diff and reads the answer.
-func diffOf(a *api, query, body string) change.Diff {
+func diffOf(a *testAPI, query, body string) api.Diff {
 	a.t.Helper()
 	got := a.do("POST", "/v1/diff"+query, body)
 	a.want(got, 200)
-	var d change.Diff
+	var d api.Diff
 	if err := json.Unmarshal([]byte(got.body), &d); err != nil {
 		a.t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func slow(d string, edits ...string) string {
 }
 
 func TestDiff(t *testing.T) {
-	var connected []ads.ProxyStatus
-	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []ads.ProxyStatus { return connected } })
+	var connected []api.ProxyStatus
+	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []api.ProxyStatus { return connected } })
 	a.want(a.do("POST", "/v1/diff", slow("9s")), 503, "first configs")
 	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"}, services+"\n---\n"+slow("5s"))
 	a.reconcile()
@@ -59,7 +59,7 @@ func TestDiff(t *testing.T) {
 		t.Error("two answers differ")
 	}
 	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 ||
-		d.Resources[0].Action != change.ActionUnchanged || d.Compared != 3 {
+		d.Resources[0].Action != api.ActionUnchanged || d.Compared != 3 {
 		t.Errorf("the same document: %+v", d)
 	}
 	if a.store.Snapshot() != before {
@@ -67,19 +67,19 @@ func TestDiff(t *testing.T) {
 	}
 
 	// The connected ones, or the one named.
-	connected = []ads.ProxyStatus{
-		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing}, {Mesh: "default", Name: "svc-1",
-			State: ads.StateDisconnected}, {Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: ads.StateUnknown},
+	connected = []api.ProxyStatus{
+		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: api.StateServing}, {Mesh: "default", Name: "svc-1",
+			State: api.StateDisconnected}, {Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: api.StateUnknown},
 	}
-	if d := diffOf(a, "", slow("9s")); d.Scope != change.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 ||
+	if d := diffOf(a, "", slow("9s")); d.Scope != api.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 ||
 		d.Proxies[0].Name != "web" {
 		t.Errorf("connected: %+v", d)
 	}
 	if d := diffOf(a, "", strings.Replace(web, "name: web", "name: new", 1)); len(d.Proxies) != 1 ||
-		d.Proxies[0].Action != change.ActionCreated {
+		d.Proxies[0].Action != api.ActionCreated {
 		t.Errorf("a client without a Dataplane gets one: %+v", d.Proxies)
 	}
-	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != change.ScopeNamed || d.Compared != 1 ||
+	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != api.ScopeNamed || d.Compared != 1 ||
 		d.Proxies[0].Name != "svc-1" {
 		t.Errorf("named: %+v", d)
 	}
@@ -87,7 +87,7 @@ func TestDiff(t *testing.T) {
 		len(d.Proxies[0].Config.Items)+len(d.Proxies[0].Config.Patch) > 0 || len(d.Proxies[0].Config.Summary) == 0 {
 		t.Errorf("omitted: %+v", d)
 	}
-	if d := diffOf(a, "?delete=mt/default/t1", ""); !d.Changed || d.Resources[0].Action != change.ActionDeleted {
+	if d := diffOf(a, "?delete=mt/default/t1", ""); !d.Changed || d.Resources[0].Action != api.ActionDeleted {
 		t.Errorf("deleted: %+v", d)
 	}
 	if d := diffOf(a, "", "{type: Mesh, name: shop}\n---\n{type: Dataplane, mesh: shop, name: x, networking: {address: "+
@@ -110,7 +110,7 @@ func TestDiffShadow(t *testing.T) {
 		t.Errorf("there is no shadow policy: %+v", d)
 	}
 	quiet := slow("9s", "name: t1", "name: a-quiet, labels: {kuma.io/effect: shadow}")
-	if d := diffOf(a, "", quiet); d.Changed || !d.Resources[0].Shadow || d.Resources[0].Action != change.ActionCreated {
+	if d := diffOf(a, "", quiet); d.Changed || !d.Resources[0].Shadow || d.Resources[0].Action != api.ActionCreated {
 		t.Errorf("a shadow policy: %+v", d)
 	}
 	fromFile := a.do("POST", "/v1/diff?shadow=true", quiet)
@@ -123,12 +123,12 @@ func TestDiffShadow(t *testing.T) {
 		t.Errorf("from a file\n%s\nstored\n%s", fromFile.body, stored.body)
 	}
 	// The patch is that of _config.
-	var d change.Diff
+	var d api.Diff
 	if err := json.Unmarshal([]byte(stored.body), &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range d.Proxies {
-		var c httpapi.Config
+		var c api.Config
 		if err := json.Unmarshal([]byte(a.do("GET", "/meshes/default/dataplanes/"+p.Name+"/_config?shadow=true&include=diff",
 			"").body), &c); err != nil {
 			t.Fatal(err)
@@ -186,14 +186,14 @@ func TestDiffFaults(t *testing.T) {
 // TestDiffFailing compares a proxy whose config cannot be made afterwards.
 func TestDiffFailing(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) {
-		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorGRPC, State: ads.StateServing}}
+		o.Proxies = func() []api.ProxyStatus {
+			return []api.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorGRPC, State: api.StateServing}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	d := diffOf(a, "", "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}")
-	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionFailed ||
+	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != api.ActionFailed ||
 		!strings.Contains(d.Proxies[0].Error, "gRPC") {
 		t.Errorf("%+v", d)
 	}
@@ -237,7 +237,7 @@ func TestDiffBounds(t *testing.T) {
 		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: node.FlavorEnvoy}},
 		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, "+
 			"default: {http: {numRetries: 3}}}]}}")}
-	compare := func() []change.ProxyDiff {
+	compare := func() []api.ProxyDiff {
 		d, err := diffFor(context.Background(), c)
 		if err != nil || len(d.Proxies) != 2 || !d.Changed {
 			t.Fatalf("%+v, %v", d, err)
@@ -262,7 +262,7 @@ func TestDiffBounds(t *testing.T) {
 	case ps[0].Truncated || len(ps[0].Config.Items) == 0:
 		t.Errorf("the first: %+v", ps[0])
 	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 ||
-		len(ps[1].Config.Summary) == 0 || ps[1].Action != change.ActionChanged:
+		len(ps[1].Config.Summary) == 0 || ps[1].Action != api.ActionChanged:
 		t.Errorf("the second: %+v", ps[1])
 	}
 

@@ -10,12 +10,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // dns is GET /v1/dns?mesh=&name=&size=&offset=. Who may not look into everything sees the names of
 // the services that he may look into.
-func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
 	size, e := intQuery(r, "size", s.limits.PageSize, 0, maxPage)
 	if e != nil {
@@ -25,16 +26,16 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	state := DNSState{DNSStatus: DNSStatus{State: DNSOff, Reason: "this agent has no resolver",
-		Listen: []string{}, Suffixes: []DNSSuffix{}, Views: []DNSView{}, Upstreams: []DNSUpstream{}}}
+	state := DNSState{DNSStatus: api.DNSStatus{State: api.DNSOff, Reason: "this agent has no resolver",
+		Listen: []string{}, Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}}}
 	if s.opts.DNS != nil {
 		state = s.opts.DNS()
 	}
-	out := DNS{DNSStatus: state.DNSStatus, Items: []DNSName{}}
+	out := api.DNS{DNSStatus: state.DNSStatus, Items: []api.DNSName{}}
 	visible := s.visible(r, access.VerbInspect)
 	if !s.may(r, access.VerbInspect, resource.Key{}) {
 		out.QueryLog = nil
-		out.Views = slices.DeleteFunc(slices.Clone(out.Views), func(v DNSView) bool {
+		out.Views = slices.DeleteFunc(slices.Clone(out.Views), func(v api.DNSView) bool {
 			return slices.ContainsFunc(v.Dataplanes, func(d string) bool {
 				in, name, _ := strings.Cut(d, "/")
 				return !visible(resource.Key{Kind: kindDataplane, Mesh: in, Name: name})
@@ -71,7 +72,7 @@ func chosen(t *names.Table, mesh, name string) []*names.Name {
 }
 
 // explainName answers a question about a name.
-func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.DNS, *Error) {
+func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.DNS, *api.Error) {
 	if q.Name == "" {
 		return nil, invalidField("dns.name", "is empty; give the name that is looked up")
 	}
@@ -87,7 +88,7 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 	}
 	state := s.opts.DNS()
 	if state.Table == nil {
-		return nil, problem(http.StatusConflict, ProblemNotReady, "No resolver", "the agent has no resolver: %s",
+		return nil, problem(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
 			state.Reason)
 	}
 	out, err := explain.Name(explain.DNSInput{Table: state.Table, Meshes: last.Meshes, Search: state.Search,

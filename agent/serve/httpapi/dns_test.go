@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
@@ -26,15 +27,15 @@ name: other
 `
 
 // startNames is an API with a resolver.
-func startNames(t *testing.T) *api {
+func startNames(t *testing.T) *testAPI {
 	var table *names.Table
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
 		o.DNS = func() httpapi.DNSState {
-			return httpapi.DNSState{Table: table, DNSStatus: httpapi.DNSStatus{State: httpapi.DNSServing,
+			return httpapi.DNSState{Table: table, DNSStatus: api.DNSStatus{State: api.DNSServing,
 				Listen: []string{"127.0.0.1:15053"}, Names: len(table.Names),
-				Views:    []httpapi.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}},
-				QueryLog: &httpapi.DNSQueryLog{File: "/q.log"}}}
+				Views:    []api.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}},
+				QueryLog: &api.DNSQueryLog{File: "/q.log"}}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, namedServices)
@@ -73,7 +74,7 @@ func TestNames(t *testing.T) {
 		if c.status != 200 {
 			continue
 		}
-		var got httpapi.DNS
+		var got api.DNS
 		if err := json.Unmarshal([]byte(r.body), &got); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,6 @@
 //   - Work is bounded, per request and per user: body, header and answer times, connections, wrong
 //     tokens.
 //
-// The part that computes an answer from a resource set ([ProxyConfig]) is pure, and commands use it
-// offline.
+// The part that computes an answer from a resource set ([render.ProxyConfig]) is pure, and commands
+// use it offline.
 package httpapi

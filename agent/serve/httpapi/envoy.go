@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -25,14 +25,8 @@ type Envoy interface {
 	Levels(ctx context.Context, set map[string]string) (map[string]string, error)
 }
 
-// Loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers: levels by the names of loggers; in
-// PUT, "" is for all.
-type Loggers struct {
-	Levels map[string]string `json:"levels"`
-}
-
 // envoyOf finds the Envoy of a proxy that takes its config here.
-func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *Error) {
+func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 	ref := node.Ref{Type: t, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	snap := s.opts.Store.Snapshot()
 	p := s.oneProxy(snap, s.opts.Last(), ref)
@@ -41,13 +35,13 @@ func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *Error) {
 			return nil, s.missing(snap, ref.Key())
 		}
 		p = newProxy(ref)
-		p.conclude(nil)
+		concludeProxy(p, nil)
 	}
 	if zone := zoneOf(snap.Set().Get(ref.Key())); zone != "" && zone != s.opts.Info.Zone {
-		return nil, problem(http.StatusBadRequest, ProblemInvalid, "Its Envoy is in another zone",
+		return nil, problem(http.StatusBadRequest, api.ProblemInvalid, "Its Envoy is in another zone",
 			"%s is in zone %s; ask an agent there, since an Envoy is asked on its own node", ref.Key(), zone)
 	}
-	i := slices.IndexFunc(p.Clients, func(c ads.ProxyStatus) bool { return c.Flavor == node.FlavorEnvoy && c.Streams > 0 })
+	i := slices.IndexFunc(p.Clients, func(c api.ProxyStatus) bool { return c.Flavor == node.FlavorEnvoy && c.Streams > 0 })
 	switch {
 	case s.opts.Envoy == nil:
 		return nil, unasked("this agent asks no Envoys")
@@ -77,8 +71,8 @@ func zoneOf(res *resource.Resource) string {
 
 // unasked is the answer where an Envoy cannot be asked, with the status and title that Kuma has for
 // it.
-func unasked(detail string, args ...any) *Error {
-	return problem(http.StatusInternalServerError, ProblemEnvoy, "Could not execute admin operation", detail, args...)
+func unasked(detail string, args ...any) *api.Error {
+	return problem(http.StatusInternalServerError, api.ProblemEnvoy, "Could not execute admin operation", detail, args...)
 }
 
 const adminHint = "; an Envoy is asked where nearside bootstrap puts its admin socket (--admin-socket), " +
@@ -87,7 +81,7 @@ const adminHint = "; an Envoy is asked where nearside bootstrap puts its admin s
 // envoyConfig is GET …/dataplanes/{name}/xds?include_eds=: the config that an Envoy has, without
 // secrets.
 func (s *Server) envoyConfig(t node.Type) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		endpoints, e := boolQuery(r, "include_eds")
 		if e != nil {
 			return e
@@ -117,7 +111,7 @@ func (s *Server) envoyConfig(t node.Type) handler {
 
 // envoyText is GET …/dataplanes/{name}/stats and …/clusters.
 func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		envoy, e := s.envoyOf(r, t)
 		if e != nil {
 			return e
@@ -135,8 +129,8 @@ func (s *Server) envoyText(t node.Type, ask func(Envoy, context.Context) ([]byte
 
 // loggers is GET and PUT /v1/dataplanes/{mesh}/{name}/loggers.
 func (s *Server) loggers(t node.Type, set bool) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
-		var q Loggers
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
+		var q api.Loggers
 		if set {
 			body, e := s.body(r)
 			if e == nil {
@@ -149,8 +143,8 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 				return invalidField("levels", `no level is given; "" is the name for all loggers`)
 			}
 			for _, name := range slices.Sorted(maps.Keys(q.Levels)) {
-				if !slices.Contains(LoggerLevels, q.Levels[name]) {
-					return invalidField("levels", "%.64q is none of %s", q.Levels[name], strings.Join(LoggerLevels, ", "))
+				if !slices.Contains(api.LoggerLevels, q.Levels[name]) {
+					return invalidField("levels", "%.64q is none of %s", q.Levels[name], strings.Join(api.LoggerLevels, ", "))
 				}
 			}
 		}
@@ -162,10 +156,7 @@ func (s *Server) loggers(t node.Type, set bool) handler {
 		if err != nil {
 			return unasked("%v"+adminHint, err)
 		}
-		writeJSON(w, http.StatusOK, Loggers{levels})
+		writeJSON(w, http.StatusOK, api.Loggers{Levels: levels})
 		return nil
 	}
 }
-
-// LoggerLevels are the levels of an Envoy's loggers, from the one that says most.
-var LoggerLevels = []string{"trace", "debug", "info", "warning", "error", "critical", "off"}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
-func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) rules(w http.ResponseWriter, r *http.Request) *api.Error {
 	shadow, e := boolQuery(r, "shadow")
 	if e != nil {
 		return e
@@ -34,7 +35,7 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // policies is GET /v1/dataplanes/{mesh}/{name}/policies.
-func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) policies(w http.ResponseWriter, r *http.Request) *api.Error {
 	m, e := s.mesh(r.PathValue("mesh"))
 	if e != nil {
 		return e
@@ -48,7 +49,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // backends is GET /v1/dataplanes/{mesh}/{name}/backends.
-func (s *Server) backends(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) backends(w http.ResponseWriter, r *http.Request) *api.Error {
 	m, e := s.mesh(r.PathValue("mesh"))
 	if e != nil {
 		return e
@@ -62,7 +63,7 @@ func (s *Server) backends(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
-func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) *api.Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
@@ -107,7 +108,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*explain.Policy, *Error) {
+func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*explain.Policy, *api.Error) {
 	d, ok := s.opts.Registry.Lookup(q.Type)
 	switch {
 	case !ok:

@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -18,7 +19,7 @@ import (
 
 // explainFlow answers a question about a connection or a request. Of these one is worked on at a
 // time, as of comparisons: each makes configs of several proxies.
-func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flow, *Error) {
+func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flow, *api.Error) {
 	target, member := &explain.Target{}, "connection"
 	if q.Connection != nil {
 		target = &q.Connection.Target
@@ -40,7 +41,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	case s.comparing <- struct{}{}:
 		defer func() { <-s.comparing }()
 	case <-r.Context().Done():
-		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady,
+		return nil, problem(http.StatusServiceUnavailable, api.ProblemNotReady,
 			"Busy", "another question is being worked on; repeat the request in a moment")
 	}
 	traffic := explain.NewTraffic(m)
@@ -101,7 +102,7 @@ func liveOf(u *ads.InUse) *explain.Live {
 	out := &explain.Live{Resources: u.Resources}
 	for i := range u.Held {
 		h := &u.Held[i]
-		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == ads.HeldByCheck, Older: h.Older,
+		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == api.HeldByCheck, Older: h.Older,
 			Lacks: h.Lacks, Overtaken: h.Overtakes})
 	}
 	for _, d := range u.Draining {
@@ -112,7 +113,7 @@ func liveOf(u *ads.InUse) *explain.Live {
 
 // mayFlow refuses an explanation that tells of proxies at the other end that the sender may not
 // look into.
-func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *Error {
+func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *api.Error {
 	for i := range f.Servers {
 		d := f.Servers[i].Dataplane
 		if e := s.can(r, access.VerbInspect, resource.Key{Kind: d.Type, Mesh: d.Mesh, Name: d.Name}); e != nil {
@@ -127,7 +128,7 @@ func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *Error {
 
 // revisions adds the revisions of stored resources to an explanation.
 func revisions(f *explain.Flow, snap *store.Snapshot) {
-	set := func(list []explain.FlowPolicy) {
+	set := func(list []api.FlowPolicy) {
 		for i := range list {
 			p := &list[i]
 			if rec, ok := snap.Get(resource.Key{Kind: p.Type, Mesh: p.Mesh, Name: p.Name}); ok {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
@@ -17,7 +18,7 @@ func decode(tb testing.TB, docs string) []*resource.Resource {
 }
 
 // diffFor is the diff of a comparison.
-func diffFor(ctx context.Context, q change.Question) (*change.Diff, error) {
+func diffFor(ctx context.Context, q change.Question) (*api.Diff, error) {
 	d, _, err := change.Compare(ctx, ctx, q)
 	return d, err
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 const redirected = `
@@ -35,7 +35,7 @@ func inForceOf(t *testing.T, documents string) []string {
 	a.reconcile()
 	got := a.do("GET", "/v1/dataplanes/default/web/status", "")
 	a.want(got, 200)
-	var p httpapi.Proxy
+	var p api.Proxy
 	if err := json.Unmarshal([]byte(got.body), &p); err != nil {
 		t.Fatal(err)
 	}

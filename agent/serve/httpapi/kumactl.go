@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -19,19 +19,9 @@ import (
 // This file has what kumactl asks for beside resources. Its answers hold what kumactl prints;
 // docs/api.md says what is different.
 
-// Head is how documents begin that kumactl lists.
-type Head struct {
-	Type     string            `json:"type"`
-	Mesh     string            `json:"mesh,omitempty"`
-	Name     string            `json:"name"`
-	Created  time.Time         `json:"creationTime"`
-	Modified time.Time         `json:"modificationTime"`
-	Labels   map[string]string `json:"labels,omitempty"`
-}
-
-func headOf(typ string, rec store.Record) Head {
-	return Head{typ, rec.Mesh, rec.Name, rec.Created.UTC().Truncate(time.Second),
-		rec.Modified.UTC().Truncate(time.Second), rec.Labels}
+func headOf(typ string, rec store.Record) api.Head {
+	return api.Head{Type: typ, Mesh: rec.Mesh, Name: rec.Name, Created: rec.Created.UTC().Truncate(time.Second),
+		Modified: rec.Modified.UTC().Truncate(time.Second), Labels: rec.Labels}
 }
 
 // overview is a list with what is known of each proxy.
@@ -45,25 +35,8 @@ var (
 	ingressOverview   = overview{node.ProxyIngress.Kind(), "ZoneIngressOverview", "zoneIngress"}
 )
 
-// Insight is what is known of a proxy over its connections. Kuma counts all responses; these are
-// the types of resources as they are now.
-type Insight struct {
-	Subscriptions []Subscription `json:"subscriptions"`
-	MTLS          *InsightMTLS   `json:"mTLS,omitempty"`
-}
-
-// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent
-// was started, the first one with it.
-type InsightMTLS struct {
-	Until             time.Time `json:"certificateExpirationTime"`
-	At                time.Time `json:"lastCertificateRegeneration"`
-	Made              int       `json:"certificateRegenerations"`
-	IssuedBackend     string    `json:"issuedBackend"`
-	SupportedBackends []string  `json:"supportedBackends"`
-}
-
 // insightMTLS is nil for a proxy without a certificate of this agent.
-func (s *Server) insightMTLS(snap *store.Snapshot, dp resource.Key) *InsightMTLS {
+func (s *Server) insightMTLS(snap *store.Snapshot, dp resource.Key) *api.InsightMTLS {
 	if s.opts.Certificate == nil || dp.Kind != kindDataplane {
 		return nil
 	}
@@ -71,7 +44,8 @@ func (s *Server) insightMTLS(snap *store.Snapshot, dp resource.Key) *InsightMTLS
 	if !ok {
 		return nil
 	}
-	out := &InsightMTLS{c.Until.UTC(), c.At.UTC(), c.Made, c.Backend, []string{}}
+	out := &api.InsightMTLS{Until: c.Until.UTC(), At: c.At.UTC(), Made: c.Made, IssuedBackend: c.Backend,
+		SupportedBackends: []string{}}
 	if res := snap.Set().Get(resource.Key{Kind: kindMesh, Name: dp.Mesh}); res != nil {
 		if m, ok := res.Spec.(*resource.Mesh); ok && m.MTLS != nil {
 			for i := range m.MTLS.Backends {
@@ -82,41 +56,15 @@ func (s *Server) insightMTLS(snap *store.Snapshot, dp resource.Key) *InsightMTLS
 	return out
 }
 
-// Subscription is one client of a proxy.
-type Subscription struct {
-	ID                     string              `json:"id"`
-	ControlPlaneInstanceID string              `json:"controlPlaneInstanceId"`
-	ConnectTime            time.Time           `json:"connectTime"`
-	DisconnectTime         *time.Time          `json:"disconnectTime,omitempty"`
-	Status                 SubscriptionStatus  `json:"status"`
-	Version                SubscriptionVersion `json:"version"`
-}
-
-// SubscriptionStatus counts responses.
-type SubscriptionStatus struct {
-	LastUpdateTime *time.Time        `json:"lastUpdateTime,omitempty"`
-	Total          map[string]string `json:"total"` // 64 bits, as text
-}
-
-// SubscriptionVersion has the versions of both sides.
-type SubscriptionVersion struct {
-	KumaDp struct {
-		Version string `json:"version"`
-	} `json:"kumaDp"`
-	Envoy struct {
-		Version string `json:"version"`
-	} `json:"envoy"`
-}
-
 // insight is nil for a proxy that no client has asked for.
-func (s *Server) insight(clients []ads.ProxyStatus) *Insight {
+func (s *Server) insight(clients []api.ProxyStatus) *api.Insight {
 	if len(clients) == 0 {
 		return nil
 	}
-	out := &Insight{}
+	out := &api.Insight{}
 	for i := range clients {
 		c := &clients[i]
-		x := Subscription{ID: c.NodeID, ControlPlaneInstanceID: s.opts.Info.Instance, ConnectTime: c.ConnectedAt}
+		x := api.Subscription{ID: c.NodeID, ControlPlaneInstanceID: s.opts.Info.Instance, ConnectTime: c.ConnectedAt}
 		x.Version.KumaDp.Version, x.Version.Envoy.Version = s.opts.Info.Version, c.Version
 		var last time.Time
 		sent, acked, rejected := 0, 0, 0
@@ -155,12 +103,12 @@ func (s *Server) insight(clients []ads.ProxyStatus) *Insight {
 
 // overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=.
 func (s *Server) overviews(o overview) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		snap := s.opts.Store.Snapshot()
 		if e := meshExists(snap, r.PathValue("mesh")); e != nil {
 			return e
 		}
-		clients := map[resource.Key][]ads.ProxyStatus{}
+		clients := map[resource.Key][]api.ProxyStatus{}
 		if s.opts.Proxies != nil {
 			for _, c := range s.opts.Proxies() {
 				k := node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name}.Key()
@@ -178,7 +126,7 @@ func (s *Server) overviews(o overview) handler {
 		all = slices.DeleteFunc(slices.Clone(all), func(res *resource.Resource) bool {
 			return !matchesOverview(res, q["tag"], q.Get("gateway"), q.Get("name"))
 		})
-		return writePage(s, w, r, all, func(res *resource.Resource) (json.RawMessage, *Error) {
+		return writePage(s, w, r, all, func(res *resource.Resource) (json.RawMessage, *api.Error) {
 			rec, _ := snap.Get(res.Key)
 			x := s.insight(clients[res.Key])
 			if x != nil {
@@ -217,7 +165,7 @@ func matchesOverview(res *resource.Resource, tags []string, gateway, name string
 
 // overview makes one item: the fields that every document has, the rest below a field of its own,
 // and the insight.
-func (s *Server) overview(rec store.Record, o overview, x *Insight) (json.RawMessage, *Error) {
+func (s *Server) overview(rec store.Record, o overview, x *api.Insight) (json.RawMessage, *api.Error) {
 	body, err := resource.ShownSpec(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)

@@ -7,34 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
-
-// Counts of proxies or resources.
-type Counts struct {
-	Total             int `json:"total"`
-	Online            int `json:"online,omitempty"`
-	Offline           int `json:"offline,omitempty"`
-	PartiallyDegraded int `json:"partiallyDegraded,omitempty"`
-}
-
-// MeshInsight counts what a mesh has.
-type MeshInsight struct {
-	Head
-	Dataplanes Counts            `json:"dataplanes"`
-	Policies   map[string]Counts `json:"policies"` // by kind; ExternalService is counted with them, as in Kuma
-}
-
-// ServiceInsight says how a service stands.
-type ServiceInsight struct {
-	Head
-	Status     string   `json:"status"` // online, partially_degraded, offline or not_available
-	Dataplanes Counts   `json:"dataplanes"`
-	Zones      []string `json:"zones,omitempty"`
-}
 
 // page is a list of anything.
 type page[T any] struct {
@@ -44,7 +22,8 @@ type page[T any] struct {
 }
 
 // writePage answers with the page of a list that the query asks for, each item made by show.
-func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all []T, show func(T) (U, *Error)) *Error {
+func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all []T,
+	show func(T) (U, *api.Error)) *api.Error {
 	size, offset, e := s.paging(r)
 	if e != nil {
 		return e
@@ -62,16 +41,16 @@ func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all 
 }
 
 // asIs shows an item of a list as it is.
-func asIs[T any](x T) (T, *Error) { return x, nil }
+func asIs[T any](x T) (T, *api.Error) { return x, nil }
 
 // meshInsights is GET /mesh-insights.
-func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error {
 	snap := s.opts.Store.Snapshot()
 	visible := s.visible(r, access.VerbInspect)
-	at := map[string]*MeshInsight{}
+	at := map[string]*api.MeshInsight{}
 	for _, res := range only(snap.Set().Kind(kindMesh), resourceKey, visible) {
 		rec, _ := snap.Get(res.Key)
-		at[res.Name] = &MeshInsight{Head: headOf("MeshInsight", rec), Policies: map[string]Counts{}}
+		at[res.Name] = &api.MeshInsight{Head: headOf("MeshInsight", rec), Policies: map[string]api.Counts{}}
 	}
 	for _, p := range only(s.allProxies(snap, s.opts.Last()), proxyKey, visible) {
 		x := at[p.Mesh]
@@ -79,7 +58,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
 			continue
 		}
 		x.Dataplanes.Total++
-		if slices.ContainsFunc(p.Clients, func(c ads.ProxyStatus) bool { return c.Streams > 0 }) {
+		if slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool { return c.Streams > 0 }) {
 			x.Dataplanes.Online++
 		} else {
 			x.Dataplanes.Offline++
@@ -91,11 +70,11 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
 		}
 		for _, res := range only(snap.Set().Kind(d.Kind), resourceKey, visible) {
 			if x := at[res.Mesh]; x != nil {
-				x.Policies[d.Kind] = Counts{Total: x.Policies[d.Kind].Total + 1}
+				x.Policies[d.Kind] = api.Counts{Total: x.Policies[d.Kind].Total + 1}
 			}
 		}
 	}
-	out := make([]MeshInsight, 0, len(at))
+	out := make([]api.MeshInsight, 0, len(at))
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		out = append(out, *at[name])
 	}
@@ -105,13 +84,13 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
 const kindExternalService = "ExternalService"
 
 // serviceInsights is GET /meshes/{mesh}/service-insights: the services that tags make.
-func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Error {
 	name := r.PathValue("mesh")
 	snap := s.opts.Store.Snapshot()
 	if e := meshExists(snap, name); e != nil {
 		return e
 	}
-	if e := s.mayServices(r, KindServiceTag, name); e != nil {
+	if e := s.mayServices(r, api.KindServiceTag, name); e != nil {
 		return e
 	}
 	m, e := s.mesh(name)
@@ -119,15 +98,15 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error 
 		return e
 	}
 	rec, _ := snap.Get(resource.Key{Kind: kindMesh, Name: name})
-	out := []ServiceInsight{}
-	for _, x := range only(ListServices(m.View, ServicesOptions{Kind: KindServiceTag}), serviceKey,
+	out := []api.ServiceInsight{}
+	for _, x := range only(render.Services(m.View, render.ServicesOptions{Kind: api.KindServiceTag}), serviceKey,
 		s.visible(r, access.VerbInspect)) {
-		item := ServiceInsight{Head: headOf("ServiceInsight", rec)} // with the times of its mesh
+		item := api.ServiceInsight{Head: headOf("ServiceInsight", rec)} // with the times of its mesh
 		item.Mesh, item.Name, item.Labels = name, x.Name, nil
 		zones := map[string]bool{}
 		for _, p := range x.Ports {
 			if p.Total > item.Dataplanes.Total {
-				item.Dataplanes = Counts{Total: p.Total, Online: p.Ready, Offline: p.Total - p.Ready}
+				item.Dataplanes = api.Counts{Total: p.Total, Online: p.Ready, Offline: p.Total - p.Ready}
 			}
 			for _, z := range p.Zones {
 				zones[z] = true
@@ -149,19 +128,11 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error 
 	return writePage(s, w, r, out, asIs)
 }
 
-// Attachment is what of a proxy policies act on: the proxy as a whole.
-type Attachment struct {
-	Type    string            `json:"type"`
-	Name    string            `json:"name,omitempty"`
-	Service string            `json:"service,omitempty"`
-	Matched map[string][]Head `json:"matchedPolicies,omitempty"` // by kind
-}
-
 // sidecar is the kind of the answers about which policy selects which proxy.
 const sidecar = "SidecarDataplane"
 
 // attached is GET /meshes/{mesh}/dataplanes/{name}/policies.
-func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 	snap := s.opts.Store.Snapshot()
 	key := resource.Key{Kind: kindDataplane, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	rec, ok := snap.Get(key)
@@ -172,7 +143,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	x := Attachment{Type: "dataplane", Matched: map[string][]Head{}}
+	x := api.Attachment{Type: "dataplane", Matched: map[string][]api.Head{}}
 	visible := s.visible(r, access.VerbInspect)
 	for _, d := range s.opts.Registry.All() {
 		if !d.Policy {
@@ -185,14 +156,14 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 			}
 		}
 	}
-	items := []Attachment{}
+	items := []api.Attachment{}
 	if len(x.Matched) > 0 {
 		items = append(items, x)
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Kind  string       `json:"kind"`
-		Total int          `json:"total"`
-		Items []Attachment `json:"items"`
+		Kind  string           `json:"kind"`
+		Total int              `json:"total"`
+		Items []api.Attachment `json:"items"`
 	}{sidecar, len(items), items})
 	return nil
 }
@@ -203,19 +174,9 @@ func chooses(m *generate.Mesh, policy, dp *resource.Resource) bool {
 	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && selects(m, policy, dp)
 }
 
-// Attached is a proxy that a policy selects.
-type Attached struct {
-	Kind      string `json:"kind"`
-	Dataplane struct {
-		Mesh string `json:"mesh"`
-		Name string `json:"name"`
-	} `json:"dataplane"`
-	Attachments []Attachment `json:"attachments"`
-}
-
 // attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a policy that does not
 // exist selects nothing.
-func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
 	if e != nil {
 		return e
@@ -227,7 +188,7 @@ func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *Error {
 	if e := meshExists(snap, a.key.Mesh); e != nil {
 		return e
 	}
-	items := []Attached{}
+	items := []api.Attached{}
 	if rec, ok := snap.Get(a.key); ok {
 		m, e := s.mesh(a.key.Mesh)
 		if e != nil {
@@ -235,50 +196,33 @@ func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *Error {
 		}
 		for _, dp := range only(snap.Set().InMesh(kindDataplane, a.key.Mesh), resourceKey, s.visible(r, access.VerbInspect)) {
 			if chooses(m, rec.Resource, dp) {
-				x := Attached{Kind: sidecar, Attachments: []Attachment{{Type: "dataplane"}}}
+				x := api.Attached{Kind: sidecar, Attachments: []api.Attachment{{Type: "dataplane"}}}
 				x.Dataplane.Mesh, x.Dataplane.Name = dp.Mesh, dp.Name
 				items = append(items, x)
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, page[Attached]{Total: len(items), Items: items})
+	writeJSON(w, http.StatusOK, page[api.Attached]{Total: len(items), Items: items})
 	return nil
 }
 
-// ResourceType is a kind for those who go through all.
-type ResourceType struct {
-	Name                string          `json:"name"`
-	Path                string          `json:"path"`
-	Scope               string          `json:"scope"` // Global or Mesh
-	IncludeInFederation bool            `json:"includeInFederation"`
-	ReadOnly            bool            `json:"readOnly"`
-	Singular            string          `json:"singularDisplayName"`
-	Plural              string          `json:"pluralDisplayName"`
-	Policy              *ResourcePolicy `json:"policy,omitempty"`
-}
-
-// ResourcePolicy is there for kinds of policies.
-type ResourcePolicy struct {
-	IsTargetRef bool `json:"isTargetRef"`
-}
-
 // resourceTypes is GET /_resources.
-func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *Error {
+func (s *Server) resourceTypes(w http.ResponseWriter, _ *http.Request) *api.Error {
 	out := struct {
-		Resources []ResourceType `json:"resources"`
-	}{[]ResourceType{}}
+		Resources []api.ResourceType `json:"resources"`
+	}{[]api.ResourceType{}}
 	for _, d := range s.opts.Registry.All() {
-		x := ResourceType{Name: d.Kind, Path: d.Plural, Scope: "Mesh", IncludeInFederation: d.Kind != kindDataplane,
+		x := api.ResourceType{Name: d.Kind, Path: d.Plural, Scope: "Mesh", IncludeInFederation: d.Kind != kindDataplane,
 			Singular: d.Kind, Plural: d.Kind}
 		if d.Scope == resource.ScopeGlobal {
 			x.Scope = "Global"
 		}
 		if d.Policy {
-			x.Policy = &ResourcePolicy{IsTargetRef: !d.Legacy}
+			x.Policy = &api.ResourcePolicy{IsTargetRef: !d.Legacy}
 		}
 		out.Resources = append(out.Resources, x)
 	}
-	slices.SortFunc(out.Resources, func(a, b ResourceType) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Resources, func(a, b api.ResourceType) int { return cmp.Compare(a.Name, b.Name) })
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
@@ -309,12 +253,12 @@ func (s *Server) lookup(plural string) (d resource.Descriptor, known bool) {
 }
 
 // noTokens answers those who ask for a token of Kuma's.
-func (s *Server) noTokens(http.ResponseWriter, *http.Request) *Error {
-	return problem(http.StatusBadRequest, ProblemInvalid, "No tokens over the API",
+func (s *Server) noTokens(http.ResponseWriter, *http.Request) *api.Error {
+	return problem(http.StatusBadRequest, api.ProblemInvalid, "No tokens over the API",
 		"the agent makes no tokens over its API; make one on the node with: nearside token create")
 }
 
 // noZones is the list of zones: nearside has none to connect to.
-func (s *Server) noZones(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) noZones(w http.ResponseWriter, r *http.Request) *api.Error {
 	return writePage(s, w, r, []struct{}{}, asIs)
 }

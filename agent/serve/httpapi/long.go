@@ -5,15 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
-
-// ProgressHeader asks, in a request, for interim answers (102, RFC 2518 section 10.1) while it
-// takes long. Each of them has the header too: DONE/ALL, how many proxies of how many were looked
-// at, or ProgressWaits.
-const ProgressHeader = "Nearside-Progress"
-
-// ProgressWaits is the value of the header while others are served first.
-const ProgressWaits = "waiting"
 
 // long is a request that may take longer than others: while it goes on, so do its deadlines.
 type long struct {
@@ -29,9 +23,9 @@ type longKey struct{}
 // longer serves requests that may take long. Whoever asked gets signs of life, and one that went
 // away ends the work: the context of the request ends.
 func (s *Server) longer(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		l := &long{w: w, limit: s.limits.WriteTime, every: s.limits.SignEvery,
-			tells: r.Header.Get(ProgressHeader) != "" && r.ProtoAtLeast(1, 1)}
+			tells: r.Header.Get(api.ProgressHeader) != "" && r.ProtoAtLeast(1, 1)}
 		l.next = time.Now().Add(l.every)
 		return h(w, r.WithContext(context.WithValue(r.Context(), longKey{}, l)))
 	}
@@ -56,9 +50,9 @@ func (l *long) sign(text func() string) {
 	l.next = now.Add(l.every)
 	l.prolong()
 	if l.tells {
-		l.w.Header().Set(ProgressHeader, text())
+		l.w.Header().Set(api.ProgressHeader, text())
 		l.w.WriteHeader(http.StatusProcessing)
-		l.w.Header().Del(ProgressHeader)
+		l.w.Header().Del(api.ProgressHeader)
 	}
 }
 
@@ -92,7 +86,7 @@ func (l *long) turn(ctx context.Context, slot chan<- struct{}) bool {
 		case slot <- struct{}{}:
 			return true
 		case <-tick.C:
-			l.sign(func() string { return ProgressWaits })
+			l.sign(func() string { return api.ProgressWaits })
 		case <-ctx.Done():
 			return false
 		}
@@ -105,7 +99,7 @@ const bulkyBody = 1 << 20
 
 // bulky waits until a body may be decoded, and returns what is to be called when its resources are
 // not needed any more.
-func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *Error) {
+func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *api.Error) {
 	if len(body) < bulkyBody {
 		return func() {}, nil
 	}
@@ -117,9 +111,10 @@ func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *Error) 
 
 // gone is the answer to a client that went away, which nobody reads; nil while it is there. What it
 // asked for is not done.
-func gone(r *http.Request) *Error {
+func gone(r *http.Request) *api.Error {
 	if r.Context().Err() == nil {
 		return nil
 	}
-	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Cancelled", "the client went away; nothing was stored")
+	return problem(http.StatusServiceUnavailable, api.ProblemNotReady,
+		"Cancelled", "the client went away; nothing was stored")
 }

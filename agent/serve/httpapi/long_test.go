@@ -13,13 +13,14 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // signs does a request and returns the answer and the signs of life that came before it.
-func (a *api) signs(ctx context.Context, path, body string) (got answer, signs []string, err error) {
+func (a *testAPI) signs(ctx context.Context, path, body string) (got answer, signs []string, err error) {
 	a.t.Helper()
 	var mu sync.Mutex
 	ctx = httptrace.WithClientTrace(ctx,
@@ -27,7 +28,7 @@ func (a *api) signs(ctx context.Context, path, body string) (got answer, signs [
 			mu.Lock()
 			defer mu.Unlock()
 			if code == http.StatusProcessing {
-				signs = append(signs, h.Get(httpapi.ProgressHeader))
+				signs = append(signs, h.Get(api.ProgressHeader))
 			}
 			return nil
 		}})
@@ -35,7 +36,7 @@ func (a *api) signs(ctx context.Context, path, body string) (got answer, signs [
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	req.Header.Set(httpapi.ProgressHeader, "yes")
+	req.Header.Set(api.ProgressHeader, "yes")
 	resp, err := a.http.Do(req)
 	mu.Lock()
 	defer mu.Unlock()
@@ -117,7 +118,7 @@ func TestLongRequests(t *testing.T) {
 	defer done()
 	waits = httptrace.WithClientTrace(waits,
 		&httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
-			if h.Get(httpapi.ProgressHeader) == httpapi.ProgressWaits {
+			if h.Get(api.ProgressHeader) == api.ProgressWaits {
 				done()
 			}
 			return nil
@@ -126,7 +127,7 @@ func TestLongRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(httpapi.ProgressHeader, "yes")
+	req.Header.Set(api.ProgressHeader, "yes")
 	if _, err := a.http.Do(req); !errors.Is(err, context.Canceled) {
 		t.Errorf("the one that waits: %v", err)
 	}

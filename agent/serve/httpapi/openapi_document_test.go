@@ -9,13 +9,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // document is the whole, as OpenAPI 3.1.
 func (b *specification) document() []byte {
-	b.of(httpapi.Error{})
-	b.of(httpapi.Item{})
+	b.of(api.Error{})
+	b.of(api.Item{})
 	paths := map[string]map[string]*yaml.Node{}
 	for key, op := range operations {
 		method, path, _ := strings.Cut(key, " ")
@@ -202,3 +202,16 @@ func add(n *yaml.Node, key string, value any) {
 	}
 	n.Content = append(n.Content, v)
 }
+
+// apiPrefixes are the prefixes of schemas of package api, which clients know: those of documents
+// that are parts of a diff, of an explanation, or of the state of an xDS client.
+var apiPrefixes = map[string]string{
+	"Cause": "change", "Diff": "change", "DiffResource": "change", "FieldDiff": "change", "Finding": "change",
+	"ItemDiff": "change", "PartDiff": "change", "Problem": "change", "ProxyDiff": "change", "TypeDiff": "change",
+	"DNSClaim": "explain", "DNSName": "explain", "DNSPort": "explain", "FlowLog": "explain", "FlowPolicy": "explain",
+	"InForce": "explain", "Permit": "explain", "Ref": "explain",
+	"Blame": "xds", "Event": "xds", "HeldResource": "xds", "NACK": "xds", "ProxyStatus": "xds", "Refusals": "xds",
+	"TypeStatus": "xds",
+}
+
+var goLink = regexp.MustCompile(`\[(?:[a-z]+\.)?([A-Z]\w*)\]`)

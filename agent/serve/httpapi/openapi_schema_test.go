@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,16 +52,15 @@ type specification struct {
 }
 
 func newSpecification(t *testing.T) *specification {
-	return &specification{t: t, defined: map[string]*schema{}, named: map[string]reflect.Type{},
-		comments: map[string]string{}}
+	return &specification{t, map[string]*schema{}, map[string]reflect.Type{}, map[string]string{}, false}
 }
 
 // describe takes the comments of the packages whose types are in documents; it comes before the
 // first type.
 func (b *specification) describe() {
 	for _, dir := range []string{
-		"model/access", "answer/change", "model/finding", "compute/match", "answer/explain", "serve/httpapi",
-		"base/jsonpatch", "compute/policy", "model/resource", "deliver/ads",
+		"model/access", "model/api", "model/finding", "compute/match", "answer/explain", "serve/httpapi",
+		"base/jsonpatch", "compute/policy", "model/resource",
 	} {
 		b.read(dir)
 	}
@@ -109,8 +107,6 @@ func (b *specification) read(dir string) {
 		}
 	}
 }
-
-var goLink = regexp.MustCompile(`\[(?:[a-z]+\.)?([A-Z]\w*)\]`)
 
 func (b *specification) comment(name string, groups ...*ast.CommentGroup) {
 	for _, g := range groups {
@@ -195,11 +191,14 @@ func (b *specification) object(t reflect.Type) *schema {
 		name = "Resource"
 	default:
 		name = strings.ToUpper(name[:1]) + name[1:]
-		if pkg != "httpapi" && pkg != "httpapi_test" {
-			prefix := pkg
-			if pkg == "ads" {
-				prefix = "xds" // the name that clients know
-			}
+		prefix := pkg
+		switch pkg {
+		case "api":
+			prefix = apiPrefixes[name]
+		case "httpapi", "httpapi_test":
+			prefix = ""
+		}
+		if prefix != "" {
 			name = strings.ToUpper(prefix[:1]) + prefix[1:] + name
 		}
 	}

@@ -18,9 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -57,12 +56,12 @@ type (
 		Next  *string `json:"next"`
 	}
 	attachmentList struct {
-		Kind  string               `json:"kind"`
-		Total int                  `json:"total"`
-		Items []httpapi.Attachment `json:"items"`
+		Kind  string           `json:"kind"`
+		Total int              `json:"total"`
+		Items []api.Attachment `json:"items"`
 	}
 	resourceTypes struct {
-		Resources []httpapi.ResourceType `json:"resources"`
+		Resources []api.ResourceType `json:"resources"`
 	}
 	explanation struct{} // one of the answers to POST /v1/explain
 	anything    struct{} // an object with fields that depend on the kind
@@ -79,72 +78,72 @@ const (
 // operations is the part of docs/openapi.yaml that is written by hand. The routes of the server and
 // this table have the same keys.
 var operations = map[string]operation{
-	"GET /{$}":   {id: "index", does: "Product, version and instance.", answer: httpapi.Index{}},
-	"GET /livez": {id: "live", does: "Whether the agent works at all.", answer: httpapi.Health{}},
+	"GET /{$}":   {id: "index", does: "Product, version and instance.", answer: api.Index{}},
+	"GET /livez": {id: "live", does: "Whether the agent works at all.", answer: api.Health{}},
 	"GET /readyz": {id: "ready", does: "Whether the agent is ready; 503 with the same document when it is not.",
-		query: "verbose", answer: httpapi.Health{}, try: "/readyz?verbose"},
+		query: "verbose", answer: api.Health{}, try: "/readyz?verbose"},
 	"GET /metrics": {id: "metrics", does: "Metrics in the format of Prometheus.", answer: metrics},
 
 	"GET /v1/access": {id: "listAccess", does: "Roles with their subjects and permissions, and the items of xds.access.",
-		answer: httpapi.AccessList{}},
+		answer: api.AccessList{}},
 	"GET /v1/access/whoami": {id: "whoami", does: "Who the agent takes the sender for, with roles and verbs.",
-		answer: httpapi.Whoami{}},
+		answer: api.Whoami{}},
 	"GET /v1/access/can": {id: "can", does: "Whether the sender may do something, and why not.",
-		query: "verb kind mesh name", answer: httpapi.Can{}, try: "/v1/access/can?verb=get&kind=dataplane&mesh=default"},
-	"POST /v1/access/can": {id: "canPost", does: "The same as GET.", query: "verb kind mesh name", answer: httpapi.Can{},
+		query: "verb kind mesh name", answer: api.Can{}, try: "/v1/access/can?verb=get&kind=dataplane&mesh=default"},
+	"POST /v1/access/can": {id: "canPost", does: "The same as GET.", query: "verb kind mesh name", answer: api.Can{},
 		try: "/v1/access/can?verb=update"},
 
 	"GET /v1/status": {id: "status", does: "Health, files, proxies and problems of the agent.",
-		answer: httpapi.Status{}},
+		answer: api.Status{}},
 	"GET /v1/accesslogs": {id: "accessLogs", does: "The streams of access logs with their counters.",
-		answer: httpapi.AccessLogs{}},
+		answer: api.AccessLogs{}},
 	"POST /v1/accesslogs/flush": {id: "flushAccessLogs", does: "Has the Envoy of a dataplane write what it holds of its " +
 		"access logs.", query: "mesh dataplane", try: "/v1/accesslogs/flush?mesh=default&dataplane=web", refused: true},
 	"GET /v1/dns": {id: "dns", does: "The names that the resolver answers, and its state.", query: "mesh name " + paging,
-		answer: httpapi.DNS{}},
+		answer: api.DNS{}},
 	"GET /v1/debug/pprof": {id: "profile", does: "A profile of the agent for go tool pprof.", query: "profile seconds",
 		answer: binary, try: "/v1/debug/pprof?profile=goroutine"},
-	"GET /v1/debug/loglevel": {id: "logLevel", does: "The level of the agent's log.", answer: httpapi.LogLevel{}},
+	"GET /v1/debug/loglevel": {id: "logLevel", does: "The level of the agent's log.", answer: api.LogLevel{}},
 	"PUT /v1/debug/loglevel": {id: "setLogLevel", does: "Changes the level of the agent's log until its config is " +
-		"read again.", body: httpapi.LogLevel{}, answer: httpapi.LogLevel{}, send: `{"level":"warn"}`},
+		"read again.", body: api.LogLevel{}, answer: api.LogLevel{}, send: `{"level":"warn"}`},
 
-	"GET /v1/members": {id: "members", does: "The nodes of the gossip pool.", answer: httpapi.Members{}},
-	"POST /v1/members/join": {id: "join", does: "Tries to join more members.", body: httpapi.Join{},
-		answer: httpapi.JoinedList{}, send: `{"addresses":["127.0.0.1:1"]}`, refused: true},
+	"GET /v1/members": {id: "members", does: "The nodes of the gossip pool.", answer: api.Members{}},
+	"POST /v1/members/join": {id: "join", does: "Tries to join more members.", body: api.Join{},
+		answer: api.JoinedList{}, send: `{"addresses":["127.0.0.1:1"]}`, refused: true},
 	"POST /v1/members/leave": {id: "leave", does: "Leaves the pool for good.", answer: nothing{}, refused: true},
-	"POST /v1/members/forget": {id: "forget", does: "Drops what a dead node owns.", body: httpapi.Forget{},
+	"POST /v1/members/forget": {id: "forget", does: "Drops what a dead node owns.", body: api.Forget{},
 		answer: nothing{}, send: `{"node":"n2"}`, refused: true},
 	"GET /v1/conflicts": {id: "conflicts", does: "Changes that lost against others made at the same time.",
-		answer: httpapi.Conflicts{}},
+		answer: api.Conflicts{}},
 	"POST /v1/conflicts/restore": {id: "restoreConflict", does: "Makes the version that lost the newest one.",
-		body: httpapi.RestoreConflict{}, answer: httpapi.Written{}, send: `{"id":"x"}`, refused: true},
+		body: api.RestoreConflict{}, answer: api.Written{}, send: `{"id":"x"}`, refused: true},
 
-	"GET /v1/kinds": {id: "kinds", does: "The kinds of resources.", answer: httpapi.Kinds{}},
+	"GET /v1/kinds": {id: "kinds", does: "The kinds of resources.", answer: api.Kinds{}},
 	"GET /v1/names": {id: "names", does: "Names of kinds, or of the resources of a kind, for completion.",
-		query: "kind mesh prefix", answer: httpapi.Names{}, try: "/v1/names?kind=dataplane"},
+		query: "kind mesh prefix", answer: api.Names{}, try: "/v1/names?kind=dataplane"},
 	"GET /v1/dataplanes": {id: "proxies", does: "Every proxy, connected or not, with its sync status.", query: "include",
-		answer: httpapi.Proxies{}, try: "/v1/dataplanes?include=reach"},
+		answer: api.Proxies{}, try: "/v1/dataplanes?include=reach"},
 	"GET /v1/dataplanes/{mesh}/{name}/status": {id: "proxy",
-		does: "One proxy: versions sent and acknowledged, and what it rejected.", answer: httpapi.Proxy{}},
+		does: "One proxy: versions sent and acknowledged, and what it rejected.", answer: api.Proxy{}},
 	"GET /v1/dataplanes/{mesh}/{name}/policies": {id: "proxyPolicies", does: "The policies that select a proxy, " +
 		"and what of them is in force.", query: "backend", answer: explain.Policies{}},
 	"GET /v1/dataplanes/{mesh}/{name}/backends": {id: "proxyBackends",
 		does: "Every service of the mesh as the proxy sees it.", answer: explain.Backends{}},
 	"GET /v1/services": {id: "services", does: "Every service with its addresses, names and endpoints.",
-		query: "mesh kind name " + paging, answer: httpapi.Services{}},
+		query: "mesh kind name " + paging, answer: api.Services{}},
 	"GET /v1/applied/{plural}": {id: "applied", does: "How far each resource of a kind is in force on the connected " +
-		"proxies.", query: "mesh name", answer: httpapi.AppliedList{}},
+		"proxies.", query: "mesh name", answer: api.AppliedList{}},
 	"GET /v1/history/{plural}/{name}": {id: "globalHistory", does: "Revisions of a resource of a global kind, " +
-		"oldest first.", answer: httpapi.History{}, try: "/v1/history/meshes/default"},
+		"oldest first.", answer: api.History{}, try: "/v1/history/meshes/default"},
 	"GET /v1/history/{plural}/{mesh}/{name}": {id: "history", does: "Revisions of a resource, oldest first.",
-		answer: httpapi.History{}},
+		answer: api.History{}},
 	"POST /v1/apply": {
 		id:      "apply",
 		does:    "Stores many documents in one step, all or none.",
 		query:   "dryRun omit",
 		headers: "If-Match If-None-Match",
 		body:    documents,
-		answer:  httpapi.Written{},
+		answer:  api.Written{},
 		try:     "/v1/apply?dryRun=true",
 		send: "{type: Dataplane, mesh: default, name: more, networking: {address: 192.0.2.7, inbound: [{port: 80, " +
 			"tags: {kuma.io/service: web}}]}}",
@@ -152,8 +151,8 @@ var operations = map[string]operation{
 	"POST /v1/rollback": {
 		id:     "rollback",
 		does:   "Restores the content of an earlier revision as a new one.",
-		body:   httpapi.Rollback{},
-		answer: httpapi.Written{},
+		body:   api.Rollback{},
+		answer: api.Written{},
 		send:   `{"type":"Dataplane","mesh":"default","name":"web","revision":2,"dryRun":true}`,
 	},
 	"POST /v1/explain": {
@@ -166,8 +165,8 @@ var operations = map[string]operation{
 	"POST /v1/wait": {
 		id:     "wait",
 		does:   "Answers when a change is in force, or rejected, or when the time is up.",
-		body:   httpapi.Wait{},
-		answer: httpapi.Applied{},
+		body:   api.Wait{},
+		answer: api.Applied{},
 		send:   `{"type":"MeshTimeout","mesh":"default","name":"t","for":"applied","timeout":"0s"}`,
 	},
 	"POST /v1/diff": {
@@ -175,24 +174,24 @@ var operations = map[string]operation{
 		does:   "What documents would change on the proxies. Nothing is stored.",
 		query:  "shadow allNodes mesh dataplane omit delete",
 		body:   documents,
-		answer: change.Diff{},
+		answer: api.Diff{},
 		send: "{type: MeshTimeout, mesh: default, name: t, spec: {to: [{targetRef: {kind: Mesh}, " +
 			"default: {connectionTimeout: 9s}}]}}",
 	},
 
 	"GET /v1/zoneegresses/{name}/status": {id: "zoneEgress", does: "Sync status of the proxy of a ZoneEgress.",
-		answer: httpapi.Proxy{}, try: "/v1/zoneegresses/out/status"},
+		answer: api.Proxy{}, try: "/v1/zoneegresses/out/status"},
 	"GET /v1/zoneingresses/{name}/status": {id: "zoneIngress", does: "Sync status of the proxy of a ZoneIngress.",
-		answer: httpapi.Proxy{}, try: "/v1/zoneingresses/in/status"},
+		answer: api.Proxy{}, try: "/v1/zoneingresses/in/status"},
 	"GET /zoneegresses/{name}/_config": {id: "zoneEgressConfig", does: "What was published for the proxy of a ZoneEgress.",
-		query: "computed", answer: httpapi.Config{}, try: "/zoneegresses/out/_config"},
+		query: "computed", answer: api.Config{}, try: "/zoneegresses/out/_config"},
 	"GET /zoneingresses/{name}/_config": {id: "zoneIngressConfig", does: "What was published for the proxy of a " +
-		"ZoneIngress.", query: "computed", answer: httpapi.Config{}, try: "/zoneingresses/in/_config"},
+		"ZoneIngress.", query: "computed", answer: api.Config{}, try: "/zoneingresses/in/_config"},
 	"GET /meshes/{mesh}/dataplanes/{name}/_config": {
 		id:     "proxyConfig",
 		does:   "What was published for a proxy, as xDS in JSON.",
 		query:  "include shadow computed",
-		answer: httpapi.Config{},
+		answer: api.Config{},
 		try:    "/meshes/default/dataplanes/web/_config?shadow=true&include=diff",
 	},
 	"GET /meshes/{mesh}/dataplanes/{name}/_rules": {
@@ -204,7 +203,7 @@ var operations = map[string]operation{
 	},
 	"GET /meshes/{mesh}/{plural}/{name}/_hostnames": {id: "hostnames",
 		does:   "The hostnames of a MeshService, MeshExternalService or MeshMultiZoneService.",
-		answer: httpapi.Hostnames{}, try: "/meshes/default/meshservices/web/_hostnames"},
+		answer: api.Hostnames{}, try: "/meshes/default/meshservices/web/_hostnames"},
 
 	"GET /meshes/{mesh}/dataplanes/{name}/xds": {id: "proxyDump", does: "The config that the Envoy of a proxy of this " +
 		"node says it has, without secrets.", query: "include_eds", answer: anything{}},
@@ -236,31 +235,31 @@ var operations = map[string]operation{
 	"GET /zone-ingresses/{name}/clusters": {id: "zoneIngressKumaClusters", does: "The clusters of the Envoy of a " +
 		"ZoneIngress, at the path of Kuma, as text.", answer: metrics, try: "/zone-ingresses/in/clusters"},
 	"GET /v1/dataplanes/{mesh}/{name}/loggers": {id: "loggersOfProxy",
-		does: "The levels of the loggers of the Envoy of a proxy of this node.", answer: httpapi.Loggers{}},
+		does: "The levels of the loggers of the Envoy of a proxy of this node.", answer: api.Loggers{}},
 	"PUT /v1/dataplanes/{mesh}/{name}/loggers": {
 		id:     "setLoggersOfProxy",
 		does:   "Changes levels of the loggers of the Envoy of a proxy of this node.",
-		body:   httpapi.Loggers{},
-		answer: httpapi.Loggers{},
+		body:   api.Loggers{},
+		answer: api.Loggers{},
 		send:   `{"levels":{"upstream":"debug"}}`,
 	},
 	"GET /v1/zoneegresses/{name}/loggers": {id: "loggersOfZoneEgress", does: "The levels of the loggers of the Envoy of " +
-		"a ZoneEgress of this node.", answer: httpapi.Loggers{}, try: "/v1/zoneegresses/out/loggers"},
+		"a ZoneEgress of this node.", answer: api.Loggers{}, try: "/v1/zoneegresses/out/loggers"},
 	"PUT /v1/zoneegresses/{name}/loggers": {
 		id:     "setLoggersOfZoneEgress",
 		does:   "Changes levels of the loggers of the Envoy of a ZoneEgress of this node.",
-		body:   httpapi.Loggers{},
-		answer: httpapi.Loggers{},
+		body:   api.Loggers{},
+		answer: api.Loggers{},
 		send:   `{"levels":{"upstream":"debug"}}`,
 		try:    "/v1/zoneegresses/out/loggers",
 	},
 	"GET /v1/zoneingresses/{name}/loggers": {id: "loggersOfZoneIngress", does: "The levels of the loggers of the Envoy " +
-		"of a ZoneIngress of this node.", answer: httpapi.Loggers{}, try: "/v1/zoneingresses/in/loggers"},
+		"of a ZoneIngress of this node.", answer: api.Loggers{}, try: "/v1/zoneingresses/in/loggers"},
 	"PUT /v1/zoneingresses/{name}/loggers": {
 		id:     "setLoggersOfZoneIngress",
 		does:   "Changes levels of the loggers of the Envoy of a ZoneIngress of this node.",
-		body:   httpapi.Loggers{},
-		answer: httpapi.Loggers{},
+		body:   api.Loggers{},
+		answer: api.Loggers{},
 		send:   `{"levels":{"upstream":"debug"}}`,
 		try:    "/v1/zoneingresses/in/loggers",
 	},
@@ -280,13 +279,13 @@ var operations = map[string]operation{
 	"GET /zones/_overview": {id: "zoneOverviews", does: "Empty: an agent knows no other zones.",
 		answer: page[anything]{}},
 	"GET /mesh-insights": {id: "meshInsights", does: "Meshes with numbers of dataplanes and policies.", query: paging,
-		answer: page[httpapi.MeshInsight]{}},
+		answer: page[api.MeshInsight]{}},
 	"GET /meshes/{mesh}/service-insights": {id: "serviceInsights", does: "Services by tag, with their ready endpoints.",
-		query: paging, answer: page[httpapi.ServiceInsight]{}},
+		query: paging, answer: page[api.ServiceInsight]{}},
 	"GET /meshes/{mesh}/dataplanes/{name}/policies": {id: "attachedPolicies",
 		does: "Policies that select a dataplane, by kind.", answer: attachmentList{}},
 	"GET /meshes/{mesh}/{plural}/{name}/dataplanes": {id: "attachedDataplanes", does: "Dataplanes that a policy selects.",
-		answer: page[httpapi.Attached]{}, try: "/meshes/default/meshtimeouts/t/dataplanes"},
+		answer: page[api.Attached]{}, try: "/meshes/default/meshtimeouts/t/dataplanes"},
 	"POST /tokens/{kind}": {id: "tokens", does: "400: nearside token create makes tokens.", answer: nothing{},
 		try: "/tokens/dataplane", refused: true},
 	"GET /{plural}": {id: "listAll", does: "Resources of a kind, of all meshes; with meta=true each item is an Item.",
@@ -301,12 +300,12 @@ var operations = map[string]operation{
 		query:   "dryRun",
 		headers: "If-Match If-None-Match",
 		body:    documents,
-		answer:  httpapi.Written{},
+		answer:  api.Written{},
 		try:     "/meshes/default?dryRun=true",
 		send:    "{type: Mesh, name: default}",
 	},
 	"DELETE /{plural}/{name}": {id: "deleteGlobal", does: "Deletes a resource of a global kind.", query: "dryRun",
-		headers: "If-Match", answer: httpapi.Written{}, try: "/zoneegresses/out?dryRun=true"},
+		headers: "If-Match", answer: api.Written{}, try: "/zoneegresses/out?dryRun=true"},
 	"GET /meshes/{mesh}/{plural}/{name}": {id: "get", does: "A resource; with meta=true an Item.", query: "meta",
 		headers: "If-None-Match", answer: resourceDoc{}},
 	"PUT /meshes/{mesh}/{plural}/{name}": {
@@ -315,13 +314,13 @@ var operations = map[string]operation{
 		query:   "dryRun",
 		headers: "If-Match If-None-Match",
 		body:    documents,
-		answer:  httpapi.Written{},
+		answer:  api.Written{},
 		try:     "/meshes/default/meshtimeouts/t?dryRun=true",
 		send: "{type: MeshTimeout, mesh: default, name: t, spec: {to: [{targetRef: {kind: Mesh}, " +
 			"default: {connectionTimeout: 9s}}]}}",
 	},
 	"DELETE /meshes/{mesh}/{plural}/{name}": {id: "delete", does: "Deletes a resource.", query: "dryRun",
-		headers: "If-Match", answer: httpapi.Written{}, try: "/meshes/default/meshtimeouts/t?dryRun=true"},
+		headers: "If-Match", answer: api.Written{}, try: "/meshes/default/meshtimeouts/t?dryRun=true"},
 }
 
 // parameters are what the parameters of queries and the headers mean.
@@ -365,11 +364,11 @@ func TestOpenAPI(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(counted)
 		o.Metrics = reg
-		o.ProxiesOf = func(ref node.Ref) []ads.ProxyStatus {
-			return []ads.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Flavor: node.FlavorEnvoy, Streams: 1,
-				State: ads.StateUnknown, Types: []ads.TypeStatus{}, Events: []ads.Event{}}}
+		o.ProxiesOf = func(ref node.Ref) []api.ProxyStatus {
+			return []api.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Flavor: node.FlavorEnvoy, Streams: 1,
+				State: api.StateUnknown, Types: []api.TypeStatus{}, Events: []api.Event{}}}
 		}
-		o.Envoy = func(*ads.ProxyStatus) httpapi.Envoy { return talkative{} }
+		o.Envoy = func(*api.ProxyStatus) httpapi.Envoy { return talkative{} }
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, "{type: Mesh, name: default}\n---\n"+web+`
 ---
@@ -381,7 +380,7 @@ func TestOpenAPI(t *testing.T) {
 ---
 {type: ZoneIngress, name: in, networking: {address: 192.0.2.8, port: 10001}}
 `)
-	a.reconcile(httpapi.Problem{Resource: "MeshTimeout/default/t", Severity: httpapi.SeverityWarning, Reason: "r"})
+	a.reconcile(api.Problem{Resource: "MeshTimeout/default/t", Severity: api.SeverityWarning, Reason: "r"})
 
 	have := map[string]bool{}
 	for _, x := range a.srv.Routes() {
@@ -426,7 +425,7 @@ func TestOpenAPI(t *testing.T) {
 		case got.status/100 != 2 && !op.refused, got.status/100 == 2 && op.refused:
 			t.Errorf("%s is answered with %d: %s", got.request, got.status, got.body)
 		case op.refused:
-			b.check(got.request, []byte(got.body), b.of(httpapi.Error{}))
+			b.check(got.request, []byte(got.body), b.of(api.Error{}))
 		case want.media != "":
 			if !strings.HasPrefix(media, want.media) || got.body == "" {
 				t.Errorf("%s is answered with %q and %d bytes, not with %s", got.request, media, len(got.body), want.media)

@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -22,7 +23,7 @@ import (
 // Options is what the API is built of. Functions are called once per request from many goroutines
 // at once; they must not block and the values they return must not change afterwards.
 type Options struct {
-	Info     Info
+	Info     api.Info
 	Registry *resource.Registry
 	Store    *store.Store
 	// Last returns the result of the last reconciliation, nil before the first.
@@ -33,41 +34,41 @@ type Options struct {
 	// is not made twice. It keeps the map. Nil: nobody is.
 	Offer func(map[generate.ProxyID]*change.Checked)
 	// Proxies returns who asks for xDS, connected or recently so: [ads.Server.Status]. Nil: nobody.
-	Proxies func() []ads.ProxyStatus
+	Proxies func() []api.ProxyStatus
 	// Connected returns the clients of xDS that are connected: [ads.Server.Connected]. Nil: nobody is.
 	Connected func() []node.Key
 	// Refused returns the streams that were refused: [ads.Server.Refused]. Nil: none are shown.
-	Refused func() ads.Refusals
+	Refused func() api.Refusals
 	// Spare says whether there is memory to remember work from one request to the next. Nil: there is.
 	Spare func() bool
 	// Memory returns how the memory of the agent stands. Nil: that is not known.
-	Memory func() MemoryStatus
+	Memory func() api.MemoryStatus
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is
 	// left out. It may take seconds. Nil: nobody is asked.
-	Counts func() map[string]ProxyCounts
+	Counts func() map[string]api.ProxyCounts
 	// Envoy returns the Envoy that takes its config as a client. Nil: none is asked.
-	Envoy func(*ads.ProxyStatus) Envoy
+	Envoy func(*api.ProxyStatus) Envoy
 	// Certificate returns the certificate that a proxy was given by this agent, and false where it has
 	// none. Nil: no proxy has one.
 	Certificate func(mesh, name string) (Certificate, bool)
-	// Holders returns [Status].Holders. Nil: there are no FIFOs.
+	// Holders returns [api.Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
 	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
-	AccessLogs func() []LogStream
+	AccessLogs func() []api.LogStream
 	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that
 	// does not log through the agent. It may take seconds, and no longer than its context. Nil: none
 	// does.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
 	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
 	DNS     func() DNSState
-	DNSLine func() *DNSLine
+	DNSLine func() *api.DNSLine
 	// Pool is the gossip pool. Nil: the agent stands alone.
 	Pool Pool
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// ProxiesOf returns those of one proxy: [ads.Server.StatusOf]. Nil: they are looked for in
 	// Proxies.
-	ProxiesOf func(node.Ref) []ads.ProxyStatus
+	ProxiesOf func(node.Ref) []api.ProxyStatus
 	// InUse returns what the Envoy of a node has: [ads.Server.InUse]. Nil: nothing is known of any.
 	InUse func(node.Key) *ads.InUse
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that:
@@ -79,12 +80,12 @@ type Options struct {
 	NewTry func() change.Try
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource
 	// directory.
-	Files func() []FileStatus
+	Files func() []api.FileStatus
 	// CatchUp returns when what resource files hold now is stored, or cannot be. Nil: it always is.
 	CatchUp func(context.Context)
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready
 	// may depend on other agents.
-	Live, Ready func() []Check
+	Live, Ready func() []api.Check
 	Access      Access
 	// Audit is the audit log. Nil: there is none.
 	Audit   Auditor
@@ -93,17 +94,6 @@ type Options struct {
 	Log     *slog.Logger          // nil: discard
 	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
 	Limits  Limits
-}
-
-// Info says who answers.
-type Info struct {
-	Product  string    `json:"product"` // "nearside"
-	Version  string    `json:"version"`
-	Node     string    `json:"node"`
-	Zone     string    `json:"zone"`
-	Instance string    `json:"instance"` // unique per process start
-	Started  time.Time `json:"started"`
-	PID      int       `json:"pid"`
 }
 
 // Last is one finished reconciliation. It is immutable.
@@ -120,7 +110,7 @@ type Last struct {
 	Zone      string // of the node
 	SystemCA  string // see [generate.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
-	Problems []Problem
+	Problems []api.Problem
 	// Found are those of them that the check has found on proxies.
 	Found *change.Found
 	// Switching says of each mesh whose mutual TLS is being switched which step it is at.
@@ -137,51 +127,11 @@ func (l *Last) fit(key node.Key, id generate.ProxyID) bool {
 	return made != nil && published != nil && made.Sealed == published.Sealed
 }
 
-// Problem is one thing that the agent could not do with a resource, or did in part.
-type Problem = change.Problem
-
-// Severities of problems.
-const (
-	SeverityError   = change.SeverityError
-	SeverityWarning = change.SeverityWarning
-)
-
-// FileStatus is the state of one resource file.
-type FileStatus struct {
-	Path      string    `json:"path"`
-	Resources int       `json:"resources"`       // in force from this file
-	Loaded    time.Time `json:"loaded,omitzero"` // when its content was last taken over
-	// the content in force is older than the file, because of Faults or Missing
-	Stale bool `json:"stale,omitempty"`
-	// MissingVanished or MissingEmpty, while what the file had is still in force
-	Missing string `json:"missing,omitempty"`
-	// when that ends, unless the file comes back; zero: not before the directory can be read
-	KeptUntil time.Time         `json:"keptUntil,omitzero"`
-	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
-	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
-	// it holds a secret that others than its owner can read: what to do
-	Exposed string `json:"exposed,omitempty"`
-}
-
-// How a file whose content is still in force can be missing.
-const (
-	MissingVanished = "vanished"
-	MissingEmpty    = "empty"
-)
-
 // Certificate is the certificate of a proxy.
 type Certificate struct {
 	Backend   string // of the mesh that has signed it
 	At, Until time.Time
 	Made      int // how many the agent has made for the proxy, this one included
-}
-
-// Check is one named condition of health.
-type Check struct {
-	Name     string `json:"name"`
-	OK       bool   `json:"ok"`
-	Degraded bool   `json:"degraded,omitempty"` // OK, and still something needs a look
-	Reason   string `json:"reason,omitempty"`   // what is wrong and what to do, or what is well
 }
 
 // Access says who may do what.
@@ -196,9 +146,6 @@ type Access struct {
 	// Proxies are the rules of xds.access, which are shown beside the roles. Nil: the default holds.
 	Proxies []access.ProxyRule
 }
-
-// MaxBody is how many bytes of a request body are read by default.
-const MaxBody = 16 << 20
 
 // Limits bounds the work for one client. Zero fields take the defaults named beside them.
 type Limits struct {
@@ -233,7 +180,7 @@ func (l Limits) withDefaults() Limits {
 		}
 	}
 	if l.Body == 0 {
-		l.Body = MaxBody
+		l.Body = api.MaxBody
 	}
 	orInt(&l.Header, 64<<10)
 	orDur(&l.HeaderTime, 5*time.Second)

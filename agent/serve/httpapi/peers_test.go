@@ -219,7 +219,7 @@ func shared(t *testing.T) string {
 }
 
 // startForAll is an API whose socket every user may open.
-func startForAll(t *testing.T, change ...func(*httpapi.Options)) (a *api, socket string) {
+func startForAll(t *testing.T, change ...func(*httpapi.Options)) (a *testAPI, socket string) {
 	t.Helper()
 	a = start(t, change...)
 	socket = filepath.Join(shared(t), "s")

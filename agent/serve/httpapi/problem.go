@@ -6,105 +6,41 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Error is the body of an answer that is not a success: a problem document of RFC 9457 with the
-// member invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
-type Error struct {
-	Type              string             `json:"type"` // "/problems/…", stable: what programs switch on
-	Title             string             `json:"title"`
-	Status            int                `json:"status"`
-	Detail            string             `json:"detail"`
-	InvalidParameters []InvalidParameter `json:"invalid_parameters"`
-	Denied            []Denied           `json:"denied,omitempty"` // of the type [ProblemDenied]
-}
-
-// InvalidParameter is one field of a request that was refused.
-type InvalidParameter struct {
-	Document string `json:"document,omitempty"` // Kind/mesh/name, where the resource that is the cause has to be told
-	Field    string `json:"field"`
-	Reason   string `json:"reason"`
-}
-
-// Error returns the title, the detail and the fields that it does not name.
-func (e *Error) Error() string {
-	s := e.Title
-	if e.Detail != "" {
-		s += ": " + e.Detail
-	}
-	for _, p := range e.InvalidParameters {
-		if strings.Contains(e.Detail, p.Reason) {
-			continue // told already
-		}
-		s += "\n  "
-		for _, where := range []string{p.Document, p.Field} {
-			if where != "" {
-				s += where + ": "
-			}
-		}
-		s += p.Reason
-	}
-	return s
-}
-
-// Problem types.
-const (
-	ProblemNotFound   = "/problems/not-found"
-	ProblemMethod     = "/problems/method-not-allowed"
-	ProblemInvalid    = "/problems/invalid-request"
-	ProblemDocument   = "/problems/invalid-resource"
-	ProblemDenied     = "/problems/permission-denied"
-	ProblemToken      = "/problems/token-needed"
-	ProblemLimited    = "/problems/too-many-requests"
-	ProblemBrowser    = "/problems/browser-refused"
-	ProblemStale      = "/problems/stale-revision"
-	ProblemExists     = "/problems/exists"
-	ProblemOwned      = "/problems/owned-elsewhere"
-	ProblemInUse      = "/problems/in-use"
-	ProblemDamaged    = "/problems/damaged"
-	ProblemTooLarge   = "/problems/too-large"
-	ProblemStorage    = "/problems/insufficient-storage"
-	ProblemNotReady   = "/problems/not-ready"
-	ProblemAudit      = "/problems/audit-log"
-	ProblemGeneration = "/problems/generation-failed"
-	ProblemWouldBreak = "/problems/would-break"
-	ProblemEnvoy      = "/problems/envoy"
-	ProblemInternal   = "/problems/internal"
-)
-
-func problem(status int, typ, title, detail string, args ...any) *Error {
+func problem(status int, typ, title, detail string, args ...any) *api.Error {
 	if len(args) > 0 {
 		detail = fmt.Sprintf(detail, args...)
 	}
-	return &Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []InvalidParameter{}}
+	return &api.Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []api.InvalidParameter{}}
 }
 
-func notFound(detail string, args ...any) *Error {
-	return problem(http.StatusNotFound, ProblemNotFound, "Not found", detail, args...)
+func notFound(detail string, args ...any) *api.Error {
+	return problem(http.StatusNotFound, api.ProblemNotFound, "Not found", detail, args...)
 }
 
-func notReady() *Error {
-	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready",
+func notReady() *api.Error {
+	return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Not ready",
 		"the first configs are being computed; repeat the request in a moment")
 }
 
-func invalid(detail string, params ...InvalidParameter) *Error {
-	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", "%s", detail)
+func invalid(detail string, params ...api.InvalidParameter) *api.Error {
+	e := problem(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", "%s", detail)
 	e.InvalidParameters = append(e.InvalidParameters, params...)
 	return e
 }
 
 // invalidQuery is the answer to a query parameter with a value it cannot have.
-func invalidQuery(name, value, allowed string) *Error {
+func invalidQuery(name, value, allowed string) *api.Error {
 	reason := fmt.Sprintf("%q is not possible; %s", value, allowed)
-	return invalid("query parameter "+name+": "+reason, InvalidParameter{Field: name, Reason: reason})
+	return invalid("query parameter "+name+": "+reason, api.InvalidParameter{Field: name, Reason: reason})
 }
 
 // writeError answers with a problem. What it quotes of a request may hold a key in the wrong place.
-func writeError(w http.ResponseWriter, e *Error) {
+func writeError(w http.ResponseWriter, e *api.Error) {
 	shown := *e
 	shown.Detail, shown.InvalidParameters = clip.Secrets(e.Detail), slices.Clone(e.InvalidParameters)
 	for i := range shown.InvalidParameters {
@@ -120,7 +56,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, 
 // marshal encodes an answer. A config is mostly JSON already, megabytes of it, which is taken as it
 // is.
 func marshal(v any) ([]byte, error) {
-	c, ok := v.(*Config)
+	c, ok := v.(*api.Config)
 	if !ok {
 		return json.Marshal(v)
 	}
@@ -163,7 +99,7 @@ func writeBody(w http.ResponseWriter, status int, media string, v any) {
 	body, err := marshal(v)
 	if err != nil { // a value of this package that does not marshal is a defect; the client still gets JSON
 		status, media = http.StatusInternalServerError, "application/problem+json"
-		body = []byte(`{"type":"` + ProblemInternal +
+		body = []byte(`{"type":"` + api.ProblemInternal +
 			`","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)
 	}
 	h := w.Header()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -15,16 +15,16 @@ import (
 func TestStatusOfOneProxy(t *testing.T) {
 	var asked []node.Ref
 	a := start(t, func(o *httpapi.Options) {
-		o.Proxies = func() []ads.ProxyStatus {
+		o.Proxies = func() []api.ProxyStatus {
 			t.Error("the status of every proxy is made")
 			return nil
 		}
-		o.ProxiesOf = func(ref node.Ref) []ads.ProxyStatus {
+		o.ProxiesOf = func(ref node.Ref) []api.ProxyStatus {
 			asked = append(asked, ref)
 			if ref.Name == "gone" {
 				return nil
 			}
-			return []ads.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, NodeID: "x", State: ads.StateServing,
+			return []api.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, NodeID: "x", State: api.StateServing,
 				InSync: true}}
 		}
 	})

@@ -3,29 +3,17 @@ package httpapi
 import (
 	"sync"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
-
-// Reachability says which services a dataplane reaches, and why.
-type Reachability = explain.Reachability
-
-// Saving is what it saves a proxy that it does not reach all services.
-type Saving struct {
-	Clusters int `json:"clusters"` // services that it reaches; of real services, each port
-	Of       int `json:"of"`       // services that it would reach without lists and permissions
-	// Bytes is about how much larger its config would be: for each sort of service the mean size of
-	// some is taken.
-	Bytes int `json:"bytes"`
-}
 
 // savings works savings out and remembers them while nothing changes that they depend on. It is
 // safe for use by many goroutines.
 type savings struct {
 	mu      sync.Mutex
-	of      map[savingKey]Saving
+	of      map[savingKey]api.Saving
 	weights map[weightKey]int
 }
 
@@ -55,7 +43,7 @@ const (
 )
 
 // saving works out what a dataplane saves; nil when it cannot be said.
-func (x *savings) saving(m *generate.Mesh, name string) *Saving {
+func (x *savings) saving(m *generate.Mesh, name string) *api.Saving {
 	dp := m.View.Dataplane(name)
 	if dp == nil || m.Policies == nil {
 		return nil
@@ -67,9 +55,9 @@ func (x *savings) saving(m *generate.Mesh, name string) *Saving {
 		return &s
 	}
 	if x.of == nil || len(x.of) >= maxSavings {
-		x.of, x.weights = map[savingKey]Saving{}, map[weightKey]int{}
+		x.of, x.weights = map[savingKey]api.Saving{}, map[weightKey]int{}
 	}
-	var out Saving
+	var out api.Saving
 	spared := map[serviceSort][]*mesh.Service{}
 	reach, mode := m.Policies.Reach(dp), m.View.Spec.ServicesMode()
 	for _, s := range m.View.Services() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -29,7 +30,7 @@ type address struct {
 
 // address reads the path values plural, mesh and name. Kinds go by their plural, and by their other
 // names too.
-func (s *Server) address(r *http.Request) (address, *Error) {
+func (s *Server) address(r *http.Request) (address, *api.Error) {
 	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
 	d, ok := s.lookup(plural)
 	if !ok {
@@ -45,7 +46,7 @@ func (s *Server) address(r *http.Request) (address, *Error) {
 	return a, nil
 }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
 	if e != nil {
 		return e
@@ -74,12 +75,12 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // missing says what of a key is not there: the mesh or the resource.
-func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
+func (s *Server) missing(snap *store.Snapshot, k resource.Key) *api.Error {
 	if e := meshExists(snap, k.Mesh); e != nil {
 		return e
 	}
 	if d, ok := snap.Damaged(k); ok {
-		return problem(http.StatusConflict, ProblemDamaged,
+		return problem(http.StatusConflict, api.ProblemDamaged,
 			"Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
 	}
 	return notFound("%s does not exist", k)
@@ -88,7 +89,7 @@ func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
 // damagedRemedy is what to do about a resource that cannot be read.
 const damagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
 
-func meshExists(snap *store.Snapshot, mesh string) *Error {
+func meshExists(snap *store.Snapshot, mesh string) *api.Error {
 	if mesh == "" {
 		return nil
 	}
@@ -98,7 +99,7 @@ func meshExists(snap *store.Snapshot, mesh string) *Error {
 	return nil
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
 	if e != nil {
 		return e
@@ -122,7 +123,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
 		all = set.Kind(a.desc.Kind)
 	}
 	all = only(all, resourceKey, s.visible(r, access.VerbList))
-	out := List{Total: len(all), Items: []json.RawMessage{}}
+	out := api.List{Total: len(all), Items: []json.RawMessage{}}
 	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		rec, _ := snap.Get(res.Key)
 		doc, e := document(rec, meta)
@@ -144,7 +145,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // document returns a record as an Item, or as its universal form with Kuma's two times.
-func document(rec store.Record, meta bool) (json.RawMessage, *Error) {
+func document(rec store.Record, meta bool) (json.RawMessage, *api.Error) {
 	doc, err := resource.Shown(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
@@ -154,19 +155,20 @@ func document(rec store.Record, meta bool) (json.RawMessage, *Error) {
 			rec.Created.UTC().Format(time.RFC3339), rec.Modified.UTC().Format(time.RFC3339))
 		return append([]byte(times), strings.TrimPrefix(string(doc), "{")...), nil
 	}
-	out, err := json.Marshal(Item{Meta: metaOf(rec), Resource: doc})
+	out, err := json.Marshal(api.Item{Meta: metaOf(rec), Resource: doc})
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}
 	return out, nil
 }
 
-func encodeFailed(k resource.Key, err error) *Error {
-	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s cannot be encoded: %v", k, err)
+func encodeFailed(k resource.Key, err error) *api.Error {
+	return problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error",
+		"%s cannot be encoded: %v", k, err)
 }
 
-func metaOf(rec store.Record) Meta {
-	return Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
+func metaOf(rec store.Record) api.Meta {
+	return api.Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
 		Created: rec.Created, Modified: rec.Modified}
 }
 
@@ -197,7 +199,7 @@ func tagListed(list, tag string) bool {
 }
 
 // boolQuery reads a query parameter that is true, false or absent; absent is false.
-func boolQuery(r *http.Request, name string) (bool, *Error) {
+func boolQuery(r *http.Request, name string) (bool, *api.Error) {
 	values, ok := r.URL.Query()[name]
 	if !ok {
 		return false, nil
@@ -227,14 +229,14 @@ func nextPage(r *http.Request, offset, size, total int) *string {
 }
 
 // paging reads which page of a list is asked for.
-func (s *Server) paging(r *http.Request) (size, offset int, e *Error) {
+func (s *Server) paging(r *http.Request) (size, offset int, e *api.Error) {
 	if size, e = intQuery(r, "size", s.limits.PageSize, 1, maxPage); e == nil {
 		offset, e = intQuery(r, "offset", 0, 0, 1<<31-1)
 	}
 	return size, offset, e
 }
 
-func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *Error) {
+func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *api.Error) {
 	values, ok := r.URL.Query()[name]
 	if !ok {
 		return otherwise, nil

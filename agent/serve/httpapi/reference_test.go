@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // TestReferencePaths asks for every path that docs/api.md lists with every method: exactly those of
@@ -68,7 +68,7 @@ func TestReferenceDocuments(t *testing.T) {
 		b.of(op.body)
 		b.of(op.answer)
 	}
-	b.of(httpapi.Error{})
+	b.of(api.Error{})
 	b.partial = true
 	blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(blocks) < 15 {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // addCounts asks the Envoys of proxies what they have counted.
-func (s *Server) addCounts(all []Proxy) {
+func (s *Server) addCounts(all []api.Proxy) {
 	if s.opts.Counts == nil {
 		return
 	}
@@ -27,14 +29,14 @@ func (s *Server) addCounts(all []Proxy) {
 
 // lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which
 // Envoy itself says nothing.
-func lostLines(all []Proxy) (out []Problem) {
+func lostLines(all []api.Proxy) (out []api.Problem) {
 	for i := range all {
 		p := &all[i]
 		writes, reopens := p.LogWritesFailed, p.LogReopensFailed
 		if writes == nil || reopens == nil || *writes == 0 && *reopens == 0 {
 			continue
 		}
-		out = append(out, Problem{Resource: proxyKey(*p).String(), Severity: SeverityWarning,
+		out = append(out, api.Problem{Resource: proxyKey(*p).String(), Severity: api.SeverityWarning,
 			Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, "+
 				"and %d attempts to open them anew. Look for a full disk, missing permissions or files that were removed; "+
 				"nearside status says which FIFOs nobody holds", *writes, *reopens)})
@@ -43,13 +45,13 @@ func lostLines(all []Proxy) (out []Problem) {
 }
 
 // refusals are those of the proxies that have refused some.
-func refusals(all []Proxy) []ProxyRefusals {
-	out := []ProxyRefusals{}
+func refusals(all []api.Proxy) []api.ProxyRefusals {
+	out := []api.ProxyRefusals{}
 	for _, p := range all {
 		if n := p.RefusedConnections; n != nil && *n > 0 {
-			out = append(out, ProxyRefusals{Mesh: p.Mesh, Name: p.Name, Count: *n})
+			out = append(out, api.ProxyRefusals{Mesh: p.Mesh, Name: p.Name, Count: *n})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b ProxyRefusals) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(out, func(a, b api.ProxyRefusals) int { return cmp.Compare(b.Count, a.Count) })
 	return out
 }

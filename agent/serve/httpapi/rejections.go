@@ -11,14 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // because says in words who most likely made a client reject something; "" when nobody is known.
-func because(blame []ads.Blame) string {
+func because(blame []api.Blame) string {
 	var who []string
-	for _, b := range ads.Causes(blame) {
+	for _, b := range api.Causes(blame) {
 		w := resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String()
 		if b.Field != "" {
 			w += " (" + b.Field + ")"
@@ -36,7 +37,7 @@ const maxProblemReason = 300
 
 // rejections tells what connected clients reject, and what the check withholds from them, as
 // problems: of the policies that are the likely cause, else of the dataplanes.
-func (s *Server) rejections() []Problem {
+func (s *Server) rejections() []api.Problem {
 	if s.opts.Progress == nil {
 		return nil
 	}
@@ -64,12 +65,12 @@ func (s *Server) rejections() []Problem {
 	}
 	progress := s.opts.Progress()
 	for i := range progress {
-		if progress[i].State == ads.StateDisconnected {
+		if progress[i].State == api.StateDisconnected {
 			continue
 		}
 		for j := range progress[i].Rejected {
 			r := &progress[i].Rejected[j]
-			causes := ads.Causes(r.Blame)
+			causes := api.Causes(r.Blame)
 			for _, b := range causes {
 				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
 			}
@@ -82,12 +83,12 @@ func (s *Server) rejections() []Problem {
 			}
 		}
 	}
-	out := make([]Problem, 0, len(of))
+	out := make([]api.Problem, 0, len(of))
 	for key, p := range of {
 		r := p.first
 		var b strings.Builder
 		verb := "rejected by "
-		if r.By == ads.HeldByCheck {
+		if r.By == api.HeldByCheck {
 			verb = "withheld from "
 		}
 		if n := len(p.proxies); n == 1 {
@@ -97,13 +98,13 @@ func (s *Server) rejections() []Problem {
 		}
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name,
 			oneLine(r.Reason))
-		b.WriteString(RetrySaid(r.Retry, time.Now()))
+		b.WriteString(api.RetrySaid(r.Retry, time.Now()))
 		switch {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
 		case !r.Attributed:
 			b.WriteString("; the policies behind it are being looked for")
-		case ads.OfHost(r.Blame):
+		case api.OfHost(r.Blame):
 			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause" + freePort(r.Reason))
 		case len(r.Blame) == 0:
 			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
@@ -119,9 +120,9 @@ func (s *Server) rejections() []Problem {
 		default:
 			b.WriteString("; it is not in force, all else goes on")
 		}
-		out = append(out, Problem{Resource: key[0], Severity: SeverityError, Reason: b.String()})
+		out = append(out, api.Problem{Resource: key[0], Severity: api.SeverityError, Reason: b.String()})
 	}
-	slices.SortFunc(out, func(a, b Problem) int {
+	slices.SortFunc(out, func(a, b api.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out
@@ -138,19 +139,6 @@ func freePort(reason string) string {
 	}
 	return fmt.Sprintf(
 		`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
-}
-
-// RetrySaid says when a client is sent something again that it rejected for a reason that may pass;
-// "" for never.
-func RetrySaid(at, now time.Time) string {
-	switch wait := at.Sub(now).Round(time.Second); {
-	case at.IsZero():
-		return ""
-	case wait <= 0:
-		return "; it is tried again now"
-	default:
-		return fmt.Sprintf("; it is tried again in %d s", wait/time.Second)
-	}
 }
 
 // oneLine shortens the message of a client to a line.

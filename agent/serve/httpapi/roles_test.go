@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -63,16 +64,16 @@ const testMeshes = `
 `
 
 // startRoles is an API over TCP with testRoles and testMeshes.
-func startRoles(t testing.TB) *api {
+func startRoles(t testing.TB) *testAPI {
 	t.Helper()
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects,
 			Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"}, Nodes: []string{"default.web"}}}}
-		o.Files = func() []httpapi.FileStatus { return []httpapi.FileStatus{{Path: "/r/secret-name.yaml"}} }
+		o.Files = func() []api.FileStatus { return []api.FileStatus{{Path: "/r/secret-name.yaml"}} }
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, testMeshes)
-	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/pay", Severity: httpapi.SeverityWarning, Reason: "of pay"},
-		httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "of web"})
+	a.reconcile(api.Problem{Resource: "Dataplane/default/pay", Severity: api.SeverityWarning, Reason: "of pay"},
+		api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "of web"})
 	return a
 }
 
@@ -285,7 +286,7 @@ func TestWhoamiAndCan(t *testing.T) {
 
 	b := start(t)
 	b.want(b.do("GET", "/v1/access/whoami", ""), 200, `"operator":true`, `"local":true`)
-	var l httpapi.AccessList
+	var l api.AccessList
 	if err := json.Unmarshal([]byte(b.do("GET", "/v1/access", "").body), &l); err != nil || l.Configured ||
 		l.ProxiesConfigured || l.Roles == nil || l.Proxies == nil {
 		t.Errorf("without roles: %+v %v", l, err)

@@ -10,11 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
 // handler answers one method of one path with a document or a problem.
-type handler func(w http.ResponseWriter, r *http.Request) *Error
+type handler func(w http.ResponseWriter, r *http.Request) *api.Error
 
 // route is one method of one path, with what it takes of who calls it.
 type route struct {
@@ -122,7 +123,7 @@ func (s *Server) table() []route {
 	}
 	if s.opts.Metrics != nil {
 		metrics := s.metrics()
-		out = append(out, route{get, "/metrics", inspect, func(w http.ResponseWriter, r *http.Request) *Error {
+		out = append(out, route{get, "/metrics", inspect, func(w http.ResponseWriter, r *http.Request) *api.Error {
 			metrics(w, r)
 			return nil
 		}})
@@ -191,7 +192,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 	}
 	slices.Sort(allowed)
 	allow := strings.Join(allowed, ", ")
-	answer := func(w http.ResponseWriter, r *http.Request) *Error {
+	answer := func(w http.ResponseWriter, r *http.Request) *api.Error {
 		m := r.Method
 		if m == http.MethodHead {
 			m = http.MethodGet // net/http leaves the body out
@@ -201,14 +202,14 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 			s.routed(r, x)
 		}
 		if !x.need.open {
-			var e *Error
+			var e *api.Error
 			if r, e = s.identify(w, r); e != nil {
 				return e
 			}
 		}
 		if !ok {
 			w.Header().Set("Allow", allow)
-			return problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed",
+			return problem(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed",
 				"%s is not possible at %q; allowed: %s", r.Method, r.URL.Path, allow)
 		}
 		if e := s.authorize(r, x.need); e != nil {
@@ -226,7 +227,7 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 // shared is a handler of which one user or address has a bounded number under way, so that nobody
 // holds up the others.
 func (s *Server) shared(x *shares, most int, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		p := peerOf(r)
 		if s.opts.Access.Roles.Operator(&p) {
 			return h(w, r)
@@ -234,7 +235,7 @@ func (s *Server) shared(x *shares, most int, h handler) handler {
 		release := x.take(p.Owner(), most)
 		if release == nil {
 			w.Header().Set("Retry-After", "1")
-			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests",
+			return problem(http.StatusTooManyRequests, api.ProblemLimited, "Too many requests",
 				"%s has %d such requests under way, which is the most; repeat it when one of them has ended", p.Owner(), most)
 		}
 		defer release()

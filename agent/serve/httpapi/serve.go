@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
@@ -103,7 +104,8 @@ func (s *Server) metricsAlone(secret string) http.Handler {
 			writeError(w, notFound("nothing but /metrics is served here"))
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			writeError(w, problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed", "metrics are read with GET"))
+			writeError(w,
+				problem(http.StatusMethodNotAllowed, api.ProblemMethod, "Method not allowed", "metrics are read with GET"))
 		default:
 			metrics(w, r)
 		}

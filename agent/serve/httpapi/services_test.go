@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 const servicesDoc = `{type: Mesh, name: default, meshServices: {mode: Everywhere}}
@@ -31,7 +31,7 @@ const servicesDoc = `{type: Mesh, name: default, meshServices: {mode: Everywhere
 {type: HostnameGenerator, name: label, spec: {selector: {meshService: {matchLabels: {}}}, template: '{{ label "x" }}.mesh'}}
 `
 
-func withServices(t *testing.T) *api {
+func withServices(t *testing.T) *testAPI {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, servicesDoc)
 	a.reconcile()
@@ -41,10 +41,10 @@ func withServices(t *testing.T) *api {
 // TestServices lists all services of a mesh: written, derived and tags.
 func TestServices(t *testing.T) {
 	a := withServices(t)
-	var got httpapi.Services
+	var got api.Services
 	list := func(query string) []string {
 		t.Helper()
-		got = httpapi.Services{}
+		got = api.Services{}
 		r := a.do(http.MethodGet, "/v1/services"+query, "")
 		if r.status != http.StatusOK {
 			t.Fatalf("%s: %d %s", query, r.status, r.body)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -65,20 +66,20 @@ func referenceMesh(b *testing.B) *generate.Mesh {
 
 // benchmarkConfig makes a document of the proxy "web" as bytes: by an agent that has shown it
 // before, and by one that has not.
-func benchmarkConfig(b *testing.B, o httpapi.ConfigOptions) {
+func benchmarkConfig(b *testing.B, o render.ConfigOptions) {
 	m := referenceMesh(b)
 	for _, name := range []string{"1000", "cold"} {
 		b.Run(name, func(b *testing.B) {
 			o.Rendered = &httpapi.RenderCache{}
 			b.ReportAllocs()
-			if _, _, err := httpapi.ProxyConfig(m, "web", nil, o); err != nil {
+			if _, _, err := render.ProxyConfig(m, "web", nil, o); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
 				if name == "cold" {
 					o.Rendered = &httpapi.RenderCache{}
 				}
-				c, _, err := httpapi.ProxyConfig(m, "web", nil, o)
+				c, _, err := render.ProxyConfig(m, "web", nil, o)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -92,9 +93,9 @@ func benchmarkConfig(b *testing.B, o httpapi.ConfigOptions) {
 }
 
 // BenchmarkConfig makes the document of _config.
-func BenchmarkConfig(b *testing.B) { benchmarkConfig(b, httpapi.ConfigOptions{}) }
+func BenchmarkConfig(b *testing.B) { benchmarkConfig(b, render.ConfigOptions{}) }
 
 // BenchmarkShadowDiff makes the document of _config?shadow=true&include=diff.
 func BenchmarkShadowDiff(b *testing.B) {
-	benchmarkConfig(b, httpapi.ConfigOptions{Shadow: true, Diff: true})
+	benchmarkConfig(b, render.ConfigOptions{Shadow: true, Diff: true})
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -15,28 +17,28 @@ import (
 // word "preview" for one of its own kind, and does not compare versions.
 const kumactlVersion = "+kuma.preview"
 
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) *api.Error {
 	info := s.opts.Info
-	out := Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
+	out := api.Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
 	out.Hostname, _ = os.Hostname() // "" where the system does not say
 	out.Version += kumactlVersion
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
-func (s *Server) livez(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) livez(w http.ResponseWriter, r *http.Request) *api.Error {
 	return health(w, r, s.opts.Live)
 }
 
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *api.Error {
 	return health(w, r, s.opts.Ready)
 }
 
 // health answers 200 or 503. A failed check is always told with its reason; the good ones only with
 // verbose.
-func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Error {
+func health(w http.ResponseWriter, r *http.Request, checks func() []api.Check) *api.Error {
 	_, verbose := r.URL.Query()["verbose"]
-	out := Health{Status: "ok"}
+	out := api.Health{Status: "ok"}
 	status := http.StatusOK
 	if checks != nil {
 		for _, c := range checks() {
@@ -52,14 +54,14 @@ func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Erro
 	return nil
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	s.catchUp(r)
 	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
 	snap := s.opts.Store.Snapshot()
-	out := Status{
-		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{},
-		Problems: []Problem{},
-		Store:    StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
+	out := api.Status{
+		Info: s.opts.Info, Ready: true, Checks: []api.Check{}, Files: []api.FileStatus{}, Proxies: map[string]int{},
+		Problems: []api.Problem{},
+		Store:    api.StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
 	}
 	for _, rec := range snap.Records() {
 		if !visible(rec.Key) {
@@ -78,7 +80,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	if s.opts.Ready != nil {
 		out.Checks = append(out.Checks, s.opts.Ready()...)
-		out.Ready = !slices.ContainsFunc(out.Checks, func(c Check) bool { return !c.OK })
+		out.Ready = !slices.ContainsFunc(out.Checks, func(c api.Check) bool { return !c.OK })
 	}
 	if s.opts.Files != nil && whole { // a file may be about any resource
 		out.Files = append(out.Files, s.opts.Files()...)
@@ -92,19 +94,19 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	if last != nil {
-		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(),
+		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(),
 			Behind: last.Behind}
 		out.Problems = append(out.Problems, last.Problems...)
 	}
 	out.Problems = append(out.Problems, s.rejections()...)
 	everyProxy := s.allProxies(snap, last)
 	if last != nil {
-		var more []Problem
+		var more []api.Problem
 		more, out.Unchecked = s.apart.look(r.Context(), last, apartOf(snap, last, everyProxy), s.limits.LookTime)
 		out.Problems = append(out.Problems, more...)
 	}
 	if !whole {
-		out.Problems = only(out.Problems, func(p Problem) resource.Key { return keyOf(p.Resource) }, visible)
+		out.Problems = only(out.Problems, func(p api.Problem) resource.Key { return keyOf(p.Resource) }, visible)
 	}
 	all := only(everyProxy, proxyKey, visible)
 	for _, p := range all {
@@ -132,14 +134,14 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 			break
 		}
 		out.Store.Quarantined = append(out.Store.Quarantined,
-			Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
+			api.Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
 	}
 	for _, d := range snap.AllDamaged() {
 		if !whole {
 			break
 		}
 		out.Store.Damaged = append(out.Store.Damaged,
-			Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
+			api.Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
@@ -159,9 +161,9 @@ func keyOf(text string) resource.Key {
 
 // names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its
 // resources.
-func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) names(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
-	out := Names{Names: []string{}}
+	out := api.Names{Names: []string{}}
 	prefix := q.Get("prefix")
 	add := func(name string) {
 		if strings.HasPrefix(name, prefix) && len(out.Names) < maxPage {
@@ -201,17 +203,7 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *Error {
-	writeJSON(w, http.StatusOK, Kinds{Items: ListKinds(s.opts.Registry)})
+func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *api.Error {
+	writeJSON(w, http.StatusOK, api.Kinds{Items: render.Kinds(s.opts.Registry)})
 	return nil
-}
-
-// ListKinds lists the kinds of a registry in its order.
-func ListKinds(reg *resource.Registry) []Kind {
-	out := []Kind{}
-	for _, d := range reg.All() {
-		out = append(out, Kind{Kind: d.Kind, Plural: d.Plural, Short: d.Short,
-			Global: d.Scope == resource.ScopeGlobal, Policy: d.Policy, Legacy: d.Legacy})
-	}
-	return out
 }

@@ -6,21 +6,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
-func refused(a *api, got answer) *httpapi.Error {
+func refused(a *testAPI, got answer) *api.Error {
 	a.t.Helper()
 	a.want(got, 422)
-	e := &httpapi.Error{}
+	e := &api.Error{}
 	if err := json.Unmarshal([]byte(got.body), e); err != nil {
 		a.t.Fatal(err)
 	}
-	if e.Type != httpapi.ProblemWouldBreak || len(e.InvalidParameters) == 0 {
+	if e.Type != api.ProblemWouldBreak || len(e.InvalidParameters) == 0 {
 		a.t.Fatalf("not a refusal with reasons: %s", got.body)
 	}
 	return e
@@ -88,8 +88,8 @@ func TestWhatWasBrokenBeforeRefusesNothing(t *testing.T) {
 }
 
 func TestOnlyTheProxiesConcernedAreLookedAt(t *testing.T) {
-	connected := []ads.ProxyStatus{{Mesh: "default", Name: "svc-1", Flavor: node.FlavorEnvoy, State: ads.StateServing}}
-	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []ads.ProxyStatus { return connected } })
+	connected := []api.ProxyStatus{{Mesh: "default", Name: "svc-1", Flavor: node.FlavorEnvoy, State: api.StateServing}}
+	a := start(t, func(o *httpapi.Options) { o.Proxies = func() []api.ProxyStatus { return connected } })
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	// Only svc-1 is connected, and web alone would break.

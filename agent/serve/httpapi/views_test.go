@@ -12,10 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -60,7 +62,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := httpapi.ProxyConfig(v, "web", nil, httpapi.ConfigOptions{})
+	c, _, err := render.ProxyConfig(v, "web", nil, render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +77,8 @@ func TestConfig(t *testing.T) {
 
 func TestProxies(t *testing.T) {
 	at := time.Unix(1000, 0).UTC()
-	client := func(name, state string, f func(*ads.ProxyStatus)) ads.ProxyStatus {
-		c := ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at,
+	client := func(name, state string, f func(*api.ProxyStatus)) api.ProxyStatus {
+		c := api.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at,
 			Flavor: node.FlavorEnvoy}
 		if f != nil {
 			f(&c)
@@ -84,35 +86,35 @@ func TestProxies(t *testing.T) {
 		return c
 	}
 	a := start(t, func(o *httpapi.Options) {
-		o.Proxies = func() []ads.ProxyStatus {
-			return []ads.ProxyStatus{
-				client("web", ads.StateServing, func(c *ads.ProxyStatus) { c.InSync = true }),
-				client("nack", ads.StateServing, func(c *ads.ProxyStatus) {
-					c.Types = []ads.TypeStatus{{NACK: &ads.NACK{Reason: "bad listener"}}}
+		o.Proxies = func() []api.ProxyStatus {
+			return []api.ProxyStatus{
+				client("web", api.StateServing, func(c *api.ProxyStatus) { c.InSync = true }),
+				client("nack", api.StateServing, func(c *api.ProxyStatus) {
+					c.Types = []api.TypeStatus{{NACK: &api.NACK{Reason: "bad listener"}}}
 				}),
-				client("held", ads.StateServing, func(c *ads.ProxyStatus) {
-					c.Types = []ads.TypeStatus{{Held: []ads.HeldResource{{Name: "l1", Reason: "refused"}}}}
+				client("held", api.StateServing, func(c *api.ProxyStatus) {
+					c.Types = []api.TypeStatus{{Held: []api.HeldResource{{Name: "l1", Reason: "refused"}}}}
 				}),
-				client("late", ads.StateServing, func(c *ads.ProxyStatus) {
-					c.Types = []ads.TypeStatus{{SentAt: at.Add(time.Second)}}
+				client("late", api.StateServing, func(c *api.ProxyStatus) {
+					c.Types = []api.TypeStatus{{SentAt: at.Add(time.Second)}}
 				}),
-				client("forged", ads.StateUnknown, nil),
-				client("alone", ads.StateUnknown, nil),
-				client("stuck", ads.StateUnknown, nil),
-				client("waiting", ads.StateWaiting, nil),
-				client("gone", ads.StateDisconnected, nil),
+				client("forged", api.StateUnknown, nil),
+				client("alone", api.StateUnknown, nil),
+				client("stuck", api.StateUnknown, nil),
+				client("waiting", api.StateWaiting, nil),
+				client("gone", api.StateDisconnected, nil),
 			}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+
 		strings.Replace(web, "name: web", "name: alone", 1)+"\n---\n"+strings.Replace(web, "name: web", "name: stuck", 1)+
 		"\n---\n"+strings.Replace(web, "name: web", "name: idle", 1))
-	a.reconcile(httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning,
-		Reason: "half of it"}, httpapi.Problem{Resource: "Dataplane/default/stuck", Severity: httpapi.SeverityError,
+	a.reconcile(api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning,
+		Reason: "half of it"}, api.Problem{Resource: "Dataplane/default/stuck", Severity: api.SeverityError,
 		Reason: "no name for its certificate"})
 	got := a.do("GET", "/v1/dataplanes", "")
 	a.want(got, 200)
-	var ps httpapi.Proxies
+	var ps api.Proxies
 	if err := json.Unmarshal([]byte(got.body), &ps); err != nil {
 		t.Fatal(err)
 	}
@@ -141,16 +143,16 @@ func TestProxies(t *testing.T) {
 // proxy; one that has not told, or has lost none, is not.
 func TestLostLines(t *testing.T) {
 	a := start(t, func(o *httpapi.Options) {
-		o.Proxies = func() []ads.ProxyStatus {
-			var out []ads.ProxyStatus
+		o.Proxies = func() []api.ProxyStatus {
+			var out []api.ProxyStatus
 			for _, name := range []string{"web", "good", "silent"} {
-				out = append(out, ads.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: ads.StateServing,
+				out = append(out, api.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: api.StateServing,
 					Flavor: node.FlavorEnvoy})
 			}
 			return out
 		}
-		o.Counts = func() map[string]httpapi.ProxyCounts {
-			return map[string]httpapi.ProxyCounts{"default.web": {WritesFailed: 3, ReopensFailed: 2, Refused: 4},
+		o.Counts = func() map[string]api.ProxyCounts {
+			return map[string]api.ProxyCounts{"default.web": {WritesFailed: 3, ReopensFailed: 2, Refused: 4},
 				"default.good": {}}
 		}
 	})
@@ -166,17 +168,17 @@ func TestLostLines(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	checks := []httpapi.Check{{Name: "state", OK: true, Reason: "loaded"}}
+	checks := []api.Check{{Name: "state", OK: true, Reason: "loaded"}}
 	a := start(t, func(o *httpapi.Options) {
-		o.Ready = func() []httpapi.Check { return checks }
-		o.Files = func() []httpapi.FileStatus {
-			return []httpapi.FileStatus{{Path: "/r/a.yaml", Stale: true}}
+		o.Ready = func() []api.Check { return checks }
+		o.Files = func() []api.FileStatus {
+			return []api.FileStatus{{Path: "/r/a.yaml", Stale: true}}
 		}
 	})
 	a.want(a.do("GET", "/livez", ""), 200, `{"status":"ok"}`)
 	a.want(a.do("GET", "/readyz", ""), 200, `{"status":"ok"}`)
 	a.want(a.do("GET", "/readyz?verbose", ""), 200, `"reason":"loaded"`)
-	checks = append(checks, httpapi.Check{Name: "xds", Reason: "the socket is not open"})
+	checks = append(checks, api.Check{Name: "xds", Reason: "the socket is not open"})
 	a.want(a.do("GET", "/readyz", ""), 503,
 		`{"status":"failed","checks":[{"name":"xds","ok":false,"reason":"the socket is not open"}]}`)
 	a.want(a.do("GET", "/livez", ""), 200)
@@ -249,7 +251,7 @@ func FuzzAPI(f *testing.F) {
 				t.Fatalf("%d: %s", resp.StatusCode, b)
 			}
 			if resp.StatusCode >= 400 {
-				var e httpapi.Error
+				var e api.Error
 				if err := json.Unmarshal(b, &e); err != nil || e.Status != resp.StatusCode || e.Title == "" ||
 					e.InvalidParameters == nil {
 					t.Fatalf("%d is no problem document: %s", resp.StatusCode, b)
@@ -261,11 +263,11 @@ func FuzzAPI(f *testing.F) {
 
 // TestConfigIsTakenAsItIs encodes a config as encoding/json would.
 func TestConfigIsTakenAsItIs(t *testing.T) {
-	for _, c := range []*httpapi.Config{
+	for _, c := range []*api.Config{
 		{},
-		{XDS: httpapi.XDS{"b": {"y": json.RawMessage(`{"a":[1]}`), "x\"": json.RawMessage(`null`)}, "a": {}}},
-		{XDS: httpapi.XDS{"a": {"x": json.RawMessage(`1`)}}, Diff: []httpapi.Operation{{Op: "remove", Path: "/a"}}},
-		{Diff: []httpapi.Operation{}},
+		{XDS: api.XDS{"b": {"y": json.RawMessage(`{"a":[1]}`), "x\"": json.RawMessage(`null`)}, "a": {}}},
+		{XDS: api.XDS{"a": {"x": json.RawMessage(`1`)}}, Diff: []jsonpatch.Operation{{Op: "remove", Path: "/a"}}},
+		{Diff: []jsonpatch.Operation{}},
 	} {
 		got, err := httpapi.Marshal(c)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -25,13 +26,13 @@ const (
 // wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches,
 // when one rejects it, or how it stands when the time is up. It changes nothing; whoever may look
 // into the resource may ask.
-func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
 		return e
 	}
-	var q Wait
+	var q api.Wait
 	if e := decodeRequest(body, &q); e != nil {
 		return e
 	}
@@ -59,10 +60,10 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 		if e != nil {
 			return e
 		}
-		if q.Scope == ScopeMesh {
+		if q.Scope == api.ScopeMesh {
 			s.everywhere(r.Context(), key, &q, &out, &others)
 		}
-		if over || out.State != StatePending {
+		if over || out.State != api.StatePending {
 			writeJSON(w, http.StatusOK, out)
 			return nil
 		}
@@ -94,8 +95,8 @@ func (s *Server) catchUp(r *http.Request) {
 	}
 }
 
-func stoppingError() *Error {
-	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down",
+func stoppingError() *api.Error {
+	return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Shutting down",
 		"the agent is shutting down; repeat the request once it is up again")
 }
 
@@ -109,18 +110,18 @@ func (s *Server) watchProxies() (<-chan struct{}, func()) {
 }
 
 // checkWait reads a question.
-func (s *Server) checkWait(q *Wait) (key resource.Key, timeout time.Duration, e *Error) {
+func (s *Server) checkWait(q *api.Wait) (key resource.Key, timeout time.Duration, e *api.Error) {
 	if key, e = s.named(q.Type, q.Mesh, q.Name); e != nil {
 		return key, 0, e
 	}
 	switch q.For {
-	case "", ForApplied, ForGone:
+	case "", api.ForApplied, api.ForGone:
 	default:
 		return key, 0, invalidField("for", "%q is not possible; applied or gone", q.For)
 	}
 	switch q.Scope {
-	case "", ScopeNode:
-	case ScopeMesh:
+	case "", api.ScopeNode:
+	case api.ScopeMesh:
 		if s.opts.Pool == nil {
 			return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent stands alone; ask with \"node\"")
 		}
@@ -141,48 +142,48 @@ func (s *Server) checkWait(q *Wait) (key resource.Key, timeout time.Duration, e 
 }
 
 // standing says how far it is with what is waited for.
-func (s *Server) standing(key resource.Key, q *Wait) (Applied, *Error) {
+func (s *Server) standing(key resource.Key, q *api.Wait) (api.Applied, *api.Error) {
 	x := s.situation(maxLate)
 	rec, there := x.snap.Get(key)
 	switch {
-	case q.For == ForGone && there:
-		out := Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: StatePending,
-			Late: []LateProxy{}, Rejected: []RejectedResource{}}
+	case q.For == api.ForGone && there:
+		out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: api.StatePending,
+			Late: []api.LateProxy{}, Rejected: []api.RejectedResource{}}
 		out.Reason = fmt.Sprintf("it still exists, at revision %d from %s", rec.Revision, rec.Source)
 		return out, nil
-	case q.For == ForGone:
+	case q.For == api.ForGone:
 		out := x.gone(key)
 		x.missed(&out, q.Late)
 		return out, nil
 	case !there:
-		return Applied{}, s.missing(x.snap, key)
+		return api.Applied{}, s.missing(x.snap, key)
 	}
 	out := x.applied(rec)
-	if out.State == StateApplied || out.State == StatePending {
+	if out.State == api.StateApplied || out.State == api.StatePending {
 		x.missed(&out, q.Late)
 	}
-	if x.last == nil || x.last.Revision < out.Revision && out.State != StateRejected && out.State != StateShadow &&
-		out.State != StateInert {
-		out.State, out.Reason = StatePending, "the configs with it are being made"
+	if x.last == nil || x.last.Revision < out.Revision && out.State != api.StateRejected && out.State != api.StateShadow &&
+		out.State != api.StateInert {
+		out.State, out.Reason = api.StatePending, "the configs with it are being made"
 	}
 	return out, nil
 }
 
 // missed adds proxies that were late and are not connected any more, or have no config yet after
 // they have come back, as long as their Dataplanes exist.
-func (x *situation) missed(out *Applied, late []string) {
+func (x *situation) missed(out *api.Applied, late []string) {
 	for _, id := range late {
 		mesh, name, _ := strings.Cut(id, "/")
 		if x.snap.Set().Get(resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}) == nil {
 			continue
 		}
 		if !slices.ContainsFunc(x.proxies, func(p ads.Progress) bool {
-			return p.Mesh == mesh && p.Name == name && p.State != ads.StateDisconnected && p.State != ads.StateUnknown
+			return p.Mesh == mesh && p.Name == name && p.State != api.StateDisconnected && p.State != api.StateUnknown
 		}) {
-			out.late(x, LateProxy{mesh, name, "it was connected before and has not come back yet"})
+			x.late(out, mesh, name, "it was connected before and has not come back yet")
 		}
 	}
-	if out.LateTotal > 0 && out.State != StateRejected {
-		out.State = StatePending
+	if out.LateTotal > 0 && out.State != api.StateRejected {
+		out.State = api.StatePending
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -24,13 +25,13 @@ const (
 // nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource
 // on the proxies of the other one.
 type nodeQuestion struct {
-	Wait
+	api.Wait
 	Digest string `json:"digest,omitempty"` // of the content; "" where it is to be gone
 }
 
 // everyNode tells when it is time to ask other nodes again.
 func everyNode(scope string) (<-chan time.Time, func()) {
-	if scope != ScopeMesh {
+	if scope != api.ScopeMesh {
 		return nil, func() {}
 	}
 	t := time.NewTicker(askEvery)
@@ -41,17 +42,17 @@ func everyNode(scope string) (<-chan time.Time, func()) {
 // again.
 type meshWait struct {
 	question string
-	done     map[string]*Applied // by id
+	done     map[string]*api.Applied // by id
 }
 
 // everywhere adds to how it stands on this node how it stands on the others that are alive.
-func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out *Applied, known *meshWait) {
+func (s *Server) everywhere(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, known *meshWait) {
 	out.Nodes = 1
-	if out.State != StateApplied && out.State != StateGone {
+	if out.State != api.StateApplied && out.State != api.StateGone {
 		return // it is to be in force here first
 	}
-	question := nodeQuestion{Wait: Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
-	if rec, ok := s.opts.Store.Snapshot().Get(key); ok && q.For != ForGone {
+	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
+	if rec, ok := s.opts.Store.Snapshot().Get(key); ok && q.For != api.ForGone {
 		question.Digest = fmt.Sprintf("%x", rec.Digest)
 	}
 	text, err := json.Marshal(question)
@@ -59,10 +60,10 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 		return // it holds names
 	}
 	if known.question != string(text) {
-		known.question, known.done = string(text), map[string]*Applied{}
+		known.question, known.done = string(text), map[string]*api.Applied{}
 	}
 	type answer struct {
-		got *Applied
+		got *api.Applied
 		err error
 	}
 	members := s.opts.Pool.Members()
@@ -70,7 +71,7 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, asksAtOnce)
 	for i, m := range members {
-		if m.Self || m.State != MemberAlive {
+		if m.Self || m.State != api.MemberAlive {
 			continue
 		}
 		if answers[i].got = known.done[m.ID]; answers[i].got != nil {
@@ -86,27 +87,27 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	for i, m := range members {
 		switch x := answers[i]; {
 		case m.Self:
-		case m.State == MemberAlive:
+		case m.State == api.MemberAlive:
 			out.Nodes++
-			out.add(m.Name, x.got, x.err)
-			if x.err == nil && x.got.State != StatePending {
+			addNode(out, m.Name, x.got, x.err)
+			if x.err == nil && x.got.State != api.StatePending {
 				known.done[m.ID] = x.got
 			}
-		case m.State == MemberDead:
+		case m.State == api.MemberDead:
 			out.Unasked = append(out.Unasked, m.Name)
 		}
 	}
 }
 
 // askNode asks one node.
-func (s *Server) askNode(ctx context.Context, id string, text []byte) (*Applied, error) {
+func (s *Server) askNode(ctx context.Context, id string, text []byte) (*api.Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	b, err := s.opts.Pool.Ask(ctx, id, text)
 	if err != nil {
 		return nil, err
 	}
-	var out Applied
+	var out api.Applied
 	if err := json.Unmarshal(b, &out); err != nil {
 		return nil, fmt.Errorf("its answer is not understood: %w", err)
 	}
@@ -118,9 +119,9 @@ func (s *Server) askNode(ctx context.Context, id string, text []byte) (*Applied,
 	return &out, nil
 }
 
-// add takes over how it stands on another node.
-func (a *Applied) add(node string, got *Applied, err error) {
-	late := func(reason string) { a.LateNodes = append(a.LateNodes, LateNode{node, reason}) }
+// addNode adds the progress of another node.
+func addNode(a *api.Applied, node string, got *api.Applied, err error) {
+	late := func(reason string) { a.LateNodes = append(a.LateNodes, api.LateNode{Name: node, Reason: reason}) }
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		late("it has not answered")
@@ -134,9 +135,9 @@ func (a *Applied) add(node string, got *Applied, err error) {
 		a.Late = append(a.Late, got.Late[:min(len(got.Late), maxLate-min(len(a.Late), maxLate))]...)
 		a.Rejected = append(a.Rejected, got.Rejected[:min(len(got.Rejected), maxLate-min(len(a.Rejected), maxLate))]...)
 		switch got.State {
-		case StateRejected:
-			a.State = StateRejected
-		case StatePending:
+		case api.StateRejected:
+			a.State = api.StateRejected
+		case api.StatePending:
 			reason := got.Reason
 			if reason == "" {
 				reason = "its proxies have not answered yet"
@@ -144,29 +145,29 @@ func (a *Applied) add(node string, got *Applied, err error) {
 			late(reason)
 		}
 	}
-	if len(a.LateNodes) > 0 && a.State != StateRejected {
-		a.State = StatePending
+	if len(a.LateNodes) > 0 && a.State != api.StateRejected {
+		a.State = api.StatePending
 	}
 }
 
 // Answer answers what an agent of the pool asks. What is not understood has no answer.
 func (s *Server) Answer(_ context.Context, question []byte) []byte {
 	var q nodeQuestion
-	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != ForApplied && q.For != ForGone {
+	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != api.ForApplied && q.For != api.ForGone {
 		return nil
 	}
 	key, e := s.named(q.Type, q.Mesh, q.Name)
 	if e != nil {
 		return nil
 	}
-	out := Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, State: StatePending}
+	out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, State: api.StatePending}
 	rec, there := s.opts.Store.Snapshot().Get(key)
 	switch {
-	case q.Digest == "" && q.For != ForGone:
+	case q.Digest == "" && q.For != api.ForGone:
 		return nil
-	case q.For != ForGone && !there:
+	case q.For != api.ForGone && !there:
 		out.Reason = "it has not come there yet"
-	case q.For != ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
+	case q.For != api.ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
 		out.Reason = "another version is in force there, from " + rec.Source.String()
 	default:
 		got, e := s.standing(key, &q.Wait)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
@@ -22,19 +22,19 @@ type crowd struct {
 	asked atomic.Int64
 }
 
-func (c *crowd) Members() (out []httpapi.Member) {
-	out = append(out, httpapi.Member{Name: "here", ID: "here", State: "alive", Self: true})
+func (c *crowd) Members() (out []api.Member) {
+	out = append(out, api.Member{Name: "here", ID: "here", State: "alive", Self: true})
 	for i := range c.size {
 		name := fmt.Sprintf("node-%03d", i)
-		out = append(out, httpapi.Member{Name: name, ID: name, State: "alive"})
+		out = append(out, api.Member{Name: name, ID: name, State: "alive"})
 	}
-	return append(out, httpapi.Member{Name: "gone", ID: "gone", State: "dead"},
-		httpapi.Member{Name: "away", ID: "away", State: "left"})
+	return append(out, api.Member{Name: "gone", ID: "gone", State: "dead"},
+		api.Member{Name: "away", ID: "away", State: "left"})
 }
 
 func (c *crowd) Ask(_ context.Context, id string, _ []byte) ([]byte, error) {
 	c.asked.Add(1)
-	return json.Marshal(httpapi.Applied{State: c.state, Proxies: 1, Acknowledged: 1, Late: []httpapi.LateProxy{{Name: id}},
+	return json.Marshal(api.Applied{State: c.state, Proxies: 1, Acknowledged: 1, Late: []api.LateProxy{{Name: id}},
 		LateTotal: 1})
 }
 
@@ -51,8 +51,8 @@ func TestAnswerOfANode(t *testing.T) {
 			a.reconcile()
 			set.set(proxy("web", 10))
 			got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s", "scope": "mesh"}`)
-			var x httpapi.Applied
-			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != httpapi.StatePending || x.Proxies != 1 ||
+			var x api.Applied
+			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != api.StatePending || x.Proxies != 1 ||
 				len(x.LateNodes) != 1 || !strings.Contains(x.LateNodes[0].Reason, "is not understood") {
 				t.Errorf("%v %s", err, got.body)
 			}
@@ -71,16 +71,16 @@ func (l *liar) Ask(context.Context, string, []byte) ([]byte, error) { return []b
 // TestManyNodesAreAsked: what many nodes answer at the same time is in the order of the nodes, and
 // all of it counts.
 func TestManyNodesAreAsked(t *testing.T) {
-	for _, state := range []string{httpapi.StateApplied, httpapi.StatePending} {
+	for _, state := range []string{api.StateApplied, api.StatePending} {
 		t.Run(state, func(t *testing.T) {
 			pool := &crowd{size: 100, state: state}
 			set := &proxySet{changed: make(chan struct{}, 1)}
 			a := start(t, func(o *httpapi.Options) { o.Progress, o.Watch, o.Pool = set.progress, set.watch, pool })
 			a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
 			a.reconcile()
-			set.set(proxy("web", 10), proxy("back", 10, in(ads.StateDisconnected)))
+			set.set(proxy("web", 10), proxy("back", 10, in(api.StateDisconnected)))
 			got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s", "scope": "mesh"}`)
-			var x httpapi.Applied
+			var x api.Applied
 			if err := json.Unmarshal([]byte(got.body), &x); err != nil || got.status != http.StatusOK {
 				t.Fatalf("%d %v %s", got.status, err, got.body)
 			}
@@ -98,7 +98,7 @@ func TestManyNodesAreAsked(t *testing.T) {
 					t.Fatalf("late node %d is %s", i, n.Name)
 				}
 			}
-			if want := map[string]int{httpapi.StateApplied: 0, httpapi.StatePending: 100}[state]; len(x.LateNodes) != want {
+			if want := map[string]int{api.StateApplied: 0, api.StatePending: 100}[state]; len(x.LateNodes) != want {
 				t.Errorf("%d nodes are late, want %d", len(x.LateNodes), want)
 			}
 		})

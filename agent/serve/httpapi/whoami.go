@@ -5,24 +5,13 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Whoami is GET /v1/access/whoami: who asks, as the agent sees it.
-type Whoami struct {
-	Who      string      `json:"who"`
-	Peer     access.Peer `json:"peer"`            // what the kernel says of the connection
-	Token    string      `json:"token,omitempty"` // subject of the token that was sent
-	Operator bool        `json:"operator"`        // root or the agent's user, who may do everything
-	Roles    []string    `json:"roles"`           // of api.roles
-	// Verbs are those that the peer may use on some resource; [Can] says on which.
-	Verbs []string `json:"verbs"`
-	How   string   `json:"how"` // what gives these verbs
-}
-
-func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *api.Error {
 	p, roles := peerOf(r), s.opts.Access.Roles
-	out := Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...),
+	out := api.Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...),
 		Verbs: []string{}}
 	if p.Token != nil {
 		out.Token = p.Token.Subject
@@ -48,19 +37,7 @@ func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// Can is GET /v1/access/can?verb=&kind=&mesh=&name=: whether the sender may do something.
-type Can struct {
-	Who    string `json:"who"`
-	Action string `json:"action"` // in words: "update MeshTimeout default/slow"
-	// Allowed says whether a request for it is answered; with Partial, for some of the meshes or names
-	// alone.
-	Allowed bool     `json:"allowed"`
-	Partial bool     `json:"partial,omitempty"`
-	Reason  string   `json:"reason,omitempty"` // why not
-	Roles   []string `json:"roles"`            // that the peer lacks and that would allow it
-}
-
-func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
 	a := access.Action{Verb: q.Get("verb"), Mesh: q.Get("mesh"), Name: q.Get("name")}
 	known := false
@@ -82,7 +59,7 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *Error {
 		a = access.ActionOn(a.Verb, k)
 	}
 	p, roles := peerOf(r), s.opts.Access.Roles
-	out := Can{Who: p.Account(), Action: a.String(), Roles: []string{}}
+	out := api.Can{Who: p.Account(), Action: a.String(), Roles: []string{}}
 	err := roles.Can(&p, a)
 	out.Allowed = err == nil
 	if err != nil && roles.CanSome(&p, a) == nil {
@@ -100,22 +77,10 @@ func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// AccessList is GET /v1/access: who may do what with resources, and who may be which proxy.
-type AccessList struct {
-	// Configured says whether there is an api.roles; without it whoever gets in by the socket may
-	// read, and its group write.
-	Configured bool          `json:"configured"`
-	Roles      []access.Role `json:"roles"`   // of the config, each with the permissions of its template
-	Missing    []string      `json:"missing"` // subjects that match nobody
-	// ProxiesConfigured says whether there is an xds.access, and Proxies are its items.
-	ProxiesConfigured bool               `json:"proxiesConfigured"`
-	Proxies           []access.ProxyRule `json:"proxies"`
-}
-
-func (s *Server) roles(w http.ResponseWriter, _ *http.Request) *Error {
+func (s *Server) roles(w http.ResponseWriter, _ *http.Request) *api.Error {
 	o := s.opts.Access
 	list := o.Roles.List()
-	writeJSON(w, http.StatusOK, AccessList{
+	writeJSON(w, http.StatusOK, api.AccessList{
 		Configured: list != nil, Roles: append([]access.Role{}, list...), Missing: append([]string{}, o.Roles.Missing()...),
 		ProxiesConfigured: o.Proxies != nil, Proxies: append([]access.ProxyRule{}, o.Proxies...),
 	})

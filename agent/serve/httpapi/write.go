@@ -11,13 +11,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
 // target returns what a write to one resource is about, and whether it is only asked what it would
 // do.
-func (s *Server) target(r *http.Request) (a address, dry bool, e *Error) {
+func (s *Server) target(r *http.Request) (a address, dry bool, e *api.Error) {
 	if a, e = s.address(r); e != nil {
 		return
 	}
@@ -28,7 +29,7 @@ func (s *Server) target(r *http.Request) (a address, dry bool, e *Error) {
 	return
 }
 
-func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) put(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, dry, e := s.target(r)
 	if e != nil {
 		return e
@@ -46,7 +47,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	status := http.StatusOK
-	if out.Changes[0].Action == change.ActionCreated {
+	if out.Changes[0].Action == api.ActionCreated {
 		status = http.StatusCreated
 		w.Header().Set("Location", r.URL.EscapedPath())
 	}
@@ -57,7 +58,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
+func (s *Server) delete(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, dry, e := s.target(r)
 	if e != nil {
 		return e
@@ -81,7 +82,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 		}
 	}
 	writeJSON(w, http.StatusOK,
-		Written{Changes: []Change{c}, Warnings: withoutDiff(deleteWarnings(v), dry, hidden), DryRun: dry, Diff: d})
+		api.Written{Changes: []api.Change{c}, Warnings: withoutDiff(deleteWarnings(v), dry, hidden), DryRun: dry, Diff: d})
 	return nil
 }
 
@@ -89,7 +90,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 // would break proxies. The warnings are about what is not as it reads, and what could not be
 // checked. Omit are parts of the diff of a dry run.
 func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool,
-	omit ...string) (*Written, *Error) {
+	omit ...string) (*api.Written, *api.Error) {
 	s.writes(r, rs, dry)
 	changes, e := s.write(r, rs, kept, true)
 	if e != nil {
@@ -116,12 +117,12 @@ func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept kep
 		}
 	}
 	warnings := withoutDiff(append(s.inert(changes), checkWarnings(v)...), dry, hidden)
-	return &Written{Changes: changes, Warnings: warnings, DryRun: dry, Diff: d}, nil
+	return &api.Written{Changes: changes, Warnings: warnings, DryRun: dry, Diff: d}, nil
 }
 
 // withoutDiff adds why a dry run shows no diff: who may write without looking into the proxies gets
 // the same answer as from the write.
-func withoutDiff(warnings []string, dry bool, hidden *Error) []string {
+func withoutDiff(warnings []string, dry bool, hidden *api.Error) []string {
 	if dry && hidden != nil {
 		return append(warnings, "no diff is shown: "+hidden.Detail)
 	}
@@ -129,8 +130,8 @@ func withoutDiff(warnings []string, dry bool, hidden *Error) []string {
 }
 
 // remove deletes a resource, or finds out whether it can be.
-func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
-	out := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: change.ActionDeleted}
+func (s *Server) remove(r *http.Request, a address, dry bool) (api.Change, *api.Error) {
+	out := api.Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: api.ActionDeleted}
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
@@ -172,7 +173,7 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 }
 
 // meshEmpty refuses to delete a mesh from below its resources.
-func meshEmpty(snap *store.Snapshot, mesh string) *Error {
+func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
 	var left []string
 	more := 0
 	for _, rec := range snap.Records() {
@@ -187,21 +188,21 @@ func meshEmpty(snap *store.Snapshot, mesh string) *Error {
 	if len(left) == 0 {
 		return nil
 	}
-	e := problem(http.StatusConflict, ProblemInUse, "Mesh in use",
+	e := problem(http.StatusConflict, api.ProblemInUse, "Mesh in use",
 		"mesh %q still has %d resources; delete them first", mesh, len(left)+more)
 	for _, l := range left {
-		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: l, Reason: "is in the mesh"})
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: l, Reason: "is in the mesh"})
 	}
 	return e
 }
 
 // body reads a request body within the limit.
-func (s *Server) body(r *http.Request) ([]byte, *Error) {
+func (s *Server) body(r *http.Request) ([]byte, *api.Error) {
 	b, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, problem(http.StatusRequestEntityTooLarge, ProblemTooLarge, "Request too large",
+		return nil, problem(http.StatusRequestEntityTooLarge, api.ProblemTooLarge, "Request too large",
 			"the body has more than %d bytes; split it", tooLarge.Limit)
 	case err != nil:
 		return nil, invalid("the body could not be read: " + err.Error())
@@ -212,7 +213,7 @@ func (s *Server) body(r *http.Request) ([]byte, *Error) {
 }
 
 // decodeOne decodes a body that must hold exactly the resource with that key.
-func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, keptSecrets, *Error) {
+func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, keptSecrets, *api.Error) {
 	rs, kept, faults := s.decode(body)
 	if len(faults) > 0 {
 		return nil, nil, invalidDocument(faults, len(rs)+len(faults) > 1)
@@ -220,12 +221,12 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 	if len(rs) != 1 {
 		return nil, nil, invalid("the body holds " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
 	}
-	var wrong []InvalidParameter
+	var wrong []api.InvalidParameter
 	for _, f := range []struct{ field, have, want string }{
 		{"type", rs[0].Kind, want.Kind}, {"mesh", rs[0].Mesh, want.Mesh}, {"name", rs[0].Name, want.Name},
 	} {
 		if f.have != f.want {
-			wrong = append(wrong, InvalidParameter{Field: f.field,
+			wrong = append(wrong, api.InvalidParameter{Field: f.field,
 				Reason: strconv.Quote(f.have) + " does not agree with the path, which says " + strconv.Quote(f.want)})
 		}
 	}
@@ -237,15 +238,16 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 
 // invalidDocument answers with every fault. With many documents each reason begins with the one it
 // is about.
-func invalidDocument(faults resource.Faults, many bool) *Error {
-	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; fix every field named")
+func invalidDocument(faults resource.Faults, many bool) *api.Error {
+	e := problem(http.StatusBadRequest, api.ProblemDocument, "Invalid resource",
+		"nothing was stored; fix every field named")
 	for _, f := range faults {
 		field := f.Field
 		f.Field = ""
 		if !many {
 			f.Document, f.Resource = 0, ""
 		}
-		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: field, Reason: f.String()})
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: field, Reason: f.String()})
 	}
 	return e
 }
@@ -253,7 +255,8 @@ func invalidDocument(faults resource.Faults, many bool) *Error {
 // write stores resources in one step, or finds out what storing them would do. The checks that need
 // the present state and the write are one step too, as far as other writers of the API are
 // concerned: one of them is whether the sender may create what is not there, and update what is.
-func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) ([]Change, *Error) {
+func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecrets,
+	dry bool) ([]api.Change, *api.Error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
@@ -266,7 +269,7 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 			meshes[res.Name] = true
 		}
 	}
-	changes := make([]Change, 0, len(rs))
+	changes := make([]api.Change, 0, len(rs))
 	author := peerOf(r).Account()
 	batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author}
 	var conflicts []store.Conflict
@@ -285,18 +288,18 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 			}
 		}
 		if from, ok := kept[res.Key]; ok && (!have || from != rec.Revision) {
-			return nil, problem(http.StatusConflict, ProblemStale, "Changed meanwhile",
+			return nil, problem(http.StatusConflict, api.ProblemStale, "Changed meanwhile",
 				"%s was changed while its secrets were kept; read it again and repeat the change", res.Key)
 		}
 		if have && !rec.Source.Operators() {
 			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: batch.Source})
 		}
-		c := Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: change.ActionCreated}
+		c := api.Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: api.ActionCreated}
 		var from uint64
 		if have {
-			from, c.Action = rec.Revision, change.ActionChanged
+			from, c.Action = rec.Revision, api.ActionChanged
 			if rec.Digest == res.Digest {
-				c.Action = change.ActionUnchanged
+				c.Action = api.ActionUnchanged
 			} else if dry && s.may(r, access.VerbGet, res.Key) {
 				c.Fields = change.Fields(rec.Resource, res)
 			}
@@ -319,7 +322,7 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 	}
 	for i, rec := range recs {
 		changes[i].Revision = rec.Revision
-		if changes[i].Action != change.ActionUnchanged {
+		if changes[i].Action != api.ActionUnchanged {
 			s.log.Info("api: "+changes[i].Action, "resource", rec.Key.String(), "revision", rec.Revision, "author", author)
 		}
 	}
@@ -328,43 +331,43 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 }
 
 // preconditions checks If-Match and If-None-Match (RFC 9110, 13.1).
-func preconditions(r *http.Request, rec store.Record, have bool) *Error {
+func preconditions(r *http.Request, rec store.Record, have bool) *api.Error {
 	if m := r.Header.Get("If-Match"); m != "" {
 		if !have {
-			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision",
+			return problem(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
 				"there is nothing at %q that If-Match could name", r.URL.Path)
 		}
 		if tag := etag(rec); !tagListed(m, tag) {
-			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision",
+			return problem(http.StatusPreconditionFailed, api.ProblemStale, "Stale revision",
 				"%s has the ETag %s now, If-Match names %s: someone changed it since; read it again and repeat the change",
 				rec.Key, tag, m)
 		}
 	}
 	if m := r.Header.Get("If-None-Match"); m != "" && have && tagListed(m, etag(rec)) {
-		return problem(http.StatusPreconditionFailed, ProblemExists, "Already exists",
+		return problem(http.StatusPreconditionFailed, api.ProblemExists, "Already exists",
 			"%s exists already, at revision %d, and If-None-Match asks that it does not", rec.Key, rec.Revision)
 	}
 	return nil
 }
 
 // ownedByAPI refuses to touch what comes from a file, an Envoy or another node.
-func ownedByAPI(rec store.Record) *Error {
+func ownedByAPI(rec store.Record) *api.Error {
 	if rec.Source.Operators() {
 		return nil
 	}
 	return conflict([]store.Conflict{{Key: rec.Key, Owner: rec.Source, Wanted: store.Source{Kind: store.SourceAPI}}})
 }
 
-func conflict(cs []store.Conflict) *Error {
-	e := problem(http.StatusConflict, ProblemOwned, "Owned by another source", "%s", cs[0].String())
+func conflict(cs []store.Conflict) *api.Error {
+	e := problem(http.StatusConflict, api.ProblemOwned, "Owned by another source", "%s", cs[0].String())
 	for _, c := range cs {
-		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: c.Key.String(), Reason: c.String()})
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: c.Key.String(), Reason: c.String()})
 	}
 	return e
 }
 
 // storeError turns the answer of the store into one of the API.
-func (s *Server) storeError(err error) *Error {
+func (s *Server) storeError(err error) *api.Error {
 	var (
 		owned    *store.ConflictError
 		stale    *store.RevisionError
@@ -376,28 +379,28 @@ func (s *Server) storeError(err error) *Error {
 	case errors.As(err, &owned) && len(owned.Conflicts) > 0:
 		return conflict(slices.Clone(owned.Conflicts))
 	case errors.As(err, &stale):
-		return problem(http.StatusConflict, ProblemStale, "Changed meanwhile", "%s", err.Error())
+		return problem(http.StatusConflict, api.ProblemStale, "Changed meanwhile", "%s", err.Error())
 	case errors.As(err, &gone):
 		return notFound("%s", err.Error())
 	case errors.As(err, &unstable):
 		s.log.Error("api: a write could not be made durable", "err", err)
-		return problem(http.StatusInsufficientStorage, ProblemStorage, "Not durable", "%s", err.Error())
+		return problem(http.StatusInsufficientStorage, api.ProblemStorage, "Not durable", "%s", err.Error())
 	case errors.As(err, &alone):
 		s.log.Error("api: a write is not in the pool", "err", err)
-		return problem(http.StatusServiceUnavailable, ProblemStorage, "Not shared", "%s; nothing was stored", err.Error())
+		return problem(http.StatusServiceUnavailable, api.ProblemStorage, "Not shared", "%s; nothing was stored", err.Error())
 	case errors.Is(err, store.ErrClosed):
-		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down",
+		return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Shutting down",
 			"the agent is shutting down; repeat the write once it is up again")
 	}
 	s.log.Error("api: a write failed", "err", err)
-	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s", err.Error())
+	return problem(http.StatusInternalServerError, api.ProblemInternal, "Internal error", "%s", err.Error())
 }
 
 // inert warns, once for each kind, of resources that were written and that nothing acts on.
-func (s *Server) inert(changes []Change) []string {
+func (s *Server) inert(changes []api.Change) []string {
 	out := []string{}
 	for _, c := range changes {
-		if d, ok := s.opts.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == change.ActionUnchanged {
+		if d, ok := s.opts.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == api.ActionUnchanged {
 			continue
 		}
 		w := c.Type + " is stored and checked, but this version does not act on it: proxies get the same config as without it"

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
@@ -25,7 +26,7 @@ func TestApply(t *testing.T) {
 	}
 	got := a.do("POST", "/v1/apply", stream)
 	a.want(got, 200)
-	var w httpapi.Written
+	var w api.Written
 	if err := json.Unmarshal([]byte(got.body), &w); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	a.want(a.do("DELETE", at, ""), 200)         // 4
 	got := a.do("GET", hist, "")
 	a.want(got, 200)
-	var h httpapi.History
+	var h api.History
 	if err := json.Unmarshal([]byte(got.body), &h); err != nil {
 		t.Fatal(err)
 	}

@@ -5,42 +5,16 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and
-// `inspect zoneegress` show it, and what was left out of it; see [ProxyConfig]. It is pure, but for
-// the cache, which may be nil.
-func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool,
-	cache generate.RenderCache) (*Config, []mesh.Warning, error) {
-	p := published
-	if computed || p == nil {
-		var err error
-		if p, err = generate.GenerateZone(in, nil, nil); err != nil {
-			return nil, nil, err
-		}
-	}
-	if !computed && published == nil {
-		p = firstPublished(p)
-	}
-	r, err := generate.NewRenderer(cache)
-	if err != nil {
-		return nil, nil, err
-	}
-	doc, err := r.Config(p)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &Config{XDS: doc}, p.Warnings, nil
-}
-
 // zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
 func (s *Server) zoneConfig(t node.Type) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		computed, e := boolQuery(r, "computed")
 		if e != nil {
 			return e
@@ -54,7 +28,8 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		if res == nil {
 			return notFound("%s does not exist", key)
 		}
-		c, _, err := ZoneConfig(last.zoneInput(res), last.published(node.Ref{Type: t, Name: key.Name}), computed, &s.rendered)
+		c, _, err := render.ZoneConfig(last.zoneInput(res), last.published(node.Ref{Type: t, Name: key.Name}), computed,
+			&s.rendered)
 		if err != nil {
 			return generationError(err)
 		}
@@ -74,7 +49,7 @@ func (l *Last) zoneInput(r *resource.Resource) generate.ZoneInput {
 
 // zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.
 func (s *Server) zoneProxy(t node.Type) handler {
-	return func(w http.ResponseWriter, r *http.Request) *Error {
+	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		ref := node.Ref{Type: t, Name: r.PathValue("name")}
 		snap := s.opts.Store.Snapshot()
 		if p := s.oneProxy(snap, s.opts.Last(), ref); p != nil {
@@ -84,8 +59,9 @@ func (s *Server) zoneProxy(t node.Type) handler {
 		if snap.Set().Get(ref.Key()) == nil {
 			return notFound("%s does not exist, and no client asks for it", ref.Key())
 		}
-		writeJSON(w, http.StatusOK, Proxy{Type: t, Name: ref.Name, State: StateDisconnected, Clients: []ads.ProxyStatus{},
-			Problems: []Problem{},
+		writeJSON(w, http.StatusOK, api.Proxy{Type: t, Name: ref.Name, State: api.StateDisconnected,
+			Clients:  []api.ProxyStatus{},
+			Problems: []api.Problem{},
 			Reason: "no Envoy on this node takes its config; start one with the output of nearside bootstrap --proxy-type " +
 				string(t)})
 		return nil

@@ -11,8 +11,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -63,7 +63,7 @@ func TestDirsAreWatched(t *testing.T) {
 	w.Want("x+@x.yaml y+@y.yaml")
 
 	agenttest.Do(t, os.Rename(w.path("b"), w.path("c")))
-	w.status("b", "is missing", func(f httpapi.FileStatus) bool {
+	w.status("b", "is missing", func(f api.FileStatus) bool {
 		return len(f.Faults) == 1 && strings.Contains(f.Faults[0].Reason, "cannot be read")
 	})
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -76,7 +76,7 @@ func TestDirsAreWatched(t *testing.T) {
 	w.Want("x@x.yaml")
 	w.write("b/x.yaml", agenttest.Meshes("x+", "b"))
 	w.Want("b@x.yaml x@x.yaml")
-	f := w.status("b/x.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("b/x.yaml", "is in conflict", func(f api.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("a/x.yaml"); got != want {
 		t.Errorf("conflict with %q, want %q", got, want)
 	}
@@ -102,7 +102,7 @@ func TestDirRole(t *testing.T) {
 	w.Want("x@x.yaml")
 	w.write("b/y.yaml", agenttest.Meshes("t1"))
 	w.Want("t1@y.yaml x@x.yaml")
-	w.status("b/y.yaml", "has no fault", func(f httpapi.FileStatus) bool { return len(f.Faults) == 0 })
+	w.status("b/y.yaml", "has no fault", func(f api.FileStatus) bool { return len(f.Faults) == 0 })
 
 	// The role may do less after a restart.
 	w.stop()
@@ -132,7 +132,7 @@ func TestDirRefusedDisplacesNothing(t *testing.T) {
 	w.write("a/x.yaml", agenttest.Meshes("x"))
 	w.Want("x@x.yaml")
 	agenttest.Do(t, os.Truncate(w.path("a/x.yaml"), 0))
-	w.status("a/x.yaml", "is seen as empty", func(f httpapi.FileStatus) bool { return f.Missing == httpapi.MissingEmpty })
+	w.status("a/x.yaml", "is seen as empty", func(f api.FileStatus) bool { return f.Missing == api.MissingEmpty })
 	w.write("b/y.yaml", agenttest.Meshes("x+"))
 	w.faulty("b/y.yaml", "Mesh/x is refused")
 	if got := agenttest.Held(w.store); got != "x@x.yaml" {
@@ -200,10 +200,10 @@ func TestDirsHaveBoundsOfTheirOwn(t *testing.T) {
 	for i := range 9 {
 		w.write(fmt.Sprintf("a/x%d.yaml", i), agenttest.Meshes("x"))
 	}
-	w.status("a", "has too many files", func(f httpapi.FileStatus) bool { return len(f.Faults) == 1 })
+	w.status("a", "has too many files", func(f api.FileStatus) bool { return len(f.Faults) == 1 })
 	w.write("b/0.yaml", agenttest.Meshes("b0+"))
 	w.Want("a0@0.yaml a1@1.yaml b0+@0.yaml b1@1.yaml b2@2.yaml b3@3.yaml")
-	if n := slices.IndexFunc(w.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == dir+"/b" }); n >= 0 {
+	if n := slices.IndexFunc(w.source.Files(), func(f api.FileStatus) bool { return f.Path == dir+"/b" }); n >= 0 {
 		t.Errorf("b has a fault too: %+v", w.source.Files()[n])
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Many writers truncate, unlink or rename away a file before they write it anew, and some take
@@ -19,9 +19,9 @@ import (
 func (f *fileState) missing() string {
 	switch {
 	case f.vanished:
-		return httpapi.MissingVanished
+		return api.MissingVanished
 	case f.empty:
-		return httpapi.MissingEmpty
+		return api.MissingEmpty
 	}
 	return ""
 }

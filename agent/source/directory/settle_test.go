@@ -15,8 +15,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -73,8 +73,8 @@ func (u *unwatched) holds(want string) {
 // missing expects the file to be named so, and its content kept for so long from now.
 func (u *unwatched) missing(name, how string, left time.Duration) {
 	u.Helper()
-	var f httpapi.FileStatus
-	if i := slices.IndexFunc(u.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
+	var f api.FileStatus
+	if i := slices.IndexFunc(u.source.Files(), func(f api.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
 		f = u.source.Files()[i]
 	}
 	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left ||
@@ -84,19 +84,19 @@ func (u *unwatched) missing(name, how string, left time.Duration) {
 }
 
 // graces are how long a file without content keeps what it had.
-var graces = map[string]time.Duration{httpapi.MissingEmpty: time.Second,
-	httpapi.MissingVanished: 150 * time.Millisecond}
+var graces = map[string]time.Duration{api.MissingEmpty: time.Second,
+	api.MissingVanished: 150 * time.Millisecond}
 
 // hollow are the ways in which a file has no content for a while.
 var hollow = map[string]struct {
 	how string
 	do  func(path string) error
 }{
-	"truncated": {httpapi.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
-	"comments only": {httpapi.MissingEmpty,
+	"truncated": {api.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
+	"comments only": {api.MissingEmpty,
 		func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
-	"unlinked":     {httpapi.MissingVanished, os.Remove},
-	"renamed away": {httpapi.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
+	"unlinked":     {api.MissingVanished, os.Remove},
+	"renamed away": {api.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
 }
 
 func TestDirWriterThatPauses(t *testing.T) {
@@ -145,8 +145,8 @@ func TestDirStaysHollow(t *testing.T) {
 				u.holds("z@z.yaml")
 				u.missing("a.yaml", "", 0)
 				if i := slices.IndexFunc(u.source.Files(),
-					func(f httpapi.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) !=
-					(h.how == httpapi.MissingEmpty) {
+					func(f api.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) !=
+					(h.how == api.MissingEmpty) {
 					t.Errorf("files: %+v", u.source.Files())
 				}
 				agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a"))
@@ -165,13 +165,13 @@ func TestDirHollowInTurns(t *testing.T) {
 		u.look(os.Truncate(u.path("a.yaml"), 0))
 		later(600 * time.Millisecond)
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", httpapi.MissingVanished, 400*time.Millisecond) // one absence
+		u.missing("a.yaml", api.MissingVanished, 400*time.Millisecond) // one absence
 		agenttest.Write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
 		u.look()
 		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", httpapi.MissingVanished, graces[httpapi.MissingVanished]) // another absence
+		u.missing("a.yaml", api.MissingVanished, graces[api.MissingVanished]) // another absence
 		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
 		u.look()
 		later(time.Hour)
@@ -252,13 +252,13 @@ func TestDirSwapped(t *testing.T) {
 		away := u.dir + "-away"
 		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
-		u.missing("z.yaml", httpapi.MissingVanished, time.Second)
+		u.missing("z.yaml", api.MissingVanished, time.Second)
 		later(900 * time.Millisecond)
 		u.look(os.Remove(u.dir))
 		later(time.Hour) // nothing is deleted for a directory that cannot be seen
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.look(os.Mkdir(u.dir, 0o755))
-		u.missing("z.yaml", httpapi.MissingVanished, time.Second) // a new one may be filled yet
+		u.missing("z.yaml", api.MissingVanished, time.Second) // a new one may be filled yet
 		before := u.store.Snapshot().Revision()
 		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
 		later(time.Hour)
@@ -285,7 +285,7 @@ func TestDirMountedVersions(t *testing.T) {
 		u.holds("a@a.yaml z@z.yaml")
 		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
-		u.missing("z.yaml", httpapi.MissingVanished, graces[httpapi.MissingVanished])
+		u.missing("z.yaml", api.MissingVanished, graces[api.MissingVanished])
 		later(time.Second)
 		u.holds("a@a.yaml")
 	})

@@ -16,9 +16,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/debounce"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Dir is a directory of resource files.
@@ -112,7 +112,7 @@ type Source struct {
 	begun  bool                  // there was a scan before
 	wake   time.Time             // when a file has settled next; zero: none is waited for
 
-	status atomic.Pointer[[]httpapi.FileStatus]
+	status atomic.Pointer[[]api.FileStatus]
 }
 
 // New returns a source that knows what the store has from files and has not looked at the
@@ -137,7 +137,7 @@ func New(o Options) *Source {
 			f.loaded = r.Modified
 		}
 	}
-	s.status.Store(&[]httpapi.FileStatus{})
+	s.status.Store(&[]api.FileStatus{})
 	return s
 }
 

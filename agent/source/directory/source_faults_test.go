@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -38,7 +38,7 @@ func TestDirBadFileKeepsLastGood(t *testing.T) {
 
 	w.write("a.yaml", agenttest.Meshes("a+"))
 	w.Want("a+@a.yaml z+@z.yaml")
-	w.status("a.yaml", "is mended", func(f httpapi.FileStatus) bool {
+	w.status("a.yaml", "is mended", func(f api.FileStatus) bool {
 		return len(f.Faults) == 0 && !f.Stale && f.Resources == 1
 	})
 }
@@ -68,13 +68,13 @@ func TestDirDuplicates(t *testing.T) {
 	w.Want("b@b.yaml x+@b.yaml")
 	w.write("c.yaml", agenttest.Meshes("x", "c"))
 	w.Want("b@b.yaml c@c.yaml x+@b.yaml")
-	f := w.status("c.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("c.yaml", "is in conflict", func(f api.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("b.yaml"); got != want || f.Resources != 1 {
 		t.Errorf("conflict with %q, want %q; %d resources", got, want, f.Resources)
 	}
 	w.write("a.yaml", agenttest.Meshes("x")) // the first by name holds
 	w.Want("b@b.yaml c@c.yaml x@a.yaml")
-	w.status("b.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
+	w.status("b.yaml", "is in conflict", func(f api.FileStatus) bool { return len(f.Conflicts) == 1 })
 	agenttest.Do(t, os.Remove(w.path("a.yaml")))
 	w.Want("b@b.yaml c@c.yaml x+@b.yaml")
 	if agenttest.Flapped(w.store, agenttest.MeshKey("x")) {
@@ -110,7 +110,7 @@ func TestDirConflictWithAPI(t *testing.T) {
 	agenttest.ByAPI(t, w.store, agenttest.Meshes("x"))
 	w.write("a.yaml", agenttest.Meshes("a", "x+"))
 	w.Want("a@a.yaml x@api")
-	f := w.status("a.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("a.yaml", "is in conflict", func(f api.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if f.Conflicts["Mesh/x"] != "api" || f.Resources != 1 {
 		t.Errorf("status: %+v", f)
 	}

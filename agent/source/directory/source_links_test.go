@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -38,7 +38,7 @@ func TestDirStrangeThings(t *testing.T) {
 	} {
 		w.faulty(name, words)
 	}
-	if f := w.status("empty.yaml", "is there", func(httpapi.FileStatus) bool { return true }); len(f.Faults) != 0 {
+	if f := w.status("empty.yaml", "is there", func(api.FileStatus) bool { return true }); len(f.Faults) != 0 {
 		t.Errorf("an empty file has faults: %v", f.Faults)
 	}
 	// Each becomes a good file.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -66,11 +66,11 @@ func (w *watched) Want(meshes string) {
 }
 
 // status waits until the state of a file is as wanted.
-func (w *watched) status(name, what string, cond func(httpapi.FileStatus) bool) httpapi.FileStatus {
+func (w *watched) status(name, what string, cond func(api.FileStatus) bool) api.FileStatus {
 	w.t.Helper()
-	var got httpapi.FileStatus
+	var got api.FileStatus
 	agenttest.Await(w.t, name+" "+what, w.scanned, func() bool {
-		i := slices.IndexFunc(w.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == w.path(name) })
+		i := slices.IndexFunc(w.source.Files(), func(f api.FileStatus) bool { return f.Path == w.path(name) })
 		if i < 0 {
 			return false
 		}
@@ -80,9 +80,9 @@ func (w *watched) status(name, what string, cond func(httpapi.FileStatus) bool) 
 	return got
 }
 
-func (w *watched) faulty(name string, words ...string) httpapi.FileStatus {
+func (w *watched) faulty(name string, words ...string) api.FileStatus {
 	w.t.Helper()
-	return w.status(name, "has a fault with the words "+strings.Join(words, ", "), func(f httpapi.FileStatus) bool {
+	return w.status(name, "has a fault with the words "+strings.Join(words, ", "), func(f api.FileStatus) bool {
 		for _, word := range words {
 			if !slices.ContainsFunc(f.Faults, func(x resource.Fault) bool { return strings.Contains(x.String(), word) }) {
 				return false
@@ -139,7 +139,7 @@ func TestDirEditors(t *testing.T) {
 	w.Want("a@a.yaml")
 	// Some editors are slow, so that the state between their steps is seen.
 	seen := func(how string) {
-		w.status("a.yaml", "is seen as "+how, func(f httpapi.FileStatus) bool { return f.Missing == how })
+		w.status("a.yaml", "is seen as "+how, func(f api.FileStatus) bool { return f.Missing == how })
 	}
 	for name, save := range map[string]func(text string, slow bool){
 		"rename over": func(text string, _ bool) {
@@ -149,21 +149,21 @@ func TestDirEditors(t *testing.T) {
 		"backup, then new": func(text string, slow bool) {
 			agenttest.Do(t, os.Rename(w.path("a.yaml"), w.path("a.yaml~")))
 			if slow {
-				seen(httpapi.MissingVanished)
+				seen(api.MissingVanished)
 			}
 			w.write("a.yaml", text)
 		},
 		"truncate, then write": func(text string, slow bool) {
 			agenttest.Do(t, os.Truncate(w.path("a.yaml"), 0))
 			if slow {
-				seen(httpapi.MissingEmpty)
+				seen(api.MissingEmpty)
 			}
 			w.write("a.yaml", text)
 		},
 		"remove, then new": func(text string, slow bool) {
 			agenttest.Do(t, os.Remove(w.path("a.yaml")))
 			if slow {
-				seen(httpapi.MissingVanished)
+				seen(api.MissingVanished)
 			}
 			w.write("a.yaml", text)
 		},

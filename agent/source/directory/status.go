@@ -5,13 +5,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Files returns the state of every file, sorted by path; one for each directory that has a fault
 // itself comes first.
-func (s *Source) Files() []httpapi.FileStatus { return *s.status.Load() }
+func (s *Source) Files() []api.FileStatus { return *s.status.Load() }
 
 func (s *Source) dirFault(d *dirState, err error) {
 	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. "+
@@ -44,15 +44,15 @@ func (s *Source) logFaults(prev, f *fileState) {
 
 // publish makes the state readable. s.mu is held.
 func (s *Source) publish() {
-	out := make([]httpapi.FileStatus, 0, len(s.files)+1)
+	out := make([]api.FileStatus, 0, len(s.files)+1)
 	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
 		if d := s.dirs[path]; d.fault != nil {
-			out = append(out, httpapi.FileStatus{Path: path, Faults: d.fault})
+			out = append(out, api.FileStatus{Path: path, Faults: d.fault})
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
-		st := httpapi.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(),
+		st := api.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(),
 			Conflicts: maps.Clone(f.conflicts)}
 		if !f.vanished {
 			st.Faults = f.faults

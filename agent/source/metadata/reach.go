@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // MetadataAnnotations is the field of the xDS node metadata that holds the annotations of the
@@ -111,7 +111,7 @@ func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
 // changed. It is called with mu held.
 func (s *Source) publish() {
 	next := &known{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
-	var faults []httpapi.Problem
+	var faults []api.Problem
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
 		key, ok := keyOf(id)
@@ -122,7 +122,7 @@ func (s *Source) publish() {
 			next.awaited[id] = true
 		}
 		if n.unused != "" {
-			next.problems = append(next.problems, httpapi.Problem{Resource: key.String(), Severity: httpapi.SeverityWarning,
+			next.problems = append(next.problems, api.Problem{Resource: key.String(), Severity: api.SeverityWarning,
 				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.unused})
 		}
 		inForce := "it restricts nothing"
@@ -134,7 +134,7 @@ func (s *Source) publish() {
 			next.sidecars[key.Mesh][key.Name] = n.said.reach
 		}
 		for _, f := range n.said.faults {
-			faults = append(faults, httpapi.Problem{Resource: key.String(), Severity: httpapi.SeverityError,
+			faults = append(faults, api.Problem{Resource: key.String(), Severity: api.SeverityError,
 				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s",
 					inForce, clip.PrintableText(f.String(), maxStatusBytes))})
 		}

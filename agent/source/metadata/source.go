@@ -16,10 +16,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as
@@ -79,7 +79,7 @@ type envoyNode struct {
 type known struct {
 	sidecars map[string]map[string]*resource.Reach // by mesh and dataplane
 	awaited  map[string]bool
-	problems []httpapi.Problem
+	problems []api.Problem
 }
 
 // New returns a source in which the Dataplanes that an earlier run left in the store begin their
@@ -322,7 +322,7 @@ func (s *Source) Awaited() map[string]bool { return s.known.Load().awaited }
 
 // Problems lists the Dataplanes that are not used because another source has them, sorted, and the
 // annotations that cannot be used. The list must not be changed.
-func (s *Source) Problems() []httpapi.Problem { return s.known.Load().problems }
+func (s *Source) Problems() []api.Problem { return s.known.Load().problems }
 
 // Fields returns the paths of the fields of the node metadata that a [Source] reads, for
 // [ads.ServerOptions].

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/gossip"
 )
 
@@ -69,11 +69,11 @@ func readSeeds(path string) (out []string, err error) {
 
 // Join tries to reach members, and says which have answered. From there on all members know each
 // other.
-func (s *Source) Join(addrs []string) (out []httpapi.Joined) {
-	out = make([]httpapi.Joined, len(addrs))
+func (s *Source) Join(addrs []string) (out []api.Joined) {
+	out = make([]api.Joined, len(addrs))
 	var wg sync.WaitGroup
 	for i, a := range addrs {
-		wg.Go(func() { out[i] = httpapi.Joined{Address: a, Reached: s.node.Join(a) > 0} })
+		wg.Go(func() { out[i] = api.Joined{Address: a, Reached: s.node.Join(a) > 0} })
 	}
 	wg.Wait()
 	return out
@@ -141,11 +141,11 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 
 // Conflicts are versions of resources that are not in force, though nobody who knew them has
 // replaced them.
-func (s *Source) Conflicts() []httpapi.Conflict {
+func (s *Source) Conflicts() []api.Conflict {
 	names := s.names(s.node.Owned())
-	of := func(r *gossip.Record, state string) httpapi.Conflict {
+	of := func(r *gossip.Record, state string) api.Conflict {
 		writer := [8]byte(r.Writer)
-		c := httpapi.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,
+		c := api.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,
 			Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
 		if r.Deleted {
 			return c
@@ -161,14 +161,14 @@ func (s *Source) Conflicts() []httpapi.Conflict {
 		}
 		return c
 	}
-	var out []httpapi.Conflict
+	var out []api.Conflict
 	for _, x := range s.node.Conflicts() {
-		c := of(x.Record, httpapi.ConflictLost)
+		c := of(x.Record, api.ConflictLost)
 		c.Seen = x.Seen.UTC()
 		out = append(out, c)
 	}
 	for _, r := range s.node.Limbo() {
-		out = append(out, of(r, httpapi.ConflictLimbo))
+		out = append(out, of(r, api.ConflictLimbo))
 	}
 	return out
 }

@@ -8,23 +8,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Members returns the nodes of the pool as this one sees them, sorted by name.
-func (s *Source) Members() []httpapi.Member {
+func (s *Source) Members() []api.Member {
 	list := s.node.Members()
 	s.mu.Lock()
 	lost := s.agentLost()
 	now, since := s.o.Now(), maps.Clone(s.differs)
 	s.mu.Unlock()
 	own := revision(s.node.Stats().Root)
-	out := make([]httpapi.Member, len(list))
+	out := make([]api.Member, len(list))
 	for i, m := range list {
-		out[i] = httpapi.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
+		out[i] = api.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(),
 			State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root)}
 		if m.Self {
@@ -72,8 +72,8 @@ const maxSkew = 2 * time.Second
 const manyCAs = 100
 
 // Check says how the pool stands. Missing peers never make the node unready.
-func (s *Source) Check() httpapi.Check {
-	out := httpapi.Check{Name: "peers", OK: true}
+func (s *Source) Check() api.Check {
+	out := api.Check{Name: "peers", OK: true}
 	alive, others := 1, 0
 	for _, m := range s.node.Members() {
 		switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -183,7 +183,7 @@ func InSync(t testing.TB, a *agent.Agent, id string) {
 	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
 	defer tick.Stop()
 	Await(t, id+" is in sync", tick.C, func() bool {
-		return slices.ContainsFunc(a.Proxies(), func(p ads.ProxyStatus) bool { return p.NodeID == id && p.InSync })
+		return slices.ContainsFunc(a.Proxies(), func(p api.ProxyStatus) bool { return p.NodeID == id && p.InSync })
 	})
 }
 
@@ -193,7 +193,7 @@ func Gone(t *testing.T, r *Running, id string) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	Await(t, id+" has no stream", tick.C, func() bool {
-		return !slices.ContainsFunc(r.Proxies(), func(p ads.ProxyStatus) bool { return p.NodeID == id && p.Streams > 0 })
+		return !slices.ContainsFunc(r.Proxies(), func(p api.ProxyStatus) bool { return p.NodeID == id && p.Streams > 0 })
 	})
 }
 

@@ -30,16 +30,8 @@ var wings = map[string]int{
 var exceptions = map[[2]string]string{
 	{"agent/answer/attribute", "agent/deliver/ads"}:    "rejections are a type of the server",
 	{"agent/source/metadata", "agent/deliver/ads"}:     "streams are a type of the server",
-	{"agent/answer/change", "agent/serve/httpapi"}:     "documents of the API are in the handlers' package",
-	{"agent/answer/envoybin", "agent/serve/httpapi"}:   "documents of the API are in the handlers' package",
-	{"agent/answer/offline", "agent/serve/httpapi"}:    "documents of the API are in the handlers' package",
-	{"agent/answer/reachable", "agent/serve/httpapi"}:  "documents of the API are in the handlers' package",
-	{"agent/answer/refusals", "agent/serve/httpapi"}:   "documents of the API are in the handlers' package",
 	{"agent/deliver/reconcile", "agent/serve/httpapi"}: "documents of the API are in the handlers' package",
 	{"agent/deliver/resolver", "agent/serve/httpapi"}:  "documents of the API are in the handlers' package",
-	{"agent/source/directory", "agent/serve/httpapi"}:  "documents of the API are in the handlers' package",
-	{"agent/source/metadata", "agent/serve/httpapi"}:   "documents of the API are in the handlers' package",
-	{"agent/source/peers", "agent/serve/httpapi"}:      "documents of the API are in the handlers' package",
 }
 
 const maxExceptions = 12

@@ -51,7 +51,7 @@ func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 		named *regexp.Regexp // in the sources
 		shown *regexp.Regexp // in the document
 	}{
-		{"docs/api.md", []string{"agent/serve/httpapi"}, pattern, shown},
+		{"docs/api.md", []string{"agent/serve/httpapi", "agent/model/api"}, pattern, shown},
 		{"docs/metrics.md", []string{"agent", "agent/*/*"}, metric, regexp.MustCompile("`(nearside_[a-z_]+)")},
 	} {
 		doc, err := fs.ReadFile(tree.fsys, c.doc)

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -72,7 +73,7 @@ func (x *wire) String() string {
 }
 
 // try sends a row and has it explained. It returns what does not fit, and both answers.
-func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *client.Flow) {
+func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *explain.Flow) {
 	t.Helper()
 	at := w.address(t, r)
 	if !at.IsValid() {
@@ -92,7 +93,7 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *client.F
 		faults = append(faults, fmt.Sprintf("it goes to the cluster %q, want %q", x.record.Cluster, r.cluster))
 	}
 	for _, p := range r.policies {
-		if !slices.ContainsFunc(f.Policies, func(b client.FlowPolicy) bool { return b.Type+"/"+b.Name == p }) {
+		if !slices.ContainsFunc(f.Policies, func(b api.FlowPolicy) bool { return b.Type+"/"+b.Name == p }) {
 			faults = append(faults, "explained without "+p)
 		}
 	}
@@ -130,8 +131,8 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 }
 
 // explain asks the agent what becomes of a row.
-func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*client.Flow, error) {
-	target := client.FlowTarget{Mesh: cmp.Or(r.mesh, "default"), From: cmp.Or(r.from, "web"), To: r.to, IP: r.ip}
+func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*explain.Flow, error) {
+	target := explain.Target{Mesh: cmp.Or(r.mesh, "default"), From: cmp.Or(r.from, "web"), To: r.to, IP: r.ip}
 	host, _, _ := net.SplitHostPort(r.to)
 	switch _, err := netip.ParseAddr(host); {
 	case r.v6:
@@ -141,16 +142,16 @@ func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*client.Flow, 
 	}
 	api := w.agent.Api()
 	if !r.say.http() {
-		q := client.ConnectionQuestion{Target: target, TLS: r.say == overTLS, Silent: r.say == nothing}
+		q := explain.ConnectionQuestion{Target: target, TLS: r.say == overTLS, Silent: r.say == nothing}
 		if q.TLS {
 			q.SNI, q.ALPN = &r.name, r.alpn
 		}
 		return api.ExplainConnection(t.Context(), q)
 	}
-	q := client.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc,
+	q := explain.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc,
 		HTTP10: r.say == get10}
 	header := func(name, value string) {
-		q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
+		q.Headers = append(q.Headers, explain.Header{Name: name, Value: value})
 	}
 	header("host", r.host())
 	for k, v := range r.headers {
@@ -170,7 +171,7 @@ func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*client.Flow, 
 }
 
 // agree holds an explanation to what has really happened.
-func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
+func (r *row) agree(x *wire, f *explain.Flow) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	var outcome string
 	switch {
@@ -190,7 +191,7 @@ func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
 	}
 	verdict, status := f.Verdict, f.Status
 	// Where servers differ, what counts is the one that the proxy has chosen.
-	if i := slices.IndexFunc(f.Servers, func(s client.FlowWay) bool { return s.Address == x.record.Host }); i >= 0 {
+	if i := slices.IndexFunc(f.Servers, func(s explain.Way) bool { return s.Address == x.record.Host }); i >= 0 {
 		verdict, status = f.Servers[i].Verdict, f.Servers[i].Status
 	} else if x.recorded && len(f.Servers) > 0 {
 		fault("it comes to the server at %s, of which nothing is explained", x.record.Host)
@@ -255,12 +256,12 @@ func (r *row) run(t *testing.T, w *world) {
 }
 
 // flowText is an explanation for people.
-func flowText(f *client.Flow) string {
+func flowText(f *explain.Flow) string {
 	if f == nil {
 		return "not at all"
 	}
 	var b strings.Builder
-	way := func(w *client.FlowWay) {
+	way := func(w *explain.Way) {
 		fmt.Fprintf(&b, "%s: %s\n", w.Verdict, w.Reason)
 		for _, s := range w.Steps {
 			fmt.Fprintf(&b, "  %s: %s -> %s %s\n", s.At, s.Saw, s.Chose, s.Note)

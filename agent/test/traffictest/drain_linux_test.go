@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -107,9 +108,9 @@ func TestTrafficDrains(t *testing.T) {
 func (d *draining) until(t *testing.T, w *world) time.Time {
 	t.Helper()
 	kind, name, _ := strings.Cut(d.policy, "/")
-	x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name,
-		For: client.ForApplied, Timeout: agenttest.LongestWait})
-	if err != nil || x.State != client.StateApplied {
+	x, err := w.agent.Api().Wait(t.Context(), api.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name,
+		For: api.ForApplied, Timeout: agenttest.LongestWait})
+	if err != nil || x.State != api.StateApplied {
 		t.Fatalf("%+v, %v", x, err)
 	}
 	return x.OldUntil
@@ -120,7 +121,7 @@ func (d *draining) explained(t *testing.T, w *world) (out time.Time) {
 	t.Helper()
 	f, err := d.explain(t, w, w.address(t, &d.row))
 	agenttest.Do(t, err)
-	ways := append([]client.FlowWay{f.Way}, f.Servers...)
+	ways := append([]explain.Way{f.Way}, f.Servers...)
 	for i := range ways {
 		if u := ways[i].OldUntil; u != nil {
 			if !strings.Contains(ways[i].Reason, "connections from before may use its old filter chains until ") {
@@ -147,7 +148,7 @@ func (d *draining) drains(t *testing.T, w *world, began time.Time) {
 	kind, name, _ := strings.Cut(d.policy, "/")
 	dp := map[string]string{"MeshPassthrough": "web"}[kind]
 	x, err := w.agent.Api().ExplainPolicy(t.Context(),
-		client.PolicyQuestion{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, Dataplane: cmp.Or(dp, "shop")})
+		explain.PolicyQuestion{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, Dataplane: cmp.Or(dp, "shop")})
 	agenttest.Do(t, err)
 	// What waits for the policy waits for all proxies, and tells the last of their times; this is one
 	// proxy, in whole seconds.

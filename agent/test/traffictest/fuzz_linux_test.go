@@ -188,7 +188,8 @@ func (g *generator) row() *row {
 			r.to, r.say = "banner.mesh:80", nothing
 		}
 	case 3: // TLS and lines to the outside
-		r.to = pick(g, api, cdn, foreign, beside, database, outside, box, boxBeside, inner, outer, boxV6, otherV6, foreignV6)
+		r.to = pick(g, apiService, cdn, foreign, beside, database, outside, box, boxBeside, inner, outer, boxV6,
+			otherV6, foreignV6)
 		r.say = pick(g, overTLS, aLine)
 		if !strings.HasSuffix(r.to, ":443") && !strings.HasSuffix(r.to, ":7000") {
 			r.say = aLine // nobody speaks TLS there

@@ -35,7 +35,7 @@ func passthroughs() []scene {
 		}
 	}
 	nobody := []row{
-		tls("TLS", api, "api.example.com", closed),
+		tls("TLS", apiService, "api.example.com", closed),
 		plain("a line", database, closed),
 		{what: "a server that speaks first", to: mysql, say: nothing, want: closed},
 		web("HTTP", www, "www.example.com", closed),
@@ -64,8 +64,9 @@ func passthroughs() []scene {
 		{what: "open by default", rows: everything},
 		{what: "closed by the mesh", docs: shut, rows: nobody},
 		{what: "what matches", docs: shut + matched("outside", "Matched", matches...), rows: []row{
-			tls("SNI allowed", api, "api.example.com", "api"),
-			{what: "SNI allowed, in capitals, with ALPN", to: api, say: overTLS, name: "API.Example.com", alpn: []string{"own"},
+			tls("SNI allowed", apiService, "api.example.com", "api"),
+			{what: "SNI allowed, in capitals, with ALPN", to: apiService, say: overTLS, name: "API.Example.com",
+				alpn: []string{"own"},
 				want: "api"},
 			tls("SNI allowed, to a foreign address", foreign, "api.example.com", "api"),
 			tls("SNI allowed, to a foreign address of IPv6", foreignV6, "api.example.com", "api|api over IPv6"),
@@ -95,7 +96,7 @@ func passthroughs() []scene {
 			plain("TCP to another address", boxThird, closed),
 			plain("TCP to the address of a service outside", box, "box"),
 			plain("TCP to another address of IPv6", otherV6, closed),
-			plain("TCP beside a domain, to its address", api, "api"),
+			plain("TCP beside a domain, to its address", apiService, "api"),
 			tls("TLS is not TCP", boxBeside, "api.example.com", closed),
 			plain("TCP, which the outer network has", inner, "inner"),
 			plain("TCP outside of the inner network", outer, "outer"),

@@ -48,7 +48,7 @@ func pinned() []scene {
 			refused(tls("a name of the proxy's own host", cdn, "loop.cdn.example.com", closed)),
 			refused(tls("a name of the metadata service", cdn, "metadata.cdn.example.com", closed)),
 			refused(tls("a name of a virtual address", cdn, "virtual.cdn.example.com", closed)),
-			tls("a domain on all ports", api, "api.example.com", "api"),
+			tls("a domain on all ports", apiService, "api.example.com", "api"),
 			tls("a domain on all ports, with a foreign address", foreign, "api.example.com", "api"),
 			web("Host", www, "www.example.com", "www"),
 			web("Host, with a foreign address", foreignW, "www.example.com", "www"),
@@ -85,7 +85,7 @@ func TestTrafficFollowsNames(t *testing.T) {
 		defer tick.Stop()
 		got := ""
 		agenttest.Await(t, "requests come to "+want, tick.C, func() bool {
-			r := &row{what: name, to: api, say: overTLS, name: name}
+			r := &row{what: name, to: apiService, say: overTLS, name: name}
 			if got = w.send(t, r, w.address(t, r)).got; got != want {
 				t.Logf("came to %s", got)
 			}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -77,11 +77,11 @@ func timeoutOf(name, value string) string {
 		"to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: " + value + "}}}]}}\n"
 }
 
-func marked(mark string) func(*client.Item) bool {
-	return func(i *client.Item) bool { return itemLabel(i, resource.LabelLiveness) == mark }
+func marked(mark string) func(*api.Item) bool {
+	return func(i *api.Item) bool { return itemLabel(i, resource.LabelLiveness) == mark }
 }
 
-func itemLabel(i *client.Item, label string) string {
+func itemLabel(i *api.Item, label string) string {
 	var doc struct {
 		Labels map[string]string `json:"labels"`
 	}
@@ -123,7 +123,7 @@ func startPool(t *testing.T) *pool {
 				"{type: MeshTrafficPermission, mesh: default, name: all, spec: {targetRef: {kind: Mesh}, " +
 				"from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n")
 		} else {
-			m.has("the mesh", "meshes", "", "default", func(*client.Item) bool { return true })
+			m.has("the mesh", "meshes", "", "default", func(*api.Item) bool { return true })
 		}
 		m.apply(dataplaneOf(n, numbers))
 	}
@@ -238,7 +238,7 @@ func (p *pool) cutAndHeal(left, right []*machine) {
 	p.heal(left...)
 	for _, m := range p.all {
 		for name, value := range map[string]string{"left": "1.111s", "right": "3.333s", "both": "4.444s"} {
-			m.has(name+" after the cut", "meshtimeouts", "default", name, func(i *client.Item) bool {
+			m.has(name+" after the cut", "meshtimeouts", "default", name, func(i *api.Item) bool {
 				return strings.Contains(string(i.Resource), value)
 			})
 		}
@@ -285,7 +285,7 @@ func (p *pool) lose(rest, dead []*machine) {
 		unhealthy.Seconds(), after-before)
 	for _, m := range rest {
 		for _, name := range []string{"all", "left", "right", "both"} {
-			m.has("nothing is lost", "meshtimeouts", "default", name, func(*client.Item) bool { return true })
+			m.has("nothing is lost", "meshtimeouts", "default", name, func(*api.Item) bool { return true })
 		}
 	}
 }

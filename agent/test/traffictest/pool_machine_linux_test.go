@@ -20,6 +20,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -146,7 +147,7 @@ func (m *machine) apply(doc string) {
 }
 
 // has waits until the machine has something with a property.
-func (m *machine) has(what string, kind, mesh, name string, is func(*client.Item) bool) {
+func (m *machine) has(what string, kind, mesh, name string, is func(*api.Item) bool) {
 	m.t.Helper()
 	m.await(what, func() bool {
 		got, err := m.api.Get(m.t.Context(), kind, mesh, name)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -32,7 +32,7 @@ func (w *servers) last(server string) seen {
 
 // arrived holds the request that is explained, as the last proxy that explain follows sends it, to
 // what the server got.
-func (r *row) arrived(x *wire, f *client.Flow) (faults []string) {
+func (r *row) arrived(x *wire, f *explain.Flow) (faults []string) {
 	u := explainedAt(x, f)
 	if u == nil || x.seen.Server == "" {
 		return nil
@@ -66,8 +66,8 @@ func (r *row) arrived(x *wire, f *client.Flow) (faults []string) {
 
 // explainedAt is the request as it is explained to leave the last proxy that is followed, nil where
 // that is not said.
-func explainedAt(x *wire, f *client.Flow) *client.FlowUpstream {
-	if i := slices.IndexFunc(f.Servers, func(s client.FlowWay) bool { return s.Address == x.record.Host }); i >= 0 {
+func explainedAt(x *wire, f *explain.Flow) *explain.Upstream {
+	if i := slices.IndexFunc(f.Servers, func(s explain.Way) bool { return s.Address == x.record.Host }); i >= 0 {
 		for _, c := range f.Servers[i].Clusters {
 			return c.Request
 		}
@@ -81,7 +81,7 @@ func explainedAt(x *wire, f *client.Flow) *client.FlowUpstream {
 }
 
 // mirrored holds the copies of the request that are explained to what their servers got.
-func (r *row) mirrored(t testing.TB, w *world, f *client.Flow) (faults []string) {
+func (r *row) mirrored(t testing.TB, w *world, f *explain.Flow) (faults []string) {
 	var names []string
 	for i := range f.Mirrors {
 		m := &f.Mirrors[i]

@@ -14,45 +14,44 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // Servers outside of the mesh.
 const (
-	api       = "198.51.100.10:443"
-	apiV6     = "[2001:db8:1::10]:443"
-	cdn       = "198.51.100.20:443"
-	www       = "198.51.100.30:80"
-	h2        = "198.51.100.31:81"
-	partner   = "198.51.100.40:8080"
-	foreign   = "203.0.113.66:443"
-	foreignV6 = "[2001:db8:66::66]:443"
-	foreignW  = "203.0.113.66:80"
-	beside    = "203.0.113.77:443" // has an address that a match about plain TCP names
-	database  = "10.10.0.5:5432"
-	outside   = "10.11.0.5:5432" // of the network that the database is in
-	box       = "10.20.0.7:9000" // an ExternalService of the mesh default
-	boxBeside = "10.20.0.8:9000"
-	boxThird  = "10.20.0.9:9000"
-	boxV6     = "[2001:db8:7::7]:9000"
-	otherV6   = "[2001:db8:8::8]:9000"
-	mysql     = "10.10.0.9:3306"
-	mysqlNext = "10.10.0.8:3306"
-	mysqlOn80 = "10.10.0.8:80"
-	inner     = "172.20.0.5:7000" // in a network within another one
-	nowhereV6 = "[2001:db8:99::99]:1"
-	outer     = "172.21.0.5:7000" // in the other one alone
-	nowhere   = "198.51.100.99:1" // nobody listens there
+	apiService = "198.51.100.10:443"
+	apiV6      = "[2001:db8:1::10]:443"
+	cdn        = "198.51.100.20:443"
+	www        = "198.51.100.30:80"
+	h2         = "198.51.100.31:81"
+	partner    = "198.51.100.40:8080"
+	foreign    = "203.0.113.66:443"
+	foreignV6  = "[2001:db8:66::66]:443"
+	foreignW   = "203.0.113.66:80"
+	beside     = "203.0.113.77:443" // has an address that a match about plain TCP names
+	database   = "10.10.0.5:5432"
+	outside    = "10.11.0.5:5432" // of the network that the database is in
+	box        = "10.20.0.7:9000" // an ExternalService of the mesh default
+	boxBeside  = "10.20.0.8:9000"
+	boxThird   = "10.20.0.9:9000"
+	boxV6      = "[2001:db8:7::7]:9000"
+	otherV6    = "[2001:db8:8::8]:9000"
+	mysql      = "10.10.0.9:3306"
+	mysqlNext  = "10.10.0.8:3306"
+	mysqlOn80  = "10.10.0.8:80"
+	inner      = "172.20.0.5:7000" // in a network within another one
+	nowhereV6  = "[2001:db8:99::99]:1"
+	outer      = "172.21.0.5:7000" // in the other one alone
+	nowhere    = "198.51.100.99:1" // nobody listens there
 )
 
 // outsiders starts the servers outside of the mesh.
 func outsiders(w *servers, ns *netns) {
-	w.tls(ns, "api", api, "api.example.com")
+	w.tls(ns, "api", apiService, "api.example.com")
 	w.tls(ns, "api over IPv6", apiV6, "api.example.com") // which a proxy without an IPv6 address of its own does not dial
 	w.tls(ns, "cdn", cdn, "a.cdn.example.com", moving+"example.com")
 	for _, at := range []string{foreign, foreignV6} {
@@ -282,19 +281,19 @@ func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
-	wait := client.Wait{For: client.ForApplied, Timeout: agenttest.LongestWait}
+	wait := api.Wait{For: api.ForApplied, Timeout: agenttest.LongestWait}
 	note := func(k resource.Key) { wait.Type, wait.Mesh, wait.Name = k.Kind, k.Mesh, k.Name }
 	for k := range w.now {
 		if _, ok := want[k]; !ok {
 			b.Ops = append(b.Ops, store.Op{Delete: k})
-			wait.For = client.ForGone
+			wait.For = api.ForGone
 			note(k)
 		}
 	}
 	for k, doc := range want {
 		if w.now[k] != doc {
 			b.Ops = append(b.Ops, store.Op{Put: agenttest.Decoded(t, doc)[0]})
-			wait.For = client.ForApplied
+			wait.For = api.ForApplied
 			note(k)
 		}
 	}
@@ -304,7 +303,7 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	_, err := w.agent.Store().Apply(b)
 	agenttest.Do(t, err)
 	w.now, w.vips = want, nil
-	if x, err := w.agent.Api().Wait(t.Context(), wait); err != nil || x.State == client.StatePending {
+	if x, err := w.agent.Api().Wait(t.Context(), wait); err != nil || x.State == api.StatePending {
 		t.Fatalf("%+v, %v", x, err)
 	}
 	for k := range want {
@@ -314,8 +313,8 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 		// A Mesh may go in steps to what it says, each held for seconds. It has to be there: the next
 		// step would close connections.
 		x, err := w.agent.Api().Wait(t.Context(),
-			client.Wait{Type: k.Kind, Name: k.Name, For: client.ForApplied, Timeout: "25s"})
-		if err != nil || x.State != client.StateApplied {
+			api.Wait{Type: k.Kind, Name: k.Name, For: api.ForApplied, Timeout: "25s"})
+		if err != nil || x.State != api.StateApplied {
 			t.Fatalf("%+v, %v", x, err)
 		}
 	}
@@ -332,7 +331,7 @@ func (w *world) settle(t testing.TB) {
 		for _, a := range w.agents {
 			for _, p := range a.Proxies() {
 				if p.Streams > 0 &&
-					(p.InSync || slices.ContainsFunc(p.Types, func(s ads.TypeStatus) bool { return len(s.Held) > 0 })) {
+					(p.InSync || slices.ContainsFunc(p.Types, func(s api.TypeStatus) bool { return len(s.Held) > 0 })) {
 					n++
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -23,8 +23,8 @@ var names = map[string][]string{
 func addressesOf(t testing.TB) []string {
 	t.Helper()
 	var out []string
-	for _, s := range []string{api, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside, box,
-		boxBeside, boxThird, boxV6, otherV6, mysql, mysqlNext, inner, outer, nowhere, nowhereV6} {
+	for _, s := range []string{apiService, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside,
+		box, boxBeside, boxThird, boxV6, otherV6, mysql, mysqlNext, inner, outer, nowhere, nowhereV6} {
 		host, _, err := net.SplitHostPort(s)
 		agenttest.Do(t, err)
 		if !slices.Contains(out, host) {
@@ -71,7 +71,7 @@ func (w *world) addressesOf(t testing.TB, mesh, host string) []netip.Addr {
 	key := mesh + " " + host
 	if _, known := w.vips[key]; !known { // of no service, such as a name that a VirtualOutbound makes
 		f, err := w.agent.Api().ExplainConnection(t.Context(),
-			client.ConnectionQuestion{Target: client.FlowTarget{Mesh: mesh, From: "web", To: host + ":1"}})
+			explain.ConnectionQuestion{Target: explain.Target{Mesh: mesh, From: "web", To: host + ":1"}})
 		agenttest.Do(t, err)
 		w.vips[key] = nil
 		if at, err := netip.ParseAddrPort(f.Address); err == nil {

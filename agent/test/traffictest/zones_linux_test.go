@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -58,8 +58,8 @@ func TestTrafficZones(t *testing.T) {
 		t.Run(r.what, func(t *testing.T) { r.run(t, w) })
 	}
 	agenttest.ByAPI(t, east.Store(), permission("all", "", "", "Deny"))
-	_, err = east.Api().Wait(t.Context(), client.Wait{Type: "MeshTrafficPermission", Mesh: "default", Name: "all",
-		For: client.ForApplied, Timeout: agenttest.LongestWait})
+	_, err = east.Api().Wait(t.Context(), api.Wait{Type: "MeshTrafficPermission", Mesh: "default", Name: "all",
+		For: api.ForApplied, Timeout: agenttest.LongestWait})
 	agenttest.Do(t, err)
 	w.settle(t)
 	for _, r := range []row{

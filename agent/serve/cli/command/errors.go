@@ -7,9 +7,10 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
@@ -69,11 +70,11 @@ func Usagef(format string, args ...any) error {
 func ExitCode(err error) int {
 	var (
 		exit        *ExitError
-		faults      offline.Faults
+		faults      resource.Faults
 		unreachable *client.UnreachableError
 		unanswered  *client.UnansweredError
 		permission  *client.PermissionError
-		problem     *client.Problem
+		problem     *api.Error
 		needs       *intercept.NeedsError
 	)
 	switch {
@@ -89,8 +90,8 @@ func ExitCode(err error) int {
 		return ExitTimeout
 	case errors.As(err, &permission), errors.As(err, &needs), errors.Is(err, fs.ErrPermission):
 		return ExitPermission
-	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak ||
-		problem.Type == client.ProblemTooLarge):
+	case errors.As(err, &problem) && (problem.Type == api.ProblemDocument || problem.Type == api.ProblemWouldBreak ||
+		problem.Type == api.ProblemTooLarge):
 		return ExitInvalid
 	}
 	return ExitFailed
@@ -100,7 +101,7 @@ func ExitCode(err error) int {
 func Report(w io.Writer, err error) {
 	var (
 		exit   *ExitError
-		faults offline.Faults
+		faults resource.Faults
 		hinted interface{ Hint() string }
 	)
 	switch {

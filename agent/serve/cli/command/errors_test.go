@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
@@ -20,12 +21,12 @@ func TestExitCodes(t *testing.T) {
 		{errors.New("x"), ExitFailed, "error: x\n"},
 		{Usagef("x"), ExitUsage, "error: x\n"},
 		{Silent(ExitNo), ExitNo, ""},
-		{offline.Faults{{File: "a", Field: "b", Reason: "c"}, {Reason: "d"}}, ExitInvalid, "a: b: c\nd\n"},
+		{resource.Faults{{File: "a", Field: "b", Reason: "c"}, {Reason: "d"}}, ExitInvalid, "a: b: c\nd\n"},
 		{&client.UnreachableError{Socket: "/s", Err: errors.New("x")}, ExitUnreachable, "nearside run"},
 		{&client.PermissionError{Socket: "/s", Err: errors.New("x")}, ExitPermission, "hint: run the command as root"},
-		{&client.PermissionError{Socket: "/s", Err: &client.Problem{Status: 403, Title: "T"}}, ExitPermission, "T"},
-		{&client.Problem{Status: 400, Type: client.ProblemDocument, Title: "T", Detail: "D"}, ExitInvalid, "error: T: D\n"},
-		{&client.Problem{Status: 409, Title: "T", Detail: "D"}, ExitFailed, "error: T: D\n"},
+		{&client.PermissionError{Socket: "/s", Err: &api.Error{Status: 403, Title: "T"}}, ExitPermission, "T"},
+		{&api.Error{Status: 400, Type: api.ProblemDocument, Title: "T", Detail: "D"}, ExitInvalid, "error: T: D\n"},
+		{&api.Error{Status: 409, Title: "T", Detail: "D"}, ExitFailed, "error: T: D\n"},
 	} {
 		for _, err := range []error{tc.err, fmt.Errorf("around: %w", tc.err)} {
 			var out bytes.Buffer

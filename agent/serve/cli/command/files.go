@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder
@@ -109,7 +110,7 @@ func (f *FileFlags) near(path string, err error) string {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if near := client.Nearest(filepath.Base(path), names); near != "" {
+	if near := resource.Nearest(filepath.Base(path), names); near != "" {
 		return "; did you mean " + filepath.Join(dir, near) + "?"
 	}
 	return "; give the path of a file or folder that is there, or - for standard input"
@@ -188,9 +189,9 @@ var ErrNothing = errors.New("the files hold no resource; a document of one has t
 // StreamOf returns resources as an agent takes them, unless they are too many for one request.
 func StreamOf(o *offline.Offline) ([]byte, error) {
 	stream, err := o.Stream()
-	if err == nil && len(stream) > client.MaxBody {
+	if err == nil && len(stream) > api.MaxBody {
 		err = Exit(ExitInvalid, fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at "+
-			"once: give their files one after the other, and split large ones", len(stream), client.MaxBody))
+			"once: give their files one after the other, and split large ones", len(stream), api.MaxBody))
 	}
 	return stream, err
 }

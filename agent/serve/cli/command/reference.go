@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // Reference is a resource, or with an empty name a collection, that a command line names.
 type Reference struct {
-	Kind client.Kind
+	Kind api.Kind
 	Mesh string // "" for global kinds
 	Name string
 }
@@ -25,11 +26,11 @@ func Resolve(ctx context.Context, env *Env, args []string) (Reference, error) {
 			return Reference{}, err
 		}
 	}
-	return ResolveAmong(env, args, func() ([]client.Kind, error) { return env.Client().Kinds(ctx) })
+	return ResolveAmong(env, args, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
 }
 
 // ResolveAmong reads TYPE NAME or TYPE/NAME of the kinds given.
-func ResolveAmong(env *Env, args []string, kinds func() ([]client.Kind, error)) (Reference, error) {
+func ResolveAmong(env *Env, args []string, kinds func() ([]api.Kind, error)) (Reference, error) {
 	typ, name, _ := strings.Cut(args[0], "/")
 	switch {
 	case len(args) == 2 && name != "":
@@ -63,10 +64,10 @@ func ResolveAmong(env *Env, args []string, kinds func() ([]client.Kind, error)) 
 }
 
 // KindOf finds a kind by any of its names, in any case.
-func KindOf(ctx context.Context, env *Env, name string) (client.Kind, error) {
+func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 	kinds, err := env.Client().Kinds(ctx)
 	if err != nil {
-		return client.Kind{}, err
+		return api.Kind{}, err
 	}
 	k, err := FindKind(kinds, name)
 	if err == nil {
@@ -88,14 +89,14 @@ func KindOf(ctx context.Context, env *Env, name string) (client.Kind, error) {
 
 // AboutDataplane notes that the command line names a dataplane.
 func AboutDataplane(env *Env, name string) {
-	env.Named = &Reference{Kind: client.Kind{Kind: "Dataplane", Plural: "dataplanes"}, Mesh: env.Mesh, Name: name}
+	env.Named = &Reference{Kind: api.Kind{Kind: "Dataplane", Plural: "dataplanes"}, Mesh: env.Mesh, Name: name}
 }
 
 // Nearby is what to do when what the command line names does not exist: the names that there are
 // nearby, as far as who asks may see them.
 func Nearby(env *Env, err error) string {
-	var p *client.Problem
-	if r := env.Named; r != nil && errors.As(err, &p) && p.Type == client.ProblemNotFound {
+	var p *api.Error
+	if r := env.Named; r != nil && errors.As(err, &p) && p.Type == api.ProblemNotFound {
 		ctx := context.Background()
 		if r.Mesh != "" {
 			meshes, err := env.Quick(CompletionTime).Names(ctx, "meshes", "", "")
@@ -107,7 +108,7 @@ func Nearby(env *Env, err error) string {
 			return ""
 		}
 		names, err := env.Quick(CompletionTime).Names(ctx, r.Kind.Plural, r.Mesh, "")
-		if near := client.Nearest(r.Name, names); err == nil && near != "" {
+		if near := resource.Nearest(r.Name, names); err == nil && near != "" {
 			return fmt.Sprintf("did you mean %s?", near)
 		}
 		return fmt.Sprintf("nearside get %s%s lists those that there are", r.Kind.Plural, meshOption(r.Mesh))
@@ -124,7 +125,7 @@ func meshOption(mesh string) string {
 }
 
 // FindKind finds a kind by any of its names, in any case.
-func FindKind(kinds []client.Kind, name string) (client.Kind, error) {
+func FindKind(kinds []api.Kind, name string) (api.Kind, error) {
 	for _, k := range kinds {
 		if name != "" &&
 			(strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
@@ -136,7 +137,7 @@ func FindKind(kinds []client.Kind, name string) (client.Kind, error) {
 		names = append(names, k.Plural, strings.ToLower(k.Kind))
 	}
 	remedy := "nearside api-resources lists them"
-	if near := client.Nearest(strings.ToLower(name), names); near != "" {
+	if near := resource.Nearest(strings.ToLower(name), names); near != "" {
 		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
 	}
 	switch {
@@ -145,5 +146,5 @@ func FindKind(kinds []client.Kind, name string) (client.Kind, error) {
 	case strings.Contains(name, ","):
 		remedy = "one at a time: nearside " + "get " + strings.Split(name, ",")[0]
 	}
-	return client.Kind{}, Usagef("there is no TYPE %q; %s", name, remedy)
+	return api.Kind{}, Usagef("there is no TYPE %q; %s", name, remedy)
 }

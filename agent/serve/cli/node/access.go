@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func accessCommand(env *command.Env) *cobra.Command {
@@ -38,13 +38,13 @@ func whoamiCommand(env *command.Env) *cobra.Command {
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return command.Show(env, *format, func(p0 *client.Whoami) error { return printWhoami(env, p0) },
+		return command.Show(env, *format, func(p0 *api.Whoami) error { return printWhoami(env, p0) },
 			nil)(env.Client().Whoami(cmd.Context()))
 	}
 	return cmd
 }
 
-func printWhoami(env *command.Env, w *client.Whoami) error {
+func printWhoami(env *command.Env, w *api.Whoami) error {
 	t := text.NewTable(env.Stdout, "WHO", "ROLES", "VERBS", "BY")
 	roles := strings.Join(w.Roles, ",")
 	if w.Operator {
@@ -87,13 +87,13 @@ explanations, diffs), create, update or delete. Without NAME it is about all nam
 			}
 			name = args[2]
 		}
-		return command.Show(env, *format, func(p0 *client.Can) error { return printCan(env, p0) },
-			func(c *client.Can) bool { return !c.Allowed })(env.Client().Can(cmd.Context(), args[0], kind, env.Mesh, name))
+		return command.Show(env, *format, func(p0 *api.Can) error { return printCan(env, p0) },
+			func(c *api.Can) bool { return !c.Allowed })(env.Client().Can(cmd.Context(), args[0], kind, env.Mesh, name))
 	}
 	return cmd
 }
 
-func printCan(env *command.Env, c *client.Can) error {
+func printCan(env *command.Env, c *api.Can) error {
 	switch {
 	case c.Allowed && c.Partial:
 		text.Println(env.Stdout, "yes, for some of them")
@@ -118,13 +118,13 @@ proxies that each gives, in their order: the first that matches an Envoy decides
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return command.Show(env, *format, func(p0 *client.AccessList) error { return printAccess(env, p0) },
+		return command.Show(env, *format, func(p0 *api.AccessList) error { return printAccess(env, p0) },
 			nil)(env.Client().Access(cmd.Context()))
 	}
 	return cmd
 }
 
-func printAccess(env *command.Env, l *client.AccessList) error {
+func printAccess(env *command.Env, l *api.AccessList) error {
 	t := text.NewTable(env.Stdout, "ROLE", "SUBJECTS", "VERBS", "KINDS", "MESHES", "NAMES")
 	for _, r := range l.Roles {
 		who := strings.Join(text.Texts(r.Subjects), "; ")

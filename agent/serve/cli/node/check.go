@@ -14,6 +14,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -101,7 +103,7 @@ func printChecks(env *command.Env, t *SelfTest) error {
 const lookTime = 30 * time.Second
 
 // statusOfAll asks for the status until all proxies were looked at, or time is up.
-func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*client.Status, error) {
+func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*api.Status, error) {
 	told, done := command.Progress(env, "looking at proxies that are not connected")
 	defer done()
 	all := 0
@@ -155,7 +157,7 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*SelfTes
 }
 
 // checkReadiness tells what the agent checks by itself, but for what is told in more words below.
-func checkReadiness(t *SelfTest, s *client.Status) {
+func checkReadiness(t *SelfTest, s *api.Status) {
 	hints := map[string]string{
 		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
 		"space":  "free space on that file system",
@@ -186,7 +188,7 @@ func checkReadiness(t *SelfTest, s *client.Status) {
 }
 
 // checkFiles tells of the files that are not in force as they are.
-func checkFiles(t *SelfTest, s *client.Status) {
+func checkFiles(t *SelfTest, s *api.Status) {
 	well := true
 	for _, f := range s.Files {
 		if f.Exposed != "" {
@@ -217,8 +219,8 @@ func checkFiles(t *SelfTest, s *client.Status) {
 }
 
 // checkProxies tells who does not have its config.
-func checkProxies(t *SelfTest, list []client.Proxy) {
-	by, total := map[string][]client.Proxy{}, map[string]int{}
+func checkProxies(t *SelfTest, list []api.Proxy) {
+	by, total := map[string][]api.Proxy{}, map[string]int{}
 	for _, p := range list {
 		by[p.State] = append(by[p.State], p)
 		total[p.State]++
@@ -233,7 +235,7 @@ func checkProxies(t *SelfTest, list []client.Proxy) {
 			"--type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
-			names := text.Each(found[:min(len(found), 3)], func(p client.Proxy) string {
+			names := text.Each(found[:min(len(found), 3)], func(p api.Proxy) string {
 				return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/")
 			})
 			if more := len(found) - len(names); more > 0 {
@@ -249,10 +251,10 @@ func checkProxies(t *SelfTest, list []client.Proxy) {
 }
 
 // checkProblems tells all problems, as status does.
-func checkProblems(t *SelfTest, s *client.Status) {
+func checkProblems(t *SelfTest, s *api.Status) {
 	for _, x := range []struct{ severity, level, name, none, hint string }{
-		{client.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
-			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {client.SeverityWarning,
+		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
+			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {api.SeverityWarning,
 			checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
 	} {
 		none := true
@@ -272,18 +274,18 @@ func checkProblems(t *SelfTest, s *client.Status) {
 }
 
 // unchecked says what is not among the problems.
-func unchecked(s *client.Status) string {
+func unchecked(s *api.Status) string {
 	return text.Counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
 }
 
 // checkEnvoy has a real Envoy load the config of each connected proxy.
-func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybin.Binary, list []client.Proxy) {
+func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybin.Binary, list []api.Proxy) {
 	tried, bad := 0, false
 	for _, p := range list {
 		if p.Mesh == "" || p.State == "disconnected" || p.State == "elsewhere" || p.State == "unknown" {
 			continue
 		}
-		cfg, err := env.Client().Config(ctx, p.Mesh, p.Name, client.ConfigOptions{})
+		cfg, err := env.Client().Config(ctx, p.Mesh, p.Name, render.ConfigOptions{})
 		var found []offline.Finding
 		if err == nil {
 			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)
@@ -310,7 +312,7 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybi
 const clockSlack = 2 * time.Second
 
 // checkClock tells when the clock of the host cannot be right.
-func checkClock(t *SelfTest, s *client.Status, now time.Time) {
+func checkClock(t *SelfTest, s *api.Status, now time.Time) {
 	const hint = "set the clock of the host: certificates are valid for a time; " +
 		"timedatectl shows whether it is synchronized"
 	switch {

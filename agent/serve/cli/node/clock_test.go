@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 func TestClock(t *testing.T) {
@@ -19,7 +18,7 @@ func TestClock(t *testing.T) {
 		{now, now.Add(-time.Hour), now.Add(time.Minute), checkWarn},
 		{time.Unix(1000, 0), time.Unix(0, 0), time.Unix(0, 0), checkFail},
 	} {
-		s := &client.Status{Reconcile: &httpapi.ReconcileStatus{At: c.made}}
+		s := &api.Status{Reconcile: &api.ReconcileStatus{At: c.made}}
 		s.Info.Started = c.started
 		got := &SelfTest{OK: true}
 		checkClock(got, s, c.now)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func dnsCommand(env *command.Env) *cobra.Command {
@@ -50,13 +50,13 @@ The exit code is 2 when NAME is given and is not in the table.`,
 		if len(args) > 0 {
 			name = args[0]
 		}
-		return command.Show(env, *format, func(d *client.DNS) error { return dnsTable(env, d, *format) },
-			func(d *client.DNS) bool { return name != "" && len(d.Items) == 0 })(env.Client().DNS(cmd.Context(), mesh, name, -1))
+		return command.Show(env, *format, func(d *api.DNS) error { return dnsTable(env, d, *format) },
+			func(d *api.DNS) bool { return name != "" && len(d.Items) == 0 })(env.Client().DNS(cmd.Context(), mesh, name, -1))
 	}
 	return cmd
 }
 
-func dnsTable(env *command.Env, d *client.DNS, format string) error {
+func dnsTable(env *command.Env, d *api.DNS, format string) error {
 	if format == "name" {
 		for i := range d.Items {
 			text.Println(env.Stdout, d.Items[i].Name)
@@ -102,7 +102,7 @@ func dnsTable(env *command.Env, d *client.DNS, format string) error {
 }
 
 // resolverAddress returns where the resolver of the agent is asked from this host.
-func resolverAddress(ctx context.Context, env *command.Env) (string, *client.DNS, error) {
+func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, error) {
 	d, err := env.Client().DNS(ctx, "", "", 0)
 	if err != nil {
 		return "", nil, err
@@ -152,7 +152,7 @@ func checkDNS(ctx context.Context, env *command.Env, t *SelfTest) {
 		}
 	}
 	switch {
-	case d.State != client.DNSServing:
+	case d.State != api.DNSServing:
 		t.add(checkWarn, "dns", "the reason says what to do; docs/dns.md has more", "%s", d.Reason)
 	case d.QueryLog != nil && d.QueryLog.Problem != "":
 		t.add(checkWarn, "dns", "the reason says what to do", "%s", d.QueryLog.Problem)
@@ -172,6 +172,6 @@ func checkDNS(ctx context.Context, env *command.Env, t *SelfTest) {
 		t.add(checkWarn, "dns-upstreams", "set dns.upstreams, or fix resolv.conf; docs/dns.md has more", "%s", d.Problem)
 	default:
 		t.add(CheckOK, "dns-upstreams", "", "other names are asked of %s",
-			strings.Join(text.Each(d.Upstreams, func(u client.DNSUpstream) string { return u.Address }), ", "))
+			strings.Join(text.Each(d.Upstreams, func(u api.DNSUpstream) string { return u.Address }), ", "))
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func statusCommand(env *command.Env) *cobra.Command {
@@ -31,14 +31,14 @@ an error. What is only warned of does not count.`,
 		"exit code 2 also when something is wrong with an agent that is ready")
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return command.Show(env, *format, func(p0 *client.Status) error { return printStatus(env, p0) },
-			func(s *client.Status) bool { return !s.Ready || strict && wrong(s) })(env.Client().Status(cmd.Context()))
+		return command.Show(env, *format, func(p0 *api.Status) error { return printStatus(env, p0) },
+			func(s *api.Status) bool { return !s.Ready || strict && wrong(s) })(env.Client().Status(cmd.Context()))
 	}
 	return cmd
 }
 
 // inFiles counts what is wrong with resource files.
-func inFiles(s *client.Status) (n int) {
+func inFiles(s *api.Status) (n int) {
 	for _, f := range s.Files {
 		n += len(f.Faults) + len(f.Conflicts)
 	}
@@ -46,13 +46,13 @@ func inFiles(s *client.Status) (n int) {
 }
 
 // wrong reports whether something is wrong that is more than a warning.
-func wrong(s *client.Status) bool {
+func wrong(s *api.Status) bool {
 	return inFiles(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
-		slices.ContainsFunc(s.Checks, func(c client.Check) bool { return !c.OK }) ||
-		slices.ContainsFunc(s.Problems, func(p client.StatusProblem) bool { return p.Severity == client.SeverityError })
+		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK }) ||
+		slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
 }
 
-func printStatus(env *command.Env, s *client.Status) error {
+func printStatus(env *command.Env, s *api.Status) error {
 	w, state := env.Stdout, "ready"
 	if !s.Ready {
 		state = "NOT READY"
@@ -98,7 +98,7 @@ func printStatus(env *command.Env, s *client.Status) error {
 		text.Printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, text.Age(r.At), r.Reason)
 	}
 	if list := s.RefusedConnections; len(list) > 0 {
-		first := text.Each(list[:min(len(list), 5)], func(p client.ProxyRefusals) string {
+		first := text.Each(list[:min(len(list), 5)], func(p api.ProxyRefusals) string {
 			return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name)
 		})
 		if more := len(list) - len(first); more > 0 {
@@ -129,7 +129,7 @@ func printStatus(env *command.Env, s *client.Status) error {
 	}
 	if d := s.DNS; d != nil {
 		switch {
-		case d.State == client.DNSOff:
+		case d.State == api.DNSOff:
 			text.Printf(w, "dns        off: %s\n", d.Reason)
 		case d.Reason != "":
 			text.Printf(w, "dns        %s on %s: %s\n", d.State, strings.Join(d.Listen, ", "), d.Reason)
@@ -137,7 +137,7 @@ func printStatus(env *command.Env, s *client.Status) error {
 			text.Printf(w, "dns        %d names on %s, queries: %s\n", d.Names, strings.Join(d.Listen, ", "),
 				text.Counts(d.Queries))
 		}
-		if d.State != client.DNSOff {
+		if d.State != api.DNSOff {
 			text.Printf(w, "  its sockets are held by %s while the agent is away\n", cmp.Or(d.Holder, "nobody"))
 		}
 	}
@@ -206,7 +206,7 @@ that is not ready may become so by itself, and a restart would not help it.`,
 			if err != nil {
 				return errors.New(err.Error()) // every failure is a 1
 			}
-			failed := slices.DeleteFunc(h.Checks, func(c client.Check) bool { return c.OK })
+			failed := slices.DeleteFunc(h.Checks, func(c api.Check) bool { return c.OK })
 			if h.Status == "ok" && len(failed) == 0 {
 				return nil
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -127,7 +127,7 @@ The first token makes the first signing key.`,
 	fl.DurationVar(&validFor, "valid-for", defaultValidity, "how long it is valid, at most 10 years")
 	fl.StringVar(&write, "write", "", "write the token to this file, with mode 0600, instead of standard output")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		zone := typ == string(offline.ProxyEgress) || typ == string(offline.ProxyIngress)
+		zone := typ == string(node.ProxyEgress) || typ == string(node.ProxyIngress)
 		switch {
 		case api && (c.Name != "" || len(c.Services) > 0 || fl.Changed("mesh") || fl.Changed("proxy-type")):
 			return command.Usagef("--name, --service, --mesh and --proxy-type do not go with --api")

@@ -18,8 +18,10 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -29,7 +31,7 @@ import (
 
 func bootstrapCommand(env *command.Env) *cobra.Command {
 	var (
-		o                                                offline.BootstrapOptions
+		o                                                generate.BootstrapOptions
 		dataplane, annotations, xds, admin, write, runAs string
 		typ, tokenFile                                   string
 		heap                                             uint64
@@ -87,7 +89,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		"socket, in the directory that the agent makes for the user)")
 	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
 	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
-	fl.Uint64Var(&o.MaxConnections, "max-connections", offline.DefaultMaxConnections,
+	fl.Uint64Var(&o.MaxConnections, "max-connections", generate.DefaultMaxConnections,
 		"connections of clients that the Envoy has at once; 0: no limit")
 	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
 	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
@@ -100,11 +102,11 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		switch typ {
 		case command.Dataplane:
 			o.Mesh = env.Mesh
-		case string(offline.ProxyEgress), string(offline.ProxyIngress):
+		case string(node.ProxyEgress), string(node.ProxyIngress):
 			if cmd.Flags().Changed("mesh") || dataplane != "" {
 				return command.Usagef("--mesh and --dataplane do not go with --proxy-type %s, which is for all meshes", typ)
 			}
-			o.Type = offline.ProxyType(typ)
+			o.Type = node.Type(typ)
 		default:
 			return command.Usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(command.ProxyTypes(), ", "))
 		}
@@ -121,7 +123,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 					}
 				}
 			}
-		case o.XDSAddress != offline.XDSAddress{}:
+		case o.XDSAddress != generate.XDSAddress{}:
 			return command.Usagef("--xds-ca, --xds-cert and --xds-key take --xds-address")
 		default:
 			if xds == "" {
@@ -134,7 +136,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		switch {
 		case !fl.Changed("admin-socket") && o.XDSAddress.Address != "": // who knows which directories there are
 		case !fl.Changed("admin-socket"):
-			id := offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
+			id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
 			if o.AdminSocket, err = adminSocket(env, filepath.Dir(o.XDSSocket), id, runAs); err != nil {
 				return err
 			}
@@ -162,7 +164,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		}
 		if tokenFile != "" {
 			if o.Token, err = bootstrapToken(env, tokenFile,
-				offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
+				node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
 				return fmt.Errorf("--token-file %s: %w", tokenFile, err)
 			}
 			if o.XDSAddress.Address != "" && o.XDSAddress.CA == "" {
@@ -180,7 +182,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		if dataplane == "" && typ == command.Dataplane && o.XDSAddress.Address == "" {
 			env.Warn(unknownDataplane(cmd.Context(), env, o.Name))
 		}
-		b, err := offline.Bootstrap(o)
+		b, err := generate.Bootstrap(o)
 		if err != nil {
 			return err
 		}
@@ -222,7 +224,7 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 		return nil
 	}
 	content := fmt.Sprintf("mesh %s has no Dataplane %s yet, and the Envoy gets no config without one", env.Mesh, name)
-	if near := client.Nearest(name, names); near != "" {
+	if near := resource.Nearest(name, names); near != "" {
 		content += fmt.Sprintf("; did you mean %s?", near)
 	}
 	return []string{content}
@@ -309,12 +311,12 @@ func mappedAnnotations(path string, data []byte) (map[string]string, error) {
 		return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
 	}
 	out := make(map[string]string, len(nodes))
-	var faults offline.Faults
+	var faults resource.Faults
 	for _, key := range slices.Sorted(maps.Keys(nodes)) {
 		node := nodes[key]
 		var content string
 		if err := node.Decode(&content); err != nil {
-			faults = append(faults, offline.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
+			faults = append(faults, resource.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
 				Reason: "it is not a text: as in Kubernetes, write its YAML as one text, behind a | and on lines of its own"})
 			continue
 		}

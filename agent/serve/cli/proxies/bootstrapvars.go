@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
 
@@ -24,7 +25,7 @@ const maxVarValue = 253 // bytes, as a DNS name
 
 // brought reads the Dataplane of --dataplane, with the variables of --dataplane-var in their
 // places.
-func brought(env *command.Env, o *offline.BootstrapOptions, file string, assigned []string) ([]byte, error) {
+func brought(env *command.Env, o *generate.BootstrapOptions, file string, assigned []string) ([]byte, error) {
 	vars := map[string]string{}
 	for _, s := range assigned {
 		name, value, ok := strings.Cut(s, "=")

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -133,7 +135,7 @@ func proxyLogsCommand(env *command.Env) *cobra.Command {
 		Short: "Print or change the levels of an Envoy's loggers",
 		Long: `Prints the level of each logger of an Envoy, or changes some: --level debug is for all, --level upstream=debug for one. The log itself
 is where the Envoy writes it, by default its standard error. A restart of the Envoy brings the levels of its command line back. Levels are
-` + strings.Join(client.LoggerLevels, ", ") + `. To change them takes the verb update on the Dataplane.`,
+` + strings.Join(api.LoggerLevels, ", ") + `. To change them takes the verb update on the Dataplane.`,
 		Example: "  nearside proxy logs web\n  nearside proxy logs web --level upstream=debug --level router=debug\n" +
 			"  nearside proxy logs web --level info",
 	}
@@ -149,7 +151,7 @@ is where the Envoy writes it, by default its standard error. A restart of the En
 		if err != nil {
 			return err
 		}
-		return command.Show(env, *format, func(l *client.Loggers) error {
+		return command.Show(env, *format, func(l *api.Loggers) error {
 			t := text.NewTable(env.Stdout, "LOGGER", "LEVEL")
 			for _, name := range slices.Sorted(maps.Keys(l.Levels)) {
 				t.Row(name, l.Levels[name])
@@ -161,7 +163,7 @@ is where the Envoy writes it, by default its standard error. A restart of the En
 }
 
 // loggers asks for the levels. A logger that the Envoy does not have is an error.
-func loggers(ctx context.Context, env *command.Env, x asked, set map[string]string) (*client.Loggers, error) {
+func loggers(ctx context.Context, env *command.Env, x asked, set map[string]string) (*api.Loggers, error) {
 	c := env.Client()
 	if len(set) > 0 {
 		now, err := c.EnvoyLoggers(ctx, x.plural, x.mesh, x.name, nil)
@@ -171,7 +173,7 @@ func loggers(ctx context.Context, env *command.Env, x asked, set map[string]stri
 		for _, name := range slices.Sorted(maps.Keys(set)) {
 			if _, ok := now.Levels[name]; !ok && name != "" {
 				near := ""
-				if n := client.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
+				if n := resource.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
 					near = fmt.Sprintf("; did you mean %s?", n)
 				}
 				return nil, command.Usagef("its Envoy has no logger %q%s; nearside proxy logs %s lists them", name, near, x.name)
@@ -189,9 +191,9 @@ func loggerLevels(list []string) (map[string]string, error) {
 		if !one {
 			name, level = "", name
 		}
-		if one && name == "" || !slices.Contains(client.LoggerLevels, level) {
+		if one && name == "" || !slices.Contains(api.LoggerLevels, level) {
 			return nil, command.Usagef("--level %q is not possible; give LEVEL or LOGGER=LEVEL, with one of %s",
-				l, strings.Join(client.LoggerLevels, ", "))
+				l, strings.Join(api.LoggerLevels, ", "))
 		}
 		set[name] = level
 	}

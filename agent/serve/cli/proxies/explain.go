@@ -7,10 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func explainCommand(env *command.Env) *cobra.Command {
@@ -61,7 +62,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		var r command.Reference
 		var err error
 		if len(files.Paths) > 0 {
-			r, err = command.ResolveAmong(env, args, func() ([]client.Kind, error) { return offline.Kinds(), nil })
+			r, err = command.ResolveAmong(env, args, func() ([]api.Kind, error) { return offline.Kinds(), nil })
 		} else {
 			r, err = command.Resolve(cmd.Context(), env, args)
 		}
@@ -71,18 +72,18 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		if !r.Kind.Policy {
 			return command.Usagef("%s is not a kind of policy", r.Kind.Kind)
 		}
-		q := client.PolicyQuestion{Type: r.Kind.Kind, Mesh: env.Mesh, Name: r.Name, Dataplane: dataplane, Backend: backend}
-		return command.Show(env, *format, func(x *client.PolicyExplanation) error {
+		q := explain.PolicyQuestion{Type: r.Kind.Kind, Mesh: env.Mesh, Name: r.Name, Dataplane: dataplane, Backend: backend}
+		return command.Show(env, *format, func(x *explain.Policy) error {
 			err := policyText(env, x)
 			if err == nil && x.Reach != nil {
 				text.Println(env.Stdout)
 				err = text.Reach(env.Stdout, x.Reach, backend)
 			}
 			return err
-		}, func(x *client.PolicyExplanation) bool { return !x.Selected })(
-			command.Answer(env, &files, func() (*client.PolicyExplanation, error) {
+		}, func(x *explain.Policy) bool { return !x.Selected })(
+			command.Answer(env, &files, func() (*explain.Policy, error) {
 				return env.Client().ExplainPolicy(cmd.Context(), q)
-			}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
+			}, func(o *offline.Offline, zone string) (*explain.Policy, []string, error) {
 				x, err := o.ExplainPolicy(zone, q)
 				return x, nil, err
 			}))
@@ -91,7 +92,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 }
 
 // policyText writes an explanation for people.
-func policyText(env *command.Env, x *client.PolicyExplanation) error {
+func policyText(env *command.Env, x *explain.Policy) error {
 	verdict := "not selected"
 	switch {
 	case x.Selected && x.Effect == "all":
@@ -133,7 +134,7 @@ func policyText(env *command.Env, x *client.PolicyExplanation) error {
 }
 
 // placeText writes what an item does at one place.
-func placeText(out *text.RulePrinter, p *client.PolicyPlace) {
+func placeText(out *text.RulePrinter, p *explain.Place) {
 	names := text.Texts(p.Outbounds)
 	about := "the proxy"
 	switch p.On {
@@ -153,7 +154,7 @@ func placeText(out *text.RulePrinter, p *client.PolicyPlace) {
 	var b strings.Builder
 	t := text.NewTable(&b, "    FIELD", "VALUE", "STATE")
 	for _, f := range p.Fields {
-		by := text.Each(f.By, func(s client.Source) string { return s.Type + "/" + text.Place(s) })
+		by := text.Each(f.By, func(s explain.Source) string { return s.Type + "/" + text.Place(s) })
 		t.Row("    "+cmp.Or(f.Path, "(whole)"), text.ValueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
 	}
 	_ = t.Flush() // a strings.Builder takes everything

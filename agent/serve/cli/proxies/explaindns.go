@@ -6,15 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func explainDNSCommand(env *command.Env) *cobra.Command {
 	var files command.FileFlags
-	var q client.DNSQuestion
+	var q explain.DNSQuestion
 	var ndots int
 	cmd := &cobra.Command{
 		Use:   "dns NAME [--dataplane NAME]",
@@ -47,15 +47,15 @@ NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachable
 		if cmd.Flags().Changed("ndots") {
 			q.Ndots = &ndots
 		}
-		x, err := command.Answer(env, &files, func() (*client.DNSExplanation, error) {
+		x, err := command.Answer(env, &files, func() (*explain.DNS, error) {
 			return env.Client().ExplainDNS(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.DNSExplanation, []string, error) {
+		}, func(o *offline.Offline, zone string) (*explain.DNS, []string, error) {
 			x, err := o.ExplainDNS(zone, q)
 			return x, nil, err
 		})
-		return command.Show(env, *format, func(p0 *client.DNSExplanation) error { return dnsText(env, p0) },
-			func(x *client.DNSExplanation) bool {
-				return x.Verdict != client.DNSResolves && x.Verdict != client.DNSForwarded
+		return command.Show(env, *format, func(p0 *explain.DNS) error { return dnsText(env, p0) },
+			func(x *explain.DNS) bool {
+				return x.Verdict != explain.DNSResolves && x.Verdict != explain.DNSForwarded
 			})(x, nameError(err))
 	}
 	return cmd
@@ -71,7 +71,7 @@ func nameError(err error) error {
 }
 
 // dnsText writes why a name resolves as it does for people.
-func dnsText(env *command.Env, x *client.DNSExplanation) error {
+func dnsText(env *command.Env, x *explain.DNS) error {
 	w, c := env.Stdout, &x.Client
 	text.Printf(w, "%s: %s\n", x.Verdict, x.Reason)
 	if c.Dataplane != nil {

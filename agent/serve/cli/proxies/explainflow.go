@@ -7,16 +7,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // flowFlags are those of questions about connections and requests.
 type flowFlags struct {
 	files  command.FileFlags
-	target client.FlowTarget
+	target explain.Target
 	format *string
 }
 
@@ -35,8 +36,8 @@ func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
 }
 
 // run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(env *command.Env, online func() (*client.Flow, error),
-	compute func(*offline.Offline, string) (*client.Flow, []string, error)) error {
+func (f *flowFlags) run(env *command.Env, online func() (*explain.Flow, error),
+	compute func(*offline.Offline, string) (*explain.Flow, []string, error)) error {
 	if f.target.From == "" {
 		return command.Usagef("--from is required: the dataplane whose workload dials")
 	}
@@ -48,17 +49,17 @@ func (f *flowFlags) run(env *command.Env, online func() (*client.Flow, error),
 		command.AboutDataplane(env, f.target.From)
 	}
 	x, err := command.Answer(env, &f.files, online, compute)
-	return command.Show(env, *f.format, func(p0 *client.Flow) error { return flowText(env, p0) },
-		func(x *client.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
+	return command.Show(env, *f.format, func(p0 *explain.Flow) error { return flowText(env, p0) },
+		func(x *explain.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }
 
 // flowError makes a question that makes no sense an error of the command line.
 func flowError(err error) error {
-	var bad *offline.QuestionError
+	var bad *explain.QuestionError
 	if errors.As(err, &bad) {
 		return command.Usagef("--%s: %s", flagOf(bad.Field), bad.Reason)
 	}
-	var p *client.Problem
+	var p *api.Error
 	if errors.As(err, &p) && p.Status == 400 && len(p.InvalidParameters) == 1 {
 		_, field, ok := strings.Cut(p.InvalidParameters[0].Field, ".")
 		if ok {
@@ -78,7 +79,7 @@ func flagOf(field string) string {
 
 func explainConnectionCommand(env *command.Env) *cobra.Command {
 	var f flowFlags
-	var q client.ConnectionQuestion
+	var q explain.ConnectionQuestion
 	var sni string
 	cmd := &cobra.Command{
 		Use:   "connection --from DATAPLANE --to HOST:PORT",
@@ -116,10 +117,10 @@ these resources alone, without any agent and by the same code; the zone is then 
 			q.SNI, q.TLS = &sni, true
 		}
 		q.TLS = q.TLS || len(q.ALPN) > 0
-		return f.run(env, func() (*client.Flow, error) {
+		return f.run(env, func() (*explain.Flow, error) {
 			q.Target = f.target
 			return env.Client().ExplainConnection(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
+		}, func(o *offline.Offline, zone string) (*explain.Flow, []string, error) {
 			q.Target = f.target
 			x, err := o.ExplainConnection(zone, q)
 			return x, nil, err
@@ -130,7 +131,7 @@ these resources alone, without any agent and by the same code; the zone is then 
 
 func explainRequestCommand(env *command.Env) *cobra.Command {
 	var f flowFlags
-	var q client.RequestQuestion
+	var q explain.RequestQuestion
 	var headers []string
 	cmd := &cobra.Command{
 		Use:   "request --from DATAPLANE --to HOST:PORT",
@@ -161,12 +162,12 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 			if !ok {
 				return command.Usagef("--header %q is not name=value", h)
 			}
-			q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
+			q.Headers = append(q.Headers, explain.Header{Name: name, Value: value})
 		}
-		return f.run(env, func() (*client.Flow, error) {
+		return f.run(env, func() (*explain.Flow, error) {
 			q.Target = f.target
 			return env.Client().ExplainRequest(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
+		}, func(o *offline.Offline, zone string) (*explain.Flow, []string, error) {
 			q.Target = f.target
 			x, err := o.ExplainRequest(zone, q)
 			return x, nil, err
@@ -176,7 +177,7 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 }
 
 // flowText writes what becomes of a connection or request for people.
-func flowText(env *command.Env, x *client.Flow) error {
+func flowText(env *command.Env, x *explain.Flow) error {
 	p := &flowPrinter{}
 	p.flow(x)
 	if x.Shadow != nil {
@@ -198,7 +199,7 @@ type flowPrinter struct{ strings.Builder }
 
 func (p *flowPrinter) printf(format string, args ...any) { text.Printf(&p.Builder, format, args...) }
 
-func (p *flowPrinter) flow(x *client.Flow) {
+func (p *flowPrinter) flow(x *explain.Flow) {
 	p.printf("%s: %s\n", x.Verdict, x.Reason)
 	p.way(&x.Way)
 	for i := range x.Servers {
@@ -215,7 +216,7 @@ func (p *flowPrinter) flow(x *client.Flow) {
 }
 
 // way writes the steps through one proxy.
-func (p *flowPrinter) way(w *client.FlowWay) {
+func (p *flowPrinter) way(w *explain.Way) {
 	for i := range w.Steps {
 		p.step(&w.Steps[i])
 	}
@@ -262,7 +263,7 @@ func (p *flowPrinter) way(w *client.FlowWay) {
 const flowIndent = "                       "
 
 // upstream writes a request as a cluster gets it.
-func (p *flowPrinter) upstream(u *client.FlowUpstream) {
+func (p *flowPrinter) upstream(u *explain.Upstream) {
 	p.printf("%s%s %s, host %s\n", flowIndent, u.Method, u.Path, u.Host)
 	for _, h := range u.Headers {
 		p.printf("%s%s: %s\n", flowIndent, h.Name, h.Value)
@@ -272,7 +273,7 @@ func (p *flowPrinter) upstream(u *client.FlowUpstream) {
 	}
 }
 
-func (p *flowPrinter) step(s *client.FlowStep) {
+func (p *flowPrinter) step(s *explain.FlowStep) {
 	p.printf("  %-20s ", s.At)
 	if s.Saw != "" {
 		p.printf("%s -> ", s.Saw)

@@ -10,10 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func inspectCommand(env *command.Env) *cobra.Command {
@@ -25,8 +27,8 @@ func inspectCommand(env *command.Env) *cobra.Command {
 		RunE:    command.Help,
 	}
 	cmd.AddCommand(inspectDataplanesCommand(env), inspectDataplaneCommand(env), inspectServicesCommand(env),
-		inspectZoneCommand(env, offline.ProxyEgress, "zoneegresses"),
-		inspectZoneCommand(env, offline.ProxyIngress, "zoneingresses"))
+		inspectZoneCommand(env, node.ProxyEgress, "zoneegresses"),
+		inspectZoneCommand(env, node.ProxyIngress, "zoneingresses"))
 	return cmd
 }
 
@@ -83,7 +85,7 @@ about how many bytes of config that saves (SAVED).`,
 		if err != nil {
 			return err
 		}
-		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool {
+		ps.Items = slices.DeleteFunc(ps.Items, func(p api.Proxy) bool {
 			return p.Mesh == "" || !all && p.Mesh != env.Mesh
 		})
 		ps.Total = len(ps.Items)
@@ -101,7 +103,7 @@ about how many bytes of config that saves (SAVED).`,
 	return cmd
 }
 
-func proxyTable(env *command.Env, ps []client.Proxy, wide bool) error {
+func proxyTable(env *command.Env, ps []api.Proxy, wide bool) error {
 	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
 	if wide {
 		headers = append(headers, "NODE", "PEER", "RESOURCES", "CLUSTERS", "SAVED")
@@ -210,7 +212,7 @@ the API.`,
 				return command.Usagef("--shadow, --include and -f do not go with --type=status, " +
 					"which is about what the agent has sent")
 			}
-			return command.Show(env, *format, func(p0 *client.Proxy) error { return proxyText(env, p0) },
+			return command.Show(env, *format, func(p0 *api.Proxy) error { return proxyText(env, p0) },
 				nil)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
 		}
 		return inspectConfig(env, cmd, &in, args[0], *format)
@@ -234,23 +236,23 @@ func inspectConfig(env *command.Env, cmd *cobra.Command, in *inspection, name, f
 	if err != nil {
 		return err
 	}
-	return command.Show(env, format, func(c *client.Config) error {
+	return command.Show(env, format, func(c *api.Config) error {
 		if err := configText(env, c); err != nil || !diff {
 			return err
 		}
-		return inspectDiff(cmd.Context(), env, in, name, len(c.Diff), func(p *client.ProxyDiff) {
+		return inspectDiff(cmd.Context(), env, in, name, len(c.Diff), func(p *api.ProxyDiff) {
 			text.ConfigItems(env.Stdout, &p.Config)
 		})
-	}, nil)(command.Answer(env, &in.files, func() (*client.Config, error) {
+	}, nil)(command.Answer(env, &in.files, func() (*api.Config, error) {
 		return env.Client().Config(cmd.Context(), env.Mesh, name,
-			client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
-	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
-		return o.Config(zone, env.Mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
+			render.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
+	}, func(o *offline.Offline, zone string) (*api.Config, []string, error) {
+		return o.Config(zone, env.Mesh, name, render.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	}))
 }
 
 // configText writes a config.
-func configText(env *command.Env, c *client.Config) error {
+func configText(env *command.Env, c *api.Config) error {
 	t := text.NewTable(env.Stdout, "TYPE", "NAME", "BYTES")
 	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
 		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
@@ -263,7 +265,7 @@ func configText(env *command.Env, c *client.Config) error {
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of
 // operations.
 func inspectDiff(ctx context.Context, env *command.Env, in *inspection, name string, operations int,
-	show func(*client.ProxyDiff)) error {
+	show func(*api.ProxyDiff)) error {
 	text.Printf(env.Stdout, "\nDIFF: %s\n", text.Counted(operations, "operation"))
 	if operations == 0 {
 		return nil
@@ -280,7 +282,7 @@ func inspectDiff(ctx context.Context, env *command.Env, in *inspection, name str
 }
 
 // inspectZoneCommand shows a zone proxy.
-func inspectZoneCommand(env *command.Env, t offline.ProxyType, plural string) *cobra.Command {
+func inspectZoneCommand(env *command.Env, t node.Type, plural string) *cobra.Command {
 	var files command.FileFlags
 	var typ string
 	kind := t.Kind()
@@ -305,14 +307,14 @@ zone is then NEARSIDE_NODE_ZONE.`,
 			if len(files.Paths) > 0 {
 				return command.Usagef("-f does not go with --type=status, which is about what the agent has sent")
 			}
-			return command.Show(env, *format, func(p0 *client.Proxy) error { return proxyText(env, p0) },
+			return command.Show(env, *format, func(p0 *api.Proxy) error { return proxyText(env, p0) },
 				nil)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
 		}
-		return command.Show(env, *format, func(p0 *client.Config) error { return configText(env, p0) },
-			nil)(command.Answer(env, &files, func() (*client.Config, error) {
+		return command.Show(env, *format, func(p0 *api.Config) error { return configText(env, p0) },
+			nil)(command.Answer(env, &files, func() (*api.Config, error) {
 			return env.Client().ZoneConfig(cmd.Context(), plural, args[0])
-		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
-			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
+		}, func(o *offline.Offline, zone string) (*api.Config, []string, error) {
+			return o.ZoneConfig(zone, node.Ref{Type: t, Name: args[0]})
 		}))
 	}
 	return cmd

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // proxyText writes the sync status of a proxy.
-func proxyText(env *command.Env, p *client.Proxy) error {
+func proxyText(env *command.Env, p *api.Proxy) error {
 	text.Printf(env.Stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
 		text.Printf(env.Stdout, ": %s", p.Reason)
@@ -55,7 +55,7 @@ func proxyText(env *command.Env, p *client.Proxy) error {
 
 // inForce writes what policies let a proxy do as a whole: a line for each kind, and a table where
 // it permits one by one.
-func inForce(env *command.Env, list []client.InForce) error {
+func inForce(env *command.Env, list []api.InForce) error {
 	for i := range list {
 		f := &list[i]
 		text.Printf(env.Stdout, "\n%s: %s, by %s\n", f.Type, f.Mode, text.WrittenAt(f.Decides))

@@ -3,10 +3,11 @@ package proxies
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // inspectRules is inspect dataplane --type=rules.
@@ -17,7 +18,7 @@ func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, fo
 	}
 	fields, _ := in.includes("fields", "diff", "fields")
 	fields = fields || format == "table"
-	doc, err := command.Answer(env, &in.files, func() (*client.Rules, error) {
+	doc, err := command.Answer(env, &in.files, func() (*explain.Rules, error) {
 		var include []string
 		if diff {
 			include = append(include, "diff")
@@ -26,14 +27,14 @@ func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, fo
 			include = append(include, "fields")
 		}
 		return env.Client().Rules(cmd.Context(), env.Mesh, name, in.shadow, include...)
-	}, func(o *offline.Offline, zone string) (*client.Rules, []string, error) {
-		return o.Rules(zone, env.Mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
+	}, func(o *offline.Offline, zone string) (*explain.Rules, []string, error) {
+		return o.Rules(zone, env.Mesh, name, explain.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
 	})
-	return command.Show(env, format, func(doc *client.Rules) error {
+	return command.Show(env, format, func(doc *explain.Rules) error {
 		if err := text.Rules(env.Stdout, doc); err != nil || !diff {
 			return err
 		}
-		return inspectDiff(cmd.Context(), env, in, name, len(doc.Diff), func(p *client.ProxyDiff) {
+		return inspectDiff(cmd.Context(), env, in, name, len(doc.Diff), func(p *api.ProxyDiff) {
 			text.RuleItems(env.Stdout, &p.Rules)
 		})
 	}, nil)(doc, err)
@@ -41,18 +42,18 @@ func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, fo
 
 // inspectPolicies is inspect dataplane --type=policies.
 func inspectPolicies(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
-	doc, err := command.Answer(env, &in.files, func() (*client.Policies, error) {
+	doc, err := command.Answer(env, &in.files, func() (*explain.Policies, error) {
 		return env.Client().Policies(cmd.Context(), env.Mesh, name, in.backend)
-	}, func(o *offline.Offline, zone string) (*client.Policies, []string, error) {
+	}, func(o *offline.Offline, zone string) (*explain.Policies, []string, error) {
 		return o.Policies(zone, env.Mesh, name, in.backend)
 	})
-	return command.Show(env, format, func(doc *client.Policies) error {
+	return command.Show(env, format, func(doc *explain.Policies) error {
 		return policiesText(env, doc, in.backend)
 	}, nil)(doc, err)
 }
 
 // policiesText writes the policies that select a dataplane, and what it reaches.
-func policiesText(env *command.Env, doc *client.Policies, backend string) error {
+func policiesText(env *command.Env, doc *explain.Policies, backend string) error {
 	t := text.NewTable(env.Stdout, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
 	for _, p := range doc.Items {
 		in := text.Each(p.Inbounds, text.InboundPort)

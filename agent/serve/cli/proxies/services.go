@@ -6,9 +6,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func inspectServicesCommand(env *command.Env) *cobra.Command {
@@ -40,9 +41,9 @@ NEARSIDE_NODE_ZONE.`,
 		if all && len(files.Paths) > 0 {
 			return command.Usagef("-f computes one mesh; leave -A out and name the mesh with -m")
 		}
-		list, err := command.Answer(env, &files, func() ([]client.Service, error) {
+		list, err := command.Answer(env, &files, func() ([]api.Service, error) {
 			return env.Client().Services(cmd.Context(), mesh, "", "")
-		}, func(o *offline.Offline, zone string) ([]client.Service, []string, error) {
+		}, func(o *offline.Offline, zone string) ([]api.Service, []string, error) {
 			list, err := o.Services(zone, mesh)
 			return list, nil, err
 		})
@@ -65,11 +66,11 @@ NEARSIDE_NODE_ZONE.`,
 
 // serviceList is the whole list, as the pages of the API have it.
 type serviceList struct {
-	Total int              `json:"total"`
-	Items []client.Service `json:"items"`
+	Total int           `json:"total"`
+	Items []api.Service `json:"items"`
 }
 
-func serviceTable(env *command.Env, list []client.Service, wide bool) error {
+func serviceTable(env *command.Env, list []api.Service, wide bool) error {
 	headers := []string{"MESH", "KIND", "NAME", "PORTS", "ENDPOINTS", "VIPS", "HOSTNAMES"}
 	if wide {
 		headers = append(headers, "CLUSTERS", "LABELS")
@@ -83,7 +84,7 @@ func serviceTable(env *command.Env, list []client.Service, wide bool) error {
 		cells := []string{s.Mesh, kind, s.Name, text.ServicePorts(&s), text.ServiceEndpoints(&s), text.ServiceVIPs(&s),
 			text.ServiceNames(&s)}
 		if wide {
-			clusters := text.Each(s.Ports, func(p client.ServicePort) string { return p.Cluster })
+			clusters := text.Each(s.Ports, func(p api.ServicePort) string { return p.Cluster })
 			cells = append(cells, strings.Join(clusters, ","), text.Pairs(s.Labels))
 		}
 		t.Row(cells...)
@@ -96,9 +97,9 @@ func serviceTable(env *command.Env, list []client.Service, wide bool) error {
 }
 
 // serviceReasons writes what is not as it was to be.
-func serviceReasons(env *command.Env, list []client.Service) {
+func serviceReasons(env *command.Env, list []api.Service) {
 	first := true
-	say := func(s *client.Service, content string) {
+	say := func(s *api.Service, content string) {
 		if first {
 			text.Println(env.Stdout)
 			first = false
@@ -111,7 +112,7 @@ func serviceReasons(env *command.Env, list []client.Service) {
 			say(s, r)
 		}
 		for _, h := range s.Hostnames {
-			if h.Generated || h.Reason == client.HostnameCollision && len(s.Reasons) > 0 { // which are among the reasons
+			if h.Generated || h.Reason == mesh.HostnameCollision && len(s.Reasons) > 0 { // which are among the reasons
 				continue
 			}
 			what := "no hostname"

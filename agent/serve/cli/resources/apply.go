@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func applyCommand(env *command.Env) *cobra.Command {
@@ -101,7 +102,7 @@ request each: what is deleted stays so when another one cannot be. Their history
 }
 
 // rankOf puts what belongs to a mesh before what belongs to none.
-func rankOf(k client.Key) int {
+func rankOf(k resource.Key) int {
 	if k.Mesh == "" {
 		return 1
 	}
@@ -123,16 +124,16 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 	}
 	keys := o.Keys()
 	slices.Reverse(keys)
-	slices.SortStableFunc(keys, func(x, y client.Key) int { return cmp.Compare(rankOf(x), rankOf(y)) })
-	all := &client.Written{Warnings: []string{}, DryRun: dryRun}
+	slices.SortStableFunc(keys, func(x, y resource.Key) int { return cmp.Compare(rankOf(x), rankOf(y)) })
+	all := &api.Written{Warnings: []string{}, DryRun: dryRun}
 	for i, k := range keys {
 		kind, err := command.FindKind(kinds, k.Kind)
-		var one *client.Written
+		var one *api.Written
 		if err == nil {
 			one, err = env.Client().Delete(ctx, kind.Plural, k.Mesh, k.Name, dryRun)
 		}
-		var p *client.Problem
-		if dryRun && errors.As(err, &p) && p.Type == client.ProblemInUse {
+		var p *api.Error
+		if dryRun && errors.As(err, &p) && p.Type == api.ProblemInUse {
 			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if nothing is left in it by then: %s", k, p.Detail))
 			continue
 		}
@@ -147,12 +148,12 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 
 // written shows what a write did; of a dry run, preview shows what it would change on proxies.
 func written(env *command.Env, format string,
-	preview func(io.Writer, *client.Diff) error) func(*client.Written, error) error {
-	return func(w *client.Written, err error) error {
+	preview func(io.Writer, *api.Diff) error) func(*api.Written, error) error {
+	return func(w *api.Written, err error) error {
 		if err == nil {
 			env.Warn(w.Warnings)
 		}
-		return command.Show(env, format, func(w *client.Written) error {
+		return command.Show(env, format, func(w *api.Written) error {
 			for _, c := range w.Changes {
 				text.Printf(env.Stdout, "%s", text.TypeAndName(c.Type, c.Name))
 				if format == "text" {
@@ -171,7 +172,7 @@ func written(env *command.Env, format string,
 }
 
 // changeText writes behind the name of a resource what was done to it.
-func changeText(env *command.Env, w *client.Written, c *client.Change) {
+func changeText(env *command.Env, w *api.Written, c *api.Change) {
 	text.Printf(env.Stdout, "%s %s", text.InMesh(c.Mesh), c.Action)
 	if w.DryRun {
 		text.Printf(env.Stdout, " (dry run)")

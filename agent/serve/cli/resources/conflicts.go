@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func conflictsCommand(env *command.Env) *cobra.Command {
@@ -97,7 +97,7 @@ func conflictsRestoreCommand(env *command.Env) *cobra.Command {
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return written(env, *format,
-			text.DiffProxies)(env.Client().RestoreConflict(cmd.Context(), client.RestoreConflict{ID: args[0], DryRun: dryRun}))
+			text.DiffProxies)(env.Client().RestoreConflict(cmd.Context(), api.RestoreConflict{ID: args[0], DryRun: dryRun}))
 	}
 	return cmd
 }

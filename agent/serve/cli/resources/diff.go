@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -98,7 +99,7 @@ func inTrouble(err error) error {
 }
 
 // Compare asks an agent, or computes.
-func Compare(ctx context.Context, env *command.Env, d *Comparison) (*client.Diff, error) {
+func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, error) {
 	switch {
 	case d.all && len(d.Against.Paths) > 0:
 		return nil, command.Usagef("--all-nodes is about an agent, and --against compares every dataplane of the files " +
@@ -127,7 +128,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*client.Diff
 		if err != nil {
 			return nil, err
 		}
-		keys, err := keys(env, d.deletes, func() ([]client.Kind, error) { return offline.Kinds(), nil })
+		keys, err := keys(env, d.deletes, func() ([]api.Kind, error) { return offline.Kinds(), nil })
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +140,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*client.Diff
 		return now.Diff(ctx, env.Getenv("NEARSIDE_NODE_ZONE"), with)
 	}
 	q := client.DiffQuestion{Shadow: d.Shadow, Mesh: d.Mesh, Dataplane: d.Dataplane, AllNodes: d.all, Omit: d.Omit}
-	keys, err := keys(env, d.deletes, func() ([]client.Kind, error) { return env.Client().Kinds(ctx) })
+	keys, err := keys(env, d.deletes, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*client.Diff
 }
 
 // keys reads TYPE/NAME of what would be deleted.
-func keys(env *command.Env, list []string, kinds func() ([]client.Kind, error)) ([]offline.ResourceKey, error) {
+func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]offline.ResourceKey, error) {
 	var out []offline.ResourceKey
 	for _, s := range list {
 		r, err := command.ResolveAmong(env, []string{s}, kinds)
@@ -174,7 +175,7 @@ func keys(env *command.Env, list []string, kinds func() ([]client.Kind, error)) 
 }
 
 // diffWarnings writes what a change would bring about.
-func diffWarnings(env *command.Env, d *client.Diff) {
+func diffWarnings(env *command.Env, d *api.Diff) {
 	for _, w := range d.Warnings {
 		text.Printf(env.Stderr, "warning: %s: %s\n", w.Resource, w.Reason)
 	}
@@ -194,7 +195,7 @@ func diffWarnings(env *command.Env, d *client.Diff) {
 }
 
 // printDiff writes a comparison in a format.
-func printDiff(env *command.Env, d *client.Diff, format string) error {
+func printDiff(env *command.Env, d *api.Diff, format string) error {
 	if ok, err := command.Printed(env, format, d); ok {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func editCommand(env *command.Env) *cobra.Command {
@@ -70,8 +70,8 @@ applied stays in a file, which the message names. What comes from the resource d
 }
 
 // replace applies what was edited, which has to be the same resource.
-func replace(ctx context.Context, env *command.Env, item *client.Item, path string,
-	after []byte) (*client.Written, error) {
+func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
+	after []byte) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: path, Data: after, Shown: true}})
 	if err := faults.Err(); err != nil {
 		return nil, err

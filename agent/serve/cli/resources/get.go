@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func getCommand(env *command.Env) *cobra.Command {
@@ -78,7 +79,7 @@ resource that is added, changed or deleted, or whose state changes: a table with
 			if ok, err := command.Printed(env, *format, item.Resource); ok {
 				return err
 			}
-			return printItems(cmd.Context(), env, view, []client.Item{*item})
+			return printItems(cmd.Context(), env, view, []api.Item{*item})
 		}
 		kind, err := command.KindOf(cmd.Context(), env, args[0])
 		if err != nil {
@@ -102,8 +103,8 @@ resource that is added, changed or deleted, or whose state changes: a table with
 }
 
 // printItems writes resources in a format for many.
-func printItems(ctx context.Context, env *command.Env, v *listView, items []client.Item) error {
-	docs := text.Each(items, func(it client.Item) json.RawMessage { return it.Resource })
+func printItems(ctx context.Context, env *command.Env, v *listView, items []api.Item) error {
+	docs := text.Each(items, func(it api.Item) json.RawMessage { return it.Resource })
 	switch {
 	case v.format == "yaml":
 		return text.YAMLStream(env.Stdout, docs)
@@ -147,7 +148,7 @@ func printItems(ctx context.Context, env *command.Env, v *listView, items []clie
 
 // tableOf makes the table of resources: headers, and a row for each.
 func tableOf(ctx context.Context, env *command.Env, v *listView,
-	items []client.Item) (headers []string, rows [][]string, err error) {
+	items []api.Item) (headers []string, rows [][]string, err error) {
 	own, wide := columnsOf(v.kind), v.format == "wide"
 	states := map[string]string{}
 	switch {
@@ -172,7 +173,7 @@ func tableOf(ctx context.Context, env *command.Env, v *listView,
 
 // onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list
 // of others.
-func onlyOne(items []client.Item) (mesh, name string, err error) {
+func onlyOne(items []api.Item) (mesh, name string, err error) {
 	if len(items) != 1 {
 		return "", "", nil
 	}
@@ -181,7 +182,7 @@ func onlyOne(items []client.Item) (mesh, name string, err error) {
 }
 
 // policyColumns adds the state of policies on the proxies.
-func policyColumns(ctx context.Context, env *command.Env, kind client.Kind, items []client.Item,
+func policyColumns(ctx context.Context, env *command.Env, kind api.Kind, items []api.Item,
 	own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
@@ -191,7 +192,7 @@ func policyColumns(ctx context.Context, env *command.Env, kind client.Kind, item
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]client.Applied{}
+	states := map[string]api.Applied{}
 	for _, s := range list {
 		states[s.Mesh+"/"+s.Name] = s
 	}
@@ -199,24 +200,24 @@ func policyColumns(ctx context.Context, env *command.Env, kind client.Kind, item
 }
 
 // stateOf returns the state of a policy on the proxies in a few words.
-func stateOf(s client.Applied) string {
+func stateOf(s api.Applied) string {
 	switch s.State {
-	case client.StateRejected:
+	case api.StateRejected:
 		r := s.Rejected[0]
 		who := r.Mesh + "/" + r.Name
 		if s.RejectedTotal > 1 {
 			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
 		}
 		verb := "rejected by"
-		if r.By == client.HeldByCheck {
+		if r.By == api.HeldByCheck {
 			verb = "withheld from"
 		}
-		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, text.OneLine(r.Reason)+client.RetrySaid(r.Retry))
-	case client.StatePending:
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, text.OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
+	case api.StatePending:
 		return "pending on " + text.Counted(s.LateTotal, "proxy")
-	case client.StateUnselected:
+	case api.StateUnselected:
 		return "selects nothing"
-	case client.StateApplied:
+	case api.StateApplied:
 		if s.Proxies == 0 {
 			return "no proxy here"
 		}
@@ -226,7 +227,7 @@ func stateOf(s client.Applied) string {
 }
 
 // rowsOf makes the cells of a table.
-func rowsOf(kind client.Kind, items []client.Item, own []column, states map[string]string,
+func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]string,
 	wide bool) (headers []string, rows [][]string, err error) {
 	if !kind.Global {
 		headers = append(headers, "MESH")
@@ -297,7 +298,7 @@ type document struct {
 
 type specPort struct{ Port uint32 }
 
-func readDocument(it client.Item) (*document, error) {
+func readDocument(it api.Item) (*document, error) {
 	d := &document{}
 	if err := json.Unmarshal(it.Resource, d); err != nil {
 		return nil, fmt.Errorf("the agent has sent a resource that this command cannot read: %w", err)
@@ -311,7 +312,7 @@ type column struct {
 	cell   func(*document) string
 }
 
-func columnsOf(k client.Kind) []column {
+func columnsOf(k api.Kind) []column {
 	service := func(d *document) string { return d.Tags["kuma.io/service"] }
 	address := func(d *document) string { return d.Networking.Address }
 	ports := func(d *document) string {

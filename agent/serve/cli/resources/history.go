@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func historyCommand(env *command.Env) *cobra.Command {
@@ -29,7 +29,7 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		if err != nil {
 			return err
 		}
-		return command.Show(env, *format, func(h *client.History) error {
+		return command.Show(env, *format, func(h *api.History) error {
 			t := text.NewTable(env.Stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 			for _, rev := range h.Items {
 				t.Row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, text.Age(rev.Time), text.Fields(rev.Fields))
@@ -65,7 +65,7 @@ what that would change on the proxies.`,
 		if err != nil {
 			return err
 		}
-		q := client.Rollback{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, Revision: to, DryRun: dryRun}
+		q := api.Rollback{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, Revision: to, DryRun: dryRun}
 		c, done := command.LongClient(env)
 		w, err := c.Rollback(cmd.Context(), q)
 		done()

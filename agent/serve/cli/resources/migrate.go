@@ -17,9 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // migration is the flags of migrate.
@@ -144,7 +145,7 @@ func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, er
 		}
 		content := offline.Text{Name: k.Plural + " of the agent", Shown: true}
 		for _, it := range items {
-			if k.Policy && bytes.Contains(it.Resource, []byte(offline.Redacted)) {
+			if k.Policy && bytes.Contains(it.Resource, []byte(resource.Redacted)) {
 				d, err := readDocument(it)
 				if err != nil {
 					return nil, "", err
@@ -321,6 +322,6 @@ func migratedText(c *offline.MigrationChange) string {
 	if c.Op != "remove" && c.Value == nil {
 		c.Value = json.RawMessage("null")
 	}
-	f := client.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
+	f := jsonpatch.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
 	return fmt.Sprintf("%s %s %s: %s", text.ShortType(c.Type), c.Name, text.ShortPath(f.Path), text.FieldText(&f))
 }

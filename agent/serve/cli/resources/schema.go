@@ -8,9 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func schemaCommand(env *command.Env) *cobra.Command {
@@ -28,7 +29,7 @@ still be refused, for fields that exclude each other for example: nearside valid
 			if len(given) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return text.Each(offline.Kinds(), func(k client.Kind) string { return strings.ToLower(k.Kind) }),
+			return text.Each(offline.Kinds(), func(k api.Kind) string { return strings.ToLower(k.Kind) }),
 				cobra.ShellCompDirectiveNoFileComp
 		},
 	}
@@ -44,7 +45,7 @@ still be refused, for fields that exclude each other for example: nearside valid
 			below := slices.DeleteFunc(slices.Clone(fields), func(f offline.SchemaField) bool { return !under(at, f.Path) })
 			if len(below) == 0 {
 				near := ""
-				if n := client.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
+				if n := resource.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
 					near = "; did you mean " + n + "?"
 				}
 				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",

@@ -3,8 +3,8 @@ package resources
 import (
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // selector chooses resources by their labels, and by their tags too: KEY=VALUE, or KEY for any
@@ -26,7 +26,7 @@ func parseSelector(content string) (selector, error) {
 }
 
 // of returns the items that it chooses.
-func (s selector) of(items []client.Item) (out []client.Item, err error) {
+func (s selector) of(items []api.Item) (out []api.Item, err error) {
 	if len(s) == 0 {
 		return items, nil
 	}

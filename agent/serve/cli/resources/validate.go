@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -17,8 +18,8 @@ type Validation struct {
 	Valid     bool              `json:"valid"`
 	Files     int               `json:"files"`
 	Resources int               `json:"resources"` // that are good
-	Faults    offline.Faults    `json:"faults"`
-	Warnings  offline.Faults    `json:"warnings"` // for people, of the documents and of the configs
+	Faults    resource.Faults   `json:"faults"`
+	Warnings  resource.Faults   `json:"warnings"` // for people, of the documents and of the configs
 	Proxies   int               `json:"proxies"`  // whose config was checked
 	Findings  []offline.Finding `json:"findings"` // of the check, those that are faults first
 	Notes     []string          `json:"notes"`    // what could not be checked
@@ -81,8 +82,8 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		}
 		if command.IsDocument(*format) {
 			doc := Validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(),
-				Faults:   append(offline.Faults{}, faults...),
-				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings,
+				Faults:   append(resource.Faults{}, faults...),
+				Warnings: append(resource.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings,
 				Notes: append([]string{}, v.Notes...)}
 			if _, err := command.Printed(env, *format, doc); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -41,16 +42,16 @@ proxies have acknowledged it. Nodes that are dead are named, and not waited for.
 	}
 	command.MeshFlag(env, cmd)
 	fl := cmd.Flags()
-	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", client.ForApplied, client.ForGone)
-	fl.StringVar(&w.scope, "scope", client.ScopeNode,
+	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", api.ForApplied, api.ForGone)
+	fl.StringVar(&w.scope, "scope", api.ScopeNode,
 		"whose proxies: those of this node, or mesh for those of all living nodes of the pool")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
 	_ = cmd.RegisterFlagCompletionFunc("scope",
-		cobra.FixedCompletions([]string{client.ScopeNode, client.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions([]string{api.ScopeNode, api.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case w.scope != client.ScopeNode && w.scope != client.ScopeMesh:
+		case w.scope != api.ScopeNode && w.scope != api.ScopeMesh:
 			return command.Usagef("--scope %q is not possible; node or mesh", w.scope)
 		case w.timeout <= 0:
 			return command.Usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
@@ -65,9 +66,9 @@ type waiting struct {
 	what, scope string
 	timeout     time.Duration
 
-	last  *client.Applied // the last answer; nil: none yet
-	lost  error           // why there is no newer one; nil while the agent answers
-	shown string          // there
+	last  *api.Applied // the last answer; nil: none yet
+	lost  error        // why there is no newer one; nil while the agent answers
+	shown string       // there
 }
 
 const (
@@ -98,7 +99,7 @@ func wait(ctx context.Context, env *command.Env, w *waiting, args []string, form
 
 // follow asks until it is decided, or ctx ends.
 func follow(ctx context.Context, env *command.Env, w *waiting, r command.Reference) error {
-	q := client.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Timeout: "0s"}
+	q := api.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Timeout: "0s"}
 	for {
 		err := persist(ctx, env, w, func() error {
 			answer, err := env.Client().Wait(ctx, q)
@@ -110,7 +111,7 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 		if err != nil {
 			return err
 		}
-		if w.last == nil || w.last.State != client.StatePending || ctx.Err() != nil {
+		if w.last == nil || w.last.State != api.StatePending || ctx.Err() != nil {
 			return nil
 		}
 		w.show(env.Terminal, fmt.Sprintf("waiting for %s: %s", text.TypeAndName(r.Kind.Kind, r.Name), howFar(w.last)))
@@ -139,7 +140,7 @@ func persist(ctx context.Context, env *command.Env, w *waiting, ask func() error
 		var (
 			unreachable *client.UnreachableError
 			unanswered  *client.UnansweredError
-			problem     *client.Problem
+			problem     *api.Error
 		)
 		switch {
 		case err == nil:
@@ -150,7 +151,7 @@ func persist(ctx context.Context, env *command.Env, w *waiting, ask func() error
 		case ctx.Err() != nil && w.lost != nil:
 			return w.lost
 		case errors.As(err, &unreachable), errors.As(err, &unanswered),
-			errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
+			errors.As(err, &problem) && problem.Type == api.ProblemNotReady:
 			if w.lost == nil && env.Terminal == nil {
 				text.Printf(env.Stderr, "%v; trying again\n", err)
 			}
@@ -180,7 +181,7 @@ func (w *waiting) show(terminal io.Writer, line string) {
 }
 
 // howFar is the progress in one line.
-func howFar(s *client.Applied) string {
+func howFar(s *api.Applied) string {
 	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
 		return s.Reason
 	}
@@ -201,7 +202,7 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 	}
 	name := text.TypeAndName(r.Kind.Kind, r.Name) + text.InMesh(r.Mesh)
 	switch s.State {
-	case client.StatePending:
+	case api.StatePending:
 		text.Printf(env.Stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
 		if s.Reason != "" {
 			text.Printf(env.Stderr, ": %s", s.Reason)
@@ -223,15 +224,15 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Printf(env.Stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
 		return command.Silent(command.ExitTimeout)
-	case client.StateRejected:
+	case api.StateRejected:
 		text.Printf(env.Stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
 			text.Printf(env.Stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, text.ShortType(x.TypeURL), x.Resource,
-				text.OneLine(x.Reason)+client.RetrySaid(x.Retry))
+				text.OneLine(x.Reason)+api.RetrySaid(x.Retry, time.Now()))
 			text.Blame(env.Stderr, "    ", x.Policies)
 		}
 		return command.Silent(command.ExitNo)
-	case client.StateShadow, client.StateInert:
+	case api.StateShadow, api.StateInert:
 		text.Printf(env.Stderr, "error: %s does not act: %s\n", name, s.Reason)
 		return command.Silent(command.ExitNo)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -20,7 +21,7 @@ import (
 
 // listView is which resources get shows, and how.
 type listView struct {
-	kind             client.Kind
+	kind             api.Kind
 	mesh, name       string // name "": a list
 	chosen           selector
 	labels           string // of chosen
@@ -45,17 +46,17 @@ func (v *listView) check(format string) error {
 }
 
 // listed asks for the resources, and sorts them.
-func listed(ctx context.Context, env *command.Env, v *listView) ([]client.Item, error) {
+func listed(ctx context.Context, env *command.Env, v *listView) ([]api.Item, error) {
 	if v.name != "" {
 		it, err := env.Client().Get(ctx, v.kind.Plural, v.mesh, v.name)
-		var p *client.Problem
+		var p *api.Error
 		switch {
-		case errors.As(err, &p) && p.Type == client.ProblemNotFound:
+		case errors.As(err, &p) && p.Type == api.ProblemNotFound:
 			return nil, nil
 		case err != nil:
 			return nil, err
 		}
-		return []client.Item{*it}, nil
+		return []api.Item{*it}, nil
 	}
 	items, err := env.Client().List(ctx, v.kind.Plural, v.mesh)
 	if err == nil {
@@ -69,15 +70,15 @@ func listed(ctx context.Context, env *command.Env, v *listView) ([]client.Item, 
 
 // sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first.
 // What is equal keeps its order, that of mesh and name.
-func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
+func (v *listView) sorted(items []api.Item) ([]api.Item, error) {
 	switch v.sortBy {
 	case "", "name":
 		return items, nil
 	case "age":
-		slices.SortStableFunc(items, func(x, y client.Item) int { return y.Meta.Modified.Compare(x.Meta.Modified) })
+		slices.SortStableFunc(items, func(x, y api.Item) int { return y.Meta.Modified.Compare(x.Meta.Modified) })
 		return items, nil
 	case "revision":
-		slices.SortStableFunc(items, func(x, y client.Item) int { return cmp.Compare(x.Meta.Revision, y.Meta.Revision) })
+		slices.SortStableFunc(items, func(x, y api.Item) int { return cmp.Compare(x.Meta.Revision, y.Meta.Revision) })
 		return items, nil
 	}
 	field, err := jsonpath.Parse(v.sortBy)
@@ -85,7 +86,7 @@ func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
 		return nil, err
 	}
 	type keyed struct {
-		item   client.Item
+		item   api.Item
 		text   string
 		number float64
 		isNum  bool
@@ -112,7 +113,7 @@ func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
 		}
 		return cmp.Compare(x.text, y.text)
 	})
-	return text.Each(list, func(k keyed) client.Item { return k.item }), nil
+	return text.Each(list, func(k keyed) api.Item { return k.item }), nil
 }
 
 // watchEvery is how often get -w looks.
@@ -120,7 +121,7 @@ const watchEvery = time.Second
 
 // watched is one resource as get -w has shown it last.
 type watched struct {
-	item  client.Item
+	item  api.Item
 	shown string // its cells but for the age
 	cells []string
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Diff writes a comparison for people: what becomes of the resources, then the proxies with
 // each change on a line.
-func Diff(w io.Writer, d *client.Diff) error {
+func Diff(w io.Writer, d *api.Diff) error {
 	if len(d.Resources) > 0 {
 		diffResources(w, d)
 		Println(w)
@@ -25,7 +26,7 @@ func Diff(w io.Writer, d *client.Diff) error {
 
 // DiffProxies writes what changes on each proxy; those of which the same is to be said stand
 // together.
-func DiffProxies(w io.Writer, d *client.Diff) error {
+func DiffProxies(w io.Writer, d *api.Diff) error {
 	var p RulePrinter
 	for i := range d.Proxies {
 		p.Add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
@@ -38,7 +39,7 @@ func DiffProxies(w io.Writer, d *client.Diff) error {
 }
 
 // diffResources writes what becomes of the resources.
-func diffResources(w io.Writer, d *client.Diff) {
+func diffResources(w io.Writer, d *api.Diff) {
 	for _, r := range d.Resources {
 		line := TypeAndName(r.Type, r.Name) + InMesh(r.Mesh) + " " + r.Action
 		switch {
@@ -58,7 +59,7 @@ func diffResources(w io.Writer, d *client.Diff) {
 }
 
 // diffCount says how many proxies change.
-func diffCount(d *client.Diff) string {
+func diffCount(d *api.Diff) string {
 	changed := 0
 	for _, p := range d.Proxies {
 		if p.Action != "unchanged" {
@@ -73,7 +74,7 @@ func diffCount(d *client.Diff) string {
 }
 
 // proxyDiffText writes what changes on one proxy.
-func proxyDiffText(p *client.ProxyDiff) string {
+func proxyDiffText(p *api.ProxyDiff) string {
 	var b strings.Builder
 	switch p.Action {
 	case "created":
@@ -101,17 +102,17 @@ func proxyDiffText(p *client.ProxyDiff) string {
 }
 
 // ConfigItems writes the resources of a config that change.
-func ConfigItems(w io.Writer, p *client.PartDiff) {
-	diffItems(w, p.Items, func(it *client.ItemDiff) string { return ShortType(it.Type) })
+func ConfigItems(w io.Writer, p *api.PartDiff) {
+	diffItems(w, p.Items, func(it *api.ItemDiff) string { return ShortType(it.Type) })
 }
 
 // RuleItems writes the rules that change.
-func RuleItems(w io.Writer, p *client.PartDiff) {
-	diffItems(w, p.Items, func(it *client.ItemDiff) string { return "rule of " + it.Type })
+func RuleItems(w io.Writer, p *api.PartDiff) {
+	diffItems(w, p.Items, func(it *api.ItemDiff) string { return "rule of " + it.Type })
 }
 
 // diffItems writes resources or rules, those of which the same is to be said together.
-func diffItems(w io.Writer, items []client.ItemDiff, kind func(*client.ItemDiff) string) {
+func diffItems(w io.Writer, items []api.ItemDiff, kind func(*api.ItemDiff) string) {
 	type block struct {
 		head, text string
 		names      []string
@@ -144,7 +145,7 @@ var hostName = regexp.MustCompile(`virtualHosts\[[^\]]*\]`)
 const hostless = "virtualHosts[…]"
 
 // fieldsText writes the changes of a resource or a rule below its name, or the cause beside it.
-func fieldsText(it *client.ItemDiff) string {
+func fieldsText(it *api.ItemDiff) string {
 	if len(it.Changes) == 0 {
 		return clip.Printable(byText(it.By))
 	}
@@ -156,7 +157,7 @@ func fieldsText(it *client.ItemDiff) string {
 }
 
 // FieldText writes what becomes of a field.
-func FieldText(f *client.FieldChange) string {
+func FieldText(f *jsonpatch.FieldChange) string {
 	switch {
 	case f.Before == nil:
 		return "added " + jsonText(f.After)
@@ -166,9 +167,9 @@ func FieldText(f *client.FieldChange) string {
 	return jsonText(f.Before) + " → " + jsonText(f.After)
 }
 
-func refText(r client.Ref) string { return r.Type + "/" + r.Name }
+func refText(r api.Ref) string { return r.Type + "/" + r.Name }
 
-func byText(refs []client.Ref) string {
+func byText(refs []api.Ref) string {
 	if len(refs) == 0 {
 		return ""
 	}
@@ -212,7 +213,7 @@ var longName = regexp.MustCompile(`\[envoy\.[^\[\]]*\.([^.\[\]]+)\]`)
 func ShortType(url string) string { return url[strings.LastIndex(url, ".")+1:] }
 
 // DiffSummary writes a line for each proxy.
-func DiffSummary(w io.Writer, d *client.Diff) error {
+func DiffSummary(w io.Writer, d *api.Diff) error {
 	if len(d.Proxies) > 0 {
 		if err := summaryTable(w, d); err != nil {
 			return err
@@ -223,10 +224,10 @@ func DiffSummary(w io.Writer, d *client.Diff) error {
 	return nil
 }
 
-func summaryTable(w io.Writer, d *client.Diff) error {
+func summaryTable(w io.Writer, d *api.Diff) error {
 	var types []string
 	for _, p := range d.Proxies {
-		types = append(types, Each(p.Config.Summary, func(t client.TypeDiff) string { return t.Type })...)
+		types = append(types, Each(p.Config.Summary, func(t api.TypeDiff) string { return t.Type })...)
 	}
 	slices.Sort(types)
 	types = slices.Compact(types)
@@ -237,14 +238,14 @@ func summaryTable(w io.Writer, d *client.Diff) error {
 		for _, s := range p.Config.Summary {
 			cells[3+slices.Index(types, s.Type)] = typeCounts(s)
 		}
-		rules := Each(p.Rules.Summary, func(s client.TypeDiff) string { return s.Type + " " + typeCounts(s) })
+		rules := Each(p.Rules.Summary, func(s api.TypeDiff) string { return s.Type + " " + typeCounts(s) })
 		t.Row(append(cells, Some(rules), Some(Each(p.Policies, refText)))...)
 	}
 	return t.Flush()
 }
 
 // typeCounts is +added ~changed -removed.
-func typeCounts(s client.TypeDiff) string {
+func typeCounts(s api.TypeDiff) string {
 	var out []string
 	for _, c := range []struct {
 		sign string

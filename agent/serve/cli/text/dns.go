@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Claimant names a service that wants a name.
-func Claimant(c client.DNSClaim) string {
+func Claimant(c api.DNSClaim) string {
 	if c.Service == "" {
 		return "another service"
 	}
@@ -16,7 +16,7 @@ func Claimant(c client.DNSClaim) string {
 }
 
 // DNSPorts writes the ports of a name.
-func DNSPorts(n *client.DNSName) string {
+func DNSPorts(n *api.DNSName) string {
 	var out []string
 	for _, p := range n.Ports {
 		out = append(out, fmt.Sprint(p.Port))

@@ -5,12 +5,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // Reach writes what a dataplane reaches for people: how many services for which reason, and
 // those that were asked for one by one.
-func Reach(w io.Writer, r *client.Reachability, backend string) error {
+func Reach(w io.Writer, r *explain.Reachability, backend string) error {
 	auto := "do not restrict that"
 	if r.Auto {
 		auto = "restrict that"
@@ -54,7 +55,7 @@ func Reach(w io.Writer, r *client.Reachability, backend string) error {
 }
 
 // SavingCells are CLUSTERS and SAVED of a proxy.
-func SavingCells(p *client.Proxy) []string {
+func SavingCells(p *api.Proxy) []string {
 	if p.Reach == nil {
 		return []string{"", ""}
 	}
@@ -62,12 +63,12 @@ func SavingCells(p *client.Proxy) []string {
 }
 
 // WrittenAt names a policy and the field of it.
-func WrittenAt(p client.FlowPolicy) string {
+func WrittenAt(p api.FlowPolicy) string {
 	return TypeAndName(p.Type, p.Name) + " " + p.Field
 }
 
 // Blame writes who shapes what a proxy rejects, one on each line.
-func Blame(w io.Writer, indent string, blame []client.Blame) {
+func Blame(w io.Writer, indent string, blame []api.Blame) {
 	for _, b := range blame {
 		Printf(w, "%s%s", indent, blamed(b))
 		if len(b.Paths) > 0 {
@@ -78,19 +79,19 @@ func Blame(w io.Writer, indent string, blame []client.Blame) {
 }
 
 // blamed names a policy with its field and what speaks for it.
-func blamed(b client.Blame) string {
+func blamed(b api.Blame) string {
 	s := TypeAndName(b.Type, b.Name)
 	if b.Field != "" {
 		s += " " + b.Field
 	}
 	switch b.Evidence {
-	case client.BlameAlone:
+	case api.BlameAlone:
 		s += " (without it, this would be as it was accepted last)"
-	case client.BlameChanged:
+	case api.BlameChanged:
 		s += " (changed since this was accepted last)"
-	case client.BlameShapes:
+	case api.BlameShapes:
 		s += " (it shapes this; nothing more speaks for it)"
-	case client.BlameHost:
+	case api.BlameHost:
 		s += " (it shapes this, and is not the cause: the reason lies on the host of the Envoy)"
 	}
 	return s

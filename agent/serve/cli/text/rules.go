@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // Rules writes rules for people: each with the policies in the order in which they were merged,
 // and of each field where it comes from.
-func Rules(w io.Writer, doc *client.Rules) error {
+func Rules(w io.Writer, doc *explain.Rules) error {
 	if len(doc.Rules) == 0 {
 		Printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
 		return nil
@@ -72,7 +72,7 @@ func Rules(w io.Writer, doc *client.Rules) error {
 }
 
 // entries writes the entries of spec.rules that are not merged into the rules above.
-func entries(p *RulePrinter, doc *client.Rules, i int) {
+func entries(p *RulePrinter, doc *explain.Rules, i int) {
 	k := &doc.Rules[i]
 	merged := map[string]bool{}
 	for _, f := range k.FromRules {
@@ -108,7 +108,7 @@ type ruleBlock struct {
 	text  string
 }
 
-func (p *RulePrinter) rule(about string, fields []client.Field, merged []string) {
+func (p *RulePrinter) rule(about string, fields []explain.Field, merged []string) {
 	var b strings.Builder
 	Printf(&b, "    merged: %s\n", strings.Join(slices.Compact(merged), ", "))
 	t := NewTable(&b, "    FIELD", "VALUE", "FROM", "OVER")

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
 )
 
 // InMesh says which mesh a resource belongs to; "" for a global one.
@@ -23,7 +25,7 @@ func InMesh(mesh string) string {
 const mostFields = 3
 
 // Fields tells in one cell what a change was about.
-func Fields(list []client.FieldChange) string {
+func Fields(list []jsonpatch.FieldChange) string {
 	s := Each(list[:min(len(list), mostFields)], FieldChange)
 	if n := len(list) - mostFields; n > 0 {
 		s = append(s, fmt.Sprintf("%d more", n))
@@ -32,7 +34,7 @@ func Fields(list []client.FieldChange) string {
 }
 
 // FieldChange is a field with what it was and is, long values cut short.
-func FieldChange(f client.FieldChange) string {
+func FieldChange(f jsonpatch.FieldChange) string {
 	value := func(raw []byte) string { return Short(string(raw), 41) }
 	switch {
 	case f.Before == nil:
@@ -110,7 +112,7 @@ func bytesText(n int) string {
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Place names an item of a policy: NAME to[0].
-func Place(s client.Source) string {
+func Place(s explain.Source) string {
 	if s.Field == "spec" { // the policy as a whole
 		return s.Name
 	}
@@ -122,15 +124,15 @@ func Place(s client.Source) string {
 }
 
 // InboundPort is the port of an inbound.
-func InboundPort(in client.Inbound) string { return fmt.Sprint(in.Port) }
+func InboundPort(in explain.Inbound) string { return fmt.Sprint(in.Port) }
 
-func metaName(m client.ResourceMeta) string { return m.Name }
+func metaName(m explain.ResourceMeta) string { return m.Name }
 
-func matchersText(tags []client.Tag, none string) string {
+func matchersText(tags []policy.Tag, none string) string {
 	if len(tags) == 0 {
 		return none
 	}
-	return strings.Join(Each(tags, func(t client.Tag) string {
+	return strings.Join(Each(tags, func(t policy.Tag) string {
 		if t.Not {
 			return t.Key + "!=" + t.Value
 		}
@@ -139,7 +141,7 @@ func matchersText(tags []client.Tag, none string) string {
 }
 
 // ClientsText names clients by their tags or by their certificates.
-func ClientsText(tags []client.Tag, match fmt.Stringer, matched bool) string {
+func ClientsText(tags []policy.Tag, match fmt.Stringer, matched bool) string {
 	if matched {
 		return match.String()
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // TestUnreadableLogs is what is said of files that cannot be read, and the exit code.
@@ -47,7 +47,7 @@ func TestUnreadableLogs(t *testing.T) {
 // in none.
 func TestFilesBehind(t *testing.T) {
 	logs := []*reachable.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
-	of, failed := filesBehind(logs, []client.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
+	of, failed := filesBehind(logs, []api.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
 		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
 	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||
 		!strings.Contains(failed[0].Error(), "/run/b.fifo: its lines go to tcp one:1") {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -201,15 +202,15 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 		return []string{got.AuditFile}, nil, nil
 	}
 	var paths, elsewhere []string
-	var open []*client.LogStream
+	var open []*api.LogStream
 	writers := map[string][]string{}
 	for i := range got.Items {
 		s := &got.Items[i]
-		source := s.Kind == client.LogFIFO || s.Kind == client.LogReceiver
+		source := s.Kind == api.LogFIFO || s.Kind == api.LogReceiver
 		path, ok := strings.CutPrefix(s.Destination, "file ")
 		if source && ok {
 			from := s.Name
-			if s.Kind == client.LogFIFO {
+			if s.Kind == api.LogFIFO {
 				from = s.Mesh + "/" + s.Dataplane
 			}
 			if !slices.Contains(writers[path], from) {
@@ -219,7 +220,7 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 		if !f.wants(s) {
 			continue
 		}
-		if s.Kind == client.LogFIFO && s.Open {
+		if s.Kind == api.LogFIFO && s.Open {
 			open = append(open, s)
 		}
 		switch {
@@ -265,7 +266,7 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 }
 
 // flush has Envoys write what they hold. One that does not is read as far as it has written.
-func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*client.LogStream) {
+func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.LogStream) {
 	asked := map[[2]string]bool{}
 	for _, s := range streams {
 		key := [2]string{s.Mesh, s.Dataplane}
@@ -343,7 +344,7 @@ func groupOf(path string) string {
 }
 
 // wants reports whether a stream is one of those that are asked for.
-func (f *logsFlags) wants(s *client.LogStream) bool {
+func (f *logsFlags) wants(s *api.LogStream) bool {
 	return (f.mesh == "" || s.Mesh == f.mesh) && (f.dataplane == "" || s.Dataplane == f.dataplane)
 }
 

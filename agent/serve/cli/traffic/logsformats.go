@@ -7,9 +7,10 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // formatsMost bounds how many proxies are asked for the formats of their logs.
@@ -17,13 +18,13 @@ const formatsMost = 64
 
 // logFormats asks for the configs of the proxies whose lines are in some files, and returns the
 // formats of these by path. What cannot be had is said, and costs nothing but that.
-func logFormats(ctx context.Context, env *command.Env, streams []client.LogStream,
+func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 	paths []string) map[string]*logread.Formats {
 	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
 	for i := range streams {
 		s := &streams[i]
 		path, ok := strings.CutPrefix(s.Destination, "file ")
-		if s.Kind != client.LogFIFO || !ok || !slices.Contains(paths, path) {
+		if s.Kind != api.LogFIFO || !ok || !slices.Contains(paths, path) {
 			continue
 		}
 		key := [2]string{s.Mesh, s.Dataplane}
@@ -41,7 +42,7 @@ func logFormats(ctx context.Context, env *command.Env, streams []client.LogStrea
 			break
 		}
 		asked++
-		config, err := env.Client().Config(ctx, key[0], key[1], client.ConfigOptions{})
+		config, err := env.Client().Config(ctx, key[0], key[1], render.ConfigOptions{})
 		if err == nil {
 			err = collected.Add(config.XDS, of[key])
 		}

@@ -10,11 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/refusals"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func passthroughCommand(env *command.Env) *cobra.Command {
@@ -94,12 +96,12 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*refusals.Proposal, error) {
 	o := &f.options
 	c := env.Client()
-	ask := func(q client.ConnectionQuestion) (*client.Flow, error) { return c.ExplainConnection(ctx, q) }
-	config, err := command.Answer(env, &f.files, func() (*client.Config, error) {
-		return c.Config(ctx, o.Mesh, o.Dataplane, client.ConfigOptions{})
-	}, func(off *offline.Offline, zone string) (*client.Config, []string, error) {
-		ask = func(q client.ConnectionQuestion) (*client.Flow, error) { return off.ExplainConnection(zone, q) }
-		return off.Config(zone, o.Mesh, o.Dataplane, client.ConfigOptions{})
+	ask := func(q explain.ConnectionQuestion) (*explain.Flow, error) { return c.ExplainConnection(ctx, q) }
+	config, err := command.Answer(env, &f.files, func() (*api.Config, error) {
+		return c.Config(ctx, o.Mesh, o.Dataplane, render.ConfigOptions{})
+	}, func(off *offline.Offline, zone string) (*api.Config, []string, error) {
+		ask = func(q explain.ConnectionQuestion) (*explain.Flow, error) { return off.ExplainConnection(zone, q) }
+		return off.Config(zone, o.Mesh, o.Dataplane, render.ConfigOptions{})
 	})
 	if err != nil {
 		return nil, err

@@ -13,12 +13,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/logread"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
-	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func reachableCommand(env *command.Env) *cobra.Command {
@@ -125,15 +127,15 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 	o reachable.ReadOptions) (*reachable.Proposal, error) {
 	c := env.Client()
-	var backends *client.Backends
-	config, err := command.Answer(env, &f.files, func() (*client.Config, error) {
-		config, err := c.Config(ctx, env.Mesh, f.dataplane, client.ConfigOptions{})
+	var backends *explain.Backends
+	config, err := command.Answer(env, &f.files, func() (*api.Config, error) {
+		config, err := c.Config(ctx, env.Mesh, f.dataplane, render.ConfigOptions{})
 		if err == nil {
 			backends, err = c.Backends(ctx, env.Mesh, f.dataplane)
 		}
 		return config, err
-	}, func(off *offline.Offline, zone string) (*client.Config, []string, error) {
-		config, warnings, err := off.Config(zone, env.Mesh, f.dataplane, client.ConfigOptions{})
+	}, func(off *offline.Offline, zone string) (*api.Config, []string, error) {
+		config, warnings, err := off.Config(zone, env.Mesh, f.dataplane, render.ConfigOptions{})
 		if err == nil {
 			backends, err = off.Backends(zone, env.Mesh, f.dataplane)
 		}
@@ -197,16 +199,16 @@ func (f *reachableFlags) readNamed(env *command.Env, t *reachable.Traffic, logs 
 // readOwn reads the files behind the loggers of the config.
 func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *reachable.Traffic,
 	logs []*reachable.Log) error {
-	var streams []client.LogStream
+	var streams []api.LogStream
 	if len(f.files.Paths) == 0 {
 		got, err := env.Client().AccessLogs(ctx)
 		if err != nil {
 			return err
 		}
-		streams = slices.DeleteFunc(got.Items, func(s client.LogStream) bool {
-			return s.Kind != client.LogFIFO || s.Mesh != env.Mesh || s.Dataplane != f.dataplane
+		streams = slices.DeleteFunc(got.Items, func(s api.LogStream) bool {
+			return s.Kind != api.LogFIFO || s.Mesh != env.Mesh || s.Dataplane != f.dataplane
 		})
-		var open []*client.LogStream
+		var open []*api.LogStream
 		for i := range streams {
 			if streams[i].Open {
 				open = append(open, &streams[i])
@@ -244,11 +246,11 @@ func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *reach
 
 // filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes
 // of a FIFO. It says of which there is none.
-func filesBehind(logs []*reachable.Log, streams []client.LogStream) (of map[string][]*reachable.Log, failed []error) {
+func filesBehind(logs []*reachable.Log, streams []api.LogStream) (of map[string][]*reachable.Log, failed []error) {
 	of = map[string][]*reachable.Log{}
 	for _, l := range logs {
 		path := l.Path
-		if i := slices.IndexFunc(streams, func(s client.LogStream) bool { return s.Name == path }); i >= 0 {
+		if i := slices.IndexFunc(streams, func(s api.LogStream) bool { return s.Name == path }); i >= 0 {
 			file, ok := strings.CutPrefix(streams[i].Destination, "file ")
 			if !ok {
 				failed = append(failed,

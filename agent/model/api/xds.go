@@ -1,18 +1,17 @@
-package ads
+package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
-// States of a proxy.
+// States of a [ProxyStatus], beside StateUnknown and StateDisconnected.
 const (
-	StateWaiting      = "waiting-for-state" // the agent has not loaded its state yet
-	StateUnknown      = "unknown"           // no config is known for the node id
-	StateServing      = "serving"
-	StateDisconnected = "disconnected" // no stream; kept for a while
+	StateWaiting = "waiting-for-state" // the agent has not loaded its state yet
+	StateServing = "serving"
 )
 
 // ProxyStatus is what the server knows of one node, connected or recently so.
@@ -107,4 +106,33 @@ type Event struct {
 	Reason    string    `json:"reason,omitempty"`
 	Resources []string  `json:"resources,omitempty"` // at most 16 are named
 	Count     int       `json:"count,omitempty"`     // of all resources concerned
+}
+
+// OfHost says whether what was rejected has its reason on the host of the client: a port that is in
+// use, a file that is not there.
+func OfHost(blame []Blame) bool {
+	return slices.ContainsFunc(blame, func(b Blame) bool { return b.Evidence == BlameHost })
+}
+
+// Causes returns those who are most likely the cause of a rejection: all that something speaks for
+// beside the fact that they shape the resource, else the first. What lies on the host of the client
+// has no policy as its cause.
+func Causes(blame []Blame) []Blame {
+	if OfHost(blame) {
+		return nil
+	}
+	out := slices.DeleteFunc(slices.Clone(blame), func(b Blame) bool { return b.Evidence == BlameShapes })
+	if len(out) == 0 {
+		out = append(out, blame[:min(len(blame), 1)]...)
+	}
+	return out
+}
+
+// Refusals are the streams that were refused since the start because of who asked.
+type Refusals struct {
+	Total  uint64    `json:"total"`
+	At     time.Time `json:"at,omitzero"` // of the latest, as all below
+	Peer   string    `json:"peer,omitempty"`
+	NodeID string    `json:"nodeID,omitempty"` // "" when the token was wrong
+	Reason string    `json:"reason,omitempty"`
 }

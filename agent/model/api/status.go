@@ -1,112 +1,59 @@
-package httpapi
+package api
 
 import (
-	"encoding/json"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
-	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// These are the documents of the API, and of `-o json`. Fields are added, never renamed or removed.
-
-// Index is GET /.
-type Index struct {
-	Info           // the version with a mark for kumactl
-	Tagline string `json:"tagline"`
-	// What kumactl shows.
-	Hostname   string `json:"hostname"`
-	ClusterID  string `json:"clusterId"` // the zone
-	InstanceID string `json:"instanceId"`
-	GUI        string `json:"gui"`
+// Problem is one thing that the agent could not do with a resource, or did in part.
+type Problem struct {
+	Resource string `json:"resource"` // Kind/mesh/name
+	Severity string `json:"severity"` // SeverityError or SeverityWarning
+	Reason   string `json:"reason"`
 }
 
-// List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in
-// its universal form with creationTime and modificationTime, or with meta=true an [Item].
-type List struct {
-	Total int               `json:"total"` // of all pages
-	Items []json.RawMessage `json:"items"`
-	Next  *string           `json:"next"` // path and query of the next page, null on the last
+// Severities of problems.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// LogLevel is GET and PUT /v1/debug/loglevel.
+type LogLevel struct {
+	Level string `json:"level"` // debug, info, warn or error
 }
 
-// Item is a resource with what the agent knows about it: meta=true.
-type Item struct {
-	Meta     Meta            `json:"meta"`
-	Resource json.RawMessage `json:"resource"` // its universal form
+// FileStatus is the state of one resource file.
+type FileStatus struct {
+	Path      string    `json:"path"`
+	Resources int       `json:"resources"`       // in force from this file
+	Loaded    time.Time `json:"loaded,omitzero"` // when its content was last taken over
+	// the content in force is older than the file, because of Faults or Missing
+	Stale bool `json:"stale,omitempty"`
+	// MissingVanished or MissingEmpty, while what the file had is still in force
+	Missing string `json:"missing,omitempty"`
+	// when that ends, unless the file comes back; zero: not before the directory can be read
+	KeptUntil time.Time         `json:"keptUntil,omitzero"`
+	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
+	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
+	// it holds a secret that others than its owner can read: what to do
+	Exposed string `json:"exposed,omitempty"`
 }
 
-// Meta is what the agent knows about a resource beside its content.
-type Meta struct {
-	Revision uint64    `json:"revision"`
-	ETag     string    `json:"etag"` // for If-Match
-	Source   string    `json:"source"`
-	Author   string    `json:"author,omitempty"`
-	Created  time.Time `json:"created"`
-	Modified time.Time `json:"modified"`
-}
+// How a file whose content is still in force can be missing.
+const (
+	MissingVanished = "vanished"
+	MissingEmpty    = "empty"
+)
 
-// Change is what a write did to one resource, or with dryRun would do.
-type Change struct {
-	Type     string `json:"type"`
-	Mesh     string `json:"mesh,omitempty"`
+// Check is one named condition of health.
+type Check struct {
 	Name     string `json:"name"`
-	Action   string `json:"action"`
-	Revision uint64 `json:"revision,omitempty"` // 0 in a dry run
-	// Fields are those that a dry run would change; at most 64.
-	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
+	OK       bool   `json:"ok"`
+	Degraded bool   `json:"degraded,omitempty"` // OK, and still something needs a look
+	Reason   string `json:"reason,omitempty"`   // what is wrong and what to do, or what is well
 }
-
-// Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
-type Written struct {
-	Changes  []Change `json:"changes"` // in the order of the request
-	Warnings []string `json:"warnings"`
-	DryRun   bool     `json:"dryRun,omitempty"`
-	// of a dry run: what would change on proxies; absent while that cannot be said
-	Diff *change.Diff `json:"diff,omitempty"`
-}
-
-// Rollback is the body of POST /v1/rollback.
-type Rollback struct {
-	Type     string `json:"type"` // any name of the kind
-	Mesh     string `json:"mesh,omitempty"`
-	Name     string `json:"name"`
-	Revision uint64 `json:"revision"` // whose content comes back, as a new revision
-	DryRun   bool   `json:"dryRun,omitempty"`
-}
-
-// History is GET /v1/history/{plural}/[{mesh}/]{name}: the latest revisions, oldest first.
-type History struct {
-	Type  string     `json:"type"`
-	Mesh  string     `json:"mesh,omitempty"`
-	Name  string     `json:"name"`
-	Items []Revision `json:"items"`
-}
-
-// Revision is one state that a resource was in.
-type Revision struct {
-	Revision uint64    `json:"revision"`
-	Time     time.Time `json:"time"`
-	Source   string    `json:"source"`
-	Author   string    `json:"author,omitempty"`
-	// created, changed or deleted; of the oldest that is kept, "" when not known
-	Action   string          `json:"action"`
-	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
-	// of changed: those that differ from the revision before; at most 64
-	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
-}
-
-// XDS is a proxy's config: {type URL: {resource name: resource}}.
-type XDS map[string]map[string]json.RawMessage
-
-// Config is GET /meshes/{mesh}/dataplanes/{name}/_config.
-type Config struct {
-	XDS  XDS         `json:"xds"`
-	Diff []Operation `json:"diff,omitzero"` // only with include=diff: from the current config to XDS
-}
-
-// Operation is one step of an RFC 6902 patch.
-type Operation = jsonpatch.Operation
 
 // Status is GET /v1/status.
 type Status struct {
@@ -117,7 +64,7 @@ type Status struct {
 	Reconcile *ReconcileStatus `json:"reconcile"` // null before the first
 	Files     []FileStatus     `json:"files"`     // of the resource directory
 	Proxies   map[string]int   `json:"proxies"`   // by state
-	Refused   ads.Refusals     `json:"refused"`   // xDS streams
+	Refused   Refusals         `json:"refused"`   // xDS streams
 	// RefusedConnections are the proxies that have refused some, the one with the most first. Never
 	// null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
@@ -210,24 +157,4 @@ type ReconcileStatus struct {
 type Health struct {
 	Status string  `json:"status"` // "ok" or "failed"
 	Checks []Check `json:"checks,omitempty"`
-}
-
-// Names is GET /v1/names: for completion.
-type Names struct {
-	Names []string `json:"names"`
-}
-
-// Kinds is GET /v1/kinds, in the order in which policies act.
-type Kinds struct {
-	Items []Kind `json:"items"`
-}
-
-// Kind is one kind of resource.
-type Kind struct {
-	Kind   string `json:"kind"`
-	Plural string `json:"plural"`
-	Short  string `json:"short,omitempty"`
-	Global bool   `json:"global,omitempty"` // belongs to no mesh
-	Policy bool   `json:"policy,omitempty"`
-	Legacy bool   `json:"legacy,omitempty"`
 }

@@ -1,16 +1,9 @@
-package httpapi
+package api
 
-import (
-	"net/netip"
-
-	"github.com/nearside-mesh/nearside/agent/model/mesh"
-)
+import "net/netip"
 
 // KindServiceTag stands for services that are values of kuma.io/service and no resources.
 const KindServiceTag = "ServiceTag"
-
-// HostnameCollision is the reason of a name that belongs to another service.
-const HostnameCollision = mesh.HostnameCollision
 
 // Services is a page of GET /v1/services, sorted by mesh, kind and name.
 type Services struct {
@@ -73,25 +66,4 @@ type HostnameItem struct {
 // HostnameZone names a zone.
 type HostnameZone struct {
 	Name string `json:"name"`
-}
-
-// service begins a [Service] from its first port.
-func service(v *mesh.View, s *mesh.Service) Service {
-	out := Service{Kind: s.ID.Kind, Mesh: v.Name, Name: s.Resource.Name, Derived: s.Derived, Labels: s.Labels,
-		VIPs: []netip.Addr{}, Hostnames: []ServiceHostname{}, Ports: []ServicePort{}, Reasons: []string{}}
-	if s.ID.Kind == mesh.KindTag {
-		out.Kind, out.Name = KindServiceTag, s.Tag
-	}
-	if s.VIP.IsValid() {
-		out.VIPs = append(out.VIPs, s.VIP)
-	}
-	if s.VIP6.IsValid() && v.IPv6 {
-		out.VIPs = append(out.VIPs, s.VIP6)
-	}
-	for _, h := range v.HostnamesOf(s) {
-		out.Hostnames = append(out.Hostnames, ServiceHostname{Hostname: h.Hostname, Origin: string(h.Origin),
-			Generator: h.Generator.Name,
-			Generated: h.Generated, Reason: h.Reason, Message: h.Message})
-	}
-	return out
 }

@@ -1,9 +1,8 @@
-package httpapi
+package api
 
 import (
+	"fmt"
 	"time"
-
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 )
 
 // States of an [Applied], beside StatePending and StateRejected.
@@ -80,23 +79,6 @@ type RejectedResource struct {
 	Policies []Blame   `json:"policies"` // that shape it, the most likely cause first
 }
 
-// Blame names a policy that shapes what a client rejected.
-type Blame = ads.Blame
-
-// Who refused a resource.
-const (
-	HeldByProxy = ads.HeldByProxy
-	HeldByCheck = ads.HeldByCheck
-)
-
-// How much speaks for it that a policy is the cause of a rejection.
-const (
-	BlameAlone   = ads.BlameAlone
-	BlameChanged = ads.BlameChanged
-	BlameShapes  = ads.BlameShapes
-	BlameHost    = ads.BlameHost
-)
-
 // Wait is the body of POST /v1/wait.
 type Wait struct {
 	Type string `json:"type"` // any name of the kind
@@ -121,3 +103,16 @@ const (
 	ScopeNode = "node"
 	ScopeMesh = "mesh"
 )
+
+// RetrySaid says when a client is sent something again that it rejected for a reason that may pass;
+// "" for never.
+func RetrySaid(at, now time.Time) string {
+	switch wait := at.Sub(now).Round(time.Second); {
+	case at.IsZero():
+		return ""
+	case wait <= 0:
+		return "; it is tried again now"
+	default:
+		return fmt.Sprintf("; it is tried again in %d s", wait/time.Second)
+	}
+}

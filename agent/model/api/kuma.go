@@ -1,0 +1,114 @@
+package api
+
+import "time"
+
+// Head is how documents begin that kumactl lists.
+type Head struct {
+	Type     string            `json:"type"`
+	Mesh     string            `json:"mesh,omitempty"`
+	Name     string            `json:"name"`
+	Created  time.Time         `json:"creationTime"`
+	Modified time.Time         `json:"modificationTime"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+// Insight is what is known of a proxy over its connections. Kuma counts all responses; these are
+// the types of resources as they are now.
+type Insight struct {
+	Subscriptions []Subscription `json:"subscriptions"`
+	MTLS          *InsightMTLS   `json:"mTLS,omitempty"`
+}
+
+// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent
+// was started, the first one with it.
+type InsightMTLS struct {
+	Until             time.Time `json:"certificateExpirationTime"`
+	At                time.Time `json:"lastCertificateRegeneration"`
+	Made              int       `json:"certificateRegenerations"`
+	IssuedBackend     string    `json:"issuedBackend"`
+	SupportedBackends []string  `json:"supportedBackends"`
+}
+
+// Subscription is one client of a proxy.
+type Subscription struct {
+	ID                     string              `json:"id"`
+	ControlPlaneInstanceID string              `json:"controlPlaneInstanceId"`
+	ConnectTime            time.Time           `json:"connectTime"`
+	DisconnectTime         *time.Time          `json:"disconnectTime,omitempty"`
+	Status                 SubscriptionStatus  `json:"status"`
+	Version                SubscriptionVersion `json:"version"`
+}
+
+// SubscriptionStatus counts responses.
+type SubscriptionStatus struct {
+	LastUpdateTime *time.Time        `json:"lastUpdateTime,omitempty"`
+	Total          map[string]string `json:"total"` // 64 bits, as text
+}
+
+// SubscriptionVersion has the versions of both sides.
+type SubscriptionVersion struct {
+	KumaDp struct {
+		Version string `json:"version"`
+	} `json:"kumaDp"`
+	Envoy struct {
+		Version string `json:"version"`
+	} `json:"envoy"`
+}
+
+// Counts of proxies or resources.
+type Counts struct {
+	Total             int `json:"total"`
+	Online            int `json:"online,omitempty"`
+	Offline           int `json:"offline,omitempty"`
+	PartiallyDegraded int `json:"partiallyDegraded,omitempty"`
+}
+
+// MeshInsight counts what a mesh has.
+type MeshInsight struct {
+	Head
+	Dataplanes Counts            `json:"dataplanes"`
+	Policies   map[string]Counts `json:"policies"` // by kind; ExternalService is counted with them, as in Kuma
+}
+
+// ServiceInsight says how a service stands.
+type ServiceInsight struct {
+	Head
+	Status     string   `json:"status"` // online, partially_degraded, offline or not_available
+	Dataplanes Counts   `json:"dataplanes"`
+	Zones      []string `json:"zones,omitempty"`
+}
+
+// Attachment is what of a proxy policies act on: the proxy as a whole.
+type Attachment struct {
+	Type    string            `json:"type"`
+	Name    string            `json:"name,omitempty"`
+	Service string            `json:"service,omitempty"`
+	Matched map[string][]Head `json:"matchedPolicies,omitempty"` // by kind
+}
+
+// Attached is a proxy that a policy selects.
+type Attached struct {
+	Kind      string `json:"kind"`
+	Dataplane struct {
+		Mesh string `json:"mesh"`
+		Name string `json:"name"`
+	} `json:"dataplane"`
+	Attachments []Attachment `json:"attachments"`
+}
+
+// ResourceType is a kind for those who go through all.
+type ResourceType struct {
+	Name                string          `json:"name"`
+	Path                string          `json:"path"`
+	Scope               string          `json:"scope"` // Global or Mesh
+	IncludeInFederation bool            `json:"includeInFederation"`
+	ReadOnly            bool            `json:"readOnly"`
+	Singular            string          `json:"singularDisplayName"`
+	Plural              string          `json:"pluralDisplayName"`
+	Policy              *ResourcePolicy `json:"policy,omitempty"`
+}
+
+// ResourcePolicy is there for kinds of policies.
+type ResourcePolicy struct {
+	IsTargetRef bool `json:"isTargetRef"`
+}

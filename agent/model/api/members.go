@@ -1,0 +1,102 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// States of members.
+const (
+	MemberAlive = "alive"
+	MemberDead  = "dead"
+	MemberLeft  = "left"
+)
+
+// Member is a node of the pool.
+type Member struct {
+	Name    string    `json:"name"`
+	ID      string    `json:"id"` // for all its life
+	Zone    string    `json:"zone"`
+	Version string    `json:"version"` // of its agent
+	Address string    `json:"address"`
+	State   string    `json:"state"` // [MemberAlive], [MemberDead] or [MemberLeft]
+	Since   time.Time `json:"since"`
+	Self    bool      `json:"self"`
+	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has
+	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
+	// Revision names what it had when it was asked last: nodes with the same one have the same. Lag is
+	// for how many seconds it has had something else than this node.
+	Revision string  `json:"revision"`
+	Lag      float64 `json:"lag"`
+	// AgentLost says that the agent of a dead node alone is dead: dataplanes of the node answer.
+	AgentLost bool `json:"agentLost,omitempty"`
+}
+
+// Members is the answer of /v1/members.
+type Members struct {
+	Items []Member `json:"items"`
+}
+
+// Join is the body of POST /v1/members/join.
+type Join struct {
+	Addresses []string `json:"addresses"` // host:port
+}
+
+// Joined says whether a member has answered at an address.
+type Joined struct {
+	Address string `json:"address"`
+	Reached bool   `json:"reached"`
+}
+
+// JoinedList answers POST /v1/members/join.
+type JoinedList struct {
+	Items []Joined `json:"items"`
+}
+
+// Forget is the body of POST /v1/members/forget.
+type Forget struct {
+	Node string `json:"node"` // name or id
+}
+
+// Conflict is a version of a resource that is not in force, though nobody who knew it has replaced
+// it.
+type Conflict struct {
+	ID      string    `json:"id"`
+	State   string    `json:"state"` // ConflictLost or ConflictLimbo
+	Deleted bool      `json:"deleted,omitempty"`
+	Written time.Time `json:"written"`
+	Node    string    `json:"node"`             // that wrote it
+	Seen    time.Time `json:"seen,omitzero"`    // when this node saw that it had lost
+	Reason  string    `json:"reason,omitempty"` // why it cannot be restored here
+
+	Key      resource.Key       `json:"-"`
+	Resource *resource.Resource `json:"-"`
+}
+
+// States of a [Conflict].
+const (
+	ConflictLost  = "lost"  // against a version that another node made at the same time
+	ConflictLimbo = "limbo" // a node that was away for long has it, and it may have been deleted meanwhile
+)
+
+// ConflictItem is a conflict as it is shown.
+type ConflictItem struct {
+	Conflict
+	Type     string          `json:"type"`
+	Mesh     string          `json:"mesh,omitempty"`
+	Name     string          `json:"name"`
+	Resource json.RawMessage `json:"resource,omitempty"`
+}
+
+// Conflicts is the answer of GET /v1/conflicts.
+type Conflicts struct {
+	Items []ConflictItem `json:"items"`
+}
+
+// RestoreConflict is the body of POST /v1/conflicts/restore.
+type RestoreConflict struct {
+	ID     string `json:"id"`
+	DryRun bool   `json:"dryRun,omitempty"`
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+)
+
+// Info says who answers.
+type Info struct {
+	Product  string    `json:"product"` // "nearside"
+	Version  string    `json:"version"`
+	Node     string    `json:"node"`
+	Zone     string    `json:"zone"`
+	Instance string    `json:"instance"` // unique per process start
+	Started  time.Time `json:"started"`
+	PID      int       `json:"pid"`
+}
+
+// Index is GET /.
+type Index struct {
+	Info           // the version with a mark for kumactl
+	Tagline string `json:"tagline"`
+	// What kumactl shows.
+	Hostname   string `json:"hostname"`
+	ClusterID  string `json:"clusterId"` // the zone
+	InstanceID string `json:"instanceId"`
+	GUI        string `json:"gui"`
+}
+
+// List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in
+// its universal form with creationTime and modificationTime, or with meta=true an [Item].
+type List struct {
+	Total int               `json:"total"` // of all pages
+	Items []json.RawMessage `json:"items"`
+	Next  *string           `json:"next"` // path and query of the next page, null on the last
+}
+
+// Item is a resource with what the agent knows about it: meta=true.
+type Item struct {
+	Meta     Meta            `json:"meta"`
+	Resource json.RawMessage `json:"resource"` // its universal form
+}
+
+// Meta is what the agent knows about a resource beside its content.
+type Meta struct {
+	Revision uint64    `json:"revision"`
+	ETag     string    `json:"etag"` // for If-Match
+	Source   string    `json:"source"`
+	Author   string    `json:"author,omitempty"`
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
+}
+
+// Change is what a write did to one resource, or with dryRun would do.
+type Change struct {
+	Type     string `json:"type"`
+	Mesh     string `json:"mesh,omitempty"`
+	Name     string `json:"name"`
+	Action   string `json:"action"`
+	Revision uint64 `json:"revision,omitempty"` // 0 in a dry run
+	// Fields are those that a dry run would change; at most 64.
+	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
+}
+
+// Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
+type Written struct {
+	Changes  []Change `json:"changes"` // in the order of the request
+	Warnings []string `json:"warnings"`
+	DryRun   bool     `json:"dryRun,omitempty"`
+	// of a dry run: what would change on proxies; absent while that cannot be said
+	Diff *Diff `json:"diff,omitempty"`
+}
+
+// Rollback is the body of POST /v1/rollback.
+type Rollback struct {
+	Type     string `json:"type"` // any name of the kind
+	Mesh     string `json:"mesh,omitempty"`
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"` // whose content comes back, as a new revision
+	DryRun   bool   `json:"dryRun,omitempty"`
+}
+
+// History is GET /v1/history/{plural}/[{mesh}/]{name}: the latest revisions, oldest first.
+type History struct {
+	Type  string     `json:"type"`
+	Mesh  string     `json:"mesh,omitempty"`
+	Name  string     `json:"name"`
+	Items []Revision `json:"items"`
+}
+
+// Revision is one state that a resource was in.
+type Revision struct {
+	Revision uint64    `json:"revision"`
+	Time     time.Time `json:"time"`
+	Source   string    `json:"source"`
+	Author   string    `json:"author,omitempty"`
+	// created, changed or deleted; of the oldest that is kept, "" when not known
+	Action   string          `json:"action"`
+	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
+	// of changed: those that differ from the revision before; at most 64
+	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
+}
+
+// XDS is a proxy's config: {type URL: {resource name: resource}}.
+type XDS map[string]map[string]json.RawMessage
+
+// Config is GET /meshes/{mesh}/dataplanes/{name}/_config.
+type Config struct {
+	XDS  XDS                   `json:"xds"`
+	Diff []jsonpatch.Operation `json:"diff,omitzero"` // only with include=diff: from the current config to XDS
+}
+
+// Names is GET /v1/names: for completion.
+type Names struct {
+	Names []string `json:"names"`
+}
+
+// Kinds is GET /v1/kinds, in the order in which policies act.
+type Kinds struct {
+	Items []Kind `json:"items"`
+}
+
+// Kind is one kind of resource.
+type Kind struct {
+	Kind   string `json:"kind"`
+	Plural string `json:"plural"`
+	Short  string `json:"short,omitempty"`
+	Global bool   `json:"global,omitempty"` // belongs to no mesh
+	Policy bool   `json:"policy,omitempty"`
+	Legacy bool   `json:"legacy,omitempty"`
+}
