@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64) && !portable
-
 package dns
 
 import (

@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64)
-
 package dns
 
 import (
@@ -59,6 +57,10 @@ func listens(l *net.TCPListener) bool {
 	cerr := raw.Control(func(fd uintptr) { on, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN) })
 	return cerr == nil && err == nil && on != 0
 }
+
+// The code below reads and writes structures of the kernel as 64-bit systems lay them out. This does
+// not compile on others.
+const _ = uint(unix.SizeofCmsghdr - 16)
 
 // Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo
 // (interface, local address, destination) or in6_pktinfo (destination, interface).

@@ -1,5 +1,3 @@
-//go:build linux && !portable && (amd64 || arm64)
-
 package dns
 
 import (
