@@ -5,8 +5,8 @@ import "context"
 // Destination takes lines and brings them to where they are kept. Its methods may be called at the
 // same time.
 //
-// *rotation.File is one that may wait: while its disk is full, Write blocks. A [Forwarder] never
-// waits for its collector.
+// *rotation.File is one that may wait: while its disk is full, Write blocks. A [spool.Forwarder]
+// never waits for its collector.
 type Destination interface {
 	// Write takes whole lines, each ending in LF, and returns how many of the bytes are done with:
 	// stored, spooled or, with their cause counted, dropped. The count ends at the end of a line. The

@@ -1,7 +1,8 @@
-// Package accesslog takes lines of access logs in, from TCP and unix sockets and from FIFOs, and
-// brings them to files that are rotated or to collectors elsewhere. It knows nothing of what the
-// lines say: a record is the bytes up to and with an LF. It imports no package of this module but
-// rotation.
+// Package accesslog defines what its packages for access-log lines share: the [Destination] of
+// lines, their counts, and how a stream of bytes is cut into lines. Lines come in by fifo and
+// receive, log records by otlp. They go to rotated files, or to collectors by spool and otlp. A
+// record is the bytes up to and with an LF; what it says does not matter here. Of this module,
+// these packages import only each other and rotation.
 //
 // Promises, as long as the process and its file systems live:
 //

@@ -3,24 +3,12 @@ package accesslog
 import (
 	"bytes"
 	"context"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) {
-	if arg := os.Getenv("ACCESSLOG_TEST_READER"); arg != "" {
-		os.Exit(readUntilKilled(arg))
-	}
-	if arg := os.Getenv("ACCESSLOG_BENCH_WRITER"); arg != "" {
-		os.Exit(writeAsEnvoy(arg))
-	}
-	if path := os.Getenv(killVariable); path != "" {
-		os.Exit(receiveUntilKilled(path))
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // collector is a Destination that keeps what it gets.
 type collector struct {

@@ -43,15 +43,15 @@ type Stats struct {
 	Health string `json:"health,omitempty"`
 }
 
-// counters are the counts behind Stats. What is derived (InFlight) has no counter.
-type counters struct {
-	in, bytesIn, written, spooled    atomic.Uint64
-	unterminated, oversize, repeated atomic.Uint64
+// Counters are the counts behind Stats. What is derived (InFlight) has no counter.
+type Counters struct {
+	In, BytesIn, Written, Spooled    atomic.Uint64
+	unterminated, Oversize, Repeated atomic.Uint64
 	dropped                          [len(causes)]atomic.Uint64
 }
 
-// drop counts dropped lines.
-func (c *counters) drop(why Cause, lines uint64) {
+// Drop counts dropped lines.
+func (c *Counters) Drop(why Cause, lines uint64) {
 	for i, known := range causes {
 		if known == why {
 			c.dropped[i].Add(lines)
@@ -59,12 +59,12 @@ func (c *counters) drop(why Cause, lines uint64) {
 	}
 }
 
-// stats reads the counters. What has come in is read last, so that InFlight is never less than
+// Stats reads the counters. What has come in is read last, so that InFlight is never less than
 // nothing.
-func (c *counters) stats() Stats {
+func (c *Counters) Stats() Stats {
 	s := Stats{
-		Written: c.written.Load(), Spooled: c.spooled.Load(), Unterminated: c.unterminated.Load(),
-		Oversize: c.oversize.Load(), Repeated: c.repeated.Load(),
+		Written: c.Written.Load(), Spooled: c.Spooled.Load(), Unterminated: c.unterminated.Load(),
+		Oversize: c.Oversize.Load(), Repeated: c.Repeated.Load(),
 	}
 	done := s.Written + s.Spooled
 	for i, why := range causes {
@@ -76,7 +76,7 @@ func (c *counters) stats() Stats {
 			done += n
 		}
 	}
-	s.In, s.BytesIn = c.in.Load(), c.bytesIn.Load()
+	s.In, s.BytesIn = c.In.Load(), c.BytesIn.Load()
 	if s.In > done {
 		s.InFlight = s.In - done
 	}

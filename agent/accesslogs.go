@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/fifo"
+	"github.com/nearside-mesh/nearside/accesslog/otlp"
+	"github.com/nearside-mesh/nearside/accesslog/spool"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
@@ -38,10 +41,10 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		p, _ := a.xds.Peer(key) // also of one that has just gone, whose Envoy may write still
 		return p, true
 	}
-	dir, spool := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
+	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
 	var relay logs.Relay
 	if a.otlp != nil {
-		relay = records{a.relay, spool}
+		relay = records{a.relay, spoolIn}
 	}
 	a.logs = logs.New(logs.Options{
 		Relay: relay,
@@ -52,11 +55,11 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
 		},
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
-			o := accesslog.PipesOptions{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
+			o := fifo.Options{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
 			if a.holder != nil {
 				o.Holder = fifos{a.holder}
 			}
-			p, err := accesslog.OpenPipes(o)
+			p, err := fifo.Open(o)
 			if err != nil {
 				return nil, err
 			}
@@ -73,7 +76,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			})
 		},
 		Forward: func(address, at string) (logs.Output, error) {
-			f, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: address, Spool: spool(at), Log: a.log})
+			f, err := spool.NewForwarder(spool.ForwarderOptions{Address: address, Spool: spoolIn(at), Log: a.log})
 			if err != nil {
 				return nil, err
 			}
@@ -92,16 +95,16 @@ func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 		a.log.Warn("log records for OpenTelemetry are not taken; they go from Envoys to their collectors", "error", err)
 		return
 	}
-	a.otlp, a.relay = l, accesslog.NewOTLPRelay(accesslog.OTLPRelayOptions{Log: a.log})
+	a.otlp, a.relay = l, otlp.NewRelay(otlp.Options{Log: a.log})
 }
 
 // spoolOptions returns the options of the spool in a directory. All spools share what they keep in
 // memory.
-func spoolOptions(c *config.Spool) func(dir string) accesslog.SpoolOptions {
-	memory := accesslog.NewMemory(spoolMemory)
-	return func(dir string) accesslog.SpoolOptions {
-		o := accesslog.SpoolOptions{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour,
-			OnFull: accesslog.SpoolPolicy(c.OnFull), Memory: memory}
+func spoolOptions(c *config.Spool) func(dir string) spool.Options {
+	memory := spool.NewMemory(spoolMemory)
+	return func(dir string) spool.Options {
+		o := spool.Options{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour,
+			OnFull: spool.Policy(c.OnFull), Memory: memory}
 		if c.MaxSize == 0 {
 			o.Dir = ""
 		}
@@ -111,15 +114,15 @@ func spoolOptions(c *config.Spool) func(dir string) accesslog.SpoolOptions {
 
 // records is the relay as the manager has it.
 type records struct {
-	*accesslog.OTLPRelay
-	spool func(dir string) accesslog.SpoolOptions
+	*otlp.Relay
+	spool func(dir string) spool.Options
 }
 
 // SetRoute implements [logs.Relay].
 func (r records) SetRoute(x logs.Route) error {
-	return r.OTLPRelay.SetRoute(accesslog.OTLPRoute{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint,
+	return r.Relay.SetRoute(otlp.Route{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint,
 		Spool: r.spool(x.Spool),
-		Allow: func(p accesslog.OTLPPeer) error { return x.Allow(p.Known, p.UID) }})
+		Allow: func(p otlp.Peer) error { return x.Allow(p.Known, p.UID) }})
 }
 
 // runLogs brings lines to their destinations until ctx ends; files are kept until nobody writes
@@ -149,17 +152,17 @@ func (a *Agent) openHolder(cfg *config.Config) {
 // fifos has FIFOs held under their paths.
 type fifos struct{ *hold.Keeper }
 
-// Hold implements [accesslog.Holder].
+// Hold implements [fifo.Holder].
 func (f fifos) Hold(path string, file *os.File) error { return f.Keep(path, file) }
 
 // pipes are those of accesslog as the manager has them.
-type pipes struct{ *accesslog.Pipes }
+type pipes struct{ *fifo.Pipes }
 
 // Set implements [logs.Pipes].
 func (p pipes) Set(owner string, want []logs.Pipe) []error {
-	list := make([]accesslog.Pipe, len(want))
+	list := make([]fifo.Pipe, len(want))
 	for i, w := range want {
-		list[i] = accesslog.Pipe(w)
+		list[i] = fifo.Pipe(w)
 	}
 	return p.Pipes.Set(owner, list)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/otlp"
 	"github.com/nearside-mesh/nearside/agent/base/files"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
@@ -115,7 +115,7 @@ type Agent struct {
 	files      *logs.Files
 	holder     *hold.Keeper // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
 	otlp       net.Listener // for relay; nil: it takes nothing
-	relay      *accesslog.OTLPRelay
+	relay      *otlp.Relay
 	watchdog   *watchdog
 	audit      *auditlog.Log
 	proxies    *access.Proxies

@@ -58,8 +58,8 @@ func listens(l *net.TCPListener) bool {
 	return cerr == nil && err == nil && on != 0
 }
 
-// The code below reads and writes structures of the kernel as 64-bit systems lay them out. This does
-// not compile on others.
+// The code below reads and writes structures of the kernel as 64-bit systems lay them out. This
+// does not compile on others.
 const _ = uint(unix.SizeofCmsghdr - 16)
 
 // Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo

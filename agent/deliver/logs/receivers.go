@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/receive"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -45,7 +45,7 @@ type receiver struct {
 
 	mu    sync.Mutex // held for moments
 	file  *SharedFile
-	recv  *accesslog.Receiver
+	recv  *receive.Receiver
 	certs *certificates // nil: no TLS
 	addr  net.Addr
 	err   error // why it does not receive
@@ -191,7 +191,7 @@ func (x *receiver) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("address: %w", err)
 	}
-	recv, err := accesslog.NewReceiver(accesslog.ReceiverOptions{
+	recv, err := receive.New(receive.Options{
 		Listener: l, TLS: certs.server(), To: x.file, MaxConns: x.cfg.MaxConnections, Log: log,
 	})
 	if err != nil {
@@ -209,7 +209,7 @@ type ReceiverStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // of the config, or where it listens
 	File    string `json:"file"`
-	accesslog.ReceiverStats
+	receive.Status
 }
 
 // Status returns that of each receiver, in the order of the config. Health says what is wrong with
@@ -228,7 +228,7 @@ func (r *Receivers) Status() []ReceiverStatus {
 			s.Address = addr.String()
 		}
 		if recv != nil {
-			s.ReceiverStats = recv.Stats()
+			s.Status = recv.Stats()
 		}
 		if err == nil && file != nil {
 			err = file.Stats().Health

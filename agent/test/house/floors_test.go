@@ -121,7 +121,9 @@ func ruleExceptions(t *tree) []breach {
 }
 
 // testSupport reports whether only tests import a package.
-func testSupport(dir string) bool { return strings.HasPrefix(dir, "agent/test/") }
+func testSupport(dir string) bool {
+	return strings.HasPrefix(dir, "agent/test/") || dir == "accesslog/accesslogtest"
+}
 
 func listed(s []string) string {
 	if len(s) == 0 {

@@ -1,0 +1,158 @@
+// Package accesslogtest is support for the tests of packages that handle access-log lines.
+package accesslogtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// Naive is what is stored of a source: its lines, each with an LF, longer ones in pieces of max
+// bytes.
+func Naive(input []byte, max int) (stored []byte, oversize, unterminated uint64) {
+	for len(input) > 0 {
+		line, rest, ended := bytes.Cut(input, []byte{'\n'})
+		if input = rest; !ended {
+			unterminated++
+		}
+		if len(line) > max {
+			oversize++
+		}
+		for len(line) > max {
+			stored = append(append(stored, line[:max]...), '\n')
+			line = line[max:]
+		}
+		stored = append(append(stored, line...), '\n')
+	}
+	return stored, oversize, unterminated
+}
+
+// OpenFile opens a rotated file that is run until the end of the test.
+func OpenFile(t testing.TB, o rotation.Options) *rotation.File {
+	t.Helper()
+	f, err := rotation.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		f.Close()
+	})
+	return f
+}
+
+// Stored returns what lies in the files of a path, oldest first.
+func Stored(t testing.TB, path string) string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	active := ""
+	for _, e := range entries { // by name, which is by time
+		if filepath.Ext(e.Name()) != filepath.Ext(path) {
+			continue // the lock
+		}
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(path), e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Name() == filepath.Base(path) {
+			active = string(b)
+			continue
+		}
+		all.Write(b)
+	}
+	return all.String() + active
+}
+
+// Line returns line n of connection c.
+func Line(c, n int) string {
+	return fmt.Sprintf("%d %d %s\n", c, n, strings.Repeat("x", 280))
+}
+
+// UsedCPU is the CPU time of the process.
+func UsedCPU(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Until waits for a state of the counts.
+func Until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
+	ok func(accesslog.Stats) bool) accesslog.Stats {
+	t.Helper()
+	timeout, look := time.After(2*time.Minute), time.NewTicker(2*time.Millisecond)
+	defer look.Stop()
+	for {
+		s := f.Stats()
+		Balance(t, s)
+		if ok(s) {
+			return s
+		}
+		select {
+		case <-timeout:
+			t.Fatalf("never %s: %+v", what, s)
+		case <-look.C:
+		}
+	}
+}
+
+// Balance holds counts to their promise.
+func Balance(t testing.TB, s accesslog.Stats) {
+	t.Helper()
+	sum := s.Written + s.Spooled + s.InFlight
+	for _, n := range s.Dropped {
+		sum += n
+	}
+	if s.In != sum {
+		t.Errorf("in %d, but the rest is %d: %+v", s.In, sum, s)
+	}
+}
+
+// FreeAddress returns a TCP address on this machine that nothing listens on.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Collector is a [accesslog.Destination] that records what it gets.
+type Collector struct {
+	bytes.Buffer
+	Batches int
+	// Part, if set, returns how much of a batch is taken, and the error.
+	Part func(batch []byte) (int, error)
+}
+
+// Write implements [accesslog.Destination].
+func (c *Collector) Write(_ context.Context, batch []byte) (int, error) {
+	c.Batches++
+	n, err := len(batch), error(nil)
+	if c.Part != nil {
+		n, err = c.Part(batch)
+	}
+	c.Buffer.Write(batch[:n])
+	return n, err
+}

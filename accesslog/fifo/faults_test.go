@@ -1,0 +1,302 @@
+package fifo
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// pipeToFile runs a FIFO into a rotated file below a directory, and returns what writes into it.
+func pipeToFile(t *testing.T, dir string, o Options,
+	r rotation.Options) (ps *Pipes, f *rotation.File, path string, w *os.File) {
+	t.Helper()
+	r.Path = filepath.Join(dir, "logs", "access.log")
+	f = accesslogtest.OpenFile(t, r)
+	o.Dir, o.Group = pipeDir(t), -1
+	ps, stop := startPipes(t, o)
+	t.Cleanup(stop)
+	path = filepath.Join(o.Dir, "a")
+	setOne(t, ps, path, f)
+	w = openWriter(t, path)
+	t.Cleanup(func() { w.Close() })
+	return ps, f, path, w
+}
+
+// balanced waits until all lines of a FIFO are stored or dropped, and returns the counts.
+func balanced(t *testing.T, ps *Pipes, path string, lines uint64) (s Status) {
+	t.Helper()
+	until(t, "all lines are stored or dropped", func() bool {
+		s = ps.Stats()[path]
+		return s.In == lines && s.InFlight == 0
+	})
+	dropped := uint64(0)
+	for _, n := range s.Dropped {
+		dropped += n
+	}
+	if s.In != s.Written+dropped {
+		t.Errorf("in = written + dropped does not hold: %+v", s)
+	}
+	return s
+}
+
+// TestPipeFullDisk: the writer goes on while the disk is full. What memory takes comes once, in
+// order, when there is space again; what it does not take is dropped and counted.
+func TestPipeFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system")
+	}
+	for name, c := range map[string]struct{ megabytes, memory int }{
+		"for a while": {4, 8 << 20},
+		"for good":    {8, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := syscall.Mount("accesslog-test", dir, "tmpfs", 0, "size=2m,mode=755"); err != nil {
+				t.Skipf("no file system can be mounted here: %v", err)
+			}
+			t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+			ps, f, path, w := pipeToFile(t, dir, Options{MaxMemory: c.memory, Slow: time.Millisecond}, rotation.Options{})
+			var want bytes.Buffer
+			n := 0
+			for ; want.Len() < c.megabytes<<20; n++ {
+				line := accesslogtest.Line(1, n)
+				want.WriteString(line)
+				put(t, w, line) // ends, though nothing is taken
+			}
+			until(t, "the disk is full", func() bool {
+				return f.Stats().Retries > 0 && strings.Contains(ps.Stats()[path].Health, "no space left on device")
+			})
+			if name == "for good" {
+				until(t, "drops", func() bool {
+					s := ps.Stats()[path]
+					return s.Dropped[accesslog.CauseDiskFull] > 0 && strings.Contains(s.Health, "lines are dropped (disk-full)")
+				})
+			}
+			if err := syscall.Mount("accesslog-test", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {
+				t.Fatal(err)
+			}
+			s := balanced(t, ps, path, uint64(n))
+			got := accesslogtest.Stored(t, filepath.Join(dir, "logs", "access.log"))
+			if name == "for a while" {
+				if got != want.String() || s.Written != uint64(n) {
+					t.Errorf("%d of %d bytes are stored: %+v", len(got), want.Len(), s)
+				}
+				return
+			}
+			if uint64(strings.Count(got, "\n")) != s.Written || s.Dropped[accesslog.CauseDiskFull] == 0 || s.Health != "" {
+				t.Errorf("%d lines are stored: %+v", strings.Count(got, "\n"), s)
+			}
+			sent := map[string]bool{}
+			for line := range strings.Lines(want.String()) {
+				sent[line] = true
+			}
+			for line := range strings.Lines(got) {
+				if !sent[line] {
+					t.Fatalf("torn: %q", line)
+				}
+			}
+		})
+	}
+}
+
+// TestPipeIOError: a file system that answers with EIO from one moment on, as a broken disk does,
+// neither stops the writer nor is passed over in silence.
+func TestPipeIOError(t *testing.T) {
+	for name, onFull := range map[string]rotation.OnFull{"block": rotation.Block, "drop": rotation.DropNewest} {
+		t.Run(name, func(t *testing.T) {
+			dir := brokenDisk(t)
+			ps, f, path, w := pipeToFile(t, dir.path, Options{MaxMemory: 1 << 20, Slow: time.Millisecond,
+				StopTimeout: 10 * time.Millisecond}, rotation.Options{OnFull: onFull})
+			put(t, w, "good\n")
+			until(t, "the first line", func() bool { return ps.Stats()[path].Written == 1 })
+			dir.breakIt(t)
+			line := strings.Repeat("x", 1023) + "\n"
+			const n = 8 << 10
+			for range n {
+				put(t, w, line)
+			}
+			until(t, "it is told", func() bool {
+				// The cause is the one at the last drop: at first, maybe, that the destination is late.
+				put(t, w, line)
+				s, health := ps.Stats()[path], f.Stats().Health
+				told := onFull != rotation.Block || strings.Contains(s.Health, "input/output error")
+				return told && s.Dropped[accesslog.CauseDiskFull] > 0 && health != nil &&
+					strings.Contains(health.Error(), "input/output error")
+			})
+			if s := ps.Stats()[path]; s.Written != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+type disk struct{ path string }
+
+// brokenDisk is an ext4 that can be broken.
+func brokenDisk(t *testing.T) disk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system")
+	}
+	image, at := filepath.Join(t.TempDir(), "image"), t.TempDir()
+	for _, command := range [][]string{
+		{"truncate", "-s", "32M", image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, at},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("%v cannot be run here: %v %s", command, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", at).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v %s", err, out)
+		}
+	})
+	return disk{at}
+}
+
+// breakIt has each access answered with EIO from now on (EXT4_IOC_SHUTDOWN).
+func (d disk) breakIt(t *testing.T) {
+	t.Helper()
+	f, err := os.Open(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const shutdown, withoutLog = 0x8004587d, 2
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, withoutLog); err != nil {
+		t.Skipf("the file system cannot be broken here: %v", err)
+	}
+}
+
+// TestPipeHostileBytes: whatever a writer puts into a FIFO is stored as it is, in lines of 1 MiB at
+// most.
+func TestPipeHostileBytes(t *testing.T) {
+	for name, in := range map[string]string{
+		"16 MiB without LF": strings.Repeat("x", 16<<20), "NUL": "a\x00b\n\x00\n", "not UTF-8": "\xff\xfe\xc3\x28\n",
+		"CR": "with\r\nand\rwithout\n", "empty lines": "\n\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, to := pipeDir(t), &sink{}
+			ps, _ := startPipes(t, Options{Dir: dir, Group: -1, Rest: 2 * time.Millisecond})
+			path := filepath.Join(dir, "a")
+			setOne(t, ps, path, to)
+			w := openWriter(t, path)
+			put(t, w, in)
+			w.Close()
+			want, oversize, unterminated := accesslogtest.Naive([]byte(in), accesslog.DefaultMaxLine)
+			until(t, "all is stored", func() bool { return len(to.String()) >= len(want) })
+			if s := ps.Stats()[path]; to.String() != string(want) || s.Oversize != oversize || s.Unterminated != unterminated {
+				t.Errorf("%d bytes are stored, want %d; %+v", len(to.String()), len(want), s)
+			}
+		})
+	}
+}
+
+// TestPipeRemovedFromOutside: a FIFO that somebody removes, or replaces by a file, is there again
+// without a call of Set, its process is asked to open its logs anew, and no line is lost.
+func TestPipeRemovedFromOutside(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"renamed": func(path string) error { return os.Rename(path, path+".1") },
+		"a file in its place": func(path string) error {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte("in a file\n"), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, to, h := pipeDir(t), &sink{}, newHolding(t)
+			reopen := make(chan string, 1)
+			ps, _ := startPipes(t, Options{Dir: dir, Group: -1, Holder: h, Reopen: func(o string) { reopen <- o }})
+			path := filepath.Join(dir, "a")
+			setOne(t, ps, path, to)
+			old := openWriter(t, path)
+			put(t, old, "1\n")
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			if owner := <-reopen; owner != "web" {
+				t.Errorf("asked: %s", owner)
+			}
+			put(t, old, "2\n") // until it opens the new one
+			w := openWriter(t, path)
+			put(t, w, "3\n")
+			old.Close()
+			want := 3
+			if strings.HasPrefix(name, "a file") {
+				want = 4
+			}
+			until(t, "all lines", func() bool { return strings.Count(to.String(), "\n") == want })
+			if got := to.String(); !strings.Contains(got, "1\n") || !strings.Contains(got, "2\n") ||
+				!strings.Contains(got, "3\n") {
+				t.Errorf("got %q", got)
+			}
+			w.Close()
+		})
+	}
+}
+
+// TestPipeDirectoryIsALink: the directory of FIFOs is not reached by a link that somebody could
+// change.
+func TestPipeDirectoryIsALink(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(t.TempDir(), dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: dir + "/link"}); err == nil ||
+		!strings.Contains(err.Error(), "is a symbolic link") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestPipeLockOfADeadProcess: the lock on the directory ends with the process that had it, however
+// that ended.
+func TestPipeLockOfADeadProcess(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := pipeDir(t)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), readerVariable+"="+dir+":"+filepath.Join(t.TempDir(), "logs", "out.log"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Only then may this process try: who tries holds the lock for a moment, in which the other one
+	// would fail.
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "open\n" {
+		t.Errorf("the other process has not opened the directory: %q, %v", line, err)
+	}
+	if ps, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the lock was not held: %v", err)
+		if err == nil {
+			ps.close()
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	ps, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ps.close()
+}

@@ -1,0 +1,272 @@
+package fifo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+)
+
+// Names beside the FIFO of a name begin with '.', which no FIFO's does.
+const (
+	recordSuffix = ".json"
+	tempSuffix   = ".tmp"
+	leftoverPart = ".left-"
+)
+
+func hidden(name, suffix string) string { return "." + name + suffix }
+
+// pipeRecord is what is kept beside a FIFO.
+type pipeRecord struct {
+	Owner  string            `json:"owner"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// maxRecord is the most that is read of a record.
+const maxRecord = 64 << 10
+
+// openPipeDir opens the directory of FIFOs, or makes it, and locks it.
+func openPipeDir(path string) (int, error) {
+	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return -1, fmt.Errorf("create the directory of FIFOs: %w; create the directory above it", err)
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return -1, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", path)
+	}
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	if err := checkPipeDir(fd, path); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%s is in use by another process; stop it or set another directory", path)
+	}
+	return fd, nil
+}
+
+func checkPipeDir(fd int, path string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	switch mode := uint32(st.Mode); {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, who could exchange its FIFOs; use a directory of this user (%d) or of root",
+			path, st.Uid, os.Geteuid())
+	case mode&unix.S_ISVTX != 0:
+		return fmt.Errorf("%s has mode %04o: in a sticky directory the kernel may refuse FIFOs of others; run chmod -t %s",
+			path, mode&0o7777, path)
+	case mode&0o022 != 0:
+		return fmt.Errorf("%s has mode %04o, so others can exchange its FIFOs; run chmod go-w %s", path, mode&0o7777, path)
+	case mode&0o011 != 0o011: // also of a directory made just now, under a umask
+		if err := unix.Fchmod(fd, mode&0o777|0o711); err != nil {
+			return fmt.Errorf("%s has mode %04o, so writers cannot reach its FIFOs: %w; run chmod go+x %s",
+				path, mode&0o7777, err, path)
+		}
+	}
+	return nil
+}
+
+// own gives a FIFO to its writer, with no more rights than it takes: to its user where this process
+// may, who can then write only; else to the group, with this process as the owner.
+func (ps *Pipes) own(fd int, want Pipe) error {
+	euid := os.Geteuid()
+	group := ps.opts.Group
+	if group < 0 {
+		group = want.GID
+	}
+	uid, gid, mode := -1, -1, uint32(0o600)
+	switch {
+	case want.UID == euid:
+	case want.UID >= 0 && euid == 0:
+		uid, gid, mode = want.UID, os.Getegid(), 0o260
+	case group >= 0:
+		gid, mode = group, 0o620
+	default:
+		return fmt.Errorf("its writer's user (%d) is not this one (%d) and no group is known; run as root, "+
+			"or set a group that both are in", want.UID, euid)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if uid >= 0 && int(st.Uid) != uid || gid >= 0 && int(st.Gid) != gid {
+		if err := unix.Fchown(fd, uid, gid); err != nil {
+			return fmt.Errorf("give it to user %d and group %d: %w; run as root or as a member of the group", uid, gid, err)
+		}
+	}
+	if uint32(st.Mode)&0o7777 != mode {
+		return unix.Fchmod(fd, mode)
+	}
+	return nil
+}
+
+// make makes a FIFO under a temporary name, holds it, and puts it in its place, where a regular
+// file may be: that is kept under the name that is returned.
+func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
+	temp := hidden(p.name, tempSuffix)
+	if err := unix.Unlinkat(ps.dir, temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return "", fmt.Errorf("remove %s: %w", temp, err)
+	}
+	if err := unix.Mkfifoat(ps.dir, temp, 0o600); err != nil {
+		return "", fmt.Errorf("make the FIFO: %w", err)
+	}
+	f, err := ps.open(p, temp)
+	if err != nil {
+		_ = unix.Unlinkat(ps.dir, temp, 0)
+		return "", err
+	}
+	if err = ps.own(f.fd, want); err == nil {
+		err = ps.hold(p, temp)
+	}
+	if err == nil {
+		leftoverName, err = ps.place(p.name, temp)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(ps.dir, temp, 0)
+		f.close()
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cur != nil {
+		p.cur.note.close()
+		p.cur.note = nil // it is that of the name
+		p.old = append(p.old, p.cur)
+	}
+	ps.openNote(p, f)
+	p.cur, p.holdErr = f, nil
+	return leftoverName, nil
+}
+
+// place renames a FIFO to its name. A regular file that is there is exchanged with it, so that the
+// name always exists.
+func (ps *Pipes) place(name, temp string) (string, error) {
+	err := unix.Renameat2(ps.dir, temp, ps.dir, name, unix.RENAME_NOREPLACE)
+	if err == nil || !errors.Is(err, unix.EEXIST) {
+		return "", err
+	}
+	if kind, err := ps.kind(name); err != nil {
+		return "", err
+	} else if kind != unix.S_IFREG {
+		return "", inPlace(ps.opts.Dir, name, kind)
+	}
+	if err := unix.Renameat2(ps.dir, temp, ps.dir, name, unix.RENAME_EXCHANGE); err != nil {
+		return "", fmt.Errorf("exchange a file for the FIFO: %w", err)
+	}
+	left := hidden(name, fmt.Sprintf("%s%d", leftoverPart, time.Now().UnixNano()))
+	return left, unix.Renameat2(ps.dir, temp, ps.dir, left, unix.RENAME_NOREPLACE)
+}
+
+// kind returns what a name is: a mode without its permissions, 0 where there is nothing.
+func (ps *Pipes) kind(name string) (uint32, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(ps.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	return st.Mode & unix.S_IFMT, err
+}
+
+func inPlace(dir, name string, kind uint32) error {
+	what := map[uint32]string{unix.S_IFDIR: "directory", unix.S_IFSOCK: "socket", unix.S_IFLNK: "symbolic link"}[kind]
+	if what == "" {
+		what = "device"
+	}
+	return fmt.Errorf("a %s is in the place of the FIFO %s/%s; remove it", what, dir, name)
+}
+
+// open opens a FIFO for a pipe.
+func (ps *Pipes) open(p *pipe, name string) (*fifo, error) {
+	f, err := openFIFO(ps.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	f.copies = ps.copies
+	f.l = accesslog.Lines{To: p.gate, Count: &p.count, Max: ps.opts.MaxLine, Buffers: ps.memory}
+	return f, nil
+}
+
+// openHold opens a FIFO for a holder. It never waits, since the pipe's own descriptor is there or
+// O_NONBLOCK is.
+func (ps *Pipes) openHold(name string) (*os.File, error) {
+	fd, err := openNoFollow(ps.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, false); err != nil { // Go's poller leaves it alone then
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (ps *Pipes) writeRecord(name string, r pipeRecord) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxRecord {
+		return fmt.Errorf("the labels have %d bytes; use at most %d", len(b), maxRecord)
+	}
+	temp, to := hidden(name, recordSuffix+tempSuffix), hidden(name, recordSuffix)
+	_ = unix.Unlinkat(ps.dir, temp, 0)
+	fd, err := unix.Openat(ps.dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the record: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), temp)
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = unix.Renameat(ps.dir, temp, ps.dir, to)
+	}
+	if err != nil {
+		return fmt.Errorf("write the record: %w", err)
+	}
+	return nil
+}
+
+func (ps *Pipes) readRecord(name string) (pipeRecord, error) {
+	fd, err := openNoFollow(ps.dir, hidden(name, recordSuffix))
+	if err != nil {
+		return pipeRecord{}, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	b := make([]byte, maxRecord+1)
+	n, err := f.Read(b)
+	if err != nil {
+		return pipeRecord{}, err
+	}
+	return decodeRecord(b[:n])
+}
+
+func decodeRecord(b []byte) (r pipeRecord, err error) {
+	if len(b) > maxRecord {
+		return pipeRecord{}, fmt.Errorf("the record has more than %d bytes", maxRecord)
+	}
+	err = json.Unmarshal(b, &r)
+	return r, err
+}
+
+// leftovers returns the files that were in the place of a FIFO, oldest first.
+func (ps *Pipes) leftovers(names []string, name string) []string {
+	var out []string
+	for _, n := range names {
+		if strings.HasPrefix(n, hidden(name, leftoverPart)) && !strings.HasSuffix(n, cursorSuffix) {
+			out = append(out, n)
+		}
+	}
+	return out
+}

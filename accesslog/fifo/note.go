@@ -1,0 +1,138 @@
+package fifo
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// note says, in a file beside a FIFO, where what is at the front of the FIFO is being written. Who
+// follows a process that was killed learns by it what is in the file already. It is not synced:
+// with the power the FIFO is gone too.
+type note struct {
+	f     *os.File
+	fifo  [2]uint64 // device and inode of the FIFO
+	last  rotation.Place
+	dirty bool
+}
+
+const (
+	noteSuffix = ".note"
+	noteMagic  = 0x6e6f74653031 // and of a cleared one 0
+	noteSize   = 8 * (3 + 2*5)
+)
+
+// openNote opens or makes the note of the FIFO of a name.
+func openNote(dir int, name string, f *fifo) (*note, error) {
+	fd, err := unix.Openat(dir, hidden(name, noteSuffix),
+		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", hidden(name, noteSuffix), err)
+	}
+	return &note{f: os.NewFile(uintptr(fd), name+noteSuffix), fifo: [2]uint64{f.dev, f.ino}}, nil
+}
+
+// set is for [rotation.WithNote]. Without a note lines may be there twice after a kill, which is no
+// reason to stop.
+func (n *note) set(p rotation.Place) {
+	before := n.last
+	if !n.dirty || before.Before+before.Length != p.Before {
+		before = rotation.Place{}
+	}
+	n.dirty, n.last = true, p
+	b := encodeNote(n.fifo, p, before)
+	_, _ = n.f.WriteAt(b[:], 0)
+}
+
+// clear says that nothing of the FIFO's front is written.
+func (n *note) clear() {
+	if n.dirty {
+		n.dirty = false
+		_, _ = n.f.WriteAt(make([]byte, noteSize), 0)
+	}
+}
+
+// read returns what an earlier process has noted of this FIFO: the last place, and that of the
+// bytes before, if the batch has several.
+func (n *note) read() []rotation.Place {
+	b := make([]byte, noteSize)
+	if _, err := n.f.ReadAt(b, 0); err != nil {
+		return nil
+	}
+	places := decodeNote(n.fifo, b)
+	n.dirty = n.dirty || places != nil
+	return places
+}
+
+func encodeNote(fifo [2]uint64, places ...rotation.Place) (b [noteSize]byte) {
+	out := binary.NativeEndian.AppendUint64(b[:0], noteMagic)
+	values := fifo[:]
+	for _, p := range places {
+		// #nosec G115 -- none is negative
+		values = append(values, p.Dev, p.Ino, uint64(p.Offset), uint64(p.Length), uint64(p.Before))
+	}
+	for _, v := range values {
+		out = binary.NativeEndian.AppendUint64(out, v)
+	}
+	return b
+}
+
+func decodeNote(fifo [2]uint64, b []byte) (out []rotation.Place) {
+	if len(b) != noteSize {
+		return nil
+	}
+	v := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
+	if v(0) != noteMagic || v(1) != fifo[0] || v(2) != fifo[1] {
+		return nil
+	}
+	for i := 3; i < 13; i += 5 {
+		if v(i+2) > 1<<62 || v(i+3) > accesslog.FlowBuffer || v(i+4) > accesslog.FlowBuffer {
+			return nil
+		}
+		// #nosec G115 -- bounded above
+		out = append(out,
+			rotation.Place{Dev: v(i), Ino: v(i + 1), Offset: int64(v(i + 2)), Length: int(v(i + 3)), Before: int(v(i + 4))})
+	}
+	return out
+}
+
+func (n *note) close() {
+	if n != nil {
+		n.f.Close()
+	}
+}
+
+// recover takes out of the FIFO what is in its destination already, since a process was killed
+// between the write and this. Later calls do nothing.
+func (f *fifo) recover(to accesslog.Destination) error {
+	if f.note == nil || f.recovered || to == nil {
+		return nil
+	}
+	f.recovered = true
+	places := f.note.read()
+	file, ok := to.(interface {
+		Recover(p rotation.Place, front []byte) int
+	})
+	if len(places) == 0 || !ok {
+		f.note.clear()
+		return nil
+	}
+	front := make([]byte, accesslog.FlowBuffer)
+	n, err := f.copies.peek(f.fd, front)
+	if err != nil {
+		return err
+	}
+	for _, p := range places { // of the last one nothing may be there yet
+		if stored := file.Recover(p, front[:n]); stored > 0 {
+			err = f.take(stored)
+			break
+		}
+	}
+	f.note.clear()
+	return err
+}

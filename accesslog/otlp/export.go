@@ -1,0 +1,270 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/spool"
+)
+
+// Bounds of an export.
+const (
+	exportTimeout = 10 * time.Second
+	exportBytes   = 512 << 10 // of requests that go as one
+	exportRecords = 512
+	exportAnswer  = 64 << 10
+	// mostDelay bounds what an endpoint may ask to wait.
+	mostDelay = 5 * time.Minute
+)
+
+// exporter sends the requests of a route to its endpoint.
+type exporter struct {
+	route    Route
+	backlog  *spool.Backlog
+	conn     *grpc.ClientConn
+	log      *slog.Logger
+	refusals refusals
+	fault    atomic.Pointer[string]
+	highest  uint64 // record that was ever sent; the sender's
+
+	cancel context.CancelFunc // set when it runs
+	ended  chan struct{}
+	err    error // set before ended is closed
+}
+
+func newExporter(route Route, log *slog.Logger) (*exporter, error) {
+	log = log.With("destination", route.Name)
+	dialer := net.Dialer{Control: spool.SetUserTimeout, Timeout: spool.DialTimeout}
+	// No resolver of gRPC, so that the name is resolved for each connection.
+	conn, err := grpc.NewClient("passthrough:///"+route.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: spool.FirstBackoff, Multiplier: 2, Jitter: 0.5,
+				MaxDelay: spool.MostBackoff},
+			MinConnectTimeout: spool.DialTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(2*maxRequest),
+			grpc.MaxCallRecvMsgSize(exportAnswer)),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0))
+	if err != nil {
+		return nil, err
+	}
+	b, err := spool.NewBacklog(route.Spool, 0, log)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &exporter{route: route, backlog: b, conn: conn, log: log, ended: make(chan struct{})}, nil
+}
+
+func (e *exporter) run(ctx context.Context) error {
+	return errors.Join(e.backlog.Run(ctx, e.send), e.conn.Close())
+}
+
+// end closes an exporter that was not run.
+func (e *exporter) end() error {
+	e.backlog.Close()
+	return errors.Join(e.backlog.Finish(), e.conn.Close())
+}
+
+func (e *exporter) stats() accesslog.Stats {
+	s := e.backlog.Stats(time.Now())
+	if fault := e.fault.Load(); fault != nil && s.Health == "" {
+		s.Health = *fault
+	}
+	return s
+}
+
+// send exports until ctx ends.
+func (e *exporter) send(ctx context.Context) {
+	b := e.backlog
+	var held *spool.Record // was taken, and is not in a batch yet
+	alone := 0             // records that are sent one by one, since they were refused together
+	tries := 0
+	var stop time.Time
+	for {
+		batch := e.batch(&held, alone > 0)
+		if len(batch) == 0 {
+			if !e.await(ctx) {
+				return
+			}
+			continue
+		}
+		rejected, after, err := e.export(ctx, batch)
+		last := batch[len(batch)-1]
+		switch {
+		case err == nil:
+			b.Ack(last.Last(), last.At, rejected)
+			b.SetDown(false)
+			e.setFault(nil)
+			tries, alone = 0, max(alone-1, 0)
+			if ctx.Err() == nil {
+				continue
+			}
+			if stop.IsZero() {
+				stop = time.Now().Add(spool.Farewell)
+			}
+			if b.Spooled() || time.Now().After(stop) {
+				return
+			}
+		case after < 0 && len(batch) > 1: // one of them may be to blame
+			alone = len(batch)
+			held = nil
+			b.Rewind()
+			continue
+		case after < 0:
+			e.log.Warn("otlp: the endpoint refuses records for good; they are dropped", "records", last.Lines, "error", err)
+			b.Ack(last.Last(), last.At, last.Lines)
+			tries, alone = 0, max(alone-1, 0)
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		held = nil
+		b.Rewind()
+		b.SetDown(true)
+		e.setFault(err)
+		if after == 0 {
+			after = spool.Jitter(tries)
+		}
+		if !spool.Pause(ctx, after) {
+			return
+		}
+		e.conn.ResetConnectBackoff()
+		tries++
+	}
+}
+
+// await waits for something to take, and reports whether ctx has not ended. A spool that could not
+// be read is tried again.
+func (e *exporter) await(ctx context.Context) bool {
+	var again <-chan time.Time
+	if e.backlog.ReadFailed() {
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		again = timer.C
+	}
+	select {
+	case <-e.backlog.Ready:
+	case <-again:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// clipMessage makes what an endpoint says fit for a log.
+func clipMessage(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// batch takes what goes as one request.
+func (e *exporter) batch(held **spool.Record, alone bool) (out []*spool.Record) {
+	var size int
+	var records uint64
+	for {
+		r := *held
+		if *held = nil; r == nil {
+			r = e.backlog.Take()
+		}
+		if r == nil {
+			return out
+		}
+		if len(out) > 0 && (alone || size+len(r.Payload()) > exportBytes || records+r.Lines > exportRecords) {
+			*held = r
+			return out
+		}
+		out, size, records = append(out, r), size+len(r.Payload()), records+r.Lines
+	}
+}
+
+// export sends a batch. An error is with the time after which to try again: 0 for the usual,
+// negative for never.
+func (e *exporter) export(ctx context.Context,
+	batch []*spool.Record) (rejected uint64, after time.Duration, err error) {
+	request := batch[0].Payload()
+	if len(batch) > 1 {
+		request = nil
+		for _, r := range batch {
+			request = append(request, r.Payload()...) // one message behind another is both: the only field is repeated
+		}
+	}
+	first, last := batch[0].First, batch[len(batch)-1].Last()
+	if first <= e.highest {
+		e.backlog.Count.Repeated.Add(min(last, e.highest) - first + 1)
+	}
+	e.highest = max(e.highest, last)
+	// What is on its way when ctx ends may still be answered.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		if spool.Pause(call, spool.Farewell) {
+			cancel()
+		}
+	})()
+	var raw []byte
+	if err := e.conn.Invoke(call, "/"+logsService+"/"+exportMethod, &request, &raw); err != nil {
+		return 0, retryAfter(err), err
+	}
+	rejected, message := parseAnswer(raw)
+	if rejected = min(rejected, last-first+1); rejected > 0 {
+		e.log.Warn("otlp: the endpoint has rejected records", "records", rejected, "error", clipMessage(message))
+	}
+	return rejected, 0, nil
+}
+
+// retryAfter says when to try again by the rules of OTLP: 0 for the usual backoff, negative for
+// never.
+func retryAfter(err error) time.Duration {
+	s, ok := status.FromError(err)
+	if !ok {
+		return 0
+	}
+	var asked time.Duration
+	has := false
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			asked, has = min(max(info.GetRetryDelay().AsDuration(), 0), mostDelay), true
+		}
+	}
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
+		return asked
+	case codes.ResourceExhausted:
+		if has {
+			return asked
+		}
+	}
+	return -1
+}
+
+func (e *exporter) setFault(err error) {
+	if err == nil {
+		e.fault.Store(nil)
+		return
+	}
+	text := "the endpoint " + e.route.Endpoint + " does not take records: " + status.Convert(err).Message() +
+		"; they wait, look after the collector"
+	if e.fault.Swap(&text) == nil {
+		e.log.Warn("otlp: the endpoint does not take records; they wait", "endpoint", e.route.Endpoint, "error", err)
+	}
+}

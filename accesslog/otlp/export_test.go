@@ -1,0 +1,7 @@
+package otlp
+
+// What fuzz targets need.
+var (
+	CountRecords = countRecords
+	ParseAnswer  = parseAnswer
+)

@@ -1,0 +1,93 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// unixCredentials asks the kernel who has connected, and adds nothing to the connection.
+type unixCredentials struct{}
+
+type unixAuth struct {
+	credentials.CommonAuthInfo
+	peer Peer
+}
+
+// AuthType implements credentials.AuthInfo.
+func (unixAuth) AuthType() string { return "unix" }
+
+// ClientHandshake is not for clients.
+func (unixCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these credentials are those of a server")
+}
+
+// ServerHandshake asks for the peer.
+func (unixCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	auth := unixAuth{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
+	raw := conn
+	if limited, ok := conn.(*limitedConn); ok {
+		raw = limited.Conn
+	}
+	if u, ok := raw.(*net.UnixConn); ok {
+		auth.peer = unixPeer(u)
+	}
+	return conn, auth, nil
+}
+
+// Info implements credentials.TransportCredentials.
+func (unixCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "insecure"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c unixCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (unixCredentials) OverrideServerName(string) error { return nil }
+
+func peerOf(ctx context.Context) Peer {
+	if p, ok := peer.FromContext(ctx); ok {
+		if auth, ok := p.AuthInfo.(unixAuth); ok {
+			return auth.peer
+		}
+	}
+	return Peer{}
+}
+
+// limitedListener accepts no more connections than it has slots. Those above are closed at once.
+type limitedListener struct {
+	net.Listener
+	slots chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &limitedConn{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			conn.Close()
+		}
+	}
+}
+
+type limitedConn struct {
+	net.Conn
+	free func()
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}

@@ -1,0 +1,144 @@
+package receive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// benchLines is what a sender writes at once: 512 lines of 300 bytes.
+var benchLines = bytes.Repeat([]byte(strings.Repeat("x", 299)+"\n"), 512)
+
+// BenchmarkReceive brings lines of 300 bytes from 8 connections into a file that is rotated at 100
+// MB. The CPU time is that of the senders too, which is the same in both.
+func BenchmarkReceive(b *testing.B) {
+	f := accesslogtest.OpenFile(b, rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"),
+		Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
+	r := receive(b, Options{To: f})
+	load(b, r.addr, func() uint64 { return r.Stats().Written })
+}
+
+// BenchmarkWritePerLine is what BenchmarkReceive is compared with: a write for each line.
+func BenchmarkWritePerLine(b *testing.B) {
+	f, err := os.OpenFile(filepath.Join(b.TempDir(), "access.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	l := listenTCP(b)
+	var conns sync.WaitGroup
+	var mu sync.Mutex
+	var written uint64
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				in := bufio.NewReaderSize(c, 64<<10)
+				for {
+					line, err := in.ReadSlice('\n')
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					written++
+					if _, err := f.Write(line); err != nil {
+						b.Error(err)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	load(b, l.Addr().String(), func() uint64 { mu.Lock(); defer mu.Unlock(); return written })
+	l.Close()
+	conns.Wait()
+}
+
+// load sends b.N times 512 lines and waits until they are written.
+func load(b *testing.B, addr string, written func() uint64) {
+	const conns = 8
+	b.SetBytes(int64(len(benchLines)))
+	b.ResetTimer()
+	before := accesslogtest.UsedCPU(b)
+	var wg sync.WaitGroup
+	for id := range conns {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer c.Close()
+			for range (b.N + id) / conns {
+				if _, err := c.Write(benchLines); err != nil {
+					b.Error(err)
+				}
+			}
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				b.Error(err)
+			}
+			_, _ = io.Copy(io.Discard, c)
+		})
+	}
+	wg.Wait()
+	sent := uint64(b.N) * 512
+	for written() < sent && !b.Failed() {
+		<-time.After(time.Millisecond)
+	}
+	b.ReportMetric(float64(accesslogtest.UsedCPU(b)-before)/float64(sent), "cpu-ns/line")
+}
+
+// BenchmarkQuietBesideFlood measures how long a line of a connection with 10 lines a second takes
+// into the file while 63 others send as much as they can.
+func BenchmarkQuietBesideFlood(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "logs", "access.log")
+	f := accesslogtest.OpenFile(b, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
+	r := receive(b, Options{To: &stamped{File: f, seen: make(chan time.Time, 1)}})
+	stop := r.flood(63)
+	quiet := r.dial()
+	pace := time.NewTicker(100 * time.Millisecond)
+	defer pace.Stop()
+	var waits []time.Duration
+	for b.Loop() {
+		<-pace.C
+		begin := time.Now()
+		send(b, quiet, quietLine)
+		waits = append(waits, (<-r.opts.To.(*stamped).seen).Sub(begin))
+	}
+	stop()
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+const quietLine = "a quiet line\n"
+
+// stamped says when the quiet line is in the file.
+type stamped struct {
+	*rotation.File
+	seen chan time.Time
+}
+
+func (s *stamped) Append(ctx context.Context, batch []byte) (int, int, error) {
+	n, dropped, err := s.File.Append(ctx, batch)
+	if len(batch) == len(quietLine) {
+		s.seen <- time.Now()
+	}
+	return n, dropped, err
+}

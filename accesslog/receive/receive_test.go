@@ -1,0 +1,448 @@
+package receive
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// patience bounds the wait for what must happen.
+const patience = 2 * time.Minute
+
+// receiver is a running receiver of a test.
+type receiver struct {
+	*Receiver
+	t     testing.TB
+	net   string
+	addr  string
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func listenTCP(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// receive runs a receiver until the end of the test, or until stopped.
+func receive(t testing.TB, o Options) *receiver {
+	t.Helper()
+	if o.Listener == nil {
+		o.Listener = listenTCP(t)
+	}
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	out := &receiver{Receiver: r, t: t, net: o.Listener.Addr().Network(), addr: o.Listener.Addr().String(), stop: stop,
+		ended: make(chan error, 1)}
+	go func() { out.ended <- r.Run(ctx) }()
+	t.Cleanup(out.end)
+	return out
+}
+
+// end stops the receiver and waits for it. A second call does nothing.
+func (r *receiver) end() {
+	r.stop()
+	if err, ok := <-r.ended; ok {
+		close(r.ended)
+		if err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+func (r *receiver) dial() net.Conn {
+	r.t.Helper()
+	c, err := net.Dial(r.net, r.addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func send(t testing.TB, c net.Conn, s string) {
+	t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %s", patience, what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// exactlyOnce checks that lines "conn number filler" of some connections are there once each, in
+// order, and nothing else.
+func exactlyOnce(t testing.TB, got string, conns, each int) {
+	t.Helper()
+	next := make([]int, conns)
+	for line := range strings.Lines(got) {
+		conn, _, _ := strings.Cut(line, " ")
+		c, err := strconv.Atoi(conn)
+		if err != nil || c < 0 || c >= conns || line != accesslogtest.Line(c, next[c]) {
+			t.Fatalf("line %.80q is not the next one", line)
+		}
+		next[c]++
+	}
+	for c, n := range next {
+		if n != each {
+			t.Fatalf("%d lines of connection %d are there, want %d", n, c, each)
+		}
+	}
+}
+
+// flood sends lines over a connection and waits for the end of the receiver's side.
+func flood(t testing.TB, c net.Conn, id, each int) {
+	var b bytes.Buffer
+	for n := range each {
+		b.WriteString(accesslogtest.Line(id, n))
+		if b.Len() > 60_000+id*17 || n == each-1 {
+			if _, err := c.Write(b.Bytes()); err != nil {
+				t.Error(err)
+				return
+			}
+			b.Reset()
+		}
+	}
+	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.Copy(io.Discard, c)
+}
+
+func (r *receiver) balance() {
+	r.t.Helper()
+	s := r.Stats()
+	done := s.Written + s.Spooled
+	for _, n := range s.Dropped {
+		done += n
+	}
+	if s.In != done || s.InFlight != 0 {
+		r.t.Errorf("in = written + spooled + dropped + in flight does not hold at the end: %+v", s)
+	}
+}
+
+// Test1ManyConnections (case 1): 64 connections at once, files of 1 MB: every line once, no line
+// cut, no file too large.
+func Test1ManyConnections(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "logs", "access.log")
+	f := accesslogtest.OpenFile(t,
+		rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}, Sync: rotation.SyncNever})
+	r := receive(t, Options{To: f})
+	conns, each := 64, 3000
+	if testing.Short() {
+		each = 600
+	}
+	var wg sync.WaitGroup
+	for id := range conns {
+		c := r.dial()
+		wg.Go(func() { flood(t, c, id, each) })
+	}
+	wg.Wait()
+	r.end()
+	r.balance()
+	if s := r.Stats(); s.In != uint64(conns*each) || s.Written != s.In || s.Accepted != uint64(conns) ||
+		s.Connections != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	exactlyOnce(t, accesslogtest.Stored(t, path), conns, each)
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if st, err := e.Info(); err != nil || st.Size() > 1<<20 {
+			t.Errorf("%s: %v, %v", e.Name(), st.Size(), err)
+		}
+	}
+	if len(entries) < each/60 {
+		t.Errorf("only %d files", len(entries))
+	}
+}
+
+// Test13HalfLine (case 13): a sender that stops in the middle of a line holds nobody up, and
+// nothing gets into its line.
+func Test13HalfLine(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}})
+	a, b := r.dial(), r.dial()
+	send(t, a, "the first half, ")
+	flood(t, b, 1, 2000)
+	eventually(t, "the flood is not stored", func() bool { return r.Stats().Written == 2000 })
+	send(t, a, "the second half\n")
+	eventually(t, "the line is not stored", func() bool { return r.Stats().Written == 2001 })
+	a.Close()
+	r.end()
+	r.balance()
+	if got := to.String(); !strings.HasSuffix(got, "the first half, the second half\n") {
+		t.Errorf("stored: %.100q", got[len(got)-100:])
+	}
+}
+
+// Test14Unterminated (case 14): half a line before FIN or RST is stored with an LF, and the next
+// line of another is its own.
+func Test14Unterminated(t *testing.T) {
+	for _, how := range []string{"FIN", "RST"} {
+		t.Run(how, func(t *testing.T) {
+			to := &accesslogtest.Collector{}
+			r := receive(t, Options{To: &locked{to: to}})
+			a, b := r.dial(), r.dial()
+			send(t, a, "whole\nhalf")
+			eventually(t, "it is not read", func() bool { return r.Stats().BytesIn == 10 })
+			if how == "RST" {
+				if err := a.(*net.TCPConn).SetLinger(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Close()
+			eventually(t, "the half line is not stored", func() bool { return r.Stats().Written == 2 })
+			send(t, b, "other\n")
+			eventually(t, "the other line is not stored", func() bool { return r.Stats().Written == 3 })
+			b.Close()
+			r.end()
+			if s := r.Stats(); s.Unterminated != 1 || s.In != 3 || to.String() != "whole\nhalf\nother\n" {
+				t.Errorf("stored %q, stats %+v", to.String(), s)
+			}
+		})
+	}
+}
+
+// locked makes a destination that several connections may use.
+type locked struct {
+	mu sync.Mutex
+	to accesslog.Destination
+}
+
+func (l *locked) Write(ctx context.Context, batch []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(ctx, batch)
+}
+
+// TestHostileBytes: a receiver takes what is there, and stores every byte of it.
+func TestHostileBytes(t *testing.T) {
+	for name, in := range map[string]string{
+		"16 MiB without LF": strings.Repeat("x", 16<<20),
+		"NUL":               "a\x00b\n\x00\n",
+		"not UTF-8":         "\xff\xfe\xc3\x28\n",
+		"CR":                "with\r\nand\rwithout\n",
+		"empty lines":       "\n\n\n",
+		"octet counting":    "5 hello6 world!\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := &accesslogtest.Collector{}
+			r := receive(t, Options{To: &locked{to: to}})
+			c := r.dial()
+			send(t, c, in)
+			c.Close()
+			eventually(t, "the connection is not at its end", func() bool {
+				s := r.Stats()
+				return s.Accepted == 1 && s.Connections == 0
+			})
+			r.end()
+			r.balance()
+			want, oversize, unterminated := accesslogtest.Naive([]byte(in), accesslog.DefaultMaxLine)
+			if s := r.Stats(); to.String() != string(want) || s.Oversize != oversize || s.Unterminated != unterminated {
+				t.Errorf("%d bytes are stored, want %d; stats %+v", to.Len(), len(want), s)
+			}
+		})
+	}
+}
+
+// TestMaxConns: those beyond the limit are closed at once and counted; the others are not touched,
+// and room that becomes free is used.
+func TestMaxConns(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}, MaxConns: 3})
+	var in []net.Conn
+	for range 3 {
+		c := r.dial()
+		send(t, c, "in\n")
+		in = append(in, c)
+	}
+	eventually(t, "they are not accepted", func() bool { return r.Stats().Written == 3 })
+	for range 20 {
+		c := r.dial()
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection beyond the limit is not closed")
+		}
+	}
+	if s := r.Stats(); s.Refused != 20 || s.Connections != 3 {
+		t.Errorf("stats %+v", s)
+	}
+	in[0].Close()
+	eventually(t, "none has ended", func() bool { return r.Stats().Connections == 2 })
+	send(t, r.dial(), "later\n")
+	eventually(t, "the free place is not used", func() bool { return r.Stats().Written == 4 })
+}
+
+// Test24Polite (case 24): senders that stop when told lose nothing.
+func Test24Polite(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}, Drain: patience})
+	const conns = 8
+	var wg sync.WaitGroup
+	var sent [conns]int
+	for id := range conns {
+		c := r.dial()
+		told := make(chan struct{})
+		go func() {
+			_, _ = c.Read(make([]byte, 1))
+			close(told)
+		}()
+		wg.Go(func() {
+			defer c.Close()
+			for {
+				select {
+				case <-told:
+					return
+				default:
+				}
+				if _, err := io.WriteString(c, accesslogtest.Line(id, sent[id])); err != nil {
+					t.Error(err)
+					return
+				}
+				sent[id]++
+			}
+		})
+	}
+	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	r.end()
+	wg.Wait()
+	r.balance()
+	got, all := strings.Count(to.String(), "\n"), 0
+	for _, n := range sent {
+		all += n
+	}
+	if s := r.Stats(); got != all || s.Unterminated != 0 || s.Abandoned != 0 || len(s.Dropped) != 0 {
+		t.Errorf("%d lines are stored of %d; stats %+v", got, all, s)
+	}
+}
+
+// Test24Impolite (case 24): senders that go on are cut when the time is over, and all that was read
+// is written or counted.
+func Test24Impolite(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}, Drain: 100 * time.Millisecond})
+	var wg sync.WaitGroup
+	for id := range 4 {
+		c := r.dial()
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				if _, err := io.WriteString(c, accesslogtest.Line(id, n)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	r.end()
+	wg.Wait()
+	r.balance()
+	if s := r.Stats(); uint64(strings.Count(to.String(), "\n")) != s.Written ||
+		s.BytesIn < uint64(to.Len())-s.Unterminated {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestStopWhileTheDestinationWaits: a file that cannot be written does not keep the receiver from
+// its end; what was read is counted as dropped.
+func TestStopWhileTheDestinationWaits(t *testing.T) {
+	r := receive(t, Options{To: stuck{}, Drain: 50 * time.Millisecond})
+	send(t, r.dial(), "one\ntwo\nhal")
+	eventually(t, "it is not read", func() bool { return r.Stats().In == 2 })
+	if s := r.Stats(); s.InFlight != 2 || s.Written != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	r.end()
+	r.balance()
+	if s := r.Stats(); s.Dropped[accesslog.CauseStopped] != 3 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// stuck waits for ever.
+type stuck struct{}
+
+func (stuck) Write(ctx context.Context, _ []byte) (int, error) {
+	<-ctx.Done()
+	return 0, context.Cause(ctx)
+}
+
+// TestUnixSocket: lines come over a unix socket too.
+func TestUnixSocket(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{Listener: l, To: &locked{to: to}})
+	c := r.dial()
+	send(t, c, "one\ntwo")
+	c.Close()
+	eventually(t, "it is not stored", func() bool { return r.Stats().Written == 2 })
+	r.end()
+	if to.String() != "one\ntwo\n" {
+		t.Errorf("stored %q", to.String())
+	}
+}
+
+// TestListenerCloses: somebody else closes the listener; that is an error, and open connections are
+// served to their end.
+func TestListenerCloses(t *testing.T) {
+	l := listenTCP(t)
+	r, err := New(Options{Listener: l, To: &locked{to: &accesslogtest.Collector{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := r.Run(context.Background()); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestReceiverOptions: what cannot be is refused, with what to do.
+func TestReceiverOptions(t *testing.T) {
+	l := listenTCP(t)
+	defer l.Close()
+	for name, o := range map[string]Options{
+		"maxConnections: -1 is negative; set a value >= 0": {MaxConns: -1},
+		"maxLine: -1 is negative; set a value >= 0":        {MaxLine: -1},
+		"memory: -1 is negative; set a value >= 0":         {Memory: -1},
+		"drain: -1ns is negative; set a value >= 0":        {Drain: -1},
+	} {
+		o.Listener, o.To = l, &accesslogtest.Collector{}
+		if _, err := New(o); err == nil || err.Error() != name {
+			t.Errorf("%v, want %s", err, name)
+		}
+	}
+	if _, err := New(Options{}); err == nil {
+		t.Error("no error without listener and destination")
+	}
+}

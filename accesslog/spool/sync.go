@@ -1,0 +1,184 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+)
+
+// Times of syncing. The cursor may be behind by cursorEach when the process is killed, so that
+// lines of that time are sent again.
+const (
+	cursorEach = 200 * time.Millisecond
+	syncEach   = time.Second
+)
+
+// Run lets lines go to the disk while send sends, and then puts on the disk what is left. It
+// returns when all has ended.
+func (b *Backlog) Run(ctx context.Context, send func(context.Context)) error {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var group sync.WaitGroup
+	if b.spool != nil {
+		group.Go(func() { b.spill(background) })
+		group.Go(func() { b.sync(background) })
+	}
+	send(ctx)
+	b.Close()
+	cancel()
+	group.Wait()
+	return b.Finish()
+}
+
+// Close lets nothing more in.
+func (b *Backlog) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.makeRoom()
+}
+
+// Discard lets finish drop what waits.
+func (b *Backlog) Discard() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.discarded = true
+}
+
+// sync saves the cursor and syncs what was written, until ctx ends.
+func (b *Backlog) sync(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	var synced time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.unsynced:
+		}
+		timer.Reset(cursorEach)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := b.saveCursor(false)
+		if now := time.Now(); now.Sub(synced) >= syncEach {
+			synced = now
+			err = errors.Join(err, b.syncFiles())
+		} else {
+			notify(b.unsynced)
+		}
+		if err != nil {
+			b.log.Warn("spool: cannot be synced", "error", err)
+		}
+	}
+}
+
+// saveCursor notes on the disk what is done with.
+func (b *Backlog) saveCursor(sync bool) error {
+	b.mu.Lock()
+	done := b.done
+	due := done != b.saved
+	b.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if err := b.spool.dir.replace(cursorName, cursorTempName, appendCursor(nil, done), sync); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saved = done
+	return nil
+}
+
+// syncFiles forces to the disk what was written, and closes files that are full.
+func (b *Backlog) syncFiles() error {
+	b.mu.Lock()
+	retired, dirty, dirDirty, out := b.retired, b.dirty, b.dirDirty, b.out
+	b.retired, b.dirty, b.dirDirty = nil, false, false
+	b.mu.Unlock()
+	var err error
+	for _, f := range retired {
+		err = errors.Join(err, datasync(f))
+		f.Close()
+	}
+	if dirty && out != nil {
+		if e := datasync(out); e != nil && !errors.Is(e, os.ErrClosed) { // closed: it is done with
+			err = errors.Join(err, e)
+		}
+	}
+	if dirDirty {
+		err = errors.Join(err, b.spool.dir.f.Sync())
+	}
+	return err
+}
+
+// flush waits until no line that has come before is in memory alone, and then syncs.
+func (b *Backlog) flush(ctx context.Context) error {
+	b.mu.Lock()
+	last := b.next - 1
+	b.flushTo = max(b.flushTo, last)
+	for len(b.mem) > 0 && b.mem[0].First <= last {
+		if b.closed {
+			b.mu.Unlock()
+			return ErrClosed
+		}
+		if _, err := b.awaitChange(ctx, nil); err != nil {
+			b.mu.Unlock()
+			return err
+		}
+	}
+	closed := b.closed
+	b.mu.Unlock()
+	if b.spool == nil || closed {
+		return nil
+	}
+	return b.syncFiles()
+}
+
+// Finish puts what is in memory on the disk, or drops it, and closes everything. Nothing else runs
+// any more.
+func (b *Backlog) Finish() error {
+	b.mu.Lock()
+	cause := accesslog.CauseStopped
+	if b.discarded {
+		cause = accesslog.CauseRemoved
+	}
+	b.retryAt = time.Time{}
+	b.mu.Unlock()
+	for b.spool != nil && !b.discarded && len(b.mem) > 0 && b.diskErr == nil && !b.full {
+		b.spillOne()
+	}
+	b.mu.Lock()
+	for len(b.mem) > 0 {
+		b.Count.Drop(cause, b.mem[0].Lines)
+		b.forget()
+	}
+	if b.spool != nil && b.discarded {
+		for len(b.spool.segs) > 0 {
+			b.dropSegment(cause)
+		}
+	}
+	b.mu.Unlock()
+	if b.spool == nil {
+		return nil
+	}
+	b.spool.endRead()
+	b.dispose()
+	err := errors.Join(b.saveCursor(true), b.syncFiles())
+	if b.discarded {
+		err = b.spool.dir.destroy()
+	}
+	if b.spool.out != nil {
+		b.spool.out.Close()
+	}
+	b.spool.dir.close()
+	return err
+}

@@ -1,0 +1,161 @@
+package spool
+
+import (
+	"sort"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+)
+
+// Take returns the next record for the collector, nil for none at present. It is the sender's.
+func (b *Backlog) Take() *Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		seg := b.unread()
+		if seg == nil {
+			break
+		}
+		size, after := seg.size, b.taken
+		b.mu.Unlock()
+		r, err := b.spool.read(seg, size, after)
+		b.mu.Lock()
+		switch {
+		case err != nil && isPassing(err):
+			b.readErr = err
+			return nil
+		case b.unread() != seg || b.taken != after: // dropped meanwhile
+		case err != nil:
+			b.damaged(seg, err)
+		default:
+			b.readErr = nil
+			b.taken = r.Last()
+			return r
+		}
+	}
+	if i := sort.Search(len(b.mem), func(i int) bool { return b.mem[i].Last() > b.taken }); i < len(b.mem) {
+		b.taken = b.mem[i].Last()
+		return b.mem[i]
+	}
+	return nil
+}
+
+// unread returns the first segment with lines that were not taken.
+func (b *Backlog) unread() *segment {
+	if b.spool == nil {
+		return nil
+	}
+	segs := b.spool.segs
+	if i := sort.Search(len(segs), func(i int) bool { return segs[i].last > b.taken }); i < len(segs) {
+		return segs[i]
+	}
+	return nil
+}
+
+// damaged gives up what is behind the damage in a segment.
+func (b *Backlog) damaged(seg *segment, err error) {
+	last := max(b.taken, seg.first-1)
+	lost := seg.last - last
+	b.Count.Spooled.Add(-lost)
+	b.Count.Drop(accesslog.CauseSpoolBad, lost)
+	seg.last, seg.sealed, seg.bad = last, true, true
+	b.log.Error("spool: segment is damaged; lines are lost, the file is kept", "file", segmentName(seg.first, badSuffix),
+		"lines", lost, "error", err)
+	b.sweep()
+}
+
+// Ack notes that the collector has all lines up to one, which had come at a time, and has rejected
+// some. It is the sender's.
+func (b *Backlog) Ack(through uint64, at time.Time, rejected uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if through <= b.done {
+		return // dropped meanwhile
+	}
+	b.doneAt = at
+	var lines uint64
+	if b.spool != nil {
+		for _, seg := range b.spool.segs {
+			if seg.first > through {
+				break
+			}
+			if from, to := max(b.done, seg.first-1), min(through, seg.last); to > from {
+				lines += to - from
+			}
+		}
+		b.Count.Spooled.Add(-lines)
+	}
+	b.done, b.taken = through, max(b.taken, through)
+	for len(b.mem) > 0 && b.mem[0].Last() <= through {
+		lines += b.mem[0].Lines
+		b.forget()
+	}
+	rejected = min(rejected, lines)
+	b.Count.Written.Add(lines - rejected)
+	b.Count.Drop(accesslog.CauseRejected, rejected)
+	b.sweep()
+}
+
+// sweep lets segments go that are done with, but for one that is being written to.
+func (b *Backlog) sweep() {
+	if b.spool == nil {
+		return
+	}
+	for len(b.spool.segs) > 0 && b.spool.segs[0].last <= b.done && (len(b.spool.segs) > 1 || b.spilling == nil) {
+		b.pop()
+	}
+	if b.saved != b.done && (len(b.spool.segs) > 0 || len(b.gone) > 0) {
+		notify(b.unsynced)
+	}
+}
+
+// pop takes the oldest segment off the list; its file is removed by dispose.
+func (b *Backlog) pop() {
+	seg := b.spool.segs[0]
+	seg.sealed = true
+	b.spool.segs[0] = nil
+	b.spool.segs = b.spool.segs[1:]
+	b.spool.bytes -= seg.size
+	b.gone = append(b.gone, seg)
+	b.full = false
+	notify(b.work)
+}
+
+// Rewind lets everything be taken again that is not done with. It is the sender's.
+func (b *Backlog) Rewind() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = b.done
+	notify(b.Ready)
+}
+
+// ReadFailed reports whether the spool could not be read for a reason that passes.
+func (b *Backlog) ReadFailed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.readErr != nil
+}
+
+// pending reports whether anything is not done with.
+func (b *Backlog) pending() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.mem) > 0 || b.spool != nil && len(b.spool.segs) > 0 && b.spool.segs[len(b.spool.segs)-1].last > b.done
+}
+
+// Spooled reports whether lines wait on the disk.
+func (b *Backlog) Spooled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spool != nil && len(b.spool.segs) > 0
+}
+
+// SetDown says whether the collector is there.
+func (b *Backlog) SetDown(down bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = down
+	if down && len(b.mem) > 0 {
+		notify(b.work)
+	}
+}
