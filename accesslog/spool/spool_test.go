@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -298,65 +296,6 @@ func TestSpoolLinks(t *testing.T) {
 	if got, _ := os.ReadFile(victim); string(got) != "x" {
 		t.Errorf("%q", got)
 	}
-}
-
-const childVariable = "ACCESSLOG_TEST_SPOOL"
-
-// TestSpoolChild is the process that TestSpoolKilled kills.
-func TestSpoolChild(t *testing.T) {
-	dir := os.Getenv(childVariable)
-	if dir == "" {
-		t.Skip("run by another test")
-	}
-	f := newForwarder(t, spool.ForwarderOptions{Address: away, Dial: noDial, Spool: spool.Options{Dir: dir}})
-	go f.Run(context.Background())
-	for i := 0; ; i += 10 {
-		write(t, f, numbered(i, i+10))
-		if i%1000 == 0 {
-			if err := f.Flush(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Printf("flushed %d\n", i+10)
-		}
-	}
-}
-
-// TestSpoolKilled: a process is killed, and the lines that were on the disk are sent by the next
-// one, in order and whole.
-func TestSpoolKilled(t *testing.T) {
-	dir := spoolDir(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestSpoolChild$")
-	cmd.Env = append(os.Environ(), childVariable+"="+dir)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	flushed := 0
-	for flushed < 20_000 {
-		if _, err := fmt.Fscanf(out, "flushed %d\n", &flushed); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	c := newCollector(t)
-	c.start()
-	f := newForwarder(t, spool.ForwarderOptions{Address: c.addr, Spool: spool.Options{Dir: dir}})
-	s := f.Stats()
-	if s.Spooled < uint64(flushed) {
-		t.Errorf("%d flushed, %+v", flushed, s)
-	}
-	run(t, f)
-	accesslogtest.Until(t, f, "sent", func(got accesslog.Stats) bool { return got.Written == s.Spooled })
-	c.leave()
-	c.check(int(s.Spooled))
 }
 
 // FuzzSegment: whatever is in a segment, opening and sending ends without a panic, and counts add

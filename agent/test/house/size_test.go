@@ -20,9 +20,6 @@ const (
 
 // longFiles are over the limit until they are split.
 var longFiles = map[string]bool{
-	"accesslog/pipe_test.go":                   true,
-	"accesslog/receive_test.go":                true,
-	"accesslog/spool_test.go":                  true,
 	"agent/answer/reachable/reachable_test.go": true,
 	"agent/compute/generate/generate.go":       true,
 	"agent/compute/policy/build.go":            true,

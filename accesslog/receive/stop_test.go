@@ -1,0 +1,106 @@
+package receive
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
+)
+
+// Test24Polite (case 24): senders that stop when told lose nothing.
+func Test24Polite(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}, Drain: patience})
+	const conns = 8
+	var wg sync.WaitGroup
+	var sent [conns]int
+	for id := range conns {
+		c := r.dial()
+		told := make(chan struct{})
+		go func() {
+			_, _ = c.Read(make([]byte, 1))
+			close(told)
+		}()
+		wg.Go(func() {
+			defer c.Close()
+			for {
+				select {
+				case <-told:
+					return
+				default:
+				}
+				if _, err := io.WriteString(c, accesslogtest.Line(id, sent[id])); err != nil {
+					t.Error(err)
+					return
+				}
+				sent[id]++
+			}
+		})
+	}
+	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	r.end()
+	wg.Wait()
+	r.balance()
+	got, all := strings.Count(to.String(), "\n"), 0
+	for _, n := range sent {
+		all += n
+	}
+	if s := r.Stats(); got != all || s.Unterminated != 0 || s.Abandoned != 0 || len(s.Dropped) != 0 {
+		t.Errorf("%d lines are stored of %d; stats %+v", got, all, s)
+	}
+}
+
+// Test24Impolite (case 24): senders that go on are cut when the time is over, and all that was read
+// is written or counted.
+func Test24Impolite(t *testing.T) {
+	to := &accesslogtest.Collector{}
+	r := receive(t, Options{To: &locked{to: to}, Drain: 100 * time.Millisecond})
+	var wg sync.WaitGroup
+	for id := range 4 {
+		c := r.dial()
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				if _, err := io.WriteString(c, accesslogtest.Line(id, n)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	r.end()
+	wg.Wait()
+	r.balance()
+	if s := r.Stats(); uint64(strings.Count(to.String(), "\n")) != s.Written ||
+		s.BytesIn < uint64(to.Len())-s.Unterminated {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestStopWhileTheDestinationWaits: a file that cannot be written does not keep the receiver from
+// its end; what was read is counted as dropped.
+func TestStopWhileTheDestinationWaits(t *testing.T) {
+	r := receive(t, Options{To: stuck{}, Drain: 50 * time.Millisecond})
+	send(t, r.dial(), "one\ntwo\nhal")
+	eventually(t, "it is not read", func() bool { return r.Stats().In == 2 })
+	if s := r.Stats(); s.InFlight != 2 || s.Written != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	r.end()
+	r.balance()
+	if s := r.Stats(); s.Dropped[accesslog.CauseStopped] != 3 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// stuck waits for ever.
+type stuck struct{}
+
+func (stuck) Write(ctx context.Context, _ []byte) (int, error) {
+	<-ctx.Done()
+	return 0, context.Cause(ctx)
+}
