@@ -51,7 +51,6 @@ var longFiles = map[string]bool{
 
 // largePackages are over the limit until they are split.
 var largePackages = map[string]bool{
-	"accesslog":              true,
 	"dns":                    true,
 	"agent/answer/explain":   true,
 	"agent/compute/check":    true,
