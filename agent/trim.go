@@ -19,7 +19,7 @@ const (
 	trimIdle  = 4 << 20  // bytes allocated between two looks by an agent that is idle
 )
 
-// due reports whether it is time to trim, given the bytes allocated since the start of the process.
+// Due reports whether it is time to trim, given the bytes allocated since the start of the process.
 func (t *trimmer) Due(allocated uint64) bool {
 	idle := allocated-t.last < trimIdle
 	t.last = allocated

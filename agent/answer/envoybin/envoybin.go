@@ -21,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// EnvoyBinary is an Envoy of this host that is asked about configs, in its validate mode: it loads
+// Binary is an Envoy of this host that is asked about configs, in its validate mode: it loads
 // a config and opens no socket. Make one for each question; it must not be used by two goroutines
 // at once.
 type Binary struct {
@@ -38,7 +38,7 @@ type Binary struct {
 // EnvoyVariable names the environment variable with the path of the Envoy that is asked.
 const EnvoyVariable = "ENVOY_BIN"
 
-// FindEnvoy returns the Envoy that the environment names, and with onPath where it names none the
+// Find returns the Envoy that the environment names, and with onPath where it names none the
 // one on the PATH; nil for none. A name that leads to no program is an error.
 func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	name := getenv(EnvoyVariable)

@@ -158,7 +158,7 @@ func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.L
 	return Accepted
 }
 
-// maxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's
+// MaxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's
 // is its stack.
 const MaxNesting = 32
 
@@ -200,7 +200,7 @@ func filterName(f *listenerv3.ListenerFilter) string {
 	return ShortURL(f.GetTypedConfig().GetTypeUrl())
 }
 
-// shortURL is the last part of a type's name.
+// ShortURL is the last part of a type's name.
 func ShortURL(url string) string { return clip.Value(url[strings.LastIndexByte(url, '.')+1:]) }
 
 // note adds a sentence to what is worth knowing. A nil step takes none.

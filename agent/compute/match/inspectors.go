@@ -8,7 +8,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// inspectorsOf returns the inspectors of a listener, nil for none. They are not known where another
+// InspectorsOf returns the inspectors of a listener, nil for none. They are not known where another
 // filter may set what they do.
 func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter, known bool) {
 	for _, f := range m.GetListenerFilters() {
@@ -25,7 +25,7 @@ func InspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter,
 	return tls, http, true
 }
 
-// needsInspector says which listener filter a match needs that is not there or off for a port (0:
+// NeedsInspector says which listener filter a match needs that is not there or off for a port (0:
 // for any), and for what field.
 func NeedsInspector(m *listenerv3.FilterChainMatch, port uint32,
 	tls, http *listenerv3.ListenerFilter) (why, field string) {

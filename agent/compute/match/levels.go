@@ -67,7 +67,7 @@ func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 	*r.steps = append(*r.steps, step)
 }
 
-// chainName is the name of a chain, or its place in the list.
+// ChainName is the name of a chain, or its place in the list.
 func ChainName(c *listenerv3.FilterChain, i int) string {
 	if c.GetName() != "" {
 		return c.GetName()

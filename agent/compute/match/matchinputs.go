@@ -10,10 +10,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// networkInputs is the package of the inputs that a connection has.
+// NetworkInputs is the package of the inputs that a connection has.
 const NetworkInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs.network.v3."
 
-// networkInputNames are the inputs that a filter_chain_matcher can have; true for those that are
+// NetworkInputNames are the inputs that a filter_chain_matcher can have; true for those that are
 // evaluated here.
 var NetworkInputNames = map[string]bool{
 	"DestinationIPInput": true, "DestinationPortInput": true, "SourceIPInput": true, "SourcePortInput": true,
@@ -50,7 +50,7 @@ func (s *Seen) input(config *anypb.Any) (value string, ok, known bool) {
 	}
 }
 
-// chainNameOf reads the action of a filter_chain_matcher: the name of a filter chain.
+// ChainNameOf reads the action of a filter_chain_matcher: the name of a filter chain.
 func ChainNameOf(action *anypb.Any) (string, bool) {
 	var name wrapperspb.StringValue
 	if err := action.UnmarshalTo(&name); err != nil {

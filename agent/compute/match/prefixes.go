@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// parseRange reads a CIDR range as Envoy does: the bits behind the length are cleared, a length
+// ParseRange reads a CIDR range as Envoy does: the bits behind the length are cleared, a length
 // that is too large is cut, and one that is missing is 0.
 func ParseRange(r *corev3.CidrRange) (netip.Prefix, error) {
 	return ParsePrefix(r.GetAddressPrefix(), r.GetPrefixLen().GetValue())

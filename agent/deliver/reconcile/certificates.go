@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// identityDir is where authorities and certificates are kept, below paths.state.
+// IdentityDir is where authorities and certificates are kept, below paths.state.
 const IdentityDir = "identity"
 
 // beginCertificates brings the authorities of all meshes with mTLS up to the present.

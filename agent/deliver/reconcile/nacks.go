@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-// nackWatch finds the policies behind what proxies reject. It works beside the delivery of configs,
+// NackWatch finds the policies behind what proxies reject. It works beside the delivery of configs,
 // one proxy after the other, is triggered by level, and works a rejection out once: anew only when
 // other policies select the proxy.
 type NackWatch struct {

@@ -43,7 +43,7 @@ type Publisher interface {
 // GenerateFunc makes the config of one proxy, as [generate.Generate] does.
 type GenerateFunc func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error)
 
-// ReconcileOptions is what a [Reconciler] needs. Store and Publisher are required.
+// Options is what a [Reconciler] needs. Store and Publisher are required.
 type Options struct {
 	Store     *store.Store
 	Publisher Publisher
@@ -151,7 +151,7 @@ type proxyState struct {
 	cut      cut
 }
 
-// NewReconciler returns a reconciler that has done nothing yet.
+// New returns a reconciler that has done nothing yet.
 func New(o Options) *Reconciler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -58,7 +58,7 @@ func openVIPs(s *store.Store, oldFile string, o mesh.VIPOptions, now func() time
 	return k
 }
 
-// options are those of the next view of a mesh.
+// Options are those of the next view of a mesh.
 func (k *vipKeeper) Options(name string) mesh.VIPOptions {
 	o := k.o
 	o.Known, o.Now = (*k.known.Load())[name], k.now()

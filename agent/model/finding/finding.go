@@ -95,7 +95,7 @@ func Part(field string, index int, more ...string) string {
 	return p
 }
 
-// pointerKey escapes a key for a JSON pointer (RFC 6901, section 3).
+// PointerKey escapes a key for a JSON pointer (RFC 6901, section 3).
 func PointerKey(k string) string {
 	for i := range len(k) {
 		if k[i] == '~' || k[i] == '/' {
@@ -114,7 +114,7 @@ type Place struct {
 	Pointer string `json:"pointer,omitempty"`
 }
 
-// below is a place inside the place.
+// Below is a place inside the place.
 func (p Place) Below(keys ...string) Place {
 	for _, k := range keys {
 		p.Pointer += "/" + PointerKey(k)

@@ -29,7 +29,7 @@ const Patience = 2 * time.Minute
 // LongestWait is how long one request may wait for what a change leads to.
 const LongestWait = "25s"
 
-// await waits until cond holds; it looks again whenever something is told on ch.
+// Await waits until cond holds; it looks again whenever something is told on ch.
 func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	t.Helper()
 	late := time.After(Patience)
@@ -42,7 +42,7 @@ func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	}
 }
 
-// shortDir is a temporary directory whose path leaves room for a socket.
+// ShortDir is a temporary directory whose path leaves room for a socket.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "ns")
@@ -63,7 +63,7 @@ func Memory(t testing.TB) *store.Store {
 	return s
 }
 
-// meshes is a file of meshes; "a+" is mesh a with other content than "a".
+// Meshes is a file of meshes; "a+" is mesh a with other content than "a".
 func Meshes(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {
@@ -78,7 +78,7 @@ func Meshes(names ...string) string {
 
 func MeshKey(name string) resource.Key { return resource.Key{Kind: "Mesh", Name: name} }
 
-// held lists the meshes in a store as "name@file", "a+" where the content is the other one.
+// Held lists the meshes in a store as "name@file", "a+" where the content is the other one.
 func Held(s *store.Store) string {
 	var out []string
 	for _, r := range s.Snapshot().Records() {
@@ -99,7 +99,7 @@ func Held(s *store.Store) string {
 	return strings.Join(out, " ")
 }
 
-// flapped reports whether a resource was deleted at some time.
+// Flapped reports whether a resource was deleted at some time.
 func Flapped(s *store.Store, k resource.Key) bool {
 	return slices.ContainsFunc(s.History(k), func(r store.Revision) bool { return r.Deleted })
 }
@@ -113,7 +113,7 @@ func Decoded(t testing.TB, text string) []*resource.Resource {
 	return rs
 }
 
-// byAPI stores what text says, as the API does.
+// ByAPI stores what text says, as the API does.
 func ByAPI(t testing.TB, s *store.Store, text string) {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
@@ -125,7 +125,7 @@ func ByAPI(t testing.TB, s *store.Store, text string) {
 	}
 }
 
-// logs collects what is logged.
+// Logs collects what is logged.
 type Logs struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -179,7 +179,7 @@ func WriteSecret(t testing.TB, path, text string) {
 	}
 }
 
-// dataplaneText is a Dataplane as an Envoy brings it.
+// DataplaneText is a Dataplane as an Envoy brings it.
 func DataplaneText(mesh, name, address string) string {
 	return fmt.Sprintf(`{"type": "Dataplane", "mesh": %q, "name": %q, "networking": {"address": %q, "inbound": [{"port": 80, "tags": {"kuma.io/service": %q}}]}}`,
 		mesh, name, address, name)
@@ -197,7 +197,7 @@ func Metadata(t testing.TB, v any) *structpb.Struct {
 
 var WebKey = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
 
-// has says where the Dataplane web comes from and its address; "" when it is not there.
+// Has says where the Dataplane web comes from and its address; "" when it is not there.
 func Has(s *store.Store) string {
 	r, ok := s.Snapshot().Get(WebKey)
 	if !ok {
@@ -206,7 +206,7 @@ func Has(s *store.Store) string {
 	return r.Source.String() + " " + r.Spec.(*resource.Dataplane).Networking.Address
 }
 
-// load reads a config whose file holds text; "" for no file.
+// LoadConfig reads a config whose file holds text; "" for no file.
 func LoadConfig(t *testing.T, file string, env, set []string) (*config.Config, config.Origins, []string) {
 	t.Helper()
 	o := config.LoadOptions{Env: env, Set: set, Dir: t.TempDir(), Hostname: "Host_1.example", UID: func() int { return 0 }}

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// publisher remembers what was published.
+// Publisher remembers what was published.
 type Publisher struct {
 	mu        sync.Mutex
 	connected []node.Key
@@ -63,14 +63,14 @@ func (p *Publisher) Publish(m map[node.Key]ads.Config) {
 	}
 }
 
-// of returns what a node has.
+// Of returns what a node has.
 func (p *Publisher) Of(id string) *draft.Sealed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Has[id]
 }
 
-// take returns the passes so far and sets them back.
+// Take returns the passes so far and sets them back.
 func (p *Publisher) Take() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func NewPublisher(ids ...string) *Publisher {
 	return p
 }
 
-// pass makes one pass and returns its problems as "severity resource: reason".
+// Pass makes one pass and returns its problems as "severity resource: reason".
 func Pass(r *reconcile.Reconciler) []string {
 	r.Pass()
 	var out []string
@@ -103,7 +103,7 @@ func TwoProxies(t *testing.T) *store.Store {
 	return s
 }
 
-// breaker is a policy about the clusters.
+// Breaker is a policy about the clusters.
 func Breaker(n int) string {
 	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, "+
 		"to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)

@@ -30,7 +30,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// running is an agent on directories of its own.
+// Running is an agent on directories of its own.
 type Running struct {
 	*agent.Agent
 	t    testing.TB
@@ -41,7 +41,7 @@ type Running struct {
 
 func (r *Running) Api() *client.Client { return client.New(r.Addrs().API, Patience) }
 
-// want waits until the store holds exactly these meshes.
+// Want waits until the store holds exactly these meshes.
 func (r *Running) Want(meshes string) {
 	r.t.Helper()
 	changed, stop := r.Store().Watch()
@@ -49,7 +49,7 @@ func (r *Running) Want(meshes string) {
 	Await(r.t, "the store holds "+meshes, changed, func() bool { return Held(r.Store()) == meshes })
 }
 
-// ask opens a delta stream for all clusters.
+// Ask opens a delta stream for all clusters.
 func (r *Running) Ask(n *core.Node,
 	has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	r.t.Helper()
@@ -101,7 +101,7 @@ func Options(dir string, set ...string) config.LoadOptions {
 		[]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources", "dns.listen="}, set...)}
 }
 
-// up runs an agent and waits until it serves.
+// Up runs an agent and waits until it serves.
 func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 	t.Helper()
 	r, done := begin(t, dir, d, set...)
@@ -116,7 +116,7 @@ func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 	return nil
 }
 
-// refused runs an agent that must not start and returns why.
+// Refused runs an agent that must not start and returns why.
 func Refused(t *testing.T, dir string, set ...string) string {
 	t.Helper()
 	r, done := begin(t, dir, agent.Deps{}, set...)
@@ -134,7 +134,7 @@ func Refused(t *testing.T, dir string, set ...string) string {
 	return ""
 }
 
-// next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
+// Next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
 func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient,
 	versions map[string]string) string {
 	t.Helper()
@@ -155,7 +155,7 @@ func Next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregated
 	return strings.Join(out, " ")
 }
 
-// webFile is the mesh and the proxy web with outbounds to services.
+// WebFile is the mesh and the proxy web with outbounds to services.
 func WebFile(services ...string) string {
 	var b strings.Builder
 	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n" +
@@ -166,7 +166,7 @@ func WebFile(services ...string) string {
 	return b.String()
 }
 
-// dial is how to reach the unix socket of an agent.
+// Dial is how to reach the unix socket of an agent.
 func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -177,7 +177,7 @@ func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// inSync waits until an agent has all acknowledgements of a node.
+// InSync waits until an agent has all acknowledgements of a node.
 func InSync(t testing.TB, a *agent.Agent, id string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
@@ -197,7 +197,7 @@ func Gone(t *testing.T, r *Running, id string) {
 	})
 }
 
-// runAgent starts an agent on directories of its own and waits until it serves.
+// RunAgent starts an agent on directories of its own and waits until it serves.
 func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
@@ -240,7 +240,7 @@ func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	return a
 }
 
-// apply writes documents as an operator would.
+// Apply writes documents as an operator would.
 func Apply(t testing.TB, a *agent.Agent, documents string) {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("test", []byte(documents))
@@ -256,7 +256,7 @@ func Apply(t testing.TB, a *agent.Agent, documents string) {
 	}
 }
 
-// request makes a request of the API, over its unix socket where base is "http://nearside", and
+// Request makes a request of the API, over its unix socket where base is "http://nearside", and
 // returns status and body.
 func (r *Running) Request(method, url, body string, headers ...string) (int, string) {
 	r.t.Helper()

@@ -19,16 +19,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// conformanceCases is the folder of the reference cases, where it lies beside the repository.
+// ConformanceCases is the folder of the reference cases, where it lies beside the repository.
 const ConformanceCases = "../../../../shared/conformance/cases"
 
-// meshInput is a set of resources of which every proxy is looked at.
+// MeshInput is a set of resources of which every proxy is looked at.
 type MeshInput struct {
 	Name      string
 	Resources []*resource.Resource
 }
 
-// ownInputs are those in the repository: the cases of the plugins and of the generator, and the
+// OwnInputs are those in the repository: the cases of the plugins and of the generator, and the
 // examples.
 func OwnInputs(tb testing.TB) []MeshInput {
 	tb.Helper()
@@ -56,7 +56,7 @@ func OwnInputs(tb testing.TB) []MeshInput {
 		InputOf(tb, "../../../examples/quickstart", concat(tb, glob(tb, "../../../examples/quickstart/resources/*.yaml"))))
 }
 
-// conformanceInputs are those of the reference cases; the test is skipped where there are none.
+// ConformanceInputs are those of the reference cases; the test is skipped where there are none.
 func ConformanceInputs(tb testing.TB) []MeshInput {
 	tb.Helper()
 	files, err := ConformanceFiles()
@@ -113,7 +113,7 @@ func InputOf(tb testing.TB, name string, docs ...[]byte) MeshInput {
 	return MeshInput{name, rs}
 }
 
-// proxies generates every proxy of an input, as it is and with the shadow policies in force, and
+// Proxies generates every proxy of an input, as it is and with the shadow policies in force, and
 // calls fn with each. A dataplane that cannot be served at all has no config to look at.
 func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *generate.Proxy)) {
 	tb.Helper()
@@ -143,7 +143,7 @@ func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *genera
 	}
 }
 
-// withoutPolicies is an input of which no kind of the plugins acts.
+// WithoutPolicies is an input of which no kind of the plugins acts.
 func (in MeshInput) WithoutPolicies() MeshInput {
 	return MeshInput{in.Name, slices.DeleteFunc(slices.Clone(in.Resources), func(r *resource.Resource) bool {
 		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") &&
@@ -151,7 +151,7 @@ func (in MeshInput) WithoutPolicies() MeshInput {
 	})}
 }
 
-// documents are the kinds and names of an input.
+// Documents are the kinds and names of an input.
 func (in MeshInput) Documents() []byte {
 	var b bytes.Buffer
 	for _, r := range in.Resources {
