@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
@@ -214,8 +215,8 @@ func (a *Agent) Files() []api.FileStatus {
 }
 
 // Last returns the result of the last reconciliation; nil before [Agent.Ready].
-func (a *Agent) Last() *httpapi.Last {
-	return whenReady(a, func() *httpapi.Last { return a.reconciler.Last() })
+func (a *Agent) Last() *status.Result {
+	return whenReady(a, func() *status.Result { return a.reconciler.Last() })
 }
 
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -25,8 +26,8 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 			return []api.FileStatus{{Path: "/r/a.yaml", Missing: api.MissingVanished},
 				{Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
 		}
-		o.Last = func() *httpapi.Last {
-			return &httpapi.Last{At: time.Now().Add(time.Hour), Problems: []api.Problem{
+		o.Last = func() *status.Result {
+			return &status.Result{At: time.Now().Add(time.Hour), Problems: []api.Problem{
 				{Resource: "MeshTimeout/default/t", Severity: api.SeverityError, Reason: "left out"},
 				{Resource: "MeshTimeout/default/u", Severity: api.SeverityError, Reason: "left out"},
 				{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "Listener x is shadowed"}}}
@@ -75,13 +76,13 @@ func TestCheckAsksEnvoy(t *testing.T) {
 	dir := t.TempDir()
 	socket := agentWith(t, func(o *httpapi.Options) {
 		st := o.Store
-		o.Last = func() *httpapi.Last {
+		o.Last = func() *status.Result {
 			set := st.Snapshot().Set()
 			m, err := o.NewMesh(set, "default", nil)
 			if err != nil {
 				t.Error(err)
 			}
-			return &httpapi.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m},
+			return &status.Result{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m},
 				At: time.Now()}
 		}
 		o.Proxies = func() []api.ProxyStatus {

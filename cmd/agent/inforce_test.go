@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -35,8 +36,8 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := agentWith(t, func(o *httpapi.Options) {
-		o.Last = func() *httpapi.Last {
-			return &httpapi.Last{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
+		o.Last = func() *status.Result {
+			return &status.Result{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
 		}
 	})
 	out, _ := output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status")

@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -47,7 +48,7 @@ func agentWith(t *testing.T, change func(*httpapi.Options)) string {
 	}
 	o := httpapi.Options{Access: httpapi.Access{Roles: roles},
 		Info:     api.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
-		Registry: reg, Store: st, Last: func() *httpapi.Last { return nil },
+		Registry: reg, Store: st, Last: func() *status.Result { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 		}}
@@ -149,8 +150,8 @@ func TestStatusScreen(t *testing.T) {
 				{Path: "/r/b.yaml", Missing: api.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
 				{Path: "/r/c.yaml", Missing: api.MissingEmpty}}
 		}
-		o.Last = func() *httpapi.Last {
-			l := &httpapi.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
+		o.Last = func() *status.Result {
+			l := &status.Result{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
 			for range 12 {
 				l.Problems = append(l.Problems,
 					api.Problem{Resource: "Dataplane/default/web", Severity: api.SeverityWarning, Reason: "half"})

@@ -15,12 +15,19 @@ import (
 	"github.com/nearside-mesh/nearside/dns"
 )
 
+// Resolver is the state of the resolver of a node, with the names that it answers itself.
+type Resolver struct {
+	api.DNSStatus
+	Table *names.Table // nil: none was made yet
+	// Search and Ndots are those of the resolv.conf of the node.
+	Search []string
+	Ndots  int
+}
+
 // DNSInput is what an answer about a name is made of.
 type DNSInput struct {
-	Table  *names.Table
+	Resolver
 	Meshes map[string]*generate.Mesh // by name
-	Search []string                  // of the resolv.conf of the node
-	Ndots  int
 	// Visible says of whose claims to names is told. Nil: of all.
 	Visible func(resource.Key) bool
 }

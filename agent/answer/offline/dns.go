@@ -19,7 +19,7 @@ func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, 
 	if len(meshes) == 0 {
 		return nil, errors.New("there is no Mesh among the resources given; add one")
 	}
-	return explain.Name(explain.DNSInput{Meshes: meshes, Table: table}, &q)
+	return explain.Name(explain.DNSInput{Meshes: meshes, Resolver: explain.Resolver{Table: table}}, &q)
 }
 
 // table makes the names of all meshes of the set, on a node with a dataplane; "" for none.

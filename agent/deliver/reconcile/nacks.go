@@ -12,11 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // NackWatch finds the policies behind what proxies reject. It works beside the delivery of configs,
@@ -24,7 +24,7 @@ import (
 // other policies select the proxy.
 type NackWatch struct {
 	server   nackServer
-	last     func() *httpapi.Last
+	last     func() *status.Result
 	store    *store.Store
 	registry *resource.Registry
 	log      *slog.Logger
@@ -41,7 +41,7 @@ type nackServer interface {
 	Attribute(r ads.Rejection, blame []api.Blame, revision uint64)
 }
 
-func NewNackWatch(server nackServer, last func() *httpapi.Last, s *store.Store, reg *resource.Registry,
+func NewNackWatch(server nackServer, last func() *status.Result, s *store.Store, reg *resource.Registry,
 	log *slog.Logger) *NackWatch {
 	return &NackWatch{server: server, last: last, store: s, registry: reg, log: log,
 		trigger: make(chan struct{}, 1), known: map[node.Key][32]byte{}}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // countingServer counts how often all clients are walked.
@@ -31,7 +31,7 @@ func TestNoRejectionsNoWalk(t *testing.T) {
 	}
 	defer s.Close()
 	server := &countingServer{}
-	n := NewNackWatch(server, func() *httpapi.Last { return &httpapi.Last{} }, s, kinds.Registry(),
+	n := NewNackWatch(server, func() *status.Result { return &status.Result{} }, s, kinds.Registry(),
 		slog.New(slog.DiscardHandler))
 	for i, want := range []int{0, 0, 1, 2, 2} {
 		server.rejects = want > server.walks

@@ -8,12 +8,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
@@ -225,7 +225,7 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 	if last := r.last.Load(); found == nil && last != nil {
 		found = last.Found
 	}
-	r.last.Store(&httpapi.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems,
+	r.last.Store(&status.Result{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems,
 		Found: found, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
 	if !p.rechecked { // as the state asks for it, once

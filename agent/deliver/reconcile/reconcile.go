@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -23,7 +24,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Publisher takes the configs that a [Reconciler] makes; [ads.Server] is one.
@@ -110,7 +110,7 @@ type Options struct {
 type Reconciler struct {
 	o       Options
 	trigger chan struct{} // one slot
-	last    atomic.Pointer[httpapi.Last]
+	last    atomic.Pointer[status.Result]
 	// in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
 	busy atomic.Int64
 
@@ -199,7 +199,7 @@ func New(o Options) *Reconciler {
 }
 
 // Last returns the result of the last pass, nil before the first.
-func (r *Reconciler) Last() *httpapi.Last { return r.last.Load() }
+func (r *Reconciler) Last() *status.Result { return r.last.Load() }
 
 // Trigger asks for a pass soon. It never blocks.
 func (r *Reconciler) Trigger() {

@@ -18,10 +18,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/dns"
 )
 
@@ -29,7 +29,7 @@ import (
 type Options struct {
 	Config *config.Config
 	// Last returns the result of the last reconciliation, nil before the first.
-	Last func() *httpapi.Last
+	Last func() *status.Result
 	// Sockets opens the sockets. Nil: one whose sockets nobody holds.
 	Sockets *sockets.Book
 	// ResolvConf names the upstreams where the config names none. "": /etc/resolv.conf.
@@ -203,7 +203,7 @@ func (r *Resolver) Update() {
 }
 
 // meshes returns the meshes of a result, with the dataplanes whose proxies are on this node.
-func meshes(last *httpapi.Last) (out []names.Mesh) {
+func meshes(last *status.Result) (out []names.Mesh) {
 	if last == nil {
 		return nil
 	}

@@ -28,12 +28,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/dns"
 )
@@ -46,7 +46,7 @@ const patience = 2 * time.Minute
 type node struct {
 	*resolver.Resolver
 	t    *testing.T
-	last atomic.Pointer[httpapi.Last]
+	last atomic.Pointer[status.Result]
 	cfg  *config.Config
 	logs *agenttest.Logs
 	stop func() error
@@ -76,7 +76,7 @@ func newNode(t *testing.T, docs string, set ...string) *node {
 func (n *node) reconcile(docs string, local ...string) {
 	n.t.Helper()
 	if docs == "" {
-		n.last.Store(&httpapi.Last{})
+		n.last.Store(&status.Result{})
 		return
 	}
 	rs, faults := kinds.Registry().Decode("test", []byte(docs))
@@ -84,7 +84,7 @@ func (n *node) reconcile(docs string, local ...string) {
 		n.t.Fatal(faults)
 	}
 	set := resource.NewSet(rs)
-	last := &httpapi.Last{Meshes: map[string]*generate.Mesh{}, Proxies: map[generate.ProxyID]*generate.Proxy{}}
+	last := &status.Result{Meshes: map[string]*generate.Mesh{}, Proxies: map[generate.ProxyID]*generate.Proxy{}}
 	for _, r := range set.Kind("Mesh") {
 		m, err := generate.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
@@ -717,7 +717,7 @@ func TestExplained(t *testing.T) {
 		"_web._udp.db.svc.mesh.local",
 		names.Canary, "nearside.invalid", "x." + names.Canary, reverse(vip), "9.9.9.240.in-addr.arpa", "240.in-addr.arpa",
 		"7.in-addr.arpa", "www.example.com"} {
-		x, err := explain.Name(explain.DNSInput{Table: n.State().Table, Meshes: n.last.Load().Meshes},
+		x, err := explain.Name(explain.DNSInput{Resolver: n.State(), Meshes: n.last.Load().Meshes},
 			&explain.DNSQuestion{Name: name + "."})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

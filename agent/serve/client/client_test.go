@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -59,8 +60,8 @@ func agent(t *testing.T, change func(*httpapi.Options)) *client.Client {
 	o := httpapi.Options{
 		Info: api.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh,
 		Access: httpapi.Access{Roles: roles},
-		Last: func() *httpapi.Last {
-			l := &httpapi.Last{Meshes: map[string]*generate.Mesh{}}
+		Last: func() *status.Result {
+			l := &status.Result{Meshes: map[string]*generate.Mesh{}}
 			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {
 				l.Meshes["default"] = m
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -43,7 +44,7 @@ const (
 )
 
 // apartOf lists the proxies of this node that are not connected, sorted.
-func apartOf(snap *store.Snapshot, last *Last, all []api.Proxy) (out []*resource.Resource) {
+func apartOf(snap *store.Snapshot, last *status.Result, all []api.Proxy) (out []*resource.Resource) {
 	connected := map[resource.Key]bool{}
 	for i := range all {
 		switch k := proxyKey(all[i]); {
@@ -67,7 +68,7 @@ func apartOf(snap *store.Snapshot, last *Last, all []api.Proxy) (out []*resource
 }
 
 // look returns the problems of proxies, and how many of them there was no time for.
-func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resource,
+func (a *apart) look(ctx context.Context, last *status.Result, proxies []*resource.Resource,
 	atMost time.Duration) (out []api.Problem, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,15 +123,15 @@ func (a *apart) look(ctx context.Context, last *Last, proxies []*resource.Resour
 }
 
 // standing looks at one proxy.
-func standing(looker *change.Looker, last *Last, r *resource.Resource) change.Standing {
+func standing(looker *change.Looker, last *status.Result, r *resource.Resource) change.Standing {
 	if r.Kind == kindDataplane {
 		return looker.Dataplane(last.Meshes[r.Mesh], r.Name)
 	}
-	return looker.Zone(last.zoneInput(r))
+	return looker.Zone(last.ZoneInput(r))
 }
 
 // forget drops what is about meshes that have changed.
-func (a *apart) forget(last *Last) {
+func (a *apart) forget(last *status.Result) {
 	if maps.Equal(a.meshes, last.Meshes) {
 		return
 	}

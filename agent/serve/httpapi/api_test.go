@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -36,7 +37,7 @@ import (
 type testAPI struct {
 	t     testing.TB
 	store *store.Store
-	last  atomic.Pointer[httpapi.Last]
+	last  atomic.Pointer[status.Result]
 	http  *http.Client
 	base  string
 	srv   *httpapi.Server
@@ -149,7 +150,7 @@ func (a *testAPI) put(source store.Source, docs string) {
 func (a *testAPI) reconcile(problems ...api.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
-	l := &httpapi.Last{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0),
+	l := &status.Result{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0),
 		Took: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
 		x, err := generate.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -27,7 +28,7 @@ const (
 type situation struct {
 	reg     *resource.Registry
 	snap    *store.Snapshot
-	last    *Last
+	last    *status.Result
 	proxies []ads.Progress
 	history func(resource.Key) []store.Revision
 	most    int // of each list

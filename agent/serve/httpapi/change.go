@@ -142,7 +142,7 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // of a mesh
 				id := generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor}
 				q.Connected = append(q.Connected, id)
-				fit[id] = last.fit(k, id)
+				fit[id] = last.Fit(k, id)
 			}
 		}
 	}

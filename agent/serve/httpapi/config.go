@@ -8,14 +8,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
-
-// published returns what was published for the Envoy of a proxy, nil when it is not connected.
-func (l *Last) published(ref node.Ref) *generate.Proxy {
-	return l.Published[node.Key{ID: ref.NodeID(), Flavor: node.FlavorEnvoy}]
-}
 
 // config is GET /meshes/{mesh}/dataplanes/{name}/_config.
 func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -39,7 +35,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	published := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: m.View.Name, Name: r.PathValue("name")})
+	published := last.PublishedOf(node.Ref{Type: node.ProxyDataplane, Mesh: m.View.Name, Name: r.PathValue("name")})
 	c, _, err := render.ProxyConfig(m, r.PathValue("name"), published,
 		render.ConfigOptions{Shadow: shadow, Diff: include["diff"], Computed: computed, Rendered: &s.rendered})
 	if err != nil {
@@ -54,7 +50,7 @@ func (s *Server) mesh(name string) (*generate.Mesh, *api.Error) {
 	return meshOf(s.opts.Last(), name)
 }
 
-func meshOf(last *Last, name string) (*generate.Mesh, *api.Error) {
+func meshOf(last *status.Result, name string) (*generate.Mesh, *api.Error) {
 	if last == nil {
 		return nil, notReady()
 	}

@@ -26,7 +26,7 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	state := DNSState{DNSStatus: api.DNSStatus{State: api.DNSOff, Reason: "this agent has no resolver",
+	state := explain.Resolver{DNSStatus: api.DNSStatus{State: api.DNSOff, Reason: "this agent has no resolver",
 		Listen: []string{}, Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}}}
 	if s.opts.DNS != nil {
 		state = s.opts.DNS()
@@ -91,8 +91,8 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 		return nil, problem(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
 			state.Reason)
 	}
-	out, err := explain.Name(explain.DNSInput{Table: state.Table, Meshes: last.Meshes, Search: state.Search,
-		Ndots: state.Ndots, Visible: s.visible(r, access.VerbInspect)}, q)
+	out, err := explain.Name(explain.DNSInput{Resolver: state, Meshes: last.Meshes,
+		Visible: s.visible(r, access.VerbInspect)}, q)
 	var bad *explain.QuestionError
 	switch {
 	case errors.As(err, &bad):

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -31,8 +32,8 @@ func startNames(t *testing.T) *testAPI {
 	var table *names.Table
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
-		o.DNS = func() httpapi.DNSState {
-			return httpapi.DNSState{Table: table, DNSStatus: api.DNSStatus{State: api.DNSServing,
+		o.DNS = func() explain.Resolver {
+			return explain.Resolver{Table: table, DNSStatus: api.DNSStatus{State: api.DNSServing,
 				Listen: []string{"127.0.0.1:15053"}, Names: len(table.Names),
 				Views:    []api.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}},
 				QueryLog: &api.DNSQueryLog{File: "/q.log"}}}

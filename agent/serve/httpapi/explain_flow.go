@@ -50,7 +50,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	}
 	if last := s.opts.Last(); last != nil {
 		traffic.Build = func(dataplane string) *finding.Build {
-			if p := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}); p != nil {
+			if p := last.PublishedOf(node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}); p != nil {
 				return p.Build
 			}
 			return nil

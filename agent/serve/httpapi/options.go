@@ -10,8 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -27,7 +29,7 @@ type Options struct {
 	Registry *resource.Registry
 	Store    *store.Store
 	// Last returns the result of the last reconciliation, nil before the first.
-	Last func() *Last
+	Last func() *status.Result
 	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
 	NewMesh change.NewMesh
 	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it
@@ -60,7 +62,7 @@ type Options struct {
 	// does.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
 	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
-	DNS     func() DNSState
+	DNS     func() explain.Resolver
 	DNSLine func() *api.DNSLine
 	// Pool is the gossip pool. Nil: the agent stands alone.
 	Pool Pool
@@ -94,37 +96,6 @@ type Options struct {
 	Log     *slog.Logger          // nil: discard
 	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
 	Limits  Limits
-}
-
-// Last is one finished reconciliation. It is immutable.
-type Last struct {
-	Revision uint64                               // of the store when it began: Meshes are of that
-	Meshes   map[string]*generate.Mesh            // by name
-	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
-	// Published is what was published for the clients that are connected: Proxies without what the
-	// check withholds.
-	Published map[node.Key]*generate.Proxy
-	Behind    int       // connected proxies that it has yet to come to: what is said of them is of earlier passes
-	At        time.Time // when it ended, or published this
-	Took      time.Duration
-	Zone      string // of the node
-	SystemCA  string // see [generate.ZoneInput]
-	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
-	Problems []api.Problem
-	// Found are those of them that the check has found on proxies.
-	Found *change.Found
-	// Switching says of each mesh whose mutual TLS is being switched which step it is at.
-	Switching map[string]string
-}
-
-// fit reports whether the check has found nothing to withhold in what was made for a client: then
-// all of it was published.
-func (l *Last) fit(key node.Key, id generate.ProxyID) bool {
-	if l == nil {
-		return false
-	}
-	made, published := l.Proxies[id], l.Published[key]
-	return made != nil && published != nil && made.Sealed == published.Sealed
 }
 
 // Certificate is the certificate of a proxy.

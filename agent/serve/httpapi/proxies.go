@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -16,7 +17,7 @@ import (
 )
 
 // allProxies joins the Dataplanes with those who ask for their config.
-func (s *Server) allProxies(snap *store.Snapshot, last *Last) []api.Proxy {
+func (s *Server) allProxies(snap *store.Snapshot, last *status.Result) []api.Proxy {
 	byKey := map[resource.Key]*api.Proxy{}
 	at := func(ref node.Ref) *api.Proxy {
 		k := ref.Key()
@@ -54,7 +55,7 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []api.Proxy {
 }
 
 // oneProxy is allProxies for one, nil where there is neither its Dataplane nor a client.
-func (s *Server) oneProxy(snap *store.Snapshot, last *Last, ref node.Ref) *api.Proxy {
+func (s *Server) oneProxy(snap *store.Snapshot, last *status.Result, ref node.Ref) *api.Proxy {
 	p := newProxy(ref)
 	if ref.Key().Kind == kindDataplane {
 		belongs(p, snap)

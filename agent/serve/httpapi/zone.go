@@ -1,12 +1,9 @@
 package httpapi
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -28,7 +25,7 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		if res == nil {
 			return notFound("%s does not exist", key)
 		}
-		c, _, err := render.ZoneConfig(last.zoneInput(res), last.published(node.Ref{Type: t, Name: key.Name}), computed,
+		c, _, err := render.ZoneConfig(last.ZoneInput(res), last.PublishedOf(node.Ref{Type: t, Name: key.Name}), computed,
 			&s.rendered)
 		if err != nil {
 			return generationError(err)
@@ -36,15 +33,6 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		writeJSON(w, http.StatusOK, c)
 		return nil
 	}
-}
-
-// zoneInput is what the config of a proxy at the border of the zone is made from, without secrets.
-func (l *Last) zoneInput(r *resource.Resource) generate.ZoneInput {
-	in := generate.ZoneInput{Resource: r, Zone: l.Zone, Flavor: node.FlavorEnvoy, SystemCA: l.SystemCA}
-	for _, name := range slices.Sorted(maps.Keys(l.Meshes)) {
-		in.Meshes = append(in.Meshes, l.Meshes[name])
-	}
-	return in
 }
 
 // zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.
