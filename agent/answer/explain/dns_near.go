@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/dns"
 )
 
@@ -64,7 +64,7 @@ func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
 		}
 	}
 	why += ", and no service has the name"
-	if near := resource.Nearest(name, x.near(below)); near != "" {
+	if near := strict.Nearest(name, x.near(below)); near != "" {
 		why += fmt.Sprintf("; did you mean %s?", near)
 	}
 	return why

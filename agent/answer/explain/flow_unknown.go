@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // meshSuffix ends names that the mesh alone can have.
@@ -44,7 +44,7 @@ func (t *Traffic) nowhere(p *flowProxy, d *dialled) *Flow {
 	}
 	reason := fmt.Sprintf("no service of the mesh %s has the name %s", t.mesh.View.Name, d.host)
 	slices.Sort(names)
-	if near := resource.Nearest(strings.TrimSuffix(d.host, meshSuffix), slices.Compact(names)); near != "" {
+	if near := strict.Nearest(strings.TrimSuffix(d.host, meshSuffix), slices.Compact(names)); near != "" {
 		reason += fmt.Sprintf("; did you mean %s?", near)
 	} else {
 		reason += "; nearside inspect services lists them"

@@ -25,7 +25,7 @@ type Text struct {
 	Name string // for faults
 	Data []byte
 	Mode fs.FileMode // of the file; 0: it is none
-	// Shown is true for what an agent has shown, or is to get: [resource.Redacted] may stand there for
+	// Shown is true for what an agent has shown, or is to get: a mark for a secret may stand there for
 	// secrets.
 	Shown bool
 }

@@ -14,7 +14,7 @@ import (
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 
 	"github.com/nearside-mesh/nearside/agent/base/redact"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // RedactDump returns what Envoy answers at /config_dump without its secrets: those that are hidden
@@ -54,7 +54,7 @@ func RedactDump(body []byte) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config dump: %w", err)
 	}
-	return resource.WithoutKeys(out)
+	return secret.WithoutKeys(out)
 }
 
 // withoutUnknown puts the name of a message of an unknown type in the place of the message.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/redact"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // RenderKey names the content of a resource.
@@ -54,7 +54,7 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 	}
 	out, err := r.redact.JSON(t, res.Body())
 	if err == nil { // a patch may have moved one to where none is expected
-		out, err = resource.WithoutKeys(out)
+		out, err = secret.WithoutKeys(out)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], res.Name, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
@@ -17,8 +18,8 @@ func TestPanicShowsNoKey(t *testing.T) {
 	_, key := secrettest.Authority(t, "x")
 	var leaks secrettest.Leaks
 	leaks.Key(t, "key", key)
-	conf := &resource.MTLSConf{Key: &resource.KeySource{InlineString: resource.NewSecret(string(key)),
-		Inline: resource.NewSecretBytes(key)}}
+	conf := &resource.MTLSConf{Key: &resource.KeySource{InlineString: secret.NewText(string(key)),
+		Inline: secret.NewBytes(key)}}
 	mesh := &resource.Mesh{MTLS: &resource.MTLS{Backends: []resource.MTLSBackend{{Name: "own", Conf: conf}}}}
 	for _, v := range []any{
 		mesh, *mesh, mesh.MTLS.Backends, *conf, *conf.Key, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "m"},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -133,7 +134,7 @@ func (c *Config) checkAccess(fault faultFunc) {
 				names = append(names, r.Name)
 			}
 			near := ""
-			if n := resource.Nearest(d.Role, names); n != "" {
+			if n := strict.Nearest(d.Role, names); n != "" {
 				near = fmt.Sprintf("; did you mean %s?", n)
 			}
 			fault(at+".role", "%q is no role; name one of api.roles or a built-in one (%s)%s",
@@ -172,7 +173,7 @@ func (c *Config) CheckKinds(known []string) (out resource.Faults) {
 					continue
 				}
 				hint := "known are " + strings.Join(known, ", ")
-				if near := resource.Nearest(kind, known); near != "" {
+				if near := strict.Nearest(kind, known); near != "" {
 					hint = "did you mean " + near + "?"
 				}
 				out = append(out, resource.Fault{Field: fmt.Sprintf("api.roles[%d].allow[%d].kinds[%d]", i, j, k),

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -167,7 +168,7 @@ func suggest(key string, keys []field) string {
 	for i := range keys {
 		paths[i] = keys[i].path
 	}
-	if near := resource.Nearest(key, paths); near != "" {
+	if near := strict.Nearest(key, paths); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
 	}
 	return ""

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // world is a keeper with its directory and clock.
@@ -199,8 +200,8 @@ func keyOf(d *resource.DataSource) *resource.KeySource {
 	if d == nil {
 		return nil
 	}
-	return &resource.KeySource{Secret: d.Secret, File: d.File, Inline: resource.NewSecretBytes(d.Inline),
-		InlineString: resource.NewSecret(d.InlineString)}
+	return &resource.KeySource{Secret: d.Secret, File: d.File, Inline: secret.NewBytes(d.Inline),
+		InlineString: secret.NewText(d.InlineString)}
 }
 
 func provided(cert, key *resource.DataSource) *resource.MTLS {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -276,7 +277,7 @@ func (r *Reach) near(look bool, kind, name, namespace string) string {
 			last = have
 		}
 	}
-	if near := resource.Nearest(name, names); near != "" && near != name {
+	if near := strict.Nearest(name, names); near != "" && near != name {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""

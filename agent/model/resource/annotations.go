@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Annotations that say what a proxy may reach.
@@ -86,30 +88,30 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 		v.Faultf("it has %d bytes; at most %d are allowed", len(text), maxAnnotation)
 		return nil, nil, faults
 	}
-	lim := Limits{Depth: maxAnnotationDepth, Nodes: maxAnnotationNodes * documentShare}.withDefaults()
-	root, err := parseYAML([]byte(text), 1, lim, maxAnnotationNodes)
+	lim := Limits{Depth: maxAnnotationDepth, Nodes: maxAnnotationNodes * strict.DocumentShare}.WithDefaults()
+	root, err := strict.One([]byte(text), lim)
 	switch {
 	case err != nil:
 		v.Faultf("line %d of its value: %s", max(1, err.Line), err.Reason)
 		return nil, nil, faults
-	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil &&
-		len(root.pairs) == 0:
+	case root == nil || root.Kind == strict.Null || root.Kind == strict.Mapping && root.Get("refs") == nil &&
+		len(root.Pairs) == 0:
 		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
 			"refs: [] makes nothing reachable, without the annotation all is")
 		return nil, nil, faults
 	}
 	out := new(ReachableBackends)
-	d := &decoder{lim: lim, types: map[reflect.Type]*typeInfo{}}
-	d.check(root, 1)
-	d.value(root, reflect.ValueOf(out).Elem())
-	for _, f := range d.faults {
+	d := newDecoder(mode{lim: lim}, strict.Types{})
+	d.Check(root)
+	d.Decode(root, out)
+	for _, f := range d.Faults {
 		f.Field, f.Line = joined(path, f.Field), 0 // the line is that of the annotation and not of the document around it
 		faults = append(faults, f)
 	}
 	if len(faults) > 0 {
 		return nil, nil, bounded(faults)
 	}
-	if n := root.get("refs"); n == nil || n.kind == nodeNull {
+	if n := root.Get("refs"); n == nil || n.Kind == strict.Null {
 		v.Field("refs").Faultf("the list is missing: refs: [] makes nothing reachable")
 		return nil, nil, faults
 	}
@@ -133,8 +135,8 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 
 func unknownBackendKind(kind string) string {
 	out := fmt.Sprintf("%s is no kind of service, the reference leads nowhere: give one of %s",
-		quote(kind), strings.Join(backendKinds[:], ", "))
-	if near := Nearest(kind, backendKinds[:]); near != "" {
+		strict.Quote(kind), strings.Join(backendKinds[:], ", "))
+	if near := strict.Nearest(kind, backendKinds[:]); near != "" {
 		out += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return out
@@ -215,10 +217,8 @@ func (d *decoder) annotate(h *header, spec Spec) {
 	}
 	reach, faults := ParseReach("metadata.annotations", h.annotations)
 	for _, f := range faults {
-		if !d.full() {
-			f.Line = h.annotationsAt
-			d.faults = append(d.faults, f)
-		}
+		f.Line = h.annotationsAt
+		d.Add(f)
 	}
 	if len(faults) == 0 && (!reach.IsZero() || len(reach.Notes) > 0) {
 		reach.into(dp)

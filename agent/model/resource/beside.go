@@ -1,6 +1,6 @@
 package resource
 
-import "reflect"
+import "github.com/nearside-mesh/nearside/agent/base/strict"
 
 // On returns the registry with workers, on which it decodes the documents of large streams side by
 // side. Each calls do for every number below n, on so many workers, and returns when all calls
@@ -18,31 +18,31 @@ const fewChunks = 64
 // sideBySide decodes the documents of a stream on workers, and reports whether it has: a stream
 // that is near a bound, where what is before a document counts, is decoded one document after the
 // other.
-func (r *Registry) sideBySide(out *stream, data []byte, like *decoder) bool {
-	lim := like.lim
-	if r.each == nil || r.workers < 2 || like.stored != nil || len(data) > lim.FileBytes {
+func (r *Registry) sideBySide(out *stream, data []byte, m mode) bool {
+	lim := m.lim
+	if r.each == nil || r.workers < 2 || m.stored != nil || len(data) > lim.FileBytes {
 		return false
 	}
-	var chunks []chunk
-	split(data, func(c chunk) bool {
+	var chunks []strict.Chunk
+	strict.Split(data, func(c strict.Chunk) bool {
 		chunks = append(chunks, c)
 		return len(chunks) <= lim.Documents
 	})
 	if len(chunks) < fewChunks || len(chunks) > lim.Documents {
 		return false
 	}
-	types := make([]map[reflect.Type]*typeInfo, r.workers)
+	types := make([]strict.Types, r.workers)
 	found, nodes := make([][]decodedDocument, len(chunks)), make([]int, len(chunks))
 	err := r.each(r.workers, len(chunks), func(worker, i int) {
 		if types[worker] == nil {
-			types[worker] = map[reflect.Type]*typeInfo{}
+			types[worker] = strict.Types{}
 		}
-		budget := lim.Nodes / documentShare
-		chunks[i].parse(lim, func() int { return budget }, func(doc document) bool {
-			if doc.root != nil {
-				nodes[i] += doc.root.size
+		budget := lim.DocumentNodes()
+		chunks[i].Parse(lim, func() int { return budget }, func(doc strict.Document) bool {
+			if doc.Root != nil {
+				nodes[i] += doc.Root.Size
 			}
-			found[i] = append(found[i], r.decoded(like, types[worker], doc))
+			found[i] = append(found[i], r.decoded(m, types[worker], doc))
 			return nodes[i] < budget
 		})
 	})
@@ -52,7 +52,7 @@ func (r *Registry) sideBySide(out *stream, data []byte, like *decoder) bool {
 	index, all := 0, 0
 	for i := range found {
 		all += nodes[i]
-		if nodes[i] >= lim.Nodes/documentShare || all > lim.Nodes-lim.Nodes/documentShare {
+		if nodes[i] >= lim.DocumentNodes() || all > lim.Nodes-lim.DocumentNodes() {
 			return false
 		}
 		for _, d := range found[i] {

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // The checks that validation of several kinds shares. Each reports at the validator it is given.
@@ -38,7 +41,7 @@ func (v *Validator) OneOf(s string, allowed ...string) bool {
 	if s == "" {
 		v.Faultf("the value is missing: give one of %s", strings.Join(allowed, ", "))
 	} else {
-		v.Faultf("%s is not allowed: give one of %s", quote(s), strings.Join(allowed, ", "))
+		v.Faultf("%s is not allowed: give one of %s", strict.Quote(s), strings.Join(allowed, ", "))
 	}
 	return false
 }
@@ -80,7 +83,7 @@ func parseIP(s string) (netip.Addr, bool) {
 func (v *Validator) ip(s string) (netip.Addr, bool) {
 	a, ok := parseIP(s)
 	if !ok {
-		v.Faultf("%s is not an IP address: write IPv4 or IPv6 without a zone", quote(s))
+		v.Faultf("%s is not an IP address: write IPv4 or IPv6 without a zone", strict.Quote(s))
 	}
 	return a, ok
 }
@@ -88,7 +91,7 @@ func (v *Validator) ip(s string) (netip.Addr, bool) {
 // bindIP checks an address that something is reached or listens at: an IP address, but not "any".
 func (v *Validator) bindIP(s string) {
 	if a, ok := v.ip(s); ok && a.IsUnspecified() {
-		v.Faultf("%s stands for every address: give the one that is meant", quote(s))
+		v.Faultf("%s stands for every address: give the one that is meant", strict.Quote(s))
 	}
 }
 
@@ -100,7 +103,7 @@ func (v *Validator) Host(s string) {
 	}
 	if a, ok := parseIP(s); ok {
 		if a.IsUnspecified() {
-			v.Faultf("%s stands for every address: give the one that others dial", quote(s))
+			v.Faultf("%s stands for every address: give the one that others dial", strict.Quote(s))
 		}
 		return
 	}
@@ -113,30 +116,30 @@ func (v *Validator) Host(s string) {
 func (v *Validator) HostName(s, wanted string) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
-		v.Faultf("%s is not %s: a name has 1 to %d characters", quote(s), wanted, maxName)
+		v.Faultf("%s is not %s: a name has 1 to %d characters", strict.Quote(s), wanted, maxName)
 		return
 	}
 	last := ""
 	for label := range strings.SplitSeq(name, ".") {
 		last = label
 		if label == "" || len(label) > 63 {
-			v.Faultf("%s is not %s: the parts between the dots have 1 to 63 characters", quote(s), wanted)
+			v.Faultf("%s is not %s: the parts between the dots have 1 to 63 characters", strict.Quote(s), wanted)
 			return
 		}
 		if label[0] == '-' || label[len(label)-1] == '-' {
-			v.Faultf("%s is not %s: the part %s begins or ends with '-'", quote(s), wanted, quote(label))
+			v.Faultf("%s is not %s: the part %s begins or ends with '-'", strict.Quote(s), wanted, strict.Quote(label))
 			return
 		}
 		for i := range len(label) {
 			if c := label[i]; !alnum(c) && c != '-' && c != '_' {
-				v.Faultf("%s is not %s: only letters, digits, '-', '_' and '.' are allowed", quote(s), wanted)
+				v.Faultf("%s is not %s: only letters, digits, '-', '_' and '.' are allowed", strict.Quote(s), wanted)
 				return
 			}
 		}
 	}
 	if strings.Trim(last, "0123456789") == "" {
 		v.Faultf("%s is not %s: the part behind the last dot has no letter, and it is not an IP address either",
-			quote(s), wanted)
+			strict.Quote(s), wanted)
 	}
 }
 
@@ -155,7 +158,7 @@ func (v *Validator) Tags(tags map[string]string, selecting bool) {
 		case len(value) > maxTagValue:
 			at.Faultf("the value has %d characters, at most %d are allowed", len(value), maxTagValue)
 		case !tagChars(value, false):
-			at.Faultf("%s: the value of a tag has letters, digits, '.', '-', '_' and ':' alone", quote(value))
+			at.Faultf("%s: the value of a tag has letters, digits, '.', '-', '_' and ':' alone", strict.Quote(value))
 		}
 	}
 }
@@ -214,8 +217,8 @@ func (s *DataSource) validate(v *Validator) {
 	switch {
 	case n != 1:
 		v.Faultf("%d sources are given: give exactly one of secret, file, inline, inlineString", n)
-	case IsRedacted(s.InlineString):
-		v.Field("inlineString").Faultf("%s", redactedFault)
+	case secret.IsRedacted(s.InlineString):
+		v.Field("inlineString").Faultf("%s", secret.Missing)
 	}
 }
 
@@ -248,11 +251,12 @@ func nameFault(name string) string {
 	}
 	for i := range len(name) {
 		if c := name[i]; !lower(c) && c != '-' && c != '.' && c != '_' {
-			return fmt.Sprintf("%s is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed", quote(name))
+			return fmt.Sprintf("%s is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed",
+				strict.Quote(name))
 		}
 	}
 	if !lower(name[0]) || !lower(name[len(name)-1]) {
-		return fmt.Sprintf("%s is not a name: it must begin and end with a lower-case letter or a digit", quote(name))
+		return fmt.Sprintf("%s is not a name: it must begin and end with a lower-case letter or a digit", strict.Quote(name))
 	}
 	return ""
 }
@@ -269,11 +273,11 @@ func alnum(c byte) bool { return lower(c) || c >= 'A' && c <= 'Z' }
 func wordFault(s string) string {
 	for i := range len(s) {
 		if c := s[i]; !alnum(c) && c != '-' && c != '.' && c != '_' {
-			return fmt.Sprintf("%s: only letters, digits, '-', '_' and '.' are allowed", quote(s))
+			return fmt.Sprintf("%s: only letters, digits, '-', '_' and '.' are allowed", strict.Quote(s))
 		}
 	}
 	if s != "" && (!alnum(s[0]) || !alnum(s[len(s)-1])) {
-		return fmt.Sprintf("%s must begin and end with a letter or a digit", quote(s))
+		return fmt.Sprintf("%s must begin and end with a letter or a digit", strict.Quote(s))
 	}
 	return ""
 }
@@ -316,7 +320,7 @@ func validateLabels(v *Validator, desc Descriptor, labels map[string]string) {
 		case !desc.Policy:
 			at.Faultf("kind %s is not a policy and has no effect to change; remove the label", desc.Kind)
 		case value != EffectShadow:
-			at.Faultf("%s is not an effect: write %s, or remove the label", quote(value), EffectShadow)
+			at.Faultf("%s is not an effect: write %s, or remove the label", strict.Quote(value), EffectShadow)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package resource
 import (
 	"regexp"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // The checks that the confs of several policies share. Nil is never reported: what is required is
@@ -64,10 +66,10 @@ func (v *Validator) HeaderName(s string) {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'A' && c <= 'Z':
-			v.Faultf("%s has capital letters: write the name of the header in lower case", quote(s))
+			v.Faultf("%s has capital letters: write the name of the header in lower case", strict.Quote(s))
 			return
 		case !headerChar(c):
-			v.Faultf("%s is not the name of a header: the character %q is not allowed", quote(s), c)
+			v.Faultf("%s is not the name of a header: the character %q is not allowed", strict.Quote(s), c)
 			return
 		}
 	}
@@ -88,7 +90,7 @@ func headerChar(c byte) bool {
 func (v *Validator) HeaderValue(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 && c != '\t' || c == 0x7f {
-			v.Faultf("%s has a control character, which no header may have", quote(s))
+			v.Faultf("%s has a control character, which no header may have", strict.Quote(s))
 			return
 		}
 	}
@@ -105,6 +107,6 @@ func (v *Validator) Pattern(s string) {
 		return
 	}
 	if _, err := regexp.Compile(s); err != nil {
-		v.Faultf("%s is not a regular expression of RE2: %v", quote(s), err)
+		v.Faultf("%s is not a regular expression of RE2: %v", strict.Quote(s), err)
 	}
 }

@@ -3,6 +3,8 @@ package resource
 import (
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Validate checks the external service.
@@ -80,7 +82,7 @@ func (s *portSet) add(name string, number uint32, protocol string) *Validator {
 	}
 	if name != "" {
 		if first, ok := s.names[name]; ok {
-			v.Field("name").Faultf("%s is already the name of ports[%d]: each port has its own", quote(name), first)
+			v.Field("name").Faultf("%s is already the name of ports[%d]: each port has its own", strict.Quote(name), first)
 		} else {
 			s.names[name] = s.n
 		}
@@ -135,7 +137,7 @@ func (e MeshExternalEndpoint) validate(v *Validator) {
 		// The kernel's sun_path holds 108 bytes with the NUL that ends it (unix(7)).
 		if !strings.HasPrefix(path, "/") || len(path) > 107 {
 			v.Field("address").Faultf("%s is not a socket: write unix:// and an absolute path of at most 107 bytes",
-				quote(e.Address))
+				strict.Quote(e.Address))
 		}
 		v.unset(e.Port != 0, "port", "a unix socket has no port: remove it")
 		return

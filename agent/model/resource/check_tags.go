@@ -3,21 +3,25 @@ package resource
 import (
 	"reflect"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent,
 // percentage or port, as the methods of Validator have them, someItems for a list that is not
 // empty, or the values that are allowed, with a bar between two. What is not given passes.
-func (d *decoder) bounds(check string, n *node, field reflect.Value) {
+func bounds(d *strict.Decoder, f *strict.Field, n *strict.Node, field reflect.Value, clean bool) {
+	if f.Check == "" || !clean {
+		return
+	}
 	var faults []Fault
 	v := NewValidator("", &faults)
 	span, _ := field.Interface().(*Duration)
 	number, _ := field.Interface().(*uint32)
 	decimal, _ := field.Interface().(*Decimal)
-	switch check {
-	case "":
+	switch f.Check {
 	case "someItems":
-		if n.kind == nodeList && len(n.items) == 0 {
+		if n.Kind == strict.List && len(n.Items) == 0 {
 			v.Faultf("the list is empty: give at least one item, or remove the field")
 		}
 	case "positive":
@@ -36,10 +40,10 @@ func (d *decoder) bounds(check string, n *node, field reflect.Value) {
 		}
 	default:
 		if text, ok := field.Interface().(*string); ok && text != nil {
-			v.OneOf(*text, strings.Split(check, "|")...)
+			v.OneOf(*text, strings.Split(f.Check, "|")...)
 		}
 	}
 	for _, f := range faults {
-		d.faultf(n.line, "%s", f.Reason)
+		d.Faultf(n.Line, "%s", f.Reason)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Dataplane is one workload's proxy: what it listens for and what it wants to reach.
@@ -314,7 +316,7 @@ func serviceNames(v *Validator, list []string) {
 		case s == "":
 			at.Faultf("the name of a service is empty")
 		case s != "*" && !tagChars(s, false):
-			at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", quote(s), TagService)
+			at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", strict.Quote(s), TagService)
 		}
 	}
 }

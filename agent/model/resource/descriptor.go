@@ -3,6 +3,8 @@ package resource
 import (
 	"fmt"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Scope says whether the resources of a kind belong to a mesh.
@@ -41,7 +43,7 @@ type Registry struct {
 
 	workers int // see [Registry.On]
 	each    func(workers, n int, do func(worker, i int)) error
-	sharer  Sharer // nil: nothing is shared
+	tags    func(*strict.Decoder, []strict.Pair) map[string]string // see [Registry.Sharing]; nil: nothing is shared
 }
 
 // NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is

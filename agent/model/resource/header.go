@@ -2,9 +2,10 @@ package resource
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // apiVersion of Kuma's Kubernetes format.
@@ -17,9 +18,9 @@ type header struct {
 	labels     map[string]string
 	labelPath  string
 	kubernetes bool
-	spec       *node // nil when there is none
+	spec       *strict.Node // nil when there is none
 	specPath   []string
-	status     *node
+	status     *strict.Node
 
 	annotations   map[string]string // of the Kubernetes format
 	annotationsAt int               // their line
@@ -32,7 +33,7 @@ func (h *header) id() string {
 		return k.Kind
 	}
 	if nameFault(k.Name) != "" || k.Mesh != "" && nameFault(k.Mesh) != "" {
-		return k.Kind + " " + quote(k.Name)
+		return k.Kind + " " + strict.Quote(k.Name)
 	}
 	return k.String()
 }
@@ -52,52 +53,52 @@ var (
 
 // header reads the fields around the spec; false when the kind is not known, so that the rest has
 // no meaning.
-func (r *Registry) header(d *decoder, root *node) (*header, bool) {
-	universal := root.get("type") != nil
-	kubernetes := root.get("apiVersion") != nil || root.get("kind") != nil
+func (r *Registry) header(d *decoder, root *strict.Node) (*header, bool) {
+	universal := root.Get("type") != nil
+	kubernetes := root.Get("apiVersion") != nil || root.Get("kind") != nil
 	switch {
 	case universal && kubernetes:
-		d.faultf(root.line, "both type (universal format) and apiVersion or kind (Kubernetes format) are given; keep one")
+		d.Faultf(root.Line, "both type (universal format) and apiVersion or kind (Kubernetes format) are given; keep one")
 		return nil, false
 	case universal:
 		return r.universal(d, root)
-	case kubernetes && root.get("apiVersion") == nil && root.get("metadata") == nil:
+	case kubernetes && root.Get("apiVersion") == nil && root.Get("metadata") == nil:
 		d.fault(root, "kind", "is of the Kubernetes format, which has apiVersion and metadata too; "+
 			"in the universal format the kind stands in type: write %q", "type: "+decodeField[string](d, root, "kind"))
 		return nil, false
 	case kubernetes:
 		return r.kubernetes(d, root)
 	}
-	d.faultf(root.line,
+	d.Faultf(root.Line,
 		"neither the universal format (type and name) nor the Kubernetes format (apiVersion, kind and metadata)")
 	return nil, false
 }
 
 // kind finds the descriptor that the field names.
-func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool) {
+func (r *Registry) kind(d *decoder, root *strict.Node, field string) (Descriptor, bool) {
 	name := decodeField[string](d, root, field)
 	desc, ok := r.Lookup(name)
 	if ok && desc.Kind == name {
 		return desc, true
 	}
 	if ok {
-		d.fault(root, field, "unknown kind %s; did you mean %q?", quote(name), desc.Kind)
+		d.fault(root, field, "unknown kind %s; did you mean %q?", strict.Quote(name), desc.Kind)
 		return desc, false
 	}
 	kinds := make([]string, 0, len(r.list))
 	for _, x := range r.list {
 		kinds = append(kinds, x.Kind)
 	}
-	switch near := Nearest(name, kinds); {
+	switch near := strict.Nearest(name, kinds); {
 	case notServed(name) != "":
-		d.fault(root, field, "kind %s is not served: %s", quote(name), notServed(name))
-	case name == "" && len(d.faults) > 0 && d.faults[len(d.faults)-1].Field == field: // the wrong type is reported
+		d.fault(root, field, "kind %s is not served: %s", strict.Quote(name), notServed(name))
+	case name == "" && len(d.Faults) > 0 && d.Faults[len(d.Faults)-1].Field == field: // the wrong type is reported
 	case name == "":
 		d.fault(root, field, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
 	case near != "":
-		d.fault(root, field, "unknown kind %s; did you mean %q?", quote(name), near)
+		d.fault(root, field, "unknown kind %s; did you mean %q?", strict.Quote(name), near)
 	default:
-		d.fault(root, field, "unknown kind %s; nearside api-resources lists those that there are", quote(name))
+		d.fault(root, field, "unknown kind %s; nearside api-resources lists those that there are", strict.Quote(name))
 	}
 	return desc, false
 }
@@ -125,25 +126,25 @@ func notServed(kind string) string {
 }
 
 // decodeField decodes one field, which may be absent.
-func decodeField[T any](d *decoder, n *node, field string) (out T) {
-	if v := n.get(field); v != nil {
-		d.field(field)
-		d.value(v, reflect.ValueOf(&out).Elem())
-		d.pop()
+func decodeField[T any](d *decoder, n *strict.Node, field string) (out T) {
+	if v := n.Get(field); v != nil {
+		d.Enter(field)
+		d.Decode(v, &out)
+		d.Leave()
 	}
 	return out
 }
 
 // onlyKnown reports the fields of a mapping that are neither known nor ignored.
-func (d *decoder) onlyKnown(n *node, known, ignored []string) {
-	for i := range n.pairs {
-		if p := &n.pairs[i]; !slices.Contains(known, p.key) && !slices.Contains(ignored, p.key) {
-			d.unknown(p, known)
+func (d *decoder) onlyKnown(n *strict.Node, known, ignored []string) {
+	for i := range n.Pairs {
+		if p := &n.Pairs[i]; !slices.Contains(known, p.Key) && !slices.Contains(ignored, p.Key) {
+			d.OnlyKnown(p, known)
 		}
 	}
 }
 
-func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
+func (r *Registry) universal(d *decoder, root *strict.Node) (*header, bool) {
 	desc, ok := r.kind(d, root, "type")
 	if !ok {
 		return nil, false
@@ -153,53 +154,53 @@ func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
 	d.mesh(root, h)
 	d.name(root, h.key.Name, "name")
 	if desc.SpecAtTop {
-		d.top = universalFields[:]
+		d.Top = universalFields[:]
 		h.spec = body(root)
 		return h, true
 	}
-	h.spec, h.status, h.specPath = root.get("spec"), root.get("status"), []string{"spec"}
+	h.spec, h.status, h.specPath = root.Get("spec"), root.Get("status"), []string{"spec"}
 	d.onlyKnown(root, append(universalFields[:], "spec"), append(universalIgnored[:], "status"))
 	d.specRequired(root, h)
 	return h, true
 }
 
 // body returns the part of a universal document that is the spec where the fields stand at the top.
-func body(root *node) *node {
+func body(root *strict.Node) *strict.Node {
 	n := *root
-	n.pairs = slices.DeleteFunc(slices.Clone(root.pairs), func(p pair) bool {
-		return slices.Contains(universalFields[:], p.key) || slices.Contains(universalIgnored[:], p.key)
+	n.Pairs = slices.DeleteFunc(slices.Clone(root.Pairs), func(p strict.Pair) bool {
+		return slices.Contains(universalFields[:], p.Key) || slices.Contains(universalIgnored[:], p.Key)
 	})
 	return &n
 }
 
-func (d *decoder) specRequired(root *node, h *header) {
-	if h.spec == nil || h.spec.kind == nodeNull {
+func (d *decoder) specRequired(root *strict.Node, h *header) {
+	if h.spec == nil || h.spec.Kind == strict.Null {
 		d.fault(root, "spec", "the spec is missing; kind %s needs one", h.desc.Kind)
 	}
 }
 
-func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
+func (r *Registry) kubernetes(d *decoder, root *strict.Node) (*header, bool) {
 	if v := decodeField[string](d, root, "apiVersion"); v != apiVersion {
-		d.fault(root, "apiVersion", "%s is not %s, the version of all kinds", quote(v), apiVersion)
+		d.fault(root, "apiVersion", "%s is not %s, the version of all kinds", strict.Quote(v), apiVersion)
 	}
 	desc, ok := r.kind(d, root, "kind")
 	if !ok {
 		return nil, false
 	}
-	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.get("spec"),
-		status: root.get("status"), specPath: []string{"spec"}}
+	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.Get("spec"),
+		status: root.Get("status"), specPath: []string{"spec"}}
 	d.onlyKnown(root, kubernetesFields[:], nil)
 	if !desc.SpecAtTop {
 		d.specRequired(root, h)
 	}
-	meta := root.get("metadata")
-	d.field("metadata")
+	meta := root.Get("metadata")
+	d.Enter("metadata")
 	namespace, name := "", ""
 	switch {
-	case meta == nil || meta.kind == nodeNull:
-		d.faultf(root.line, "the metadata is missing; give at least a name")
-	case meta.kind != nodeMapping:
-		d.wrongType(meta, "a mapping")
+	case meta == nil || meta.Kind == strict.Null:
+		d.Faultf(root.Line, "the metadata is missing; give at least a name")
+	case meta.Kind != strict.Mapping:
+		d.WrongType(meta, "a mapping")
 	default:
 		d.onlyKnown(meta, metadataFields[:], metadataIgnored[:])
 		namespace, name = decodeField[string](d, meta, "namespace"), decodeField[string](d, meta, "name")
@@ -208,9 +209,9 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 			d.name(meta, namespace, "namespace")
 		}
 		h.labels = decodeField[map[string]string](d, meta, "labels")
-		h.annotations, h.annotationsAt = decodeField[map[string]string](d, meta, "annotations"), meta.lineOf("annotations")
+		h.annotations, h.annotationsAt = decodeField[map[string]string](d, meta, "annotations"), meta.LineOf("annotations")
 	}
-	d.pop()
+	d.Leave()
 	h.key = Key{Kind: desc.Kind, Name: name}
 	d.mesh(root, h)
 	if namespace != "" && nameFault(namespace) == "" {
@@ -228,7 +229,7 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 
 // mesh completes and checks the mesh of the key: from the field, or from the label that newer
 // Kubernetes kinds use. The label goes into the key, so that both formats give the same resource.
-func (d *decoder) mesh(root *node, h *header) {
+func (d *decoder) mesh(root *strict.Node, h *header) {
 	at, value := "mesh", decodeField[string](d, root, "mesh")
 	if label, ok := h.labels[LabelMesh]; ok {
 		delete(h.labels, LabelMesh)
@@ -239,12 +240,13 @@ func (d *decoder) mesh(root *node, h *header) {
 		case value == "":
 			at, value = fmt.Sprintf("%s[%q]", h.labelPath, LabelMesh), label
 		case value != label:
-			d.fault(root, at, "the mesh %s and the label %s: %s differ; keep one", quote(value), LabelMesh, quote(label))
+			d.fault(root, at, "the mesh %s and the label %s: %s differ; keep one",
+				strict.Quote(value), LabelMesh, strict.Quote(label))
 		}
 	}
 	switch {
 	case h.desc.Scope == ScopeGlobal && value != "":
-		d.fault(root, at, "kind %s belongs to no mesh, %s is given; remove it", h.desc.Kind, quote(value))
+		d.fault(root, at, "kind %s belongs to no mesh, %s is given; remove it", h.desc.Kind, strict.Quote(value))
 	case h.desc.Scope == ScopeGlobal:
 	case value == "":
 		h.key.Mesh = DefaultMesh
@@ -257,16 +259,16 @@ func (d *decoder) mesh(root *node, h *header) {
 }
 
 // fault reports a fault at a path below a node, which is the value being decoded.
-func (d *decoder) fault(n *node, path, format string, args ...any) {
-	d.field(path)
-	d.faultf(n.lineOf(path), format, args...)
-	d.pop()
+func (d *decoder) fault(n *strict.Node, path, format string, args ...any) {
+	d.Enter(path)
+	d.Faultf(n.LineOf(path), format, args...)
+	d.Leave()
 }
 
 // name checks the name of a resource.
-func (d *decoder) name(n *node, name, field string) {
-	v := n.get(field)
-	if v != nil && v.kind != nodeString && v.kind != nodeNull {
+func (d *decoder) name(n *strict.Node, name, field string) {
+	v := n.Get(field)
+	if v != nil && v.Kind != strict.String && v.Kind != strict.Null {
 		return // reported as a wrong type
 	}
 	if reason := nameFault(name); reason != "" {

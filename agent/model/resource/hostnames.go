@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // HostnamePart is a piece of a hostname template: text as it is, a field of the service, or the
@@ -26,7 +28,7 @@ func ParseHostnameTemplate(s string) ([]HostnamePart, error) {
 	for s != "" {
 		literal, rest, found := strings.Cut(s, "{{")
 		if strings.Contains(literal, "}}") {
-			return nil, fmt.Errorf("%s has a }} without {{", quote(s))
+			return nil, fmt.Errorf("%s has a }} without {{", strict.Quote(s))
 		}
 		if literal != "" {
 			parts = append(parts, HostnamePart{Literal: literal})
@@ -36,7 +38,7 @@ func ParseHostnameTemplate(s string) ([]HostnamePart, error) {
 		}
 		action, after, closed := strings.Cut(rest, "}}")
 		if !closed {
-			return nil, fmt.Errorf("%s has a {{ without }}", quote(s))
+			return nil, fmt.Errorf("%s has a {{ without }}", strict.Quote(s))
 		}
 		p, err := hostnameAction(strings.TrimSpace(action))
 		if err != nil {
@@ -58,7 +60,7 @@ func hostnameAction(action string) (HostnamePart, error) {
 		}
 	}
 	return HostnamePart{}, fmt.Errorf(`{{ %s }} is not known: write {{ .%s }} or {{ label "key" }}`,
-		short(action), strings.Join(hostnameFields[:], " }}, {{ ."))
+		strict.Short(action), strings.Join(hostnameFields[:], " }}, {{ ."))
 }
 
 // Validate checks the generator.

@@ -4,6 +4,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Logging lists where the access logs of a mesh may go, for TrafficLog policies and for references
@@ -69,7 +71,7 @@ func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) 
 		b, v := &list[i], v.Field("backends").Index(i)
 		name := of(b)
 		if first, ok := seen[name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(name), first)
+			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", strict.Quote(name), first)
 		} else if name == "" {
 			v.Field("name").Faultf("the name is missing")
 		} else {
@@ -78,7 +80,7 @@ func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) 
 		one(b, v)
 	}
 	if _, ok := seen[preset]; preset != "" && !ok {
-		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(preset))
+		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", strict.Quote(preset))
 	}
 }
 
@@ -107,13 +109,13 @@ func (v *Validator) HostPort(s string) {
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		v.Faultf(`%s is not host:port: write for example "example.com:5000" or "[fd00::1]:5000"`, quote(s))
+		v.Faultf(`%s is not host:port: write for example "example.com:5000" or "[fd00::1]:5000"`, strict.Quote(s))
 		return
 	}
 	v.Host(host)
 	n, err := strconv.ParseUint(port, 10, 32)
 	if err != nil {
-		v.Faultf("%s has no port number behind the colon: 1 to 65535 is allowed", quote(s))
+		v.Faultf("%s has no port number behind the colon: 1 to 65535 is allowed", strict.Quote(s))
 		return
 	}
 	v.Port(uint32(n))
@@ -126,11 +128,11 @@ func (v *Validator) FilePath(s string) {
 	case s == "":
 		v.Faultf("the path is missing: give the file that lines are appended to")
 	case s[0] != '/':
-		v.Faultf("%s is not an absolute path: begin it with /", quote(s))
+		v.Faultf("%s is not an absolute path: begin it with /", strict.Quote(s))
 	case strings.HasSuffix(s, "/"):
-		v.Faultf("%s is a directory: give a file in it", quote(s))
+		v.Faultf("%s is a directory: give a file in it", strict.Quote(s))
 	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		v.Faultf("%s has control characters: remove them", quote(s))
+		v.Faultf("%s has control characters: remove them", strict.Quote(s))
 	case len(s) > maxPath:
 		v.Faultf("the path has %d bytes, at most %d are allowed", len(s), maxPath)
 	}

@@ -2,11 +2,12 @@ package resource
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -30,15 +31,15 @@ func Marshal(r *Resource) ([]byte, error) {
 }
 
 // marshal returns the JSON of a resource, with its secrets or without, and whether it may hold any.
-func marshal(r *Resource, secrets bool) (_ []byte, secret bool, _ error) {
+func marshal(r *Resource, secrets bool) (_ []byte, held bool, _ error) {
 	if r.Spec == nil {
 		return nil, false, fmt.Errorf("marshal %s: the spec is missing", r.Key)
 	}
-	b, err := marshalValue(envelope{r.Kind, r.Mesh, r.Name, r.Labels})
+	b, err := strict.MarshalJSON(envelope{r.Kind, r.Mesh, r.Name, r.Labels})
 	if err != nil {
 		return nil, false, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
-	spec, secret, err := marshalSpec(r.Spec, secrets)
+	spec, held, err := marshalSpec(r.Spec, secrets)
 	if err != nil {
 		return nil, false, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
@@ -49,24 +50,24 @@ func marshal(r *Resource, secrets bool) (_ []byte, secret bool, _ error) {
 		b = append(append(b, `,"spec":`...), spec...)
 	}
 	if h, ok := r.Spec.(statusHolder); ok && *h.status() != nil {
-		status, err := marshalValue(*h.status())
+		status, err := strict.MarshalJSON(*h.status())
 		if err != nil {
 			return nil, false, fmt.Errorf("marshal %s: status: %w", r.Key, err)
 		}
 		b = append(append(b, `,"status":`...), status...)
 	}
-	return append(b, '}'), secret, nil
+	return append(b, '}'), held, nil
 }
 
 // marshalSpec returns the JSON of a spec, with its secrets or without, and whether it may hold any.
 // Most hold none, and are written once.
-func marshalSpec(s Spec, secrets bool) (b []byte, secret bool, err error) {
-	b, err = marshalValue(s)
-	if secret = bytes.Contains(b, []byte(Redacted)); err != nil || !secrets || !secret {
-		return b, secret, err
+func marshalSpec(s Spec, secrets bool) (b []byte, held bool, err error) {
+	b, err = strict.MarshalJSON(s)
+	if held = bytes.Contains(b, []byte(secret.Redacted)); err != nil || !secrets || !held {
+		return b, held, err
 	}
-	b, err = marshalValue(open(reflect.ValueOf(s)).Interface())
-	return b, secret, err
+	b, err = strict.MarshalJSON(secret.Reveal(s))
+	return b, held, err
 }
 
 // envelope is what stands around the spec.
@@ -75,21 +76,6 @@ type envelope struct {
 	Mesh   string            `json:"mesh,omitempty"`
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
-}
-
-// MarshalValue is encoding/json as [Marshal] uses it, for types that write a part of a conf
-// themselves.
-func MarshalValue(v any) ([]byte, error) { return marshalValue(v) }
-
-// marshalValue is encoding/json without HTML escapes: a < in a pattern stays readable.
-func marshalValue(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
 // appendFields appends the fields of an object to one that is open and not empty.

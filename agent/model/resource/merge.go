@@ -3,6 +3,8 @@ package resource
 import (
 	"reflect"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Merge returns the confs merged field by field, the later over the earlier, as JSON merge patch
@@ -99,10 +101,7 @@ func mergeInto(dst, src reflect.Value, how string) {
 
 // mergeable says whether a struct is merged by its fields. Those that read documents in their own
 // way, such as durations, are values.
-func mergeable(t reflect.Type) bool {
-	p := reflect.PointerTo(t)
-	return !p.Implements(nodeDecoderType) && !p.Implements(textUnmarshalerType)
-}
+func mergeable(t reflect.Type) bool { return !strict.IsValue(t) }
 
 // mergeList merges two lists, of which dst is the earlier one.
 func mergeList(dst, src reflect.Value, how string) {
@@ -149,6 +148,6 @@ func mergeList(dst, src reflect.Value, how string) {
 
 // keyOf is the canonical form of the field that items of a list are known by.
 func keyOf(item reflect.Value, field string) string {
-	b, _ := marshalValue(item.FieldByName(field).Interface()) // a decoded value always has a JSON form
+	b, _ := strict.MarshalJSON(item.FieldByName(field).Interface()) // a decoded value always has a JSON form
 	return string(b)
 }

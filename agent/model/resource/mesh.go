@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Mesh is one mesh and its defaults.
@@ -166,7 +168,8 @@ func (m *MTLS) validate(v *Validator) {
 	for i := range m.Backends {
 		b, v := &m.Backends[i], v.Field("backends").Index(i)
 		if first, ok := seen[b.Name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
+			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own",
+				strict.Quote(b.Name), first)
 		} else {
 			v.Field("name").name(b.Name)
 		}
@@ -182,7 +185,7 @@ func (m *MTLS) validate(v *Validator) {
 	}
 	if _, ok := seen[m.EnabledBackend]; m.EnabledBackend != "" && !ok {
 		v.Field("enabledBackend").Faultf("there is no backend %s: give the name of one of the backends",
-			quote(m.EnabledBackend))
+			strict.Quote(m.EnabledBackend))
 	}
 }
 
@@ -250,7 +253,8 @@ func lifetime(s string) (time.Duration, error) {
 	}
 	fail := func() (time.Duration, error) {
 		return 0, fmt.Errorf(
-			`%s is not a duration above 0: write numbers with units y, w, d, h, m or s, for example "1d" or "12h"`, quote(s))
+			`%s is not a duration above 0: write numbers with units y, w, d, h, m or s, for example "1d" or "12h"`,
+			strict.Quote(s))
 	}
 	const day = 24 * time.Hour
 	rest := s

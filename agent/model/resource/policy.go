@@ -3,6 +3,8 @@ package resource
 import (
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Conf is what one policy kind adds to the shape that all policies share.
@@ -232,7 +234,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 		if reason := nameFault(t.Name); reason != "" && !(t.Kind == "MeshServiceSubset" || t.Kind == "MeshService") {
 			v.Field("name").Faultf("%s", reason)
 		} else if reason != "" && !tagChars(t.Name, false) { // also a value of the tag kuma.io/service
-			v.Field("name").Faultf("%s is not the name of a service", quote(t.Name))
+			v.Field("name").Faultf("%s is not the name of a service", strict.Quote(t.Name))
 		}
 	}
 	if labels {

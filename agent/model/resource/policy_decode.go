@@ -1,8 +1,9 @@
 package resource
 
 import (
-	"reflect"
 	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // PolicyDescriptor declares a targetRef policy kind.
@@ -21,36 +22,9 @@ func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor 
 	}
 }
 
-// fields decodes the fields of a mapping that are given. Those that are refused belong to other
-// kinds.
-func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair)) {
-	if !d.is(n, nodeMapping, "a mapping") {
-		return
-	}
-	for i := range n.pairs {
-		f := &n.pairs[i]
-		switch isKnown := slices.Contains(known, f.key); {
-		case isKnown && f.value.kind == nodeNull:
-			d.field(f.key)
-			d.null(f.line)
-			d.pop()
-		case isKnown, slices.Contains(refused, f.key):
-			d.field(f.key)
-			if isKnown {
-				decode(f)
-			} else {
-				d.faultf(f.line, "this kind has no %s; remove it", f.key)
-			}
-			d.pop()
-		default:
-			d.unknown(f, known)
-		}
-	}
-}
-
-// decodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what
+// DecodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what
 // its shape makes.
-func (p *Policy) decodeNode(d *decoder, n *node) {
+func (p *Policy) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if p.Shape == nil {
 		p.Shape = &PolicyShape{}
 	}
@@ -67,103 +41,98 @@ func (p *Policy) decodeNode(d *decoder, n *node) {
 	if p.Shape.Default {
 		known = append(known, "default")
 	}
-	d.fields(n, known, []string{"from", "rules", "to", "default"}, func(f *pair) {
-		switch f.key {
+	d.Fields(n, known, []string{"from", "rules", "to", "default"}, func(f *strict.Pair) {
+		switch f.Key {
 		case "targetRef":
 			p.TargetRef = new(TargetRef)
-			d.value(f.value, reflect.ValueOf(p.TargetRef).Elem())
+			d.Decode(f.Value, p.TargetRef)
 		case "from":
-			p.From = p.items(d, f.value)
+			p.From = p.items(d, f.Value)
 		case "rules":
-			p.Rules = p.rules(d, f.value)
+			p.Rules = p.rules(d, f.Value)
 		case "to":
-			p.To = p.items(d, f.value)
+			p.To = p.items(d, f.Value)
 		case "default":
-			p.Default = p.conf(d, f.value)
+			p.Default = p.conf(d, f.Value)
 		}
 	})
 }
 
-func (p *Policy) items(d *decoder, n *node) []PolicyItem {
-	if !d.is(n, nodeList, "a list") {
+func (p *Policy) items(d *strict.Decoder, n *strict.Node) []PolicyItem {
+	if !d.Is(n, strict.List, "a list") {
 		return nil
 	}
-	if len(n.items) == 0 {
+	if len(n.Items) == 0 {
 		return nil
 	}
-	out := make([]PolicyItem, len(n.items))
-	for i, it := range n.items {
-		d.index(i)
+	out := make([]PolicyItem, len(n.Items))
+	for i, it := range n.Items {
+		d.EnterItem(i)
 		p.item(d, it, &out[i])
-		d.pop()
+		d.Leave()
 	}
 	return out
 }
 
 // item reads one entry of from or to. An item without default has an empty conf; whether that is
 // enough is for the conf's own validation to say.
-func (p *Policy) item(d *decoder, n *node, out *PolicyItem) {
-	conf, ref, known := &node{kind: nodeMapping, line: n.line}, *n, []string{"targetRef", "default"}
-	if p.Shape.Inline && n.kind == nodeMapping {
-		rest, isRef := *n, func(f pair) bool { return f.key == "targetRef" }
-		rest.pairs = slices.DeleteFunc(slices.Clone(n.pairs), isRef)
-		ref.pairs = slices.DeleteFunc(slices.Clone(n.pairs), func(f pair) bool { return !isRef(f) })
+func (p *Policy) item(d *strict.Decoder, n *strict.Node, out *PolicyItem) {
+	conf, ref, known := &strict.Node{Kind: strict.Mapping, Line: n.Line}, *n, []string{"targetRef", "default"}
+	if p.Shape.Inline && n.Kind == strict.Mapping {
+		rest, isRef := *n, func(f strict.Pair) bool { return f.Key == "targetRef" }
+		rest.Pairs = slices.DeleteFunc(slices.Clone(n.Pairs), isRef)
+		ref.Pairs = slices.DeleteFunc(slices.Clone(n.Pairs), func(f strict.Pair) bool { return !isRef(f) })
 		conf = &rest
 	}
-	d.fields(&ref, known, nil, func(f *pair) {
-		if f.key == "targetRef" {
-			d.value(f.value, reflect.ValueOf(&out.TargetRef).Elem())
+	d.Fields(&ref, known, nil, func(f *strict.Pair) {
+		if f.Key == "targetRef" {
+			d.Decode(f.Value, &out.TargetRef)
 		} else {
-			out.Conf = p.conf(d, f.value)
+			out.Conf = p.conf(d, f.Value)
 		}
 	})
-	if out.Conf == nil && n.kind == nodeMapping {
+	if out.Conf == nil && n.Kind == strict.Mapping {
 		out.Conf = p.conf(d, conf)
 	}
 }
 
 // rules reads entries of rules: matches and default.
-func (p *Policy) rules(d *decoder, n *node) []PolicyItem {
-	if !d.is(n, nodeList, "a list") || len(n.items) == 0 {
+func (p *Policy) rules(d *strict.Decoder, n *strict.Node) []PolicyItem {
+	if !d.Is(n, strict.List, "a list") || len(n.Items) == 0 {
 		return nil
 	}
 	newConf := p.Shape.NewRuleConf
 	if newConf == nil {
 		newConf = p.Shape.NewConf
 	}
-	out := make([]PolicyItem, len(n.items))
-	for i, it := range n.items {
-		d.index(i)
+	out := make([]PolicyItem, len(n.Items))
+	for i, it := range n.Items {
+		d.EnterItem(i)
 		out[i].TargetRef.Kind = "Mesh"
-		d.fields(it, []string{"matches", "default"}, nil, func(f *pair) {
-			if f.key == "matches" {
-				d.value(f.value, reflect.ValueOf(&out[i].Matches).Elem())
+		d.Fields(it, []string{"matches", "default"}, nil, func(f *strict.Pair) {
+			if f.Key == "matches" {
+				d.Decode(f.Value, &out[i].Matches)
 			} else {
-				out[i].Conf = decodeConf(d, f.value, newConf())
+				out[i].Conf = decodeConf(d, f.Value, newConf())
 			}
 		})
-		if out[i].Conf == nil && it.kind == nodeMapping {
-			out[i].Conf = decodeConf(d, &node{kind: nodeMapping, line: it.line}, newConf())
+		if out[i].Conf == nil && it.Kind == strict.Mapping {
+			out[i].Conf = decodeConf(d, &strict.Node{Kind: strict.Mapping, Line: it.Line}, newConf())
 		}
-		d.pop()
+		d.Leave()
 	}
 	return out
 }
 
-func (p *Policy) conf(d *decoder, n *node) Conf {
+func (p *Policy) conf(d *strict.Decoder, n *strict.Node) Conf {
 	if p.Shape.NewConf == nil {
 		return decodeConf(d, n, new(RawConf))
 	}
 	return decodeConf(d, n, p.Shape.NewConf())
 }
 
-func decodeConf(d *decoder, n *node, c Conf) Conf {
-	v := reflect.ValueOf(c)
-	if v.Kind() != reflect.Pointer || v.IsNil() {
-		d.faultf(n.line, "cannot be decoded: %T is not a pointer to a conf", c)
-		return c
-	}
-	d.value(n, v.Elem())
+func decodeConf(d *strict.Decoder, n *strict.Node, c Conf) Conf {
+	d.Decode(n, c)
 	return c
 }
 
@@ -177,7 +146,7 @@ func (p *Policy) MarshalJSON() ([]byte, error) {
 		}
 		return out
 	}
-	return marshalValue(struct {
+	return strict.MarshalJSON(struct {
 		TargetRef *TargetRef `json:"targetRef,omitempty"`
 		From      []itemJSON `json:"from,omitempty"`
 		Rules     []ruleJSON `json:"rules,omitempty"`
@@ -212,22 +181,22 @@ func (i itemJSON) MarshalJSON() ([]byte, error) {
 		Conf      Conf       `json:"default,omitempty"`
 	}{&i.TargetRef, i.Conf}
 	if !i.inline || i.Conf == nil {
-		return marshalValue(item)
+		return strict.MarshalJSON(item)
 	}
-	conf, err := marshalValue(i.Conf)
+	conf, err := strict.MarshalJSON(i.Conf)
 	if err != nil {
 		return nil, err
 	}
 	item.Conf = nil
-	b, err := marshalValue(item)
+	b, err := strict.MarshalJSON(item)
 	if err != nil {
 		return nil, err
 	}
 	return append(appendFields(b[:len(b)-1], conf), '}'), nil
 }
 
-// decodeNode reads the selectors and the conf.
-func (p *LegacyPolicy) decodeNode(d *decoder, n *node) {
+// DecodeNode reads the selectors and the conf.
+func (p *LegacyPolicy) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if p.Shape == nil {
 		p.Shape = &LegacyShape{}
 	}
@@ -240,11 +209,11 @@ func (p *LegacyPolicy) decodeNode(d *decoder, n *node) {
 	if p.Shape.NewConf != nil {
 		known = append(known, "conf")
 	}
-	d.fields(n, known, nil, func(f *pair) {
-		if f.key == "conf" {
-			p.Conf = decodeConf(d, f.value, p.Shape.NewConf())
+	d.Fields(n, known, nil, func(f *strict.Pair) {
+		if f.Key == "conf" {
+			p.Conf = decodeConf(d, f.Value, p.Shape.NewConf())
 		} else {
-			d.value(f.value, reflect.ValueOf(lists[f.key]).Elem())
+			d.Decode(f.Value, lists[f.Key])
 		}
 	})
 }

@@ -3,6 +3,8 @@ package resource
 import (
 	"cmp"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // ClientMatch is a condition on the certificate of a client.
@@ -88,11 +90,12 @@ func (m *SpiffeIDMatch) validate(v *Validator) {
 	case len(m.Value) > maxSPIFFEID:
 		v.Faultf("the SPIFFE ID has %d bytes, at most %d are allowed", len(m.Value), maxSPIFFEID)
 	case !strings.HasPrefix(m.Value, spiffeScheme):
-		v.Faultf("%s is not a SPIFFE ID: it begins with %s", quote(m.Value), spiffeScheme)
+		v.Faultf("%s is not a SPIFFE ID: it begins with %s", strict.Quote(m.Value), spiffeScheme)
 	case strings.ContainsFunc(m.Value, notInSPIFFEID):
-		v.Faultf("%s is not a SPIFFE ID: letters, digits and . - _ ~ %% : / are allowed", quote(m.Value))
+		v.Faultf("%s is not a SPIFFE ID: letters, digits and . - _ ~ %% : / are allowed", strict.Quote(m.Value))
 	case m.Type == MatchExact && (domain == "" || path == "" || strings.HasSuffix(path, "/")):
-		v.Faultf("%s is not a whole SPIFFE ID: give one like spiffe://default/web, or type: %s", quote(m.Value), MatchPrefix)
+		v.Faultf("%s is not a whole SPIFFE ID: give one like spiffe://default/web, or type: %s",
+			strict.Quote(m.Value), MatchPrefix)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // Schema describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say,
@@ -137,7 +140,6 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	pointer := reflect.PointerTo(t)
 	switch {
 	case t == reflect.TypeFor[Duration]():
 		return map[string]any{"type": []string{"string"}, "description": "a duration: 10s, 1h30m, 250ms"}
@@ -145,12 +147,12 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"integer", "number", "string"}}
 	case t == reflect.TypeFor[RawConf](), slices.Contains(s.open, t):
 		return map[string]any{}
-	case t == reflect.TypeFor[EnvoyText]():
+	case t == reflect.TypeFor[secret.EnvoyText]():
 		return map[string]any{"type": "string", "description": "a message of Envoy, as YAML or JSON in a text"}
-	case pointer.Implements(nodeDecoderType): // it has a form of its own
-		return map[string]any{}
-	case pointer.Implements(textUnmarshalerType):
+	case strict.IsText(t):
 		return map[string]any{"type": "string"}
+	case strict.IsValue(t): // it has a form of its own
+		return map[string]any{}
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -174,18 +176,14 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 		s.open = append(s.open, t)
 		defer func() { s.open = s.open[:len(s.open)-1] }()
 		props := map[string]any{}
-		for _, f := range fieldsOf(t) {
-			field := t.FieldByIndex(f.index)
+		for _, f := range strict.FieldsOf(t) {
+			field, holder := f.In(t)
 			p := s.of(field.Type)
-			limited(p, f.check)
-			holder := t
-			if len(f.index) > 1 {
-				holder = t.FieldByIndex(f.index[:len(f.index)-1]).Type
-			}
+			limited(p, f.Check)
 			if about := s.about(commentKey(holder, field.Name)); about != "" {
 				p["description"] = about
 			}
-			props[f.name] = p
+			props[f.Name] = p
 		}
 		if len(props) == 0 { // of a form of its own
 			return map[string]any{}

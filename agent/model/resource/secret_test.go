@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
@@ -56,7 +57,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			t.Errorf("%s: what is read back from disk is another resource", name)
 		}
 		shown, err := resource.Shown(res)
-		if err != nil || !bytes.Contains(shown, []byte(resource.Redacted)) {
+		if err != nil || !bytes.Contains(shown, []byte(secret.Redacted)) {
 			t.Errorf("%s: shown as %s, %v", name, shown, err)
 		}
 		texts := map[string]string{"Shown": string(shown)}
@@ -171,7 +172,7 @@ func TestSecretsOfBackends(t *testing.T) {
 	over := func(doc string) ([]*resource.Resource, resource.Faults) {
 		return r.DecodeOver([]byte(doc), func(resource.Key) *resource.Resource { return stored })
 	}
-	m := resource.Redacted
+	m := secret.Redacted
 	for _, c := range []struct{ given, want string }{
 		{mesh(backend("a", m), backend("b", m), backend("c", m)),
 			mesh(backend("a", "secret of a"), backend("b", "secret of b"), backend("c", "secret of c"))},

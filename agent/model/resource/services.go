@@ -1,5 +1,7 @@
 package resource
 
+import "github.com/nearside-mesh/nearside/agent/model/secret"
+
 // ExternalService is a service outside the mesh under a kuma.io/service tag.
 type ExternalService struct {
 	Networking ExternalNetworking `json:"networking"`
@@ -34,10 +36,10 @@ type DataSource struct {
 // KeySource is where a private key comes from: exactly one field is set. What stands in the
 // document is a secret; the name of a secret and the path of a file are not.
 type KeySource struct {
-	Secret       string      `json:"secret,omitempty"`
-	File         string      `json:"file,omitempty"`
-	Inline       SecretBytes `json:"inline,omitzero"` // base64 in the document
-	InlineString Secret      `json:"inlineString,omitzero"`
+	Secret       string       `json:"secret,omitempty"`
+	File         string       `json:"file,omitempty"`
+	Inline       secret.Bytes `json:"inline,omitzero"` // base64 in the document
+	InlineString secret.Text  `json:"inlineString,omitzero"`
 }
 
 // Source returns the same with the key in clear. It must not be kept or shown.

@@ -1,8 +1,9 @@
 package resource
 
 import (
-	"reflect"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Sharer keeps one of equal maps, for all who decode. It may be used by many goroutines at once.
@@ -17,11 +18,9 @@ type Sharer interface {
 // changed, so equal ones can be one.
 func (r *Registry) Sharing(s Sharer) *Registry {
 	out := *r
-	out.sharer = s
+	out.tags = func(d *strict.Decoder, pairs []strict.Pair) map[string]string { return sharedTags(s, d, pairs) }
 	return &out
 }
-
-var outboundList = reflect.TypeFor[[]Outbound]()
 
 // Bounds of the maps that are shared.
 const (
@@ -30,24 +29,24 @@ const (
 )
 
 // sharedTags returns the tags that the pairs of a mapping make; nil where they are not shared.
-func (d *decoder) sharedTags(pairs []pair) map[string]string {
-	if len(pairs) > maxSharedPairs {
+func sharedTags(s Sharer, d *strict.Decoder, pairs []strict.Pair) map[string]string {
+	if len(pairs) > maxSharedPairs || !d.Below("outbound") {
 		return nil
 	}
 	key := make([]byte, 0, maxSharedBytes+1)
 	for i := range pairs {
 		p := &pairs[i]
-		if p.value.kind != nodeString || len(key)+len(p.key)+len(p.value.text)+2 > maxSharedBytes {
+		if p.Value.Kind != strict.String || len(key)+len(p.Key)+len(p.Value.Text)+2 > maxSharedBytes {
 			return nil
 		}
 		// With their lengths in front, no two lists of texts are alike.
-		key = append(append(key, byte(len(p.key))), p.key...)
-		key = append(append(key, byte(len(p.value.text))), p.value.text...)
+		key = append(append(key, byte(len(p.Key))), p.Key...)
+		key = append(append(key, byte(len(p.Value.Text))), p.Value.Text...)
 	}
-	return d.sharer.Share(key, func() map[string]string {
+	return s.Share(key, func() map[string]string {
 		out := make(map[string]string, len(pairs))
 		for i := range pairs {
-			out[strings.Clone(pairs[i].key)] = strings.Clone(pairs[i].value.text) // a part of the document else
+			out[strings.Clone(pairs[i].Key)] = strings.Clone(pairs[i].Value.Text) // a part of the document else
 		}
 		return out
 	})

@@ -4,12 +4,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // Raw is a part of a document that nearside keeps as it is: canonical JSON of any value.
 type Raw struct{ JSON []byte }
 
-func (r *Raw) decodeNode(_ *decoder, n *node) { r.JSON = canonical(n) }
+// DecodesNull says that null is a value.
+func (r *Raw) DecodesNull() {}
+
+// DecodeNode reads the value.
+func (r *Raw) DecodeNode(_ *strict.Decoder, n *strict.Node) { r.JSON = n.Canonical() }
 
 // MarshalJSON returns the value; an empty Raw is null.
 func (r Raw) MarshalJSON() ([]byte, error) {
@@ -25,11 +31,12 @@ type RawConf struct{ JSON []byte }
 // Validate accepts any mapping.
 func (c *RawConf) Validate(*Validator) {}
 
-func (c *RawConf) decodeNode(d *decoder, n *node) {
-	if !d.is(n, nodeMapping, "a mapping") {
+// DecodeNode reads the value.
+func (c *RawConf) DecodeNode(d *strict.Decoder, n *strict.Node) {
+	if !d.Is(n, strict.Mapping, "a mapping") {
 		return
 	}
-	c.JSON = canonical(n)
+	c.JSON = n.Canonical()
 }
 
 // MarshalJSON returns the mapping; an empty RawConf is {}.
@@ -47,29 +54,31 @@ type RawSpec struct{ RawConf }
 // Duration is a time span, written as Go and Kuma write it ("10s", "1h30m").
 type Duration struct{ time.Duration }
 
-func (t *Duration) decodeNode(d *decoder, n *node) {
-	switch n.kind {
-	case nodeNull:
+// DecodeNode reads the value.
+func (t *Duration) DecodeNode(d *strict.Decoder, n *strict.Node) {
+	switch n.Kind {
+	case strict.Null:
 		return
-	case nodeInt, nodeFloat:
-		if n.text == "0" {
+	case strict.Int, strict.Float:
+		if n.Text == "0" {
 			t.Duration = 0
 			return
 		}
-		d.faultf(n.line, "%s is a number without a unit: write it with one, for example \"%ss\"", n.show(), short(n.text))
+		d.Faultf(n.Line, "%s is a number without a unit: write it with one, for example \"%ss\"",
+			n.Show(), strict.Short(n.Text))
 		return
-	case nodeString:
+	case strict.String:
 	default:
-		d.wrongType(n, `a duration like "10s"`)
+		d.WrongType(n, `a duration like "10s"`)
 		return
 	}
-	v, err := time.ParseDuration(n.text)
+	v, err := time.ParseDuration(n.Text)
 	switch {
 	case err != nil:
-		d.faultf(n.line, `%s is not a duration: write numbers with units ns, us, ms, s, m or h, for example "10s" or "1h30m"`,
-			n.show())
+		d.Faultf(n.Line, `%s is not a duration: write numbers with units ns, us, ms, s, m or h, for example "10s" or "1h30m"`,
+			n.Show())
 	case v < 0:
-		d.faultf(n.line, "%s is negative: a duration is 0s or more", n.show())
+		d.Faultf(n.Line, "%s is negative: a duration is 0s or more", n.Show())
 	default:
 		t.Duration = v
 	}
@@ -86,31 +95,32 @@ type IntOrString struct {
 	String string // "" when Int is meant
 }
 
-func (v *IntOrString) decodeNode(d *decoder, n *node) {
-	switch n.kind {
-	case nodeNull:
-	case nodeInt:
-		u, err := strconv.ParseUint(n.text, 10, 32)
+// DecodeNode reads the value.
+func (v *IntOrString) DecodeNode(d *strict.Decoder, n *strict.Node) {
+	switch n.Kind {
+	case strict.Null:
+	case strict.Int:
+		u, err := strconv.ParseUint(n.Text, 10, 32)
 		if err != nil {
-			d.faultf(n.line, "%s is out of range: a port is 1 to 65535", n.show())
+			d.Faultf(n.Line, "%s is out of range: a port is 1 to 65535", n.Show())
 			return
 		}
 		v.Int = uint32(u)
-	case nodeString:
-		if n.text == "" {
-			d.faultf(n.line, "the name is empty: give a port number or the name of a port")
+	case strict.String:
+		if n.Text == "" {
+			d.Faultf(n.Line, "the name is empty: give a port number or the name of a port")
 			return
 		}
-		v.String = n.text
+		v.String = n.Text
 	default:
-		d.wrongType(n, "a number or a name")
+		d.WrongType(n, "a number or a name")
 	}
 }
 
 // MarshalJSON writes the number or the name.
 func (v IntOrString) MarshalJSON() ([]byte, error) {
 	if v.String != "" {
-		return marshalValue(v.String)
+		return strict.MarshalJSON(v.String)
 	}
 	return strconv.AppendUint(nil, uint64(v.Int), 10), nil
 }
@@ -139,28 +149,29 @@ func (d *Decimal) Float() float64 { return d.value }
 // String returns the number as it was written.
 func (d *Decimal) String() string { return d.text }
 
-func (d *Decimal) decodeNode(dec *decoder, n *node) {
-	switch n.kind {
-	case nodeNull:
+// DecodeNode reads the value.
+func (d *Decimal) DecodeNode(dec *strict.Decoder, n *strict.Node) {
+	switch n.Kind {
+	case strict.Null:
 		return
-	case nodeInt, nodeFloat:
-	case nodeString:
-		if len(n.text) > maxDecimal || !decimalText(n.text) {
-			dec.faultf(n.line,
+	case strict.Int, strict.Float:
+	case strict.String:
+		if len(n.Text) > maxDecimal || !decimalText(n.Text) {
+			dec.Faultf(n.Line,
 				`%s is not a decimal number: write digits with at most one point, for example "62.5", %d characters at most`,
-				n.show(), maxDecimal)
+				n.Show(), maxDecimal)
 			return
 		}
 	default:
-		dec.wrongType(n, "a decimal number")
+		dec.WrongType(n, "a decimal number")
 		return
 	}
-	f, err := strconv.ParseFloat(n.text, 64)
+	f, err := strconv.ParseFloat(n.Text, 64)
 	if err != nil {
-		dec.faultf(n.line, "%s is out of range", n.show())
+		dec.Faultf(n.Line, "%s is out of range", n.Show())
 		return
 	}
-	d.value, d.text, d.quoted = f, n.text, n.kind == nodeString
+	d.value, d.text, d.quoted = f, n.Text, n.Kind == strict.String
 }
 
 // decimalText reports whether a string is an optional sign and digits around at most one point.
@@ -188,7 +199,7 @@ func (d Decimal) MarshalJSON() ([]byte, error) {
 	case d.text == "":
 		return []byte("0"), nil
 	case d.quoted:
-		return marshalValue(d.text)
+		return strict.MarshalJSON(d.text)
 	}
 	return []byte(d.text), nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // VirtualOutbound (legacy) gives workloads host names, and ports at addresses of these, that
@@ -68,13 +70,13 @@ func (c *VirtualOutboundConf) validateParameters(v *Validator) {
 		p, at := &c.Parameters[i], v.Index(i)
 		service = service || p.Tag() == TagService
 		if p.Name == "" || strings.ContainsFunc(p.Name, func(r rune) bool { return r > 127 || !alnum(byte(r)) }) {
-			at.Field("name").Faultf("%s is not the name of a parameter: it has letters and digits alone", quote(p.Name))
+			at.Field("name").Faultf("%s is not the name of a parameter: it has letters and digits alone", strict.Quote(p.Name))
 		}
 		if !tagChars(p.TagKey, true) {
 			at.Field("tagKey").Faultf("the name of a tag has letters, digits, '.', '-', '_', ':' and '/' alone")
 		}
 		if slices.ContainsFunc(c.Parameters[:i], func(o TemplateParameter) bool { return o.Name == p.Name }) {
-			at.Field("name").Faultf("the parameter %s is given twice: give each a name of its own", quote(p.Name))
+			at.Field("name").Faultf("the parameter %s is given twice: give each a name of its own", strict.Quote(p.Name))
 		}
 	}
 	if !service {
@@ -158,7 +160,7 @@ func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (tex
 	for rest := template; rest != ""; {
 		literal, after, found := strings.Cut(rest, "{{")
 		if strings.Contains(literal, "}}") {
-			return "", "", quote(template) + " has a }} without {{"
+			return "", "", strict.Quote(template) + " has a }} without {{"
 		}
 		b.WriteString(literal)
 		if !found {
@@ -166,13 +168,13 @@ func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (tex
 		}
 		action, next, closed := strings.Cut(after, "}}")
 		if !closed {
-			return "", "", quote(template) + " has a {{ without }}"
+			return "", "", strict.Quote(template) + " has a {{ without }}"
 		}
 		name, dotted := strings.CutPrefix(strings.TrimSpace(action), ".")
 		i := slices.IndexFunc(c.Parameters, func(p TemplateParameter) bool { return p.Name == name })
 		if !dotted || i < 0 {
 			return "", "", fmt.Sprintf("{{ %s }} is not known: write {{ .name }} with the name of one of the parameters",
-				short(strings.TrimSpace(action)))
+				strict.Short(strings.TrimSpace(action)))
 		}
 		value, ok := tags[c.Parameters[i].Tag()]
 		if !ok {
@@ -190,7 +192,7 @@ func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (tex
 func portNumber(s string) (port uint32, reason string) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return 0, quote(s) + " is not a port: it is a number from 1 to 65535"
+		return 0, strict.Quote(s) + " is not a port: it is a number from 1 to 65535"
 	}
 	return uint32(n), ""
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
@@ -39,7 +40,7 @@ func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.E
 	e.Object.Revision = strconv.FormatUint(c.Revision.Revision, 10)
 	q := audit.Request{Verb: e.Verb, Resource: true}
 	if c.Resource != nil {
-		q.Sensitive = c.Resource.HasSecrets || resource.HoldsSecrets(c.Resource.Spec)
+		q.Sensitive = c.Resource.HasSecrets || secret.HeldBy(c.Resource.Spec)
 	}
 	if e.Level = profile.Level(q); e.Level == audit.LevelRequestResponse && c.Resource != nil {
 		if doc, err := resource.Shown(c.Resource); err == nil {

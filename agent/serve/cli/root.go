@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/proxies"
@@ -83,7 +83,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-		if near := resource.Nearest(unknown.GetSpecifiedName(), flags); near != "" {
+		if near := strict.Nearest(unknown.GetSpecifiedName(), flags); near != "" {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	case errors.As(err, &invalid):

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 )
 
@@ -136,7 +137,7 @@ func (s *Server) routed(r *http.Request, x route) {
 func (rec *record) about(d resource.Descriptor, k resource.Key) {
 	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup,
 		APIVersion: audit.APIVersion}
-	rec.sensitive = rec.sensitive || resource.HoldsSecrets(d.New())
+	rec.sensitive = rec.sensitive || secret.HeldBy(d.New())
 }
 
 // aboutKey is about for a resource that a body names.
@@ -154,7 +155,7 @@ func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
 		s.aboutKey(r, rs[0].Key)
 	}
 	for _, x := range rs {
-		rec.sensitive = rec.sensitive || x.HasSecrets || resource.HoldsSecrets(x.Spec)
+		rec.sensitive = rec.sensitive || x.HasSecrets || secret.HeldBy(x.Spec)
 	}
 }
 
@@ -348,7 +349,7 @@ func (s *Server) bodies(e *audit.Event, a *recorder) {
 }
 
 func redacted(doc []byte) bool {
-	return bytes.Contains(doc, []byte(strings.TrimSuffix(resource.Redacted, "]"))) ||
+	return bytes.Contains(doc, []byte(strings.TrimSuffix(secret.Redacted, "]"))) ||
 		bytes.Contains(doc, []byte("PRIVATE KEY"))
 }
 

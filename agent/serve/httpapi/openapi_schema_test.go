@@ -60,7 +60,7 @@ func newSpecification(t *testing.T) *specification {
 func (b *specification) describe() {
 	for _, dir := range []string{
 		"model/access", "model/api", "model/finding", "compute/match", "answer/explain", "serve/httpapi",
-		"base/jsonpatch", "compute/policy", "model/resource",
+		"base/jsonpatch", "base/strict", "compute/policy", "model/resource",
 	} {
 		b.read(dir)
 	}
@@ -195,6 +195,8 @@ func (b *specification) object(t reflect.Type) *schema {
 		switch pkg {
 		case "api":
 			prefix = apiPrefixes[name]
+		case "strict":
+			prefix = "resource" // the name that clients know
 		case "httpapi", "httpapi_test":
 			prefix = ""
 		}

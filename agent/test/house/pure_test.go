@@ -11,6 +11,7 @@ import (
 var pureTrees = []string{
 	"agent/model", "agent/compute", "agent/answer", "agent/serve/audit", "gossip/engine",
 	"agent/base/clip", "agent/base/jsonpatch", "agent/base/jsonpath", "agent/base/redact",
+	"agent/base/strict",
 }
 
 // impurePackages are packages below pureTrees that reach outside, each with its reason.

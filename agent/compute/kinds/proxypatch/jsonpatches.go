@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // patch is a JSON Patch of a message's JSON form.
@@ -114,7 +115,8 @@ func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (js
 	if !good || !takesValue {
 		return op, good
 	}
-	if mark := (resource.EnvoyValue{JSON: j.Value.JSON, Hidden: j.secret()}); !mark.Check(v.Field("value")) {
+	if (secret.EnvoyValue{JSON: j.Value.JSON, Hidden: j.secret()}).Marked() {
+		v.Field("value").Faultf("%s", secret.Missing)
 		return op, false
 	}
 	value, err := jsonpatch.Decode(j.Value.JSON)

@@ -17,9 +17,11 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // Kind is the targetRef kind.
@@ -129,7 +131,7 @@ type BaseMod[M Matcher[M]] struct {
 	Match     *M        `json:"match,omitempty"` // nil: all
 	Operation Operation `json:"operation,omitempty"`
 	// Value is YAML or JSON of Envoy's message, or of a part of it for Patch.
-	Value *resource.EnvoyText `json:"value,omitempty"`
+	Value *secret.EnvoyText `json:"value,omitempty"`
 }
 
 // Mod returns what a modification of a legacy kind says, whose operations begin with a small letter
@@ -157,7 +159,7 @@ func unlessEmpty(s *string) *string {
 	return s
 }
 
-func textUnlessEmpty(t *resource.EnvoyText) *resource.EnvoyText {
+func textUnlessEmpty(t *secret.EnvoyText) *secret.EnvoyText {
 	if t != nil && t.IsZero() {
 		return nil
 	}
@@ -180,17 +182,17 @@ const (
 
 // JSONPatch is one operation of a JSON Patch (RFC 6902), without test.
 type JSONPatch struct {
-	Op    string              `json:"op"`
-	Path  *string             `json:"path,omitempty"`
-	Value resource.EnvoyValue `json:"value,omitzero"`
-	From  *string             `json:"from,omitempty"`
+	Op    string            `json:"op"`
+	Path  *string           `json:"path,omitempty"`
+	Value secret.EnvoyValue `json:"value,omitzero"`
+	From  *string           `json:"from,omitempty"`
 }
 
 // MarshalJSON writes the operation; a value below a field that holds secrets is one.
 func (j JSONPatch) MarshalJSON() ([]byte, error) {
 	type plain JSONPatch // without this method
 	j.Value.Hidden = j.secret()
-	return resource.MarshalValue(plain(j))
+	return strict.MarshalJSON(plain(j))
 }
 
 // secret reports whether a field on the path holds secrets.
@@ -199,7 +201,7 @@ func (j *JSONPatch) secret() bool {
 		return false
 	}
 	tokens, err := jsonpatch.ParsePointer(*j.Path)
-	return err != nil || slices.ContainsFunc(tokens, resource.SecretField)
+	return err != nil || slices.ContainsFunc(tokens, secret.Field)
 }
 
 // ClusterMatch matches clusters by all that is given.

@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/proxypatch"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/proxypatch/legacy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // TestSecretFields holds the list of secret fields to the fields that Envoy's API marks.
@@ -39,7 +40,7 @@ func TestSecretFields(t *testing.T) {
 				if fd.FullName() == "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider.typed_config" {
 					name = "private_key_provider"
 				}
-				if !resource.SecretField(name) || !resource.SecretField(fd.JSONName()) && name == string(fd.Name()) {
+				if !secret.Field(name) || !secret.Field(fd.JSONName()) && name == string(fd.Name()) {
 					t.Errorf("%s is a secret field of Envoy's API: add it to the list", fd.FullName())
 				}
 			}
@@ -64,7 +65,7 @@ func registry(t testing.TB) *resource.Registry {
 }
 
 const (
-	secret = "5ecre7-and-n07-random"
+	password = "5ecre7-and-n07-random"
 	// tls is a part of a cluster, in YAML with a comment that holds a secret too.
 	tls = `transport_socket:
   name: envoy.transport_sockets.tls
@@ -121,13 +122,13 @@ func TestSecretsOfPatches(t *testing.T) {
 		"text":     patchOf(plain, clusterPatch("a", tls)),
 		"template": secretTemplate(),
 		"value": patchOf(jsonPatch("/a/tlsCertificates/0",
-			`{"privateKey": {"inlineString": "`+secret+`"}, "certificateChain": {"filename": "/c"}}`)),
-		"path":   patchOf(jsonPatch("/a/private_key", `{"inlineString": "`+secret+`"}`)),
-		"scalar": patchOf(jsonPatch("/a/password/inlineString", `"`+secret+`"`)),
+			`{"privateKey": {"inlineString": "`+password+`"}, "certificateChain": {"filename": "/c"}}`)),
+		"path":   patchOf(jsonPatch("/a/private_key", `{"inlineString": "`+password+`"}`)),
+		"scalar": patchOf(jsonPatch("/a/password/inlineString", `"`+password+`"`)),
 	} {
 		res := decodeOne(t, r, doc)
 		shown, err := resource.Shown(res)
-		if err != nil || !strings.Contains(string(shown), resource.Redacted) {
+		if err != nil || !strings.Contains(string(shown), secret.Redacted) {
 			t.Fatalf("%s: %v\n%s", name, err, shown)
 		}
 		for _, text := range []string{string(shown), fmt.Sprintf("%+v %#v", res, res.Spec), fmt.Sprintf("%+v", *res)} {
@@ -172,13 +173,13 @@ func TestChangesBesideSecrets(t *testing.T) {
 	}
 	b, _ := resource.Marshal(res[0])
 	if s := string(b); !strings.Contains(s, "c.example") || !strings.Contains(s, "5ecre8-and") ||
-		!strings.Contains(s, "5ecre7-and") || strings.Contains(s, resource.Redacted) {
+		!strings.Contains(s, "5ecre7-and") || strings.Contains(s, secret.Redacted) {
 		t.Errorf("%s", s)
 	}
 	for name, doc := range map[string]string{
 		"another name":   strings.ReplaceAll(string(shown), `\"b\"`, `\"d\"`),
 		"another place":  strings.ReplaceAll(string(shown), "common_tls_context", "commonTlsContext"),
-		"no modifcation": patchOf(jsonPatch("/a/password/inlineString", `"`+resource.Redacted+`"`)),
+		"no modifcation": patchOf(jsonPatch("/a/password/inlineString", `"`+secret.Redacted+`"`)),
 	} {
 		if doc == string(shown) {
 			t.Fatalf("%s: nothing is changed", name)
@@ -188,10 +189,10 @@ func TestChangesBesideSecrets(t *testing.T) {
 		}
 	}
 	// What a mark stands for is told by where it stands: at another path it would be shown.
-	stored = decodeOne(t, r, patchOf(jsonPatch("/a/password", `{"inlineString": "`+secret+`"}`)))
-	got, faults := over(patchOf(jsonPatch("/a/note", `{"inlineString": "`+resource.Redacted+`"}`)))
+	stored = decodeOne(t, r, patchOf(jsonPatch("/a/password", `{"inlineString": "`+password+`"}`)))
+	got, faults := over(patchOf(jsonPatch("/a/note", `{"inlineString": "`+secret.Redacted+`"}`)))
 	if len(faults) == 0 {
-		if b, _ := resource.Marshal(got[0]); strings.Contains(string(b), secret) {
+		if b, _ := resource.Marshal(got[0]); strings.Contains(string(b), password) {
 			t.Errorf("a secret moved to a field that is shown: %s", b)
 		}
 	}

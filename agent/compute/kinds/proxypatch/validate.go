@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // Validate reads all values and patches, and reports what is wrong with them.
@@ -55,7 +56,7 @@ type Written struct {
 	op      string
 	match   match
 	matched bool // a match is given
-	value   *resource.EnvoyText
+	value   *secret.EnvoyText
 	patches []JSONPatch
 }
 

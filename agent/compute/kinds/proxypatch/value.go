@@ -15,9 +15,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // parse reads the text of a value into a message: YAML or JSON in the JSON form of protobuf, where
@@ -52,7 +54,7 @@ func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
 	l := locator{}
 	if l.message(v, tree, m.ProtoReflect().Type()); !l.found {
 		reason := plainError(err)
-		if shown := (resource.EnvoyValue{JSON: b}).Shown(); !bytes.Equal(shown, b) {
+		if shown := (secret.EnvoyValue{JSON: b}).Shown(); !bytes.Equal(shown, b) {
 			reason = "the reason may quote a secret and is not shown"
 		}
 		v.Faultf("not a %s: %s", m.ProtoReflect().Descriptor().Name(), reason)
@@ -313,7 +315,7 @@ func nearest(name string, md protoreflect.MessageDescriptor) string {
 	for i := range names {
 		names[i] = md.Fields().Get(i).JSONName()
 	}
-	return resource.Nearest(strings.ReplaceAll(name, "_", ""), names)
+	return strict.Nearest(strings.ReplaceAll(name, "_", ""), names)
 }
 
 // enumNames lists the first values of an enum.

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
@@ -110,7 +110,7 @@ func (f *FileFlags) near(path string, err error) string {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if near := resource.Nearest(filepath.Base(path), names); near != "" {
+	if near := strict.Nearest(filepath.Base(path), names); near != "" {
 		return "; did you mean " + filepath.Join(dir, near) + "?"
 	}
 	return "; give the path of a file or folder that is there, or - for standard input"

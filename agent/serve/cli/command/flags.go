@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // Dataplane is the proxy type of a Dataplane.
@@ -33,7 +33,7 @@ func (c *choice) Type() string       { return "string" }
 func (c *choice) Check() error {
 	if !slices.Contains(c.values, *c.value) {
 		near := ""
-		if n := resource.Nearest(*c.value, c.values); n != "" {
+		if n := strict.Nearest(*c.value, c.values); n != "" {
 			near = "; did you mean " + n + "?"
 		}
 		return Usagef("%s %q is not possible; one of %s%s", c.flag, *c.value, strings.Join(c.values, ", "), near)
@@ -126,7 +126,7 @@ func Group(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	near := resource.Nearest(args[0], names)
+	near := strict.Nearest(args[0], names)
 	for _, c := range cmd.Commands() {
 		if slices.Contains(c.SuggestFor, args[0]) {
 			near = c.Name() // what other tools call it

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
@@ -108,7 +108,7 @@ func Nearby(env *Env, err error) string {
 			return ""
 		}
 		names, err := env.Quick(CompletionTime).Names(ctx, r.Kind.Plural, r.Mesh, "")
-		if near := resource.Nearest(r.Name, names); err == nil && near != "" {
+		if near := strict.Nearest(r.Name, names); err == nil && near != "" {
 			return fmt.Sprintf("did you mean %s?", near)
 		}
 		return fmt.Sprintf("nearside get %s%s lists those that there are", r.Kind.Plural, meshOption(r.Mesh))
@@ -137,7 +137,7 @@ func FindKind(kinds []api.Kind, name string) (api.Kind, error) {
 		names = append(names, k.Plural, strings.ToLower(k.Kind))
 	}
 	remedy := "nearside api-resources lists them"
-	if near := resource.Nearest(strings.ToLower(name), names); near != "" {
+	if near := strict.Nearest(strings.ToLower(name), names); near != "" {
 		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
 	}
 	switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -224,7 +225,7 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 		return nil
 	}
 	content := fmt.Sprintf("mesh %s has no Dataplane %s yet, and the Envoy gets no config without one", env.Mesh, name)
-	if near := resource.Nearest(name, names); near != "" {
+	if near := strict.Nearest(name, names); near != "" {
 		content += fmt.Sprintf("; did you mean %s?", near)
 	}
 	return []string{content}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -173,7 +173,7 @@ func loggers(ctx context.Context, env *command.Env, x asked, set map[string]stri
 		for _, name := range slices.Sorted(maps.Keys(set)) {
 			if _, ok := now.Levels[name]; !ok && name != "" {
 				near := ""
-				if n := resource.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
+				if n := strict.Nearest(name, slices.Sorted(maps.Keys(now.Levels))); n != "" {
 					near = fmt.Sprintf("; did you mean %s?", n)
 				}
 				return nil, command.Usagef("its Envoy has no logger %q%s; nearside proxy logs %s lists them", name, near, x.name)

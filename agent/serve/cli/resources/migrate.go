@@ -18,7 +18,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -145,7 +145,7 @@ func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, er
 		}
 		content := offline.Text{Name: k.Plural + " of the agent", Shown: true}
 		for _, it := range items {
-			if k.Policy && bytes.Contains(it.Resource, []byte(resource.Redacted)) {
+			if k.Policy && bytes.Contains(it.Resource, []byte(secret.Redacted)) {
 				d, err := readDocument(it)
 				if err != nil {
 					return nil, "", err

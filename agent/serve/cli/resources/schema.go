@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/api"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -45,7 +45,7 @@ still be refused, for fields that exclude each other for example: nearside valid
 			below := slices.DeleteFunc(slices.Clone(fields), func(f offline.SchemaField) bool { return !under(at, f.Path) })
 			if len(below) == 0 {
 				near := ""
-				if n := resource.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
+				if n := strict.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
 					near = "; did you mean " + n + "?"
 				}
 				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",

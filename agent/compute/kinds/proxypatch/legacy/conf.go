@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 const kind = "ProxyTemplate"
@@ -41,9 +42,9 @@ type Conf struct {
 
 // Resource is a whole resource.
 type Resource struct {
-	Name     string             `json:"name,omitempty"`
-	Version  string             `json:"version,omitempty"` // required, and of no meaning: versions are made of the content
-	Resource resource.EnvoyText `json:"resource,omitzero"` // YAML or JSON with @type
+	Name     string           `json:"name,omitempty"`
+	Version  string           `json:"version,omitempty"` // required, and of no meaning: versions are made of the content
+	Resource secret.EnvoyText `json:"resource,omitzero"` // YAML or JSON with @type
 
 	change *proxypatch.Change // made by validation
 }

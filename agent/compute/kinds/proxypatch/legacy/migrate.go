@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
 // migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy,
@@ -156,7 +157,7 @@ func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all [
 func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 	out := &proxypatch.Conf{}
 	add := func(m proxypatch.Modification) { out.AppendModifications = append(out.AppendModifications, m) }
-	whole := func(t proxypatch.Target, op proxypatch.Operation, value *resource.EnvoyText) {
+	whole := func(t proxypatch.Target, op proxypatch.Operation, value *secret.EnvoyText) {
 		if t == proxypatch.Clusters {
 			add(proxypatch.Modification{
 				Cluster: (&proxypatch.BaseMod[proxypatch.ClusterMatch]{Operation: op, Value: value}).Mod(),
@@ -185,7 +186,7 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 				fmt.Sprintf("conf.resources[%d] (%s): a MeshProxyPatch adds clusters and listeners alone: it is left out",
 					i, r.Name))
 		default:
-			text := resource.NewEnvoyText(value)
+			text := secret.NewEnvoyText(value)
 			whole(target, proxypatch.Add, &text)
 		}
 	}

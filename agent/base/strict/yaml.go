@@ -1,4 +1,4 @@
-package resource
+package strict
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 )
 
 // parseYAML reads the one document in text. It returns nil for an empty one.
-func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err *Fault) {
+func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *Node, err *Fault) {
 	// The YAML library reports its own errors by panic and recovers only those it knows; input must
 	// never stop the agent.
 	defer func() {
@@ -95,7 +95,7 @@ func yamlError(e error, text []byte, firstLine int) *Fault {
 		out.Line = lineOfFault(text, reason) + firstLine - 1
 		hint = "; look at the indentation and the quotes of this line"
 	}
-	out.Reason = "not valid YAML: " + short(out.Reason) + hint
+	out.Reason = "not valid YAML: " + Short(out.Reason) + hint
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) ||
 		strings.Contains(msg, "found a tab character") {
 		out.Reason += "; indent with spaces"
@@ -109,31 +109,31 @@ type yamlBuilder struct {
 	offset  int
 	lim     Limits
 	budget  int // nodes that may still be used
-	anchors map[*yaml.Node]*node
+	anchors map[*yaml.Node]*Node
 	err     *Fault
 }
 
-func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *node {
+func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *Node {
 	if b.err == nil {
 		b.err = &Fault{Line: y.Line + b.offset, Reason: fmt.Sprintf(format, args...)}
 	}
-	return &node{line: y.Line + b.offset, size: 1}
+	return &Node{Line: y.Line + b.offset, Size: 1}
 }
 
 // spend takes n nodes from the budget.
 func (b *yamlBuilder) spend(y *yaml.Node, n int) bool {
 	if n > b.budget {
 		b.fail(y, "the document has too many values, aliases expanded (at most %d in one document); "+
-			"repeat less by alias or split it", b.lim.Nodes/documentShare)
+			"repeat less by alias or split it", b.lim.DocumentNodes())
 		return false
 	}
 	b.budget -= n
 	return true
 }
 
-func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
+func (b *yamlBuilder) build(y *yaml.Node, depth int) *Node {
 	if b.err != nil {
-		return &node{size: 1}
+		return &Node{Size: 1}
 	}
 	if depth > b.lim.Depth {
 		return b.fail(y, "nested too deeply (at most %d levels)", b.lim.Depth)
@@ -141,34 +141,34 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
 	if y.Kind == yaml.AliasNode {
 		n, ok := b.anchors[y.Alias]
 		if !ok || n == nil {
-			return b.fail(y, "the alias %s stands inside its own anchor", quote(y.Value))
+			return b.fail(y, "the alias %s stands inside its own anchor", Quote(y.Value))
 		}
-		b.spend(y, n.size)
+		b.spend(y, n.Size)
 		// Depth below an alias: the tree is shared, so the depth is checked where it is walked.
 		return n
 	}
 	if !b.spend(y, 1) {
-		return &node{size: 1}
+		return &Node{Size: 1}
 	}
 	if y.Anchor != "" {
 		if b.anchors == nil {
-			b.anchors = map[*yaml.Node]*node{}
+			b.anchors = map[*yaml.Node]*Node{}
 		}
 		b.anchors[y] = nil // in progress
 	}
-	n := &node{line: y.Line + b.offset, size: 1}
+	n := &Node{Line: y.Line + b.offset, Size: 1}
 	switch y.Kind {
 	case yaml.MappingNode:
 		b.mapping(n, y, depth)
 	case yaml.SequenceNode:
 		if y.ShortTag() != "!!seq" {
-			return b.fail(y, "the tag %s is not allowed", quote(y.Tag))
+			return b.fail(y, "the tag %s is not allowed", Quote(y.Tag))
 		}
-		n.kind = nodeList
-		n.items = make([]*node, len(y.Content))
+		n.Kind = List
+		n.Items = make([]*Node, len(y.Content))
 		for i, c := range y.Content {
-			n.items[i] = b.build(c, depth+1)
-			n.size += n.items[i].size
+			n.Items[i] = b.build(c, depth+1)
+			n.Size += n.Items[i].Size
 		}
 	case yaml.ScalarNode:
 		b.scalar(n, y)
@@ -181,14 +181,14 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
 	return n
 }
 
-func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
+func (b *yamlBuilder) mapping(n *Node, y *yaml.Node, depth int) {
 	if y.ShortTag() != "!!map" {
-		b.fail(y, "the tag %s is not allowed", quote(y.Tag))
+		b.fail(y, "the tag %s is not allowed", Quote(y.Tag))
 		return
 	}
-	n.kind = nodeMapping
-	n.pairs = make([]pair, 0, len(y.Content)/2)
-	var merges []*node
+	n.Kind = Mapping
+	n.Pairs = make([]Pair, 0, len(y.Content)/2)
+	var merges []*Node
 	for i := 0; i+1 < len(y.Content) && b.err == nil; i += 2 {
 		k, v := y.Content[i], y.Content[i+1]
 		if k.Kind == yaml.AliasNode {
@@ -203,8 +203,8 @@ func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
 			merges = append(merges, value)
 			continue
 		}
-		n.pairs = append(n.pairs, pair{key: k.Value, line: y.Content[i].Line + b.offset, value: value})
-		n.size += value.size
+		n.Pairs = append(n.Pairs, Pair{Key: k.Value, Line: y.Content[i].Line + b.offset, Value: value})
+		n.Size += value.Size
 	}
 	if len(merges) > 0 && b.err == nil {
 		b.merge(n, y, merges)
@@ -213,91 +213,74 @@ func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
 
 // merge adds the entries of merged mappings that the mapping does not have itself; the first one
 // wins (https://yaml.org/type/merge.html).
-func (b *yamlBuilder) merge(n *node, y *yaml.Node, merges []*node) {
-	have := make(map[string]bool, len(n.pairs))
-	for _, p := range n.pairs {
-		have[p.key] = true
+func (b *yamlBuilder) merge(n *Node, y *yaml.Node, merges []*Node) {
+	have := make(map[string]bool, len(n.Pairs))
+	for _, p := range n.Pairs {
+		have[p.Key] = true
 	}
 	for len(merges) > 0 {
 		m := merges[0]
 		merges = merges[1:]
-		switch m.kind {
-		case nodeList:
-			for _, it := range m.items {
-				if it.kind != nodeMapping {
-					b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", it.kind)
+		switch m.Kind {
+		case List:
+			for _, it := range m.Items {
+				if it.Kind != Mapping {
+					b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", it.Kind)
 					return
 				}
 			}
-			merges = append(append([]*node{}, m.items...), merges...)
-		case nodeMapping:
-			for _, p := range m.pairs {
-				if have[p.key] {
+			merges = append(append([]*Node{}, m.Items...), merges...)
+		case Mapping:
+			for _, p := range m.Pairs {
+				if have[p.Key] {
 					continue
 				}
-				if !b.spend(y, p.value.size) {
+				if !b.spend(y, p.Value.Size) {
 					return
 				}
-				have[p.key] = true
-				n.pairs = append(n.pairs, p)
-				n.size += p.value.size
+				have[p.Key] = true
+				n.Pairs = append(n.Pairs, p)
+				n.Size += p.Value.Size
 			}
 		default:
-			b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", m.kind)
+			b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", m.Kind)
 			return
 		}
 	}
 }
 
-func (b *yamlBuilder) scalar(n *node, y *yaml.Node) {
-	n.text = y.Value
+func (b *yamlBuilder) scalar(n *Node, y *yaml.Node) {
+	n.Text = y.Value
 	switch y.ShortTag() {
 	case "!!str", "!!timestamp":
-		n.kind = nodeString
+		n.Kind = String
 	case "!!merge": // a value that looks like the merge key
-		n.kind = nodeString
+		n.Kind = String
 	case "!!null":
-		n.kind, n.text = nodeNull, ""
+		n.Kind, n.Text = Null, ""
 	case "!!bool":
-		n.kind = nodeBool
-		n.text = strings.ToLower(y.Value)
-		if n.text != "true" && n.text != "false" {
-			b.fail(y, "%s is not a boolean: write true or false", quote(y.Value))
+		n.Kind = Bool
+		n.Text = strings.ToLower(y.Value)
+		if n.Text != "true" && n.Text != "false" {
+			b.fail(y, "%s is not a boolean: write true or false", Quote(y.Value))
 		}
 	case "!!int":
-		if !n.setInt(strings.ReplaceAll(y.Value, "_", "")) {
-			b.fail(y, "%s is not a whole number of at most 64 bits", quote(y.Value))
+		if b.lim.WrittenNumbers {
+			n.Kind = Int
+		} else if !n.setInt(strings.ReplaceAll(y.Value, "_", "")) {
+			b.fail(y, "%s is not a whole number of at most 64 bits", Quote(y.Value))
 		}
 	case "!!float":
-		n.kind = nodeFloat
+		n.Kind = Float
 		f, err := strconv.ParseFloat(strings.ReplaceAll(y.Value, "_", ""), 64)
 		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-			b.fail(y, "%s is not a finite number", quote(y.Value))
+			b.fail(y, "%s is not a finite number", Quote(y.Value))
 			return
 		}
-		n.setFloat(f)
+		if !b.lim.WrittenNumbers {
+			n.setFloat(f)
+		}
 	default:
-		b.fail(y, "the tag %s is not allowed", quote(y.Tag))
+		b.fail(y, "the tag %s is not allowed", Quote(y.Tag))
 	}
-}
-
-// setInt gives an integer its canonical text; false where the text is none of 64 bits.
-func (n *node) setInt(text string) bool {
-	n.kind = nodeInt
-	if i, err := strconv.ParseInt(text, 0, 64); err == nil {
-		n.text = strconv.FormatInt(i, 10)
-		return true
-	}
-	u, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, 64)
-	n.text = strconv.FormatUint(u, 10)
-	return err == nil
-}
-
-// setFloat gives a float its canonical text; a whole number that an int64 holds becomes an integer.
-func (n *node) setFloat(f float64) {
-	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-		n.kind, n.text = nodeInt, strconv.FormatInt(int64(f), 10)
-		return
-	}
-	n.kind, n.text = nodeFloat, strconv.FormatFloat(f, 'g', -1, 64)
 }

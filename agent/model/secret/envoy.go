@@ -1,4 +1,4 @@
-package resource
+package secret
 
 import (
 	"bytes"
@@ -7,10 +7,12 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // EnvoyText is a message of Envoy, given as the text of YAML or JSON. Fields that hold secrets by
-// their name ([SecretField]) are shown as [Redacted]; the text is then shown as JSON, without
+// their name ([Field]) are shown as [Redacted]; the text is then shown as JSON, without
 // comments, in which secrets could stand. The zero value is an empty text. It is immutable.
 type EnvoyText struct {
 	text *string
@@ -47,7 +49,7 @@ func (t EnvoyText) Shown() string {
 	if !suspect(text) {
 		return text
 	}
-	n := parseText(text)
+	n := parse(text)
 	if n == nil {
 		return Redacted
 	}
@@ -60,26 +62,27 @@ func (t EnvoyText) Shown() string {
 // MarshalJSON writes the text as it is shown.
 func (t EnvoyText) MarshalJSON() ([]byte, error) {
 	if t.open {
-		return marshalValue(t.Reveal())
+		return strict.MarshalJSON(t.Reveal())
 	}
-	return marshalValue(t.Shown())
+	return strict.MarshalJSON(t.Shown())
 }
 
 // Format writes the text as it is shown.
 func (t EnvoyText) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.Shown()) }
 
-func (t *EnvoyText) decodeNode(d *decoder, n *node) {
-	if n.kind == nodeNull {
+// DecodeNode reads the text.
+func (t *EnvoyText) DecodeNode(d *strict.Decoder, n *strict.Node) {
+	if n.Kind == strict.Null {
 		return
 	}
-	if n.kind != nodeString {
-		d.faultf(n.line, "%s is given, a string with YAML or JSON is wanted", n.kind)
+	if n.Kind != strict.String {
+		d.Faultf(n.Line, "%s is given, a string with YAML or JSON is wanted", n.Kind)
 		return
 	}
-	*t = NewEnvoyText(n.text)
-	if strings.Contains(n.text, "[redacted") {
-		if v := parseText(n.text); IsRedacted(n.text) || v != nil && marked(v, false) {
-			d.mark(n)
+	*t = NewEnvoyText(n.Text)
+	if strings.Contains(n.Text, "[redacted") {
+		if v := parse(n.Text); IsRedacted(n.Text) || v != nil && marked(v, false) {
+			mark(d, n)
 		}
 	}
 }
@@ -92,7 +95,11 @@ type EnvoyValue struct {
 	open   bool
 }
 
-func (r *EnvoyValue) decodeNode(_ *decoder, n *node) { r.JSON = canonical(n) }
+// DecodeNode reads any value.
+func (r *EnvoyValue) DecodeNode(_ *strict.Decoder, n *strict.Node) { r.JSON = n.Canonical() }
+
+// DecodesNull says that null is a value.
+func (r *EnvoyValue) DecodesNull() {}
 
 // IsZero reports whether there is no value.
 func (r EnvoyValue) IsZero() bool { return len(r.JSON) == 0 }
@@ -110,11 +117,11 @@ func (r EnvoyValue) Shown() []byte {
 	case r.open || !r.Hidden && !suspect(string(r.JSON)):
 		return r.JSON
 	}
-	n := parseText(string(r.JSON))
+	n := parse(string(r.JSON))
 	if n == nil {
 		return []byte(`"` + Redacted + `"`)
 	}
-	return canonical(hide(n, r.Hidden))
+	return hide(n, r.Hidden).Canonical()
 }
 
 // MarshalJSON writes the value as it is shown.
@@ -123,19 +130,17 @@ func (r EnvoyValue) MarshalJSON() ([]byte, error) { return r.Shown(), nil }
 // Format writes the value as it is shown.
 func (r EnvoyValue) Format(f fmt.State, _ rune) { _, _ = f.Write(r.Shown()) }
 
-// Check reports a mark in the place of a secret, which is one that nothing is stored for.
-func (r EnvoyValue) Check(v *Validator) bool {
-	if n := parseText(string(r.JSON)); n != nil && bytes.Contains(r.JSON, []byte("[redacted")) && marked(n, r.Hidden) {
-		v.Faultf("%s", redactedFault)
-		return false
-	}
-	return true
+// Marked reports a mark in the place of a secret, which is one that nothing is stored for; see
+// [Missing].
+func (r EnvoyValue) Marked() bool {
+	n := parse(string(r.JSON))
+	return n != nil && bytes.Contains(r.JSON, []byte("[redacted")) && marked(n, r.Hidden)
 }
 
-// secretFields are the names of the fields of Envoy's API that hold secrets, without underscores
+// secretNames are the names of the fields of Envoy's API that hold secrets, without underscores
 // and in lower case: all that the API marks as sensitive, and those that it does not mark and that
 // hold a credential. A test holds the list to the marks.
-var secretFields = [...]string{
+var secretNames = [...]string{
 	"accesstoken", "authorizationtoken", "authpassword", "authusername", "backendtoken", "clientsecret",
 	"contextextensions", "credentials", "credentialsdatasource", "downstreamauthpassword", "downstreamauthpasswords",
 	"downstreamauthusername", "googlerefreshtoken", "jsonkey", "keys", "password", "pkcs12",
@@ -147,9 +152,17 @@ var secretFields = [...]string{
 // is.
 var shownFields = [...]string{"@type", "environmentvariable", "filename", "sdsconfig", "watcheddirectory"}
 
-// SecretField reports whether a field of Envoy's API with that name, in either form, holds a
+// keyFields are the fields of resources that hold secrets.
+var keyFields = [...]string{"key", "clientkey"}
+
+// ResourceField reports whether a field of a resource or of Envoy's API with that name holds a
 // secret.
-func SecretField(name string) bool { return slices.Contains(secretFields[:], foldName(name)) }
+func ResourceField(name string) bool {
+	return Field(name) || slices.Contains(keyFields[:], foldName(name))
+}
+
+// Field reports whether a field of Envoy's API with that name, in either form, holds a secret.
+func Field(name string) bool { return slices.Contains(secretNames[:], foldName(name)) }
 
 func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
@@ -160,73 +173,43 @@ func suspect(text string) bool {
 	}
 	folded := foldName(text)
 	return strings.Contains(folded, `\u`) || strings.Contains(folded, `\x`) || // names in escapes
-		slices.ContainsFunc(secretFields[:], func(f string) bool { return strings.Contains(folded, f) })
-}
-
-// parseText reads the one document of a text, nil where there is none.
-func parseText(text string) *node {
-	var out *node
-	parseStream([]byte(text), Limits{}.withDefaults(), func(doc document) bool {
-		out = doc.root
-		return false
-	})
-	return out
+		slices.ContainsFunc(secretNames[:], func(f string) bool { return strings.Contains(folded, f) })
 }
 
 // hide returns a tree with its secrets replaced; the same tree where there is none.
-func hide(n *node, hidden bool) *node {
-	switch n.kind {
-	case nodeNull:
-	case nodeMapping:
-		return n.mapped(func(key string) func(*node) *node {
-			below := (hidden || SecretField(key)) && !slices.Contains(shownFields[:], foldName(key))
-			return func(v *node) *node { return hide(v, below) }
+func hide(n *strict.Node, hidden bool) *strict.Node {
+	switch n.Kind {
+	case strict.Null:
+	case strict.Mapping:
+		return n.Mapped(func(key string, _ int, v *strict.Node) *strict.Node {
+			return hide(v, (hidden || Field(key)) && !slices.Contains(shownFields[:], foldName(key)))
 		})
-	case nodeList:
-		return n.mapped(func(string) func(*node) *node { return func(v *node) *node { return hide(v, hidden) } })
+	case strict.List:
+		return n.Mapped(func(_ string, _ int, v *strict.Node) *strict.Node { return hide(v, hidden) })
 	default:
 		if hidden {
-			return &node{kind: nodeString, line: n.line, size: 1, text: Redacted}
+			return &strict.Node{Kind: strict.String, Line: n.Line, Size: 1, Text: Redacted}
 		}
 		return hideKeys(n)
 	}
 	return n
 }
 
-// mapped returns a mapping or list with other values; the same node where all are as they were.
-func (n *node) mapped(value func(key string) func(*node) *node) *node {
-	out := *n
-	out.pairs, out.items = slices.Clone(n.pairs), slices.Clone(n.items)
-	changed := false
-	for i := range out.pairs {
-		out.pairs[i].value = value(n.pairs[i].key)(n.pairs[i].value)
-		changed = changed || out.pairs[i].value != n.pairs[i].value
-	}
-	for i := range out.items {
-		out.items[i] = value("")(n.items[i])
-		changed = changed || out.items[i] != n.items[i]
-	}
-	if !changed {
-		return n
-	}
-	return &out
-}
-
 // marked reports whether a mark stands in the place of a secret.
-func marked(n *node, hidden bool) bool {
-	switch n.kind {
-	case nodeMapping:
-		return slices.ContainsFunc(n.pairs, func(p pair) bool { return marked(p.value, hidden || SecretField(p.key)) })
-	case nodeList:
-		return slices.ContainsFunc(n.items, func(v *node) bool { return marked(v, hidden) })
+func marked(n *strict.Node, hidden bool) bool {
+	switch n.Kind {
+	case strict.Mapping:
+		return slices.ContainsFunc(n.Pairs, func(p strict.Pair) bool { return marked(p.Value, hidden || Field(p.Key)) })
+	case strict.List:
+		return slices.ContainsFunc(n.Items, func(v *strict.Node) bool { return marked(v, hidden) })
 	}
-	return hidden && n.kind == nodeString && IsRedacted(n.text)
+	return hidden && n.Kind == strict.String && IsRedacted(n.Text)
 }
 
 // indented returns a tree as JSON for people.
-func indented(n *node) string {
+func indented(n *strict.Node) string {
 	var b bytes.Buffer
-	_ = json.Indent(&b, canonical(n), "", "  ") // what canonical writes is JSON
+	_ = json.Indent(&b, n.Canonical(), "", "  ") // what canonical writes is JSON
 	return b.String()
 }
 

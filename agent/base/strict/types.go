@@ -1,0 +1,107 @@
+package strict
+
+import (
+	"cmp"
+	"encoding"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// NodeDecoder is a type that reads nodes in its own way.
+type NodeDecoder interface {
+	DecodeNode(d *Decoder, n *Node)
+}
+
+// nullDecoder is a [NodeDecoder] for which null is a value.
+type nullDecoder interface{ DecodesNull() }
+
+// Field describes a field of a struct to the hooks of a decoder.
+type Field struct {
+	Name  string            // in documents
+	Tag   reflect.StructTag // of the Go field
+	Check string            // its tag of that name
+	Max   int               // its tag of that name; 0 for none
+	index []int
+}
+
+// Types caches what decoders need to know of the types that they fill. It is not safe for
+// concurrent use.
+type Types map[reflect.Type]*typeInfo
+
+type typeInfo struct {
+	node, null, text bool // decodes nodes, null too; decodes text
+	fields           []Field
+}
+
+var (
+	nodeDecoderType     = reflect.TypeFor[NodeDecoder]()
+	nullDecoderType     = reflect.TypeFor[nullDecoder]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// IsValue reports whether a type reads documents in its own way, so that its fields are none of the
+// document.
+func IsValue(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(nodeDecoderType) || IsText(t)
+}
+
+// IsText reports whether a type reads strings in its own way.
+func IsText(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(textUnmarshalerType) && !p.Implements(nodeDecoderType)
+}
+
+func (ts Types) of(t reflect.Type) *typeInfo {
+	if ti, ok := ts[t]; ok {
+		return ti
+	}
+	p := reflect.PointerTo(t)
+	ti := &typeInfo{
+		node: p.Implements(nodeDecoderType), null: p.Implements(nullDecoderType), text: p.Implements(textUnmarshalerType),
+	}
+	if t.Kind() == reflect.Struct {
+		ti.fields = FieldsOf(t)
+	}
+	ts[t] = ti
+	return ti
+}
+
+// FieldsOf returns the fields of a struct in documents, those of embedded structs too.
+func FieldsOf(t reflect.Type) []Field {
+	var out []Field
+	for _, f := range reflect.VisibleFields(t) { // those of embedded structs follow these
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "-" && f.IsExported() && (name != "" || !f.Anonymous) {
+			limit, _ := strconv.Atoi(f.Tag.Get("max"))
+			out = append(out, Field{cmp.Or(name, f.Name), f.Tag, f.Tag.Get("check"), limit, f.Index})
+		}
+	}
+	return out
+}
+
+// In returns the field of a struct type.
+func (f *Field) In(t reflect.Type) (field reflect.StructField, holder reflect.Type) {
+	holder = t
+	if above := f.index[:len(f.index)-1]; len(above) > 0 {
+		holder = t.FieldByIndex(above).Type
+	}
+	return t.FieldByIndex(f.index), holder
+}
+
+func (ti *typeInfo) find(name string) *Field {
+	if i := slices.IndexFunc(ti.fields, func(f Field) bool { return f.Name == name }); i >= 0 {
+		return &ti.fields[i]
+	}
+	return nil
+}
+
+// names returns the names of the fields.
+func (ti *typeInfo) names() []string {
+	names := make([]string, len(ti.fields))
+	for i := range ti.fields {
+		names[i] = ti.fields[i].Name
+	}
+	return names
+}

@@ -1,0 +1,35 @@
+package resource
+
+import (
+	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/secret"
+)
+
+// Embedded reads a value that stands as text in a field of a document: one YAML or JSON document
+// within the default limits. It returns the value as canonical JSON. Where the text cannot be read
+// that is a fault at this path, with the line in the text, and the result is nil.
+func (v *Validator) Embedded(text string) []byte {
+	lim := Limits{}.WithDefaults()
+	root, fault := strict.One([]byte(text), lim)
+	switch {
+	case fault != nil && fault.Line > 0:
+		v.Faultf("line %d of the text: %s", fault.Line, fault.Reason)
+		return nil
+	case fault != nil:
+		v.Faultf("the text: %s", fault.Reason)
+		return nil
+	case root == nil || root.Kind == strict.Null:
+		v.Faultf("the text is empty")
+		return nil
+	}
+	d := strict.New(lim, nil, strict.Hooks{Secret: secret.ResourceField})
+	d.Check(root)
+	for _, f := range d.Faults {
+		at := &Validator{path: joined(v.path, f.Field), sink: v.sink}
+		at.Faultf("line %d of the text: %s", f.Line, f.Reason)
+	}
+	if len(d.Faults) > 0 {
+		return nil
+	}
+	return root.Canonical()
+}
