@@ -109,7 +109,7 @@ func TestRejectedPolicy(t *testing.T) {
 
 			// A name is not part of any bytes.
 			key := resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"}
-			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI},
+			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 				Ops: []store.Op{{Delete: key}, {Put: agenttest.Decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
 			_, err = r.Store().Apply(batch)
 			agenttest.Do(t, err)

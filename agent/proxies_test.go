@@ -311,7 +311,7 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		guest.end()
 
 		// And the proxy that watched is deleted.
-		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 			Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
 		agenttest.Do(t, err)
 		for err == nil {

@@ -25,7 +25,7 @@ import (
 
 func remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
-	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Delete: k}}}); err != nil {
 		t.Fatal(err)
 	}

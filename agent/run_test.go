@@ -365,7 +365,7 @@ func TestNotify(t *testing.T) {
 		!strings.HasPrefix(said[1], "STOPPING=1\nSTATUS=") {
 		t.Errorf("said %q", said)
 	}
-	if _, err := r.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}}); !errors.Is(err,
+	if _, err := r.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true}); !errors.Is(err,
 		store.ErrClosed) {
 		t.Errorf("the store after the end: %v", err)
 	}

@@ -63,7 +63,7 @@ func TestReturnsAfterDelete(t *testing.T) {
 		}
 		p.end()
 		synctest.Wait()
-		_, err := n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		_, err := n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 			Ops: []store.Op{{Delete: agenttest.WebKey}}})
 		agenttest.Do(t, err)
 		back := newProxyClient(t, &core.Node{Id: "default.web"})

@@ -48,7 +48,7 @@ func TestWatchdog(t *testing.T) {
 		if err := faults.Err(); err != nil {
 			t.Fatal(err)
 		}
-		batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
+		batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true}
 		for _, r := range list {
 			batch.Ops = append(batch.Ops, store.Op{Put: r})
 		}

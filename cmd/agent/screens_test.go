@@ -38,7 +38,7 @@ func agentWith(t *testing.T, change func(*httpapi.Options)) string {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Put: rs[0]}, {Put: rs[1]}}}); err != nil {
 		t.Fatal(err)
 	}

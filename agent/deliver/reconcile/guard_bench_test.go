@@ -36,7 +36,7 @@ func BenchmarkPassOfFifty(b *testing.B) {
 			}
 			defer s.Close()
 			put := func(text string) {
-				batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
+				batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true}
 				for _, r := range agenttest.Decoded(b, text) {
 					batch.Ops = append(batch.Ops, store.Op{Put: r})
 				}

@@ -155,8 +155,8 @@ func TestLogsFollowTheConfig(t *testing.T) {
 func del(t *testing.T, s *store.Store, kind, name string) {
 	t.Helper()
 	key := resource.Key{Kind: kind, Mesh: "default", Name: name}
-	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}}}); err !=
-		nil {
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Ops: []store.Op{{Delete: key}}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -137,7 +137,7 @@ func TestReconcileMesh(t *testing.T) {
 		!strings.Contains(got[2], "error Mesh/default: no certificates can be made") || p.Has["default.web"] != web {
 		t.Errorf("with a mesh that cannot be served: %q", got)
 	}
-	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Delete: agenttest.MeshKey("default")}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func fill(t *testing.T, s *store.Store, text string) {
 			ops = append(ops, store.Op{Delete: d.Key})
 		}
 	}
-	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: ops}); err != nil {
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -131,7 +131,7 @@ func filled(t testing.TB, n int) string {
 		for j := range 4 {
 			ops = append(ops, store.Op{Put: res(fmt.Sprintf("n%03d", j*n+i), strings.Repeat("text ", 20))})
 		}
-		if _, err := s.Apply(store.Batch{Source: api, Ops: ops}); err != nil {
+		if _, err := s.Apply(store.Batch{Source: api, Durable: true, Ops: ops}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 // ErrClosed is returned by writes to a closed store.
 var ErrClosed = errors.New("the store is closed")
 
+// ErrMoved says that the store has other content than that which a batch was decided on.
+var ErrMoved = errors.New("the store has changed since the batch was decided")
+
 // Conflict is one resource that another source owns.
 type Conflict struct {
 	Key    resource.Key

@@ -63,11 +63,12 @@ var (
 )
 
 func put(s *store.Store, src store.Source, name, text string) (store.Record, error) {
-	return one(s.Apply(store.Batch{Source: src, Author: "t", Ops: []store.Op{{Put: res(name, text)}}}))
+	return one(s.Apply(store.Batch{Source: src, Durable: src == api, Author: "t",
+		Ops: []store.Op{{Put: res(name, text)}}}))
 }
 
 func del(s *store.Store, src store.Source, name string) (store.Record, error) {
-	return one(s.Apply(store.Batch{Source: src, Author: "t", Ops: []store.Op{{Delete: key(name)}}}))
+	return one(s.Apply(store.Batch{Source: src, Durable: src == api, Author: "t", Ops: []store.Op{{Delete: key(name)}}}))
 }
 
 func one(rs []store.Record, err error) (store.Record, error) {

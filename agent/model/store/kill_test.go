@@ -29,7 +29,7 @@ func child(path string) int {
 		} else {
 			ops = append(ops, store.Op{Put: res("gone", fmt.Sprint(n))})
 		}
-		rs, err := s.Apply(store.Batch{Source: api, Ops: ops})
+		rs, err := s.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

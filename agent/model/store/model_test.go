@@ -108,7 +108,7 @@ func TestModel(t *testing.T) {
 				}
 				changes := tryOut.highest > m.highest
 				before := s.Snapshot()
-				_, err := s.Apply(store.Batch{Source: src, Ops: ops})
+				_, err := s.Apply(store.Batch{Source: src, Durable: src == api, Ops: ops})
 				var durability *store.DurabilityError
 				switch {
 				case allowed && degraded && changes && src == api:

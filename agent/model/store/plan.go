@@ -90,8 +90,14 @@ func (p *plan) seen() []Change {
 	return out
 }
 
-// plan works a batch out without doing any of it. s.mu is held.
+// plan works a batch out without doing any of it. s.mu is held. The plan is never nil.
 func (s *Store) plan(b Batch) (*plan, error) {
+	switch {
+	case s.closed:
+		return &plan{}, ErrClosed
+	case b.On != nil && b.On != s.Snapshot():
+		return &plan{}, ErrMoved
+	}
 	now := s.now()
 	current := s.Snapshot().records
 	p := &plan{revision: s.revision, records: make([]Record, 0, len(b.Ops))}
@@ -140,10 +146,10 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		p.records = append(p.records, gone)
 	}
 	if len(conflicts) > 0 {
-		return nil, &ConflictError{Conflicts: conflicts}
+		return &plan{}, &ConflictError{Conflicts: conflicts}
 	}
 	if first != nil {
-		return nil, first
+		return &plan{}, first
 	}
 	return p, nil
 }

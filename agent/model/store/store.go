@@ -1,9 +1,10 @@
 // Package store holds the resources of the agent: the only mutable state that its parts share.
 //
-// A write is a Batch of one kind of source; it is applied whole or not at all, and gets revisions
-// that grow and are never used twice. A write over the API is on disk (bbolt, one transaction with
-// fsync) before Apply returns and before any reader sees it. What files and Envoys say is seen
-// first and written behind, by Run: after a crash it is read again from where it came. So that a
+// Every write, whatever its source, is a Batch; it is applied whole or not at all, and gets
+// revisions that grow and are never used twice. A durable batch, such as a write over the API, is
+// on disk (bbolt, one transaction with fsync) before Apply returns and before any reader sees it.
+// Other batches, such as those of files and Envoys, are seen first and written behind, by Run:
+// after a crash their content is read again from where it came. So that a
 // revision that was shown is not handed out again then, the file says up to which one the store may
 // go, and a start after a crash goes on behind that. Where the disk fails or its file is lost,
 // revisions go on from the milliseconds since 1970.
@@ -22,8 +23,8 @@
 // Envoys go on in memory and are written when it takes them again, and only API writes are refused.
 // Health tells about all of it.
 //
-// The package starts no goroutine. Where nobody runs Run, changes of files and Envoys are written
-// with the next write over the API, by Flush, and by Close.
+// The package starts no goroutine. Where nobody runs Run, what is not durable is written with the
+// next durable batch, by Flush, and by Close.
 package store
 
 import (
@@ -118,6 +119,12 @@ type Batch struct {
 	Source Source // required
 	Author string // who asked for it; free text, may be empty
 	Ops    []Op
+	// Durable batches are on disk, and shared where the store is (see [Options].Share), before they
+	// are seen. A batch for which that fails is refused. The others are written behind.
+	Durable bool
+	// On is the content that the batch was decided on: where the store has other content, Apply
+	// returns ErrMoved. Nil: whatever there is.
+	On *Snapshot
 }
 
 // Options of a store. The zero value is a store in memory.
@@ -134,8 +141,8 @@ type Options struct {
 	// Sync is called at the end of each transaction, which fails with its error, in tests of slow
 	// disks. Nil: not called.
 	Sync func() error
-	// Share is given what is written over the API before it is written to disk, and keeps it where
-	// others have it too: its error refuses the write. Nil: it is for this node alone.
+	// Share is given the changes of a durable batch before they are on disk, and stores them where
+	// other nodes have them too: its error refuses the batch. Nil: they are for this node alone.
 	Share func([]Change) error
 	// Changed is told of all changes in their order, while no other one can be made: it must not
 	// block. Nil: not called.
@@ -232,23 +239,27 @@ func Open(opt Options) (*Store, error) {
 // A put of the content that is there already changes nothing: no revision, no write. The revision
 // of a later op of the same batch counts from the ops before it.
 //
-// Errors: *ConflictError, *NotFoundError, *RevisionError, *DurabilityError (API writes alone),
-// ErrClosed, and plain ones for a batch that is not well-formed or cannot be encoded.
+// Errors: *ConflictError, *NotFoundError, *RevisionError, ErrMoved, *DurabilityError and
+// *ShareError (of durable batches), ErrClosed, and plain ones for a batch that is not well-formed
+// or cannot be encoded.
 func (s *Store) Apply(b Batch) ([]Record, error) {
 	if err := b.validate(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	p, err := s.prepare(b)
-	if err != nil || len(p.changes) == 0 {
+	if b.Durable && s.opt.Path != "" {
+		p, err := s.plan(b)
 		s.mu.Unlock()
-		return p.records, err
-	}
-	if b.Source.Kind == SourceAPI && s.opt.Path != "" {
-		s.mu.Unlock()
+		if err != nil || len(p.changes) == 0 {
+			return p.records, err // whatever the disk is at
+		}
 		return s.applyDurably(b)
 	}
 	defer s.mu.Unlock()
+	p, err := s.prepare(b)
+	if err != nil || len(p.changes) == 0 {
+		return p.records, err
+	}
 	s.appendHistory(p.changes)
 	s.swap(p)
 	return p.records, nil
@@ -256,20 +267,14 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 
 // prepare plans a batch and encodes its changes. s.mu is held. The plan is never nil.
 func (s *Store) prepare(b Batch) (*plan, error) {
-	if s.closed {
-		return &plan{}, ErrClosed
-	}
 	p, err := s.plan(b)
-	if err != nil {
-		return &plan{}, err
-	}
-	if s.opt.Path == "" {
-		return p, nil
+	if err != nil || s.opt.Path == "" {
+		return p, err
 	}
 	if mark := s.state.base; s.revision <= mark && p.revision > mark {
 		s.skipRevisions() // the file does not allow for these revisions
 		if p, err = s.plan(b); err != nil {
-			return &plan{}, err
+			return p, err
 		}
 	}
 	for i := range p.changes {
@@ -336,6 +341,7 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	case overtaken:
 		// What came in between was seen with later revisions. The batch gets revisions behind these; its
 		// content is on disk, so from here on it can be seen.
+		b.On = nil
 		if p, err = s.prepare(b); err == nil {
 			s.appendHistory(p.changes)
 		}

@@ -33,7 +33,7 @@ func TestApply(t *testing.T) {
 		t.Fatal("a snapshot changed after it was taken")
 	}
 
-	rs, err := s.Apply(store.Batch{Source: api, Author: "me", Ops: []store.Op{
+	rs, err := s.Apply(store.Batch{Source: api, Durable: true, Author: "me", Ops: []store.Op{
 		{Put: res("b", "b")}, {Put: res("a", "two")}, {Put: res("b", "bb")}, {Delete: key("a")}, {Put: res("a", "three")}}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestConflicts(t *testing.T) {
 	mustPut(t, s, envoy, "c", "one")
 	before := contents(s)
 	all := func(src store.Source) error {
-		_, err := s.Apply(store.Batch{Source: src, Ops: []store.Op{
+		_, err := s.Apply(store.Batch{Source: src, Durable: src == api, Ops: []store.Op{
 			{Put: res("new", "x")}, {Put: res("a", "one")}, {Delete: key("b")}, {Put: res("c", "two")}}})
 		return err
 	}
@@ -163,7 +163,8 @@ func TestMoveBetweenFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Apply(store.Batch{Source: api, Ops: []store.Op{{Delete: key("a")}}}); !errors.As(err, &conflict) {
+	_, err = s.Apply(store.Batch{Source: api, Durable: true, Ops: []store.Op{{Delete: key("a")}}})
+	if !errors.As(err, &conflict) {
 		t.Errorf("the API deletes what a file has: %v", err)
 	}
 }
@@ -172,7 +173,7 @@ func TestIfRevision(t *testing.T) {
 	s := memory(t)
 	at := func(n uint64) *uint64 { return &n }
 	apply := func(ops ...store.Op) error {
-		_, err := s.Apply(store.Batch{Source: api, Ops: ops})
+		_, err := s.Apply(store.Batch{Source: api, Durable: true, Ops: ops})
 		return err
 	}
 	wantErr := func(err error, have, wanted uint64, words string) {
@@ -202,6 +203,37 @@ func TestIfRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "history", revisions(s, "a"), "1:x 2:y 3:z 4:-")
+}
+
+// TestDecidedOnOtherContent: a batch that was decided on a snapshot is applied to that content
+// only, durable or not. What changes while it is written to disk does not matter.
+func TestDecidedOnOtherContent(t *testing.T) {
+	s, d, _ := slow(t)
+	on := func(snap *store.Snapshot, name string, durable bool) error {
+		_, err := s.Apply(store.Batch{Source: api, Durable: durable, On: snap, Ops: []store.Op{{Put: res(name, "x")}}})
+		return err
+	}
+	for i, durable := range []bool{true, false} {
+		before := s.Snapshot()
+		if err := on(before, fmt.Sprint("a", i), durable); err != nil {
+			t.Fatal(err)
+		}
+		if err := on(before, fmt.Sprint("b", i), durable); !errors.Is(err, store.ErrMoved) {
+			t.Fatalf("durable %v: error %v", durable, err)
+		}
+	}
+	release := d.stall()
+	written, before := make(chan error), s.Snapshot()
+	go func() { written <- on(before, "c", true) }()
+	<-d.in
+	if _, err := put(s, fileA, "f", "1"); err != nil {
+		t.Fatal(err)
+	}
+	release(nil)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	want(t, "contents", contents(s), "a0=x@1 api\na1=x@2 api\nc=x@5 api\nf=1@4 file:/etc/a.yaml")
 }
 
 func TestMalformedBatches(t *testing.T) {

@@ -34,7 +34,7 @@ func lived(t testing.TB) (path string, truth map[string]string) {
 				ops = append(ops, store.Op{Put: res(name, truth[name])})
 			}
 		}
-		if _, err := s.Apply(store.Batch{Source: api, Ops: ops}); err != nil {
+		if _, err := s.Apply(store.Batch{Source: api, Durable: true, Ops: ops}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -263,7 +263,7 @@ func TestAppliedToOthersNow(t *testing.T) {
 	if got := ask("gone"); got != "pending 0/0" {
 		t.Errorf("gone while it exists: %s", got)
 	}
-	if _, err := a.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	if _, err := a.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Delete: resource.Key{Kind: "MeshTimeout", Mesh: "default", Name: "web"}}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -160,8 +160,8 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (api.Change, *api.
 			return out, e
 		}
 		author := peerOf(r).Account()
-		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
-			Ops: []store.Op{op}})
+		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
+			Author: author, Ops: []store.Op{op}})
 		if err != nil {
 			return out, s.storeError(err)
 		}
@@ -271,7 +271,7 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 	}
 	changes := make([]api.Change, 0, len(rs))
 	author := peerOf(r).Account()
-	batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author}
+	batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: author}
 	var conflicts []store.Conflict
 	for _, res := range rs {
 		if !meshes[res.Mesh] {

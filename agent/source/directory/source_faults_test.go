@@ -114,7 +114,7 @@ func TestDirConflictWithAPI(t *testing.T) {
 	if f.Conflicts["Mesh/x"] != "api" || f.Resources != 1 {
 		t.Errorf("status: %+v", f)
 	}
-	if _, err := w.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	if _, err := w.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Delete: agenttest.MeshKey("x")}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestEnvoyConflict(t *testing.T) {
 			t.Errorf("log: %s", l)
 		}
 		// It comes in when the other one goes.
-		if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 			Ops: []store.Op{{Delete: agenttest.WebKey}}}); err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	agenttest.ByAPI(t, s.Store, text)
 	agenttest.Do(t, e.Opened(web))
-	_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI},
+	_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 		Ops: []store.Op{{Delete: agenttest.WebKey}}})
 	agenttest.Do(t, err)
 
@@ -84,7 +84,7 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	again := store.Op{Put: agenttest.Decoded(t, text)[0]}
 	written := make(chan error, 1)
 	go func() {
-		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{again}})
+		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{again}})
 		written <- err
 	}()
 	<-s.in
@@ -154,7 +154,7 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	other := store.Op{Put: agenttest.Decoded(t, agenttest.Meshes("other"))[0]}
 	written := make(chan error, 1)
 	go func() {
-		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{other}})
+		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{other}})
 		written <- err
 	}()
 	<-s.in // nothing is deleted before all have gone

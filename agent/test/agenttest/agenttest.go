@@ -116,7 +116,7 @@ func Decoded(t testing.TB, text string) []*resource.Resource {
 // ByAPI stores what text says, as the API does.
 func ByAPI(t testing.TB, s *store.Store, text string) {
 	t.Helper()
-	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
+	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true}
 	for _, r := range Decoded(t, text) {
 		b.Ops = append(b.Ops, store.Op{Put: r})
 	}

@@ -247,7 +247,7 @@ func Apply(t testing.TB, a *agent.Agent, documents string) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
+	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: "test"}
 	for _, r := range rs {
 		b.Ops = append(b.Ops, store.Op{Put: r})
 	}
@@ -290,7 +290,7 @@ func (r *Running) Request(method, url, body string, headers ...string) (int, str
 // Remove removes a resource as an operator would.
 func Remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
-	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test",
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: "test",
 		Ops: []store.Op{{Delete: k}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -280,7 +280,7 @@ func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 // put stores what is to be there, and reports whether that is a change.
 func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	t.Helper()
-	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
+	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Author: "test"}
 	wait := api.Wait{For: api.ForApplied, Timeout: agenttest.LongestWait}
 	note := func(k resource.Key) { wait.Type, wait.Mesh, wait.Name = k.Kind, k.Mesh, k.Name }
 	for k := range w.now {
