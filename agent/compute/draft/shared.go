@@ -135,6 +135,14 @@ type Headers struct {
 	field []byte
 }
 
+// Bytes returns the wire form of the headers; nil for none.
+func (h *Headers) Bytes() []byte {
+	if h == nil {
+		return nil
+	}
+	return h.field
+}
+
 // NewHeaders returns headers to add. It fails where a name or value is not allowed.
 func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 	b, err := appendMessage(nil, &routev3.RouteConfiguration{RequestHeadersToAdd: list}, strict)

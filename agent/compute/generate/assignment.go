@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"maps"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -184,21 +183,4 @@ func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
 func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
 	b = protowire.AppendTag(b, n, protowire.VarintType)
 	return protowire.AppendVarint(b, v)
-}
-
-// endpointRef is one EDS resource of a proxy.
-type endpointRef struct {
-	cluster string
-	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
-	set     *mesh.EndpointSet
-	subset  map[string]string
-	at      int // of its load assignment among those of the proxy; -1 where a policy has put another one in its place
-
-	localities *policy.Localities // nil: every place is as good
-}
-
-// same reports whether the load assignments of two are the same.
-func (r *endpointRef) same(o *endpointRef) bool {
-	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() &&
-		maps.Equal(r.subset, o.subset)
 }

@@ -42,7 +42,7 @@ func (b *border) egress(spec *resource.ZoneEgress, prev *Proxy) (*Proxy, error) 
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue // nobody could prove to be of it
 		}
-		one := &egressMesh{Mesh: m, view: m.View, chosen: b.memo.choices(m), exits: exitsOf(m)}
+		one := &egressMesh{Mesh: m, view: m.View, chosen: choicesOf(m), exits: exitsOf(m)}
 		for _, s := range m.View.Services() {
 			if s.Beyond != nil {
 				one.beyond = appendArrivals(one.beyond, m.View.Name, s, s.Beyond.List, one.chosen)
@@ -98,7 +98,7 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 
 // egressFingerprint is a hash of all that an egress is made from but the secrets.
 func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
-	d := newDigest(in)
+	d := newZoneDigest(in)
 	d.add(in.SystemCA)
 	for _, m := range meshes {
 		rules := m.Policies.OutsideDigest()

@@ -137,22 +137,16 @@ type Proxy struct {
 	// Warnings are about parts of the dataplane or the mesh that are not served as written.
 	Warnings []mesh.Warning
 
-	dataplane *resource.Resource
-	mesh      *resource.Mesh
-	zone      string
-	upgrades  bool // between proxies of the mesh
+	frame     [32]byte // hash of what decides about the config beside the services
 	catalog   [32]byte
-	outbounds []mesh.Outbound
-	refs      []*endpointRef  // the EDS resources, in the order of their names; immutable
-	fixed     []mesh.Instance // those that have listeners of their own
-	backends  []backend       // what routes lead to beside the outbounds
-	policies  [32]byte        // fingerprint of the policies that were matched
-	reach     [32]byte        // hash of what else decides about the outbounds
+	reach     [32]byte  // hash of what decides about the outbounds beside the services
+	keys      []partKey // of the outbounds
+	parts     []*part   // of the outbounds
+	endpoints *endpoints
+	added     []*draft.Resource // endpoints that policies have added
 	secrets   *identity.Secrets
-	versions  []finding.Version // of Envoy, from which on something is written otherwise
-	notes     []mesh.Warning    // of the generator; Warnings has those about the outbounds too
-	parts     []*part           // of the outbounds
-	border    *zoneState        // of a proxy at the border of a zone, which has none of the above
+	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
+	border    *zoneState     // of a proxy at the border of a zone, which has none of the above
 }
 
 // NotFoundError says that a mesh has no dataplane of a name.
@@ -193,106 +187,68 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	case in.Secrets == nil:
 		in.Secrets = identity.Placeholder()
 	}
+	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, permits: in.Mesh.permits(r),
+		fixed: directServices(v, r, dp),
+		p: &Proxy{Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, catalog: v.Catalog, reach: in.reach(r),
+			secrets: in.Secrets}}
 	// A gRPC client that is its own proxy has no filter chains for policies to act on.
 	var match *policy.Match
-	var fingerprint [32]byte
 	if in.Policies != nil && f != node.FlavorGRPC {
 		match = in.Policies.Match(r)
-		fingerprint = match.Fingerprint
 	}
+	g.p.frame = g.frameKey(&in, match)
 	for _, p := range [...]*Proxy{prev, in.Also} {
-		if p == nil || p.Flavor != f || p.dataplane.Key != r.Key || p.dataplane.Digest != r.Digest ||
-			p.policies != fingerprint || !p.fitsBuild(in.Build) {
-			continue
-		}
-		if next := p.reuse(in.Mesh, r, dp, memo); next != nil {
-			if next.Build != in.Build {
-				again := *next
-				again.Build, next = in.Build, &again
-			}
+		if next := g.reuse(p, &in, match); next != nil {
 			return next.withSecrets(in.Secrets, memo)
 		}
 	}
-	tls, err := newMeshTLS(v)
-	if err != nil {
+	if err := g.begin(&in, prev, match); err != nil {
 		return nil, err
 	}
-	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{},
-		sealer: draft.NewSealer(memo.sealed()), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-			Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, upgrades: v.WebSockets,
-			zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
-		}, tls: tls, permits: in.Mesh.permits(r)}
-	g.sealer.Inline = in.Inline
-	if prev != nil {
-		g.sealer.Like, g.before = prev.Sealed, prev
-	}
-	if match != nil {
-		g.plugins = in.Policies.Plugins
-		g.c = (&policy.Context{View: v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).Of(r, dp)
-	}
-	if f != node.FlavorGRPC {
-		g.headers = g.tagsHeader()
-	}
-	g.parts = g.newPartMaker(prev, match)
-	if err := g.run(); err != nil {
-		return nil, err
-	}
-	return g.p, nil
+	return g.p, g.run(prev)
 }
 
-// refresh returns p with the endpoints of v, in which the services have the indices that refs has.
-func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
-	rank := draft.RankEndpoint
-	old := p.Sealed.Resources[rank]
-	if r := memo.again(v, p); r != nil {
-		return p.withEndpoints(r)
+// reuse returns p with the endpoints of the view where nothing else has changed that the proxy
+// depends on; nil where its config has to be made.
+func (g *generator) reuse(p *Proxy, in *Input, match *policy.Match) *Proxy {
+	if p == nil || p.border != nil || p.frame != g.p.frame {
+		return nil
 	}
-	services := v.Services()
-	var enc assignment
-	var refs []*endpointRef // made when the first difference shows
-	var list []*draft.Resource
-	for i := range p.refs {
-		ref, now := p.refs[i], p.refs[i].set
-		switch {
-		case ref.index == atEgress:
-			now = v.Egresses()
-		case ref.index >= 0:
-			now = services[ref.index].Endpoints
+	next := *p
+	if p.catalog != g.p.catalog || p.reach != g.p.reach {
+		if g.outline(in, match); !slices.Equal(p.keys, g.keys) {
+			return nil
 		}
-		if now == ref.set {
-			continue
-		}
-		if list == nil {
-			refs, list = slices.Clone(p.refs), slices.Clone(old)
-		}
-		again := *ref
-		again.set, refs[i] = now, &again
-		if again.at >= 0 {
-			list[again.at] = memo.endpoints(&enc, &again, p.Flavor)
-		}
+		next.catalog, next.reach, next.Warnings = g.p.catalog, g.p.reach, slices.Concat(g.warnings, p.notes)
 	}
-	if list == nil {
+	next.Build = in.Build
+	next.endpoints = g.memo.endpointsOf(p.endpoints.lists, g.v, g.flavor, p.endpoints)
+	if next.endpoints == p.endpoints && next.catalog == p.catalog && next.reach == p.reach && next.Build == p.Build {
 		return p
 	}
-	r := &refreshed{view: v, flavor: p.Flavor, ofRefs: p.refs, refs: refs, of: old, list: list}
-	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
-		r.list = old
-	} else {
-		r.version = draft.VersionOf(list)
-	}
-	if memo != nil {
-		memo.alike.refreshed = *r
-	}
-	return p.withEndpoints(r)
+	next.Sealed = withEndpoints(p.Sealed, next.endpoints, p.added)
+	return &next
 }
 
-// withEndpoints returns p with the endpoints that its own have become.
-func (p *Proxy) withEndpoints(r *refreshed) *Proxy {
-	next := *p
-	if next.refs = r.refs; !draft.SameList(r.list, r.of) {
-		next.Sealed = p.Sealed.With(draft.RankEndpoint, r.list, r.version)
+// begin prepares a config that has to be made.
+func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err error) {
+	if g.tls, err = newMeshTLS(g.v); err != nil {
+		return err
 	}
-	return &next
+	g.outline(in, match)
+	g.p.keys = g.keys
+	g.d, g.sealer, g.clusters = &draft.Draft{}, draft.NewSealer(g.memo.sealed()), make(map[string]bool, firstPart)
+	g.sealer.Inline = in.Inline
+	if prev != nil {
+		g.sealer.Like = prev.Sealed
+		g.memo.keep(prev.parts...)
+	}
+	g.parts = &partMaker{g: g}
+	if match != nil {
+		g.plugins = in.Policies.Plugins
+		g.c = (&policy.Context{View: g.v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).Of(g.r, g.dp)
+	}
+	return nil
 }
 
 // generator builds one draft.
@@ -311,56 +267,52 @@ type generator struct {
 	headers  *draft.Headers         // of requests: x-kuma-tags; nil: it cannot carry the tags
 	tls      *meshTLS               // nil: the mesh has none
 
+	outlined  bool
+	reachable []mesh.Outbound
+	warnings  []mesh.Warning // about what is reachable
+	keys      []partKey
+	fixed     []mesh.Instance // those that have listeners of their own
+
 	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies act
 	claimed map[string]bool // what plugins have added by themselves
 
-	refs    []endpointRef // the EDS resources
+	refs    []endpointRef // the EDS resources of the present part
+	lists   []*refList    // those of the parts
 	permits *permits
-	before  *Proxy     // the config that it had; nil: none is known
-	parts   *partMaker // nil: nothing of the config is made of parts
+	parts   *partMaker
 
 	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
 	localFirst *policy.Localities            // the zone of the proxy, then the others
 }
 
-func (g *generator) warnf(format string, args ...any) {
-	g.p.notes = append(g.p.notes, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
-	if g.parts != nil {
-		g.parts.faulty = true
-	}
-}
+func (g *generator) warnf(format string, args ...any) { g.Warn(g.r.Key, format, args...) }
 
-func (g *generator) run() error {
-	outbounds, warnings := g.reachable()
-	g.p.outbounds = outbounds
+func (g *generator) run(prev *Proxy) error {
 	if g.flavor == node.FlavorGRPC {
-		g.apiListeners(outbounds)
+		g.apiListeners()
 	} else {
 		g.inbounds()
-		g.outbounds(outbounds)
+		g.outbounds()
 		g.transparent()
 		g.directAccess()
 	}
-	if err := g.seal(); err != nil {
+	if err := g.seal(prev); err != nil {
 		return err
 	}
 	if g.c != nil {
 		g.p.notes = append(g.p.notes, g.c.Rules.Warnings...)
 	}
-	g.p.Warnings = slices.Concat(warnings, g.p.notes)
+	g.p.Warnings = slices.Concat(g.warnings, g.p.notes)
 	return nil
 }
 
-// seal packs the draft and adds the endpoints, which proxies share, and the secrets, when something
-// refers to them.
-func (g *generator) seal() error {
+// seal packs the draft and adds the secrets, when something refers to them, and the endpoints.
+func (g *generator) seal(prev *Proxy) error {
 	if g.c != nil {
 		g.c.Last = true
 	}
 	g.apply()
-	eps := g.endpoints()
-	g.d.Ready[draft.RankEndpoint] = eps
 	if g.tls != nil && g.tls.used {
 		var err error
 		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {
@@ -372,8 +324,16 @@ func (g *generator) seal() error {
 	for _, f := range faults {
 		g.warnf("%v", f)
 	}
-	g.p.Sealed = sealed
-	g.place(eps)
+	var last *endpoints
+	if prev != nil {
+		last = prev.endpoints
+	}
+	g.p.added = sealed.Resources[draft.RankEndpoint]
+	g.p.endpoints = g.memo.endpointsOf(append(g.lists, g.memo.refList(g.located())), g.v, g.flavor, last)
+	g.p.Sealed = withEndpoints(sealed, g.p.endpoints, g.p.added)
+	if s := g.p.Sealed; prev != nil && prev.Sealed.Versions == s.Versions && draft.SamePipes(prev.Sealed.Pipes, s.Pipes) {
+		g.p.Sealed = prev.Sealed
+	}
 	return nil
 }
 
@@ -385,16 +345,9 @@ func (g *generator) flush() {
 	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }
 
-// has reports whether a cluster name is taken.
-func (g *generator) has(name string) bool {
-	is := g.clusters[name]
-	g.parts.cluster(name, is)
-	return is
-}
-
-// claim takes a cluster name; false when it is taken.
+// claim takes a cluster name; false when the present part has it.
 func (g *generator) claim(name string) bool {
-	if g.has(name) {
+	if g.clusters[name] {
 		return false
 	}
 	g.clusters[name] = true

@@ -24,7 +24,7 @@ type arrival struct {
 // ingress makes the config of an ingress: a destination is a service of its zone. Mutual TLS passes
 // through it unread, so that it has no secrets.
 func (b *border) ingress(prev *Proxy) (*Proxy, error) {
-	arrivals, cut := b.in.arrivals(b.memo)
+	arrivals, cut := b.in.arrivals()
 	b.p.border.fingerprint = ingressFingerprint(b.in, arrivals, cut)
 	if p, err := prev.reuseZone(b.in, b.p.border.fingerprint, b.memo); p != nil || err != nil {
 		return p, err
@@ -52,12 +52,12 @@ type cutChoices struct {
 
 // arrivals lists what other zones can ask for, of all meshes with mutual TLS: without it there is
 // no server name.
-func (in *ZoneInput) arrivals(memo *Memo) (out []arrival, cut []cutChoices) {
+func (in *ZoneInput) arrivals() (out []arrival, cut []cutChoices) {
 	for _, m := range in.Meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue
 		}
-		choices := memo.choices(m)
+		choices := choicesOf(m)
 		if choices.Cut != (resource.Key{}) {
 			cut = append(cut, cutChoices{m.View.Name, choices.Cut})
 		}
@@ -123,7 +123,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 
 // ingressFingerprint is a hash of all that an ingress is made from.
 func ingressFingerprint(in *ZoneInput, arrivals []arrival, cut []cutChoices) [sha256.Size]byte {
-	d := newDigest(in)
+	d := newZoneDigest(in)
 	for _, c := range cut {
 		d.add(c.mesh, c.from.String())
 	}

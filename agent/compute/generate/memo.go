@@ -2,35 +2,63 @@ package generate
 
 import (
 	"maps"
-	"slices"
 	"weak"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same
-// bytes share them. It is not safe for use by two goroutines at once. A nil Memo remembers nothing.
+// Memo holds parts of configs by their inputs, and sealed resources by their content, as long as
+// some proxy uses them. It is not safe for use by two goroutines at once. A nil Memo holds nothing.
 type Memo struct {
-	pool     *draft.Pool
-	assigned map[assignKey]weak.Pointer[draft.Resource]
-	limit    int // entries of assigned at which dead ones are dropped
-	chosen   map[string]chosen
-	parts    map[string]*sharedParts
-	room     room // of one proxy after the other
-	alike    alike
+	pool      *draft.Pool
+	parts     cache[partKey, part]
+	refs      cache[[32]byte, refList]
+	endpoints cache[endpointsKey, endpoints]
+	assigned  cache[assignKey, draft.Resource]
+	room      room // of one proxy after the other
 }
 
-// chosen are the choices of tags of a mesh as it was last.
-type chosen struct {
-	view     weak.Pointer[mesh.View]
-	policies weak.Pointer[policy.Index]
-	choices  *policy.Choices
+// cache holds immutable values by a key that stands for all inputs, as long as something else
+// refers to them.
+type cache[K comparable, V any] struct {
+	values map[K]weak.Pointer[V]
+	limit  int // entries at which those that nothing refers to are dropped
 }
 
+// minSweep is how many entries a cache has before it looks for unused ones.
+const minSweep = 4096
+
+func (c *cache[K, V]) get(k K) *V { return c.values[k].Value() }
+
+func (c *cache[K, V]) put(k K, v *V) *V {
+	if c.values == nil {
+		c.values, c.limit = map[K]weak.Pointer[V]{}, minSweep
+	}
+	if len(c.values) >= c.limit {
+		c.sweep()
+	}
+	c.values[k] = weak.Make(v)
+	return v
+}
+
+// sweep drops unused entries. A map that has been larger keeps its memory, so there is a new one.
+func (c *cache[K, V]) sweep() {
+	maps.DeleteFunc(c.values, func(_ K, p weak.Pointer[V]) bool { return p.Value() == nil })
+	c.values = maps.Clone(c.values)
+	c.limit = max(minSweep, 2*len(c.values))
+}
+
+// endpointsKey stands for the EDS resources of a proxy: equal pointers mean equal views.
+type endpointsKey struct {
+	refs   [32]byte
+	view   weak.Pointer[mesh.View]
+	flavor node.Flavor
+}
+
+// assignKey stands for a load assignment: equal pointers mean equal endpoints.
 type assignKey struct {
 	set        weak.Pointer[mesh.EndpointSet]
 	cluster    string
@@ -39,29 +67,7 @@ type assignKey struct {
 }
 
 // NewMemo returns an empty memo.
-func NewMemo() *Memo {
-	return &Memo{
-		pool:     draft.NewPool(),
-		assigned: map[assignKey]weak.Pointer[draft.Resource]{},
-		limit:    4096,
-		chosen:   map[string]chosen{},
-		parts:    map[string]*sharedParts{},
-	}
-}
-
-// choices returns the choices of tags that proxies of a mesh may make. All proxies at the border of
-// the zone need them.
-func (m *Memo) choices(of *Mesh) *policy.Choices {
-	if m == nil {
-		return policy.NewChoices(of.View, of.Policies)
-	}
-	have, view, policies := m.chosen[of.View.Name], weak.Make(of.View), weak.Make(of.Policies)
-	if have.choices == nil || have.view != view || have.policies != policies {
-		have = chosen{view, policies, policy.NewChoices(of.View, of.Policies)}
-		m.chosen[of.View.Name] = have
-	}
-	return have.choices
-}
+func NewMemo() *Memo { return &Memo{pool: draft.NewPool()} }
 
 // sealed returns where resources are sealed; nil for a nil Memo.
 func (m *Memo) sealed() *draft.Pool {
@@ -71,86 +77,75 @@ func (m *Memo) sealed() *draft.Pool {
 	return m.pool
 }
 
-// endpoints returns the sealed load assignment of a cluster.
-func (m *Memo) endpoints(enc *assignment, ref *endpointRef, f node.Flavor) *draft.Resource {
+func (m *Memo) part(k partKey) *part {
 	if m == nil {
-		return draft.NewResource(ref.cluster, enc.bodyOf(ref, f))
+		return nil
 	}
-	k := assignKey{weak.Make(ref.set), ref.cluster, ref.localities.Key(), f}
-	if have := m.assigned[k].Value(); have != nil {
-		return have
-	}
-	m.sweep()
-	r := m.pool.Seal(draft.TypeEndpoint, ref.cluster, enc.bodyOf(ref, f))
-	m.assigned[k] = weak.Make(r)
-	return r
+	return m.parts.get(k)
 }
 
-func (a *assignment) bodyOf(ref *endpointRef, f node.Flavor) []byte {
-	return a.encode(ref.cluster, ref.set.Subset(ref.subset), ref.localities, f)
-}
-
-// sweep drops entries whose resource nobody uses any more, once there are twice as many as after
-// the last sweep.
-func (m *Memo) sweep() {
-	if len(m.assigned) < m.limit {
+func (m *Memo) keep(list ...*part) {
+	if m == nil {
 		return
 	}
-	maps.DeleteFunc(m.assigned, func(k assignKey, p weak.Pointer[draft.Resource]) bool {
-		return p.Value() == nil || k.set.Value() == nil
-	})
-	m.limit = max(4096, 2*len(m.assigned))
+	for _, p := range list {
+		m.parts.put(p.key, p)
+	}
 }
 
-// Sweep drops all that nobody uses any more.
+// refList returns EDS resources as a list that parts with the same ones share.
+func (m *Memo) refList(refs []endpointRef) *refList {
+	l := &refList{digest: digestOf(refs), list: refs}
+	if m == nil {
+		return l
+	}
+	if have := m.refs.get(l.digest); have != nil {
+		return have
+	}
+	return m.refs.put(l.digest, l)
+}
+
+// endpointsOf returns the EDS resources of a proxy in a view; last are those that it had, nil for
+// none.
+func (m *Memo) endpointsOf(lists []*refList, v *mesh.View, f node.Flavor, last *endpoints) *endpoints {
+	if m == nil {
+		return newEndpoints(lists, v, f, m, last)
+	}
+	d := newDigest()
+	for _, l := range lists {
+		d.bytes(l.digest[:])
+	}
+	k := endpointsKey{d.sum(), weak.Make(v), f}
+	if have := m.endpoints.get(k); have != nil {
+		return have
+	}
+	return m.endpoints.put(k, newEndpoints(lists, v, f, m, last))
+}
+
+// assignment returns the sealed load assignment of a cluster.
+func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointSet, f node.Flavor) *draft.Resource {
+	encode := func() []byte { return enc.encode(ref.cluster, set.Subset(ref.subset), ref.localities, f) }
+	if m == nil {
+		return draft.NewResource(ref.cluster, encode())
+	}
+	k := assignKey{weak.Make(set), ref.cluster, ref.localities.Key(), f}
+	if have := m.assigned.get(k); have != nil {
+		return have
+	}
+	return m.assigned.put(k, m.pool.Seal(draft.TypeEndpoint, ref.cluster, encode()))
+}
+
+// choices returns the choices of tags that proxies of a mesh may make.
+func choicesOf(m *Mesh) *policy.Choices { return policy.NewChoices(m.View, m.Policies) }
+
+// Rest lets go of the memory in which the last configs were made.
+func (m *Memo) Rest() { m.pool.Rest() }
+
+// Sweep drops all that nothing uses any more.
 func (m *Memo) Sweep() {
-	m.Rest()
 	m.pool.Sweep()
-	m.limit = 0
-	m.sweep()
-	for _, s := range m.parts {
-		s.sweep()
-	}
-}
-
-// reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy
-// sees of the mesh; nil when it has to be made anew. The dataplane and the flavor are those of p.
-func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
-	v, reach := m.View, m.reach(r)
-	if p.catalog == v.Catalog && p.reach == reach {
-		if !slices.Equal(directServices(v, r, dp), p.fixed) {
-			return nil
-		}
-		return p.refresh(v, memo)
-	}
-	// Something about some service is new. Most proxies reach few of them.
-	if p.mesh != v.Spec || p.upgrades != v.WebSockets || p.zone != v.Zone || p.Mesh != v.Name {
-		return nil
-	}
-	outbounds, warnings := m.outbounds(r)
-	fixed := directServices(v, r, dp)
-	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.Equal(fixed, p.fixed) {
-		return nil
-	}
-	backends, ok := p.sameBackends(m, m.permits(r))
-	if !ok {
-		return nil
-	}
-	next := *p
-	outbounds = memo.sharedOutbounds(outbounds)
-	next.catalog, next.reach, next.outbounds, next.fixed = v.Catalog, reach, outbounds, fixed
-	next.backends, next.parts = backends, onTop(p.parts, outbounds)
-	next.Warnings = slices.Concat(warnings, p.notes)
-	next.refs = memo.indexed(p.refs, outbounds, backends)
-	return next.refresh(v, memo)
-}
-
-// sameOutbound reports whether the listener and the cluster of two outbounds of one dataplane are
-// the same.
-func sameOutbound(a, b mesh.Outbound) bool {
-	s, t := a.Service, b.Service
-	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol &&
-		s.External == t.External && s.Egress == t.Egress && s.Denied == t.Denied &&
-		(!s.External || s.Endpoints == t.Endpoints) && (s.Index < 0) == (t.Index < 0) && maps.Equal(a.Tags, b.Tags) &&
-		s.FullName == t.FullName && s.TLSNotReady == t.TLSNotReady && slices.Equal(s.Identities, t.Identities)
+	m.parts.sweep()
+	m.refs.sweep()
+	m.endpoints.sweep()
+	m.assigned.sweep()
 }

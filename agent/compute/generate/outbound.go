@@ -69,7 +69,6 @@ type room struct {
 	parts []outboundParts
 	http  []httpParts
 	used  int // most of them that were used since the room was clear
-	refs  []endpointRef
 }
 
 // roomFor returns the room of a memo, or a new one.
@@ -113,29 +112,27 @@ func (g *generator) tagsHeader() *draft.Headers {
 
 // outbounds adds a listener for each address that the workload may dial, and the clusters behind
 // them.
-func (g *generator) outbounds(list []mesh.Outbound) {
-	g.sealer.Grow(draft.TypeListener, len(list))
-	g.sealer.Grow(draft.TypeCluster, len(list))
-	g.sealer.Grow(draft.TypeRoute, len(list))
-	g.refs = g.memo.refsRoom(len(list))
+func (g *generator) outbounds() {
+	g.sealer.Grow(draft.TypeListener, len(g.reachable))
+	g.sealer.Grow(draft.TypeCluster, len(g.reachable))
+	g.sealer.Grow(draft.TypeRoute, len(g.reachable))
 	room := g.memo.roomFor()
 	defer room.clear()
-	first := true
-	for part := range cutParts(list) {
-		if !first && g.parts.again(part) {
+	i := 0
+	for list := range cutParts(g.reachable) {
+		key, first := g.keys[i], i == 0 // the first one has what is beside the outbounds too
+		if i++; !first && g.parts.again(key) {
 			continue
 		}
-		room.take(len(part))
-		if !first { // what is beside the outbounds is in the first one
-			g.parts.begin(part)
+		room.take(len(list))
+		if !first {
+			g.parts.begin(key, len(list))
 		}
-		refs, backends := len(g.refs), len(g.p.backends)
-		g.outboundPart(part, room.parts, room.http)
+		g.outboundPart(list, room.parts, room.http)
 		g.flush()
 		if !first {
-			g.parts.end(refs, backends)
+			g.parts.end()
 		}
-		first = false
 	}
 }
 
@@ -255,20 +252,20 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
 		httpOptions(&p.cluster, o.Service.Protocol)
 		g.d.Clusters = append(g.d.Clusters, &p.cluster)
-		g.refs = append(g.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints})
+		g.refs = append(g.refs, refTo(name, o.Service, nil))
 		return
 	}
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
-	g.refs = append(g.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+	g.refs = append(g.refs, refTo(name, o.Service, o.Subset))
 }
 
 // apiListeners serves a gRPC client that is its own proxy: for xds:///SERVICE it asks for a
 // listener of that name (gRFC A27), follows it to the routes and on to cluster and endpoints.
-func (g *generator) apiListeners(list []mesh.Outbound) {
-	for i := range list {
-		o := &list[i]
+func (g *generator) apiListeners() {
+	for i := range g.reachable {
+		o := &g.reachable[i]
 		if o.Service.External {
 			g.warnf("service %s lies outside the mesh: gRPC clients without a proxy cannot reach it", o.Service.ID.Name)
 			continue
@@ -303,7 +300,6 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS),
 			EdsClusterConfig:     draft.EDS,
 		}})
-		g.refs = append(g.refs,
-			endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+		g.refs = append(g.refs, refTo(cluster, o.Service, o.Subset))
 	}
 }

@@ -1,55 +1,34 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"maps"
-	"weak"
+	"net/netip"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// part is some outbounds of a proxy as they were made and sealed, with all that their making took
-// from the generator and left in it: made again where that is the same, it would come out the same.
-// It is used again for the same proxy when other parts of it change, and for other proxies of one
-// mesh that have the same rules. It is immutable once it is made.
+// part is some outbounds of a proxy, made and sealed. It depends on its key alone, so that it
+// serves the next config of the same proxy and other proxies with the same inputs. It is immutable.
 type part struct {
-	of     []mesh.Outbound
+	key    partKey
 	sealed draft.Part
-
-	taken    []taken // clusters, whether they were there before
-	claimed  []taken // what plugins have claimed, whether it was before
-	versions []answer
-	refs     []endpointRef
-	backends []backend
-	notes    []mesh.Warning
-	located  []located
-	tls      bool // something refers to the secrets
-	own      bool // it may be of its proxy alone
+	refs   *refList
+	notes  []mesh.Warning // those about the proxy itself have no key
+	tls    bool           // something refers to the secrets
 }
 
-type (
-	// taken is a name that was asked for.
-	taken struct {
-		name   string
-		before bool // it was taken already
-		takes  bool // the part takes it
-	}
-	// answer is what was said of the version of an Envoy.
-	answer struct {
-		from finding.Version
-		is   bool
-	}
-	located struct {
-		cluster    string
-		localities *policy.Localities
-	}
-)
+// partKey is a hash over all inputs of a part.
+type partKey [32]byte
 
 // Sizes of parts, in outbounds. They end where the address of an outbound says so, so that one that
 // comes or goes in the middle leaves the parts behind it as they are. The first one is small: it is
@@ -87,81 +66,244 @@ func placeOf(o *mesh.Outbound) uint32 {
 	return h.Sum32()
 }
 
-// partKey is what parts of several proxies of one mesh have in common that may be the same.
-type partKey struct {
-	flavor   node.Flavor
-	rules    [32]byte // fingerprint of the policies
-	tags     [32]byte // of the dataplane, where more than the header of requests may depend on them
-	ipv6     bool     // the proxy has such an address
-	bind     bool
-	tagged   bool // requests have a header with the tags
-	inline   bool
-	address  string // of the first outbound
-	port     uint32
-	outbound int // of them
-}
-
-// sharedParts are the parts of the proxies of a mesh, as long as what decides about all outbounds
-// of it stays.
-type sharedParts struct {
-	spec     weak.Pointer[resource.Mesh]
-	upgrades bool
-	zone     string
-	made     map[partKey]weak.Pointer[part]
-	limit    int // entries at which dead ones are dropped
-}
-
-// partsOf returns the parts that were made for the proxies of a mesh.
-func (m *Memo) partsOf(v *mesh.View) *sharedParts {
-	if m == nil {
-		return nil
+// frameKey is a hash over what decides about the config beside the services: all but the outbounds,
+// what routes lead to, the endpoints, and the secrets.
+func (g *generator) frameKey(in *Input, match *policy.Match) [32]byte {
+	d := newDigest()
+	d.bytes(g.v.Common[:])
+	d.add(g.r.Key.String())
+	d.bytes(g.r.Digest[:])
+	g.inputs(d, in, match)
+	for _, i := range g.fixed {
+		d.add(i.Dataplane.String(), i.Service, string(i.Protocol), i.At.String())
 	}
-	have, spec := m.parts[v.Name], weak.Make(v.Spec)
-	if have == nil || have.spec != spec || have.upgrades != v.WebSockets || have.zone != v.Zone {
-		have = &sharedParts{spec: spec, upgrades: v.WebSockets, zone: v.Zone, made: map[partKey]weak.Pointer[part]{},
-			limit: 1024}
-		m.parts[v.Name] = have
-	}
-	return have
+	return d.sum()
 }
 
-func (s *sharedParts) get(k partKey) *part {
-	if s == nil {
-		return nil
+// inputs adds what parts of several proxies have in common when they are the same.
+func (g *generator) inputs(d *digest, in *Input, match *policy.Match) {
+	version := ""
+	if b := in.Build; b != nil {
+		version = fmt.Sprintf("%d.%d", b.Version.Major, b.Version.Minor)
 	}
-	return s.made[k].Value()
+	d.add(version, string(g.flavor))
+	addr, err := netip.ParseAddr(g.dp.Networking.Address)
+	d.flags(err == nil && !addr.Is4(), g.bindToPort() == nil, in.Inline, match != nil)
+	if match != nil {
+		d.bytes(match.Fingerprint[:])
+	}
 }
 
-func (s *sharedParts) put(k partKey, p *part) {
-	if s == nil {
+// partsBase is a hash over the inputs of all parts of a proxy beside their outbounds.
+func (g *generator) partsBase(in *Input, match *policy.Match) [32]byte {
+	d := newDigest()
+	d.bytes(g.v.Common[:])
+	d.flags(g.headers != nil)
+	g.inputs(d, in, match)
+	if match == nil {
+		return d.sum()
+	}
+	reads := match.Reads()
+	if in.Inline || reads >= policy.ReadsTags {
+		d.tags(g.dp)
+	}
+	if reads >= policy.ReadsDataplane {
+		d.dataplane(g.r, g.dp)
+	}
+	match.Destinations(func(p *resource.Resource, ref policy.BackendRef) {
+		o, ok := g.v.Backend(p, mesh.BackendRef(ref))
+		if d.flags(ok); ok {
+			o = g.permits.restrict(o)
+			d.outbound(&o)
+		}
+	})
+	if match.LegacyDestinations() {
+		// What they lead to depends on the tags of each outbound.
+		d.bytes(g.v.Catalog[:])
+		d.bytes(g.p.reach[:])
+	}
+	return d.sum()
+}
+
+// outline finds what the proxy reaches, cuts it into parts, and makes their keys.
+func (g *generator) outline(in *Input, match *policy.Match) {
+	if g.outlined {
 		return
 	}
-	if len(s.made) >= s.limit {
-		s.sweep()
+	g.outlined = true
+	if g.flavor != node.FlavorGRPC {
+		g.headers = g.tagsHeader()
 	}
-	s.made[k] = weak.Make(p)
+	g.reachable, g.warnings = in.outbounds(g.r)
+	base := g.partsBase(in, match)
+	for list := range cutParts(g.reachable) {
+		d := newDigest()
+		d.bytes(base[:])
+		for i := range list {
+			d.outbound(&list[i])
+		}
+		g.keys = append(g.keys, d.sum())
+	}
 }
 
-func (s *sharedParts) sweep() {
-	maps.DeleteFunc(s.made, func(_ partKey, p weak.Pointer[part]) bool { return p.Value() == nil })
-	s.limit = max(1024, 2*len(s.made))
+// outbound adds all that a listener, a cluster, and routes are made from for an outbound. Endpoints
+// that are served by EDS are not among it.
+func (d *digest) outbound(o *mesh.Outbound) {
+	s := o.Service
+	d.b = append(d.b, byte(o.Address.BitLen()))
+	d.b = append(d.b, o.Address.AsSlice()...)
+	d.number(int(o.Port))
+	for _, text := range [...]string{s.ID.Kind, s.ID.Name, string(s.Protocol), s.FullName} {
+		d.text(text)
+	}
+	d.flags(s.External, s.Egress, s.Denied, s.Index < 0, s.TLSNotReady, o.Tags == nil)
+	d.add(s.Identities...)
+	d.pairs(o.Tags)
+	d.pairs(o.Subset)
+	if s.External {
+		for i := range s.Endpoints.List {
+			e := &s.Endpoints.List[i]
+			d.add(e.Resource.Key.String(), e.Address, e.Zone)
+			d.bytes(e.Resource.Digest[:])
+			d.number(e.Index)
+			d.number(int(e.Port))
+			d.number(int(e.Weight))
+			d.pairs(e.Tags)
+		}
+	}
+	d.add("")
 }
 
-// onTop returns parts as parts of another list, in which each of their outbounds is the same, so
-// that they keep nothing of earlier views.
-func onTop(parts []*part, list []mesh.Outbound) []*part {
-	out := make([]*part, 0, len(parts))
-	for _, p := range parts {
-		i := 0
-		for i < len(list) && (list[i].Address != p.of[0].Address || list[i].Port != p.of[0].Port) {
-			i++
-		}
-		if i+len(p.of) > len(list) {
-			continue // it is made anew when it is needed
-		}
+func (d *digest) pairs(m map[string]string) {
+	v, ok := m[resource.TagService]
+	alone := ok && len(m) == 1 // as in most
+	if d.flags(alone); alone {
+		d.text(v)
+		return
+	}
+	d.number(len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		d.add(k, m[k])
+	}
+}
+
+// tags adds all tags of a dataplane, by its inbounds and gateway.
+func (d *digest) tags(dp *resource.Dataplane) {
+	for i := range dp.Networking.Inbound {
+		d.pairs(dp.Networking.Inbound[i].Tags)
+		d.add(string(dp.Networking.Inbound[i].State))
+	}
+	if gateway := dp.Networking.Gateway; gateway != nil {
+		d.pairs(gateway.Tags)
+	}
+}
+
+// dataplane adds all of a dataplane but its outbounds.
+func (d *digest) dataplane(r *resource.Resource, dp *resource.Dataplane) {
+	d.add(r.Key.String())
+	d.pairs(r.Labels)
+	rest := *dp
+	rest.Networking.Outbound = nil
+	b, err := json.Marshal(&rest)
+	if err != nil { // never of a decoded resource
+		b = r.Digest[:]
+	}
+	d.bytes(b)
+}
+
+// partMaker makes parts, or takes those that are there.
+type partMaker struct {
+	g *generator
+
+	now               *part // that is being made; nil: none is
+	clusters, claimed map[string]bool
+	localities        map[string]*policy.Localities
+	refs              []endpointRef
+	tls               bool
+	mark              draft.Mark
+}
+
+// again adds a part that was made before from the same inputs, and reports whether there is one.
+func (m *partMaker) again(key partKey) bool {
+	p := cmp.Or(m.g.memo.part(key.with(m.g.headers)), m.g.memo.part(key))
+	if p == nil {
+		return false
+	}
+	g := m.g
+	if added := g.sealer.AddPart(&p.sealed, g.headers); added != &p.sealed {
 		next := *p
-		next.of = list[i : i+len(p.of) : i+len(p.of)]
-		out, list = append(out, &next), list[i+len(p.of):]
+		next.key, next.sealed = key.with(g.headers), *added
+		p = &next
 	}
-	return out
+	for _, w := range p.notes {
+		if w.Resource == (resource.Key{}) {
+			w.Resource = g.r.Key
+		}
+		g.note(w)
+	}
+	if p.tls {
+		g.tls.used = true
+	}
+	m.keep(p)
+	return true
+}
+
+// with is the key of a part whose routes add headers of their own.
+func (k partKey) with(h *draft.Headers) partKey {
+	d := newDigest()
+	d.bytes(k[:])
+	d.bytes(h.Bytes())
+	return d.sum()
+}
+
+// keep remembers a part for the proxy, and for others with the same inputs.
+func (m *partMaker) keep(p *part) {
+	m.g.p.parts = append(m.g.p.parts, p)
+	m.g.lists = append(m.g.lists, p.refs)
+	m.g.memo.keep(p)
+}
+
+// begin starts a part, which sees nothing of the others: what two of them add is there once when
+// the config is sealed.
+func (m *partMaker) begin(key partKey, outbounds int) {
+	g := m.g
+	m.now = &part{key: key}
+	m.clusters, m.claimed, m.localities, m.refs = g.clusters, g.claimed, g.localities, g.refs
+	g.clusters, g.claimed, g.localities, g.refs =
+		make(map[string]bool, outbounds), nil, nil, make([]endpointRef, 0, outbounds)
+	m.mark = g.sealer.Mark()
+	if g.tls != nil {
+		m.tls, g.tls.used = g.tls.used, false
+	}
+}
+
+// end keeps the part, unless something in it is invalid.
+func (m *partMaker) end() {
+	g, p := m.g, m.now
+	m.now = nil
+	if g.tls != nil {
+		p.tls = g.tls.used
+		g.tls.used = g.tls.used || m.tls
+	}
+	p.refs = g.memo.refList(g.located())
+	g.clusters, g.claimed, g.localities, g.refs = m.clusters, m.claimed, m.localities, m.refs
+	var ok bool
+	if p.sealed, ok = g.sealer.Since(m.mark); ok {
+		m.keep(p)
+	} else {
+		g.lists = append(g.lists, p.refs)
+	}
+}
+
+// note notes something that was said while a part is made.
+func (m *partMaker) note(w mesh.Warning) {
+	if m == nil || m.now == nil || len(m.now.notes) >= maxNotes {
+		return
+	}
+	if w.Resource == m.g.r.Key {
+		w.Resource = resource.Key{}
+	}
+	if !slices.Contains(m.now.notes, w) {
+		m.now.notes = append(m.now.notes, w)
+	}
 }

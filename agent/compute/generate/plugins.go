@@ -8,25 +8,18 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
-
-// backend is what a reference of a route led to.
-type backend struct {
-	from     *resource.Resource
-	ref      policy.BackendRef
-	outbound mesh.Outbound // its service is nil where there is none
-}
 
 // routed asks the plugins for the chains of an outbound, and reports whether one has made them.
 func (g *generator) routed(o *mesh.Outbound, l *draft.Listener) bool {
 	if g.c == nil {
 		return false
 	}
-	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: g.headers, Self: self(o)}
+	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: g.headers,
+		Self: func(from *resource.Resource) policy.Destination { return g.own(from, o) }}
 	for i := range g.plugins {
 		plugin := &g.plugins[i]
 		if plugin.Outbound != nil && plugin.Outbound(g.c, &out) {
@@ -67,17 +60,30 @@ func (g *generator) apply() {
 	}
 }
 
+// own is the destination of an outbound itself. from is the policy that leads there.
+func (g *generator) own(from *resource.Resource, o *mesh.Outbound) policy.Destination {
+	if o.Service.Index < 0 && !o.Service.Denied {
+		g.Warn(from.Key, nothingOffers, mesh.BackendRef(self(o)))
+	}
+	return g.destination(o)
+}
+
+const nothingOffers = "nothing offers %s: what leads there has no endpoints"
+
+// destination adds the cluster of a destination once.
+func (g *generator) destination(o *mesh.Outbound) policy.Destination {
+	out := policy.Destination{Service: g.serviceOf(o.Service), Cluster: clusterName(o)}
+	g.serviceCluster(o, &outboundParts{}, out.Cluster, out.Service)
+	return out
+}
+
 // Destination implements [policy.Host].
 func (g *generator) Destination(from *resource.Resource, ref policy.BackendRef) (policy.Destination, bool) {
 	o, ok := g.backend(from, ref)
 	if !ok {
 		return policy.Destination{}, false
 	}
-	service, cluster := g.serviceOf(o.Service), clusterName(&o)
-	if !g.has(cluster) {
-		g.serviceCluster(&o, &outboundParts{}, cluster, service)
-	}
-	return policy.Destination{Cluster: cluster, Service: service}, true
+	return g.destination(&o), true
 }
 
 // Lookup implements [policy.Host].
@@ -89,23 +95,17 @@ func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draf
 	return g.serviceOf(o.Service), true
 }
 
-// backend finds what a reference leads to, and notes it: the config has to be made anew when that
-// changes.
+// backend finds what a reference leads to. The keys of parts have what it found.
 func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mesh.Outbound, bool) {
 	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
 	switch {
 	case !ok:
 		g.Warn(from.Key, "there is no %s: what leads there is left out", mesh.BackendRef(ref))
+		return o, false
 	case o.Service.Index < 0:
-		g.Warn(from.Key, "nothing offers %s: what leads there has no endpoints", mesh.BackendRef(ref))
+		g.Warn(from.Key, nothingOffers, mesh.BackendRef(ref))
 	}
-	if ok {
-		o = g.permits.restrict(o)
-	}
-	if !ok || !g.has(clusterName(&o)) {
-		g.p.backends = append(g.p.backends, backend{from, ref, o})
-	}
-	return o, ok
+	return g.permits.restrict(o), true
 }
 
 // Claim implements [policy.Host].
@@ -122,7 +122,6 @@ func (g *generator) isClaimed(key string) bool {
 		g.claimed = map[string]bool{}
 	}
 	before := g.claimed[key]
-	g.parts.claim(key, before)
 	g.claimed[key] = true
 	return before
 }
@@ -133,9 +132,6 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 		g.localities = map[string]*policy.Localities{}
 	}
 	g.localities[cluster] = l
-	if p := g.parts.making(); p != nil {
-		p.located = append(p.located, located{cluster, l})
-	}
 }
 
 // localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said,
@@ -146,7 +142,7 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 	}
 	r := g.v.Spec.Routing
 	aware := r != nil && r.LocalityAwareLoadBalancing
-	if ref.index >= 0 && g.v.Services()[ref.index].ID.Kind == mesh.KindMeshMultiZoneService {
+	if ref.service.Kind == mesh.KindMeshMultiZoneService {
 		aware = true
 	}
 	if !aware {
@@ -159,32 +155,12 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 	return g.localFirst
 }
 
-// EnvoyFrom implements [policy.Host]. What was asked is noted: the config has to be made anew for
-// an Envoy of which the answer is another one.
-func (g *generator) EnvoyFrom(major, minor uint32) bool {
-	if v := (finding.Version{Major: major, Minor: minor}); !slices.Contains(g.p.versions, v) {
-		g.p.versions = append(g.p.versions, v)
-	}
-	is := g.p.Build.From(major, minor)
-	if p := g.parts.making(); p != nil {
-		p.versions = append(p.versions, answer{finding.Version{Major: major, Minor: minor}, is})
-	}
-	return is
-}
-
-// fitsBuild reports whether the config of p is that for another Envoy too.
-func (p *Proxy) fitsBuild(b *finding.Build) bool {
-	return p.Build == b || !slices.ContainsFunc(p.versions, func(v finding.Version) bool {
-		return p.Build.From(v.Major, v.Minor) != b.From(v.Major, v.Minor)
-	})
-}
+// EnvoyFrom implements [policy.Host].
+func (g *generator) EnvoyFrom(major, minor uint32) bool { return g.p.Build.From(major, minor) }
 
 // egressEndpoints is the load assignment that clusters share which lead to the egresses. No service
 // has such a name.
 const egressEndpoints = "egress/endpoints"
-
-// atEgress is the index of an endpointRef to the egresses.
-const atEgress = -2
 
 // Egress implements [policy.Host].
 func (g *generator) Egress(c *draft.Cluster, serverName string) {
@@ -193,7 +169,7 @@ func (g *generator) Egress(c *draft.Cluster, serverName string) {
 	c.Message.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS, ServiceName: egressEndpoints}
 	c.Message.TransportSocket = g.tls.egress(serverName)
 	if g.claim(egressEndpoints) {
-		g.refs = append(g.refs, endpointRef{cluster: egressEndpoints, index: atEgress, set: g.v.Egresses()})
+		g.refs = append(g.refs, endpointRef{cluster: egressEndpoints})
 	}
 }
 
@@ -203,9 +179,7 @@ const maxNotes = 1000
 // Warn implements [policy.Host].
 func (g *generator) Warn(k resource.Key, format string, args ...any) {
 	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
-	if p := g.parts.making(); p != nil && len(p.notes) < maxNotes && !slices.Contains(p.notes, w) {
-		p.notes = append(p.notes, w)
-	}
+	g.parts.note(w)
 	g.note(w)
 }
 
@@ -214,21 +188,4 @@ func (g *generator) note(w mesh.Warning) {
 	if len(g.p.notes) < maxNotes && !slices.Contains(g.p.notes, w) {
 		g.p.notes = append(g.p.notes, w)
 	}
-}
-
-// sameBackends looks up again what routes lead to, and reports whether listeners and clusters are
-// still the same.
-func (p *Proxy) sameBackends(m *Mesh, permits *permits) ([]backend, bool) {
-	out := make([]backend, len(p.backends))
-	for i, b := range p.backends {
-		o, ok := m.View.Backend(b.from, mesh.BackendRef(b.ref))
-		if ok {
-			o = permits.restrict(o)
-		}
-		if ok != (b.outbound.Service != nil) || ok && !sameOutbound(o, b.outbound) {
-			return nil, false
-		}
-		out[i] = backend{b.from, b.ref, o}
-	}
-	return out, true
 }

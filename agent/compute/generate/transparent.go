@@ -109,15 +109,14 @@ func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) 
 
 // directAccess adds a listener for each instance of those services.
 func (g *generator) directAccess() {
-	g.p.fixed = directServices(g.v, g.r, g.dp)
-	if len(g.p.fixed) == 0 {
+	if len(g.fixed) == 0 {
 		return
 	}
 	taken := map[netip.AddrPort]bool{} // two listeners at one address would be refused
-	for _, o := range g.p.outbounds {
+	for _, o := range g.reachable {
 		taken[netip.AddrPortFrom(o.Address, uint16(o.Port))] = true
 	}
-	for _, in := range g.p.fixed {
+	for _, in := range g.fixed {
 		if taken[in.At] {
 			continue
 		}

@@ -206,23 +206,37 @@ type digest struct {
 	b []byte // not yet in the hash
 }
 
-func newDigest(in *ZoneInput) *digest {
-	d := &digest{Hash: sha256.New()}
-	d.b = append(d.b, in.Resource.Digest[:]...)
+func newDigest() *digest { return &digest{Hash: sha256.New(), b: make([]byte, 0, 1024)} }
+
+func newZoneDigest(in *ZoneInput) *digest {
+	d := newDigest()
+	d.bytes(in.Resource.Digest[:])
 	d.add(in.Resource.Name, in.Zone)
 	return d
 }
 
+func (d *digest) bytes(b []byte) { d.b = append(binary.AppendUvarint(d.b, uint64(len(b))), b...) }
+
+func (d *digest) flags(list ...bool) {
+	for _, is := range list {
+		d.b = append(d.b, 0)
+		if is {
+			d.b[len(d.b)-1] = 1
+		}
+	}
+}
+
 func (d *digest) add(list ...string) {
 	for _, s := range list {
-		d.b = binary.AppendUvarint(d.b, uint64(len(s)))
-		d.b = append(d.b, s...)
+		d.text(s)
 	}
 	if len(d.b) > 4096 {
 		d.Write(d.b)
 		d.b = d.b[:0]
 	}
 }
+
+func (d *digest) text(s string) { d.b = append(binary.AppendUvarint(d.b, uint64(len(s))), s...) }
 
 func (d *digest) number(n int) { d.b = binary.AppendUvarint(d.b, uint64(n)) }
 

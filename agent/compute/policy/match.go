@@ -38,9 +38,43 @@ type matched struct {
 	sel    Selection
 }
 
-// ByTags reports whether the rules depend on the tags of the proxy, beside what the fingerprint
-// holds: legacy policies act by how many of them a selector names.
-func (m *Match) ByTags() bool { return len(m.legacy) > 0 }
+// Reads returns what the plugins of the policies read of the dataplane. Legacy policies act by how
+// many of its tags a selector names.
+func (m *Match) Reads() Reads {
+	out := ReadsRules
+	for i := range m.kinds {
+		out = max(out, m.plugin(m.kinds[i].kind).Reads)
+	}
+	for i := range m.legacy {
+		out = max(out, ReadsTags, m.plugin(m.legacy[i].kind).Reads)
+	}
+	return out
+}
+
+func (m *Match) plugin(kind string) *Plugin { return &m.index.Plugins[m.index.plugins[kind]] }
+
+// Destinations calls f with what the policies of [Plugin.Kinds] lead to beside the services
+// themselves.
+func (m *Match) Destinations(f func(p *resource.Resource, ref BackendRef)) {
+	for i := range m.kinds {
+		list := m.plugin(m.kinds[i].kind).Destinations
+		for j := 0; list != nil && j < len(m.kinds[i].policies); j++ {
+			p := m.kinds[i].policies[j].policy
+			for _, ref := range list(p) {
+				f(p, ref)
+			}
+		}
+	}
+}
+
+// LegacyDestinations reports whether legacy policies say where outbounds lead.
+func (m *Match) LegacyDestinations() bool {
+	return slices.ContainsFunc(m.legacy, func(k legacyKind) bool {
+		return slices.ContainsFunc(m.plugin(k.kind).Legacy, func(l LegacyKind) bool {
+			return l.Kind == k.kind && l.Destinations != nil
+		})
+	})
+}
 
 // Policies returns all policies that were matched, in the order in which they act.
 func (m *Match) Policies() []*resource.Resource {

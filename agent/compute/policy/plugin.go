@@ -28,6 +28,9 @@ type Plugin struct {
 	// false and does nothing: then the next plugin is asked, and at last the outbound leads to its
 	// service.
 	Outbound func(c *Context, o *Outbound) bool
+	// Reads is what Outbound and Apply of Kinds and Legacy read of the dataplane when they make
+	// outbounds: parts of a config are shared by proxies that have the same of it.
+	Reads Reads
 	// Destinations, when set, lists what a policy of Kinds leads outbounds to beside their own
 	// services, and nothing else becomes a destination of one: zone proxies are made for it.
 	Destinations func(p *resource.Resource) []BackendRef
@@ -72,6 +75,16 @@ type Plugin struct {
 	// end a denial, the smallest change first. Nothing is suggested that does not.
 	Suggest func(d *Denial) []*resource.Resource
 }
+
+// Reads is what a plugin reads of a dataplane, beside what the rules say about it.
+type Reads int
+
+// What plugins read, from little to all.
+const (
+	ReadsRules Reads = iota
+	ReadsTags
+	ReadsDataplane
+)
 
 // Decision is what entries of rules say of a client.
 type Decision int
@@ -136,8 +149,9 @@ type Outbound struct {
 	// Headers are to be set on the HTTP connection managers of the listener: they carry the tags of
 	// the proxy.
 	Headers *draft.Headers
-	// Self leads to the service itself, restricted to the tags of the outbound.
-	Self BackendRef
+	// Self adds the cluster of the service itself, restricted to the tags of the outbound. from is the
+	// policy that leads there.
+	Self func(from *resource.Resource) Destination
 }
 
 // BackendRef names a destination of a route, as policies write it.
@@ -159,7 +173,7 @@ type Host interface {
 	// Destination. False when the mesh has no such service, and then a warning has been noted.
 	Lookup(from *resource.Resource, ref BackendRef) (draft.Service, bool)
 	// Claim takes the name of a resource that a plugin adds by itself: true the first time for a
-	// proxy, in whichever part, and false afterwards.
+	// part of a config, and false afterwards. What several parts add of a name is the same.
 	Claim(typeURL, name string) bool
 	// Localities says where the proxy prefers the endpoints of an EDS cluster to be; nil: anywhere.
 	// The last call for a cluster counts. Without one it is the zone of the proxy where the mesh or
@@ -193,9 +207,6 @@ type Context struct {
 
 	proxy     *resource.Resource
 	dataplane *resource.Dataplane
-	// Own is set when somebody has asked for the dataplane: what is made then may be of this proxy
-	// alone. What is made without it serves all proxies with the same rules, whatever their tags.
-	Own bool
 }
 
 // Of sets the dataplane, and returns the context.
@@ -204,14 +215,8 @@ func (c *Context) Of(r *resource.Resource, spec *resource.Dataplane) *Context {
 	return c
 }
 
-// Proxy returns the dataplane. Whoever needs less asks for less; see Own.
-func (c *Context) Proxy() *resource.Resource {
-	c.Own = true
-	return c.proxy
-}
+// Proxy returns the dataplane; see [Plugin.Reads].
+func (c *Context) Proxy() *resource.Resource { return c.proxy }
 
-// Dataplane returns the spec of the dataplane, as Proxy does.
-func (c *Context) Dataplane() *resource.Dataplane {
-	c.Own = true
-	return c.dataplane
-}
+// Dataplane returns the spec of the dataplane; see [Plugin.Reads].
+func (c *Context) Dataplane() *resource.Dataplane { return c.dataplane }

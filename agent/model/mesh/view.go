@@ -6,9 +6,11 @@ package mesh
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -50,6 +52,8 @@ type View struct {
 	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints
 	// reached by EDS are not part of it.
 	Catalog [32]byte
+	// Common is a hash over what all proxies of the mesh depend on beside the services.
+	Common [32]byte
 	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not
 	// answer with them.
 	IPv6 bool
@@ -144,7 +148,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.assignVIPs(&o.VIPs)
 	v.nameServices(set.Kind("HostnameGenerator"))
 	v.reuse(prev)
-	v.Catalog = v.hash()
+	v.Catalog, v.Common = v.hash(), v.common(o.Transition)
 	return v, nil
 }
 
@@ -278,6 +282,21 @@ func (v *View) hash() [32]byte {
 	}
 	h.Write(b)
 	return [32]byte(h.Sum(nil))
+}
+
+// common hashes the Mesh, as the steps of a switch of mutual TLS have it, and the zone.
+func (v *View) common(t *Transition) [32]byte {
+	var room [512]byte
+	b := append(room[:0], v.mesh.Digest[:]...)
+	b = append(append(append(b, v.Name...), 0), v.Zone...)
+	for _, is := range [...]bool{v.WebSockets, v.Switching, v.plainClients, len(v.egress.List) > 0} {
+		b = strconv.AppendBool(append(b, 0), is)
+	}
+	if t != nil {
+		spec, err := json.Marshal(v.Spec)
+		b = fmt.Appendf(b, " %s %v", spec, err)
+	}
+	return sha256.Sum256(b)
 }
 
 // TagString renders tags as proxies exchange them in the x-kuma-tags header:

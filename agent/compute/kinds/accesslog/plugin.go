@@ -52,6 +52,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		},
 		Shapes: []match.Level{match.LevelAccessLog},
 		Apply:  apply,
+		Reads:  policy.ReadsDataplane,
 	}
 }
 

@@ -41,6 +41,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		Legacy: legacy,
 		Shapes: []match.Level{match.LevelCluster},
 		Apply:  apply,
+		Reads:  policy.ReadsTags,
 	}
 }
 

@@ -165,12 +165,6 @@ func (r *Router) shares(from *resource.Resource, refs []BackendRef, requests boo
 	return out
 }
 
-// self is the way to the service itself.
-func (r *Router) self(from *resource.Resource) (Share, bool) {
-	d, ok := r.c.Host.Destination(from, r.o.Self)
-	return Share{d, 1}, ok
-}
-
 // tcp makes the chain for connections; false when no destination can be used.
 func (r *Router) tcp(rule *policy.Rule) bool {
 	conf, ok := rule.Conf.(*TCPConf)

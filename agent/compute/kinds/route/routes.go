@@ -167,8 +167,8 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	}
 	if len(p.refs) > 0 {
 		p.shares = r.shares(from, p.refs, true)
-	} else if s, ok := r.self(from); ok {
-		p.shares = []Share{s}
+	} else {
+		p.shares = []Share{{r.o.Self(from), 1}}
 	}
 	return len(p.shares) > 0 || redirects
 }

@@ -41,6 +41,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		})},
 		Legacy: legacy,
 		Apply:  apply,
+		Reads:  policy.ReadsTags,
 	}
 }
 
