@@ -29,13 +29,9 @@ type Envoy interface {
 func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 	ref := node.Ref{Type: t, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	snap := s.opts.Store.Snapshot()
-	p := s.oneProxy(snap, s.opts.Last(), ref)
+	p := s.tracker.One(snap, s.opts.Last(), ref)
 	if p == nil {
-		if snap.Set().Get(ref.Key()) == nil {
-			return nil, s.missing(snap, ref.Key())
-		}
-		p = newProxy(ref)
-		concludeProxy(p, nil)
+		return nil, s.missing(snap, ref.Key())
 	}
 	if zone := zoneOf(snap.Set().Get(ref.Key())); zone != "" && zone != s.opts.Info.Zone {
 		return nil, problem(http.StatusBadRequest, api.ProblemInvalid, "Its Envoy is in another zone",

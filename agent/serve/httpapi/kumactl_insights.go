@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -52,7 +53,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error
 		rec, _ := snap.Get(res.Key)
 		at[res.Name] = &api.MeshInsight{Head: headOf("MeshInsight", rec), Policies: map[string]api.Counts{}}
 	}
-	for _, p := range only(s.allProxies(snap, s.opts.Last()), proxyKey, visible) {
+	for _, p := range only(s.tracker.All(snap, s.opts.Last()), proxyKey, visible) {
 		x := at[p.Mesh]
 		if x == nil || !p.Dataplane {
 			continue
@@ -171,7 +172,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 // chooses says whether a policy selects a dataplane that is in the view of its mesh. One that is
 // only tried out selects nothing.
 func chooses(m *generate.Mesh, policy, dp *resource.Resource) bool {
-	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && selects(m, policy, dp)
+	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && status.Selects(m, policy, dp)
 }
 
 // attachedTo is GET /meshes/{mesh}/{plural}/{name}/dataplanes. As in Kuma, a policy that does not

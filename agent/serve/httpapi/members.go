@@ -6,14 +6,14 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // Pool is the gossip pool as the API needs it.
 type Pool interface {
-	// Members returns the nodes, sorted by name.
-	Members() []api.Member
+	status.Nodes
 	// Join tries addresses, and Leave ends the part of this node in the pool.
 	Join(addrs []string) []api.Joined
 	Leave(ctx context.Context) error
@@ -21,8 +21,6 @@ type Pool interface {
 	Forget(node string) error
 	// Conflicts returns versions of resources that are not in force, sorted.
 	Conflicts() []api.Conflict
-	// Ask puts a question to the node with an id, whose [Server.Answer] answers it.
-	Ask(ctx context.Context, id string, question []byte) ([]byte, error)
 }
 
 // members is GET /v1/members.

@@ -1,11 +1,7 @@
 package httpapi
 
 import (
-	"cmp"
-	"fmt"
 	"net/http"
-	"slices"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
@@ -13,179 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/model/store"
 )
-
-// allProxies joins the Dataplanes with those who ask for their config.
-func (s *Server) allProxies(snap *store.Snapshot, last *status.Result) []api.Proxy {
-	byKey := map[resource.Key]*api.Proxy{}
-	at := func(ref node.Ref) *api.Proxy {
-		k := ref.Key()
-		p := byKey[k]
-		if p == nil {
-			p = newProxy(ref)
-			byKey[k] = p
-		}
-		return p
-	}
-	for _, res := range snap.Set().Kind(kindDataplane) {
-		belongs(at(node.Ref{Mesh: res.Mesh, Name: res.Name}), snap)
-	}
-	if s.opts.Proxies != nil {
-		for _, c := range s.opts.Proxies() {
-			p := at(node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name})
-			p.Clients = append(p.Clients, c)
-		}
-	}
-	problems := map[string][]api.Problem{}
-	if last != nil {
-		for _, p := range last.Problems {
-			problems[p.Resource] = append(problems[p.Resource], p)
-		}
-	}
-	out := make([]api.Proxy, 0, len(byKey))
-	for k, p := range byKey {
-		concludeProxy(p, problems[k.String()])
-		out = append(out, *p)
-	}
-	slices.SortFunc(out, func(a, b api.Proxy) int {
-		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-// oneProxy is allProxies for one, nil where there is neither its Dataplane nor a client.
-func (s *Server) oneProxy(snap *store.Snapshot, last *status.Result, ref node.Ref) *api.Proxy {
-	p := newProxy(ref)
-	if ref.Key().Kind == kindDataplane {
-		belongs(p, snap)
-	}
-	switch {
-	case s.opts.ProxiesOf != nil:
-		p.Clients = append(p.Clients, s.opts.ProxiesOf(ref)...)
-	case s.opts.Proxies != nil:
-		for _, c := range s.opts.Proxies() {
-			if ref == (node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name}) {
-				p.Clients = append(p.Clients, c)
-			}
-		}
-	}
-	if !p.Dataplane && len(p.Clients) == 0 {
-		return nil
-	}
-	var problems []api.Problem
-	if last != nil {
-		for _, x := range last.Problems {
-			if x.Resource == ref.Key().String() {
-				problems = append(problems, x)
-			}
-		}
-	}
-	concludeProxy(p, problems)
-	return p
-}
-
-// proxyKey names the resource that a proxy is made of.
-func proxyKey(p api.Proxy) resource.Key {
-	return node.Ref{Type: p.Type, Mesh: p.Mesh, Name: p.Name}.Key()
-}
-
-func newProxy(ref node.Ref) *api.Proxy {
-	return &api.Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []api.ProxyStatus{},
-		Problems: []api.Problem{}}
-}
-
-// belongs notes whether there is a Dataplane, and whose it is.
-func belongs(p *api.Proxy, snap *store.Snapshot) {
-	rec, ok := snap.Get(resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name})
-	if p.Dataplane = ok; ok && rec.Source.Kind == store.SourcePeer {
-		p.Node, p.Liveness = rec.Source.Detail, rec.Resource.Labels[resource.LabelLiveness]
-	}
-}
-
-// conclude says in which state a proxy is, once its clients are known.
-func concludeProxy(p *api.Proxy, problems []api.Problem) {
-	p.Problems = append(p.Problems, problems...)
-	slices.SortFunc(p.Clients, func(a, b api.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
-	p.State, p.Reason = api.StateDisconnected,
-		"no Envoy on this node takes its config; start one with the output of nearside bootstrap"
-	if p.Node != "" {
-		p.State, p.Reason = api.StateElsewhere, "it belongs to the node "+p.Node
-		switch p.Liveness {
-		case resource.LivenessDead:
-			p.Reason += ", which does not answer"
-		case resource.LivenessNoAgent:
-			p.Reason += ", whose agent does not answer; the dataplane does"
-		}
-	}
-	for i := range p.Clients {
-		state, reason := clientState(&p.Clients[i])
-		if state == api.StateUnknown && p.Dataplane {
-			state, reason = api.StatePending, whyWithout(p)
-		}
-		if state != api.StateDisconnected &&
-			(p.State == api.StateDisconnected || p.State == api.StateElsewhere || severity(state) > severity(p.State)) {
-			p.State, p.Reason = state, reason
-		}
-	}
-}
-
-// whyWithout says why a client whose Dataplane exists has no config.
-func whyWithout(p *api.Proxy) string {
-	for _, x := range p.Problems {
-		if x.Severity == api.SeverityError {
-			return "there is no config for it: " + x.Reason
-		}
-	}
-	return "its config is being made"
-}
-
-const kindDataplane = "Dataplane"
-
-func severity(state string) int {
-	return slices.Index([]string{api.StateSynced, api.StateElsewhere, api.StateDisconnected, api.StatePending,
-		api.StateRejected, api.StateUnknown}, state)
-}
-
-// clientState says how far a client is, and why not further.
-func clientState(c *api.ProxyStatus) (state, reason string) {
-	switch c.State {
-	case api.StateDisconnected:
-		return api.StateDisconnected, ""
-	case api.StateWaiting:
-		return api.StatePending, "the agent has not loaded its state yet"
-	case api.StateUnknown:
-		if c.Type != node.ProxyDataplane {
-			return api.StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, "+
-				"or fix the node id in the bootstrap", c.NodeID, c.Type.Kind())
-		}
-		return api.StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, "+
-			"or fix the node id in the bootstrap", c.NodeID)
-	}
-	for _, t := range c.Types {
-		if t.NACK != nil {
-			return api.StateRejected, t.NACK.Reason + because(t.NACK.Policies)
-		}
-		if len(t.Held) > 0 {
-			return api.StateRejected, fmt.Sprintf("%s: %s%s", t.Held[0].Name, t.Held[0].Reason, because(t.Held[0].Policies))
-		}
-	}
-	if c.InSync {
-		return api.StateSynced, ""
-	}
-	return api.StatePending, "an acknowledgement is outstanding since " + lastSent(c).UTC().Format(time.RFC3339)
-}
-
-// lastSent is the time of the latest response, or of the connection when there was none.
-func lastSent(c *api.ProxyStatus) time.Time {
-	at := c.ConnectedAt
-	for _, t := range c.Types {
-		if t.SentAt.After(at) {
-			at = t.SentAt
-		}
-	}
-	return at
-}
 
 func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 	include, e := includes(r, "reach")
@@ -193,7 +17,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	last := s.opts.Last()
-	all := only(s.allProxies(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
+	all := only(s.tracker.All(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
 	s.addCounts(all)
 	if include["reach"] && last != nil {
 		for i := range all {
@@ -209,7 +33,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 	mesh, name := r.PathValue("mesh"), r.PathValue("name")
 	snap, last := s.opts.Store.Snapshot(), s.opts.Last()
-	if p := s.oneProxy(snap, last, node.Ref{Mesh: mesh, Name: name}); p != nil {
+	if p := s.tracker.One(snap, last, node.Ref{Mesh: mesh, Name: name}); p != nil {
 		if last != nil && last.Meshes[mesh] != nil {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
@@ -223,3 +47,12 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	return notFound("mesh %q has no dataplane %q, and no client asks for it", mesh, name)
 }
+
+// addCounts asks the Envoys of proxies what they have counted.
+func (s *Server) addCounts(all []api.Proxy) {
+	if s.opts.Counts != nil {
+		status.AddCounts(all, s.opts.Counts())
+	}
+}
+
+func proxyKey(p api.Proxy) resource.Key { return status.Key(&p) }

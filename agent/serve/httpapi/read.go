@@ -16,8 +16,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// kindMesh is the kind that others live in.
-const kindMesh = "Mesh"
+const (
+	kindMesh      = "Mesh"
+	kindDataplane = "Dataplane"
+)
 
 // maxPage is the most items that a page may hold.
 const maxPage = 10_000

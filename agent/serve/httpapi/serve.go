@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
@@ -35,7 +36,7 @@ type Server struct {
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
 	savings   savings
-	apart     apart
+	tracker   *status.Tracker
 	rendered  RenderCache
 
 	limiter       access.Limiter
@@ -55,6 +56,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1),
 		verifying: make(chan struct{}, 1),
 		decoding:  make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+	s.tracker = &status.Tracker{Registry: o.Registry, Store: o.Store, Last: o.Last, Proxies: o.Proxies,
+		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

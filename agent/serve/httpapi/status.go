@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -96,15 +97,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 	if last != nil {
 		out.Reconcile = &api.ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(),
 			Behind: last.Behind}
-		out.Problems = append(out.Problems, last.Problems...)
 	}
-	out.Problems = append(out.Problems, s.rejections()...)
-	everyProxy := s.allProxies(snap, last)
-	if last != nil {
-		var more []api.Problem
-		more, out.Unchecked = s.apart.look(r.Context(), last, apartOf(snap, last, everyProxy), s.limits.LookTime)
-		out.Problems = append(out.Problems, more...)
-	}
+	everyProxy := s.tracker.All(snap, last)
+	out.Problems, out.Unchecked = s.tracker.Problems(r.Context(), snap, last, everyProxy, s.limits.LookTime)
 	if !whole {
 		out.Problems = only(out.Problems, func(p api.Problem) resource.Key { return keyOf(p.Resource) }, visible)
 	}
@@ -113,8 +108,8 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *api.Error {
 		out.Proxies[p.State]++
 	}
 	s.addCounts(all)
-	out.RefusedConnections = refusals(all)
-	out.Problems = append(out.Problems, lostLines(all)...)
+	out.RefusedConnections = status.Refusals(all)
+	out.Problems = append(out.Problems, status.LostLines(all)...)
 	if s.opts.Holders != nil {
 		out.Holders = s.opts.Holders()
 	}

@@ -39,19 +39,14 @@ func (s *Server) zoneConfig(t node.Type) handler {
 func (s *Server) zoneProxy(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		ref := node.Ref{Type: t, Name: r.PathValue("name")}
-		snap := s.opts.Store.Snapshot()
-		if p := s.oneProxy(snap, s.opts.Last(), ref); p != nil {
-			writeJSON(w, http.StatusOK, p)
-			return nil
-		}
-		if snap.Set().Get(ref.Key()) == nil {
+		p := s.tracker.One(s.opts.Store.Snapshot(), s.opts.Last(), ref)
+		if p == nil {
 			return notFound("%s does not exist, and no client asks for it", ref.Key())
 		}
-		writeJSON(w, http.StatusOK, api.Proxy{Type: t, Name: ref.Name, State: api.StateDisconnected,
-			Clients:  []api.ProxyStatus{},
-			Problems: []api.Problem{},
-			Reason: "no Envoy on this node takes its config; start one with the output of nearside bootstrap --proxy-type " +
-				string(t)})
+		if len(p.Clients) == 0 {
+			p.Reason += " --proxy-type " + string(t)
+		}
+		writeJSON(w, http.StatusOK, p)
 		return nil
 	}
 }

@@ -59,8 +59,8 @@ func ruleLayout(t *tree) []breach {
 }
 
 // goers are the packages that may start goroutines.
-var goers = []string{"agent", "agent/deliver/reconcile", "agent/source/*", "agent/deliver/ads", "agent/serve/httpapi",
-	"agent/deliver/logs", "agent/host/hold", "agent/host/intercept", "agent/deliver/resolver", "agent/base/workers",
+var goers = []string{"agent", "agent/source/*", "agent/deliver/*", "agent/serve/httpapi",
+	"agent/host/hold", "agent/host/intercept", "agent/base/workers",
 	"agent/test/agenttest", "agent/test/envoytest", "gossip", "dns", "dns/*", "accesslog/*", "examples/*"}
 
 // starts reports whether a node starts a goroutine: a go statement, or a call that hides one.

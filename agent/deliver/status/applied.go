@@ -1,45 +1,57 @@
-package httpapi
+package status
 
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
-	"github.com/nearside-mesh/nearside/agent/deliver/status"
-	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Bounds of the lists of an [api.Applied].
-const (
-	maxListed = 20 // in a list of many
-	maxLate   = 1000
-)
+// MaxLate bounds each list of an [api.Applied], and of the late proxies of an [api.Wait].
+const MaxLate = 1000
+
+const maxListed = 20 // instead of MaxLate where there are many [api.Applied]
 
 // situation is what an [api.Applied] is worked out from.
 type situation struct {
 	reg     *resource.Registry
 	snap    *store.Snapshot
-	last    *status.Result
+	last    *Result
 	proxies []ads.Progress
 	history func(resource.Key) []store.Revision
 	most    int // of each list
 }
 
-func (s *Server) situation(most int) *situation {
-	out := &situation{reg: s.opts.Registry, snap: s.opts.Store.Snapshot(), last: s.opts.Last(),
-		history: s.opts.Store.History, most: most}
-	if s.opts.Progress != nil {
-		out.proxies = s.opts.Progress()
+func (t *Tracker) situation(most int) *situation {
+	out := &situation{reg: t.Registry, snap: t.Store.Snapshot(), last: t.Last(), history: t.Store.History, most: most}
+	if t.Progress != nil {
+		out.proxies = t.Progress()
 	}
+	return out
+}
+
+// List returns how far the resources of a kind are in force that are wanted, sorted by mesh and
+// name.
+func (t *Tracker) List(kind string, wanted func(resource.Key) bool) api.AppliedList {
+	x := t.situation(maxListed)
+	out := api.AppliedList{Items: []api.Applied{}}
+	for _, res := range x.snap.Set().Kind(kind) {
+		if rec, ok := x.snap.Get(res.Key); ok && wanted(res.Key) {
+			out.Items = append(out.Items, x.applied(rec))
+		}
+	}
+	slices.SortFunc(out.Items, func(a, b api.Applied) int {
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
+	out.Total = len(out.Items)
 	return out
 }
 
@@ -186,7 +198,7 @@ func (x *situation) touches(sub *subject, p *ads.Progress, done bool) bool {
 	if dp == nil {
 		return false
 	}
-	if sub.is != nil && !sub.is.Shadow() && selects(m, sub.is, dp) {
+	if sub.is != nil && !sub.is.Shadow() && Selects(m, sub.is, dp) {
 		return true
 	}
 	if done {
@@ -200,12 +212,12 @@ func (x *situation) touches(sub *subject, p *ads.Progress, done bool) bool {
 			}
 		}
 	}
-	return slices.ContainsFunc(sub.was, func(r *resource.Resource) bool { return selects(m, r, dp) })
+	return slices.ContainsFunc(sub.was, func(r *resource.Resource) bool { return Selects(m, r, dp) })
 }
 
-// selects says whether a policy selects a dataplane and is not superseded there by targetRef
+// Selects says whether a policy selects a dataplane and is not superseded there by targetRef
 // policies.
-func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
+func Selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	if _, ok := r.Spec.(*resource.Policy); ok {
 		return m.Policies.Select(r, dp).Proxy
 	}
@@ -329,33 +341,4 @@ func (x *situation) selected(sub *subject, out *api.Applied) {
 	default:
 		out.State, out.Reason = api.StateUnselected, "it selects no dataplane of the mesh"
 	}
-}
-
-// appliedList is GET /v1/applied/{plural}?mesh=&name=.
-func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *api.Error {
-	plural := r.PathValue("plural")
-	d, ok := s.opts.Registry.Lookup(plural)
-	if !ok {
-		return notFound("there is no kind %q", plural)
-	}
-	q := r.URL.Query()
-	x := s.situation(maxListed)
-	out := api.AppliedList{Items: []api.Applied{}}
-	for _, res := range only(x.snap.Set().Kind(d.Kind), resourceKey, s.visible(r, access.VerbInspect)) {
-		if mesh := q.Get("mesh"); mesh != "" && mesh != res.Mesh {
-			continue
-		}
-		if name := q.Get("name"); name != "" && name != res.Name {
-			continue
-		}
-		if rec, ok := x.snap.Get(res.Key); ok {
-			out.Items = append(out.Items, x.applied(rec))
-		}
-	}
-	slices.SortFunc(out.Items, func(a, b api.Applied) int {
-		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
-	})
-	out.Total = len(out.Items)
-	writeJSON(w, http.StatusOK, out)
-	return nil
 }

@@ -1,4 +1,4 @@
-package httpapi
+package status
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func everyNode(scope string) (<-chan time.Time, func()) {
 	if scope != api.ScopeMesh {
 		return nil, func() {}
 	}
-	t := time.NewTicker(askEvery)
-	return t.C, t.Stop
+	tick := time.NewTicker(askEvery)
+	return tick.C, tick.Stop
 }
 
 // meshWait is what one question knows of other nodes: whoever has the version by now is not asked
@@ -46,13 +46,13 @@ type meshWait struct {
 }
 
 // everywhere adds to how it stands on this node how it stands on the others that are alive.
-func (s *Server) everywhere(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, known *meshWait) {
+func (t *Tracker) everywhere(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, known *meshWait) {
 	out.Nodes = 1
 	if out.State != api.StateApplied && out.State != api.StateGone {
 		return // it is to be in force here first
 	}
 	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
-	if rec, ok := s.opts.Store.Snapshot().Get(key); ok && q.For != api.ForGone {
+	if rec, ok := t.Store.Snapshot().Get(key); ok && q.For != api.ForGone {
 		question.Digest = fmt.Sprintf("%x", rec.Digest)
 	}
 	text, err := json.Marshal(question)
@@ -66,7 +66,7 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *api.Wait, 
 		got *api.Applied
 		err error
 	}
-	members := s.opts.Pool.Members()
+	members := t.Nodes.Members()
 	answers := make([]answer, len(members))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, asksAtOnce)
@@ -80,7 +80,7 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *api.Wait, 
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			answers[i].got, answers[i].err = s.askNode(ctx, m.ID, text)
+			answers[i].got, answers[i].err = t.askNode(ctx, m.ID, text)
 		})
 	}
 	wg.Wait()
@@ -100,10 +100,10 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *api.Wait, 
 }
 
 // askNode asks one node.
-func (s *Server) askNode(ctx context.Context, id string, text []byte) (*api.Applied, error) {
+func (t *Tracker) askNode(ctx context.Context, id string, text []byte) (*api.Applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	b, err := s.opts.Pool.Ask(ctx, id, text)
+	b, err := t.Nodes.Ask(ctx, id, text)
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +132,8 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 		a.Acknowledged += got.Acknowledged
 		a.LateTotal += got.LateTotal
 		a.RejectedTotal += got.RejectedTotal
-		a.Late = append(a.Late, got.Late[:min(len(got.Late), maxLate-min(len(a.Late), maxLate))]...)
-		a.Rejected = append(a.Rejected, got.Rejected[:min(len(got.Rejected), maxLate-min(len(a.Rejected), maxLate))]...)
+		a.Late = append(a.Late, got.Late[:min(len(got.Late), MaxLate-min(len(a.Late), MaxLate))]...)
+		a.Rejected = append(a.Rejected, got.Rejected[:min(len(got.Rejected), MaxLate-min(len(a.Rejected), MaxLate))]...)
 		switch got.State {
 		case api.StateRejected:
 			a.State = api.StateRejected
@@ -150,18 +150,22 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 	}
 }
 
-// Answer answers what an agent of the pool asks. What is not understood has no answer.
-func (s *Server) Answer(_ context.Context, question []byte) []byte {
+// Answer answers what the agent of another node asks. What is not understood has no answer.
+func (t *Tracker) Answer(question []byte) []byte {
 	var q nodeQuestion
 	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != api.ForApplied && q.For != api.ForGone {
 		return nil
 	}
-	key, e := s.named(q.Type, q.Mesh, q.Name)
-	if e != nil {
+	d, ok := t.Registry.Lookup(q.Type)
+	key := resource.Key{Kind: d.Kind, Mesh: q.Mesh, Name: q.Name}
+	if d.Scope == resource.ScopeGlobal {
+		key.Mesh = ""
+	}
+	if !ok || key.Name == "" || key.Mesh == "" && d.Scope == resource.ScopeMesh {
 		return nil
 	}
 	out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, State: api.StatePending}
-	rec, there := s.opts.Store.Snapshot().Get(key)
+	rec, there := t.Store.Snapshot().Get(key)
 	switch {
 	case q.Digest == "" && q.For != api.ForGone:
 		return nil
@@ -170,11 +174,9 @@ func (s *Server) Answer(_ context.Context, question []byte) []byte {
 	case q.For != api.ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
 		out.Reason = "another version is in force there, from " + rec.Source.String()
 	default:
-		got, e := s.standing(key, &q.Wait)
-		if e != nil {
+		if out, there = t.standing(key, &q.Wait); !there {
 			return nil
 		}
-		out = got
 	}
 	b, err := json.Marshal(out)
 	if err != nil {

@@ -1,4 +1,4 @@
-package httpapi
+package status
 
 import (
 	"cmp"
@@ -8,12 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// addCounts asks the Envoys of proxies what they have counted.
-func (s *Server) addCounts(all []api.Proxy) {
-	if s.opts.Counts == nil {
-		return
-	}
-	counts := s.opts.Counts()
+// AddCounts adds to proxies what their Envoys have counted, by node id.
+func AddCounts(all []api.Proxy, counts map[string]api.ProxyCounts) {
 	for i := range all {
 		p := &all[i]
 		for _, c := range p.Clients {
@@ -21,22 +17,22 @@ func (s *Server) addCounts(all []api.Proxy) {
 				p.RefusedConnections, p.LogWritesFailed, p.LogReopensFailed = &n.Refused, &n.WritesFailed, &n.ReopensFailed
 			}
 		}
-		if lost := lostLines(all[i : i+1]); len(lost) > 0 {
+		if lost := LostLines(all[i : i+1]); len(lost) > 0 {
 			p.Problems = append(p.Problems, lost...)
 		}
 	}
 }
 
-// lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which
+// LostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which
 // Envoy itself says nothing.
-func lostLines(all []api.Proxy) (out []api.Problem) {
+func LostLines(all []api.Proxy) (out []api.Problem) {
 	for i := range all {
 		p := &all[i]
 		writes, reopens := p.LogWritesFailed, p.LogReopensFailed
 		if writes == nil || reopens == nil || *writes == 0 && *reopens == 0 {
 			continue
 		}
-		out = append(out, api.Problem{Resource: proxyKey(*p).String(), Severity: api.SeverityWarning,
+		out = append(out, api.Problem{Resource: Key(p).String(), Severity: api.SeverityWarning,
 			Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, "+
 				"and %d attempts to open them anew. Look for a full disk, missing permissions or files that were removed; "+
 				"nearside status says which FIFOs nobody holds", *writes, *reopens)})
@@ -44,8 +40,8 @@ func lostLines(all []api.Proxy) (out []api.Problem) {
 	return out
 }
 
-// refusals are those of the proxies that have refused some.
-func refusals(all []api.Proxy) []api.ProxyRefusals {
+// Refusals are those of the proxies that have refused some.
+func Refusals(all []api.Proxy) []api.ProxyRefusals {
 	out := []api.ProxyRefusals{}
 	for _, p := range all {
 		if n := p.RefusedConnections; n != nil && *n > 0 {

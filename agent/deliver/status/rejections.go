@@ -1,4 +1,4 @@
-package httpapi
+package status
 
 import (
 	"cmp"
@@ -35,10 +35,10 @@ func because(blame []api.Blame) string {
 // maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
 const maxProblemReason = 300
 
-// rejections tells what connected clients reject, and what the check withholds from them, as
+// Rejections tells what connected clients reject, and what the check withholds from them, as
 // problems: of the policies that are the likely cause, else of the dataplanes.
-func (s *Server) rejections() []api.Problem {
-	if s.opts.Progress == nil {
+func (t *Tracker) Rejections() []api.Problem {
+	if t.Progress == nil {
 		return nil
 	}
 	type refusal struct {
@@ -63,7 +63,7 @@ func (s *Server) rejections() []api.Problem {
 			p.others[r.ID] = true
 		}
 	}
-	progress := s.opts.Progress()
+	progress := t.Progress()
 	for i := range progress {
 		if progress[i].State == api.StateDisconnected {
 			continue

@@ -1,4 +1,4 @@
-package httpapi
+package status
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -19,10 +18,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// apart looks at the proxies of this node that no client asks for. No config is made for them
+// unconnected looks at the proxies of this node that no client asks for. No config is made for them
 // otherwise, and what is to be said of them is a problem all the same. They are looked at when
 // somebody asks, for a bounded time; what was found stays while their mesh does.
-type apart struct {
+type unconnected struct {
 	mu     sync.Mutex // held while somebody looks
 	meshes map[string]*generate.Mesh
 	seen   map[resource.Key]*seen
@@ -38,16 +37,34 @@ type seen struct {
 
 // Bounds of what is held: of one proxy, and of all of them.
 const (
-	maxSeen    = 10
-	maxAllSeen = 5000
-	maxApart   = 100 // problems of the check that are told of them
+	maxSeen     = 10
+	maxAllSeen  = 5000
+	maxReported = 100 // problems of the check that are told of them
 )
 
-// apartOf lists the proxies of this node that are not connected, sorted.
-func apartOf(snap *store.Snapshot, last *status.Result, all []api.Proxy) (out []*resource.Resource) {
+// Problems returns the problems of the last reconciliation, what clients reject, and the problems
+// of the proxies of this node that are not connected. It looks at the latter for a bounded time,
+// and returns how many it did not come to.
+func (t *Tracker) Problems(ctx context.Context, snap *store.Snapshot, last *Result, all []api.Proxy,
+	atMost time.Duration) (out []api.Problem, unchecked int) {
+	out = []api.Problem{}
+	if last != nil {
+		out = append(out, last.Problems...)
+	}
+	out = append(out, t.Rejections()...)
+	if last != nil {
+		var more []api.Problem
+		more, unchecked = t.unconnected.look(ctx, last, unconnectedOf(snap, last, all), atMost)
+		out = append(out, more...)
+	}
+	return out, unchecked
+}
+
+// unconnectedOf lists the proxies of this node that are not connected, sorted.
+func unconnectedOf(snap *store.Snapshot, last *Result, all []api.Proxy) (out []*resource.Resource) {
 	connected := map[resource.Key]bool{}
 	for i := range all {
-		switch k := proxyKey(all[i]); {
+		switch k := Key(&all[i]); {
 		case k.Kind != kindDataplane:
 			connected[k] = all[i].State != api.StateDisconnected
 		case all[i].State == api.StateDisconnected && last.Meshes[k.Mesh] != nil:
@@ -68,15 +85,15 @@ func apartOf(snap *store.Snapshot, last *status.Result, all []api.Proxy) (out []
 }
 
 // look returns the problems of proxies, and how many of them there was no time for.
-func (a *apart) look(ctx context.Context, last *status.Result, proxies []*resource.Resource,
+func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resource.Resource,
 	atMost time.Duration) (out []api.Problem, left int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.forget(last)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.forget(last)
 	var looker *change.Looker // what it remembers is not worth to be held for long
 	until := time.Now().Add(atMost)
 	for _, r := range proxies {
-		switch s := a.seen[r.Key]; {
+		switch s := u.seen[r.Key]; {
 		case s != nil && s.of == r:
 		case ctx.Err() != nil || !time.Now().Before(until):
 			left++
@@ -84,13 +101,13 @@ func (a *apart) look(ctx context.Context, last *status.Result, proxies []*resour
 			if looker == nil {
 				looker = change.NewLooker()
 			}
-			a.drop(r.Key)
-			a.keep(r, standing(looker, last, r))
+			u.drop(r.Key)
+			u.keep(r, standingOf(looker, last, r))
 		}
 	}
 	found := &change.Found{}
 	for _, r := range proxies {
-		k, s := r.Key, a.seen[r.Key]
+		k, s := r.Key, u.seen[r.Key]
 		if s == nil || s.of != r {
 			continue
 		}
@@ -112,7 +129,7 @@ func (a *apart) look(ctx context.Context, last *status.Result, proxies []*resour
 				Reason: fmt.Sprintf("%d more warnings for this proxy", s.more)})
 		}
 	}
-	out = append(out, found.Problems(maxApart)...)
+	out = append(out, found.Problems(maxReported)...)
 	slices.SortFunc(out, func(a, b api.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
 			cmp.Compare(a.Reason, b.Reason))
@@ -122,8 +139,8 @@ func (a *apart) look(ctx context.Context, last *status.Result, proxies []*resour
 	}), left
 }
 
-// standing looks at one proxy.
-func standing(looker *change.Looker, last *status.Result, r *resource.Resource) change.Standing {
+// standingOf looks at one proxy.
+func standingOf(looker *change.Looker, last *Result, r *resource.Resource) change.Standing {
 	if r.Kind == kindDataplane {
 		return looker.Dataplane(last.Meshes[r.Mesh], r.Name)
 	}
@@ -131,35 +148,35 @@ func standing(looker *change.Looker, last *status.Result, r *resource.Resource) 
 }
 
 // forget drops what is about meshes that have changed.
-func (a *apart) forget(last *status.Result) {
-	if maps.Equal(a.meshes, last.Meshes) {
+func (u *unconnected) forget(last *Result) {
+	if maps.Equal(u.meshes, last.Meshes) {
 		return
 	}
-	for k := range a.seen {
-		if k.Mesh == "" || a.meshes[k.Mesh] != last.Meshes[k.Mesh] {
-			a.drop(k)
+	for k := range u.seen {
+		if k.Mesh == "" || u.meshes[k.Mesh] != last.Meshes[k.Mesh] {
+			u.drop(k)
 		}
 	}
-	a.meshes = last.Meshes
+	u.meshes = last.Meshes
 }
 
-func (a *apart) drop(k resource.Key) {
-	if s := a.seen[k]; s != nil {
-		a.kept -= len(s.Warnings) + len(s.Findings)
-		delete(a.seen, k)
+func (u *unconnected) drop(k resource.Key) {
+	if s := u.seen[k]; s != nil {
+		u.kept -= len(s.Warnings) + len(s.Findings)
+		delete(u.seen, k)
 	}
 }
 
 // keep holds what was found out about a proxy.
-func (a *apart) keep(r *resource.Resource, is change.Standing) {
-	if a.seen == nil {
-		a.seen = map[resource.Key]*seen{}
+func (u *unconnected) keep(r *resource.Resource, is change.Standing) {
+	if u.seen == nil {
+		u.seen = map[resource.Key]*seen{}
 	}
-	most := min(maxSeen, max(0, maxAllSeen-a.kept))
+	most := min(maxSeen, max(0, maxAllSeen-u.kept))
 	s := &seen{Standing: is, of: r, more: max(0, len(is.Warnings)-most) + max(0, len(is.Findings)-most)}
 	slices.SortStableFunc(s.Findings, func(a, b finding.Finding) int { return cmp.Compare(a.Severity, b.Severity) })
 	s.Warnings, s.Findings = slices.Clip(s.Warnings[:min(len(s.Warnings), most)]),
 		slices.Clip(s.Findings[:min(len(s.Findings), most)])
-	a.kept += len(s.Warnings) + len(s.Findings)
-	a.seen[r.Key] = s
+	u.kept += len(s.Warnings) + len(s.Findings)
+	u.seen[r.Key] = s
 }
