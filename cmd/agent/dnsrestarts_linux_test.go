@@ -279,7 +279,7 @@ func TestDNSOverRestarts(t *testing.T) {
 func testRestarts(t *testing.T, pod bool, restarts int) {
 	p := newDNSNode(t, pod)
 	rules := p.must("nft", "list", "ruleset")
-	p.intercepted(command.ExitOK, "install")
+	p.intercepted(command.ExitOK, "install", "--wait", "1m")
 	held := p.held
 	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !pod &&
 		!strings.Contains(out, "ok   dns-sockets: nearside hold (pid ") {
@@ -349,7 +349,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 	agenttest.Do(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // once that one has ended
 	p.agent.end(syscall.SIGTERM)
 	p.start()
-	p.intercepted(command.ExitOK, "install")
+	p.intercepted(command.ExitOK, "install", "--wait", "1m")
 	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out,
 		"its sockets are held by nobody while the agent is away") {
 		t.Errorf("status: %s", out)
@@ -394,7 +394,7 @@ func TestDNSWithoutAHolder(t *testing.T) {
 // TestDNSPrograms: unchanged programs of two libcs find names of the mesh, over UDP and TCP.
 func TestDNSPrograms(t *testing.T) {
 	p := newDNSNode(t, false)
-	p.intercepted(command.ExitOK, "install")
+	p.intercepted(command.ExitOK, "install", "--wait", "1m")
 	for _, options := range []string{"", "options use-vc\n"} {
 		for name, want := range map[string]string{"api.mesh": p.vip, "real.example": realAddr} {
 			if out := p.output(options, "getent", "hosts", name); !strings.HasPrefix(out, want) {

@@ -57,7 +57,7 @@ func TestInterceptionByTheAgent(t *testing.T) {
 		}
 		return out
 	}
-	if out := intercepted(command.ExitOK, "install"); !strings.Contains(out, "active   IPv4,IPv6") {
+	if out := intercepted(command.ExitOK, "install", "--wait", "1m"); !strings.Contains(out, "active   IPv4,IPv6") {
 		t.Errorf("install: %s", out)
 	}
 	if out := inside("getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, "240.") {
