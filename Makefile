@@ -9,7 +9,7 @@ DATA      ?= nearside-data
 FUZZTIME  ?= 10s
 ENVOY_VERSION ?= 1.36.2
 ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nearside-ci)
-STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
+LINT      := bin/lint
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
@@ -58,10 +58,10 @@ dns-restarts: ## look names up 200 times a second while the agent restarts DNS_R
 envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache, and print where it is
 	@bash .ci/install-envoy $(ENVOY_VERSION)
 
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt, and the analyzers of go vet and staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
-	$(GO) vet ./...
-	$(STATICCHECK) -checks inherit,ST1020,ST1021,ST1022 ./...
+	CGO_ENABLED=0 $(GO) -C .ci/tools build -trimpath -o $(CURDIR)/$(LINT) ./lint
+	$(GO) vet -vettool=$(CURDIR)/$(LINT) ./...
 
 vuln: ## look for known weaknesses (needs the network)
 	$(GO) tool -modfile=.ci/tools/go.mod govulncheck ./...
