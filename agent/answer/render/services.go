@@ -25,7 +25,7 @@ func (o *ServicesOptions) want(s *mesh.Service) bool {
 	return (o.Kind == "" || o.Kind == kind) && (o.Name == "" || o.Name == name)
 }
 
-// ListServices lists the services of a view as _services and `inspect services` show them, sorted
+// Services lists the services of a view as _services and `inspect services` show them, sorted
 // by kind and name: those of tags and those that are derived among them. It is pure.
 func Services(v *mesh.View, o ServicesOptions) []api.Service {
 	reasons := map[resource.Key][]string{}
@@ -76,7 +76,7 @@ func servicePort(s *mesh.Service) api.ServicePort {
 	return p
 }
 
-// ServiceHostnames lists the names that a real service of a view has; false when there is no such
+// Hostnames lists the names that a real service of a view has; false when there is no such
 // service.
 func Hostnames(v *mesh.View, kind, name string) (*api.Hostnames, bool) {
 	out := &api.Hostnames{Items: []api.HostnameItem{}}
@@ -122,7 +122,7 @@ func service(v *mesh.View, s *mesh.Service) api.Service {
 	return out
 }
 
-// ListKinds lists the kinds of a registry in its order.
+// Kinds lists the kinds of a registry in its order.
 func Kinds(reg *resource.Registry) []api.Kind {
 	out := []api.Kind{}
 	for _, d := range reg.All() {
