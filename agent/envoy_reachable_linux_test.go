@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
@@ -67,24 +67,24 @@ func TestReachableByTraffic(t *testing.T) {
 	agenttest.Await(t, "the Envoy has the service", tick.C, func() bool { return visit(t, virtual["db"], "", false) })
 
 	// suggest proposes by one of the two logs, once the lines say what is wanted.
-	suggest := func(path, want string) *reachable.Proposal {
+	suggest := func(path, want string) *traffic.ReachableProposal {
 		t.Helper()
 		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})
 		agenttest.Do(t, err)
 		b, err := api.Backends(t.Context(), "default", "web")
 		agenttest.Do(t, err)
-		var p *reachable.Proposal
+		var p *traffic.ReachableProposal
 		said := ""
 		agenttest.Await(t, path+" tells of "+want, tick.C, func() bool {
-			x, err := reachable.NewTraffic(config.XDS, b, reachable.ReadOptions{})
+			x, err := traffic.NewUsage(config.XDS, b, time.Time{})
 			agenttest.Do(t, err)
 			for _, l := range x.Logs {
 				if l.Path == path && l.Reason == "" {
-					_, err := x.ReadFile(path, []*reachable.Log{l})
+					_, err := x.ReadFile(path, []*traffic.Log{l})
 					agenttest.Do(t, err)
 				}
 			}
-			p, err = x.Propose(reachable.Options{})
+			p, err = x.Propose(traffic.ReachableOptions{})
 			agenttest.Do(t, err)
 			var list []string
 			for _, e := range p.Backends {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/answer/refusals"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
@@ -194,29 +194,29 @@ func TestRefusedConnections(t *testing.T) {
 			visit(t, noName, "", true), visit(t, plain, "", false), visit(t, other, "", false))
 	}
 	// propose waits until so many connections are logged in the formats in force, and proposes.
-	propose := func(refused int) (*refusals.Collector, *refusals.Proposal) {
+	propose := func(refused int) (*traffic.Refusals, *traffic.PassthroughProposal) {
 		t.Helper()
 		config, err := api.Config(t.Context(), "default", "web", render.ConfigOptions{})
 		agenttest.Do(t, err)
-		formats, err := refusals.LogsOf(config.XDS)
+		formats, err := traffic.RefusalLogs(config.XDS)
 		agenttest.Do(t, err)
-		var c *refusals.Collector
+		var c *traffic.Refusals
 		agenttest.Await(t, fmt.Sprintf("%d refused connections in the log", refused), tick.C, func() bool {
 			f, err := os.Open(log)
 			agenttest.Do(t, err)
 			defer f.Close()
-			c = &refusals.Collector{}
+			c = &traffic.Refusals{}
 			agenttest.Do(t, c.Read(f, formats))
 			return c.Refused >= refused
 		})
-		p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 10},
+		p, err := traffic.ProposePassthrough(c, traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 10},
 			func(q explain.ConnectionQuestion) (*explain.Flow, error) {
 				return api.ExplainConnection(t.Context(), q)
 			})
 		agenttest.Do(t, err)
 		return c, p
 	}
-	proposed := func(p *refusals.Proposal, matches ...string) {
+	proposed := func(p *traffic.PassthroughProposal, matches ...string) {
 		t.Helper()
 		for _, m := range matches {
 			if !strings.Contains(p.Policy, m) {

@@ -63,7 +63,7 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 	out := &Reachability{Groups: []BackendGroup{}, Items: []Backend{}}
 	out.Auto, out.AutoBy = p.index.AutoReachable()
 	reach := p.index.Reach(p.dataplane)
-	groups := map[reachGroup]*BackendGroup{}
+	groups := map[reachGroup]int{} // index in out.Groups
 	for _, s := range p.index.View.Services() {
 		v := reach.Of(s)
 		out.Total++
@@ -81,19 +81,18 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 			continue
 		}
 		id := reachGroup{v.Reachable, v.Cause, s.ID.Kind == mesh.KindTag, v.Entry, v.By}
-		g := groups[id]
-		if g == nil {
-			g = &BackendGroup{Why: p.why(s, v), Examples: []Destination{}}
-			groups[id] = g
+		at, ok := groups[id]
+		if !ok {
+			at, groups[id] = len(out.Groups), len(out.Groups)
+			out.Groups = append(out.Groups, BackendGroup{Why: p.why(s, v), Examples: []Destination{}})
 		}
+		g := &out.Groups[at]
 		if g.Count++; len(g.Examples) < maxReachExamples {
 			g.Examples = append(g.Examples, destinationOf(s))
 		}
 	}
-	for _, g := range groups {
-		out.Groups = append(out.Groups, *g)
-	}
-	slices.SortFunc(out.Groups, func(a, b BackendGroup) int {
+	// Groups that tie stay in the order of their first service.
+	slices.SortStableFunc(out.Groups, func(a, b BackendGroup) int {
 		if a.Reachable != b.Reachable && a.Reachable {
 			return -1
 		} else if a.Reachable != b.Reachable {

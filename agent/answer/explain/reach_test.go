@@ -115,3 +115,22 @@ func TestReachedOutbounds(t *testing.T) {
 		t.Errorf("%+v; want db alone, which the permission admits", got)
 	}
 }
+
+// TestReachOrder lists groups that tie in the same order each time: web reaches as many values of
+// kuma.io/service as MeshServices, both because nothing restricts it.
+func TestReachOrder(t *testing.T) {
+	docs := strings.Replace(transparent, `labels: {nearside.io/auto-reachable-backends: "true"}`+"\n", "", 1)
+	docs = strings.Replace(docs,
+		", reachableBackends: {refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]}", "", 1)
+	m := meshOf(t, docs)
+	for range 30 {
+		p, err := explain.NewProxy(m.Policies, m.View.Dataplane("web"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := p.Reach("", nil).Groups
+		if len(groups) != 2 || groups[0].Reason != groups[1].Reason || groups[0].Examples[0].String() != "db" {
+			t.Fatalf("%+v; want db and what is like it first, then MeshService/db", groups)
+		}
+	}
+}

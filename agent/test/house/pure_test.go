@@ -16,15 +16,13 @@ var pureTrees = []string{
 
 // impurePackages are packages below pureTrees that reach outside, each with its reason.
 var impurePackages = map[string]string{
-	"agent/model/store":      "the shared state, and its file",
-	"agent/model/identity":   "makes keys and stores them",
-	"agent/model/token":      "makes keys, stores them, and reads the clock",
-	"agent/model/access":     "identifies the processes behind sockets",
-	"agent/answer/offline":   "reads files",
-	"agent/answer/envoybin":  "runs Envoy",
-	"agent/answer/logread":   "reads files",
-	"agent/answer/reachable": "reads files",
-	"agent/answer/refusals":  "reads files",
+	"agent/model/store":     "the shared state, and its file",
+	"agent/model/identity":  "makes keys and stores them",
+	"agent/model/token":     "makes keys, stores them, and reads the clock",
+	"agent/model/access":    "identifies the processes behind sockets",
+	"agent/answer/offline":  "reads files",
+	"agent/answer/envoybin": "runs Envoy",
+	"agent/answer/traffic":  "reads files",
 }
 
 // isPure reports whether a package must be a function of its arguments.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 )
@@ -46,7 +46,7 @@ func TestUnreadableLogs(t *testing.T) {
 // TestFilesBehind: lines of a FIFO are in the file that the agent writes; those for a collector are
 // in none.
 func TestFilesBehind(t *testing.T) {
-	logs := []*reachable.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
+	logs := []*traffic.Log{{Path: "/run/a.fifo"}, {Path: "/run/b.fifo"}, {Path: "/var/log/c.log"}, {Path: "/run/d.fifo"}}
 	of, failed := filesBehind(logs, []api.LogStream{{Name: "/run/a.fifo", Destination: "file /var/log/c.log"},
 		{Name: "/run/b.fifo", Destination: "tcp one:1"}})
 	if len(of) != 2 || len(of["/var/log/c.log"]) != 2 || len(of["/run/d.fifo"]) != 1 || len(failed) != 1 ||

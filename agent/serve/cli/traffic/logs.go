@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -109,7 +109,7 @@ others; of the audit log the event as it is. On a terminal control characters ar
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		paths, formats := f.files, map[string]*logread.Formats(nil)
+		paths, formats := f.files, map[string]*traffic.Formats(nil)
 		if len(paths) == 0 {
 			if paths, formats, err = f.find(ctx, env, filter); err != nil {
 				return err
@@ -121,7 +121,7 @@ others; of the audit log the event as it is. On a terminal control characters ar
 }
 
 // filter reads the flags.
-func (f *logsFlags) filter() (*logread.Filter, error) {
+func (f *logsFlags) filter() (*traffic.Filter, error) {
 	switch {
 	case f.what == logDNS:
 		if f.dataplane != "" || f.mesh != "" || f.status != "" || len(f.fields) > 0 {
@@ -141,18 +141,18 @@ func (f *logsFlags) filter() (*logread.Filter, error) {
 	case len(f.files) > 0 && f.what == logAccess && f.mesh != "":
 		return nil, command.Usagef("--mesh is not possible with --file: lines of access logs do not say whose they are")
 	}
-	filter := &logread.Filter{Audit: f.what == logAudit, Fields: f.fields}
+	filter := &traffic.Filter{Audit: f.what == logAudit, Fields: f.fields}
 	if filter.Audit {
 		filter.Mesh = f.mesh
 	}
 	var err error
 	if f.since != "" {
-		if filter.Since, err = logread.ParseSince(f.since, time.Now()); err != nil {
+		if filter.Since, err = traffic.ParseSince(f.since, time.Now()); err != nil {
 			return nil, command.Usagef("--since %w", err)
 		}
 	}
 	if f.status != "" {
-		if filter.Codes, err = logread.ParseCodes(f.status); err != nil {
+		if filter.Codes, err = traffic.ParseCodes(f.status); err != nil {
 			return nil, command.Usagef("--status: %w", err)
 		}
 	}
@@ -180,7 +180,7 @@ const (
 // find asks the agent which files to read, and, where the filter needs them, for the formats of
 // their lines.
 func (f *logsFlags) find(ctx context.Context, env *command.Env,
-	filter *logread.Filter) ([]string, map[string]*logread.Formats, error) {
+	filter *traffic.Filter) ([]string, map[string]*traffic.Formats, error) {
 	if f.what == logDNS {
 		paths, err := f.findDNS(ctx, env)
 		return paths, nil, err
@@ -282,13 +282,13 @@ func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.
 
 // read shows the lines of files. Of several that cannot be read, one that may not be decides on the
 // exit code.
-func (f *logsFlags) read(ctx context.Context, env *command.Env, paths []string, formats map[string]*logread.Formats,
-	filter *logread.Filter) error {
+func (f *logsFlags) read(ctx context.Context, env *command.Env, paths []string, formats map[string]*traffic.Formats,
+	filter *traffic.Filter) error {
 	var failed error
 	if formats == nil {
-		formats = map[string]*logread.Formats{}
+		formats = map[string]*traffic.Formats{}
 	}
-	err := logread.Read(ctx, logread.Options{
+	err := traffic.Show(ctx, traffic.ShowOptions{
 		Paths: paths, Follow: f.follow, More: f.more(ctx, env, slices.Clone(paths), formats, filter), Filter: *filter,
 		Formats: formats, JSON: *f.format == "json", Escape: env.ToTerminal, Out: text.Verbatim(env.Stdout),
 		Note: func(content string) { text.Println(env.Stderr, content) },
@@ -349,19 +349,19 @@ func (f *logsFlags) wants(s *api.LogStream) bool {
 }
 
 // needsFormats reports whether a filter asks for what only the format of a line can tell.
-func needsFormats(filter *logread.Filter) bool { return filter.Codes != nil || !filter.Since.IsZero() }
+func needsFormats(filter *traffic.Filter) bool { return filter.Codes != nil || !filter.Since.IsZero() }
 
 // more returns a function that asks the agent which files there are now, for logs that are
 // followed: policies and proxies come and go. An agent that does not answer has no more for the
 // time being. The formats of files that are new are added where the filter needs them. It is nil
 // where no file can come.
-func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, formats map[string]*logread.Formats,
-	filter *logread.Filter) func() []string {
+func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, formats map[string]*traffic.Formats,
+	filter *traffic.Filter) func() []string {
 	if !f.follow || len(f.files) > 0 || f.what != logAccess {
 		return nil
 	}
 	return func() []string {
-		got, err := env.Quick(logread.MoreEach).AccessLogs(ctx)
+		got, err := env.Quick(traffic.MoreEach).AccessLogs(ctx)
 		if err != nil {
 			return nil
 		}
@@ -376,7 +376,7 @@ func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, 
 			}
 		}
 		if known = append(known, unknown...); len(unknown) > 0 && needsFormats(filter) {
-			within, stop := context.WithTimeout(ctx, logread.MoreEach)
+			within, stop := context.WithTimeout(ctx, traffic.MoreEach)
 			maps.Copy(formats, logFormats(within, env, got.Items, unknown))
 			stop()
 		}

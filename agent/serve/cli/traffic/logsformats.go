@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/answer/logread"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -19,7 +19,7 @@ const formatsMost = 64
 // logFormats asks for the configs of the proxies whose lines are in some files, and returns the
 // formats of these by path. What cannot be had is said, and costs nothing but that.
 func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
-	paths []string) map[string]*logread.Formats {
+	paths []string) map[string]*traffic.Formats {
 	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
 	for i := range streams {
 		s := &streams[i]
@@ -33,7 +33,7 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 		}
 		of[key][s.Name] = path
 	}
-	collected := logread.FormatList{}
+	collected := traffic.FormatList{}
 	asked := 0
 	for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		if asked == formatsMost {
@@ -50,9 +50,9 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 			text.Printf(env.Stderr, "the formats of %s/%s are not known: %v\n", key[0], key[1], err)
 		}
 	}
-	out := map[string]*logread.Formats{}
+	out := map[string]*traffic.Formats{}
 	for _, path := range slices.Sorted(maps.Keys(collected)) {
-		formats, reasons := logread.NewFormats(collected[path])
+		formats, reasons := traffic.NewFormats(collected[path])
 		out[path] = formats
 		for _, r := range reasons {
 			text.Printf(env.Stderr, "%s: status codes are not told of all lines: %s\n", path, r)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/answer/refusals"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -38,7 +38,7 @@ const maxLimit = 1000
 type suggestFlags struct {
 	files   command.FileFlags
 	logs    []string
-	options refusals.Options
+	options traffic.PassthroughOptions
 	format  *string
 }
 
@@ -87,13 +87,15 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		}
 		f.options.Mesh = env.Mesh
 		p, err := f.propose(cmd.Context(), env)
-		return command.Show(env, *f.format, func(p0 *refusals.Proposal) error { return proposalText(env, p0) }, nil)(p, err)
+		return command.Show(env, *f.format, func(p *traffic.PassthroughProposal) error {
+			return proposalText(env, p)
+		}, nil)(p, err)
 	}
 	return cmd
 }
 
 // propose reads the logs and asks the agent, or the files.
-func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*refusals.Proposal, error) {
+func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*traffic.PassthroughProposal, error) {
 	o := &f.options
 	c := env.Client()
 	ask := func(q explain.ConnectionQuestion) (*explain.Flow, error) { return c.ExplainConnection(ctx, q) }
@@ -106,7 +108,7 @@ func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*refusals
 	if err != nil {
 		return nil, err
 	}
-	logs, err := refusals.LogsOf(config.XDS)
+	logs, err := traffic.RefusalLogs(config.XDS)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +116,7 @@ func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*refusals
 	if err != nil {
 		return nil, err
 	}
-	p, err := refusals.Propose(collected, *o, ask)
+	p, err := traffic.ProposePassthrough(collected, *o, ask)
 	if err != nil || p.Policy == "" {
 		return p, err
 	}
@@ -125,7 +127,7 @@ func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*refusals
 }
 
 // read reads the logs that are named, else those of the config.
-func (f *suggestFlags) read(env *command.Env, logs []*refusals.Log) (*refusals.Collector, error) {
+func (f *suggestFlags) read(env *command.Env, logs []*traffic.RefusalLog) (*traffic.Refusals, error) {
 	if len(logs) == 0 {
 		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs no refused connections", f.options.Dataplane),
 			"a MeshAccessLog with backends for the target Mesh in spec.to logs them, "+
@@ -147,7 +149,7 @@ func (f *suggestFlags) read(env *command.Env, logs []*refusals.Log) (*refusals.C
 	if !readable {
 		return nil, fmt.Errorf("no log of refused connections can be read:\n%s", strings.Join(reasons, "\n"))
 	}
-	c := &refusals.Collector{}
+	c := &traffic.Refusals{}
 	if len(f.logs) > 0 {
 		for _, path := range f.logs {
 			if err := readLog(env, c, path, logs); err != nil {
@@ -158,7 +160,7 @@ func (f *suggestFlags) read(env *command.Env, logs []*refusals.Log) (*refusals.C
 	}
 	opened := 0
 	for _, path := range paths {
-		of := slices.DeleteFunc(slices.Clone(logs), func(l *refusals.Log) bool { return l.Path != path })
+		of := slices.DeleteFunc(slices.Clone(logs), func(l *traffic.RefusalLog) bool { return l.Path != path })
 		if err := readLog(env, c, path, of); err != nil {
 			reasons = append(reasons, fmt.Sprintf("%s: %v", path, command.Reason(err)))
 			continue
@@ -174,7 +176,7 @@ func (f *suggestFlags) read(env *command.Env, logs []*refusals.Log) (*refusals.C
 }
 
 // readLog reads one file, "-" for the standard input.
-func readLog(env *command.Env, c *refusals.Collector, path string, logs []*refusals.Log) error {
+func readLog(env *command.Env, c *traffic.Refusals, path string, logs []*traffic.RefusalLog) error {
 	if path == "-" {
 		return c.Read(env.Stdin, logs)
 	}
@@ -203,7 +205,7 @@ func openLog(path string) (*os.File, error) {
 }
 
 // proposalText prints the policy, and on standard error what it leaves out.
-func proposalText(env *command.Env, p *refusals.Proposal) error {
+func proposalText(env *command.Env, p *traffic.PassthroughProposal) error {
 	text.Printf(env.Stdout, "%s", text.Layout(p.Policy))
 	if p.Policy == "" {
 		text.Printf(env.Stderr, "nothing to propose; refused connections in the log: %d\n", p.Refused)

@@ -14,10 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/answer/logread"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -41,7 +40,7 @@ type reachableFlags struct {
 	files     command.FileFlags
 	logs      []string
 	since     string
-	options   reachable.Options
+	options   traffic.ReachableOptions
 	format    *string
 }
 
@@ -84,10 +83,10 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 		if f.dataplane == "" {
 			return command.Usagef("--dataplane is required")
 		}
-		var o reachable.ReadOptions
+		var since time.Time
 		if f.since != "" {
 			var err error
-			if o.Since, err = logread.ParseSince(f.since, time.Now()); err != nil {
+			if since, err = traffic.ParseSince(f.since, time.Now()); err != nil {
 				return command.Usagef("--since %w", err)
 			}
 		}
@@ -106,26 +105,25 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 		if stdin > 1 {
 			return command.Usagef("--log - is given twice")
 		}
-		p, err := f.propose(cmd.Context(), env, o)
+		p, err := f.propose(cmd.Context(), env, since)
 		if err != nil {
 			return err
 		}
 		for _, n := range p.Notes {
 			text.Printf(env.Stderr, "note: %s\n", n)
 		}
-		return command.Show(env, *f.format, func(p *reachable.Proposal) error {
+		return command.Show(env, *f.format, func(p *traffic.ReachableProposal) error {
 			return reachableText(env, p, *f.format == "table")
-		},
-			func(p *reachable.Proposal) bool {
-				return p.Fragment == "" || p.Unlisted()
-			})(p, nil)
+		}, func(p *traffic.ReachableProposal) bool {
+			return p.Fragment == "" || p.Unlisted()
+		})(p, nil)
 	}
 	return cmd
 }
 
 // propose asks the agent, or the files, for the config and the services, and reads the logs.
 func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
-	o reachable.ReadOptions) (*reachable.Proposal, error) {
+	since time.Time) (*traffic.ReachableProposal, error) {
 	c := env.Client()
 	var backends *explain.Backends
 	config, err := command.Answer(env, &f.files, func() (*api.Config, error) {
@@ -149,13 +147,13 @@ func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 			"without which no list of what it reaches has an effect", f.dataplane),
 			"it gets config for the outbounds that it lists in networking.outbound, and for nothing else")
 	}
-	t, err := reachable.NewTraffic(config.XDS, backends, o)
+	t, err := traffic.NewUsage(config.XDS, backends, since)
 	if err != nil {
 		return nil, err
 	}
 	logs, err := t.Readable()
 	switch {
-	case errors.Is(err, reachable.ErrNotLogged):
+	case errors.Is(err, traffic.ErrNotLogged):
 		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs nothing", f.dataplane),
 			"a MeshAccessLog with backends for the target Mesh in spec.to logs what its workload calls")
 	case err != nil:
@@ -181,7 +179,7 @@ func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 }
 
 // readNamed reads the files that --log names, as lines of any log of the proxy.
-func (f *reachableFlags) readNamed(env *command.Env, t *reachable.Traffic, logs []*reachable.Log) error {
+func (f *reachableFlags) readNamed(env *command.Env, t *traffic.Usage, logs []*traffic.Log) error {
 	for _, path := range f.logs {
 		if path == "-" {
 			if err := t.Read(env.Stdin, logs); err != nil {
@@ -197,8 +195,8 @@ func (f *reachableFlags) readNamed(env *command.Env, t *reachable.Traffic, logs 
 }
 
 // readOwn reads the files behind the loggers of the config.
-func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *reachable.Traffic,
-	logs []*reachable.Log) error {
+func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *traffic.Usage,
+	logs []*traffic.Log) error {
 	var streams []api.LogStream
 	if len(f.files.Paths) == 0 {
 		got, err := env.Client().AccessLogs(ctx)
@@ -246,8 +244,8 @@ func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *reach
 
 // filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes
 // of a FIFO. It says of which there is none.
-func filesBehind(logs []*reachable.Log, streams []api.LogStream) (of map[string][]*reachable.Log, failed []error) {
-	of = map[string][]*reachable.Log{}
+func filesBehind(logs []*traffic.Log, streams []api.LogStream) (of map[string][]*traffic.Log, failed []error) {
+	of = map[string][]*traffic.Log{}
 	for _, l := range logs {
 		path := l.Path
 		if i := slices.IndexFunc(streams, func(s api.LogStream) bool { return s.Name == path }); i >= 0 {
@@ -277,7 +275,7 @@ func keepsLines(path string) error {
 	return err
 }
 
-func readTraffic(env *command.Env, t *reachable.Traffic, path string, logs []*reachable.Log) error {
+func readTraffic(env *command.Env, t *traffic.Usage, path string, logs []*traffic.Log) error {
 	unread, err := t.ReadFile(path, logs)
 	for _, err := range unread {
 		text.Printf(env.Stderr, "warning: %s: not read to its end: %v\n", path, err)
@@ -286,7 +284,7 @@ func readTraffic(env *command.Env, t *reachable.Traffic, path string, logs []*re
 }
 
 // reachableText prints the fragment, and the table on standard error; or the table alone.
-func reachableText(env *command.Env, p *reachable.Proposal, table bool) error {
+func reachableText(env *command.Env, p *traffic.ReachableProposal, table bool) error {
 	out := env.Stderr
 	if table {
 		out = env.Stdout
@@ -327,12 +325,12 @@ func reachableText(env *command.Env, p *reachable.Proposal, table bool) error {
 }
 
 // reachableNotes says what else the lines have.
-func reachableNotes(env *command.Env, p *reachable.Proposal) {
+func reachableNotes(env *command.Env, p *traffic.ReachableProposal) {
 	for i := range p.Backends {
 		if e := &p.Backends[i]; e.Unlisted {
 			text.Printf(env.Stderr, "called and not reachable today: %s, %s: %s\n",
 				e.Destination.String(), text.Counted(e.Lines, "line"), e.Reason)
-		} else if e.Why == reachable.WhyDenied {
+		} else if e.Why == traffic.WhyDenied {
 			text.Printf(env.Stderr, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
 				e.Destination.String(), text.Counted(e.Lines, "line"))
 		}

@@ -1,21 +1,18 @@
-package refusals
+package traffic
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// Options say what a proposal is about.
-type Options struct {
+// PassthroughOptions say what a proposal is about.
+type PassthroughOptions struct {
 	Mesh, Dataplane string
 	Name            string // of the policy; "" for the one that the first match suggests
 	Limit           int    // of destinations that are looked at
@@ -24,8 +21,8 @@ type Options struct {
 	Wildcards int
 }
 
-// Proposal is what would let refused connections out. Lists are never null.
-type Proposal struct {
+// PassthroughProposal is what would let refused connections out. Lists are never null.
+type PassthroughProposal struct {
 	Mesh      string    `json:"mesh"`
 	Dataplane string    `json:"dataplane"`
 	Refused   int       `json:"refused"` // connections in the log
@@ -49,17 +46,11 @@ type Match struct {
 	// chosen.
 	ClosedAt    string `json:"closedAt,omitempty" yaml:"-"`
 	Connections int    `json:"connections" yaml:"-"`
-	Seen        `yaml:"-"`
+	Times       `yaml:"-"`
 	// Note is what to look at before it is applied, "" for nothing.
 	Note string `json:"note,omitempty" yaml:"-"`
 
 	wildcard string // for all hosts of its domain; "" where it must not be widened
-}
-
-// Seen is when connections were refused, "" where the log does not say.
-type Seen struct {
-	First string `json:"first,omitempty"`
-	Last  string `json:"last,omitempty"`
 }
 
 // Refused is a destination for which nothing is proposed.
@@ -67,7 +58,7 @@ type Refused struct {
 	Address     string `json:"address"`
 	ServerName  string `json:"serverName,omitempty"`
 	Connections int    `json:"connections"`
-	Seen
+	Times
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -79,13 +70,15 @@ const (
 	noteAny    = "the log does not say what was spoken: keep tls or tcp"
 )
 
-// Propose asks about each destination, and proposes a match for each that is refused still and that
-// a match lets out. The policy is that which the answers suggest, with all of their matches.
-func Propose(c *Collector, o Options, ask Ask) (*Proposal, error) {
+// ProposePassthrough asks about each destination, and proposes a match for each that is refused
+// still and that a match lets out. The policy is that which the answers suggest, with all of their
+// matches.
+func ProposePassthrough(c *Refusals, o PassthroughOptions, ask Ask) (*PassthroughProposal, error) {
 	all := c.Destinations()
-	p := &Proposal{Mesh: o.Mesh, Dataplane: o.Dataplane, Refused: c.Refused, Matches: []Match{}, Allowed: []Refused{},
-		Left: []Refused{},
-		More: max(0, len(all)-o.Limit), Long: c.Long, Forgotten: c.Forgotten}
+	p := &PassthroughProposal{Mesh: o.Mesh, Dataplane: o.Dataplane, Refused: c.Refused, Matches: []Match{},
+		Allowed: []Refused{},
+		Left:    []Refused{},
+		More:    max(0, len(all)-o.Limit), Long: c.Long, Forgotten: c.Forgotten}
 	var first *yaml.Node
 	for _, d := range all[:min(len(all), o.Limit)] {
 		spoken := []string{d.Spoke}
@@ -123,7 +116,7 @@ func Propose(c *Collector, o Options, ask Ask) (*Proposal, error) {
 			if first == nil {
 				first = doc
 			}
-			m.ClosedAt, m.Connections, m.Seen, m.wildcard = f.ClosedAt, d.Count, d.seen(), f.Wildcard
+			m.ClosedAt, m.Connections, m.Times, m.wildcard = f.ClosedAt, d.Count, d.times(), f.Wildcard
 			if d.Spoke == SpokeAny {
 				m.Note = noteAny
 			}
@@ -144,15 +137,8 @@ func (d *Destination) label() string {
 }
 
 func (d *Destination) refused(reason string) Refused {
-	return Refused{Address: d.Address.String(), ServerName: d.ServerName, Connections: d.Count, Seen: d.seen(),
+	return Refused{Address: d.Address.String(), ServerName: d.ServerName, Connections: d.Count, Times: d.times(),
 		Reason: reason}
-}
-
-func (d *Destination) seen() Seen {
-	if d.First.IsZero() {
-		return Seen{}
-	}
-	return Seen{d.First.UTC().Format(time.RFC3339), d.Last.UTC().Format(time.RFC3339)}
 }
 
 // suggested reads the match out of a policy that an answer suggests; nil where it suggests no
@@ -204,7 +190,7 @@ func (m *Match) same(n *Match) bool {
 }
 
 // add adds a match, or counts it with one that permits the same.
-func (p *Proposal) add(m Match) {
+func (p *PassthroughProposal) add(m Match) {
 	i := slices.IndexFunc(p.Matches, func(n Match) bool { return n.same(&m) })
 	if i < 0 {
 		p.Matches = append(p.Matches, m)
@@ -221,7 +207,7 @@ func (p *Proposal) add(m Match) {
 
 // join puts one match for a domain in the place of those for many hosts of it. Whoever knows the
 // names of the meshes says for which hosts there is one.
-func (p *Proposal) join(least int) {
+func (p *PassthroughProposal) join(least int) {
 	wide := func(m *Match) *Match {
 		if m.Type != typeDomain || m.wildcard == "" {
 			return nil
@@ -238,7 +224,7 @@ func (p *Proposal) join(least int) {
 	p.Matches = []Match{}
 	for _, m := range was {
 		if w := wide(&m); w != nil && hosts[*w] >= least {
-			w.ClosedAt, w.Connections, w.Seen = m.ClosedAt, m.Connections, m.Seen
+			w.ClosedAt, w.Connections, w.Times = m.ClosedAt, m.Connections, m.Times
 			w.Note = fmt.Sprintf("instead of %d hosts; it lets every host of the domain out",
 				hosts[Match{Type: w.Type, Value: w.Value, Port: w.Port, Protocol: w.Protocol}])
 			m = *w
@@ -250,7 +236,7 @@ func (p *Proposal) join(least int) {
 
 // write writes the policy: a suggested one with all of the matches, and comments that say what they
 // are for.
-func (p *Proposal) write(doc *yaml.Node, name string) error {
+func (p *PassthroughProposal) write(doc *yaml.Node, name string) error {
 	list := matchesOf(doc)
 	list.Content, list.Style = nil, 0
 	for _, m := range p.Matches {
@@ -259,7 +245,7 @@ func (p *Proposal) write(doc *yaml.Node, name string) error {
 			return err
 		}
 		n.Style = yaml.FlowStyle
-		n.HeadComment = connections(m.Connections) + m.Seen.String()
+		n.HeadComment = connections(m.Connections) + m.Times.String()
 		if m.ClosedAt != "" {
 			n.HeadComment += "; nothing fits at " + m.ClosedAt
 		}
@@ -271,26 +257,9 @@ func (p *Proposal) write(doc *yaml.Node, name string) error {
 	if at := field(doc, "name"); name != "" && at != nil {
 		at.SetString(name)
 	}
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	enc.CompactSeqIndent()
-	if err := errors.Join(enc.Encode(doc), enc.Close()); err != nil {
-		return err
-	}
-	p.Policy = out.String()
-	return nil
-}
-
-// String is the time as it stands behind a number of connections.
-func (s Seen) String() string {
-	switch {
-	case s.First == "":
-		return ""
-	case s.First == s.Last:
-		return " at " + s.First
-	}
-	return " from " + s.First + " to " + s.Last
+	text, err := yamlText(doc)
+	p.Policy = text
+	return err
 }
 
 // String is the destination with what the log says of it.
@@ -299,7 +268,7 @@ func (r *Refused) String() string {
 	if r.ServerName != "" {
 		s += " (" + r.ServerName + ")"
 	}
-	return s + ", " + connections(r.Connections) + r.Seen.String()
+	return s + ", " + connections(r.Connections) + r.Times.String()
 }
 
 func connections(n int) string {

@@ -1,17 +1,16 @@
-package reachable_test
+package traffic_test
 
 import (
 	"compress/gzip"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 )
 
 // resources is a mesh whose proxy web logs what leaves and what arrives.
@@ -58,7 +57,7 @@ func plain(format string) string {
 
 type world struct{ mode, mesh, lists, to, from, more string }
 
-func (w world) traffic(t testing.TB, o reachable.ReadOptions) *reachable.Traffic {
+func (w world) traffic(t testing.TB, o time.Time) *traffic.Usage {
 	t.Helper()
 	if w.mode == "" {
 		w.mode = "Exclusive"
@@ -69,7 +68,7 @@ func (w world) traffic(t testing.TB, o reachable.ReadOptions) *reachable.Traffic
 	return trafficOf(t, fmt.Sprintf(resources, w.mode, w.mesh, w.lists, w.to, w.from)+w.more, o)
 }
 
-func trafficOf(t testing.TB, docs string, o reachable.ReadOptions) *reachable.Traffic {
+func trafficOf(t testing.TB, docs string, o time.Time) *traffic.Usage {
 	t.Helper()
 	off, faults := offline.Read([]offline.Text{{Name: "r.yaml", Data: []byte(docs)}})
 	if len(faults) > 0 {
@@ -83,7 +82,7 @@ func trafficOf(t testing.TB, docs string, o reachable.ReadOptions) *reachable.Tr
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := reachable.NewTraffic(config.XDS, backends, o)
+	x, err := traffic.NewUsage(config.XDS, backends, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +90,9 @@ func trafficOf(t testing.TB, docs string, o reachable.ReadOptions) *reachable.Tr
 }
 
 // proposal is what lines come to.
-func (w world) proposal(t testing.TB, o reachable.Options, lines ...string) *reachable.Proposal {
+func (w world) proposal(t testing.TB, o traffic.ReachableOptions, lines ...string) *traffic.ReachableProposal {
 	t.Helper()
-	x := w.traffic(t, reachable.ReadOptions{})
+	x := w.traffic(t, time.Time{})
 	logs, err := x.Readable()
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +108,7 @@ func (w world) proposal(t testing.TB, o reachable.Options, lines ...string) *rea
 }
 
 // summary is what is proposed, and behind a bar the rest, each with its reason and lines.
-func summary(p *reachable.Proposal) string {
+func summary(p *traffic.ReachableProposal) string {
 	var proposed, rest []string
 	for _, e := range p.Backends {
 		s := fmt.Sprintf("%s %s %d", e.Destination, e.Why, e.Lines)
@@ -141,9 +140,9 @@ func tcp(second int, destination, host string) string {
 		second, host, destination)
 }
 
-// TestFormats: the service is told by whatever the format says of it, and where it does not, the
-// line is left out.
-func TestFormats(t *testing.T) {
+// TestUsageFormats: the service is told by whatever the format says of it, and where it does not,
+// the line is left out.
+func TestUsageFormats(t *testing.T) {
 	const json = "{type: File, file: {path: /tmp/a.log, format: {type: Json, json: [{key: to, value: " +
 		"'%KUMA_DESTINATION_SERVICE%'}, {key: at, value: '%START_TIME%'}, {key: agent, value: '%REQ(USER-AGENT)%'}]}}}"
 	for _, c := range []struct {
@@ -186,7 +185,7 @@ func TestFormats(t *testing.T) {
 				c.lines[i] = vip(t, c.w, "db")
 			}
 		}
-		if got := summary(c.w.proposal(t, reachable.Options{}, c.lines...)); strings.TrimSuffix(got, "; ") != c.want {
+		if got := summary(c.w.proposal(t, traffic.ReachableOptions{}, c.lines...)); strings.TrimSuffix(got, "; ") != c.want {
 			t.Errorf("%s: %s\nwant %s", c.name, got, c.want)
 		}
 	}
@@ -213,9 +212,9 @@ func vip(t testing.TB, w world, name string) string {
 	return ""
 }
 
-// TestHostileLines: what clients write becomes no service, no entry and no YAML, and takes no more
+// TestHostileUsage: what clients write becomes no service, no entry and no YAML, and takes no more
 // memory than is allowed.
-func TestHostileLines(t *testing.T) {
+func TestHostileUsage(t *testing.T) {
 	const evil = `db", "192.0.2.1" "-"`
 	with := func(agent string) string {
 		return strings.Replace(http(1, "backend", "192.0.2.2:80"), "curl", agent, 1)
@@ -242,7 +241,7 @@ func TestHostileLines(t *testing.T) {
 			"curl", `x" "web" "backend" "192.0.2.1`, 1), `"a.example" "web"`, `"a.example" "unknown"`, 1)}, "|"},
 		"control characters": {[]string{http(1, "back\x1b[2Jend", "-"), "\x00", ""}, "|"},
 	} {
-		p := world{from: file}.proposal(t, reachable.Options{}, c.lines...)
+		p := world{from: file}.proposal(t, traffic.ReachableOptions{}, c.lines...)
 		if got := strings.TrimSuffix(summary(p), "; "); got != c.want {
 			t.Errorf("%s: %s\nwant %s", name, got, c.want)
 		}
@@ -258,7 +257,7 @@ func TestHostileLines(t *testing.T) {
 		many = append(many, http(1, fmt.Sprintf("service-%d", i), "-"), tcp(1, "external", fmt.Sprintf("192.0.2.3:%d", i+1)))
 	}
 	many = append(many, strings.Repeat("x", 10<<20), http(2, "backend", "-"))
-	p := world{}.proposal(t, reachable.Options{}, many...)
+	p := world{}.proposal(t, traffic.ReachableOptions{}, many...)
 	if len(p.Unknown) != 100 || p.Lines.More != 900 || p.Lines.Long != 1 || p.Lines.Used != 1 || p.Lines.Outside != 1000 ||
 		p.Lines.Read != len(many) {
 		t.Errorf("%d unknown, %+v", len(p.Unknown), p.Lines)
@@ -272,21 +271,21 @@ func TestHostileLines(t *testing.T) {
 // in it are good.
 func TestForgeableFormats(t *testing.T) {
 	x := world{to: plain("%KUMA_DESTINATION_SERVICE%"), from: plain("%QUERY_PARAM(a)%")}.traffic(t,
-		reachable.ReadOptions{})
+		time.Time{})
 	if _, err := x.Readable(); err == nil ||
 		!strings.Contains(err.Error(), "/tmp/a.log: a text format of it has %QUERY_PARAM(a)%") {
 		t.Error(err)
 	}
-	x = world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%")}.traffic(t, reachable.ReadOptions{})
+	x = world{to: plain("%REQ(A)% %KUMA_DESTINATION_SERVICE% %REQ(B)%")}.traffic(t, time.Time{})
 	if len(x.Logs) != 1 || len(x.Logs[0].Hints) != 1 ||
 		!strings.Contains(x.Logs[0].Hints[0], "the value of %REQ(A)% before it may hold the text that follows it") {
 		t.Errorf("%+v", x.Logs)
 	}
-	x = world{to: plain("%START_TIME%")}.traffic(t, reachable.ReadOptions{})
+	x = world{to: plain("%START_TIME%")}.traffic(t, time.Time{})
 	if len(x.Logs[0].Hints) != 1 || !strings.Contains(x.Logs[0].Hints[0], "add %KUMA_DESTINATION_SERVICE%") {
 		t.Errorf("%+v", x.Logs[0])
 	}
-	x = world{to: "{type: OpenTelemetry, openTelemetry: {endpoint: otel}}"}.traffic(t, reachable.ReadOptions{})
+	x = world{to: "{type: OpenTelemetry, openTelemetry: {endpoint: otel}}"}.traffic(t, time.Time{})
 	if _, err := x.Readable(); err == nil || !strings.Contains(err.Error(), "it writes no lines to a file") {
 		t.Error(err)
 	}
@@ -299,7 +298,7 @@ func TestLegacyLogs(t *testing.T) {
 		"format: '%KUMA_SOURCE_SERVICE%>%KUMA_DESTINATION_SERVICE%', conf: {address: 'one:1'}}]}", "", file, "")
 	docs, _, _ = strings.Cut(docs, "---\ntype: MeshAccessLog")
 	x := trafficOf(t, docs+"---\n{type: TrafficLog, mesh: default, name: t, sources: [{match: {kuma.io/service: '*'}}], "+
-		"destinations: [{match: {kuma.io/service: '*'}}]}\n", reachable.ReadOptions{})
+		"destinations: [{match: {kuma.io/service: '*'}}]}\n", time.Time{})
 	logs, err := x.Readable()
 	if err != nil {
 		t.Fatal(err)
@@ -307,133 +306,13 @@ func TestLegacyLogs(t *testing.T) {
 	if err := x.Read(strings.NewReader("web>db\nother>db\nweb>external\n"), logs); err != nil {
 		t.Fatal(err)
 	}
-	p, err := x.Propose(reachable.Options{})
+	p, err := x.Propose(traffic.ReachableOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := summary(p); got != "db used 1; |" || p.Lines.Foreign != 1 || p.Lines.Outside != 1 ||
 		!strings.HasSuffix(logs[0].Path, ".fifo") {
 		t.Errorf("%s, %+v", got, p.Lines)
-	}
-}
-
-const (
-	mtls  = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
-	allow = "---\n{type: MeshTrafficPermission, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, " +
-		"name: %s}, from: [{targetRef: {kind: Mesh}, default: {action: %s}}]}}\n"
-)
-
-// TestLists: what is listed today, what permissions say, and what no log tells of.
-func TestLists(t *testing.T) {
-	permissions := fmt.Sprintf(allow, "a", "backend", "Allow") + fmt.Sprintf(allow, "b", "cart", "Allow")
-	some := ", reachableBackends: {refs: [{kind: MeshService, name: backend}, {kind: MeshService, name: orders, " +
-		"namespace: shop, port: 80}]}"
-	part := "---\n{type: MeshAccessLog, mesh: default, name: quiet, spec: {to: [{targetRef: {kind: MeshService, " +
-		"name: db}, default: {backends: []}}]}}\n"
-	for _, c := range []struct {
-		name  string
-		w     world
-		o     reachable.Options
-		lines []string
-		want  string
-	}{
-		{"denied", world{mesh: mtls, more: permissions}, reachable.Options{}, []string{http(1, "backend", "-"),
-			tcp(1, "db", "-")}, "MeshService/backend:80 used 1; |; MeshService/db:5432 not permitted 1; MeshService/cart:80 " +
-			"never used 0; MeshService/orders.shop:80 never used 0; MeshService/orders.shop:81 never used 0"},
-		{"permitted", world{mesh: mtls, more: permissions}, reachable.Options{Permitted: true},
-			[]string{http(1, "backend", "-")}, "MeshService/backend:80 used 1; MeshService/cart:80 permitted 0; " +
-				"MeshService/orders.shop:80 permitted 0; MeshService/orders.shop:81 permitted 0; |"},
-		{"unused", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-")},
-			"MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0"},
-		{"keep", world{lists: some}, reachable.Options{Keep: true}, []string{http(1, "backend", "-")},
-			"MeshService/backend:80 used 1; MeshService/orders.shop:80 listed 0; |"},
-		{"keep, without lines", world{lists: some}, reachable.Options{Keep: true}, nil,
-			"MeshService/backend:80 listed 0; MeshService/orders.shop:80 listed 0; |"},
-		{"unlisted", world{lists: some}, reachable.Options{}, []string{http(1, "backend", "-"), tcp(1, "external", "VIP-DB"),
-			tcp(2, "external", "VIP-DB"), tcp(3, "external", "192.0.2.3:5432"), tcp(3, "external", "198.51.100.1:80")},
-			"MeshService/db:5432 used 2 unlisted; MeshService/backend:80 used 1; |; MeshService/orders.shop:80 not used 0; " +
-				"192.0.2.3:5432 [MeshService/db:5432] 1"},
-		{"unlisted and denied", world{mesh: mtls, more: permissions, lists: some}, reachable.Options{},
-			[]string{tcp(1, "external", "VIP-DB")},
-			"|; MeshService/db:5432 not permitted 1; MeshService/backend:80 not used 0; MeshService/cart:80 never used 0; " +
-				"MeshService/orders.shop:80 not used 0; MeshService/orders.shop:81 never used 0"},
-		{"not logged", world{more: part}, reachable.Options{}, []string{http(1, "backend", "-")},
-			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
-		{"a filter", world{more: strings.Replace(part, "{backends: []}", "{backends: ["+file+
-			"], filtering: {duration: {op: ge, value: 250ms}}}", 1)}, reachable.Options{}, []string{http(1, "backend", "-")},
-			"MeshService/backend:80 used 1; MeshService/db:5432 not logged 0; |"},
-		{"from before it was unlisted", world{lists: some}, reachable.Options{}, []string{tcp(1, "db", "192.0.2.3:5432"),
-			tcp(1, "orders.shop", "-")}, "MeshService/db:5432 used 1 unlisted; MeshService/orders.shop:80 used 1; " +
-			"MeshService/orders.shop:81 used 1 unlisted; |; MeshService/backend:80 not used 0"},
-		{"cluster from before", world{lists: some, to: plain("%UPSTREAM_CLUSTER%")}, reachable.Options{},
-			[]string{"default_db___msvc_5432", "default_backend___msvc_80", "gone"},
-			"MeshService/backend:80 used 1; MeshService/db:5432 used 1 unlisted; |; MeshService/orders.shop:80 not used 0"},
-		{"services are not emptied",
-			world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"}, reachable.Options{},
-			[]string{tcp(1, "external", "VIP-cart")}, "cart used 1 unlisted; |; db not used 0"},
-		{"services are kept", world{mode: "Everywhere", lists: ", reachableServices: [db], reachableBackends: {refs: []}"},
-			reachable.Options{}, []string{tcp(1, "external", "VIP-orders.shop")},
-			"MeshService/orders.shop:80 used 1 unlisted; db listed 0; |"},
-		{"nothing", world{}, reachable.Options{}, []string{"x"}, "|"},
-	} {
-		for i, l := range c.lines {
-			if _, name, ok := strings.Cut(l, "VIP-"); ok {
-				name, _, _ = strings.Cut(name, "(")
-				c.lines[i] = strings.Replace(l, "VIP-"+name, vip(t, c.w, strings.ToLower(name)), 1)
-			}
-		}
-		p := c.w.proposal(t, c.o, c.lines...)
-		if got := strings.TrimSuffix(summary(p), "; "); got != c.want {
-			t.Errorf("%s: %s\nwant %s", c.name, got, c.want)
-		}
-		if (p.Fragment == "") != strings.HasPrefix(c.want, "|") {
-			t.Errorf("%s: fragment %q", c.name, p.Fragment)
-		}
-	}
-}
-
-// TestFragment: what is proposed is a valid part of the Dataplane, and with it exactly that is
-// reachable.
-func TestFragment(t *testing.T) {
-	w := world{mode: "Everywhere"}
-	p := w.proposal(t, reachable.Options{}, http(1, "backend", "192.0.2.2:80"), http(2, "backend", "192.0.2.2:80"),
-		tcp(3, "external", vip(t, w, "orders.shop")))
-	const want = `networking:
-  transparentProxying:
-    reachableServices:
-    # 2 lines, the last at 2026-11-23T10:00:02Z
-    - backend
-    reachableBackends:
-      refs:
-      # 2 lines, the last at 2026-11-23T10:00:02Z
-      - {kind: MeshService, name: backend, port: 80}
-      # 1 line, at 2026-11-23T10:00:03Z
-      - {kind: MeshService, name: orders, namespace: shop, port: 80}
-`
-	if p.Fragment != want {
-		t.Errorf("%s\nwant\n%s", p.Fragment, want)
-	}
-	_, lists, _ := strings.Cut(p.Fragment, "transparentProxying:\n")
-	docs := strings.Replace(fmt.Sprintf(resources, "Everywhere", "", "", file, ""),
-		"  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: IPv4}\n",
-		"  transparentProxying:\n    redirectPortInbound: 15006\n    redirectPortOutbound: 15001\n    ipFamilyMode: IPv4\n"+
-			lists, 1)
-	off, faults := offline.Read([]offline.Text{{Name: "r.yaml", Data: []byte(docs)}})
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	b, err := off.Backends("", "default", "web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, x := range b.Items {
-		if x.Reachable {
-			got = append(got, x.Destination.String())
-		}
-	}
-	if want := []string{"backend", "MeshService/backend:80", "MeshService/orders.shop:80"}; !slices.Equal(got, want) {
-		t.Errorf("reachable are %v, want %v", got, want)
 	}
 }
 
@@ -463,9 +342,9 @@ func TestFiles(t *testing.T) {
 		3:  "MeshService/db:5432 used 2; MeshService/backend:80 used 1; |",
 		30: "|",
 	} {
-		o := reachable.ReadOptions{}
+		var o time.Time
 		if since > 0 {
-			o.Since = time.Date(2026, 11, 23, 10, 0, since, 0, time.UTC)
+			o = time.Date(2026, 11, 23, 10, 0, since, 0, time.UTC)
 		}
 		x := world{}.traffic(t, o)
 		logs, err := x.Readable()
@@ -475,7 +354,7 @@ func TestFiles(t *testing.T) {
 		if unread, err := x.ReadFile(dir+"/a.log", logs); err != nil || len(unread) > 0 {
 			t.Fatal(unread, err)
 		}
-		p, err := x.Propose(reachable.Options{})
+		p, err := x.Propose(traffic.ReachableOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -483,18 +362,18 @@ func TestFiles(t *testing.T) {
 			t.Errorf("since %d: %s, %+v\nwant %s", since, got, p.Lines, want)
 		}
 	}
-	if _, err := (world{}).traffic(t, reachable.ReadOptions{}).ReadFile(dir+"/none.log", nil); err == nil {
+	if _, err := (world{}).traffic(t, time.Time{}).ReadFile(dir+"/none.log", nil); err == nil {
 		t.Error("a file that is not there is read")
 	}
 }
 
-// FuzzLine: each line is counted once, and nothing but services of the mesh is proposed.
-func FuzzLine(f *testing.F) {
+// FuzzUsage: each line is counted once, and nothing but services of the mesh is proposed.
+func FuzzUsage(f *testing.F) {
 	f.Add(http(1, "backend", "192.0.2.2:80"))
 	f.Add(tcp(1, "external", "192.0.2.3:5432"))
 	f.Add(`{"to":"db"}`)
 	x := world{from: file, to: file + ", {type: File, file: {path: /tmp/b.log, format: {type: Json, json: [{key: to, " +
-		"value: '%KUMA_DESTINATION_SERVICE%'}]}}}"}.traffic(f, reachable.ReadOptions{})
+		"value: '%KUMA_DESTINATION_SERVICE%'}]}}}"}.traffic(f, time.Time{})
 	logs, err := x.Readable()
 	if err != nil {
 		f.Fatal(err)
@@ -507,7 +386,7 @@ func FuzzLine(f *testing.F) {
 			sum != n.Read {
 			t.Errorf("%+v after %+v", n, before)
 		}
-		p, err := x.Propose(reachable.Options{})
+		p, err := x.Propose(traffic.ReachableOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

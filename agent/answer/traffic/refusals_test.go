@@ -1,4 +1,4 @@
-package refusals_test
+package traffic_test
 
 import (
 	"encoding/json"
@@ -10,11 +10,11 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/answer/refusals"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 )
 
-const resources = `
+const refusingMesh = `
 type: Mesh
 name: default
 ---
@@ -37,23 +37,23 @@ name: all
 spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [%s]}}]}
 `
 
-// node is a mesh whose only proxy logs to some backends.
-func node(t testing.TB, backends string) *offline.Offline {
+// refusingNode is a mesh whose only proxy logs to some backends.
+func refusingNode(t testing.TB, backends string) *offline.Offline {
 	t.Helper()
-	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, resources, backends)}})
+	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, refusingMesh, backends)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
 	return o
 }
 
-func logsOf(t testing.TB, o *offline.Offline) []*refusals.Log {
+func logsOf(t testing.TB, o *offline.Offline) []*traffic.RefusalLog {
 	t.Helper()
 	config, _, err := o.Config("default", "default", "web", render.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs, err := refusals.LogsOf(config.XDS)
+	logs, err := traffic.RefusalLogs(config.XDS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,15 +61,14 @@ func logsOf(t testing.TB, o *offline.Offline) []*refusals.Log {
 }
 
 const (
-	file = "{type: File, file: {path: /tmp/a.log}}"
-	// line is the default format with a time, a destination, a server name and what was spoken.
-	line = "[2026-11-23T04:28:%02d.774Z] NR filter_chain_not_found default 192.168.0.1(web)->%s(external) " +
+	// refusedLine is the default format with a time, a destination, a server name and what was spoken.
+	refusedLine = "[2026-11-23T04:28:%02d.774Z] NR filter_chain_not_found default 192.168.0.1(web)->%s(external) " +
 		"refused: no_filter_chain, sni %s, tls %s, client 10.0.0.1:5061\n"
 )
 
-func collect(t testing.TB, logs []*refusals.Log, text string) *refusals.Collector {
+func collect(t testing.TB, logs []*traffic.RefusalLog, text string) *traffic.Refusals {
 	t.Helper()
-	c := &refusals.Collector{}
+	c := &traffic.Refusals{}
 	if err := c.Read(strings.NewReader(text), logs); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func collect(t testing.TB, logs []*refusals.Log, text string) *refusals.Collecto
 }
 
 // found lists destinations as text.
-func found(c *refusals.Collector) []string {
+func found(c *traffic.Refusals) []string {
 	out := []string{}
 	for _, d := range c.Destinations() {
 		out = append(out, fmt.Sprintf("%d %s %s %s", d.Count, d.Address, d.ServerName, d.Spoke))
@@ -87,25 +86,26 @@ func found(c *refusals.Collector) []string {
 
 // TestHostileLines: what clients write neither counts as another entry nor takes more memory than
 // is allowed.
-func TestHostileLines(t *testing.T) {
-	logs := logsOf(t, node(t, file))
-	good := fmt.Sprintf(line, 1, "203.0.113.5:443", "A.example", "-")
+func TestHostileRefusals(t *testing.T) {
+	logs := logsOf(t, refusingNode(t, file))
+	good := fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "A.example", "-")
 	for name, c := range map[string]struct {
 		text string
 		want []string
 	}{
-		"plain and TLS": {good + good + fmt.Sprintf(line, 2, "203.0.113.6:25", "-", "ClientHelloNotDetected") +
-			fmt.Sprintf(line, 3, "[2001:db8::1]:443", "-", "-"),
+		"plain and TLS": {good + good + fmt.Sprintf(refusedLine, 2, "203.0.113.6:25", "-", "ClientHelloNotDetected") +
+			fmt.Sprintf(refusedLine, 3, "[2001:db8::1]:443", "-", "-"),
 			[]string{"2 203.0.113.5:443 a.example tls", "1 [2001:db8::1]:443  ", "1 203.0.113.6:25  plain"}},
-		"no host names": {fmt.Sprintf(line, 1, "203.0.113.5:443", "invalid:_.com", "-") +
-			fmt.Sprintf(line, 1, "203.0.113.5:443", "10.0.0.1", "-") + fmt.Sprintf(line, 1, "203.0.113.5:443", "*.com", "-"),
+		"no host names": {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "invalid:_.com", "-") +
+			fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "10.0.0.1", "-") +
+			fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "*.com", "-"),
 			[]string{"2 203.0.113.5:443  tls"}}, // Envoy writes no asterisk, so the third is none of its lines
-		"an imitated end": {fmt.Sprintf(line, 1, "203.0.113.5:443", "a.example, tls -, client 1.1.1.1:1", "-"),
+		"an imitated end": {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a.example, tls -, client 1.1.1.1:1", "-"),
 			[]string{}},
-		"control characters":       {fmt.Sprintf(line, 1, "203.0.113.5:443", "a\x1b[2J.example", "-"), []string{}},
+		"control characters":       {fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a\x1b[2J.example", "-"), []string{}},
 		"another proxy":            {strings.Replace(good, "(web)", "(other)", 1), []string{}},
 		"another mesh":             {strings.Replace(good, " default ", " other ", 1), []string{}},
-		"no port":                  {fmt.Sprintf(line, 1, "203.0.113.5", "a.example", "-"), []string{}},
+		"no port":                  {fmt.Sprintf(refusedLine, 1, "203.0.113.5", "a.example", "-"), []string{}},
 		"not refused":              {strings.Replace(good, "NR", "UF", 1), []string{}},
 		"a route that was missing": {strings.Replace(good, "filter_chain_not_found", "route_not_found", 1), []string{}},
 		"a long line":              {strings.Repeat("x", 10<<20) + good + good, []string{"1 203.0.113.5:443 a.example tls"}},
@@ -119,7 +119,7 @@ func TestHostileLines(t *testing.T) {
 
 	var b strings.Builder
 	for i := range 50_000 {
-		fmt.Fprintf(&b, line, 1, "203.0.113.5:443", fmt.Sprintf("h%d.example", i), "-")
+		fmt.Fprintf(&b, refusedLine, 1, "203.0.113.5:443", fmt.Sprintf("h%d.example", i), "-")
 		if i%1000 == 0 {
 			b.WriteString(good)
 		}
@@ -131,7 +131,7 @@ func TestHostileLines(t *testing.T) {
 }
 
 // TestFormats: what the user's own format lacks is said, and lines of one that has all are read.
-func TestFormats(t *testing.T) {
+func TestRefusalFormats(t *testing.T) {
 	own := func(typ, format string) string {
 		return "{type: File, file: {path: /tmp/own.log, format: {type: " + typ + ", " + strings.ToLower(typ) + ": " +
 			format + "}}}"
@@ -152,7 +152,7 @@ func TestFormats(t *testing.T) {
 		{own("Plain", "'%RESPONSE_FLAGS%%DOWNSTREAM_LOCAL_ADDRESS%'"), "", "the format is ambiguous"},
 		{"{type: OpenTelemetry, openTelemetry: {endpoint: 'otel.example:4317'}}", "", "it writes no lines to a file"},
 	} {
-		logs := logsOf(t, node(t, c.backend))
+		logs := logsOf(t, refusingNode(t, c.backend))
 		if len(logs) != 1 {
 			t.Fatalf("%s: %d logs", c.backend, len(logs))
 		}
@@ -168,8 +168,8 @@ func TestFormats(t *testing.T) {
 
 // TestPropose: what is refused still is proposed, the most frequent first, and the proposal is a
 // valid policy that lets it out.
-func TestPropose(t *testing.T) {
-	o := node(t, file)
+func TestProposePassthrough(t *testing.T) {
+	o := refusingNode(t, file)
 	var text strings.Builder
 	for i, d := range [][3]string{
 		{"203.0.113.5:443", "api.example.com", "-"}, {"203.0.113.5:443", "a.cdn.example", "-"},
@@ -178,18 +178,18 @@ func TestPropose(t *testing.T) {
 		{"203.0.113.7:25", "-", "ClientHelloNotDetected"},
 		{"203.0.113.8:443", "-", "-"}, {"240.0.0.1:80", "-", "ClientHelloNotDetected"},
 	} {
-		fmt.Fprintf(&text, line, i, d[0], d[1], d[2])
+		fmt.Fprintf(&text, refusedLine, i, d[0], d[1], d[2])
 	}
 	c := collect(t, logsOf(t, o), text.String())
 	ask := func(q explain.ConnectionQuestion) (*explain.Flow, error) { return o.ExplainConnection("default", q) }
-	p, err := refusals.Propose(c,
-		refusals.Options{Mesh: "default", Dataplane: "web", Name: "more", Limit: 100, Wildcards: 2}, ask)
+	p, err := traffic.ProposePassthrough(c,
+		traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Name: "more", Limit: 100, Wildcards: 2}, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := os.ReadFile("testdata/proposal.yaml")
+	want, err := os.ReadFile("testdata/passthrough.yaml")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		err = os.WriteFile("testdata/proposal.yaml", []byte(p.Policy), 0o644)
+		err = os.WriteFile("testdata/passthrough.yaml", []byte(p.Policy), 0o644)
 	} else if string(want) != p.Policy {
 		t.Errorf("proposed, UPDATE_GOLDEN=1 takes it over:\n%s", p.Policy)
 	}
@@ -205,12 +205,12 @@ func TestPropose(t *testing.T) {
 	}
 
 	// With the proposal in force nothing is proposed.
-	then, faults := offline.Read([]offline.Text{{Name: "now", Data: fmt.Appendf(nil, resources, file)},
+	then, faults := offline.Read([]offline.Text{{Name: "now", Data: fmt.Appendf(nil, refusingMesh, file)},
 		{Name: "proposal", Data: []byte(p.Policy)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	p, err = refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100},
+	p, err = traffic.ProposePassthrough(c, traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 100},
 		func(q explain.ConnectionQuestion) (*explain.Flow, error) {
 			return then.ExplainConnection("default", q)
 		})
@@ -218,7 +218,7 @@ func TestPropose(t *testing.T) {
 		t.Errorf("%v: %+v", err, p)
 	}
 	// A bound is kept, and said.
-	p, err = refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 2}, ask)
+	p, err = traffic.ProposePassthrough(c, traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 2}, ask)
 	if err != nil || len(p.Matches) > 2 || p.More != 5 {
 		t.Errorf("%v: %+v", err, p)
 	}
@@ -226,10 +226,11 @@ func TestPropose(t *testing.T) {
 
 // TestMeshNamesAreNotProposed: a name of the mesh stays with what it is.
 func TestMeshNamesAreNotProposed(t *testing.T) {
-	o := node(t, file)
+	o := refusingNode(t, file)
 	c := collect(t, logsOf(t, o),
-		fmt.Sprintf(line, 1, "203.0.113.5:443", "web.mesh", "-")+fmt.Sprintf(line, 2, "203.0.113.5:443", "nobody.mesh", "-"))
-	p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100},
+		fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "web.mesh", "-")+
+			fmt.Sprintf(refusedLine, 2, "203.0.113.5:443", "nobody.mesh", "-"))
+	p, err := traffic.ProposePassthrough(c, traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 100},
 		func(q explain.ConnectionQuestion) (*explain.Flow, error) {
 			return o.ExplainConnection("default", q)
 		})
@@ -256,7 +257,7 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 ---
 {type: ExternalService, mesh: default, name: db, tags: {kuma.io/service: db, kuma.io/protocol: tcp}, networking: {address: db.eu.shop.example:5432}}
 `
-	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, resources+more, file)}})
+	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, refusingMesh+more, file)}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -265,10 +266,10 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 		"a.corp.example", "b.corp.example", "a.shop.example", "b.shop.example", "a.eu.shop.example", "b.eu.shop.example",
 		"a.us.shop.example", "b.us.shop.example", "a.example", "b.example",
 	} {
-		fmt.Fprintf(&text, line, i, "203.0.113.5:443", host, "-")
+		fmt.Fprintf(&text, refusedLine, i, "203.0.113.5:443", host, "-")
 	}
-	p, err := refusals.Propose(collect(t, logsOf(t, o), text.String()),
-		refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100, Wildcards: 2},
+	p, err := traffic.ProposePassthrough(collect(t, logsOf(t, o), text.String()),
+		traffic.PassthroughOptions{Mesh: "default", Dataplane: "web", Limit: 100, Wildcards: 2},
 		func(q explain.ConnectionQuestion) (*explain.Flow, error) { return o.ExplainConnection("default", q) })
 	if err != nil {
 		t.Fatal(err)
@@ -285,10 +286,10 @@ func TestWildcardsKeepOffMeshNames(t *testing.T) {
 	}
 }
 
-// FuzzCollector: no line makes it fail, or counts more than once.
-func FuzzCollector(f *testing.F) {
-	logs := logsOf(f, node(f, file))
-	f.Add(fmt.Sprintf(line, 1, "203.0.113.5:443", "a.example", "-"))
+// FuzzCollector: no refusedLine makes it fail, or counts more than once.
+func FuzzRefusals(f *testing.F) {
+	logs := logsOf(f, refusingNode(f, file))
+	f.Add(fmt.Sprintf(refusedLine, 1, "203.0.113.5:443", "a.example", "-"))
 	f.Fuzz(func(t *testing.T, text string) {
 		c := collect(t, logs, text)
 		if c.Refused > c.Lines {

@@ -1,4 +1,4 @@
-package logread
+package traffic
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 // followed.
 const atOnce = 1000
 
-// Options say what is read and where it is shown. Paths, Out, Note and Failed are required.
-type Options struct {
+// ShowOptions say what is read and where it is shown. Paths, Out, Note and Failed are required.
+type ShowOptions struct {
 	Paths  []string // of the active files
 	Follow bool     // wait for more lines, until the context ends
 	// More returns the paths that are to be followed now, of which those that are new are added; nil:
@@ -48,7 +48,7 @@ type file struct {
 
 // output shows lines.
 type output struct {
-	o      *Options
+	o      *ShowOptions
 	at     string // the file whose lines come
 	within bool   // a long line goes on
 	err    error  // the first of Out
@@ -60,9 +60,9 @@ const MoreEach = 2 * time.Second
 // mostFiles bounds the files that are followed.
 const mostFiles = 1024
 
-// Read shows the lines of files, file by file, and then, if they are followed, those that come. The
-// error is that of Out; a context that ends is none.
-func Read(ctx context.Context, o Options) error {
+// Show writes the lines of files, file by file, and then, if they are followed, those that come.
+// The error is that of Out; a context that ends is none.
+func Show(ctx context.Context, o ShowOptions) error {
 	out := &output{o: &o}
 	var files []*file
 	defer func() {

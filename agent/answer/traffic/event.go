@@ -1,4 +1,4 @@
-package logread
+package traffic
 
 import (
 	"cmp"

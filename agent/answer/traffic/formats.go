@@ -1,7 +1,6 @@
-package logread
+package traffic
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -81,7 +80,7 @@ type FormatList map[string][]logline.Format
 
 // Add adds the formats of the loggers in a config, by type URL and name, that write to one of some
 // files or FIFOs: files says in which file their lines are.
-func (l FormatList) Add(config map[string]map[string]json.RawMessage, files map[string]string) error {
+func (l FormatList) Add(config Config, files map[string]string) error {
 	listeners := config[envoy.KindListener.URL()]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {
 		loggers, err := logline.Loggers(name, listeners[name])

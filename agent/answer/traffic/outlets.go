@@ -1,4 +1,4 @@
-package reachable
+package traffic
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package reachable
+package traffic
 
 import (
 	"net/netip"
@@ -21,7 +21,7 @@ type vote struct {
 // vote narrows the listeners whose words a line has by what else it says. Each value counts only
 // where it fits one of them: what a line says of the past may be no longer so, and the host is the
 // client's word.
-func (t *Traffic) vote(f *family, e logline.Entry) vote {
+func (u *Usage) vote(f *family, e logline.Entry) vote {
 	v := vote{name: strings.Join(e.Words, " ")}
 	for _, i := range e.Members {
 		if !slices.Contains(v.outlets, f.outlets[i]) {
@@ -30,7 +30,7 @@ func (t *Traffic) vote(f *family, e logline.Entry) vote {
 	}
 	if len(v.outlets) == 0 && f.out {
 		for _, w := range e.Words {
-			v.backends = append(v.backends, t.lookup.named[w]...)
+			v.backends = append(v.backends, u.lookup.named[w]...)
 		}
 		return v
 	}
@@ -48,8 +48,8 @@ func (t *Traffic) vote(f *family, e logline.Entry) vote {
 	}
 	for _, i := range [...]int{atRawCluster, atCluster} {
 		c := e.Values[i]
-		if told(c) && !narrow(func(o *outlet) bool { return o.clusters[c] }) && f.out && len(t.lookup.cluster[c]) > 0 {
-			return vote{backends: t.lookup.cluster[c]}
+		if told(c) && !narrow(func(o *outlet) bool { return o.clusters[c] }) && f.out && len(u.lookup.cluster[c]) > 0 {
+			return vote{backends: u.lookup.cluster[c]}
 		}
 	}
 	local, isLocal := addrPort(e.Values[atLocal])
@@ -79,13 +79,8 @@ func (t *Traffic) vote(f *family, e logline.Entry) vote {
 // told reports whether a value is one: Envoy writes "-" where it has none.
 func told(s string) bool { return s != "" && s != "-" }
 
-func addrPort(s string) (netip.AddrPort, bool) {
-	a, err := netip.ParseAddrPort(s)
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), err == nil
-}
-
 // decide joins what the families say whose line it may be.
-func (t *Traffic) decide(votes []vote) verdict {
+func (u *Usage) decide(votes []vote) verdict {
 	var from []*outlet
 	var to netip.AddrPort
 	var backends []int
@@ -131,8 +126,8 @@ func (t *Traffic) decide(votes []vote) verdict {
 	case is[inbound]:
 		return verdict{fate: arrived}
 	case is[past]:
-		return t.pastMesh(from, to)
-	case !t.sameName(backends):
+		return u.pastMesh(from, to)
+	case !u.sameName(backends):
 		return verdict{fate: ambiguous}
 	}
 	return verdict{fate: used, backends: backends}
@@ -140,22 +135,22 @@ func (t *Traffic) decide(votes []vote) verdict {
 
 // sameName reports whether services go by one name: a value of kuma.io/service and the MeshService
 // that it is, or the ports of one resource. A line that may be about any of them counts for all.
-func (t *Traffic) sameName(backends []int) bool {
+func (u *Usage) sameName(backends []int) bool {
 	return !slices.ContainsFunc(backends, func(i int) bool {
-		return t.backends.Items[i].Name != t.backends.Items[backends[0]].Name
+		return u.backends.Items[i].Name != u.backends.Items[backends[0]].Name
 	})
 }
 
 // pastMesh looks whose address was dialled. A listener of its own has the address in it.
-func (t *Traffic) pastMesh(from []*outlet, to netip.AddrPort) verdict {
+func (u *Usage) pastMesh(from []*outlet, to netip.AddrPort) verdict {
 	if !to.IsValid() && len(from) == 1 && from[0].address.IsValid() &&
 		!strings.HasPrefix(from[0].name, prefixPassthrough) {
 		to = from[0].address
 	}
-	if list := t.lookup.virtual[to]; len(list) > 0 && t.sameName(list) {
+	if list := u.lookup.virtual[to]; len(list) > 0 && u.sameName(list) {
 		return verdict{fate: used, backends: list}
 	}
-	if len(t.lookup.instance[to]) > 0 {
+	if len(u.lookup.instance[to]) > 0 {
 		return verdict{fate: instance, to: to}
 	}
 	return verdict{fate: outside}

@@ -1,15 +1,14 @@
-package reachable_test
+package traffic_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"time"
 )
 
-// BenchmarkLine reads lines of the default format of a proxy that sees many services.
-func BenchmarkLine(b *testing.B) {
+// BenchmarkUsage reads lines of the default format of a proxy that sees many services.
+func BenchmarkUsage(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		b.Run(fmt.Sprint(n, " services"), func(b *testing.B) {
 			var more strings.Builder
@@ -17,7 +16,7 @@ func BenchmarkLine(b *testing.B) {
 				fmt.Fprintf(&more, "---\n{type: Dataplane, mesh: default, name: s%d-1, networking: {address: 10.0.%d.%d, "+
 					"inbound: [{port: 80, tags: {kuma.io/service: s%d, kuma.io/protocol: http}}]}}\n", i, i/250, i%250+1, i)
 			}
-			x := world{mode: "Everywhere", from: file, more: more.String()}.traffic(b, reachable.ReadOptions{})
+			x := world{mode: "Everywhere", from: file, more: more.String()}.traffic(b, time.Time{})
 			logs, err := x.Readable()
 			if err != nil {
 				b.Fatal(err)

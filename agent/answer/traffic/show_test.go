@@ -1,4 +1,4 @@
-package logread_test
+package traffic_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/traffic"
 )
 
 func write(t *testing.T, path, text string) {
@@ -40,7 +40,7 @@ func zipped(text string) string {
 }
 
 // run reads and returns what was shown and what was said.
-func run(t *testing.T, o logread.Options) (shown, said string) {
+func run(t *testing.T, o traffic.ShowOptions) (shown, said string) {
 	t.Helper()
 	var out, notes strings.Builder
 	o.Out = &out
@@ -51,7 +51,7 @@ func run(t *testing.T, o logread.Options) (shown, said string) {
 		}
 		notes.WriteString(path + ": " + err.Error() + "\n")
 	}
-	if err := logread.Read(context.Background(), o); err != nil {
+	if err := traffic.Show(context.Background(), o); err != nil {
 		t.Error(err)
 	}
 	return out.String(), notes.String()
@@ -63,8 +63,8 @@ const events = `{"kind":"Event","auditID":"1","verb":"create","user":{"username"
 nothing
 `
 
-// TestRead reads files with their backups, as text, as JSON and for a terminal.
-func TestRead(t *testing.T) {
+// TestShow reads files with their backups, as text, as JSON and for a terminal.
+func TestShow(t *testing.T) {
 	dir := t.TempDir()
 	a, b, log := dir+"/a.log", dir+"/b.log", dir+"/audit.log"
 	write(t, dir+"/a-2026-01-02T03-04-05.000.log.gz", zipped("1\n2\n"))
@@ -75,42 +75,43 @@ func TestRead(t *testing.T) {
 	write(t, dir+"/now.log", strings.Split(events, "\n")[0][:100]) // as a reader may see an event that is being written
 	for _, c := range []struct {
 		name        string
-		o           logread.Options
+		o           traffic.ShowOptions
 		shown, said string
 	}{
-		{"one", logread.Options{Paths: []string{a}}, "1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", ""},
-		{"a terminal", logread.Options{Paths: []string{a}, Escape: true}, "1\n2\n3\n{\"status\":200}\n\\x1b[31m\\xff\n", ""},
-		{"JSON on a terminal", logread.Options{Paths: []string{b}, JSON: true, Escape: true},
+		{"one", traffic.ShowOptions{Paths: []string{a}}, "1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", ""},
+		{"a terminal", traffic.ShowOptions{Paths: []string{a}, Escape: true}, "1\n2\n3\n{\"status\":200}\n\\x1b[31m\\xff\n",
+			""},
+		{"JSON on a terminal", traffic.ShowOptions{Paths: []string{b}, JSON: true, Escape: true},
 			"{\"file\":\"B\",\"entry\":{\"a\":\"\\u009b\\u202e\"}}\n", ""},
-		{"several", logread.Options{Paths: []string{b, a}},
+		{"several", traffic.ShowOptions{Paths: []string{b, a}},
 			"{\"a\":\"\u009b\u202e\"}\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
-		{"JSON", logread.Options{Paths: []string{b, a}, JSON: true, Filter: logread.Filter{Since: time.Date(2026, 1, 3, 0, 0,
-			0, 0, time.UTC), Codes: []logread.Codes{{First: 200, Last: 200}}}}, "",
+		{"JSON", traffic.ShowOptions{Paths: []string{b, a}, JSON: true, Filter: traffic.Filter{Since: time.Date(2026, 1, 3, 0,
+			0, 0, 0, time.UTC), Codes: []traffic.Codes{{First: 200, Last: 200}}}}, "",
 			"B: lines left out, since their time cannot be told: 1\nA: lines left out, since their time cannot be told: 3\n"},
-		{"JSON, all", logread.Options{Paths: []string{a}, JSON: true}, `{"file":"A","line":"1"}
+		{"JSON, all", traffic.ShowOptions{Paths: []string{a}, JSON: true}, `{"file":"A","line":"1"}
 {"file":"A","line":"2"}
 {"file":"A","line":"3"}
 {"file":"A","entry":{"status":200}}
 {"file":"A","line":"\u001b[31m\ufffd"}
 `, ""},
 		{"status",
-			logread.Options{Paths: []string{a}, Filter: logread.Filter{Codes: []logread.Codes{{First: 200, Last: 299}}}},
+			traffic.ShowOptions{Paths: []string{a}, Filter: traffic.Filter{Codes: []traffic.Codes{{First: 200, Last: 299}}}},
 			"{\"status\":200}\n", "A: lines left out, since their status cannot be told: 4\n"},
-		{"one is missing", logread.Options{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n",
+		{"one is missing", traffic.ShowOptions{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n",
 			"DIR/none.log: file does not exist\n==> B <==\n"},
-		{"audit", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true}},
+		{"audit", traffic.ShowOptions{Paths: []string{log}, Filter: traffic.Filter{Audit: true}},
 			`2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201
 2026-11-23T10:00:01.000000Z a\x20b\x1b[31m get /v1/status 403 may not\nforge
 2026-11-23T10:00:02.000000Z system:nearside drop - - events that are missing here: 17, from x to y
 `, "LOG: lines left out, since they are no events: 1\n"},
 		{"audit, an event that is being written",
-			logread.Options{Paths: []string{dir + "/now.log"}, Filter: logread.Filter{Audit: true}}, "", ""},
-		{"audit of a mesh", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true, Mesh: "default"}},
+			traffic.ShowOptions{Paths: []string{dir + "/now.log"}, Filter: traffic.Filter{Audit: true}}, "", ""},
+		{"audit of a mesh", traffic.ShowOptions{Paths: []string{log}, Filter: traffic.Filter{Audit: true, Mesh: "default"}},
 			"2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201\n",
 			"LOG: lines left out, since they are no events: 1\n"},
 		{"audit by status and time, JSON",
-			logread.Options{Paths: []string{log}, JSON: true, Filter: logread.Filter{Audit: true,
-				Since: time.Date(2026, 11, 23, 10, 0, 1, 0, time.UTC), Codes: []logread.Codes{{First: 400, Last: 599}}}},
+			traffic.ShowOptions{Paths: []string{log}, JSON: true, Filter: traffic.Filter{Audit: true,
+				Since: time.Date(2026, 11, 23, 10, 0, 1, 0, time.UTC), Codes: []traffic.Codes{{First: 400, Last: 599}}}},
 			strings.Split(events, "\n")[1] + "\n", "LOG: lines left out, since they are no events: 1\n"},
 	} {
 		shown, said := run(t, c.o)
@@ -168,7 +169,7 @@ func TestFollow(t *testing.T) {
 	out := &safe{written: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- logread.Read(ctx, logread.Options{Paths: []string{a, b}, Follow: true, Out: out, Note: func(string) {},
+		ended <- traffic.Show(ctx, traffic.ShowOptions{Paths: []string{a, b}, Follow: true, Out: out, Note: func(string) {},
 			Failed: func(path string, err error) { t.Errorf("%s: %v", path, err) }})
 	}()
 	out.await(t, "old\n")
@@ -197,14 +198,14 @@ func TestFollowMore(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- logread.Read(ctx, logread.Options{Follow: true, Out: &out,
+			ended <- traffic.Show(ctx, traffic.ShowOptions{Follow: true, Out: &out,
 				Note:   func(s string) { said.WriteString(s + "\n") },
 				Failed: func(path string, err error) { said.WriteString(path + " failed\n") },
 				More:   func() []string { mu.Lock(); defer mu.Unlock(); return paths }})
 		}()
 		step := func(want string) {
 			t.Helper()
-			time.Sleep(logread.MoreEach + time.Second)
+			time.Sleep(traffic.MoreEach + time.Second)
 			synctest.Wait()
 			if out.String() != want {
 				t.Errorf("shown: %q, want %q", out.String(), want)
@@ -239,13 +240,13 @@ type broken struct{ writes int }
 
 func (b *broken) Write([]byte) (int, error) { b.writes++; return 0, errors.New("closed") }
 
-// TestReadEndsWithItsOutput stops at the first line that cannot be shown, also where files are
+// TestShowEndsWithItsOutput stops at the first line that cannot be shown, also where files are
 // followed.
-func TestReadEndsWithItsOutput(t *testing.T) {
+func TestShowEndsWithItsOutput(t *testing.T) {
 	path := t.TempDir() + "/a.log"
 	write(t, path, strings.Repeat("x\n", 5000))
 	out := &broken{}
-	err := logread.Read(context.Background(), logread.Options{Paths: []string{path}, Follow: true, Out: out,
+	err := traffic.Show(context.Background(), traffic.ShowOptions{Paths: []string{path}, Follow: true, Out: out,
 		Note: func(string) {}, Failed: func(string, error) {}})
 	if err == nil || out.writes != 1 {
 		t.Errorf("%v after %d writes", err, out.writes)

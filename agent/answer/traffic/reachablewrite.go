@@ -1,8 +1,6 @@
-package reachable
+package traffic
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -31,7 +29,7 @@ type entry struct {
 
 // write writes the fragment. Text of lines never gets into it: names are those of the mesh, and
 // comments are numbers and times.
-func (p *Proposal) write(b *explain.Backends, items []int, evidence map[int]*Evidence) error {
+func (p *ReachableProposal) write(b *explain.Backends, items []int, evidence map[int]*Evidence) error {
 	if len(p.ReachableServices) == 0 && p.ReachableBackends == nil {
 		return nil
 	}
@@ -67,15 +65,9 @@ func (p *Proposal) write(b *explain.Backends, items []int, evidence map[int]*Evi
 		f.Networking.TransparentProxying.ReachableBackends = yaml.Node{Kind: yaml.MappingNode,
 			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "refs"}, refs}}
 	}
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	enc.CompactSeqIndent()
-	if err := errors.Join(enc.Encode(f), enc.Close()); err != nil {
-		return err
-	}
-	p.Fragment = out.String()
-	return nil
+	text, err := yamlText(f)
+	p.Fragment = text
+	return err
 }
 
 // comment says what speaks for an entry.

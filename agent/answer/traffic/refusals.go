@@ -1,10 +1,7 @@
-package refusals
+package traffic
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -28,60 +25,44 @@ type Destination struct {
 	Address netip.AddrPort
 	Spoke   string
 	Count   int
-	// First and Last are the times of the first and last of them, zero where the log has none.
-	First, Last time.Time
+	Span
 }
 
 const (
-	maxLine = 64 << 10 // bytes
 	// maxKept is how many destinations are remembered: at twice as many the rarest are forgotten.
 	maxKept = 10_000
 )
 
-// key tells destinations apart: a server name with its port, else the address with what was spoken.
-type key struct {
+// destinationKey tells destinations apart: a server name with its port, else the address with what
+// was spoken.
+type destinationKey struct {
 	name  string
 	to    netip.AddrPort
 	spoke string
 }
 
-// Collector counts refused connections.
-type Collector struct {
+// Refusals counts refused connections.
+type Refusals struct {
 	Lines     int // that were read
 	Refused   int // connections
 	Long      int // lines that were too long, and were left out
 	Forgotten int // connections to rare destinations that were forgotten, so that memory stays bounded
 
-	by map[key]*Destination
+	by map[destinationKey]*Destination
 }
 
 // Read reads the lines of a log. A line counts when one of the formats has written it.
-func (c *Collector) Read(r io.Reader, formats []*Log) error {
-	in := bufio.NewReaderSize(r, maxLine)
-	for {
-		line, err := in.ReadSlice('\n')
-		long := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = in.ReadSlice('\n')
+func (c *Refusals) Read(r io.Reader, formats []*RefusalLog) error {
+	return eachLine(stream(r), func(text []byte, long bool) {
+		if c.Lines++; long {
+			c.Long++
+		} else {
+			c.line(text, formats)
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if len(line) > 0 {
-			c.Lines++
-			if long {
-				c.Long++
-			} else {
-				c.line(bytes.TrimSuffix(line, []byte("\n")), formats)
-			}
-		}
-		if err != nil {
-			return nil
-		}
-	}
+	})
 }
 
-func (c *Collector) line(line []byte, formats []*Log) {
+func (c *Refusals) line(line []byte, formats []*RefusalLog) {
 	for _, l := range formats {
 		if l.Reason != "" {
 			continue
@@ -96,42 +77,41 @@ func (c *Collector) line(line []byte, formats []*Log) {
 // refused reports whether an entry is of a connection that the passthrough refused: Envoy notes NR
 // where no filter chain takes a connection, and UH where it is sent to a cluster without endpoints,
 // as that of a closed passthrough.
-func (l *Log) refused(v []string) bool {
-	flags := strings.Split(v[atFlags], ",")
+func (l *RefusalLog) refused(v []string) bool {
+	flags := strings.Split(v[refusedFlags], ",")
 	if l.closed {
 		return slices.Contains(flags, "UH")
 	}
-	return slices.Contains(flags, "NR") && (v[atDetails] == "" || v[atDetails] == "filter_chain_not_found")
+	return slices.Contains(flags, "NR") && (v[refusedDetails] == "" || v[refusedDetails] == "filter_chain_not_found")
 }
 
-func (c *Collector) add(v []string) {
-	to, err := netip.ParseAddrPort(v[atDestination])
-	if err != nil || to.Port() == 0 {
+func (c *Refusals) add(v []string) {
+	to, ok := addrPort(v[refusedDestination])
+	if !ok || to.Port() == 0 {
 		return
 	}
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	d := Destination{Address: to, Count: 1}
-	d.First, _ = time.Parse(time.RFC3339Nano, v[atTime]) // zero for none
-	d.Last = d.First
-	name := strings.ToLower(v[atServerName])
+	at, _ := time.Parse(time.RFC3339Nano, v[refusedAt]) // zero for none
+	d.Span.add(at)
+	name := strings.ToLower(v[refusedServerName])
 	switch {
 	case name != "" && name != "-":
 		d.Spoke = SpokeTLS
 		if isHost(name) {
 			d.ServerName = name
 		}
-	case v[atNoTLS] == "ClientHelloNotDetected":
+	case v[refusedNoTLS] == "ClientHelloNotDetected":
 		d.Spoke = SpokePlain
 	}
 	c.Refused++
-	k := key{to: to, spoke: d.Spoke}
+	k := destinationKey{to: to, spoke: d.Spoke}
 	if d.ServerName != "" {
-		k = key{name: d.ServerName, to: netip.AddrPortFrom(netip.Addr{}, to.Port())}
+		k = destinationKey{name: d.ServerName, to: netip.AddrPortFrom(netip.Addr{}, to.Port())}
 	}
 	was := c.by[k]
 	if was == nil {
 		if c.by == nil {
-			c.by = map[key]*Destination{}
+			c.by = map[destinationKey]*Destination{}
 		}
 		if len(c.by) >= 2*maxKept {
 			c.forget()
@@ -141,16 +121,11 @@ func (c *Collector) add(v []string) {
 	}
 	was.Count++
 	was.Address = d.Address
-	if !d.First.IsZero() && (was.First.IsZero() || d.First.Before(was.First)) {
-		was.First = d.First
-	}
-	if d.Last.After(was.Last) {
-		was.Last = d.Last
-	}
+	was.Span.add(at)
 }
 
 // forget drops all but the most frequent destinations.
-func (c *Collector) forget() {
+func (c *Refusals) forget() {
 	drop := map[Destination]bool{} // no two are equal: they differ in what they are counted by
 	for _, d := range c.Destinations()[maxKept:] {
 		drop[d] = true
@@ -164,7 +139,7 @@ func (c *Collector) forget() {
 }
 
 // Destinations lists what was refused, the most frequent first, of those the latest.
-func (c *Collector) Destinations() []Destination {
+func (c *Refusals) Destinations() []Destination {
 	out := make([]Destination, 0, len(c.by))
 	for _, d := range c.by {
 		out = append(out, *d)

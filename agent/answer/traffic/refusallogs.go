@@ -1,7 +1,6 @@
-package refusals
+package traffic
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
 )
 
-// Log is a logger that writes refused connections, among others.
-type Log struct {
+// RefusalLog is a logger that writes refused connections, among others.
+type RefusalLog struct {
 	Path string // of the file or FIFO; "" for a logger that writes none
 	// Reason says why its lines cannot be read, "" where they can.
 	Reason string
@@ -21,34 +20,30 @@ type Log struct {
 	read   *logline.Reader
 }
 
-// The operators that are asked for, by their index.
+// The refusedOperators that are asked for, by their index.
 const (
-	atTime = iota
-	atFlags
-	atDetails
-	atDestination
-	atServerName
-	atNoTLS
+	refusedAt = iota
+	refusedFlags
+	refusedDetails
+	refusedDestination
+	refusedServerName
+	refusedNoTLS
 )
 
-var operators = []string{
-	atTime: "START_TIME", atFlags: "RESPONSE_FLAGS", atDetails: "RESPONSE_CODE_DETAILS",
-	atDestination: "DOWNSTREAM_LOCAL_ADDRESS", atServerName: "REQUESTED_SERVER_NAME",
-	atNoTLS: "DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)",
+var refusedOperators = []string{
+	refusedAt: "START_TIME", refusedFlags: "RESPONSE_FLAGS", refusedDetails: "RESPONSE_CODE_DETAILS",
+	refusedDestination: "DOWNSTREAM_LOCAL_ADDRESS", refusedServerName: "REQUESTED_SERVER_NAME",
+	refusedNoTLS: "DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)",
 }
 
-// passthrough is what the names of the listeners begin with that connections to unknown
-// destinations arrive at.
-const passthrough = "outbound:passthrough:"
-
-// LogsOf lists the loggers of a proxy's config that write refused connections: those of the
+// RefusalLogs lists the loggers of a proxy's config that write refused connections: those of the
 // listeners of the passthrough, and of its chain where that leads nowhere. Resources are by their
 // type URL and name.
-func LogsOf(config map[string]map[string]json.RawMessage) ([]*Log, error) {
-	var out []*Log
+func RefusalLogs(config Config) ([]*RefusalLog, error) {
+	var out []*RefusalLog
 	listeners := config[envoy.KindListener.URL()]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {
-		if !strings.HasPrefix(name, passthrough) {
+		if !strings.HasPrefix(name, prefixPassthrough) {
 			continue
 		}
 		loggers, err := logline.Loggers(name, listeners[name])
@@ -64,13 +59,13 @@ func LogsOf(config map[string]map[string]json.RawMessage) ([]*Log, error) {
 	return out, nil
 }
 
-func newLog(l *logline.Logger) *Log {
-	out := &Log{Path: l.Path, closed: !l.Listener}
+func newLog(l *logline.Logger) *RefusalLog {
+	out := &RefusalLog{Path: l.Path, closed: !l.Listener}
 	if out.Path == "" {
 		out.Reason = "it writes no lines to a file"
 		return out
 	}
-	read, err := logline.NewReader(l.Format, nil, operators...)
+	read, err := logline.NewReader(l.Format, nil, refusedOperators...)
 	if err == nil {
 		err = lacking(read)
 	}
@@ -83,18 +78,18 @@ func newLog(l *logline.Logger) *Log {
 
 // lacking says what a format lacks for what is asked of it.
 func lacking(r *logline.Reader) error {
-	for i := range operators {
+	for i := range refusedOperators {
 		if err := r.Hidden(i); err != nil {
 			return err
 		}
 	}
 	switch {
-	case !r.Has(atDestination):
+	case !r.Has(refusedDestination):
 		return fmt.Errorf("its format has no %%%s%%, so it does not say where connections were to go; add it",
-			operators[atDestination])
-	case !r.Has(atFlags):
+			refusedOperators[refusedDestination])
+	case !r.Has(refusedFlags):
 		return fmt.Errorf("its format has no %%%s%%, so it does not say which connections were refused; add it",
-			operators[atFlags])
+			refusedOperators[refusedFlags])
 	}
 	return nil
 }

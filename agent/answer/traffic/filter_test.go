@@ -1,4 +1,4 @@
-package logread
+package traffic
 
 import (
 	"strings"
@@ -161,8 +161,9 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// TestFormats is what code and time lines of known formats have, "?" where they cannot be told.
-func TestFormats(t *testing.T) {
+// TestFilterFormats is what code and time lines of known formats have, "?" where they cannot be
+// told.
+func TestFilterFormats(t *testing.T) {
 	formats, reasons := NewFormats([]logline.Format{
 		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|backend\n"},
 		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|cart\n"},

@@ -1,10 +1,7 @@
-package reachable
+package traffic
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -18,21 +15,15 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Bounds of what is read and remembered.
+// Bounds of what is remembered.
 const (
-	maxLine     = 64 << 10 // bytes
-	maxVerdicts = 10_000   // what lines have come to, by what they say
-	maxUnknown  = 100      // names that are no services of the mesh
-	maxDirect   = 1000     // addresses that were dialled past the mesh
+	maxVerdicts = 10_000 // what lines have come to, by what they say
+	maxUnknown  = 100    // names that are no services of the mesh
+	maxDirect   = 1000   // addresses that were dialled past the mesh
 )
 
-// ReadOptions say which lines count.
-type ReadOptions struct {
-	Since time.Time // older lines are left out; zero for none
-}
-
-// Lines counts lines by what became of them.
-type Lines struct {
+// LineCounts counts lines by what became of them.
+type LineCounts struct {
 	Read    int `json:"read"`
 	Used    int `json:"used"`    // of traffic to services of the mesh
 	Outside int `json:"outside"` // of traffic to addresses that no service of the mesh has
@@ -52,22 +43,14 @@ type Lines struct {
 
 // Seen is how often and when.
 type Seen struct {
-	Lines       int
-	Shared      int       // of these, lines that may be about another service of the same name
-	First, Last time.Time // zero where no line has a time
+	Lines  int
+	Shared int // of these, lines that may be about another service of the same name
+	Span
 }
 
 func (s *Seen) add(at time.Time) {
 	s.Lines++
-	if at.IsZero() {
-		return
-	}
-	if s.First.IsZero() || at.Before(s.First) {
-		s.First = at
-	}
-	if at.After(s.Last) {
-		s.Last = at
-	}
+	s.Span.add(at)
 }
 
 // lookup finds services by address, name and cluster.
@@ -98,62 +81,39 @@ func listenersOf(c Config) map[string]json.RawMessage { return c[envoy.KindListe
 
 // ReadFile reads a file with those that were rotated from it. The lines are of some logs. It
 // returns what of it was not read.
-func (t *Traffic) ReadFile(path string, logs []*Log) (unread []error, err error) {
-	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: t.options.Since, MaxLine: maxLine})
+func (u *Usage) ReadFile(path string, logs []*Log) (unread []error, err error) {
+	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: u.since, MaxLine: maxLine})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	t.watch(logs)
-	long := false
-	for {
-		line, err := r.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return r.Stats().Unread, nil
-		case err != nil:
-			return nil, err
-		}
-		first := !long
-		long = line.More
-		switch {
-		case !first:
-		case line.More:
-			t.Lines.Read++
-			t.Lines.Long++
-		default:
-			t.Line(line.Text, logs)
-		}
+	u.watch(logs)
+	if err := eachLine(r.Next, u.take(logs)); err != nil {
+		return nil, err
 	}
+	return r.Stats().Unread, nil
 }
 
 // Read reads lines of some logs.
-func (t *Traffic) Read(r io.Reader, logs []*Log) error {
-	t.watch(logs)
-	in := bufio.NewReaderSize(r, maxLine)
-	for {
-		line, err := in.ReadSlice('\n')
-		long := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = in.ReadSlice('\n')
-		}
-		switch {
-		case err != nil && !errors.Is(err, io.EOF):
-			return err
-		case long:
-			t.Lines.Read++
-			t.Lines.Long++
-		case len(line) > 0:
-			t.Line(bytes.TrimSuffix(line, []byte("\n")), logs)
-		}
-		if err != nil {
-			return nil
+func (u *Usage) Read(r io.Reader, logs []*Log) error {
+	u.watch(logs)
+	return eachLine(stream(r), u.take(logs))
+}
+
+// take returns what counts the lines of some logs.
+func (u *Usage) take(logs []*Log) func(text []byte, long bool) {
+	return func(text []byte, long bool) {
+		if long {
+			u.Lines.Read++
+			u.Lines.Long++
+		} else {
+			u.Line(text, logs)
 		}
 	}
 }
 
 // watch notes whose traffic is in logs that are read.
-func (t *Traffic) watch(logs []*Log) {
+func (u *Usage) watch(logs []*Log) {
 	for _, l := range logs {
 		for _, f := range l.families {
 			if !f.names || !f.out {
@@ -191,8 +151,8 @@ type verdict struct {
 }
 
 // Line counts one line of some logs.
-func (t *Traffic) Line(line []byte, logs []*Log) {
-	t.Lines.Read++
+func (u *Usage) Line(line []byte, logs []*Log) {
+	u.Lines.Read++
 	var key strings.Builder
 	var at time.Time
 	type match struct {
@@ -218,67 +178,67 @@ func (t *Traffic) Line(line []byte, logs []*Log) {
 		}
 	}
 	if len(found) == 0 {
-		t.Lines.Foreign++
+		u.Lines.Foreign++
 		return
 	}
-	if !t.options.Since.IsZero() {
+	if !u.since.IsZero() {
 		switch {
 		case at.IsZero():
-			t.Lines.NoTime++
+			u.Lines.NoTime++
 			return
-		case at.Before(t.options.Since):
-			t.Lines.Old++
+		case at.Before(u.since):
+			u.Lines.Old++
 			return
 		}
 	}
-	v, ok := t.verdicts[key.String()]
+	v, ok := u.verdicts[key.String()]
 	if !ok {
 		var votes []vote
 		for _, m := range found {
-			votes = append(votes, t.vote(m.f, m.e))
+			votes = append(votes, u.vote(m.f, m.e))
 		}
-		v = t.decide(votes)
-		if len(t.verdicts) >= maxVerdicts {
-			clear(t.verdicts)
+		v = u.decide(votes)
+		if len(u.verdicts) >= maxVerdicts {
+			clear(u.verdicts)
 		}
-		t.verdicts[key.String()] = v
+		u.verdicts[key.String()] = v
 	}
-	t.count(v, at)
+	u.count(v, at)
 }
 
-func (t *Traffic) count(v verdict, at time.Time) {
+func (u *Usage) count(v verdict, at time.Time) {
 	switch v.fate {
 	case used:
-		t.Lines.Used++
+		u.Lines.Used++
 		for _, i := range v.backends {
-			if t.hits[i] == nil {
-				t.hits[i] = &Seen{}
+			if u.hits[i] == nil {
+				u.hits[i] = &Seen{}
 			}
-			t.hits[i].add(at)
+			u.hits[i].add(at)
 			if len(v.backends) > 1 {
-				t.hits[i].Shared++
+				u.hits[i].Shared++
 			}
 		}
 	case instance:
-		keep(t, t.direct, v.to, maxDirect, &t.Lines.Outside, at)
+		keep(u, u.direct, v.to, maxDirect, &u.Lines.Outside, at)
 	case unknown:
-		keep(t, t.unknown, clip.Value(v.name), maxUnknown, &t.Lines.Unknown, at)
+		keep(u, u.unknown, clip.Value(v.name), maxUnknown, &u.Lines.Unknown, at)
 	case outside:
-		t.Lines.Outside++
+		u.Lines.Outside++
 	case arrived:
-		t.Lines.Inbound++
+		u.Lines.Inbound++
 	case ambiguous:
-		t.Lines.Ambiguous++
+		u.Lines.Ambiguous++
 	default:
-		t.Lines.Foreign++
+		u.Lines.Foreign++
 	}
 }
 
 // keep remembers so many, and counts lines about more.
-func keep[K comparable](t *Traffic, in map[K]*Seen, k K, most int, counter *int, at time.Time) {
+func keep[K comparable](u *Usage, in map[K]*Seen, k K, most int, counter *int, at time.Time) {
 	if in[k] == nil {
 		if len(in) >= most {
-			t.Lines.More++
+			u.Lines.More++
 			return
 		}
 		in[k] = &Seen{}

@@ -1,4 +1,4 @@
-package reachable
+package traffic
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/logline"
@@ -50,29 +51,30 @@ type family struct {
 	full    map[*outlet]bool
 }
 
-// Traffic counts what the lines of one proxy are about.
-type Traffic struct {
+// Usage counts the lines of one proxy by the services that they are about.
+type Usage struct {
 	Logs []*Log // that the config names, sorted by path
 
 	backends *explain.Backends
 	outlets  []*outlet
 	lookup   lookup
-	options  ReadOptions
+	since    time.Time // older lines are not counted; zero for none
 
-	Lines    Lines
+	Lines    LineCounts
 	hits     map[int]*Seen            // by backend
 	direct   map[netip.AddrPort]*Seen // instances that were dialled past the mesh
 	unknown  map[string]*Seen
 	verdicts map[string]verdict
 }
 
-// NewTraffic reads the config of a proxy, which sees the services as b says.
-func NewTraffic(config Config, b *explain.Backends, o ReadOptions) (*Traffic, error) {
+// NewUsage reads the config of a proxy that sees the services in b. Lines older than since are not
+// counted; the zero time counts all.
+func NewUsage(config Config, b *explain.Backends, since time.Time) (*Usage, error) {
 	list, err := outlets(config, b)
 	if err != nil {
 		return nil, err
 	}
-	t := &Traffic{backends: b, outlets: list, options: o, lookup: newLookup(b), hits: map[int]*Seen{},
+	u := &Usage{backends: b, outlets: list, since: since, lookup: newLookup(b), hits: map[int]*Seen{},
 		direct: map[netip.AddrPort]*Seen{}, unknown: map[string]*Seen{}, verdicts: map[string]verdict{}}
 	type entry struct {
 		outlet *outlet
@@ -98,7 +100,7 @@ func NewTraffic(config Config, b *explain.Backends, o ReadOptions) (*Traffic, er
 	}
 	for p, entries := range byPath {
 		log := &Log{Path: p}
-		t.Logs = append(t.Logs, log)
+		u.Logs = append(u.Logs, log)
 		if p == "" {
 			log.Reason = "it writes no lines to a file"
 			continue
@@ -145,8 +147,8 @@ func NewTraffic(config Config, b *explain.Backends, o ReadOptions) (*Traffic, er
 			}
 		}
 	}
-	slices.SortFunc(t.Logs, func(a, b *Log) int { return strings.Compare(a.Path, b.Path) })
-	return t, nil
+	slices.SortFunc(u.Logs, func(a, b *Log) int { return strings.Compare(a.Path, b.Path) })
+	return u, nil
 }
 
 // external is what the passthrough has in the place of a service.
@@ -193,10 +195,10 @@ func withoutPrefix(file, text string) string {
 }
 
 // Readable returns the logs whose lines can be read, and an error where there is none.
-func (t *Traffic) Readable() ([]*Log, error) {
+func (u *Usage) Readable() ([]*Log, error) {
 	var out []*Log
 	var reasons []string
-	for _, l := range t.Logs {
+	for _, l := range u.Logs {
 		if l.Reason == "" {
 			out = append(out, l)
 			continue
@@ -208,7 +210,7 @@ func (t *Traffic) Readable() ([]*Log, error) {
 		reasons = append(reasons, where+": "+l.Reason)
 	}
 	switch {
-	case len(t.Logs) == 0:
+	case len(u.Logs) == 0:
 		return nil, ErrNotLogged
 	case len(out) == 0:
 		return nil, fmt.Errorf("no log of the proxy can be read:\n%s", strings.Join(reasons, "\n"))

@@ -1,19 +1,18 @@
-package reachable
+package traffic
 
 import (
 	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Options say what is proposed beside what was used.
-type Options struct {
+// ReachableOptions say what is proposed beside what was used.
+type ReachableOptions struct {
 	Permitted bool // what permissions allow
 	Keep      bool // what is listed today
 }
@@ -30,8 +29,8 @@ const (
 	WhyOutbound  = "listed outbound" // it was used, by an outbound of the Dataplane, which needs no entry: not proposed
 )
 
-// Proposal is what a Dataplane is to list as reachable. Lists are never null.
-type Proposal struct {
+// ReachableProposal is what a Dataplane is to list as reachable. Lists are never null.
+type ReachableProposal struct {
 	Mesh      string `json:"mesh"`
 	Dataplane string `json:"dataplane"`
 	// ReachableServices is proposed for networking.transparentProxying.reachableServices, and
@@ -43,7 +42,7 @@ type Proposal struct {
 	Backends []Evidence `json:"backends"` // what is proposed, then what is not
 	Direct   []Direct   `json:"direct"`   // instances that were dialled past the mesh
 	Unknown  []Unknown  `json:"unknown"`  // names in lines that are no services of the mesh
-	Lines    Lines      `json:"lines"`
+	Lines    LineCounts `json:"lines"`
 	Notes    []string   `json:"notes"`
 }
 
@@ -62,12 +61,6 @@ type Evidence struct {
 	Reason   string `json:"reason"` // why it is reachable today or not
 }
 
-// Times are when lines were logged, "" where none has a time.
-type Times struct {
-	First string `json:"first,omitempty"`
-	Last  string `json:"last,omitempty"`
-}
-
 // Direct is an instance that was dialled by its own address.
 type Direct struct {
 	Address  netip.AddrPort        `json:"address"`
@@ -83,25 +76,19 @@ type Unknown struct {
 	Times
 }
 
-func (s *Seen) times() Times {
-	if s.Last.IsZero() {
-		return Times{}
-	}
-	return Times{s.First.UTC().Format(time.RFC3339), s.Last.UTC().Format(time.RFC3339)}
-}
-
 // Unlisted reports whether something was used that a list of the Dataplane keeps out.
-func (p *Proposal) Unlisted() bool {
+func (p *ReachableProposal) Unlisted() bool {
 	return slices.ContainsFunc(p.Backends, func(e Evidence) bool { return e.Unlisted })
 }
 
 // Propose says what the Dataplane is to list.
-func (t *Traffic) Propose(o Options) (*Proposal, error) {
-	b := t.backends
-	p := &Proposal{Mesh: b.Mesh, Dataplane: b.Name, Backends: []Evidence{}, Direct: []Direct{}, Unknown: []Unknown{},
-		Lines: t.Lines, Notes: []string{}}
+func (u *Usage) Propose(o ReachableOptions) (*ReachableProposal, error) {
+	b := u.backends
+	p := &ReachableProposal{Mesh: b.Mesh, Dataplane: b.Name, Backends: []Evidence{}, Direct: []Direct{},
+		Unknown: []Unknown{},
+		Lines:   u.Lines, Notes: []string{}}
 	logged := map[int]coverage{}
-	for _, x := range t.outlets {
+	for _, x := range u.outlets {
 		for _, i := range x.backends {
 			if was, ok := logged[i]; !ok || x.logged < was {
 				logged[i] = x.logged
@@ -117,7 +104,7 @@ func (t *Traffic) Propose(o Options) (*Proposal, error) {
 		}
 		listed := x.Reachable && (x.Cause == mesh.CauseListed || x.Cause == mesh.CauseLabels)
 		level, served := logged[i]
-		hit := t.hits[i]
+		hit := u.hits[i]
 		e := &Evidence{Destination: x.Destination, Permission: x.Permission, Reachable: x.Reachable, Reason: x.Reason}
 		denied := x.Permission == explain.PermissionDenied
 		switch {
@@ -153,8 +140,8 @@ func (t *Traffic) Propose(o Options) (*Proposal, error) {
 		}
 		items, evidence[i] = append(items, i), e
 	}
-	t.keepServices(p, items, evidence)
-	p.lists(b, items, evidence, len(t.hits) > 0 || o.Permitted || o.Keep)
+	u.keepServices(p, items, evidence)
+	p.lists(b, items, evidence, len(u.hits) > 0 || o.Permitted || o.Keep)
 	for _, i := range items {
 		p.Backends = append(p.Backends, *evidence[i])
 	}
@@ -162,15 +149,15 @@ func (t *Traffic) Propose(o Options) (*Proposal, error) {
 		return cmp.Or(cmp.Compare(toInt(b.Proposed), toInt(a.Proposed)), cmp.Compare(b.Lines, a.Lines),
 			compareDestinations(a.Destination, b.Destination))
 	})
-	for _, a := range slices.SortedFunc(maps.Keys(t.direct), netip.AddrPort.Compare) {
-		d := Direct{Address: a, Lines: t.direct[a].Lines, Times: t.direct[a].times(), Backends: []explain.Destination{}}
-		for _, i := range t.lookup.instance[a] {
+	for _, a := range slices.SortedFunc(maps.Keys(u.direct), netip.AddrPort.Compare) {
+		d := Direct{Address: a, Lines: u.direct[a].Lines, Times: u.direct[a].times(), Backends: []explain.Destination{}}
+		for _, i := range u.lookup.instance[a] {
 			d.Backends = append(d.Backends, b.Items[i].Destination)
 		}
 		p.Direct = append(p.Direct, d)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.unknown)) {
-		p.Unknown = append(p.Unknown, Unknown{name, t.unknown[name].Lines, t.unknown[name].times()})
+	for _, name := range slices.Sorted(maps.Keys(u.unknown)) {
+		p.Unknown = append(p.Unknown, Unknown{name, u.unknown[name].Lines, u.unknown[name].times()})
 	}
 	return p, p.write(b, items, evidence)
 }
@@ -194,9 +181,9 @@ func compareDestinations(a, b explain.Destination) int {
 
 // keepServices keeps the values of kuma.io/service that are listed today where none else is
 // proposed: a list of them cannot be empty, and without one all would be reachable.
-func (t *Traffic) keepServices(p *Proposal, items []int, evidence map[int]*Evidence) {
-	tag := func(i int) bool { return t.backends.Items[i].Kind == mesh.KindTag }
-	if !t.backends.ListsServices ||
+func (u *Usage) keepServices(p *ReachableProposal, items []int, evidence map[int]*Evidence) {
+	tag := func(i int) bool { return u.backends.Items[i].Kind == mesh.KindTag }
+	if !u.backends.ListsServices ||
 		slices.ContainsFunc(items, func(i int) bool { return tag(i) && evidence[i].Proposed }) {
 		return
 	}
@@ -212,10 +199,10 @@ func (t *Traffic) keepServices(p *Proposal, items []int, evidence map[int]*Evide
 	}
 }
 
-func (p *Proposal) note(text string) { p.Notes = append(p.Notes, text) }
+func (p *ReachableProposal) note(text string) { p.Notes = append(p.Notes, text) }
 
 // lists sets the lists, where there is anything to go by.
-func (p *Proposal) lists(b *explain.Backends, items []int, evidence map[int]*Evidence, any bool) {
+func (p *ReachableProposal) lists(b *explain.Backends, items []int, evidence map[int]*Evidence, any bool) {
 	if !any {
 		return
 	}
