@@ -18,6 +18,7 @@ type rule struct {
 var rules = []rule{
 	{"layout", ruleLayout},
 	{"floors", ruleFloors},
+	{"http", ruleHTTP},
 	{"goroutines", ruleGoroutines},
 	{"leaks", ruleLeaks},
 	{"pure", rulePure},

@@ -1,0 +1,74 @@
+package house
+
+import (
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// speakHTTP are the packages that may depend on net/http: the API with its client and commands, the
+// admin interface of Envoy, and what starts them.
+var speakHTTP = []string{"agent", "agent/serve/*", "agent/serve/cli/*", "agent/host/envoyadmin", "agent/test/*",
+	"cmd/*", "examples/*"}
+
+// Only the wiring imports the handlers of the API.
+const handlers, wiring = "agent/serve/httpapi", "agent"
+
+// ruleHTTP: HTTP is a leaf. No other package reaches net/http through imports of the module, and
+// only the wiring imports the handlers. Tests may, and so may other modules.
+func ruleHTTP(t *tree) []breach {
+	var out []breach
+	edges := map[string]map[string]ast.Node{} // by folder: what its package imports, and where
+	at := map[ast.Node]*file{}
+	speaks := map[string]string{} // by folder: what leads to net/http
+	t.each(func(p *pkg, f *file) {
+		for importPath, spec := range f.imports() {
+			dir, inModule := t.inModule(importPath)
+			switch {
+			case f.test:
+			case importPath == "net/http" || strings.HasPrefix(importPath, "net/http/"):
+				speaks[p.dir] = importPath
+				at[spec] = f
+				add(edges, p.dir, importPath, spec)
+			case inModule:
+				if dir == handlers && p.dir != wiring {
+					out = append(out, breach{f.at(spec), "only " + wiring + " imports the handlers of the API: " +
+						"move what is needed into a package of a lower floor"})
+				}
+				at[spec] = f
+				add(edges, p.dir, dir, spec)
+			}
+		}
+	})
+	for more := true; more; {
+		more = false
+		for _, dir := range slices.Sorted(maps.Keys(edges)) {
+			for _, to := range slices.Sorted(maps.Keys(edges[dir])) {
+				if speaks[to] != "" && speaks[dir] == "" {
+					speaks[dir], more = to, true
+				}
+			}
+		}
+	}
+	for dir, to := range speaks {
+		spec := edges[dir][to]
+		if matches(dir, speakHTTP) {
+			continue
+		}
+		way := to
+		for next := speaks[to]; next != ""; next = speaks[next] {
+			way += ", which imports " + next
+		}
+		out = append(out, breach{at[spec].at(spec), "HTTP is a leaf, and this package imports " + way + ": only " +
+			listed(speakHTTP) + " may depend on net/http; move documents into agent/model/api"})
+	}
+	return out
+}
+
+func add(edges map[string]map[string]ast.Node, from, to string, spec ast.Node) {
+	if edges[from] == nil {
+		edges[from] = map[string]ast.Node{}
+	}
+	edges[from][to] = spec
+}
