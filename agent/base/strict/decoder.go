@@ -307,15 +307,12 @@ func (d *Decoder) value(n *Node, v reflect.Value) {
 	}
 }
 
-// fewFields is how many fields a message lists.
-const fewFields = 8
-
 func (d *Decoder) structure(n *Node, v reflect.Value, ti *typeInfo) {
 	if n.Kind != Mapping {
 		known := len(d.Faults)
 		d.WrongType(n, "a mapping")
-		if len(ti.fields) <= fewFields && len(d.Faults) > known {
-			d.Faults[known].Reason += "; its fields: " + strings.Join(ti.names(), ", ")
+		if len(d.Faults) > known {
+			d.Faults[known].Reason += ti.list()
 		}
 		return
 	}

@@ -105,3 +105,14 @@ func (ti *typeInfo) names() []string {
 	}
 	return names
 }
+
+// fewFields is how many fields a message lists.
+const fewFields = 8
+
+// list lists the fields for a message, "" where there are none or many.
+func (ti *typeInfo) list() string {
+	if len(ti.fields) == 0 || len(ti.fields) > fewFields {
+		return ""
+	}
+	return "; its fields: " + strings.Join(ti.names(), ", ")
+}

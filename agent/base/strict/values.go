@@ -72,8 +72,8 @@ func (d *Decoder) list(n *Node, v reflect.Value) {
 	out := reflect.MakeSlice(t, len(n.Items), len(n.Items))
 	for i, it := range n.Items {
 		d.EnterItem(i)
-		if it.Kind == Null && !d.Types.of(t.Elem()).node {
-			d.Faultf(it.Line, "the item is empty; give it a value or remove it")
+		if ti := d.Types.of(t.Elem()); it.Kind == Null && !ti.node {
+			d.Faultf(it.Line, "the item is empty; give it a value or remove it%s", ti.list())
 		} else {
 			d.value(it, out.Index(i))
 		}

@@ -11,10 +11,9 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -27,7 +26,7 @@ import (
 // A field with its tags is a key. The decoder, the variables, --set, the JSON Schema, "config show"
 // and the checks of single values all read the tags:
 //
-//	yaml      name of the key
+//	json      name of the key
 //	doc       what it means, for docs/config.md and the schema
 //	default   value where nothing sets the key, written as in a variable
 //	check     check of the text, see [checkText]
@@ -45,94 +44,94 @@ import (
 // The items of a list are texts or structs with such tags, which may hold lists in turn.
 type Config struct {
 	Node struct {
-		Name string `yaml:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
-		Zone string `yaml:"zone" default:"default" check:"name" required:"" max:"63" doc:"Zone of this node."`
-	} `yaml:"node"`
+		Name string `json:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
+		Zone string `json:"zone" default:"default" check:"name" required:"" max:"63" doc:"Zone of this node."`
+	} `json:"node"`
 	// Paths holds the directories below which relative paths lie.
 	Paths struct {
-		Run   string `yaml:"run" default:"/run/nearside" path:"." required:"" doc:"Directory of the sockets."`
-		State string `yaml:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of what survives a restart."`
-		Logs  string `yaml:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
-	} `yaml:"paths"`
+		Run   string `json:"run" default:"/run/nearside" path:"." required:"" doc:"Directory of the sockets."`
+		State string `json:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of what survives a restart."`
+		Logs  string `json:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
+	} `json:"paths"`
 	Resources struct {
-		Dir []ResourceDir `yaml:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched, or a list of directories with roles. What they hold is read-only over the API."`
-	} `yaml:"resources"`
+		Dir []ResourceDir `json:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched, or a list of directories with roles. What they hold is read-only over the API."`
+	} `json:"resources"`
 	API struct {
 		Socket struct { // a Socket
-			Path  string      `yaml:"path" default:"nearside.sock" path:"run" check:"socket" required:"" doc:"Unix socket of the HTTP API, below paths.run when relative."`
-			Mode  fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of the API socket, octal."`
-			Group string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the agent's own group."`
-		} `yaml:"socket"`
-		TCP       string        `yaml:"tcp" check:"loopback" doc:"Loopback address that serves the same API. It takes a token for anything but GET of /, /livez and /readyz. Empty: off."`
-		TokenFile string        `yaml:"tokenFile" path:"state" doc:"File with a bearer token that may read and write over TCP, below paths.state when relative."`
-		Roles     []access.Role `yaml:"roles" nil:"" max:"64" example:"[{name: ops, template: mesh-operator, subjects: [{group: ops}]}]" doc:"Roles: who may read and write which resources. Absent: who reaches the socket may read, and its group may write. []: root and the agent's user alone may do anything."`
-	} `yaml:"api"`
+			Path  string      `json:"path" default:"nearside.sock" path:"run" check:"socket" required:"" doc:"Unix socket of the HTTP API, below paths.run when relative."`
+			Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of the API socket, octal."`
+			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the agent's own group."`
+		} `json:"socket"`
+		TCP       string        `json:"tcp" check:"loopback" doc:"Loopback address that serves the same API. It takes a token for anything but GET of /, /livez and /readyz. Empty: off."`
+		TokenFile string        `json:"tokenFile" path:"state" doc:"File with a bearer token that may read and write over TCP, below paths.state when relative."`
+		Roles     []access.Role `json:"roles" nil:"" max:"64" example:"[{name: ops, template: mesh-operator, subjects: [{group: ops}]}]" doc:"Roles: who may read and write which resources. Absent: who reaches the socket may read, and its group may write. []: root and the agent's user alone may do anything."`
+	} `json:"api"`
 	XDS struct {
 		Socket struct { // a Socket
-			Path  string      `yaml:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that Envoys take their config from, below paths.run when relative."`
-			Mode  fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of the xDS socket, octal."`
-			Group string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access its members may be the proxies of stored Dataplanes. Empty: the agent's own group."`
-		} `yaml:"socket"`
-		TCP      string `yaml:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys go over TLS alone, and not to peers without a token or certificate. Empty: off."`
-		Insecure bool   `yaml:"insecure" doc:"Peers on xds.tcp need neither token nor certificate, and any address may go without xds.tls."`
+			Path  string      `json:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that Envoys take their config from, below paths.run when relative."`
+			Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of the xDS socket, octal."`
+			Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access its members may be the proxies of stored Dataplanes. Empty: the agent's own group."`
+		} `json:"socket"`
+		TCP      string `json:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys go over TLS alone, and not to peers without a token or certificate. Empty: off."`
+		Insecure bool   `json:"insecure" doc:"Peers on xds.tcp need neither token nor certificate, and any address may go without xds.tls."`
 		TLS      struct {
-			Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that xds.tcp serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
-			Key      string `yaml:"key" path:"state" doc:"File with the private key of xds.tls.cert, PEM, below paths.state when relative."`
-			ClientCA string `yaml:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative. Empty: no client certificates."`
-		} `yaml:"tls"`
-		DrainTime int                `yaml:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
-		Access    []access.ProxyRule `yaml:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
-	} `yaml:"xds"`
+			Cert     string `json:"cert" path:"state" doc:"File with the certificate chain that xds.tcp serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
+			Key      string `json:"key" path:"state" doc:"File with the private key of xds.tls.cert, PEM, below paths.state when relative."`
+			ClientCA string `json:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative. Empty: no client certificates."`
+		} `json:"tls"`
+		DrainTime int                `json:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
+		Access    []access.ProxyRule `json:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
+	} `json:"xds"`
 	// Metrics is for those who collect metrics over the network.
 	Metrics struct {
-		Listen    string `yaml:"listen" check:"address" doc:"TCP address that serves GET /metrics and nothing else, over plain HTTP and for the token of metrics.tokenFile. Empty: off; the API serves metrics too."`
-		TokenFile string `yaml:"tokenFile" path:"state" doc:"File with the bearer token that metrics.listen takes, below paths.state when relative."`
-	} `yaml:"metrics"`
-	DNS       DNS `yaml:"dns"`
+		Listen    string `json:"listen" check:"address" doc:"TCP address that serves GET /metrics and nothing else, over plain HTTP and for the token of metrics.tokenFile. Empty: off; the API serves metrics too."`
+		TokenFile string `json:"tokenFile" path:"state" doc:"File with the bearer token that metrics.listen takes, below paths.state when relative."`
+	} `json:"metrics"`
+	DNS       DNS `json:"dns"`
 	AccessLog struct {
-		Receivers []Receiver `yaml:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
-		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
+		Receivers []Receiver `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
+		Files     Rotation   `json:"files"` // of the file backends that the agent writes
 		// Directories are where policies may name files that the agent writes, beside paths.logs.
-		Directories []string `yaml:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
-		Spool       Spool    `yaml:"spool"`
-		Group       string   `yaml:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the agent's own group."`
-		Compress    bool     `yaml:"compress" doc:"Rotated files of access logs are compressed with gzip."`
-		MinFree     int      `yaml:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system: with less, the disk counts as full; 0: no limit."`
-		OnFull      string   `yaml:"onFull" default:"block" oneOf:"block,dropNewest" doc:"What happens to lines while the disk is full or fails: block makes senders wait, dropNewest drops and counts lines, and notes it in the file."`
-		Fsync       string   `yaml:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are forced to the disk: once a second, with each batch, or when the system likes. A crash of the agent loses none in any case."`
-	} `yaml:"accessLog"`
+		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
+		Spool       Spool    `json:"spool"`
+		Group       string   `json:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the agent's own group."`
+		Compress    bool     `json:"compress" doc:"Rotated files of access logs are compressed with gzip."`
+		MinFree     int      `json:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system: with less, the disk counts as full; 0: no limit."`
+		OnFull      string   `json:"onFull" default:"block" oneOf:"block,dropNewest" doc:"What happens to lines while the disk is full or fails: block makes senders wait, dropNewest drops and counts lines, and notes it in the file."`
+		Fsync       string   `json:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are forced to the disk: once a second, with each batch, or when the system likes. A crash of the agent loses none in any case."`
+	} `json:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
-		Profile  string `yaml:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
-		Rotation `yaml:",inline" live:""`
-	} `yaml:"auditLog"`
+		Profile  string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
+		Rotation `live:""`
+	} `json:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
-		Bind        string   `yaml:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
-		Advertise   string   `yaml:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
-		Join        []string `yaml:"join" check:"seed" max:"256" doc:"Members to join through, host:port, or file:PATH for a file with such addresses, one a line. Names are resolved, and files read, anew at each try."`
-		KeyringFile string   `yaml:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, base64, one a line, of which the first encrypts; below paths.state when relative. Who has a key is a member, and may change everything."`
-		Insecure    bool     `yaml:"insecure" doc:"The pool has no keys: everything is sent in the clear, and whoever reaches gossip.bind is a member."`
-		TCPOnly     bool     `yaml:"tcpOnly" doc:"The pool uses TCP alone, for networks that do not let UDP pass."`
-		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are not listened to."`
-	} `yaml:"gossip"`
+		Bind        string   `json:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
+		Advertise   string   `json:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
+		Join        []string `json:"join" check:"seed" max:"256" doc:"Members to join through, host:port, or file:PATH for a file with such addresses, one a line. Names are resolved, and files read, anew at each try."`
+		KeyringFile string   `json:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, base64, one a line, of which the first encrypts; below paths.state when relative. Who has a key is a member, and may change everything."`
+		Insecure    bool     `json:"insecure" doc:"The pool has no keys: everything is sent in the clear, and whoever reaches gossip.bind is a member."`
+		TCPOnly     bool     `json:"tcpOnly" doc:"The pool uses TCP alone, for networks that do not let UDP pass."`
+		Cluster     string   `json:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are not listened to."`
+	} `json:"gossip"`
 	Trust struct {
-		Mode string `yaml:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`
-		File string `yaml:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
-	} `yaml:"trust"`
+		Mode string `json:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`
+		File string `json:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
+	} `json:"trust"`
 	// Mesh holds defaults of every mesh.
 	Mesh struct {
-		AutoReachableBackends bool `yaml:"autoReachableBackends" doc:"Derive reachable backends from MeshTrafficPermission."`
-		FlatNetwork           bool `yaml:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
-	} `yaml:"mesh"`
-	VIPs VIPs `yaml:"vips"`
+		AutoReachableBackends bool `json:"autoReachableBackends" doc:"Derive reachable backends from MeshTrafficPermission."`
+		FlatNetwork           bool `json:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
+	} `json:"mesh"`
+	VIPs VIPs `json:"vips"`
 	// Log is about the agent's own log on stderr.
 	Log struct {
-		Level  string `yaml:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
-		Format string `yaml:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
-	} `yaml:"log"`
+		Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
+		Format string `json:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
+	} `json:"log"`
 	// Identity is reserved for later.
-	Identity struct{} `yaml:"identity"`
+	Identity struct{} `json:"identity"`
 }
 
 // AuditLogPath is where the audit log is.
@@ -147,44 +146,44 @@ type Socket struct {
 
 // Rotation bounds rotated files. Each limit stands alone; 0 switches it off.
 type Rotation struct {
-	MaxFileSize int `yaml:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
-	MaxFiles    int `yaml:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
-	MaxFileAge  int `yaml:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
+	MaxFileSize int `json:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
+	MaxFiles    int `json:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
+	MaxFileAge  int `json:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
 }
 
 // DNS is about the resolver.
 type DNS struct {
-	Listen string `yaml:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
+	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
 	// Given says that Listen is not the default.
-	Given         bool     `yaml:"-"`
-	Upstreams     []string `yaml:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
-	CacheSize     int      `yaml:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
-	ClientRate    int      `yaml:"clientRate" max:"1000000" doc:"Queries of one address that are sent on to upstreams in a second; further ones fail (SERVFAIL). Loopback addresses have no bound, since many workloads share them. 0: none."`
-	TTL           int      `yaml:"ttl" default:"30" max:"86400" live:"" doc:"Seconds that clients may keep answers about names of the meshes, the negative ones too; at least 1."`
-	Suffixes      []string `yaml:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes: other names below them do not exist, and are never asked of upstreams."`
-	OwnGenerators bool     `yaml:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`
-	ReachableOnly bool     `yaml:"reachableOnly" live:"" doc:"Workloads that ask from the address of a dataplane of this node resolve only the services that it reaches: its reachable backends, or those that its permissions admit it to."`
-	QueryLog      QueryLog `yaml:"queryLog"`
+	Given         bool     `json:"-"`
+	Upstreams     []string `json:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+	CacheSize     int      `json:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
+	ClientRate    int      `json:"clientRate" max:"1000000" doc:"Queries of one address that are sent on to upstreams in a second; further ones fail (SERVFAIL). Loopback addresses have no bound, since many workloads share them. 0: none."`
+	TTL           int      `json:"ttl" default:"30" max:"86400" live:"" doc:"Seconds that clients may keep answers about names of the meshes, the negative ones too; at least 1."`
+	Suffixes      []string `json:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes: other names below them do not exist, and are never asked of upstreams."`
+	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`
+	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that ask from the address of a dataplane of this node resolve only the services that it reaches: its reachable backends, or those that its permissions admit it to."`
+	QueryLog      QueryLog `json:"queryLog"`
 }
 
 // QueryLog is about the log of DNS queries.
 type QueryLog struct {
-	Sample   int    `yaml:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
-	File     string `yaml:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
-	Rotation `yaml:",inline"`
+	Sample int    `json:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
+	File   string `json:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
+	Rotation
 }
 
 // Spool bounds what waits on disk for a collector of access logs.
 type Spool struct {
-	MaxSize int    `yaml:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
-	MaxAge  int    `yaml:"maxAge" max:"87600" doc:"Hours that lines wait for their collector; 0: until it takes them."`
-	OnFull  string `yaml:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when no more may wait."`
+	MaxSize int    `json:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
+	MaxAge  int    `json:"maxAge" max:"87600" doc:"Hours that lines wait for their collector; 0: until it takes them."`
+	OnFull  string `json:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when no more may wait."`
 }
 
 // ResourceDir is one directory of resource files.
 type ResourceDir struct {
-	Path string `yaml:"path" path:"." required:"" doc:"Directory of resource files, below the folder of the config file when relative."`
-	Role string `yaml:"role" check:"name" max:"63" doc:"Role whose permissions to create and update limit what its files may hold: one of api.roles or a built-in one. Empty: no limit."`
+	Path string `json:"path" path:"." required:"" doc:"Directory of resource files, below the folder of the config file when relative."`
+	Role string `json:"role" check:"name" max:"63" doc:"Role whose permissions to create and update limit what its files may hold: one of api.roles or a built-in one. Empty: no limit."`
 }
 
 // String is the path, with the role where there is one.
@@ -197,29 +196,29 @@ func (d ResourceDir) String() string {
 
 // Receiver is one receiver of access-log lines.
 type Receiver struct {
-	Name     string `yaml:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
-	Address  string `yaml:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
-	File     string `yaml:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
-	Rotation `yaml:",inline"`
-	Mode     fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
-	Group    string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
-	TLS      struct {
-		Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Another one in its place holds for new connections within a second. Empty: no TLS."`
-		Key      string `yaml:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
-		ClientCA string `yaml:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
-	} `yaml:"tls"`
-	MaxConnections int `yaml:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
+	Name    string `json:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
+	Address string `json:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
+	File    string `json:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
+	Rotation
+	Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
+	Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
+	TLS   struct {
+		Cert     string `json:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Another one in its place holds for new connections within a second. Empty: no TLS."`
+		Key      string `json:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
+		ClientCA string `json:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
+	} `json:"tls"`
+	MaxConnections int `json:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
 }
 
 // VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix,
 // or both; the family that is missing has its default.
 type VIPs struct {
-	Families             string   `yaml:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
-	ReleaseAfter         int      `yaml:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
-	Tag                  []string `yaml:"tag" default:"240.0.0.0/8,fd00:fd00::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of kuma.io/service tags: an IPv4 prefix, an IPv6 prefix, or both."`
-	MeshService          []string `yaml:"meshService" default:"241.0.0.0/8,fd00:fd01::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshServices: an IPv4 prefix, an IPv6 prefix, or both."`
-	MeshExternalService  []string `yaml:"meshExternalService" default:"242.0.0.0/8,fd00:fd02::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshExternalServices: an IPv4 prefix, an IPv6 prefix, or both."`
-	MeshMultiZoneService []string `yaml:"meshMultiZoneService" default:"243.0.0.0/8,fd00:fd03::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshMultiZoneServices: an IPv4 prefix, an IPv6 prefix, or both."`
+	Families             string   `json:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
+	ReleaseAfter         int      `json:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
+	Tag                  []string `json:"tag" default:"240.0.0.0/8,fd00:fd00::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of kuma.io/service tags: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshService          []string `json:"meshService" default:"241.0.0.0/8,fd00:fd01::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshServices: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshExternalService  []string `json:"meshExternalService" default:"242.0.0.0/8,fd00:fd02::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshExternalServices: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshMultiZoneService []string `json:"meshMultiZoneService" default:"243.0.0.0/8,fd00:fd03::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshMultiZoneServices: an IPv4 prefix, an IPv6 prefix, or both."`
 }
 
 // DefaultConfigFile is where a config is looked for when none is named.
@@ -228,17 +227,11 @@ const DefaultConfigFile = "/etc/nearside/agent.yaml"
 // defaults returns the config without any file, variable or flag.
 func defaults(hostname string) *Config {
 	c := new(Config)
-	setDefaults(c.fields())
+	for _, f := range c.fields() {
+		f.setDefault(c)
+	}
 	c.Node.Name = nodeName(hostname)
 	return c
-}
-
-func setDefaults(fields []field) {
-	for _, f := range fields {
-		if text := f.tag.Get("default"); text != "" {
-			f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: text}) // a test holds the defaults to their checks
-		}
-	}
 }
 
 // field is one key of the config.
@@ -246,11 +239,15 @@ type field struct {
 	path string // "api.socket.path"; "accessLog.receivers[0].name" for what stands in a list
 	tag  reflect.StructTag
 	at   reflect.Value // its place in a config
-	item bool          // one of a list of texts, which has the tags of the list
 	part bool          // a key of an item
 }
 
 func (f field) has(tag string) bool { _, ok := f.tag.Lookup(tag); return ok }
+
+func (f field) max() int {
+	n, _ := strconv.Atoi(f.tag.Get("max"))
+	return n
+}
 
 // fields returns the keys of c, in the order of the documentation.
 func (c *Config) fields() []field { return fieldsOf(reflect.ValueOf(c).Elem(), "") }
@@ -275,13 +272,14 @@ func keysOf(v reflect.Value, prefix string) []field {
 	var out []field
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		switch name := f.Tag.Get("yaml"); name {
-		case "-":
-		case ",inline":
+		switch name := f.Tag.Get("json"); {
+		case name == "-":
+		case f.Anonymous:
 			for _, k := range keysOf(v.Field(i), prefix) {
 				out = append(out, k.under(f.Tag))
 			}
 		default:
+			name, _, _ = strings.Cut(name, ",")
 			out = append(out, field{path: prefix + name, tag: f.Tag, at: v.Field(i)})
 		}
 	}

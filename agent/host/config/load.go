@@ -1,11 +1,9 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,9 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
 // LoadOptions says where a config comes from. The zero value reads [DefaultConfigFile], if there is
@@ -67,7 +63,7 @@ func EnvName(key string) string {
 // directory (XDG Base Directory Specification).
 //
 // All faults are returned at once; then the config is not to be used.
-func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
+func Load(o LoadOptions) (*Config, Origins, strict.Faults) {
 	if o.Hostname == "" {
 		o.Hostname, _ = os.Hostname() // nodeName has a name for none
 	}
@@ -77,7 +73,7 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 		}
 	}
 	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{},
-		lines: map[string]resource.Fault{}}
+		lines: map[string]strict.Fault{}}
 	l.fields = l.cfg.fields()
 	for _, f := range l.fields {
 		l.origins[f.path] = "default"
@@ -101,13 +97,13 @@ type loader struct {
 	cfg     *Config
 	fields  []field // of cfg
 	origins Origins
-	bases   map[string]string         // key → directory that a relative path lies below
-	lines   map[string]resource.Fault // key → where it is set; a default has none
-	faults  resource.Faults
+	bases   map[string]string       // key → directory that a relative path lies below
+	lines   map[string]strict.Fault // key → where it is set; a default has none
+	faults  strict.Faults
 }
 
 func (l *loader) fault(file, key, reason string) {
-	l.faults = append(l.faults, resource.Fault{File: file, Field: key, Reason: reason})
+	l.faults = append(l.faults, strict.Fault{File: file, Field: key, Reason: reason})
 }
 
 // file reads the config file, or notes that there is none.
@@ -132,23 +128,30 @@ func (l *loader) file() {
 		l.fault(name, "", fmt.Sprintf("the config file cannot be read: %v", err))
 		return
 	}
-	root, err := parseDocument(data)
-	if err != nil {
-		l.fault(name, "", err.Error())
-		return
+	root, fault := strict.One(data, limits)
+	if fault != nil {
+		l.take(name, strict.Faults{*fault})
+	} else if root != nil {
+		l.apply(root, name, filepath.Dir(name), func(line int) string { return fmt.Sprintf("file %s:%d", name, line) })
 	}
-	if root == nil {
-		return
-	}
-	faults := walkMapping(root, reflect.ValueOf(l.cfg).Elem(), "", func(f field, n *yaml.Node, line int) resource.Faults {
-		faults := f.parse(n)
-		if faults == nil {
-			l.origins[f.path], l.bases[f.path] = fmt.Sprintf("file %s:%d", name, line), filepath.Dir(name)
-			l.lines[f.path] = resource.Fault{File: name, Line: line}
+}
+
+// apply sets the keys that a tree gives, but for those with faults, and takes the faults.
+func (l *loader) apply(root *strict.Node, file, base string, origin func(line int) string) {
+	given, d := new(Config), newDecoder()
+	d.Check(root)
+	d.Decode(root, given)
+	faults := d.Finish()
+	l.take(file, faults)
+	for i, f := range given.fields() {
+		n, line := root.Find(f.path)
+		if n == nil || slices.ContainsFunc(faults, func(x strict.Fault) bool { return strict.Within(x.Field, f.path) }) {
+			continue
 		}
-		return faults
-	})
-	l.take(name, faults)
+		l.fields[i].at.Set(f.at)
+		l.origins[f.path], l.bases[f.path] = origin(line), base
+		l.lines[f.path] = strict.Fault{File: file, Line: line}
+	}
 }
 
 // noFile moves the defaults to where a user may write.
@@ -211,7 +214,7 @@ func (l *loader) flags() {
 		}
 		i := slices.IndexFunc(l.fields, func(f field) bool { return f.path == key })
 		if i < 0 {
-			l.fault("--set", fmt.Sprintf("%.64s", key), "is not a key of the config"+suggest(key, l.fields))
+			l.fault("--set", fmt.Sprintf("%.64s", key), "is not a key of the config"+suggest(key, paths(l.fields)))
 			continue
 		}
 		l.set(l.fields[i], v, "--set", "flag")
@@ -220,16 +223,16 @@ func (l *loader) flags() {
 
 // set takes over the value of a variable or flag.
 func (l *loader) set(f field, v, file, origin string) {
-	faults := f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: v})
-	if faults == nil {
-		l.origins[f.path], l.bases[f.path] = origin, l.o.Dir
-		l.lines[f.path] = resource.Fault{File: file}
+	n, fault := f.textNode(v)
+	if fault != nil {
+		l.take(file, strict.Faults{*fault})
+		return
 	}
-	l.take(file, faults)
+	l.apply(nest(f.path, n), file, l.o.Dir, func(int) string { return origin })
 }
 
 // take keeps the faults of a file, variable or flag.
-func (l *loader) take(file string, faults resource.Faults) {
+func (l *loader) take(file string, faults strict.Faults) {
 	for _, f := range faults {
 		f.File = file
 		l.faults = append(l.faults, f)
@@ -237,7 +240,7 @@ func (l *loader) take(file string, faults resource.Faults) {
 }
 
 // locate adds to faults of keys, or of parts of their values, where the keys are set.
-func (l *loader) locate(faults resource.Faults) resource.Faults {
+func (l *loader) locate(faults strict.Faults) strict.Faults {
 	for i := range faults {
 		f := &faults[i]
 		for key, at := range l.lines {
@@ -307,56 +310,6 @@ func readConfig(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// parseDocument reads one YAML document; nil for an empty one.
-func parseDocument(data []byte) (n *yaml.Node, err error) {
-	defer func() { // the library panics on some input that it does not expect
-		if p := recover(); p != nil {
-			n, err = nil, fmt.Errorf("not valid YAML: %v", p)
-		}
-	}()
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, more yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it holds more than one YAML document; the config is a single one")
-	}
-	if len(doc.Content) == 0 {
-		return nil, nil
-	}
-	if left := maxConfigNodes; !countNodes(doc.Content[0], &left) {
-		return nil, fmt.Errorf("it has more than %d values, those that aliases repeat included", maxConfigNodes)
-	}
-	return follow(doc.Content[0]), nil
-}
-
-// countNodes takes the nodes below n from what is left, and returns false when there are more.
-// Aliases count as what they stand for, since lists in lists of them could stand for more than
-// memory holds.
-func countNodes(n *yaml.Node, left *int) bool {
-	if *left--; *left < 0 {
-		return false
-	}
-	for _, c := range follow(n).Content {
-		if !countNodes(c, left) {
-			return false
-		}
-	}
-	return true
-}
-
-// follow returns what an alias stands for. Aliases do not chain, and the walk is as deep as the
-// keys are.
-func follow(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
 // lookupEnv returns the value of a variable; the last one counts.
 func lookupEnv(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
@@ -365,4 +318,12 @@ func lookupEnv(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+func paths(keys []field) []string {
+	out := make([]string, len(keys))
+	for i := range keys {
+		out[i] = keys[i].path
+	}
+	return out
 }

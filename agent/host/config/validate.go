@@ -11,7 +11,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/model/access"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // faultFunc notes a fault of a key.
@@ -20,10 +19,10 @@ type faultFunc func(key, format string, args ...any)
 // Validate reports what is wrong with the config as a whole: what [Load] cannot see at a single
 // key. A config that was put together by hand needs absolute paths. Kinds of resources in api.roles
 // are for [Config.CheckKinds].
-func (c *Config) Validate() resource.Faults {
-	var out resource.Faults
+func (c *Config) Validate() strict.Faults {
+	var out strict.Faults
 	fault := func(key, format string, args ...any) {
-		out = append(out, resource.Fault{Field: key, Reason: fmt.Sprintf(format, args...)})
+		out = append(out, strict.Fault{Field: key, Reason: fmt.Sprintf(format, args...)})
 	}
 	checkPaths(c.fields(), fault)
 	c.checkUnbuilt(fault)
@@ -165,7 +164,7 @@ func splitFaults(err error, fault faultFunc) {
 }
 
 // CheckKinds reports kinds in api.roles that are not among those known.
-func (c *Config) CheckKinds(known []string) (out resource.Faults) {
+func (c *Config) CheckKinds(known []string) (out strict.Faults) {
 	for i, r := range c.API.Roles {
 		for j, a := range r.Allow {
 			for k, kind := range a.Kinds {
@@ -176,7 +175,7 @@ func (c *Config) CheckKinds(known []string) (out resource.Faults) {
 				if near := strict.Nearest(kind, known); near != "" {
 					hint = "did you mean " + near + "?"
 				}
-				out = append(out, resource.Fault{Field: fmt.Sprintf("api.roles[%d].allow[%d].kinds[%d]", i, j, k),
+				out = append(out, strict.Fault{Field: fmt.Sprintf("api.roles[%d].allow[%d].kinds[%d]", i, j, k),
 					Reason: fmt.Sprintf("unknown kind %.64q; %s", kind, hint)})
 			}
 		}

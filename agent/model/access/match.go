@@ -78,11 +78,11 @@ func parseRange(s string) (idRange, error) {
 // Matcher says which peers a rule or a role is about. A peer must match all keys that are set. One
 // without any key matches nobody.
 type Matcher struct {
-	User   string `yaml:"user" json:"user,omitempty" max:"64" check:"account" doc:"User of the process, by name or number."`
-	Group  string `yaml:"group" json:"group,omitempty" max:"64" check:"account" doc:"Group that the process is in, by name or number."`
-	UID    string `yaml:"uid" json:"uid,omitempty" max:"32" check:"uidRange" doc:"User id or range of them, like 1000 or 1000-1999."`
-	Token  string `yaml:"token" json:"token,omitempty" max:"512" doc:"Subject of the token that the peer sends; * stands for any characters."`
-	Cgroup string `yaml:"cgroup" json:"cgroup,omitempty" max:"1024" check:"cgroup" doc:"Path of the process's cgroup, or of one above it; * stands for characters of one element."`
+	User   string `json:"user,omitempty" max:"64" check:"account" doc:"User of the process, by name or number."`
+	Group  string `json:"group,omitempty" max:"64" check:"account" doc:"Group that the process is in, by name or number."`
+	UID    string `json:"uid,omitempty" max:"32" check:"uidRange" doc:"User id or range of them, like 1000 or 1000-1999."`
+	Token  string `json:"token,omitempty" max:"512" doc:"Subject of the token that the peer sends; * stands for any characters."`
+	Cgroup string `json:"cgroup,omitempty" max:"1024" check:"cgroup" doc:"Path of the process's cgroup, or of one above it; * stands for characters of one element."`
 }
 
 // Check returns what is wrong with the key of a matcher ("account", "uidRange" or "cgroup"), ""

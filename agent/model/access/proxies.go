@@ -16,12 +16,12 @@ const LabelUser = "nearside.io/user"
 
 // ProxyRule is an item of xds.access: which proxies the peers that it matches may be.
 type ProxyRule struct {
-	Matcher     `yaml:",inline"`
-	Certificate string   `yaml:"certificate" json:"certificate,omitempty" max:"512" doc:"DNS or URI name in the client certificate; * stands for any characters."`
-	Nodes       []string `yaml:"nodes" json:"nodes,omitempty" max:"256" doc:"Node ids that the peer may take, MESH.NAME; * stands for any characters. Empty: none."`
-	Bring       bool     `yaml:"bring" json:"bring,omitempty" doc:"Lets the peer bring its Dataplane in the node metadata."`
-	Services    []string `yaml:"services" json:"services,omitempty" max:"256" doc:"Values of kuma.io/service that a Dataplane in the metadata may claim; * stands for any characters. Empty: none."`
-	Tags        []string `yaml:"tags" json:"tags,omitempty" max:"256" doc:"Other tags and labels that such a Dataplane may have, KEY=VALUE; * stands for any characters. Empty: kuma.io/protocol alone."`
+	Matcher
+	Certificate string   `json:"certificate,omitempty" max:"512" doc:"DNS or URI name in the client certificate; * stands for any characters."`
+	Nodes       []string `json:"nodes,omitempty" max:"256" doc:"Node ids that the peer may take, MESH.NAME; * stands for any characters. Empty: none."`
+	Bring       bool     `json:"bring,omitempty" doc:"Lets the peer bring its Dataplane in the node metadata."`
+	Services    []string `json:"services,omitempty" max:"256" doc:"Values of kuma.io/service that a Dataplane in the metadata may claim; * stands for any characters. Empty: none."`
+	Tags        []string `json:"tags,omitempty" max:"256" doc:"Other tags and labels that such a Dataplane may have, KEY=VALUE; * stands for any characters. Empty: kuma.io/protocol alone."`
 }
 
 // Grant says what a peer may do as one proxy.

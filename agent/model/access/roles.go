@@ -25,18 +25,18 @@ var Verbs = [...]string{VerbGet, VerbList, VerbInspect, VerbCreate, VerbUpdate, 
 
 // Role is an item of api.roles: what its subjects may do.
 type Role struct {
-	Name     string    `yaml:"name" json:"name" required:"" check:"name" max:"63" doc:"Name of the role."`
-	Template string    `yaml:"template" json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this one has too."`
-	Subjects []Matcher `yaml:"subjects" json:"subjects,omitempty" max:"256" doc:"Who has the role: items with user, group, uid, cgroup or token."`
-	Allow    []Allow   `yaml:"allow" json:"allow,omitempty" max:"256" doc:"What the role allows: items with kinds, meshes, names and verbs."`
+	Name     string    `json:"name" required:"" check:"name" max:"63" doc:"Name of the role."`
+	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this one has too."`
+	Subjects []Matcher `json:"subjects,omitempty" max:"256" doc:"Who has the role: items with user, group, uid, cgroup or token."`
+	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"What the role allows: items with kinds, meshes, names and verbs."`
 }
 
 // Allow is a permission of a role. An empty list of meshes or names stands for all of them.
 type Allow struct {
-	Kinds  []string `yaml:"kinds" json:"kinds" required:"" max:"256" doc:"Kinds of resources; * stands for all."`
-	Meshes []string `yaml:"meshes" json:"meshes,omitempty" max:"256" doc:"Meshes; * stands for any characters. Empty: all, and kinds of no mesh."`
-	Names  []string `yaml:"names" json:"names,omitempty" max:"256" doc:"Names of resources; * stands for any characters. Empty: all."`
-	Verbs  []string `yaml:"verbs" json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * stands for all."`
+	Kinds  []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources; * stands for all."`
+	Meshes []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * stands for any characters. Empty: all, and kinds of no mesh."`
+	Names  []string `json:"names,omitempty" max:"256" doc:"Names of resources; * stands for any characters. Empty: all."`
+	Verbs  []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * stands for all."`
 }
 
 // Templates of roles. They are bound to nobody until a role of the config, or an item of
