@@ -22,18 +22,11 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
 		},
-		Certificate: func(mesh, name string) (httpapi.Certificate, bool) {
-			x, ok := a.reconciler.Issued(mesh, name)
-			return httpapi.Certificate(x), ok
-		},
-		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
+		Certificate: a.reconciler.Issued,
+		Holders:     a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]api.ProxyCounts {
 			of, _ := a.refused.read()
-			out := make(map[string]api.ProxyCounts, len(of))
-			for id, c := range of {
-				out[id] = api.ProxyCounts(c)
-			}
-			return out
+			return of
 		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
 		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,

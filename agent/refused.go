@@ -28,40 +28,40 @@ const (
 // that have failed there. They are asked when somebody wants to know.
 type refused struct {
 	proxies func() []api.ProxyStatus
-	ask     func(context.Context, *api.ProxyStatus) (envoyadmin.Counts, error)
+	ask     func(context.Context, *api.ProxyStatus) (api.ProxyCounts, error)
 	log     *slog.Logger
 
 	mu    sync.Mutex // held while Envoys are asked: who comes meanwhile gets what they answer
 	at    time.Time
 	of    map[string]refusedBy // by node id, of those that are connected or were recently
-	total envoyadmin.Counts    // never falls, whichever Envoys come, go and start anew
+	total api.ProxyCounts      // never falls, whichever Envoys come, go and start anew
 }
 
 // refusedBy is what one Envoy has answered.
 type refusedBy struct {
 	pid   int32 // of its process, which counts from 0
 	known bool
-	count envoyadmin.Counts
+	count api.ProxyCounts
 	retry time.Time // it is not asked before
 }
 
 func newRefused(proxies func() []api.ProxyStatus, dir string, log *slog.Logger) *refused {
 	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context,
-		p *api.ProxyStatus) (envoyadmin.Counts, error) {
+		p *api.ProxyStatus) (api.ProxyCounts, error) {
 		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Counts(ctx)
 	}}
 }
 
 // read returns what each connected Envoy has counted, by node id, and the sum of all there have
 // been.
-func (r *refused) read() (map[string]envoyadmin.Counts, envoyadmin.Counts) {
+func (r *refused) read() (map[string]api.ProxyCounts, api.ProxyCounts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at.IsZero() || time.Since(r.at) >= refusedFor {
 		r.refresh()
 		r.at = time.Now()
 	}
-	out := map[string]envoyadmin.Counts{}
+	out := map[string]api.ProxyCounts{}
 	for id, by := range r.of {
 		if by.known {
 			out[id] = by.count
@@ -101,7 +101,7 @@ func (r *refused) refresh() {
 		return x.retry.Compare(y.retry)
 	})
 	began := time.Now()
-	counts, errs := make([]envoyadmin.Counts, len(due)), make([]error, len(due))
+	counts, errs := make([]api.ProxyCounts, len(due)), make([]error, len(due))
 	var g errgroup.Group
 	g.SetLimit(refusedAtOnce)
 	asked := 0

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -30,12 +29,12 @@ func TestRefusedCounts(t *testing.T) {
 		asked := 0
 		var mu sync.Mutex
 		r := newRefused(func() []api.ProxyStatus { return proxies }, "", slog.New(slog.DiscardHandler))
-		r.ask = func(_ context.Context, p *api.ProxyStatus) (envoyadmin.Counts, error) {
+		r.ask = func(_ context.Context, p *api.ProxyStatus) (api.ProxyCounts, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
 			n := says[p.NodeID]
-			return envoyadmin.Counts{Refused: n, WritesFailed: 2 * n, ReopensFailed: 3 * n}, nil
+			return api.ProxyCounts{Refused: n, WritesFailed: 2 * n, ReopensFailed: 3 * n}, nil
 		}
 		read := func(want string) {
 			t.Helper()
@@ -84,12 +83,12 @@ func TestRefusedByMany(t *testing.T) {
 		var logs bytes.Buffer
 		r := newRefused(func() []api.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "",
 			slog.New(slog.NewTextHandler(&logs, nil)))
-		r.ask = func(_ context.Context, p *api.ProxyStatus) (envoyadmin.Counts, error) {
+		r.ask = func(_ context.Context, p *api.ProxyStatus) (api.ProxyCounts, error) {
 			if p.NodeID == good.NodeID {
-				return envoyadmin.Counts{Refused: 1}, nil
+				return api.ProxyCounts{Refused: 1}, nil
 			}
 			time.Sleep(time.Second)
-			return envoyadmin.Counts{}, errors.New("no answer")
+			return api.ProxyCounts{}, errors.New("no answer")
 		}
 		for range 200 {
 			began := time.Now()

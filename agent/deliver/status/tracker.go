@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -24,6 +25,9 @@ type Tracker struct {
 	Progress func() []ads.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
 	Nodes    Nodes
+	// Certificate returns the certificate that a proxy was given, and whether it has one.
+	Certificate func(mesh, name string) (identity.Issued, bool)
+	Info        api.Info
 
 	unconnected unconnected
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // bounds are those of one answer: how long it may take, and its bytes, header included.
@@ -140,20 +141,13 @@ var wanted = regexp.MustCompile(`^(filesystem\.(write|reopen)_failed|listener\..
 // destinations arrive.
 const passthrough = "outbound:passthrough:"
 
-// Counts are what an Envoy has counted since it started.
-type Counts struct {
-	Refused       uint64 // connections to destinations outside of the mesh
-	WritesFailed  uint64 // writes to log files, each with some lines, which are lost
-	ReopensFailed uint64 // attempts to open a log file anew, until which its lines are lost
-}
-
-// Counts asks the Envoy.
-func (e Envoy) Counts(ctx context.Context) (Counts, error) {
+// Counts returns what the Envoy has counted since it started.
+func (e Envoy) Counts(ctx context.Context) (api.ProxyCounts, error) {
 	stats, err := e.counters(ctx, wanted)
 	if err != nil {
-		return Counts{}, err
+		return api.ProxyCounts{}, err
 	}
-	out := Counts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed]}
+	out := api.ProxyCounts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed]}
 	unchained := map[string]uint64{} // by the name that statistics have of a listener
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {
@@ -167,7 +161,7 @@ func (e Envoy) Counts(ctx context.Context) (Counts, error) {
 	}
 	body, err := e.get(ctx, "/listeners")
 	if err != nil {
-		return Counts{}, err
+		return api.ProxyCounts{}, err
 	}
 	for line := range strings.Lines(body) {
 		name, at, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "::")
@@ -176,7 +170,7 @@ func (e Envoy) Counts(ctx context.Context) (Counts, error) {
 		}
 		addr, err := netip.ParseAddrPort(at)
 		if err != nil {
-			return Counts{}, errors.New("the answer is not a list of listeners")
+			return api.ProxyCounts{}, errors.New("the answer is not a list of listeners")
 		}
 		stat := strings.ReplaceAll(addr.String(), ":", "_")
 		out.Refused += unchained[stat]

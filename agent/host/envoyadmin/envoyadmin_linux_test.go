@@ -13,6 +13,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
@@ -116,7 +117,7 @@ func TestForPeople(t *testing.T) {
 func TestFailedWrites(t *testing.T) {
 	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\n"+
 		"cluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
-	if want := (envoyadmin.Counts{Refused: 1, WritesFailed: 3, ReopensFailed: 2}); err != nil || got != want {
+	if want := (api.ProxyCounts{Refused: 1, WritesFailed: 3, ReopensFailed: 2}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -46,43 +45,8 @@ func asIs[T any](x T) (T, *api.Error) { return x, nil }
 
 // meshInsights is GET /mesh-insights.
 func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error {
-	snap := s.opts.Store.Snapshot()
-	visible := s.visible(r, access.VerbInspect)
-	at := map[string]*api.MeshInsight{}
-	for _, res := range only(snap.Set().Kind(kindMesh), resourceKey, visible) {
-		rec, _ := snap.Get(res.Key)
-		at[res.Name] = &api.MeshInsight{Head: headOf("MeshInsight", rec), Policies: map[string]api.Counts{}}
-	}
-	for _, p := range only(s.tracker.All(snap, s.opts.Last()), proxyKey, visible) {
-		x := at[p.Mesh]
-		if x == nil || !p.Dataplane {
-			continue
-		}
-		x.Dataplanes.Total++
-		if slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool { return c.Streams > 0 }) {
-			x.Dataplanes.Online++
-		} else {
-			x.Dataplanes.Offline++
-		}
-	}
-	for _, d := range s.opts.Registry.All() {
-		if !d.Policy && d.Kind != kindExternalService {
-			continue
-		}
-		for _, res := range only(snap.Set().Kind(d.Kind), resourceKey, visible) {
-			if x := at[res.Mesh]; x != nil {
-				x.Policies[d.Kind] = api.Counts{Total: x.Policies[d.Kind].Total + 1}
-			}
-		}
-	}
-	out := make([]api.MeshInsight, 0, len(at))
-	for _, name := range slices.Sorted(maps.Keys(at)) {
-		out = append(out, *at[name])
-	}
-	return writePage(s, w, r, out, asIs)
+	return writePage(s, w, r, s.tracker.MeshInsights(s.opts.Store.Snapshot(), s.visible(r, access.VerbInspect)), asIs)
 }
-
-const kindExternalService = "ExternalService"
 
 // serviceInsights is GET /meshes/{mesh}/service-insights: the services that tags make.
 func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Error {
@@ -99,34 +63,11 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Er
 		return e
 	}
 	rec, _ := snap.Get(resource.Key{Kind: kindMesh, Name: name})
-	out := []api.ServiceInsight{}
-	for _, x := range only(render.Services(m.View, render.ServicesOptions{Kind: api.KindServiceTag}), serviceKey,
-		s.visible(r, access.VerbInspect)) {
-		item := api.ServiceInsight{Head: headOf("ServiceInsight", rec)} // with the times of its mesh
-		item.Mesh, item.Name, item.Labels = name, x.Name, nil
-		zones := map[string]bool{}
-		for _, p := range x.Ports {
-			if p.Total > item.Dataplanes.Total {
-				item.Dataplanes = api.Counts{Total: p.Total, Online: p.Ready, Offline: p.Total - p.Ready}
-			}
-			for _, z := range p.Zones {
-				zones[z] = true
-			}
-		}
-		item.Zones = slices.Sorted(maps.Keys(zones))
-		switch c := item.Dataplanes; {
-		case c.Total == 0:
-			item.Status = "not_available"
-		case c.Offline == 0:
-			item.Status = "online"
-		case c.Online == 0:
-			item.Status = "offline"
-		default:
-			item.Status = "partially_degraded"
-		}
-		out = append(out, item)
-	}
-	return writePage(s, w, r, out, asIs)
+	services := only(render.Services(m.View, render.ServicesOptions{Kind: api.KindServiceTag}), serviceKey,
+		s.visible(r, access.VerbInspect))
+	return writePage(s, w, r, services, func(x api.Service) (api.ServiceInsight, *api.Error) {
+		return status.ServiceInsight(rec, &x), nil
+	})
 }
 
 // sidecar is the kind of the answers about which policy selects which proxy.
@@ -153,7 +94,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 		for _, p := range only(snap.Set().InMesh(d.Kind, key.Mesh), resourceKey, visible) {
 			if chooses(m, p, rec.Resource) {
 				rec, _ := snap.Get(p.Key)
-				x.Matched[d.Kind] = append(x.Matched[d.Kind], headOf(p.Kind, rec))
+				x.Matched[d.Kind] = append(x.Matched[d.Kind], status.HeadOf(p.Kind, rec))
 			}
 		}
 	}

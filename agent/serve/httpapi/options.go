@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -52,7 +53,7 @@ type Options struct {
 	Envoy func(*api.ProxyStatus) Envoy
 	// Certificate returns the certificate that a proxy was given by this agent, and false where it has
 	// none. Nil: no proxy has one.
-	Certificate func(mesh, name string) (Certificate, bool)
+	Certificate func(mesh, name string) (identity.Issued, bool)
 	// Holders returns [api.Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
 	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
@@ -96,13 +97,6 @@ type Options struct {
 	Log     *slog.Logger          // nil: discard
 	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
 	Limits  Limits
-}
-
-// Certificate is the certificate of a proxy.
-type Certificate struct {
-	Backend   string // of the mesh that has signed it
-	At, Until time.Time
-	Made      int // how many the agent has made for the proxy, this one included
 }
 
 // Access says who may do what.

@@ -57,7 +57,8 @@ func New(o Options) (*Server, error) {
 		verifying: make(chan struct{}, 1),
 		decoding:  make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
 	s.tracker = &status.Tracker{Registry: o.Registry, Store: o.Store, Last: o.Last, Proxies: o.Proxies,
-		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool}
+		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool, Certificate: o.Certificate,
+		Info: o.Info}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

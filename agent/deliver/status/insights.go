@@ -1,0 +1,74 @@
+package status
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+// MeshInsights counts what each visible mesh has that is visible, sorted by name.
+func (t *Tracker) MeshInsights(snap *store.Snapshot, visible func(resource.Key) bool) []api.MeshInsight {
+	at := map[string]*api.MeshInsight{}
+	for _, res := range snap.Set().Kind(kindMesh) {
+		if rec, ok := snap.Get(res.Key); ok && visible(res.Key) {
+			at[res.Name] = &api.MeshInsight{Head: HeadOf("MeshInsight", rec), Policies: map[string]api.Counts{}}
+		}
+	}
+	for _, p := range t.All(snap, t.Last()) {
+		x := at[p.Mesh]
+		if x == nil || !p.Dataplane || !visible(Key(&p)) {
+			continue
+		}
+		x.Dataplanes.Total++
+		if slices.ContainsFunc(p.Clients, func(c api.ProxyStatus) bool { return c.Streams > 0 }) {
+			x.Dataplanes.Online++
+		} else {
+			x.Dataplanes.Offline++
+		}
+	}
+	for _, d := range t.Registry.All() {
+		if !d.Policy && d.Kind != "ExternalService" {
+			continue
+		}
+		for _, res := range snap.Set().Kind(d.Kind) {
+			if x := at[res.Mesh]; x != nil && visible(res.Key) {
+				x.Policies[d.Kind] = api.Counts{Total: x.Policies[d.Kind].Total + 1}
+			}
+		}
+	}
+	out := make([]api.MeshInsight, 0, len(at))
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		out = append(out, *at[name])
+	}
+	return out
+}
+
+// ServiceInsight says how a service of a mesh stands, with the times of the mesh.
+func ServiceInsight(mesh store.Record, x *api.Service) api.ServiceInsight {
+	item := api.ServiceInsight{Head: HeadOf("ServiceInsight", mesh)} // with the times of its mesh
+	item.Mesh, item.Name, item.Labels = mesh.Name, x.Name, nil
+	zones := map[string]bool{}
+	for _, p := range x.Ports {
+		if p.Total > item.Dataplanes.Total {
+			item.Dataplanes = api.Counts{Total: p.Total, Online: p.Ready, Offline: p.Total - p.Ready}
+		}
+		for _, z := range p.Zones {
+			zones[z] = true
+		}
+	}
+	item.Zones = slices.Sorted(maps.Keys(zones))
+	switch c := item.Dataplanes; {
+	case c.Total == 0:
+		item.Status = "not_available"
+	case c.Offline == 0:
+		item.Status = "online"
+	case c.Online == 0:
+		item.Status = "offline"
+	default:
+		item.Status = "partially_degraded"
+	}
+	return item
+}
