@@ -38,7 +38,7 @@ const spoolMemory = 64 << 20
 // openLogs reads on from the FIFOs of Envoys, before anything is published.
 func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	peer := func(key node.Key) (access.Peer, bool) {
-		p, _ := a.xds.Peer(key) // also of one that has just gone, whose Envoy may write still
+		p, _ := a.rollout.Peer(key) // also of one that has just gone, whose Envoy may write still
 		return p, true
 	}
 	dir, spoolIn := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)

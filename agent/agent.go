@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/hold"
@@ -107,6 +108,7 @@ type Agent struct {
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler
 	api        atomic.Pointer[httpapi.Server] // nil before it is made
+	rollout    *rollout.Proxies
 	xds        *ads.Server
 	nacks      *reconcile.NackWatch
 	host       *probe.Prober
@@ -221,7 +223,7 @@ func (a *Agent) Last() *status.Result {
 
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
 func (a *Agent) Proxies() []api.ProxyStatus {
-	return whenReady(a, func() []api.ProxyStatus { return a.xds.Status() })
+	return whenReady(a, func() []api.ProxyStatus { return a.rollout.Status() })
 }
 
 // Receivers returns the state of the receivers of access logs. It is empty before [Agent.Ready].

@@ -14,9 +14,9 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh,
-		Offer: a.reconciler.Offer, Proxies: a.xds.Status, Connected: a.xds.Connected, Refused: a.xds.Refused,
-		Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.xds.StatusOf,
-		InUse: a.xds.InUse,
+		Offer: a.reconciler.Offer, Proxies: a.rollout.Status, Connected: a.rollout.Connected, Refused: a.xds.Refused,
+		Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.rollout.StatusOf,
+		InUse: a.rollout.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(),
 		Envoy: func(p *api.ProxyStatus) httpapi.Envoy {
@@ -28,7 +28,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 			of, _ := a.refused.read()
 			return of
 		},
-		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
+		Progress: a.rollout.Progress, Watch: a.rollout.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
 		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
 	}

@@ -115,7 +115,7 @@ func (a *Agent) reconcileCheck() api.Check {
 		return api.Check{Name: "config", Reason: "no config was made yet"}
 	}
 	c := api.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d", last.Revision)}
-	if n, since := a.xds.Unserved(); n > 0 {
+	if n, since := a.rollout.Unserved(); n > 0 {
 		if took := a.deps.Now().Sub(since); took > slowAfter {
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so "+

@@ -10,7 +10,7 @@ import (
 
 // shed gives up what the agent remembers to save work.
 func (a *Agent) shed() {
-	a.xds.Shed()
+	a.rollout.Shed()
 	a.tags.Drop()
 	a.resolver.Shed()
 	if api := a.api.Load(); api != nil {

@@ -3,7 +3,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -19,7 +19,7 @@ func (p policies) Describe(ch chan<- *prometheus.Desc) { ch <- policiesDesc }
 
 func (p policies) Collect(ch chan<- prometheus.Metric) {
 	set := p.a.store.Snapshot().Set()
-	rejected := rejectedPolicies(p.a.xds.Progress())
+	rejected := rejectedPolicies(p.a.rollout.Progress())
 	for _, d := range p.a.registry.All() {
 		if !d.Policy {
 			continue
@@ -80,7 +80,7 @@ func (c conditions) Collect(ch chan<- prometheus.Metric) {
 }
 
 // rejectedPolicies are those that connected proxies most likely reject something for.
-func rejectedPolicies(progress []ads.Progress) map[resource.Key]bool {
+func rejectedPolicies(progress []rollout.Progress) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {
 		if p.State == api.StateDisconnected {

@@ -11,7 +11,7 @@ import (
 // ask systemd may not read all of them.
 func (a *Agent) statusLine() string {
 	connected, late, rejecting := 0, 0, 0
-	for _, p := range a.xds.Progress() {
+	for _, p := range a.rollout.Progress() {
 		if p.State == api.StateDisconnected {
 			continue
 		}

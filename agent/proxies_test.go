@@ -28,6 +28,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -177,12 +178,12 @@ func startParts(t *testing.T) *nodeParts {
 	s := agenttest.Memory(t)
 	var r *reconcile.Reconciler
 	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s, Changed: func() { r.Trigger() }})
-	server := ads.NewServer(ads.ServerOptions{Handler: envoys, Metadata: metadata.Fields(),
-		Changed: func() { r.Trigger() }})
-	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems, Sidecars: envoys.Sidecars,
-		Awaited: envoys.Awaited})
+	proxies := rollout.New(rollout.Options{Changed: func() { r.Trigger() }})
+	server := ads.NewServer(proxies, ads.ServerOptions{Handler: envoys, Metadata: metadata.Fields()})
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: proxies, Problems: envoys.Problems,
+		Sidecars: envoys.Sidecars, Awaited: envoys.Awaited})
 	r.Pass()
-	server.Ready()
+	proxies.Ready()
 
 	ctx, cancel := context.WithCancel(context.Background())
 	l := bufconn.Listen(1 << 20)

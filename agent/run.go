@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/memory"
 	"github.com/nearside-mesh/nearside/agent/host/probe"
@@ -121,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	a.reconciler.Pass()
 	a.resolver.Update()
-	a.xds.Ready()
+	a.rollout.Ready()
 	_ = a.store.Flush() // what it says is in Health
 
 	ls, err := a.listen(ctx, cfg, gids)
@@ -262,18 +263,21 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log,
 		Changed: func() { a.reconciler.Trigger() }})
-	a.xds = ads.NewServer(ads.ServerOptions{
-		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() },
+	a.rollout = rollout.New(rollout.Options{
+		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Changed: func() { a.reconciler.Trigger() },
 		Stored:   func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
-		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed, Registry: a.deps.Metrics,
-		Metadata: metadata.Fields(), Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(),
-		TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
+		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
+		DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
-	a.refused = newRefused(a.xds.Status, envoyDir(cfg), a.log)
+	a.xds = ads.NewServer(a.rollout, ads.ServerOptions{
+		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics, Handler: a.envoys, Metadata: metadata.Fields(),
+		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig,
+	})
+	a.refused = newRefused(a.rollout.Status, envoyDir(cfg), a.log)
 	if err := a.deps.Metrics.Register(a.refused); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	a.host = probe.NewProber(probe.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run,
+	a.host = probe.NewProber(probe.Options{Peer: a.rollout.Peer, Own: cfg.Paths.Run,
 		Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
@@ -285,7 +289,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone,
+		Store: a.store, Publisher: a.rollout, Recheck: a.xds.Recheck, Build: a.rollout.Build, Host: a.host.Host, Logs: a.logs,
+		Zone:   cfg.Node.Zone,
 		RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, FlatNetwork: cfg.Mesh.FlatNetwork,
 		VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log,
 		Now: a.deps.Now, Room: a.memory.Room, Forgot: a.memory.Freed, Problems: a.envoys.Problems,
@@ -304,7 +309,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify,
 		timeout: timeout, log: a.log}
-	a.nacks = reconcile.NewNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
+	a.nacks = reconcile.NewNackWatch(a.rollout, a.reconciler.Last, a.store, a.registry, a.log)
 	var dirs []directory.Dir
 	for _, d := range cfg.Resources.Dir {
 		dirs = append(dirs, directory.Dir{Path: d.Path, Role: d.Role})

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -29,9 +29,8 @@ func (oneProxy) Waiting() map[node.Key]time.Time { return nil }
 func (oneProxy) LastStream() uint64 { return 0 }
 
 func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }
-func (oneProxy) Recheck()                             {}
 
-func (oneProxy) Publish(map[node.Key]ads.Config) {}
+func (oneProxy) Publish(map[node.Key]rollout.Config) {}
 
 // TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told
 // nothing more, liveness says why, and the log has the place, once; all is as before when the pass

@@ -9,7 +9,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -28,7 +27,7 @@ type BlameQuestion struct {
 	Mesh     *generate.Mesh // in force
 	Name     string         // of the dataplane
 	Flavor   node.Flavor
-	Rejected []ads.Rejection
+	Rejected []draft.Rejection
 	// Made is the config that was made for the client last; nil where it is not known.
 	Made *generate.Proxy
 	// Revision is that of the last change of a policy, 0 for one that is not known. Nil: none is.
@@ -106,7 +105,7 @@ type blameSearch struct {
 
 // suspect is a rejected resource with the policies that shape it.
 type suspect struct {
-	*ads.Rejection
+	*draft.Rejection
 	owners []owner
 }
 
@@ -253,7 +252,7 @@ func role(name string) string {
 // had returns a config that holds, in place of what a client rejects of p and of what is withheld
 // from it, the forms that it accepted last. It is there to be compared with: its lists have no
 // versions.
-func had(p *generate.Proxy, rejected []ads.Rejection) *generate.Proxy {
+func had(p *generate.Proxy, rejected []draft.Rejection) *generate.Proxy {
 	form := make(map[draft.ResourceID]*draft.Resource, len(rejected))
 	for i := range rejected {
 		form[rejected[i].ID] = rejected[i].Accepted

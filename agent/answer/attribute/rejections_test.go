@@ -11,7 +11,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -73,7 +72,7 @@ func TestFindBlameByVersion(t *testing.T) {
 	}
 	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
 	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Made: made,
-		Rejected: []ads.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
+		Rejected: []draft.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
 	blame, err := attribute.FindBlame(q)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +112,7 @@ func TestFindBlame(t *testing.T) {
 		"not the present resource": {id: listener, stale: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := ads.Rejection{ID: test.id, Resource: now.Resource(test.id), Since: test.since}
+			r := draft.Rejection{ID: test.id, Resource: now.Resource(test.id), Since: test.since}
 			if test.accepted {
 				r.Accepted = before.Resource(test.id)
 			}
@@ -121,7 +120,7 @@ func TestFindBlame(t *testing.T) {
 				r.Resource = before.Resource(test.id)
 			}
 			blame, err := attribute.FindBlame(attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy,
-				Rejected: []ads.Rejection{r},
+				Rejected: []draft.Rejection{r},
 				Revision: func(k resource.Key) uint64 { return revisions[k.Name] },
 				Decode:   kinds.Registry().DecodeOne})
 			if err != nil {

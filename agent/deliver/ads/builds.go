@@ -2,15 +2,14 @@ package ads
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
-	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
 // Bounds of what is kept of the extensions that clients list. A stock Envoy lists about 500, 400 of
@@ -76,33 +75,13 @@ func eachExtension(n *core.Node, fn func(category, typeName string)) {
 	}
 }
 
-// nodeOf returns what is known of a node; nil where it was never connected and has no config.
-func (s *Server) nodeOf(key node.Key) *proxyNode {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.nodes[key]
-}
-
-// Peer returns who is at the other end of the newest stream of a node; false where there is none,
-// or its client is no Envoy.
-func (s *Server) Peer(key node.Key) (access.Peer, bool) {
-	n := s.nodeOf(key)
-	if n == nil {
-		return access.Peer{}, false
+// userAgentVersion returns the version that a client says it has.
+func userAgentVersion(n *core.Node) string {
+	if v := n.GetUserAgentVersion(); v != "" {
+		return v
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.about.Peer, len(n.streams) > 0 && n.build != nil
-}
-
-// Build returns what the client of a node says of itself; nil where it is not known. It is not
-// changed.
-func (s *Server) Build(key node.Key) *finding.Build {
-	n := s.nodeOf(key)
-	if n == nil {
-		return nil
+	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil {
+		return fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.build
+	return ""
 }

@@ -19,7 +19,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
@@ -111,9 +112,9 @@ func list[T any](v ...T) []T { return v }
 func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	t.Helper()
 	var a *agent
-	a = startAgent(t, ads.ServerOptions{Handler: onOpen(func(s ads.Stream) error {
+	a = startAgent(t, options{Handler: onOpen(func(s access.Stream) error {
 		name := strings.TrimPrefix(s.Key.ID, "default.")
-		a.Publish(map[node.Key]ads.Config{s.Key: {Sealed: configs[name], Revision: 1, LastStream: everyStream}})
+		a.Publish(map[node.Key]rollout.Config{s.Key: {Sealed: configs[name], Revision: 1, LastStream: everyStream}})
 		return nil
 	})})
 	a.Ready()

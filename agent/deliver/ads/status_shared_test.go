@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -16,7 +16,7 @@ func TestProgressIsShared(t *testing.T) {
 	c.wantAck("CDS c=1")
 	a.wait(func() bool { return len(a.progress("default.web").Unanswered) == 0 })
 	// The answer is seen before those who watch are told of it, so that one more change may come.
-	var first []ads.Progress
+	var first []rollout.Progress
 	a.wait(func() bool {
 		first = a.Progress()
 		return &a.Progress()[0] == &first[0]

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -44,7 +44,7 @@ type ordered struct {
 	l *logs
 }
 
-func (o ordered) Publish(m map[node.Key]ads.Config) {
+func (o ordered) Publish(m map[node.Key]rollout.Config) {
 	o.l.asked = append(o.l.asked, fmt.Sprint("publish ", len(m)))
 	o.Publisher.Publish(m)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/attribute"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -34,11 +34,11 @@ type NackWatch struct {
 	known map[node.Key][32]byte // fingerprint of the policies with which a node's rejections were worked out
 }
 
-// nackServer is where rejections come from; [ads.Server] is one.
+// nackServer is where rejections come from; [rollout.Proxies] is one.
 type nackServer interface {
 	HasRejections() bool
-	Progress() []ads.Progress
-	Attribute(r ads.Rejection, blame []api.Blame, revision uint64)
+	Progress() []rollout.Progress
+	Attribute(r draft.Rejection, blame []api.Blame, revision uint64)
 }
 
 func NewNackWatch(server nackServer, last func() *status.Result, s *store.Store, reg *resource.Registry,
@@ -69,8 +69,8 @@ func (n *NackWatch) Run(ctx context.Context) {
 
 // proved returns the rejections without those that are only suspected: nobody is blamed for these.
 // The server triggers another look when more is known.
-func proved(list []ads.Rejection) []ads.Rejection {
-	suspect := func(r ads.Rejection) bool { return r.Suspect }
+func proved(list []draft.Rejection) []draft.Rejection {
+	suspect := func(r draft.Rejection) bool { return r.Suspect }
 	if !slices.ContainsFunc(list, suspect) {
 		return list
 	}
@@ -116,7 +116,7 @@ func (n *NackWatch) look(ctx context.Context) {
 		}
 		match := m.Policies.Match(m.View.Dataplane(p.Name))
 		if n.known[p.Node] == match.Fingerprint &&
-			!slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return !r.Attributed }) {
+			!slices.ContainsFunc(p.Rejected, func(r draft.Rejection) bool { return !r.Attributed }) {
 			for _, r := range p.Rejected {
 				n.server.Attribute(r, r.Blame, last.Revision) // still so
 			}
@@ -142,7 +142,7 @@ func (n *NackWatch) look(ctx context.Context) {
 
 // blameWork is one node whose rejections are to be worked out.
 type blameWork struct {
-	p           ads.Progress
+	p           rollout.Progress
 	mesh        *generate.Mesh
 	made        *generate.Proxy // for the client; nil where that is not known
 	fingerprint [32]byte
@@ -198,8 +198,8 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 }
 
 // report logs whom a rejection is put down to.
-func (n *NackWatch) report(r ads.Rejection, blame []api.Blame) {
-	if r.By != api.HeldByCheck && ads.ReasonOfHost(r.Reason) {
+func (n *NackWatch) report(r draft.Rejection, blame []api.Blame) {
+	if r.By != api.HeldByCheck && rollout.ReasonOfHost(r.Reason) {
 		return // no policy is its cause
 	}
 	for _, b := range api.Causes(blame) {

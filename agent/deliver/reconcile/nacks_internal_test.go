@@ -4,8 +4,9 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -19,9 +20,9 @@ type countingServer struct {
 
 func (s *countingServer) HasRejections() bool { return s.rejects }
 
-func (s *countingServer) Progress() []ads.Progress { s.walks++; return nil }
+func (s *countingServer) Progress() []rollout.Progress { s.walks++; return nil }
 
-func (*countingServer) Attribute(ads.Rejection, []api.Blame, uint64) {}
+func (*countingServer) Attribute(draft.Rejection, []api.Blame, uint64) {}
 
 // TestNoRejectionsNoWalk: after a pass the clients are not walked where none rejects anything.
 func TestNoRejectionsNoWalk(t *testing.T) {

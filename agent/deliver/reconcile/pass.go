@@ -7,7 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -30,7 +30,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	if r.shedding.Swap(false) {
 		r.shed()
 	}
-	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]ads.Config{},
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]rollout.Config{},
 		transitions: map[string]*mesh.Transition{}}
 	if r.o.Awaited != nil {
 		p.awaited = r.o.Awaited()
@@ -72,7 +72,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 type pass struct {
 	r           *Reconciler
 	now         time.Time
-	lastStream  uint64          // see ads.Config
+	lastStream  uint64          // see rollout.Config
 	awaited     map[string]bool // see Options
 	revision    uint64          // of the store
 	set         *resource.Set
@@ -86,7 +86,7 @@ type pass struct {
 
 	connected       []node.Key
 	behind, waiting []node.Key // the rest of the proxies; see line
-	publish         map[node.Key]ads.Config
+	publish         map[node.Key]rollout.Config
 	rechecked       bool
 	offered         *offer // nil: nothing is
 
@@ -230,10 +230,10 @@ func (p *pass) flush(problems []api.Problem, at time.Time) {
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
 	if !p.rechecked { // as the state asks for it, once
 		p.rechecked = true
-		r.o.Publisher.Recheck()
+		r.o.Recheck()
 	}
 	r.o.Publisher.Publish(p.publish)
-	p.publish = map[node.Key]ads.Config{}
+	p.publish = map[node.Key]rollout.Config{}
 }
 
 // Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not

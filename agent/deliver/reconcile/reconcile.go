@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
@@ -26,18 +26,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Publisher takes the configs that a [Reconciler] makes; [ads.Server] is one.
+// Publisher takes the configs that a [Reconciler] makes; [rollout.Proxies] is one.
 type Publisher interface {
 	Connected() []node.Key
 	// Waiting returns the nodes with a stream that is served nothing yet, since when; see
-	// [ads.Server.Waiting].
+	// [rollout.Proxies.Waiting].
 	Waiting() map[node.Key]time.Time
-	// LastStream is asked before a pass looks at anything else; see [ads.Config.LastStream].
+	// LastStream is asked before a pass looks at anything else; see [rollout.Config.LastStream].
 	LastStream() uint64
 	// Listeners returns those that the client of a node has accepted last, sorted by name.
 	Listeners(node.Key) []*draft.Resource
-	Recheck() // ends the streams of clients that may no longer have the config
-	Publish(map[node.Key]ads.Config)
+	Publish(map[node.Key]rollout.Config)
 }
 
 // GenerateFunc makes the config of one proxy, as [generate.Generate] does.
@@ -47,7 +46,9 @@ type GenerateFunc func(in generate.Input, prev *generate.Proxy, memo *generate.M
 type Options struct {
 	Store     *store.Store
 	Publisher Publisher
-	Zone      string
+	// Recheck ends the streams of clients that may no longer have the config. Nil: none end.
+	Recheck func()
+	Zone    string
 	// AutoReachable derives from permissions what proxies reach.
 	AutoReachable bool
 	// VIPs say how services get virtual addresses. The store remembers them; VIPFile is the file of an
@@ -161,6 +162,9 @@ func New(o Options) *Reconciler {
 	}
 	if o.Forgot == nil {
 		o.Forgot = func() {}
+	}
+	if o.Recheck == nil {
+		o.Recheck = func() {}
 	}
 	if o.Generate == nil {
 		o.Generate = generate.Generate

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/check"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -31,7 +31,7 @@ func (p *pass) refuse(key node.Key, s *proxyState) bool {
 		return false
 	}
 	p.r.refused[key] = refusal{p.r.o.Now(), err.Error()}
-	p.publish[key] = ads.Config{Refused: err, Revision: p.revision, LastStream: p.lastStream}
+	p.publish[key] = rollout.Config{Refused: err, Revision: p.revision, LastStream: p.lastStream}
 	return true
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
@@ -102,7 +102,7 @@ func (p *pass) proxy(key node.Key) {
 	s.pass, s.problems = p.r.passes, nil
 	if known := p.generate(p.meshes, key, s); !known {
 		p.r.forget(key) // anyone may make up node ids, so nothing is kept of them
-		p.publish[key] = ads.Config{Revision: p.revision, LastStream: p.lastStream}
+		p.publish[key] = rollout.Config{Revision: p.revision, LastStream: p.lastStream}
 		return
 	}
 	p.r.proxies[key] = s
@@ -111,7 +111,7 @@ func (p *pass) proxy(key node.Key) {
 	}
 	p.check(key, s)
 	if s.sent != nil {
-		p.publish[key] = ads.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
+		p.publish[key] = rollout.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
 			Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
 	}
 }

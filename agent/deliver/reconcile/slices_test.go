@@ -11,8 +11,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -71,9 +71,8 @@ func (c *crowd) Waiting() map[node.Key]time.Time {
 
 func (c *crowd) LastStream() uint64                   { return 0 }
 func (c *crowd) Listeners(node.Key) []*draft.Resource { return nil }
-func (c *crowd) Recheck()                             {}
 
-func (c *crowd) Publish(m map[node.Key]ads.Config) {
+func (c *crowd) Publish(m map[node.Key]rollout.Config) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range slices.SortedFunc(func(yield func(node.Key) bool) {

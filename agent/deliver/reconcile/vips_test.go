@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -120,7 +120,7 @@ type diskReader struct {
 	stored map[string]string
 }
 
-func (p *diskReader) Publish(configs map[node.Key]ads.Config) {
+func (p *diskReader) Publish(configs map[node.Key]rollout.Config) {
 	data, _ := os.ReadFile(p.path)
 	copied := p.path + ".copy"
 	if err := os.WriteFile(copied, data, 0o600); err == nil && p.stored == nil && len(configs) > 0 {

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -25,7 +26,7 @@ type situation struct {
 	reg     *resource.Registry
 	snap    *store.Snapshot
 	last    *Result
-	proxies []ads.Progress
+	proxies []rollout.Progress
 	history func(resource.Key) []store.Revision
 	most    int // of each list
 }
@@ -127,7 +128,7 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 			}
 		case !done:
 			x.late(&out, p.Mesh, p.Name, x.whyLate(sub, p))
-		case slices.ContainsFunc(p.Rejected, func(r ads.Rejection) bool { return r.Suspect }):
+		case slices.ContainsFunc(p.Rejected, func(r draft.Rejection) bool { return r.Suspect }):
 			x.late(&out, p.Mesh, p.Name,
 				"it rejected a response without naming a resource, and which one it is is being looked for")
 		case unclear:
@@ -158,7 +159,7 @@ func (x *situation) late(a *api.Applied, mesh, name, why string) {
 	}
 }
 
-func (x *situation) reject(a *api.Applied, r *ads.Rejection) {
+func (x *situation) reject(a *api.Applied, r *draft.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.most {
 		a.Rejected = append(a.Rejected, api.RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
 			Resource: r.ID.Name,
@@ -167,7 +168,7 @@ func (x *situation) reject(a *api.Applied, r *ads.Rejection) {
 }
 
 // reaches says whether a proxy is in a mesh that the subject is about.
-func (sub *subject) reaches(p *ads.Progress) bool {
+func (sub *subject) reaches(p *rollout.Progress) bool {
 	switch {
 	case p.Mesh == "": // a proxy at the border of the zone is made from all meshes
 		return true
@@ -183,7 +184,7 @@ func (sub *subject) reaches(p *ads.Progress) bool {
 // policy those proxies are touched that it selects, and, unless they have answered its last change,
 // those that an earlier revision of it selected. All other resources can concern every proxy of
 // their mesh.
-func (x *situation) touches(sub *subject, p *ads.Progress, done bool) bool {
+func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 	if !sub.desc.Policy {
 		return true
 	}
@@ -247,7 +248,7 @@ func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended 
 
 // refusedBy returns what a proxy refuses of what the subject makes. unclear says that it refuses
 // something whose policies are not known yet.
-func (sub *subject) refusedBy(p *ads.Progress) (refused []*ads.Rejection, unclear bool) {
+func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, unclear bool) {
 	for i := range p.Rejected {
 		r := &p.Rejected[i]
 		switch {
@@ -262,7 +263,7 @@ func (sub *subject) refusedBy(p *ads.Progress) (refused []*ads.Rejection, unclea
 
 // blamed says whether a rejection keeps a policy from being in force. Where it is not known since
 // when there is trouble, the likely causes alone count.
-func (sub *subject) blamed(r *ads.Rejection) bool {
+func (sub *subject) blamed(r *draft.Rejection) bool {
 	list := r.Blame
 	if r.Since == 0 && !r.Overtakes && !api.OfHost(list) { // what the host keeps from being in force is not in force
 		list = api.Causes(list)
@@ -273,12 +274,12 @@ func (sub *subject) blamed(r *ads.Rejection) bool {
 }
 
 // behind says whether a change of another resource than a policy may be what was rejected.
-func (sub *subject) behind(r *ads.Rejection) bool {
+func (sub *subject) behind(r *draft.Rejection) bool {
 	return sub.revision > r.Since && sub.revision <= r.MadeAt && (r.Since > 0 || r.Overtakes || len(r.Blame) == 0)
 }
 
 // whyLate says what an answer waits for.
-func (x *situation) whyLate(sub *subject, p *ads.Progress) string {
+func (x *situation) whyLate(sub *subject, p *rollout.Progress) string {
 	switch {
 	case p.State == api.StateWaiting:
 		return "the agent has not loaded its state yet"

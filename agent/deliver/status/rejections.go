@@ -10,7 +10,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -42,13 +41,13 @@ func (t *Tracker) Rejections() []api.Problem {
 		return nil
 	}
 	type refusal struct {
-		first   *ads.Rejection
+		first   *draft.Rejection
 		field   string
 		proxies map[node.Key]bool
 		others  map[draft.ResourceID]bool // beside the first
 	}
 	of := map[[2]string]*refusal{} // by whom, and by who refuses
-	add := func(who, field string, r *ads.Rejection) {
+	add := func(who, field string, r *draft.Rejection) {
 		p := of[[2]string{who, r.By}]
 		if p == nil {
 			p = &refusal{first: r, field: field, proxies: map[node.Key]bool{}, others: map[draft.ResourceID]bool{}}

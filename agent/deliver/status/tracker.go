@@ -3,7 +3,7 @@ package status
 import (
 	"context"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -22,7 +22,7 @@ type Tracker struct {
 	Proxies   func() []api.ProxyStatus
 	ProxiesOf func(node.Ref) []api.ProxyStatus
 	// Progress returns how far these are, and Watch a channel that signals changes of it.
-	Progress func() []ads.Progress
+	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
 	Nodes    Nodes
 	// Certificate returns the certificate that a proxy was given, and whether it has one.

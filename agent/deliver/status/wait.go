@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -104,7 +104,7 @@ func (x *situation) missed(out *api.Applied, late []string) {
 		if x.snap.Set().Get(resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}) == nil {
 			continue
 		}
-		if !slices.ContainsFunc(x.proxies, func(p ads.Progress) bool {
+		if !slices.ContainsFunc(x.proxies, func(p rollout.Progress) bool {
 			return p.Mesh == mesh && p.Name == name && p.State != api.StateDisconnected && p.State != api.StateUnknown
 		}) {
 			x.late(out, mesh, name, "it was connected before and has not come back yet")

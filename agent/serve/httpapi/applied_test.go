@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -25,11 +25,11 @@ import (
 // proxySet is proxies whose progress a test sets.
 type proxySet struct {
 	mu      sync.Mutex
-	list    []ads.Progress
+	list    []rollout.Progress
 	changed chan struct{}
 }
 
-func (p *proxySet) progress() []ads.Progress {
+func (p *proxySet) progress() []rollout.Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.list)
@@ -38,7 +38,7 @@ func (p *proxySet) progress() []ads.Progress {
 func (p *proxySet) watch() (<-chan struct{}, func()) { return p.changed, func() {} }
 
 // set puts proxies in place of those that there were and tells of it.
-func (p *proxySet) set(list ...ads.Progress) {
+func (p *proxySet) set(list ...rollout.Progress) {
 	p.mu.Lock()
 	p.list = list
 	p.mu.Unlock()
@@ -49,8 +49,8 @@ func (p *proxySet) set(list ...ads.Progress) {
 }
 
 // proxy is one that has answered a revision.
-func proxy(name string, answered uint64, change ...func(*ads.Progress)) ads.Progress {
-	p := ads.Progress{Node: node.Key{ID: "default." + name, Flavor: node.FlavorEnvoy}, Mesh: "default", Name: name,
+func proxy(name string, answered uint64, change ...func(*rollout.Progress)) rollout.Progress {
+	p := rollout.Progress{Node: node.Key{ID: "default." + name, Flavor: node.FlavorEnvoy}, Mesh: "default", Name: name,
 		State: api.StateServing, Revision: answered, Answered: answered}
 	for _, f := range change {
 		f(&p)
@@ -59,16 +59,16 @@ func proxy(name string, answered uint64, change ...func(*ads.Progress)) ads.Prog
 }
 
 // made is a config of a later revision than the proxy has answered.
-func made(revision uint64) func(*ads.Progress) {
-	return func(p *ads.Progress) {
+func made(revision uint64) func(*rollout.Progress) {
+	return func(p *rollout.Progress) {
 		p.Revision, p.Unanswered, p.SentAt = revision, []string{"cluster", "listener"}, time.Unix(0, 0)
 	}
 }
 
 // rejects is a listener that the proxy refuses.
-func rejects(since, madeAt, attributedAt uint64, blame ...api.Blame) func(*ads.Progress) {
-	return func(p *ads.Progress) {
-		p.Rejected = append(p.Rejected, ads.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name,
+func rejects(since, madeAt, attributedAt uint64, blame ...api.Blame) func(*rollout.Progress) {
+	return func(p *rollout.Progress) {
+		p.Rejected = append(p.Rejected, draft.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name,
 			ID:       draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
 			Resource: &draft.Resource{Name: "l"}, Reason: "no good", Since: since, MadeAt: madeAt,
 			Blame: blame, Attributed: attributedAt > 0, AttributedAt: attributedAt})
@@ -79,7 +79,7 @@ func blames(typ, name, evidence string) api.Blame {
 	return api.Blame{Type: typ, Mesh: "default", Name: name, Evidence: evidence, Paths: []string{}}
 }
 
-func in(state string) func(*ads.Progress) { return func(p *ads.Progress) { p.State = state } }
+func in(state string) func(*rollout.Progress) { return func(p *rollout.Progress) { p.State = state } }
 
 const appliedMesh = `
 {type: Mesh, name: default}
@@ -138,56 +138,63 @@ func TestApplied(t *testing.T) {
 	bad := func(name, evidence string) api.Blame { return blames("MeshTimeout", name, evidence) }
 	for _, test := range []struct {
 		name    string
-		proxies []ads.Progress
+		proxies []rollout.Progress
 		ask     string // type/name
 		want    string
 	}{
 		{"nobody is connected", nil, "MeshTimeout/all", "applied 0/0"},
-		{"all have it", []ads.Progress{proxy("web", last), proxy("back", last)}, "MeshTimeout/all", "applied 2/2"},
-		{"an older config has it too", []ads.Progress{proxy("web", 5, made(last))}, "MeshTimeout/all", "applied 1/1"},
-		{"one has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/all",
+		{"all have it", []rollout.Progress{proxy("web", last), proxy("back", last)}, "MeshTimeout/all", "applied 2/2"},
+		{"an older config has it too", []rollout.Progress{proxy("web", 5, made(last))}, "MeshTimeout/all", "applied 1/1"},
+		{"one has not answered", []rollout.Progress{proxy("web", last), proxy("back", 4, made(last))}, "MeshTimeout/all",
 			"pending 1/2 late back"},
-		{"one that is not touched has not answered", []ads.Progress{proxy("web", last), proxy("back", 4, made(last))},
+		{"one that is not touched has not answered", []rollout.Progress{proxy("web", last), proxy("back", 4, made(last))},
 			"MeshTimeout/web", "applied 1/1"},
-		{"one of another mesh has not answered", []ads.Progress{proxy("web", 1, func(p *ads.Progress) { p.Mesh = "other" })},
+		{"one of another mesh has not answered", []rollout.Progress{proxy("web", 1, func(p *rollout.Progress) {
+			p.Mesh = "other"
+		})},
 			"MeshTimeout/all", "applied 0/0"},
-		{"a mesh concerns its proxies", []ads.Progress{proxy("web", 0, made(last))}, "Mesh/default", "pending 0/1 late web"},
-		{"and no others", []ads.Progress{proxy("web", 0, made(last))}, "Mesh/other", "applied 0/0"},
-		{"a dataplane concerns all of its mesh", []ads.Progress{proxy("web", 2, made(last)), proxy("back", last)},
+		{"a mesh concerns its proxies", []rollout.Progress{proxy("web", 0, made(last))}, "Mesh/default",
+			"pending 0/1 late web"},
+		{"and no others", []rollout.Progress{proxy("web", 0, made(last))}, "Mesh/other", "applied 0/0"},
+		{"a dataplane concerns all of its mesh", []rollout.Progress{proxy("web", 2, made(last)), proxy("back", last)},
 			"Dataplane/web", "pending 1/2 late web"},
-		{"gone", []ads.Progress{proxy("web", 1, in(api.StateDisconnected)), proxy("x", 0, in(api.StateUnknown))},
+		{"gone", []rollout.Progress{proxy("web", 1, in(api.StateDisconnected)), proxy("x", 0, in(api.StateUnknown))},
 			"MeshTimeout/all", "applied 0/0"},
-		{"not loaded", []ads.Progress{proxy("web", 0, in(api.StateWaiting))}, "MeshTimeout/all", "pending 0/1 late web"},
-		{"selects nothing", []ads.Progress{proxy("web", last)}, "MeshTimeout/nobody", "unselected 0/0"},
-		{"shadow", []ads.Progress{proxy("web", last)}, "MeshTimeout/shade", "shadow 0/0"},
-		{"replaced", []ads.Progress{proxy("web", last)}, "Timeout/old", "replaced 0/0"},
-		{"legacy", []ads.Progress{proxy("web", last), proxy("back", last)}, "CircuitBreaker/legacy", "applied 1/1"},
-		{"rejected", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))}, "MeshTimeout/web",
-			"rejected 0/1 rejected web l"},
+		{"not loaded", []rollout.Progress{proxy("web", 0, in(api.StateWaiting))}, "MeshTimeout/all", "pending 0/1 late web"},
+		{"selects nothing", []rollout.Progress{proxy("web", last)}, "MeshTimeout/nobody", "unselected 0/0"},
+		{"shadow", []rollout.Progress{proxy("web", last)}, "MeshTimeout/shade", "shadow 0/0"},
+		{"replaced", []rollout.Progress{proxy("web", last)}, "Timeout/old", "replaced 0/0"},
+		{"legacy", []rollout.Progress{proxy("web", last), proxy("back", last)}, "CircuitBreaker/legacy", "applied 1/1"},
+		{"rejected", []rollout.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))},
+			"MeshTimeout/web", "rejected 0/1 rejected web l"},
 		{"rejected, while other types are not answered",
-			[]ads.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", api.BlameChanged)))}, "MeshTimeout/web",
+			[]rollout.Progress{proxy("web", 5, made(last), rejects(5, 6, last, bad("web", api.BlameChanged)))},
+			"MeshTimeout/web",
 			"rejected 0/1 rejected web l"},
-		{"rejected for another policy", []ads.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))},
+		{"rejected for another policy",
+			[]rollout.Progress{proxy("web", last, rejects(5, 6, last, bad("web", api.BlameAlone)))},
 			"MeshTimeout/all", "applied 1/1"},
 		{"rejected for something newer, which it shapes too",
-			[]ads.Progress{proxy("web", last, rejects(8, 9, last, bad("web", api.BlameShapes)))}, "MeshTimeout/web",
+			[]rollout.Progress{proxy("web", last, rejects(8, 9, last, bad("web", api.BlameShapes)))}, "MeshTimeout/web",
 			"applied 1/1"},
 		{"rejected from the start, and another one is the likely cause",
-			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
+			[]rollout.Progress{proxy("web", last,
+				rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
 			"MeshTimeout/web", "applied 1/1"},
 		{"rejected from the start",
-			[]ads.Progress{proxy("web", last, rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
+			[]rollout.Progress{proxy("web", last,
+				rejects(0, 6, last, bad("all", api.BlameShapes), bad("web", api.BlameShapes)))},
 			"MeshTimeout/all", "rejected 0/1 rejected web l"},
-		{"rejected, and not known why", []ads.Progress{proxy("web", last, rejects(5, 6, 0))}, "MeshTimeout/web",
+		{"rejected, and not known why", []rollout.Progress{proxy("web", last, rejects(5, 6, 0))}, "MeshTimeout/web",
 			"pending 0/1 late web"},
 		{"rejected, and not known why since the last change",
-			[]ads.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", api.BlameAlone)))}, "MeshTimeout/web",
+			[]rollout.Progress{proxy("web", last, rejects(5, 6, last-1, bad("old", api.BlameAlone)))}, "MeshTimeout/web",
 			"pending 0/1 late web"},
-		{"a dataplane is rejected", []ads.Progress{proxy("web", last, rejects(2, 3, last))}, "Dataplane/web",
+		{"a dataplane is rejected", []rollout.Progress{proxy("web", last, rejects(2, 3, last))}, "Dataplane/web",
 			"rejected 0/1 rejected web l"},
-		{"a later change is rejected", []ads.Progress{proxy("web", last, rejects(4, 5, last))}, "Dataplane/web",
+		{"a later change is rejected", []rollout.Progress{proxy("web", last, rejects(4, 5, last))}, "Dataplane/web",
 			"applied 1/1"},
-		{"it came after what is rejected", []ads.Progress{proxy("web", last, rejects(1, 2, last))}, "Dataplane/web",
+		{"it came after what is rejected", []rollout.Progress{proxy("web", last, rejects(1, 2, last))}, "Dataplane/web",
 			"applied 1/1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -212,12 +219,12 @@ func TestApplied(t *testing.T) {
 		})
 	}
 	for _, reason := range []struct {
-		proxy ads.Progress
+		proxy rollout.Progress
 		want  string
 	}{
 		{proxy("web", 4, made(last)), "it has not answered what it was sent at 1970-01-01T00:00:00Z (cluster, listener)"},
 		{proxy("web", 4), "its config is being made"},
-		{proxy("web", 4, func(p *ads.Progress) { p.Revision = last }),
+		{proxy("web", 4, func(p *rollout.Progress) { p.Revision = last }),
 			"its config is on its way, or it has not asked for all of it yet"},
 	} {
 		set.set(reason.proxy)
@@ -311,7 +318,7 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 // TestWaitEndsWithTheAgent: an open question does not hold up an agent that stops.
 func TestWaitEndsWithTheAgent(t *testing.T) {
 	looked := make(chan struct{}, 1)
-	set := &proxySet{list: []ads.Progress{proxy("web", 0)}}
+	set := &proxySet{list: []rollout.Progress{proxy("web", 0)}}
 	st, err := store.Open(store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +328,7 @@ func TestWaitEndsWithTheAgent(t *testing.T) {
 	a.reconcile()
 	o := httpapi.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh,
 		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch,
-		Progress: func() []ads.Progress {
+		Progress: func() []rollout.Progress {
 			select {
 			case looked <- struct{}{}:
 			default:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
@@ -95,7 +95,7 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 }
 
 // liveOf is what an Envoy has, for explanations.
-func liveOf(u *ads.InUse) *explain.Live {
+func liveOf(u *rollout.InUse) *explain.Live {
 	if u == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -36,9 +36,11 @@ type Options struct {
 	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it
 	// is not made twice. It keeps the map. Nil: nobody is.
 	Offer func(map[generate.ProxyID]*change.Checked)
-	// Proxies returns who asks for xDS, connected or recently so: [ads.Server.Status]. Nil: nobody.
+	// Proxies returns who asks for xDS, connected or recently so: [rollout.Proxies.Status]. Nil:
+	// nobody.
 	Proxies func() []api.ProxyStatus
-	// Connected returns the clients of xDS that are connected: [ads.Server.Connected]. Nil: nobody is.
+	// Connected returns the clients of xDS that are connected: [rollout.Proxies.Connected]. Nil:
+	// nobody is.
 	Connected func() []node.Key
 	// Refused returns the streams that were refused: [ads.Server.Refused]. Nil: none are shown.
 	Refused func() api.Refusals
@@ -69,14 +71,16 @@ type Options struct {
 	Pool Pool
 	// AuditFile is the path of the audit log.
 	AuditFile string
-	// ProxiesOf returns those of one proxy: [ads.Server.StatusOf]. Nil: they are looked for in
+	// ProxiesOf returns those of one proxy: [rollout.Proxies.StatusOf]. Nil: they are looked for in
 	// Proxies.
 	ProxiesOf func(node.Ref) []api.ProxyStatus
-	// InUse returns what the Envoy of a node has: [ads.Server.InUse]. Nil: nothing is known of any.
-	InUse func(node.Key) *ads.InUse
+	// InUse returns what the Envoy of a node has: [rollout.Proxies.InUse]. Nil: nothing is known of
+	// any.
+	InUse func(node.Key) *rollout.InUse
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that:
-	// [ads.Server.Progress] and [ads.Server.Watch]. Nil: nobody is connected, nothing changes.
-	Progress func() []ads.Progress
+	// [rollout.Proxies.Progress] and [rollout.Proxies.Watch]. Nil: nobody is connected, nothing
+	// changes.
+	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
 	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes;
 	// see [change.Question]. Nil: none is asked.

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -16,7 +16,7 @@ import (
 // admit returns the Dataplane that a stream brings if its peer may bring it. Where a file or the
 // API has a Dataplane of that name, one that may not be brought is left out: the stream is served
 // by the one that is stored. Elsewhere the stream is refused.
-func (s *Source) admit(st ads.Stream, want *resource.Resource) (*resource.Resource, error) {
+func (s *Source) admit(st access.Stream, want *resource.Resource) (*resource.Resource, error) {
 	if want == nil {
 		return nil, nil
 	}

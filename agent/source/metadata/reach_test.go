@@ -9,7 +9,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
@@ -18,7 +18,7 @@ import (
 
 // annotated is a stream of default.web with annotations; nil: with metadata and without
 // annotations.
-func annotated(t testing.TB, annotations any) ads.Stream {
+func annotated(t testing.TB, annotations any) access.Stream {
 	t.Helper()
 	fields := map[string]any{}
 	if annotations != nil {
@@ -28,7 +28,7 @@ func annotated(t testing.TB, annotations any) ads.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ads.Stream{Node: &core.Node{Id: "default.web", Metadata: m},
+	return access.Stream{Node: &core.Node{Id: "default.web", Metadata: m},
 		Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -96,7 +96,7 @@ func New(o Options) *Source {
 
 // Opened takes the Dataplane out of the node metadata, if there is one. Metadata that cannot be
 // used refuses the stream with the reason; a Dataplane that another source owns does not.
-func (s *Source) Opened(st ads.Stream) error {
+func (s *Source) Opened(st access.Stream) error {
 	id := st.Key.ID
 	want, err := s.decode(id, st.Node)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Source) Opened(st ads.Stream) error {
 }
 
 // Closed begins the grace time when it was the last stream of its node.
-func (s *Source) Closed(st ads.Stream) {
+func (s *Source) Closed(st access.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[st.Key.ID]

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -24,12 +23,12 @@ import (
 // everything is what root may do.
 var everything = access.Grant{Rule: "test", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}
 
-func stream(t testing.TB, id string, dataplane any) ads.Stream {
+func stream(t testing.TB, id string, dataplane any) access.Stream {
 	n := &core.Node{Id: id}
 	if dataplane != nil {
 		n.Metadata = agenttest.Metadata(t, dataplane)
 	}
-	return ads.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}, Grant: everything}
+	return access.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
 func newEnvoys(s *store.Store, change func(*metadata.Options)) *metadata.Source {
@@ -55,7 +54,7 @@ func TestEnvoyGrace(t *testing.T) {
 			}
 		}
 		web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
-		open := func(st ads.Stream) { t.Helper(); agenttest.Do(t, e.Opened(st)) }
+		open := func(st access.Stream) { t.Helper(); agenttest.Do(t, e.Opened(st)) }
 
 		open(web)
 		expect("with a stream", "envoy:default.web 10.0.0.1")
@@ -199,7 +198,7 @@ func FuzzEnvoyMetadata(f *testing.F) {
 			Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)},
 		}}
 		e := newEnvoys(s, nil)
-		err := e.Opened(ads.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
+		err := e.Opened(access.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
 		over, stop := context.WithCancel(t.Context())
 		stop()
 		e.Run(over)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -136,7 +136,7 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
 	const n = 50
-	var streams []ads.Stream
+	var streams []access.Stream
 	changed, stop := s.Watch()
 	defer stop()
 	for i := range n {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
-	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
@@ -48,10 +48,7 @@ func (p *Publisher) LastStream() uint64 { return 0 }
 
 func (p *Publisher) Listeners(k node.Key) []*draft.Resource { return p.Taken[k.ID] }
 
-// Recheck ends no stream.
-func (p *Publisher) Recheck() {}
-
-func (p *Publisher) Publish(m map[node.Key]ads.Config) {
+func (p *Publisher) Publish(m map[node.Key]rollout.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passes++

@@ -1,0 +1,80 @@
+package ads_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestListenerKeepsOffABadCluster: a listener stays with the cluster that it has as long as the one
+// that it goes over to is rejected, and says so.
+func TestListenerKeepsOffABadCluster(t *testing.T) {
+	for _, kind := range bothKinds {
+		t.Run(kind, func(t *testing.T) {
+			a := serving(t, config("CDS:one=1", "LDS:l=l.\n\x03one"))
+			c := newWholeClient(t, a, kind, nil)
+			c.until("the first config", func() bool { return c.line(lds) == "l=l.\n\x03one" })
+			c.rests()
+			a.push(config("CDS:one=1", "CDS:other=1", "CDS:third=poison", "LDS:l=l.\n\x05third"))
+			c.until("the good cluster", func() bool { return strings.Contains(c.line(cds), "other=1") })
+			c.rests()
+			if c.line(lds) != "l=l.\n\x03one" || c.line(cds) != "one=1 other=1" {
+				t.Errorf("has %q, %q", c.line(cds), c.line(lds))
+			}
+			held := typeStatus(t, a.status("default.web"), lds).Held
+			if len(held) != 1 || !strings.Contains(held[0].Reason,
+				"it needs the cluster third, which is rejected: Invalid duration") || held[0].AcceptedVersion == "" {
+				t.Errorf("held: %+v", held)
+			}
+			rejected := a.reached("default.web", 1).Rejected
+			if len(rejected) != 2 || rejected[1].Cause != rejected[0].ID {
+				t.Errorf("rejected: %+v", rejected)
+			}
+			a.push(config("CDS:one=1", "CDS:other=1", "CDS:third=1", "LDS:l=l.\n\x05third"))
+			c.until("the repaired cluster", func() bool {
+				return c.line(cds) == "one=1 other=1 third=1" && c.line(lds) == "l=l.\n\x05third"
+			})
+			a.reached("default.web", 2)
+			if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 0 {
+				t.Errorf("held in the end: %+v", held)
+			}
+		})
+	}
+}
+
+// TestListenerWaitsForItsCluster: a listener goes over to a new cluster only when the client has
+// acknowledged that, and one of a service that is new waits for its cluster as long as that is
+// suspected.
+func TestListenerWaitsForItsCluster(t *testing.T) {
+	a := serving(t, config("CDS:one=1", "LDS:l=l.\n\x03one"))
+	c := a.delta("default.web")
+	c.subscribe(cds)
+	c.wantAck("CDS one=1")
+	c.subscribe(lds)
+	c.wantAck("LDS l=l.\n\x03one")
+	c.subscribe(rds, "x")
+	c.wantAck("RDS -x")
+	a.push(config("CDS:one=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m"))
+	two := c.want("CDS two=1")
+	c.wantAck("LDS m=m")
+	if p := a.progress("default.web"); p.Answered == 1 {
+		t.Error("answered while a listener waits")
+	}
+	c.ack(two)
+	c.wantAck("LDS l=l.\n\x03two")
+	a.reached("default.web", 1)
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m"))
+	both := c.want("CDS bad=poison new=1")
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m",
+		"LDS:n=n.\n\x03new"))
+	c.wantAck("LDS n=n.\n\x03new") // nothing is known against it
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:l=l.\n\x03two", "LDS:m=m"))
+	c.wantAck("LDS -n")
+	c.nack(both, outOfRange)
+	bad := c.want("CDS bad=poison")
+	a.push(config("CDS:bad=poison", "CDS:one=1", "CDS:new=1", "CDS:two=1", "LDS:k=k", "LDS:l=l.\n\x03two", "LDS:m=m",
+		"LDS:n=n.\n\x03new"))
+	c.wantAck("LDS k=k")
+	c.nack(bad, outOfRange)
+	c.wantAck("CDS new=1")
+	c.wantAck("LDS n=n.\n\x03new")
+}

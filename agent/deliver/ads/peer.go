@@ -1,0 +1,185 @@
+package ads
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+)
+
+// peerInfo carries a peer from the handshake to the streams.
+type peerInfo struct {
+	credentials.CommonAuthInfo
+	peer access.Peer
+}
+
+// AuthType implements credentials.AuthInfo.
+func (peerInfo) AuthType() string { return "peer" }
+
+// peerCredentials asks the kernel who connected to a unix socket. On other connections it speaks
+// TLS when it has a config for that, and takes the names of a verified client certificate.
+type peerCredentials struct {
+	cgroup bool // the cgroups of peers are asked for
+	tls    *tls.Config
+}
+
+var errServerOnly = errors.New("xds: these credentials are for servers")
+
+// ClientHandshake implements credentials.TransportCredentials; it always fails.
+func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errServerOnly
+}
+
+// ServerHandshake implements credentials.TransportCredentials. A unix socket whose peer cannot be
+// told is refused.
+func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	info := peerInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
+	p, err := access.PeerOf(conn, c.cgroup)
+	if err != nil {
+		return nil, nil, fmt.Errorf("xds: %w", err)
+	}
+	if p.Local {
+		info.SecurityLevel = credentials.PrivacyAndIntegrity
+	} else if c.tls != nil {
+		secure, auth, err := credentials.NewTLS(c.tls).ServerHandshake(conn)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, info.SecurityLevel, p.Encrypted = secure, credentials.PrivacyAndIntegrity, true
+		if t, ok := auth.(credentials.TLSInfo); ok {
+			p.Names = certificateNames(&t.State)
+		}
+	}
+	info.peer = p
+	return conn, info, nil
+}
+
+// certificateNames are those of a client certificate that was verified.
+func certificateNames(state *tls.ConnectionState) (out []string) {
+	if len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	leaf := state.VerifiedChains[0][0]
+	for _, u := range leaf.URIs {
+		out = append(out, u.String())
+	}
+	return append(out, leaf.DNSNames...)
+}
+
+// Info implements credentials.TransportCredentials.
+func (peerCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "peer"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName implements credentials.TransportCredentials; it has no meaning here.
+func (peerCredentials) OverrideServerName(string) error { return nil }
+
+// peerOf returns the peer of a stream, as of its connection.
+func peerOf(ctx context.Context) access.Peer {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return access.Peer{}
+	}
+	if info, ok := p.AuthInfo.(peerInfo); ok {
+		return info.peer
+	}
+	return access.Peer{Addr: p.Addr.String()}
+}
+
+// authenticate adds the verified token to the peer of a stream, if it has sent one.
+func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) == 0 || s.opts.Verify == nil {
+		return nil
+	}
+	text, ok := token.Bearer(values)
+	if !ok {
+		return status.Error(codes.Unauthenticated, "the metadata authorization is not one value of the form \"Bearer TOKEN\"")
+	}
+	claims, err := s.opts.Verify(p, text)
+	if err != nil {
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	p.Token = claims
+	return nil
+}
+
+// authorize asks whether a peer may be a proxy.
+func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
+	if s.opts.Authorize == nil {
+		return access.Grant{Rule: "no rules", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}, nil
+	}
+	g, err := s.opts.Authorize(p, ref)
+	if err != nil {
+		return g, status.Error(codes.PermissionDenied, err.Error())
+	}
+	return g, nil
+}
+
+// Recheck ends the streams whose peers may no longer be the proxies that they are, as when a
+// Dataplane got the label of another user. Call it before [Server.Publish].
+func (s *Server) Recheck() {
+	s.mu.Lock()
+	var open []*adsStream
+	for st := range s.streams {
+		if st.claim != nil {
+			open = append(open, st)
+		}
+	}
+	s.mu.Unlock()
+	for _, st := range open {
+		if _, err := s.authorize(&st.peer, st.claim.ref); err != nil {
+			s.note(st.peer, st.claim.id, err)
+			st.End("denied", err)
+		}
+	}
+}
+
+// Refused returns what was refused so far.
+func (s *Server) Refused() api.Refusals {
+	s.refusedMu.Lock()
+	defer s.refusedMu.Unlock()
+	return s.refused
+}
+
+// refuse counts a stream that is refused under a reason.
+func (s *Server) refuse(p access.Peer, id, reason string, err error) {
+	s.metrics.closed.WithLabelValues(reason).Inc()
+	if reason != "refused" || status.Code(err) == codes.PermissionDenied { // else what it brings is malformed
+		s.note(p, id, err)
+	}
+}
+
+// note remembers the latest refusal, and logs the first of each second.
+func (s *Server) note(p access.Peer, id string, err error) {
+	s.refusedMu.Lock()
+	now := s.opts.Now()
+	log := now.Sub(s.refused.At) >= time.Second
+	s.refused = api.Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id,
+		Reason: status.Convert(err).Message()}
+	total := s.refused.Total
+	s.refusedMu.Unlock()
+	if log {
+		s.opts.Log.Warn("xDS stream is refused", "node", id, "peer", p.String(), "reason", status.Convert(err).Message(),
+			"total", total)
+	}
+}

@@ -1,0 +1,56 @@
+package ads
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// claim is the hold of a peer on a node id, as long as it has a stream under it.
+type claim struct {
+	id      string
+	ref     node.Ref
+	peer    access.Peer
+	streams int
+}
+
+// register puts a stream under its node, unless another peer uses the node id.
+func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[key.ID]
+	if c != nil && c.peer.Holder() != st.peer.Holder() {
+		if !st.peer.Root() {
+			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it",
+				key.ID, c.peer, st.peer)
+		}
+		for other := range s.streams {
+			if other.claim == c {
+				other.End("superseded",
+					status.Errorf(codes.PermissionDenied, "node id %q was taken over from %s by %s", key.ID, c.peer, st.peer))
+			}
+		}
+		c = nil
+	}
+	if c == nil {
+		c = &claim{id: key.ID, ref: ref, peer: st.peer}
+		s.claims[key.ID] = c
+	}
+	c.streams++
+	st.claim = c
+
+	st.rollout = s.proxies.Join(key, ref, st.client, st)
+	return nil
+}
+
+// unregister takes a stream off its node and reports whether it was the last one that was let in.
+func (s *Server) unregister(st *adsStream) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.claim.streams--; st.claim.streams == 0 && s.claims[st.claim.id] == st.claim {
+		delete(s.claims, st.claim.id)
+	}
+	return st.rollout.Leave()
+}

@@ -1,0 +1,334 @@
+package ads
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler,
+// so nothing has to be looked up by stream.
+type adsStream struct {
+	srv   *Server
+	id    int64
+	delta bool
+	peer  access.Peer
+	start time.Time
+
+	// ctx ends the stream handler; killed ends the call even while the handler is stuck in a send.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	killOnce sync.Once
+	killed   chan struct{}
+	killErr  error  // set before killed is closed
+	killedBy string // as killErr
+
+	conn    *meteredConn // nil without a connection, in tests
+	owner   *owner
+	charges charges
+	costs   chan int64 // of the requests that are read, in turn; see decode and takeCost
+
+	// Set by open, then constant.
+	key     node.Key
+	client  rollout.Client
+	grant   access.Grant // as of open
+	rollout *rollout.Stream
+
+	claim *claim // guarded by the mu of the server
+	asked bool   // guarded by the mu of the server: there was a request
+
+	// Used by the goroutine of the stream alone.
+	sending *rollout.Response
+	watches [draft.NumTypes]*namesCost // of the types that are subscribed to
+	cost    int64                      // of the request that the handler looks at, as far as no watch has it
+	strange map[string]struct{}        // types that are asked for but not served
+}
+
+// adsService is the gRPC service; the methods of Server stay free of it.
+type adsService struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	s *Server
+}
+
+// DeltaAggregatedResources serves a delta stream.
+func (a *adsService) DeltaAggregatedResources(
+	str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return a.s.serveStream(str.Context(), true, func(st *adsStream) error {
+		first := &discovery.DeltaDiscoveryRequest{}
+		if err := st.receiveFirst(str, first); err != nil {
+			return err
+		}
+		if err := st.open(first.GetNode()); err != nil {
+			return err
+		}
+		defer st.close()
+		w := &wire[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]{exchange: str, st: st, first: first}
+		return delta.NewServer(st.ctx, st, st, st.options()...).DeltaStreamHandler(w, "")
+	})
+}
+
+// StreamAggregatedResources serves a state-of-the-world stream.
+func (a *adsService) StreamAggregatedResources(
+	str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return a.s.serveStream(str.Context(), false, func(st *adsStream) error {
+		first := &discovery.DiscoveryRequest{}
+		if err := st.receiveFirst(str, first); err != nil {
+			return err
+		}
+		if err := st.open(first.GetNode()); err != nil {
+			return err
+		}
+		defer st.close()
+		w := &wire[discovery.DiscoveryRequest, discovery.DiscoveryResponse]{exchange: str, st: st, first: first}
+		return sotw.NewServer(st.ctx, st, st, append(st.options(), sotw.WithOrderedADS())...).StreamHandler(w, "")
+	})
+}
+
+// options returns those of the stream handlers. An empty list means "everything" only of listeners
+// and clusters, and never from gRPC clients.
+func (st *adsStream) options() []config.XDSOption {
+	if st.key.Flavor == node.FlavorGRPC {
+		return []config.XDSOption{config.DeactivateLegacyWildcard()}
+	}
+	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint,
+		draft.TypeRoute})}
+}
+
+// serveStream runs a stream in a goroutine of its own, so that the call can end while a send is
+// stuck: its end is what frees the send.
+func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStream) error) error {
+	ctx, conn := unmetered(ctx)
+	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), conn: conn, killed: make(chan struct{}),
+		costs: make(chan int64, 4), start: s.opts.Now()}
+	st.ctx, st.cancel = context.WithCancel(ctx)
+	defer st.cancel()
+	if err := s.authenticate(ctx, &st.peer); err != nil {
+		s.refuse(st.peer, "", "unauthenticated", err)
+		return err
+	}
+
+	s.mu.Lock()
+	reason, err := s.admit(st)
+	s.mu.Unlock()
+	if err != nil {
+		if reason != "" {
+			s.metrics.closed.WithLabelValues(reason).Inc()
+		}
+		return err
+	}
+
+	done := make(chan error, 1)
+	go func() {
+		defer s.wg.Done()
+		silent := time.AfterFunc(s.opts.FirstRequestTimeout, func() {
+			s.mu.Lock()
+			opened := st.claim != nil
+			s.mu.Unlock()
+			if !opened {
+				st.End("silent", status.Errorf(codes.DeadlineExceeded, "no request within %v", s.opts.FirstRequestTimeout))
+			}
+		})
+		err := run(st)
+		silent.Stop()
+		s.mu.Lock()
+		s.dismiss(st)
+		s.mu.Unlock()
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-st.killed:
+	}
+	select {
+	case <-st.killed:
+		if st.killedBy != "stopping" {
+			s.opts.Log.Info("the server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy,
+				"error", st.killErr)
+		}
+		return st.killErr
+	default:
+		return err
+	}
+}
+
+// End ends a stream with an error, once; reason is the label under which it is counted. It does not
+// wait; the call logs it.
+func (st *adsStream) End(reason string, err error) {
+	st.killOnce.Do(func() {
+		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client learns of it
+		st.killErr, st.killedBy = err, reason
+		close(st.killed)
+		st.cancel()
+	})
+}
+
+// HasEnded reports whether the stream has ended or is about to.
+func (st *adsStream) HasEnded() bool { return st.ctx.Err() != nil }
+
+// open registers the stream under the node of its first request and tells the handler.
+func (st *adsStream) open(info *core.Node) error {
+	s := st.srv
+	ref, err := node.ParseRef(info.GetId())
+	if err != nil {
+		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	st.key = node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
+	agent := clip.PrintableText(info.GetUserAgentName(), 128)
+	st.client = rollout.Client{
+		Peer: st.peer, UserAgent: agent, Version: clip.PrintableText(userAgentVersion(info), 128), Build: s.builds.of(info),
+		Envoy: agent == "envoy", Delta: st.delta, Opened: st.start,
+	}
+	if st.grant, err = s.authorize(&st.peer, ref); err == nil {
+		err = s.register(st, st.key, ref)
+	}
+	if err != nil {
+		s.refuse(st.peer, st.key.ID, "denied", err)
+		return err
+	}
+	if s.opts.Handler != nil {
+		if err := s.opts.Handler.Opened(st.describe(info)); err != nil {
+			s.unregister(st)
+			if _, ok := status.FromError(err); !ok {
+				err = status.Error(codes.PermissionDenied, err.Error())
+			}
+			s.refuse(st.peer, st.key.ID, "refused", err)
+			return err
+		}
+	}
+	st.rollout.Open()
+	return nil
+}
+
+// describe returns what the handler is told of the stream.
+func (st *adsStream) describe(info *core.Node) access.Stream {
+	return access.Stream{ID: st.id, Node: info, Key: st.key, Peer: st.peer, Grant: st.grant, Delta: st.delta}
+}
+
+// close takes the stream off its node.
+func (st *adsStream) close() {
+	last := st.srv.unregister(st)
+	if st.srv.opts.Handler != nil {
+		st.srv.opts.Handler.Closed(st.describe(nil))
+	}
+	if last { // after the handler, so that whoever looks now finds it up to date
+		st.srv.proxies.Left()
+	}
+}
+
+// checkNode refuses a request that names another node than the first one did.
+func (st *adsStream) checkNode(node *core.Node) error {
+	if node == nil || node.GetId() == st.key.ID {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument, "node id changed from %q to \"%s\" within the stream",
+		st.key.ID, clip.PrintableText(node.GetId(), 317))
+}
+
+// checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of
+// those in vain. Secrets hold private keys. They leave the agent over the unix socket, and over TLS
+// to a client that has proved who it is.
+func (st *adsStream) checkType(url string) (int, error) {
+	rank := draft.Rank(url)
+	withheld := rank == draft.RankSecret && !mayHaveSecrets(&st.peer)
+	if withheld {
+		rank = -1
+	}
+	if rank >= 0 || url == "" {
+		return rank, nil
+	}
+	if _, ok := st.strange[url]; !ok {
+		if len(st.strange) >= 32 || len(url) > 1024 {
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %s",
+				clip.PrintableText(url, 200))
+		}
+		if st.strange == nil {
+			st.strange = map[string]struct{}{}
+		}
+		st.strange[url] = struct{}{}
+		if withheld {
+			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are sent over TLS alone and to clients "+
+				"with a token or a certificate; set xds.tls, or connect its Envoy to the unix socket",
+				"node", st.key.ID, "peer", st.peer.String())
+		} else {
+			st.srv.opts.Log.Debug("type is not served", "node", st.key.ID, "type", clip.PrintableText(url, 200))
+		}
+	}
+	return rank, nil
+}
+
+func mayHaveSecrets(p *access.Peer) bool {
+	return p.Local || p.Encrypted && (p.Token != nil || len(p.Names) > 0)
+}
+
+// exchange is the connection of a stream of either protocol.
+type exchange[Req, Resp any] interface {
+	grpc.ServerStream
+	Recv() (*Req, error)
+	Send(*Resp) error
+}
+
+// wire is the connection as the handler of the protocol sees it.
+type wire[Req, Resp any] struct {
+	exchange[Req, Resp]
+	st    *adsStream
+	first *Req
+}
+
+// Recv returns the next request, the one that was read before first. One that is refused ends the
+// stream.
+func (w *wire[Req, Resp]) Recv() (*Req, error) {
+	req := w.first
+	if w.first = nil; req == nil {
+		req = new(Req)
+		if err := receive(w.exchange, w.st, false, any(req).(proto.Message)); err != nil {
+			if isRefused(err) {
+				w.st.End("bad-request", err) // the handler ends without saying why
+			}
+			return nil, err
+		}
+	}
+	w.st.withoutNode(req)
+	return req, nil
+}
+
+// Send sends one response.
+func (w *wire[Req, Resp]) Send(resp *Resp) error {
+	return w.st.deliver(any(resp).(proto.Message), w.SendMsg)
+}
+
+// deliver sends a response with the resources of its ticket, and measures how long after the
+// publication of its config that was done.
+func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
+	t := st.sending
+	if st.sending = nil; t == nil {
+		return send(resp)
+	}
+	resources, kept := st.srv.encoded.of(st.delta, t.Rank, t.Send)
+	err := send(&outgoing{resp, resources})
+	runtime.KeepAlive(kept)
+	if err != nil {
+		return err
+	}
+	if !t.Published.IsZero() {
+		st.srv.metrics.delivery.Observe(time.Since(t.Published).Seconds())
+	}
+	return nil
+}

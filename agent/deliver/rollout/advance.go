@@ -1,0 +1,320 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// needs lists, by rank, the types that the resources of one may need: while one of those has
+// additions that cannot be sent yet, its own wait. Endpoints are among them because those of an
+// updated cluster belong to the new form of it; but those that the client has asked for never wait,
+// see Stream.mustWait.
+var needs = [draft.NumTypes][]int{
+	draft.RankCluster:  {draft.RankSecret},
+	draft.RankEndpoint: {draft.RankCluster},
+	draft.RankListener: {draft.RankSecret, draft.RankCluster, draft.RankEndpoint},
+	draft.RankRoute:    {draft.RankCluster, draft.RankEndpoint},
+}
+
+// Causes of a response.
+const (
+	causePush    = "the config changed"
+	causeRequest = "the client asked"
+	causeRemoval = "what referred to it has moved on"
+)
+
+var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
+
+// advance hands over every response that the stream can take now, in make-before-break order: a
+// type waits while one that it may refer to has additions that cannot be sent yet (its last
+// response is not acknowledged), and removals wait for the acknowledgement of the types that may
+// have referred to them. The mu of the node is held.
+func (st *Stream) advance() {
+	n := st.proxy
+	if !n.ready || n.cfg == nil || !st.isLookedAt() || st.ended || st.subscribing {
+		return
+	}
+	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
+	waiting := false
+	for rank, w := range st.watches {
+		if w == nil || w.sub == nil {
+			continue
+		}
+		if w.fresh {
+			st.begin(w)
+		}
+		// Once the list has moved on, coming back to it is a change like any other.
+		if w.quietFor != n.cfg.Versions[rank] {
+			w.quietFor = ""
+		}
+		if w.ticket != nil {
+			behind[rank] = w.ticket.list != n.cfg.Versions[rank]
+			continue
+		}
+		c := st.pending(w)
+		if c.empty() && n.tryNext(w) {
+			c = st.pending(w)
+		}
+		waiting = waiting || c.waiting
+		switch {
+		case c.empty():
+			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
+			w.base, w.owed = c.base, false
+			n.confirm(w, settled)
+		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)),
+			rank == draft.RankListener && n.outdated():
+			behind[rank] = c.adds()
+		default:
+			st.hand(w, c)
+		}
+	}
+	st.awaitRemoval(waiting)
+}
+
+// mustWait says whether additions to a type wait for those of a type that they may need. Envoy
+// acknowledges its clusters only once they are warm, for which it needs their endpoints: if those
+// waited for the acknowledgement, both would wait until the initial fetch of the endpoints times
+// out.
+func (st *Stream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
+	if w.rank == draft.RankEndpoint && w.asked() {
+		return false
+	}
+	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
+}
+
+// awaitsClusters says whether a type waits until the client has acknowledged clusters that are new
+// to it. Envoy does so once they are warm, and answers 503 to what leads to one before.
+func (st *Stream) awaitsClusters(w *typeWatch) bool {
+	clusters := st.watches[draft.RankCluster]
+	if !st.client.Envoy || clusters == nil || w.rank != draft.RankListener && w.rank != draft.RankRoute {
+		return false
+	}
+	warms := func(t *Response) bool { return t.warms }
+	if !slices.ContainsFunc(clusters.unacked, warms) && (clusters.ticket == nil || !clusters.ticket.warms) {
+		st.warmForced = false
+		if st.warmTimer != nil {
+			st.warmTimer.Stop()
+			st.warmTimer = nil
+		}
+		return false
+	}
+	if st.warmTimer == nil && !st.warmForced {
+		st.warmTimer = time.AfterFunc(st.proxy.all.opts.WarmWait, func() {
+			st.proxy.mu.Lock()
+			defer st.proxy.mu.Unlock()
+			st.warmTimer, st.warmForced = nil, true
+			st.advance()
+			st.proxy.noteAnswered()
+		})
+	}
+	return !st.warmForced
+}
+
+// quiet says that the client rejected the list as it stands (ENVOY rule P1).
+func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
+	return w.quietFor != "" && w.quietFor == cfg.Versions[w.rank]
+}
+
+// wanted returns the list that the client should have.
+func (st *Stream) wanted(w *typeWatch) []*draft.Resource { return st.proxy.lists[w.rank] }
+
+// begin compares what a client says it has at the start of a subscription with the config.
+func (st *Stream) begin(w *typeWatch) {
+	n := st.proxy
+	w.fresh = false
+	if w.full() && (w.claimed == "" || len(n.accepted[w.rank]) == 0) {
+		n.foreign[w.rank] = w.claimed != "" && w.claimed != st.version(w, st.wanted(w))
+		n.hold()
+	}
+	if w.rank == draft.RankCluster && len(w.over) == 0 && w.claimed == "" && len(n.draining) > 0 {
+		n.draining = nil // it has just started
+		n.hold()
+	}
+	n.resumeDrains(w, n.cfg.Resources[w.rank])
+	want := st.wanted(w)
+	var known []*draft.Resource
+	switch {
+	case w.delta:
+		w.owed = w.sub.IsWildcard() && len(w.over) == 0
+		for _, r := range want {
+			if h, ok := w.over[r.Name]; ok && h.version == r.Version {
+				known = append(known, r)
+			}
+		}
+		for name, u := range n.withheld[w.rank] {
+			if h, ok := w.over[name]; u.leftOut && ok && h.version == u.resource.Version {
+				known = append(known, u.resource) // it took it from another agent
+			}
+		}
+		slices.SortFunc(known, draft.ByName)
+	case w.claimed != "" && w.claimed == st.version(w, want):
+		w.base = want
+		for _, r := range want {
+			if w.wants(r.Name) {
+				known = append(known, r)
+			}
+		}
+	default:
+		w.owed = w.sub.IsWildcard() || len(w.names)+len(w.sub.SubscribedPrefixes()) > 0
+	}
+	w.claimed = ""
+	if w.rank == draft.RankEndpoint {
+		for name := range st.warming {
+			if w.wants(name) {
+				w.setHolding(name, holding{kind: holdsDue})
+			}
+		}
+		st.warming = nil
+	}
+	n.setAccepted(w.rank, draft.Merge(n.accepted[w.rank], known, nil))
+	n.hold()
+}
+
+// pending returns what the client needs of a type now.
+func (st *Stream) pending(w *typeWatch) change {
+	return w.changeTo(st.wanted(w), w.quiet(st.proxy.cfg), func() bool { return st.mayRemove(w.rank) })
+}
+
+// mayRemove says whether all types that may refer to one have moved on.
+func (st *Stream) mayRemove(rank int) bool {
+	if st.removalForced {
+		return true
+	}
+	for _, r := range draft.Referrers[rank] {
+		w := st.watches[r]
+		if w == nil {
+			// On a reconnect Envoy asks for clusters first and for listeners at once after.
+			if r == draft.RankListener && st.client.Envoy {
+				return false
+			}
+			continue
+		}
+		if w.fresh || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.proxy.cfg) {
+			return false
+		}
+		if c := st.pending(w); !c.empty() || c.waiting {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitRemoval bounds how long removals wait, in case a client never acknowledges or keeps
+// rejecting a referrer.
+func (st *Stream) awaitRemoval(waiting bool) {
+	if !waiting {
+		st.removalForced = false
+		if st.removalTimer != nil {
+			st.removalTimer.Stop()
+			st.removalTimer = nil
+		}
+		return
+	}
+	if st.removalTimer != nil {
+		return
+	}
+	st.removalTimer = time.AfterFunc(st.proxy.all.opts.RemovalWait, func() {
+		st.proxy.mu.Lock()
+		defer st.proxy.mu.Unlock()
+		st.removalTimer = nil
+		st.removalForced = true
+		st.advance()
+		st.proxy.noteAnswered()
+	})
+}
+
+// hand makes a ticket of a change and gives it to the goroutine of the stream. It never blocks: the
+// channel behind has room for more tickets than there are types, and each type has at most one.
+func (st *Stream) hand(w *typeWatch, c change) {
+	n := st.proxy
+	quiet := w.quiet(n.cfg)
+	t := &Response{w: w, Rank: w.rank, Send: c.send, Removed: c.removed, base: c.base, owed: w.owed,
+		list: n.cfg.Versions[w.rank], madeAt: n.cameUp[w.rank]}
+	t.settled = w.settleHoldings(c.base, quiet, c.waiting)
+	switch {
+	case !w.spoken || c.answer || quiet || onlyDue(t.settled, c):
+		t.cause = causeRequest
+	case !c.adds():
+		t.cause = causeRemoval
+	default:
+		t.cause, t.Published = causePush, n.pushedAt
+	}
+	w.spoken = true
+	t.Version = st.version(w, c.base)
+	w.owed, w.open, w.ticket = false, false, t
+	if w.rank == draft.RankCluster && st.proxy.key.Flavor == node.FlavorEnvoy {
+		st.rewarm(c.updated)
+		t.warms = slices.ContainsFunc(c.updated, func(r *draft.Resource) bool { return draft.Find(w.base, r.Name) == nil })
+	}
+	if !w.push(t) {
+		st.transport.End("internal", errOverrun)
+	}
+}
+
+// onlyDue says that a change holds nothing but answers to names that were asked for.
+func onlyDue(settled map[string]holding, c change) bool {
+	for _, r := range c.updated {
+		if settled[r.Name].kind != holdsDue {
+			return false
+		}
+	}
+	for _, name := range c.removed {
+		if settled[name].kind != holdsDue {
+			return false
+		}
+	}
+	return true
+}
+
+// rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and
+// waits for its endpoints although they have not changed. A state-of-the-world client asks for
+// them, at times with a nonce that is already stale; a delta client that still has the name does
+// not even ask. A client that comes back asks for endpoints before it has seen the clusters, so
+// what was sent of those until then is remembered.
+func (st *Stream) rewarm(clusters []*draft.Resource) {
+	w := st.watches[draft.RankEndpoint]
+	early := w == nil || w.fresh || w.sub == nil
+	if !early && w.over == nil && len(clusters) > 0 {
+		w.over = make(map[string]holding, len(clusters))
+	}
+	for _, r := range clusters {
+		name := endpointName(r)
+		switch {
+		case name == "":
+		case early:
+			if st.warming == nil {
+				st.warming = map[string]struct{}{}
+			}
+			st.warming[name] = struct{}{}
+		case w.wants(name):
+			w.setHolding(name, holding{kind: holdsDue})
+		}
+	}
+	if len(st.warming) <= 2*len(st.proxy.cfg.Resources[draft.RankCluster]) {
+		return
+	}
+	// A client that never asks for endpoints: only those of the present clusters matter.
+	clear(st.warming)
+	for _, r := range st.proxy.cfg.Resources[draft.RankCluster] {
+		if name := endpointName(r); name != "" {
+			st.warming[name] = struct{}{}
+		}
+	}
+}
+
+// version is the version of a response after which the client has a list. It is the one of the
+// config where the list is the config's, else a hash over what the client has, so that a client
+// which comes back with it is known to have just that.
+func (st *Stream) version(w *typeWatch, list []*draft.Resource) string {
+	cfg := st.proxy.cfg
+	if draft.SameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {
+		return cfg.Versions[w.rank]
+	}
+	return listVersion(list, func(name string) bool { return w.over[name].kind != holdsStale && w.wants(name) })
+}

@@ -1,0 +1,234 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+)
+
+// maxDraining bounds the forms of listeners that a node remembers while they drain, in bytes.
+const maxDraining = 4 << 20
+
+// drainSlack is what Envoy may begin to drain later than it acknowledges, since a new form of a
+// listener warms first.
+const drainSlack = 5 * time.Second
+
+// drainingListener is a form of a listener that an Envoy has let go of, while connections may still
+// use it: Envoy keeps them on the old filter chains until these have drained.
+type drainingListener struct {
+	name     string
+	form     *draft.Resource   // nil: not known, since it was sent by an agent before
+	clusters []*draft.Resource // see handover
+	revision uint64            // of the store with which it was let go
+	until    time.Time
+
+	// What follows was found of the present form of the listener, and is looked up again for another
+	// one.
+	current       *draft.Resource
+	toTCP, guards bool // it took requests and takes connections now; it has filters that say who may
+}
+
+// compare looks at what drains and at the present form of the listener. Both are read anew for each
+// list otherwise, which takes milliseconds where a policy has changed a thousand listeners.
+func (d *drainingListener) compare(current *draft.Resource) {
+	if d.current != nil && d.current.Version == current.Version {
+		return
+	}
+	d.current = current
+	d.toTCP = d.form != nil && becomesTCP(d.form, current)
+	d.guards = draft.Guards(current)
+}
+
+// bridging is what a form of a resource for the time of draining was made from.
+type bridging struct{ resource, by, older *draft.Resource }
+
+// drainListeners takes note of the forms of listeners that an Envoy has let go of with what it has
+// accepted now.
+func (n *proxy) drainListeners(before, now []*draft.Resource) {
+	if n.all.opts.DrainTime <= 0 || !n.client.Envoy {
+		return
+	}
+	draft.Compare(before, now, func(old, _ *draft.Resource) {
+		if old != nil {
+			d := drainingListener{name: old.Name, form: old}
+			if h := n.handovers[old.Name]; h != nil && h.from.Version == old.Version {
+				d.clusters = h.clusters
+			}
+			n.drain(d)
+		}
+	})
+	size := 0
+	for i, d := range slices.Backward(n.draining) {
+		if d.form == nil {
+			continue
+		}
+		if size += d.form.Len(); size > maxDraining {
+			n.draining = slices.Delete(n.draining, 0, i+1)
+			break
+		}
+	}
+}
+
+// drain takes note of a form of a listener that drains from now on.
+func (n *proxy) drain(d drainingListener) {
+	d.revision, d.until = n.revision, n.all.opts.Now().Add(n.all.opts.DrainTime+drainSlack)
+	n.draining = append(n.draining, d)
+}
+
+// resumeDrains takes note of what may drain in an Envoy that comes with a config of another agent,
+// or of this one before it was started anew: of the listeners that it has in other bytes the old
+// forms are not known, nor which clusters these lead to. It keeps all clusters for the time of
+// draining then.
+func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
+	if !w.delta || !n.client.Envoy || n.all.opts.DrainTime <= 0 {
+		return
+	}
+	var routes []string
+	for name, h := range w.over {
+		if h.kind != holdsVersion || draft.Find(n.accepted[w.rank], name) != nil {
+			continue
+		}
+		r := draft.Find(want, name)
+		switch {
+		case r != nil && r.Version == h.version:
+		case w.rank == draft.RankCluster && r == nil:
+			n.leaveUntil = n.all.opts.Now().Add(n.all.opts.DrainTime + drainSlack)
+		case w.rank == draft.RankListener && r != nil:
+			n.drain(drainingListener{name: name})
+		case w.rank == draft.RankRoute && r != nil:
+			routes = append(routes, name)
+		}
+	}
+	for _, l := range draft.Mentioning(n.cfg.Resources[draft.RankListener], routes) {
+		n.drain(drainingListener{name: l.Name})
+	}
+}
+
+// leavesStrays says whether an Envoy keeps what it said it has of a type and the config has not:
+// what drains may need it.
+func (n *proxy) leavesStrays(rank int) bool {
+	return rank != draft.RankListener && n.leaveUntil.After(n.all.opts.Now())
+}
+
+// retainDrained puts into the lists what listeners that still drain refer to and the config has no
+// longer: without their clusters, requests and connections on them would fail. The lists are looked
+// at again when the next has drained.
+func (n *proxy) retainDrained() {
+	now := n.all.opts.Now()
+	n.draining = slices.DeleteFunc(n.draining, func(d drainingListener) bool { return !d.until.After(now) })
+	if len(n.draining) == 0 {
+		n.retained = draft.Retained{}
+	} else {
+		var forms []*draft.Resource
+		for _, d := range n.draining {
+			if d.form != nil {
+				forms = append(forms, d.form)
+			}
+		}
+		n.lists = n.retained.Retain(&n.lists, forms, &n.accepted)
+	}
+	n.bridge()
+	n.armDrainTimer(now)
+}
+
+// bridge puts into the lists the forms of resources that serve old filter chains as well as the new
+// ones: clusters of a listener that took requests and takes connections now, and routes that say
+// who may use them, so that it holds on open connections.
+func (n *proxy) bridge() {
+	made := n.bridged
+	n.bridged = nil
+	var over draft.Lists
+	put := func(rank int, key bridging, form func() *draft.Resource) {
+		r, ok := made[key]
+		if !ok {
+			r = form()
+		}
+		if n.bridged == nil {
+			n.bridged = map[bridging]*draft.Resource{}
+		}
+		if n.bridged[key] = r; r != key.resource {
+			over[rank] = append(over[rank], r)
+		}
+	}
+	speakAs := func(before []*draft.Resource) {
+		for _, was := range before {
+			if c := draft.Find(n.lists[draft.RankCluster], was.Name); c != nil {
+				put(draft.RankCluster, bridging{c, nil, was}, func() *draft.Resource { return draft.SpeakAs(c, was) })
+			}
+		}
+	}
+	for _, h := range n.handovers {
+		speakAs(h.clusters)
+	}
+	for i := len(n.draining) - 1; i >= 0; i-- { // where several drain, what the newest needs
+		d := &n.draining[i]
+		current := draft.Find(n.lists[draft.RankListener], d.name)
+		if current == nil || d.form == current {
+			continue
+		}
+		d.compare(current)
+		switch {
+		case !d.toTCP:
+		case strings.HasPrefix(d.name, outboundPrefix):
+			for _, c := range draft.LeadsTo(d.form, &n.lists) {
+				put(draft.RankCluster, bridging{c, nil, nil}, func() *draft.Resource { return draft.FollowDownstream(c) })
+			}
+		default:
+			speakAs(d.clusters)
+		}
+		if !d.guards {
+			continue
+		}
+		for _, r := range draft.RoutesOf(current, &n.lists) {
+			put(draft.RankRoute, bridging{r, current, d.form}, func() *draft.Resource { return draft.Guard(r, current, d.form) })
+		}
+	}
+	for rank, list := range over {
+		if len(list) == 0 {
+			continue
+		}
+		slices.SortStableFunc(list, draft.ByName)
+		list = slices.CompactFunc(list, func(a, b *draft.Resource) bool { return a.Name == b.Name })
+		n.lists[rank] = draft.Merge(n.lists[rank], list, nil)
+	}
+}
+
+// armDrainTimer has the lists looked at again when the next listener has drained, or need not wait
+// for others any longer.
+func (n *proxy) armDrainTimer(now time.Time) {
+	n.stopDrainTimer()
+	var next time.Time
+	note := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, d := range n.draining {
+		note(d.until)
+	}
+	for _, h := range n.handovers {
+		note(h.until)
+	}
+	note(n.leaveUntil)
+	if next.IsZero() {
+		return
+	}
+	n.drainTimer = time.AfterFunc(next.Sub(now), func() {
+		n.mu.Lock()
+		defer n.unlock()
+		if n.cfg != nil {
+			n.hold()
+			n.refresh()
+			n.noteAnswered()
+		}
+	})
+}
+
+func (n *proxy) stopDrainTimer() {
+	if n.drainTimer != nil {
+		n.drainTimer.Stop()
+		n.drainTimer = nil
+	}
+}

@@ -1,0 +1,168 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+const (
+	maxEvents     = 64
+	maxEventNames = 16
+	maxEventName  = 256 // bytes
+)
+
+// introduce takes note of who opened a stream. What another peer said is not held against this one,
+// else whoever comes first could keep resources from the proxy; another version of the client may
+// take what the last one rejected. The mu of the node is held.
+func (n *proxy) introduce(st *Stream) {
+	if known := !n.client.Opened.IsZero(); known && n.client.Peer.Holder() != st.client.Peer.Holder() {
+		for rank := range n.accepted {
+			n.setAccepted(rank, nil)
+		}
+		clear(n.rejected[:])
+		clear(n.since[:])
+		clear(n.takenRevision[:])
+		clear(n.types[:])
+		clear(n.sentBy[:]) // of the streams of whoever it was: they may not have ended yet
+		clear(n.waiting[:])
+		clear(n.foreign[:])
+	} else if known && n.client.Version != st.client.Version {
+		clear(n.rejected[:])
+	}
+	n.hold() // as the last client
+	if len(n.streams) == 1 {
+		n.answered = 0 // it starts anew
+	}
+	n.client = st.client
+	n.record(api.Event{Kind: "connected", Reason: st.client.Peer.String()}, nil)
+}
+
+// record puts an event into the ring. Of a ticket the type and, unless the event names some, the
+// resources are taken.
+func (n *proxy) record(e api.Event, t *Response) {
+	n.all.watchers.changes.Add(1)
+	e.Time = n.all.opts.Now()
+	if t != nil {
+		e.TypeURL = draft.Types[t.w.rank]
+		if e.Resources == nil {
+			for _, r := range t.Send[:min(len(t.Send), maxEventNames)] {
+				e.Resources = append(e.Resources, r.Name)
+			}
+			e.Resources = append(e.Resources, t.Removed[:min(len(t.Removed), maxEventNames-len(e.Resources))]...)
+		}
+	}
+	e.Resources = firstNames(e.Resources, maxEventNames)
+	for i, name := range e.Resources {
+		e.Resources[i] = clip.PrintableText(name, maxEventName) // the client may have asked for anything
+	}
+	if len(n.events) < maxEvents {
+		n.events = append(n.events, e)
+		return
+	}
+	n.events[n.nextEv] = e
+	n.nextEv = (n.nextEv + 1) % maxEvents
+}
+
+// state is what the client is at. The mu of the node is held.
+func (n *proxy) state(connected bool) string {
+	switch {
+	case !connected:
+		return api.StateDisconnected
+	case !n.ready:
+		return api.StateWaiting
+	case n.cfg == nil:
+		return api.StateUnknown
+	}
+	return api.StateServing
+}
+
+// countResources brings up to date how many resources the client has of each type. That is asked
+// for less often than resources are sent.
+func (n *proxy) countResources() {
+	for rank, w := range n.sentBy {
+		if w != nil {
+			n.types[rank].Resources = w.count()
+		}
+	}
+}
+
+// snapshot returns the status of a node. The mu of the node is held.
+func (n *proxy) snapshot(connected bool) api.ProxyStatus {
+	p := api.ProxyStatus{UserAgent: n.client.UserAgent, Version: n.client.Version, Peer: n.client.Peer,
+		ConnectedAt: n.client.Opened, Delta: n.client.Delta}
+	p.Type, p.Mesh, p.Name, p.NodeID, p.Flavor = n.ref.Type, n.ref.Mesh, n.ref.Name, n.key.ID, n.key.Flavor
+	p.Streams, p.State = len(n.streams), n.state(connected)
+	p.InSync = p.State == api.StateServing && len(n.streams) > 0
+	p.Types = []api.TypeStatus{}
+	n.countResources()
+	for rank, ts := range n.types {
+		if ts == nil {
+			continue
+		}
+		t := *ts
+		if t.NACK != nil {
+			nack := *t.NACK
+			nack.Resources = slices.Clone(nack.Resources)
+			nack.Policies = slices.Clone(nack.Policies)
+			for _, name := range nack.Resources {
+				if rej := n.rejected[rank][name]; rej != nil && rej.retry.attempt > 0 {
+					nack.Reason += rej.retry.said(n.all.opts.Now())
+					break
+				}
+			}
+			t.NACK = &nack
+		}
+		t.Held = []api.HeldResource{}
+		for name, rej := range n.troubles(rank) {
+			h := api.HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule,
+				Reason: rej.said(n.all.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+				h.AcceptedVersion = a.Version
+			}
+			t.Held = append(t.Held, h)
+		}
+		slices.SortFunc(t.Held, func(a, b api.HeldResource) int { return cmp.Compare(a.Name, b.Name) })
+		p.InSync = p.InSync && len(t.Held) == 0
+		p.Types = append(p.Types, t)
+	}
+	for _, st := range n.streams {
+		p.InSync = p.InSync && st.inSync()
+	}
+	p.Events = append(slices.Clone(n.events[n.nextEv:]), n.events[:n.nextEv]...)
+	for i := range p.Events {
+		p.Events[i].Resources = slices.Clone(p.Events[i].Resources)
+	}
+	return p
+}
+
+// Status returns what is known of all nodes, connected or recently so, sorted by node id.
+func (p *Proxies) Status() []api.ProxyStatus { return p.status(func(*proxy) bool { return true }) }
+
+// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what
+// these do.
+func (p *Proxies) StatusOf(ref node.Ref) []api.ProxyStatus {
+	return p.status(func(n *proxy) bool { return n.ref == ref })
+}
+
+func (p *Proxies) status(wanted func(*proxy) bool) []api.ProxyStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := []api.ProxyStatus{}
+	for _, n := range p.nodes {
+		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
+			continue // not let in yet, or not asked for
+		}
+		n.mu.Lock()
+		out = append(out, n.snapshot(n.connected > 0))
+		n.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b api.ProxyStatus) int {
+		return cmp.Or(cmp.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Flavor, b.Flavor))
+	})
+	return out
+}

@@ -1,0 +1,252 @@
+package rollout
+
+import (
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+)
+
+const (
+	// MaxNames bounds the names of one type that a stream may be subscribed to or say that it has.
+	MaxNames = 200_000
+	// maxNameBytes bounds the length of all of them together.
+	maxNameBytes = 16 << 20
+	// maxPrefixes bounds those that stand for all names below a prefix, since each name is compared
+	// with all of them.
+	maxPrefixes = 64
+	// maxVersion bounds a version that a client says it has, in bytes. This server gives shorter ones.
+	maxVersion = 128
+)
+
+// Subscription is what a stream asks for of one type. The maps must not be changed.
+type Subscription interface {
+	SubscribedResources() map[string]struct{}
+	SubscribedPrefixes() map[string]struct{}
+	IsWildcard() bool
+}
+
+func checkPrefixes(sub Subscription) error {
+	if n := len(sub.SubscribedPrefixes()); n > maxPrefixes {
+		return status.Errorf(codes.ResourceExhausted,
+			"%d names of resources end with /*: at most %d are taken; ask for the resources by name", n, maxPrefixes)
+	}
+	return nil
+}
+
+// Answer is what a request says of the response that it answers.
+type Answer struct {
+	Nonce    string // of the response; "" for none
+	Rejected bool   // by its error alone, never by a version (ENVOY rule 120)
+	Reason   string
+}
+
+// Request takes the answer in a request, before the handler looks at it. The first of a type may
+// say which versions of resources the client has.
+func (st *Stream) Request(rank int, a Answer, has map[string]string) error {
+	n := st.proxy
+	n.mu.Lock()
+	defer n.unlock()
+	st.subscribing = st.client.Delta
+	w := st.watches[rank]
+	if w != nil {
+		st.resolve(w, a)
+		return nil
+	}
+	w = &typeWatch{proxy: n, rank: rank, delta: st.client.Delta, fresh: true}
+	st.watches[rank] = w
+	n.status(rank)
+	if len(has) > MaxNames {
+		return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken",
+			len(has), MaxNames)
+	}
+	for name, version := range has {
+		w.setHolding(name, holding{kind: holdsVersion, version: version})
+	}
+	return nil
+}
+
+// resolve matches a request with the response that it answers, if any.
+func (st *Stream) resolve(w *typeWatch, a Answer) {
+	if st.transport.HasEnded() {
+		return // as when another peer took over
+	}
+	for i, t := range w.unacked {
+		if t.nonce != a.Nonce || a.Nonce == "" {
+			continue
+		}
+		w.unacked = append(w.unacked[:i:i], w.unacked[i+1:]...)
+		st.awaitAck(true)
+		defer st.proxy.noteAnswered()
+		if !a.Rejected {
+			st.proxy.acknowledged(t)
+			return
+		}
+		if st.proxy.refused(t, strings.TrimSpace(a.Reason)) {
+			w.restore(t)
+			return
+		}
+		// P1: nothing more until the list changes. P3: then all of this response again, whatever its
+		// bytes.
+		w.quietFor = t.list
+		for _, r := range t.Send {
+			w.markStale(r.Name)
+		}
+		for _, name := range t.Removed {
+			w.markStale(name)
+		}
+		return
+	}
+}
+
+// Sent makes a response that goes out now what the client has.
+func (st *Stream) Sent(t *Response, nonce string) {
+	n := st.proxy
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := t.w
+	t.noteCame()
+	t.nonce, t.settled = nonce, nil
+	if w.ticket == t {
+		w.ticket = nil
+	}
+	t.before, w.base = w.base, t.base
+	if len(w.unacked) == maxUnacked {
+		w.unacked = w.unacked[1:]
+	}
+	w.unacked = append(w.unacked, t)
+	st.awaitAck(false)
+	n.delivered(t)
+	st.advance()
+}
+
+// SubscribeDelta takes the subscription to a type as a request has changed it. push hands over a
+// response; it does not block, and says whether it has taken the response. It is called once at
+// most, before cancel.
+func (st *Stream) SubscribeDelta(rank int, sub Subscription, subscribe, unsubscribe []string,
+	push func(*Response) bool) (cancel func(), err error) {
+	n := st.proxy
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watches[rank]
+	st.subscribing = false
+	first := w.sub == nil
+	w.sub = sub
+	if len(sub.SubscribedResources())+len(w.over) > MaxNames {
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", MaxNames, draft.Types[rank])
+	}
+	if err := checkPrefixes(sub); err != nil {
+		return nil, err
+	}
+	if !w.fits(subscribe) {
+		return nil, status.Errorf(codes.ResourceExhausted, "names of type %s with more than %d bytes",
+			draft.Types[rank], maxNameBytes)
+	}
+	if first && !sub.IsWildcard() {
+		w.dropUnwanted()
+	}
+	for _, name := range subscribe {
+		_, has := w.over[name]
+		switch {
+		case name == "*":
+			if !first && !w.wildcard {
+				w.base, w.owed = nil, true
+			}
+		case !w.wants(name), first && has:
+		default:
+			w.setHolding(name, holding{kind: holdsDue})
+		}
+	}
+	w.wildcard = sub.IsWildcard()
+	for _, name := range unsubscribe {
+		switch {
+		case name == "*" || w.fresh && sub.IsWildcard():
+		case sub.IsWildcard():
+			// The name stays subscribed by the wildcard and the client must hear how it stands.
+			w.setHolding(name, holding{kind: holdsDue})
+		default:
+			delete(w.over, name)
+		}
+	}
+	st.listen(w, push)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		w.open = false
+	}, nil
+}
+
+// Subscribe takes the subscription to a type as a state-of-the-world request has it, with the
+// version that the client says it has. push is as in [Stream.SubscribeDelta].
+func (st *Stream) Subscribe(rank int, sub Subscription, version string,
+	push func(*Response) bool) (cancel func(), err error) {
+	n := st.proxy
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watches[rank]
+	first, before := w.sub == nil, w.names
+	w.sub, w.names = sub, sub.SubscribedResources()
+	if len(w.names) > MaxNames {
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", MaxNames, draft.Types[rank])
+	}
+	if err := checkPrefixes(sub); err != nil {
+		return nil, err
+	}
+	if w.fresh {
+		w.claimed = clip.Text(version, maxVersion)
+	}
+	if !first && !w.fresh {
+		for name := range w.names {
+			if _, ok := before[name]; !ok {
+				w.setHolding(name, holding{kind: holdsDue})
+			}
+		}
+		if sub.IsWildcard() && !w.wildcard {
+			w.base, w.owed = nil, true
+		}
+		w.dropUnwanted()
+	}
+	w.wildcard = sub.IsWildcard()
+	st.listen(w, push)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		w.open = false
+		w.revoke() // the handler drops what waits in the channel
+	}, nil
+}
+
+// listen lets responses of a type be handed over.
+func (st *Stream) listen(w *typeWatch, push func(*Response) bool) {
+	w.push, w.open = push, true
+	st.advance()
+	st.proxy.noteAnswered()
+}
+
+// HasPending reports whether some names of a type wait to be answered or compared.
+func (st *Stream) HasPending(rank int) bool {
+	st.proxy.mu.Lock()
+	defer st.proxy.mu.Unlock()
+	return len(st.watches[rank].over) > 0
+}
+
+// Names counts the names of a type that the stream holds, with their bytes.
+func (st *Stream) Names(rank int) (count, bytes int) {
+	st.proxy.mu.Lock()
+	defer st.proxy.mu.Unlock()
+	w := st.watches[rank]
+	for _, names := range []map[string]struct{}{w.sub.SubscribedResources(), w.sub.SubscribedPrefixes()} {
+		count += len(names)
+		for name := range names {
+			bytes += len(name)
+		}
+	}
+	for name, h := range w.over {
+		count++
+		bytes += len(name) + len(h.version)
+	}
+	return count, bytes
+}
