@@ -3,6 +3,7 @@ package draft
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -65,13 +66,32 @@ func (l *Listener) Copy() *Listener {
 	return out
 }
 
+// Clone returns a chain that shares no message with c.
+func (c *Chain) Clone() *Chain {
+	out := &Chain{TLS: c.TLS, Network: slices.Clone(c.Network), Message: &listenerv3.FilterChain{}}
+	if c.Message != nil {
+		out.Message = proto.CloneOf(c.Message)
+	}
+	if c.TCP != nil {
+		out.TCP = proto.CloneOf(c.TCP)
+	}
+	if h := c.HTTP; h != nil {
+		out.HTTP = &HTTP{Message: proto.CloneOf(h.Message), Filters: slices.Clone(h.Filters), Headers: h.Headers,
+			Origins: h.Origins}
+		if h.Routes != nil {
+			out.HTTP.Routes = proto.CloneOf(h.Routes)
+		}
+	}
+	return out
+}
+
 // SetWhole takes a listener apart. Tags that differ from its own are a part of its metadata from
 // then on. The message must not be used afterwards. It fails, and leaves the draft as it was, where
 // a filter's configuration is not what its type URL says.
 func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	chains := make([]*Chain, len(m.FilterChains))
 	for i, fc := range m.FilterChains {
-		c, err := NewChain(fc)
+		c, err := newChain(fc)
 		if err != nil {
 			return fmt.Errorf("filter chain %d %q: %w", i, fc.GetName(), err)
 		}
@@ -104,10 +124,10 @@ func (l *Listener) takeTags(m *listenerv3.Listener) bool {
 	return true
 }
 
-// NewChain takes a filter chain apart, whose message must not be used afterwards. A connection
+// newChain takes a filter chain apart, whose message must not be used afterwards. A connection
 // manager or TCP proxy that is the last filter becomes the terminal one; all others stay packed, as
 // Network.
-func NewChain(m *listenerv3.FilterChain) (*Chain, error) {
+func newChain(m *listenerv3.FilterChain) (*Chain, error) {
 	c := &Chain{Message: m}
 	for i, f := range m.Filters {
 		var err error

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"slices"
 
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Resources that were sealed earlier are edited in their wire form: fields are exchanged, added, or
@@ -29,6 +31,8 @@ const (
 	fieldRoutesPerFilter = 16 // RouteConfiguration
 	fieldPerRouteRBAC    = 2  // RBACPerRoute
 	fieldHTTPOptions     = 36 // Cluster
+	fieldCommonTLS       = 1  // of both TLS contexts
+	fieldTLSParams       = 1  // CommonTlsContext
 
 	// The members of the oneof of HttpProtocolOptions.
 	fieldExplicitVersion, fieldAutoVersion = 3, 5
@@ -135,6 +139,19 @@ func appendPacked(b []byte, field protowire.Number, name, url string, message []
 	packed := protowire.AppendString(protowire.AppendTag(nil, fieldAnyURL, protowire.BytesType), url)
 	packed = protowire.AppendBytes(protowire.AppendTag(packed, fieldAnyValue, protowire.BytesType), message)
 	return append(appendEntry(b, field, name, len(packed)), packed...)
+}
+
+// WithTLSParams returns a packed TLS context with other parameters, and a itself when it has no
+// common part, in which they stand first.
+func WithTLSParams(a *anypb.Any, p *tlsv3.TlsParameters) (*anypb.Any, error) {
+	params, err := appendMessage(nil, p, strict)
+	if err != nil || len(valuesAt(a.GetValue(), fieldCommonTLS)) == 0 {
+		return a, err
+	}
+	first := protowire.AppendBytes(protowire.AppendTag(nil, fieldTLSParams, protowire.BytesType), params)
+	rest := fieldEdits{fieldTLSParams: func(value []byte) ([]byte, bool) { return value, false }}
+	common := func(value []byte) ([]byte, bool) { return append(first, rest.apply(value)...), true }
+	return &anypb.Any{TypeUrl: a.TypeUrl, Value: fieldEdits{fieldCommonTLS: common}.apply(a.Value)}, nil
 }
 
 // packedUnder returns the Any values of a map field, by name.

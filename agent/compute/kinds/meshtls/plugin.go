@@ -176,24 +176,16 @@ func setMode(l *draft.Listener, mode string) error {
 // those with a TLS of the workload's own, which is told from that of the mesh by ALPN. What they
 // meet is what the mesh meets, but for the certificate.
 func unlock(l *draft.Listener) error {
-	whole, err := l.Whole()
-	if err != nil {
-		return err
-	}
 	inspector, err := draft.Extension{Name: nameInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
 	if err != nil {
 		return err
 	}
 	var chains []*draft.Chain
-	for i, ch := range l.Chains {
+	for _, ch := range l.Chains {
 		for _, transport := range []string{transportPlain, transportTLS} {
-			m := proto.Clone(whole.FilterChains[i]).(*listenerv3.FilterChain)
-			m.TransportSocket = nil
-			m.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transport}
-			copied, err := draft.NewChain(m)
-			if err != nil {
-				return err
-			}
+			copied := ch.Clone()
+			copied.TLS, copied.Message.TransportSocket = false, nil
+			copied.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transport}
 			chains = append(chains, copied)
 		}
 		ch.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS,
@@ -236,26 +228,14 @@ func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	return p
 }
 
-// withParams returns a transport socket with other params; itself when it is not one of TLS with a
-// context of the type. It never changes the socket, which may be shared.
-func withParams(s *corev3.TransportSocket, ctx interface {
-	proto.Message
-	GetCommonTlsContext() *tlsv3.CommonTlsContext
-}, p *tlsv3.TlsParameters) (*corev3.TransportSocket, error) {
-	a := s.GetTypedConfig()
-	if s.GetName() != draft.NameTLS || !a.MessageIs(ctx) {
+// withParams returns a transport socket with other params; itself when it is not one of TLS with an
+// identity of the mesh. It never changes the socket, which may be shared.
+func withParams(s *corev3.TransportSocket, ctx proto.Message, p *tlsv3.TlsParameters) (*corev3.TransportSocket, error) {
+	if s.GetName() != draft.NameTLS || !s.GetTypedConfig().MessageIs(ctx) {
 		return s, nil
 	}
-	if err := a.UnmarshalTo(ctx); err != nil {
-		return s, err
-	}
-	common := ctx.GetCommonTlsContext()
-	if common == nil {
-		return s, nil // no identity of the mesh
-	}
-	common.TlsParams = p
-	packed, err := draft.Extension{Name: draft.NameTLS, Message: ctx}.Pack()
-	if err != nil {
+	packed, err := draft.WithTLSParams(s.GetTypedConfig(), p)
+	if err != nil || packed == s.GetTypedConfig() {
 		return s, err
 	}
 	return &corev3.TransportSocket{Name: s.Name, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed}}, nil
