@@ -188,10 +188,7 @@ func (w *worker) accepted(now *generate.Proxy, fit bool) *draft.Sealed {
 	case fit:
 		return now.Sealed
 	}
-	if w.inForce != now {
-		w.inForce, w.taken = now, w.takenOf(now)
-	}
-	return w.taken.Sealed
+	return w.takenOf(now).Sealed
 }
 
 // takenOf returns what an Envoy has taken of a config.

@@ -109,12 +109,11 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 // worker is what one of those needs that look at proxies: it remembers, and serves one at a time.
 // What is remembered saves work and changes no result.
 type worker struct {
-	memo           *generate.Memo
-	checker        check.Checker // of the configs after the change
-	earlier        check.Checker // of those before it: one that serves both would forget between the two
-	config         *configDiffer
-	inForce, taken *generate.Proxy   // what the last proxy has, and what of it its Envoy has taken
-	whole          map[wholeKey]bool // configs of which an Envoy takes everything
+	memo    *generate.Memo
+	checker check.Checker // of the configs after the change
+	earlier check.Checker // of those before it: one that serves both would forget between the two
+	config  *configDiffer
+	whole   map[wholeKey]bool // configs of which an Envoy takes everything
 }
 
 // Crew is workers that remember what they have made and checked, so that the next change of the
@@ -137,7 +136,7 @@ func (s *states) hire(differ bool) error {
 	}
 	s.crew = crew.workers[:n]
 	for i := range s.crew {
-		s.crew[i].config, s.crew[i].inForce, s.crew[i].taken = nil, nil, nil
+		s.crew[i].config = nil
 		if differ {
 			r, err := generate.NewRenderer(s.Rendered)
 			if err != nil {

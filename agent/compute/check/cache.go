@@ -10,11 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-const (
-	maxRemembered = 128     // bytes of a packed message that is remembered as having nothing to say about
-	maxPlain      = 4096    // of those
-	minKept       = 1 << 13 // results that are kept at least
-)
+// minKept is how many results are kept at least.
+const minKept = 1 << 13
 
 // cache remembers what was found of resources by themselves. It keeps no resource alive but those
 // of the last config.
@@ -22,7 +19,6 @@ type cache struct {
 	plans *plans
 	last  [envoy.NumKinds]results
 	byKey map[resourceKey]*checked
-	plain map[anyKey]uses
 	// repeats are the packed messages of the present check.
 	repeats repeats
 	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
@@ -47,15 +43,9 @@ type resourceKey struct {
 	name, version string
 }
 
-// anyKey is a packed message in a slot.
-type anyKey struct {
-	slot       slot
-	url, value string
-}
-
 func (c *cache) begin() {
 	if c.plans == nil {
-		c.plans, c.plain = newPlans(), map[anyKey]uses{}
+		c.plans = newPlans()
 		c.types, c.shapes = shapeTypes(), map[string]*template{}
 		c.filters = filterTypes(c.types[envoy.KindListener])
 	}
@@ -67,13 +57,6 @@ func (c *cache) begin() {
 		c.byKey = map[resourceKey]*checked{}
 	}
 	c.used = 0
-}
-
-func (c *cache) remember(k anyKey, of uses) {
-	if len(c.plain) >= maxPlain {
-		clear(c.plain)
-	}
-	c.plain[k] = of
 }
 
 // all returns what is known of the resources of a kind. As a rule the list is like the last one but

@@ -132,22 +132,7 @@ func (w *walker) packed(a *anypb.Any, in slot) {
 		w.repeated(a, in)
 		return
 	}
-	small := len(a.GetValue()) <= maxRemembered
-	var key anyKey
-	if small {
-		key = anyKey{in, a.GetTypeUrl(), string(a.GetValue())}
-		if known, plain := w.cache.plain[key]; plain {
-			w.out.uses.addAll(&known)
-			return
-		}
-	}
-	before, used := w.weight(), w.out.uses
-	w.out.uses = uses{}
 	w.unpack(a, in)
-	if small && w.weight() == before {
-		w.cache.remember(key, w.out.uses)
-	}
-	w.out.uses.addAll(&used)
 }
 
 // weight grows with everything that is noted of a resource.

@@ -22,6 +22,7 @@ var rules = []rule{
 	{"goroutines", ruleGoroutines},
 	{"leaks", ruleLeaks},
 	{"pure", rulePure},
+	{"decode", ruleDecode},
 	{"docs", rulePackageDocs},
 	{"length", ruleLength},
 	{"columns", ruleColumns},
