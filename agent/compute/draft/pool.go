@@ -19,14 +19,7 @@ type Pool struct {
 	bases map[ResourceID]weak.Pointer[Resource] // what others of the name are packed against
 	limit int                                   // entries at which dead ones are dropped
 
-	scratch  [NumTypes][]*Resource // room for lists that are not finished
-	finished [NumTypes][2]finished // the last ones, which the next config may have too
-}
-
-// finished is a list as it was made, and in order.
-type finished struct {
-	made, list []*Resource
-	version    string
+	scratch [NumTypes][]*Resource // room for lists that are not finished
 }
 
 // minSweep is how many entries a pool has before it looks for dead ones.
@@ -78,37 +71,8 @@ func (p *Pool) made(id ResourceID, version string, body []byte) *Resource {
 	return r
 }
 
-// finish is [Order] for a list of a rank, which takes one that another config has, where it is the
-// same. The list that is given stays as it is.
-func (p *Pool) finish(rank int, made []*Resource) ([]*Resource, string) {
-	if len(made) == 0 {
-		return nil, VersionOf(nil)
-	}
-	if p == nil || rank == RankSecret || rank == RankListener { // of one proxy, as a rule
-		return Order(slices.Clone(made))
-	}
-	last := &p.finished[rank]
-	for i := range last {
-		if slices.Equal(last[i].made, made) {
-			last[0], last[i] = last[i], last[0]
-			return last[0].list, last[0].version
-		}
-	}
-	next := finished{made: slices.Clone(made)}
-	next.list, next.version = Order(slices.Clone(made))
-	for i := range last {
-		if last[i].version == next.version && slices.Equal(last[i].list, next.list) { // it was made in another order
-			next.list = last[i].list
-		}
-	}
-	last[1], last[0] = last[0], next
-	return next.list, next.version
-}
-
-// Rest lets go of the lists of the last configs.
-func (p *Pool) Rest() {
-	p.scratch, p.finished = [NumTypes][]*Resource{}, [NumTypes][2]finished{}
-}
+// Rest lets go of the memory for lists.
+func (p *Pool) Rest() { p.scratch = [NumTypes][]*Resource{} }
 
 // Len is how many entries the pool has, those included that nobody uses any more.
 func (p *Pool) Len() int { return len(p.known) + len(p.bases) }

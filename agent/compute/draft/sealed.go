@@ -72,6 +72,21 @@ func (s *Sealed) With(rank int, list []*Resource, version string) *Sealed {
 	return &out
 }
 
+// Sharing returns the config with the lists of another one where they are the same, and the other
+// one where all is.
+func (s *Sealed) Sharing(other *Sealed) *Sealed {
+	if s.Versions == other.Versions && SamePipes(s.Pipes, other.Pipes) {
+		return other
+	}
+	out := *s
+	for rank, version := range s.Versions {
+		if version == other.Versions[rank] {
+			out.Resources[rank] = other.Resources[rank]
+		}
+	}
+	return &out
+}
+
 // Compare calls f for every name whose bytes differ between two lists that are sorted by name, in
 // the order of the names. A resource is nil where its list has none of that name.
 func Compare(a, b []*Resource, f func(a, b *Resource)) {
@@ -238,7 +253,7 @@ func (s *Sealer) seal(rank int, name string, body []byte) *Resource {
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
 func (s *Sealer) Finish() (*Sealed, []Fault) {
 	for rank, made := range s.out.Resources {
-		s.out.Resources[rank], s.out.Versions[rank] = s.pool.finish(rank, made)
+		s.out.Resources[rank], s.out.Versions[rank] = Order(append([]*Resource(nil), made...))
 		if s.pool != nil {
 			clear(made)
 			s.pool.scratch[rank] = made[:0]

@@ -331,8 +331,8 @@ func (g *generator) seal(prev *Proxy) error {
 	g.p.added = sealed.Resources[draft.RankEndpoint]
 	g.p.endpoints = g.memo.endpointsOf(append(g.lists, g.memo.refList(g.located())), g.v, g.flavor, last)
 	g.p.Sealed = withEndpoints(sealed, g.p.endpoints, g.p.added)
-	if s := g.p.Sealed; prev != nil && prev.Sealed.Versions == s.Versions && draft.SamePipes(prev.Sealed.Pipes, s.Pipes) {
-		g.p.Sealed = prev.Sealed
+	if prev != nil {
+		g.p.Sealed = g.p.Sealed.Sharing(prev.Sealed)
 	}
 	return nil
 }
