@@ -33,7 +33,7 @@ func accessSocket(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := agentWith(t, func(o *httpapi.Options) {
+	socket := agenttest.API(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: roles, Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"},
 			Certificate: "*.mesh", Nodes: []string{"default.web-*"}}}}
 	})

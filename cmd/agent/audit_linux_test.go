@@ -190,7 +190,7 @@ func TestFullAuditDisk(t *testing.T) {
 		if status != want {
 			t.Fatalf("%s: %d %s", name, status, body)
 		}
-		contains(t, body, says...)
+		agenttest.Contains(t, body, says...)
 		return id
 	}
 	ids := []string{change("before", 201)}
@@ -240,7 +240,7 @@ func TestFullAuditDisk(t *testing.T) {
 	if n := strings.Count(out, " root list meshes 200\n"); n != reads || errs != "" {
 		t.Errorf("%d of %d reads have an event: %s%s", n, reads, out, errs)
 	}
-	contains(t, out, "system:file:"+dir+"/resources/more.yaml create meshes/from-file 201", " 503 ")
+	agenttest.Contains(t, out, "system:file:"+dir+"/resources/more.yaml create meshes/from-file 201", " 503 ")
 	found := auditIDs(t, dir+"/logs/audit/audit.log", 0)
 	for _, id := range ids {
 		if found[id] != 1 {

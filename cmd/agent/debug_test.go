@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // bundleOf makes a bundle and returns its files.
@@ -120,7 +121,7 @@ func TestTypes(t *testing.T) {
 		}
 	}
 	_, out, _ := d.nearside("", "api-resources")
-	contains(t, out, "NAME", "dataplanes", "dp", "Dataplane", "legacy policy")
+	agenttest.Contains(t, out, "NAME", "dataplanes", "dp", "Dataplane", "legacy policy")
 	for selector, want := range map[string]string{
 		"kuma.io/service=web":         "dataplane/web\n",
 		"kuma.io/service":             "dataplane/gate\ndataplane/web\n",
@@ -151,7 +152,7 @@ func TestDeleteFiles(t *testing.T) {
 	if out := d.must(doc, "delete", "-f", "-", "--dry-run", "-o", "name"); out != "dataplane/web\n" {
 		t.Errorf("dry run: %s", out)
 	}
-	contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
+	agenttest.Contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
 	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == command.ExitOK ||
 		!strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
 		t.Errorf("once more: exit code %d: %s", code, errs)

@@ -2,303 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
-
-// mountTmpfs gives a file system of its own, which can be full or read-only.
-func mountTmpfs(t *testing.T, dir, options string) (remount func(flags uintptr, options string)) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("only root can mount")
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("no tmpfs can be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return func(flags uintptr, options string) {
-		t.Helper()
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT|flags, options); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// stateCheck is what readiness says of the state.
-func (d *daemon) stateCheck() api.Check {
-	d.t.Helper()
-	h, err := d.api().Ready(d.t.Context())
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for _, c := range h.Checks {
-		if c.Name == "state" {
-			return c
-		}
-	}
-	d.t.Fatalf("no check of the state: %+v", h)
-	return api.Check{}
-}
-
-// A full state disk: files and proxies go on, writes over the API are refused with the remedy,
-// everybody is told, and it is over when there is room.
-func TestFullStateDisk(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	remount := mountTmpfs(t, dir+"/state", "size=1m")
-	write(t, dir+"/resources/web.yaml", webDoc)
-	d := start(t, dir)
-	if code, _, errs := d.nearside(meshDoc("kept", 1), "apply", "-f", "-"); code != command.ExitOK {
-		t.Fatal(errs)
-	}
-	ballast, err := os.Create(dir + "/state/ballast")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = ballast.Write(make([]byte, 4096))
-	}
-	ballast.Close()
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
-
-	// The file grows only now and then, so that some writes still find room in it.
-	refused, written := -1, map[string]bool{"kept": true}
-	for i := 0; i < 500 && refused < 0; i++ {
-		name := fmt.Sprintf("m-%d", i)
-		code, _, errs := d.nearside(bigDoc(name), "apply", "-f", "-")
-		switch code {
-		case command.ExitOK:
-			written[name] = true
-		case command.ExitFailed:
-			refused = i
-			contains(t, errs, "no space left on device", "free space for "+dir+"/state/nearside.db")
-		default:
-			t.Fatalf("exit code %d: %s", code, errs)
-		}
-	}
-	if refused < 0 {
-		t.Fatal("all writes found room on a full disk")
-	}
-	d.says("the state is not written to disk")
-	if c := d.stateCheck(); !c.OK || !c.Degraded || !strings.Contains(c.Reason, "in memory") ||
-		!strings.Contains(c.Reason, "no space") {
-		t.Errorf("readiness: %+v", c)
-	}
-	code, out, _ := d.nearside("", "status")
-	if code != command.ExitOK {
-		t.Errorf("status: exit code %d", code)
-	}
-	contains(t, out, "WARN state: ", "no space left on device", "WARN space: ")
-	put, err := unixHTTP(d.socket()).Post("http://x/v1/apply", "application/json", strings.NewReader(bigDoc("again")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	put.Body.Close()
-	if put.StatusCode != http.StatusInsufficientStorage {
-		t.Errorf("a write over the API: %s", put.Status)
-	}
-	// Files are taken all the same, in memory.
-	write(t, dir+"/resources/more.yaml", bigDoc("from-file"))
-	eventually(t, "the file's mesh is there", func() bool {
-		code, _, _ := d.nearside("", "get", "mesh", "from-file")
-		return code == command.ExitOK
-	})
-
-	remount(0, "size=16m")
-	if code, _, errs := d.nearside(bigDoc("again"), "apply", "-f", "-"); code != command.ExitOK {
-		t.Errorf("a write when there is room: %s", errs)
-	}
-	d.says("the state is written to disk again")
-	if c := d.stateCheck(); c.Degraded {
-		t.Errorf("readiness: %+v", c)
-	}
-	written["again"] = true
-	if code := d.end(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	d = start(t, dir)
-	for name := range written {
-		if code, _, errs := d.nearside("", "get", "mesh", name); code != command.ExitOK {
-			t.Errorf("after a restart: %s", errs)
-		}
-	}
-}
-
-// bigDoc is a mesh of some ten kilobytes.
-func bigDoc(name string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "type: Mesh\nname: %s\nlabels:\n", name)
-	for i := range 120 {
-		fmt.Fprintf(&b, "  label-%d: %s\n", i, strings.Repeat("x", 60))
-	}
-	return b.String()
-}
-
-// A read-only state disk at the start, with nothing to write to it: that it can be written again is
-// noticed too.
-func TestReadOnlyStateDisk(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	remount := mountTmpfs(t, dir+"/state", "size=1m")
-	remount(syscall.MS_RDONLY, "size=1m")
-	d := start(t, dir)
-	d.says("paths.state cannot be written", "read-only file system")
-	if c := d.stateCheck(); !c.OK || !c.Degraded {
-		t.Errorf("readiness: %+v", c)
-	}
-	code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-")
-	if code != command.ExitFailed {
-		t.Errorf("exit code %d", code)
-	}
-	contains(t, errs, "read-only file system", "make it writable")
-	remount(0, "size=1m")
-	eventually(t, "the state is well again", func() bool { return !d.stateCheck().Degraded })
-	if code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-"); code != command.ExitOK {
-		t.Error(errs)
-	}
-}
-
-func unixHTTP(socket string) *http.Client {
-	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		}}}
-}
-
-// hammer writes through the API, one mesh after the other and then the same ones again, until the
-// agent is gone. It returns what was acknowledged: the number of the last write of each mesh.
-func hammer(d *daemon, writers int, enough func(n int)) map[string]int {
-	acknowledged := map[string]int{}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for w := range writers {
-		api := d.api()
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				name := fmt.Sprintf("m-%d-%d", w, i%5)
-				doc := fmt.Sprintf("{type: Mesh, name: %s, labels: {n: \"%d\"}}", name, i)
-				if _, err := api.Apply(context.Background(), []byte(doc), false); err != nil {
-					return
-				}
-				mu.Lock()
-				acknowledged[name] = i
-				n := i*writers + w
-				mu.Unlock()
-				enough(n)
-			}
-		})
-	}
-	wg.Wait()
-	return acknowledged
-}
-
-// holds checks that an agent has what was acknowledged, or the write after it, which was under way.
-func (d *daemon) holds(acknowledged map[string]int) {
-	d.t.Helper()
-	for name, n := range acknowledged {
-		it, err := d.api().Get(d.t.Context(), "mesh", "", name)
-		if err != nil {
-			d.t.Errorf("write %d of %s was acknowledged: %v", n, name, err)
-			continue
-		}
-		if !bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n)) &&
-			!bytes.Contains(it.Resource, fmt.Appendf(nil, `"n":"%d"`, n+5)) {
-			d.t.Errorf("write %d of %s was acknowledged, and it is now %s", n, name, it.Resource)
-		}
-		h, err := d.api().History(d.t.Context(), "mesh", "", name)
-		if err != nil {
-			d.t.Errorf("history of %s: %v", name, err)
-			continue
-		}
-		for i := 1; i < len(h.Items); i++ {
-			if h.Items[i].Revision <= h.Items[i-1].Revision {
-				d.t.Errorf("history of %s is not in order: %+v", name, h.Items)
-			}
-		}
-		if last := h.Items[len(h.Items)-1].Revision; last != it.Meta.Revision {
-			d.t.Errorf("history of %s ends at %d, the mesh is at %d", name, last, it.Meta.Revision)
-		}
-	}
-}
-
-// The agent is killed while clients write: what was acknowledged is there after the next start,
-// with its history, and the socket files that it left are replaced.
-func TestKillDuringWrites(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	rounds := 30
-	if testing.Short() {
-		rounds = 5
-	}
-	for round := range rounds {
-		d := start(t, dir)
-		var once sync.Once
-		acknowledged := hammer(d, 3, func(n int) {
-			if n > 10+round {
-				once.Do(func() { _ = d.cmd.Process.Kill() })
-			}
-		})
-		<-d.ended
-		if _, err := os.Lstat(d.socket()); err != nil {
-			t.Fatalf("a killed agent has left no socket: %v", err)
-		}
-		d = start(t, dir)
-		d.holds(acknowledged)
-		if strings.Contains(d.logged(), "level=ERROR") || t.Failed() {
-			t.Fatalf("round %d:\n%s", round, d.logged())
-		}
-		if code := d.end(syscall.SIGTERM); code != 0 {
-			t.Fatalf("exit code %d", code)
-		}
-	}
-}
-
-// SIGTERM while clients write ends the agent in order.
-func TestTermDuringWrites(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	d := start(t, dir)
-	var once sync.Once
-	acknowledged := hammer(d, 3, func(n int) {
-		if n > 60 {
-			once.Do(func() { _ = d.cmd.Process.Signal(syscall.SIGTERM) })
-		}
-	})
-	<-d.ended
-	if d.err != nil {
-		t.Errorf("after SIGTERM: %v", d.err)
-	}
-	for _, s := range []string{d.socket(), d.xds()} {
-		if _, err := os.Lstat(s); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is still there: %v", s, err)
-		}
-	}
-	start(t, dir).holds(acknowledged)
-}
 
 // SIGHUP reads the config again, and says what that comes to.
 func TestHangup(t *testing.T) {
@@ -323,76 +39,7 @@ func TestHangup(t *testing.T) {
 	if code != command.ExitOK {
 		t.Errorf("status: exit code %d", code)
 	}
-	contains(t, out, "(zone one)")
-}
-
-// A state file that is garbage is set aside; the resources of the directory are there at once.
-func TestDamagedStateFile(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	write(t, dir+"/resources/web.yaml", webDoc)
-	write(t, dir+"/state/nearside.db", strings.Repeat("no database\n", 9000))
-	if err := os.Chmod(dir+"/state/nearside.db", 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := start(t, dir)
-	d.says("the state file is damaged", "renamed="+dir+"/state/nearside.db.damaged-")
-	if code, _, errs := d.nearside("", "get", "dataplane", "web"); code != command.ExitOK {
-		t.Error(errs)
-	}
-	_, out, _ := d.nearside("", "status")
-	contains(t, out, "WARN state-file: ", "set aside as "+dir+"/state/nearside.db.damaged-", "ok   state: ")
-	if aside, _ := filepath.Glob(dir + "/state/nearside.db.damaged-*"); len(aside) != 1 {
-		t.Errorf("set aside: %v", aside)
-	}
-}
-
-// A deletion that is damaged on disk does not bring back what was deleted, however often the agent
-// is started, and says what to do.
-func TestDamagedDeletion(t *testing.T) {
-	t.Parallel()
-	dir := quickTemp(t)
-	d := start(t, dir)
-	d.must("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n"+
-		"  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
-	d.must("", "delete", "meshtrafficpermission", "guard")
-	restart := func(change func([]byte) []byte) {
-		t.Helper()
-		if code := d.end(syscall.SIGTERM); code != command.ExitOK {
-			t.Fatalf("exit code %d", code)
-		}
-		file := dir + "/state/nearside.db"
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, change(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		d = start(t, dir)
-	}
-	restart(func(b []byte) []byte {
-		if !bytes.Contains(b, []byte(`"deleted":true`)) {
-			t.Fatal("the deletion is not to be found")
-		}
-		return bytes.ReplaceAll(b, []byte(`"deleted":true`), []byte(`"deleted":trve`))
-	})
-	for range 3 {
-		contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard",
-			"roll it back, or delete it", "FAIL damaged since ")
-		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == command.ExitOK ||
-			!strings.Contains(errs, "is not in force") {
-			t.Fatalf("get: exit code %d, %s%s", code, out, errs)
-		}
-		contains(t, d.must("", "history", "meshtrafficpermission", "guard"), "created")
-		restart(func(b []byte) []byte { return b })
-	}
-	d.must("", "delete", "meshtrafficpermission", "guard")
-	restart(func(b []byte) []byte { return b })
-	contains(t, d.must("", "status"), "ok   state: every change is on disk")
-	if _, _, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); !strings.Contains(errs, "does not exist") {
-		t.Errorf("after the deletion: %s", errs)
-	}
+	agenttest.Contains(t, out, "(zone one)")
 }
 
 // What lies in the place of the pid file is no reason not to start, unless it cannot be locked.
@@ -465,12 +112,12 @@ func TestLongSocketPath(t *testing.T) {
 	if code != command.ExitInvalid {
 		t.Errorf("run: exit code %d", code)
 	}
-	contains(t, errs, "api.socket.path: ", "at most 107", "set a shorter path")
+	agenttest.Contains(t, errs, "api.socket.path: ", "at most 107", "set a shorter path")
 	code, _, errs = runWith([]string{"status", "--socket", long})
 	if code != command.ExitUnreachable {
 		t.Errorf("status: exit code %d", code)
 	}
-	contains(t, errs, "the path has 115 bytes, and the system takes at most 107")
+	agenttest.Contains(t, errs, "the path has 115 bytes, and the system takes at most 107")
 }
 
 // An agent that is stopped, or far too busy, is named as such after the time that was given.
@@ -493,7 +140,7 @@ func TestAgentThatHangs(t *testing.T) {
 	if code != command.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
-	contains(t, errs, "the agent at "+d.socket()+" has said nothing for 200ms")
+	agenttest.Contains(t, errs, "the agent at "+d.socket()+" has said nothing for 200ms")
 	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // hostile is what somebody else may write: it clears the screen, names the window, colours by a
@@ -117,7 +118,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 		}
 		seen += out + errs
 	}
-	contains(t, seen, `\x1b[2J`, `\u202e`, `\u009b31m`)
+	agenttest.Contains(t, seen, `\x1b[2J`, `\u202e`, `\u009b31m`)
 	if _, out, _ := d.nearside("", "get", "meshproxypatch", "tags", "-o", "yaml"); !strings.Contains(out, `\e[2Jevil`) {
 		t.Errorf("the document: %s", out)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
-	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 )
 
 // netNamespace makes a network namespace, and returns its path. It is gone with its thread.
@@ -64,7 +63,10 @@ func TestInterceptCommands(t *testing.T) {
 		t.Errorf("--dry-run prints\n%s", text)
 	}
 	doc, _ := run(command.ExitOK, append([]string{"install", "--dry-run", "-o", "json"}, flags...)...)
-	var plan node.Planned
+	var plan struct {
+		Spec *intercept.Spec
+		NFT  string
+	}
 	if err := json.Unmarshal([]byte(doc), &plan); err != nil || plan.NFT != text || plan.Spec.Users[0] != 1234 {
 		t.Errorf("--dry-run -o json: %v, %s", err, doc)
 	}
@@ -83,7 +85,7 @@ func TestInterceptCommands(t *testing.T) {
 		t.Errorf("installed without an agent: %s", errs)
 	}
 	out, errs := run(command.ExitNo, append([]string{"status", "-o", "json"}, at...)...)
-	var report node.Reports
+	var report struct{ Items []*intercept.Report }
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Items) != 1 ||
 		report.Items[0].State != intercept.StateWaiting || report.Items[0].Spec.Outbound != 15001 {
 		t.Errorf("status: %v, %s%s", err, out, errs)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -181,7 +182,7 @@ func TestForgedNode(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	contains(t, string(out), "code="+codes.PermissionDenied.String(), "default.web")
+	agenttest.Contains(t, string(out), "code="+codes.PermissionDenied.String(), "default.web")
 	// The proxy does not notice.
 	write(t, dir+"/resources/web.yaml", strings.ReplaceAll(webDoc, "8080", "8081"))
 	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.Nonce}); err != nil {
@@ -213,7 +214,7 @@ func TestUnreadableFile(t *testing.T) {
 	d := launch(t, dir, as)
 	d.says("the agent is ready")
 	_, out, _ := d.nearside("", "status")
-	contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ",
+	agenttest.Contains(t, out, "WARN resource-files: ", "secret.yaml: cannot be read: ",
 		"permission denied", "let the agent's user read it")
 	if code, _, errs := d.nearside("", "get", "dp", "web"); code != command.ExitOK {
 		t.Error(errs)

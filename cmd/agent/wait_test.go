@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // listenerType is what the proxies of these tests ask for.
@@ -84,10 +85,12 @@ const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef
 func TestWait(t *testing.T) {
 	d := start(t, quickTemp(t))
 	d.must(webDoc, "apply", "-f", "-")
-	contains(t, d.must("", "wait", "dp/web"), "dataplane/web in mesh default applied: no connected proxy is touched")
+	agenttest.Contains(t, d.must("", "wait", "dp/web"),
+		"dataplane/web in mesh default applied: no connected proxy is touched")
 	p := d.connect("web", nil)
 	p.next()("")
-	contains(t, d.must("", "wait", "dp/web"), "dataplane/web in mesh default applied: 1 proxy acknowledged revision 2")
+	agenttest.Contains(t, d.must("", "wait", "dp/web"),
+		"dataplane/web in mesh default applied: 1 proxy acknowledged revision 2")
 
 	d.must(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-")
 	answer := p.next()
@@ -95,13 +98,13 @@ func TestWait(t *testing.T) {
 	if code != command.ExitTimeout || out != "" {
 		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
 	}
-	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late",
+	agenttest.Contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late",
 		"default/web: it has not answered what it was sent at", "(listener)")
-	contains(t, d.must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
+	agenttest.Contains(t, d.must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
 	answer("")
-	contains(t, d.must("", "wait", "meshtimeout", "slow"),
+	agenttest.Contains(t, d.must("", "wait", "meshtimeout", "slow"),
 		"meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
-	contains(t, d.must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
+	agenttest.Contains(t, d.must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
 
 	d.must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
@@ -111,29 +114,32 @@ func TestWait(t *testing.T) {
 		doc.State != api.StateRejected || doc.RejectedTotal != 1 {
 		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
 	}
-	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
+	agenttest.Contains(t, errs, "error: meshtimeout/slow in mesh default is rejected",
 		"default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout", "    meshtimeout/slow "+
 			"spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
-	contains(t, d.must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
-	contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding",
+	agenttest.Contains(t, d.must("", "get", "mt", "-o", "wide"),
+		"rejected by default/web: inbound:192.0.2.1:8080: Error adding")
+	agenttest.Contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"),
+		"held: inbound:192.0.2.1:8080: Error adding",
 		"because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
-	contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener "+
+	agenttest.Contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener "+
 		"inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
 
 	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != command.ExitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)
 	}
-	contains(t, errs, "is not gone: it still exists, at revision 4 from api")
+	agenttest.Contains(t, errs, "is not gone: it still exists, at revision 4 from api")
 	d.must("", "delete", "mt", "slow")
 	p.next()("")
-	contains(t, d.must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
+	agenttest.Contains(t, d.must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
 
 	d.must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1),
 		"apply", "-f", "-")
 	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != command.ExitNo {
 		t.Errorf("a shadow policy: exit code %d", code)
 	}
-	contains(t, errs, "error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
+	agenttest.Contains(t, errs,
+		"error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
 	for want, args := range map[string][]string{
 		`--scope "all" is not possible`: {"wait", "mt/x", "--scope", "all"},
 		`--for "ever" is not possible`:  {"wait", "mt/x", "--for", "ever"},
@@ -219,7 +225,7 @@ func TestWaitWithoutAgent(t *testing.T) {
 	if code != command.ExitUnreachable {
 		t.Errorf("exit code %d", code)
 	}
-	contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
+	agenttest.Contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
 }
 
 // TestRetryIsShown: what a proxy rejects for a reason that may pass is sent again, and whoever asks
@@ -242,12 +248,12 @@ func TestRetryIsShown(t *testing.T) {
 		doc.Rejected[0].Retry.IsZero() {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
-	contains(t, errs, "Address already in use", "; it is tried again in ")
+	agenttest.Contains(t, errs, "Address already in use", "; it is tried again in ")
 	for _, args := range [][]string{
 		{"status"}, {"get", "mt", "-o", "wide"}, {"inspect", "dataplane", "web", "--type=status"},
 	} {
 		_, out, _ := d.nearside("", args...)
-		contains(t, out, "tried again ")
+		agenttest.Contains(t, out, "tried again ")
 	}
 	if _, out, _ = d.nearside("", "inspect", "dataplane", "web", "--type=status", "-o", "json"); !strings.Contains(out,
 		`"retry": "`) {

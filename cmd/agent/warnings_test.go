@@ -120,7 +120,9 @@ func allWarnings(t *testing.T, socket, dir string) map[string]map[string]bool {
 	t.Helper()
 	var v resources.Validation
 	var s api.Status
-	var c node.SelfTest
+	var c struct {
+		Checks []struct{ Name, State, Reason, Hint string }
+	}
 	for _, x := range []struct {
 		to   any
 		args []string
@@ -229,7 +231,7 @@ func TestWarningsAgree(t *testing.T) {
 		"10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: late, kuma.io/protocol: http}}]}\n---\n"+
 		strings.ReplaceAll(kindtest.Breaking("bad", "{kind: Mesh}"), "mesh: default", "mesh: plain"))
 	_, errs := output(t, socket, command.ExitInvalid, "validate", "-f", files)
-	contains(t, errs, "inbound:10.1.0.3:8080", "%LATE%")
+	agenttest.Contains(t, errs, "inbound:10.1.0.3:8080", "%LATE%")
 	for begun := time.Now(); ; <-time.After(10 * time.Millisecond) {
 		s, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
@@ -243,5 +245,5 @@ func TestWarningsAgree(t *testing.T) {
 		}
 	}
 	out, _ := output(t, socket, command.ExitNo, "check")
-	contains(t, out, "FAIL problems: Dataplane/plain/late: would be withheld: Listener inbound:10.1.0.3:8080")
+	agenttest.Contains(t, out, "FAIL problems: Dataplane/plain/late: would be withheld: Listener inbound:10.1.0.3:8080")
 }

@@ -2,8 +2,12 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/proxies"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/resources"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/traffic"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
@@ -58,13 +63,20 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		return command.Exit(command.ExitUsage, flagError(cmd, err))
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(
-		versionCommand(env), completionCommand(env))
-	root.AddCommand(resources.Commands(env)...)
-	root.AddCommand(proxies.Commands(env)...)
-	root.AddCommand(traffic.Commands(env)...)
-	root.AddCommand(node.Commands(env)...)
+	root.AddCommand(slices.Concat(resources.Commands(env), proxies.Commands(env), traffic.Commands(env),
+		node.Commands(env), []*cobra.Command{versionCommand(env), completionCommand(env)})...)
+	argumentless(root)
 	return root
+}
+
+// argumentless has commands take no arguments that do not say which they take.
+func argumentless(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = command.Args(0, 0, "no arguments")
+	}
+	for _, c := range cmd.Commands() {
+		argumentless(c)
+	}
 }
 
 // flagError says what is wrong with a flag, and what is possible.
@@ -96,4 +108,44 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	return err
+}
+
+func completionCommand(env *command.Env) *cobra.Command {
+	shells := []string{"bash", "fish", "powershell", "zsh"}
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "Print the completion script of a shell: " + strings.Join(shells, ", "),
+		Long: `Prints a script that completes commands, flags, types and, from the running agent, the names of resources.
+SHELL is one of ` + strings.Join(shells, ", ") + ".",
+		Example: `  source <(nearside completion bash)
+  nearside completion zsh > "${fpath[1]}/_nearside"
+  nearside completion fish > ~/.config/fish/completions/nearside.fish`,
+		Args:                  command.Args(1, 1, "one SHELL: "+strings.Join(shells, ", ")),
+		ValidArgs:             shells,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(env.Stdout, true)
+			case "fish":
+				return root.GenFishCompletion(env.Stdout, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(env.Stdout)
+			case "zsh":
+				return root.GenZshCompletion(env.Stdout)
+			}
+			return command.Usagef("%q is not a known SHELL; one of %s", args[0], strings.Join(shells, ", "))
+		},
+	}
+}
+
+func versionCommand(env *command.Env) *cobra.Command {
+	return command.Asking(env, &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Example: "  nearside version\n  nearside version -o json",
+	}, command.AsText, func(w io.Writer, b command.BuildInfo) {
+		text.Printf(w, "%s %s (%s, %s; documents of Kuma up to %s)\n", b.Product, b.Version, b.Go, b.Platform, b.Schema)
+	}, func(context.Context, []string) (command.BuildInfo, error) { return env.Build(), nil })
 }

@@ -6,9 +6,12 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -66,4 +69,56 @@ func (env *Env) Client() *client.Client {
 // Quick is a client for completion and probes, which must not keep anyone waiting.
 func (env *Env) Quick(timeout time.Duration) *client.Client {
 	return client.New(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()), timeout)
+}
+
+// BuildInfo is the document of version -o json.
+type BuildInfo struct {
+	Product  string `json:"product"`
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the sources
+	Modified bool   `json:"modified,omitempty"` // the sources had changes that were not committed
+	Schema   string `json:"schema"`             // the newest version of Kuma whose documents are known
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// Build says what was built: by the linker's word, else by what the Go command has recorded.
+func (env *Env) Build() BuildInfo {
+	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: offline.SchemaVersion, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
+			b.Version = v
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Revision = s.Value
+			case "vcs.modified":
+				b.Modified = s.Value == "true"
+			}
+		}
+	}
+	if b.Version == "" {
+		b.Version = "dev"
+	}
+	return b
+}
+
+// Progress shows on a terminal how far something is, until done is called. Elsewhere it shows
+// nothing.
+func Progress(env *Env, what string) (told func(n, all int), done func()) {
+	if env.Terminal == nil {
+		return nil, func() {}
+	}
+	return text.Progress(env.Terminal, what, time.Now)
+}
+
+// Long calls the agent with a client that shows what it waits for.
+func Long[T any](env *Env, call func(*client.Client) (T, error)) (T, error) {
+	c := env.Client()
+	told, done := Progress(env, "looking at what changes on proxies")
+	defer done()
+	c.Progress = told
+	return call(c)
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // Dataplane is the proxy type of a Dataplane.
@@ -54,6 +56,12 @@ type outputValue struct {
 	choice
 	first string // what people get
 }
+
+// Formats of commands that print a table or a text, beside those that every command has.
+var (
+	AsTable = []string{"table", "json", "yaml"}
+	AsText  = []string{"text", "json", "yaml"}
+)
 
 // OutputFlag adds -o with the formats of a command, the first by default, and returns where the
 // format will stand: one of these, "json", "yaml" or a jsonpath.
@@ -147,6 +155,15 @@ func Group(cmd *cobra.Command, args []string) error {
 // mostListed is how many names the answer to a mistake lists.
 const mostListed = 10
 
+// Parent returns a command that only holds others.
+func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	if cmd.RunE = Help; cmd.Args == nil {
+		cmd.Args = Group
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
 // Help prints the help of a command that only holds others.
 func Help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
@@ -164,4 +181,44 @@ func Args(least, most int, names string) cobra.PositionalArgs {
 func MeshFlag(env *Env, cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&env.Mesh, "mesh", "m", "default", "mesh")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for a flag that does not exist
+}
+
+// ProxyTypeFlag adds --proxy-type, whose value the command checks.
+func ProxyTypeFlag(cmd *cobra.Command, to *string, usage string) {
+	cmd.Flags().StringVar(to, "proxy-type", Dataplane, usage+strings.Join(ProxyTypes(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
+		cobra.FixedCompletions(ProxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// ConfigFlags are --config and --set.
+type ConfigFlags struct {
+	File string
+	set  []string
+}
+
+func (c *ConfigFlags) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.File, "config", "",
+		"config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that takes precedence over file and environment; repeatable")
+}
+
+func (c *ConfigFlags) Options(env *Env) config.LoadOptions {
+	file := c.File
+	if file == "" {
+		file = env.Getenv("NEARSIDE_CONFIG")
+	}
+	return config.LoadOptions{File: file, Env: env.Vars, Set: c.set,
+		Warn: func(line string) { text.Println(env.Stderr, "warning: "+line) }}
+}
+
+// Load reads and checks the config.
+func (c *ConfigFlags) Load(env *Env) (*config.Config, config.Origins, error) {
+	cfg, origins, faults := config.Load(c.Options(env))
+	if len(faults) == 0 {
+		faults = env.Program.CheckConfig(cfg)
+	}
+	if err := faults.Err(); err != nil {
+		return nil, nil, err
+	}
+	return cfg, origins, nil
 }

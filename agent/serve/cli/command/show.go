@@ -1,11 +1,17 @@
 package command
 
 import (
+	"context"
+	"io"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // Answer asks the agent, or where -f names files computes the same from these alone, and prints the
@@ -27,6 +33,17 @@ func Answer[T any](env *Env, f *FileFlags, online func() (T, error),
 	return v, err
 }
 
+// Explain asks the agent a question, or where -f names files answers it by these alone.
+func Explain[Q, T any](ctx context.Context, env *Env, f *FileFlags, q Q,
+	online func(*client.Client, context.Context, Q) (T, error),
+	compute func(*offline.Offline, string, Q) (T, error)) (T, error) {
+	return Answer(env, f, func() (T, error) { return online(env.Client(), ctx, q) },
+		func(o *offline.Offline, zone string) (T, []string, error) {
+			v, err := compute(o, zone, q)
+			return v, nil, err
+		})
+}
+
 // Printed writes a document where the format is one for programs; else it reports false.
 func Printed(env *Env, format string, v any) (bool, error) {
 	switch format {
@@ -45,20 +62,49 @@ func Printed(env *Env, format string, v any) (bool, error) {
 	return false, nil
 }
 
-// Show returns a function that prints an answer: as JSON or YAML, or in any other format by text.
-// Where negative, which may be nil, says so, the exit code is that of a negative result.
-func Show[T any](env *Env, format string, content func(T) error, negative func(T) bool) func(T, error) error {
+// Show returns a function that prints an answer: as JSON or YAML, or in any other format by print.
+// Where one of negative says so, the exit code is that of a negative result.
+func Show[T any](env *Env, format string, print func(io.Writer, T), negative ...func(T) bool) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
 			return err
 		}
 		ok, err := Printed(env, format, v)
 		if !ok {
-			err = content(v)
+			print(env.Stdout, v)
 		}
-		if err == nil && negative != nil && negative(v) {
+		if err == nil && slices.ContainsFunc(negative, func(is func(T) bool) bool { return is(v) }) {
 			err = Silent(ExitNo)
 		}
 		return err
 	}
+}
+
+// Asking completes a command that prints the answer to one question, with the formats that
+// [OutputFlag] takes.
+func Asking[T any](env *Env, cmd *cobra.Command, formats []string, print func(io.Writer, T),
+	ask func(ctx context.Context, args []string) (T, error), negative ...func(T) bool) *cobra.Command {
+	format := OutputFlag(cmd, formats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return Show(env, *format, print, negative...)(ask(cmd.Context(), args))
+	}
+	return cmd
+}
+
+// Call is a question of [Asking] that the client has a method for.
+func Call[T any](env *Env, method func(*client.Client, context.Context) (T, error)) func(context.Context,
+	[]string) (T, error) {
+	return func(ctx context.Context, _ []string) (T, error) { return method(env.Client(), ctx) }
+}
+
+// PrintedNames writes a name for each item of a list where the format is "name"; else it reports
+// false.
+func PrintedNames[T any](env *Env, format string, list []T, name func(T) string) bool {
+	if format != "name" {
+		return false
+	}
+	for _, x := range list {
+		text.Println(env.Stdout, name(x))
+	}
+	return true
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -36,13 +37,13 @@ type selfCheck struct {
 	Hint   string `json:"hint,omitempty"` // what to do, where something is to be done
 }
 
-// SelfTest is the document of check -o json.
-type SelfTest struct {
+// selfTest is the document of check -o json.
+type selfTest struct {
 	OK     bool        `json:"ok"` // none failed
 	Checks []selfCheck `json:"checks"`
 }
 
-func (t *SelfTest) add(state, name, hint, reason string, args ...any) {
+func (t *selfTest) add(state, name, hint, reason string, args ...any) {
 	if state == CheckOK {
 		hint = ""
 	}
@@ -64,38 +65,33 @@ them; --envoy takes the envoy on the PATH where ENVOY_BIN is not set.
 With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", "hint"}]}.`,
 		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n" +
 			"  ENVOY_BIN=/usr/bin/envoy nearside check",
-		Args: command.Args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	format := command.OutputFlag(cmd, "text", "json", "yaml")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return command.Show(env, *format, func(p0 *SelfTest) error { return printChecks(env, p0) },
-			func(t *SelfTest) bool { return !t.OK })(runSelfTest(cmd.Context(), env, askEnvoy))
-	}
-	return cmd
+	return command.Asking(env, cmd, command.AsText, printChecks, func(ctx context.Context, _ []string) (*selfTest, error) {
+		return runSelfTest(ctx, env, askEnvoy)
+	}, func(t *selfTest) bool { return !t.OK })
 }
 
 // maxAlike bounds the lines of one check in the text.
 const maxAlike = 10
 
-func printChecks(env *command.Env, t *SelfTest) error {
+func printChecks(w io.Writer, t *selfTest) {
 	alike := 0
 	for i, c := range t.Checks {
 		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint
 		if alike++; alike <= maxAlike {
-			text.Printf(env.Stdout, "%-4s %s: %s\n", c.State, c.Name, text.OneLine(c.Reason))
+			text.Printf(w, "%-4s %s: %s\n", c.State, c.Name, text.OneLine(c.Reason))
 		}
 		if !last {
 			continue
 		}
 		if alike > maxAlike {
-			text.Printf(env.Stdout, "     … and %d more, in nearside check -o yaml\n", alike-maxAlike)
+			text.Printf(w, "     … and %d more, in nearside check -o yaml\n", alike-maxAlike)
 		}
 		if alike = 0; c.Hint != "" {
-			text.Printf(env.Stdout, "     hint: %s\n", c.Hint)
+			text.Printf(w, "     hint: %s\n", c.Hint)
 		}
 	}
-	return nil
 }
 
 // lookTime is how long check waits until the agent has looked at the proxies that are not
@@ -119,7 +115,7 @@ func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*api.
 }
 
 // runSelfTest makes all checks.
-func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*SelfTest, error) {
+func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTest, error) {
 	bin, err := envoybin.Find(env.Getenv, askEnvoy)
 	if err != nil {
 		return nil, err
@@ -133,7 +129,7 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*SelfTes
 	if err != nil {
 		return nil, err
 	}
-	t := &SelfTest{OK: true}
+	t := &selfTest{OK: true}
 	own := env.Build().Version
 	if s.Info.Version == own {
 		t.add(CheckOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node,
@@ -157,7 +153,7 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*SelfTes
 }
 
 // checkReadiness tells what the agent checks by itself, but for what is told in more words below.
-func checkReadiness(t *SelfTest, s *api.Status) {
+func checkReadiness(t *selfTest, s *api.Status) {
 	hints := map[string]string{
 		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
 		"space":  "free space on that file system",
@@ -188,7 +184,7 @@ func checkReadiness(t *SelfTest, s *api.Status) {
 }
 
 // checkFiles tells of the files that are not in force as they are.
-func checkFiles(t *SelfTest, s *api.Status) {
+func checkFiles(t *selfTest, s *api.Status) {
 	well := true
 	for _, f := range s.Files {
 		if f.Exposed != "" {
@@ -210,7 +206,7 @@ func checkFiles(t *SelfTest, s *api.Status) {
 		if f.Missing != "" {
 			well = false
 			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed",
-				"%s: %s, %s", f.Path, f.Missing, keptUntil(f.KeptUntil))
+				"%s: %s, %s", f.Path, f.Missing, text.KeptUntil(f.KeptUntil))
 		}
 	}
 	if well {
@@ -219,7 +215,7 @@ func checkFiles(t *SelfTest, s *api.Status) {
 }
 
 // checkProxies tells who does not have its config.
-func checkProxies(t *SelfTest, list []api.Proxy) {
+func checkProxies(t *selfTest, list []api.Proxy) {
 	by, total := map[string][]api.Proxy{}, map[string]int{}
 	for _, p := range list {
 		by[p.State] = append(by[p.State], p)
@@ -251,7 +247,7 @@ func checkProxies(t *SelfTest, list []api.Proxy) {
 }
 
 // checkProblems tells all problems, as status does.
-func checkProblems(t *SelfTest, s *api.Status) {
+func checkProblems(t *selfTest, s *api.Status) {
 	for _, x := range []struct{ severity, level, name, none, hint string }{
 		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
 			"nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"}, {api.SeverityWarning,
@@ -269,17 +265,12 @@ func checkProblems(t *SelfTest, s *api.Status) {
 		}
 	}
 	if s.Unchecked > 0 {
-		t.add(checkWarn, "unchecked", "run nearside check again, or nearside validate -f DIR", "%s", unchecked(s))
+		t.add(checkWarn, "unchecked", "run nearside check again, or nearside validate -f DIR", "%s", text.Unchecked(s))
 	}
 }
 
-// unchecked says what is not among the problems.
-func unchecked(s *api.Status) string {
-	return text.Counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
-}
-
 // checkEnvoy has a real Envoy load the config of each connected proxy.
-func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybin.Binary, list []api.Proxy) {
+func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybin.Binary, list []api.Proxy) {
 	tried, bad := 0, false
 	for _, p := range list {
 		if p.Mesh == "" || p.State == "disconnected" || p.State == "elsewhere" || p.State == "unknown" {
@@ -312,7 +303,7 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *SelfTest, bin *envoybi
 const clockSlack = 2 * time.Second
 
 // checkClock tells when the clock of the host cannot be right.
-func checkClock(t *SelfTest, s *api.Status, now time.Time) {
+func checkClock(t *selfTest, s *api.Status, now time.Time) {
 	const hint = "set the clock of the host: certificates are valid for a time; " +
 		"timedatectl shows whether it is synchronized"
 	switch {
@@ -330,7 +321,7 @@ func checkClock(t *SelfTest, s *api.Status, now time.Time) {
 }
 
 // checkSockets looks at the modes of the sockets.
-func checkSockets(t *SelfTest, api string) {
+func checkSockets(t *selfTest, api string) {
 	for _, x := range []struct{ name, path, key string }{
 		{"api-socket", api, "api.socket"}, {"xds-socket", filepath.Join(filepath.Dir(api), "xds.sock"), "xds.socket"},
 	} {

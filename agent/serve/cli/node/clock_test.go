@@ -20,7 +20,7 @@ func TestClock(t *testing.T) {
 	} {
 		s := &api.Status{Reconcile: &api.ReconcileStatus{At: c.made}}
 		s.Info.Started = c.started
-		got := &SelfTest{OK: true}
+		got := &selfTest{OK: true}
 		checkClock(got, s, c.now)
 		if len(got.Checks) != 1 || got.Checks[0].State != c.state || got.OK == (c.state == checkFail) {
 			t.Errorf("at %s: %+v, want %s", c.now, got, c.state)

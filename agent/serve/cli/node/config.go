@@ -1,10 +1,16 @@
 package node
 
 import (
+	"errors"
+	"os/signal"
+	"syscall"
+	"time"
+
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -22,7 +28,6 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 $XDG_STATE_HOME/nearside.`,
 		Example: `  nearside run
   nearside run --config /etc/nearside/agent.yaml --set node.zone=east --set log.level=debug`,
-		Args: command.Args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := c.Load(env)
 			if err != nil {
@@ -66,24 +71,19 @@ file, line and key on standard error. Exit code 65 when there is one.`,
 }
 
 func configCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:     "config",
 		Short:   "Show the agent's config or its schema",
 		Example: "  nearside config show --origins\n  nearside config schema > agent.schema.json",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(configShowCommand(env), &cobra.Command{
+	}, configShowCommand(env), &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the JSON Schema of the config file",
 		Example: "  nearside config schema > agent.schema.json",
-		Args:    command.Args(0, 0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := text.Verbatim(env.Stdout).Write(config.Schema())
 			return err
 		},
 	})
-	return cmd
 }
 
 func configShowCommand(env *command.Env) *cobra.Command {
@@ -97,7 +97,6 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		Example: `  nearside config show
   nearside config show --origins --config agent.yaml
   nearside config show --origins -o json`,
-		Args: command.Args(0, 0, "no arguments"),
 	}
 	format := command.OutputFlag(cmd, "yaml", "json")
 	c.Add(cmd)
@@ -137,5 +136,41 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		_, err = command.Printed(env, *format, doc)
 		return err
 	}
+	return cmd
+}
+
+// holdIdle is how long a holder that holds nothing waits for an agent.
+const holdIdle = time.Minute
+
+func holdCommand(env *command.Env) *cobra.Command {
+	var dir string
+	var stay bool
+	cmd := &cobra.Command{
+		Use:   "hold",
+		Short: "Hold FIFOs of access logs and listening sockets while the agent is away",
+		Long: `Keeps the FIFOs that Envoys write access logs into open while the agent restarts, so that no line is lost and no Envoy
+hangs, and the listening sockets that the next agent takes back. The agent starts it by itself where systemd does not hold
+them. It ends when it has held nothing for a minute, or when its directory is gone. Where the agent's container ends with all
+of its processes, run it in another one that shares the run directory, with --stay.`,
+		Example: `  nearside hold --dir /run/nearside
+  nearside hold --dir /run/nearside --stay`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return command.Usagef("--dir is required: the run directory of the agent")
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			if stay {
+				return hold.Serve(ctx, dir, 0)
+			}
+			err := hold.Serve(ctx, dir, holdIdle)
+			if errors.Is(err, hold.ErrHeldElsewhere) {
+				return nil // two were started at once; one is enough
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "run directory of the agent, where the socket hold.sock is made")
+	cmd.Flags().BoolVar(&stay, "stay", false, "do not end while nothing is held")
 	return cmd
 }

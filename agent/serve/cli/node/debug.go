@@ -22,18 +22,14 @@ import (
 )
 
 func debugCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:   "debug",
 		Short: "Gather what helps to find a fault of the agent",
 		Long: "Gathers what helps to find a fault of the agent itself. What an Envoy does, " +
 			"nearside explain and nearside inspect say.",
 		Example: "  nearside debug bundle\n  nearside debug loglevel debug\n" +
 			"  nearside debug pprof cpu --seconds 30 > cpu.pprof",
-		Args: command.Group,
-		RunE: command.Help,
-	}
-	cmd.AddCommand(debugBundleCommand(env), debugLogLevelCommand(env), debugPprofCommand(env))
-	return cmd
+	}, debugBundleCommand(env), debugLogLevelCommand(env), debugPprofCommand(env))
 }
 
 func debugPprofCommand(env *command.Env) *cobra.Command {
@@ -126,7 +122,6 @@ addresses and users are not: look at it before you give it away. What could not 
 
 The file is readable for you alone. -O - writes it to standard output.`,
 		Example: "  nearside debug bundle\n  nearside debug bundle -O - | tar -tz",
-		Args:    command.Args(0, 0, "no arguments"),
 	}
 	cmd.Flags().StringVarP(&file, "output-file", "O", "",
 		"file to write, which must not exist (default: nearside-TIME.tar.gz)")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 
@@ -15,15 +16,11 @@ import (
 )
 
 func dnsCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:     "dns",
 		Short:   "Ask the resolver of the agent, and list the names that it answers",
 		Example: "  nearside dns lookup backend.mesh\n  nearside dns table",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(dnsLookupCommand(env), dnsTableCommand(env))
-	return cmd
+	}, dnsLookupCommand(env), dnsTableCommand(env))
 }
 
 func dnsTableCommand(env *command.Env) *cobra.Command {
@@ -43,62 +40,14 @@ The exit code is 2 when NAME is given and is not in the table.`,
 	cmd.Flags().Lookup("mesh").Usage = "list the names of this mesh; without it those of all"
 	format := command.OutputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		mesh, name := "", ""
+		mesh, name := "", strings.Join(args, "")
 		if cmd.Flags().Changed("mesh") {
 			mesh = env.Mesh
 		}
-		if len(args) > 0 {
-			name = args[0]
-		}
-		return command.Show(env, *format, func(d *api.DNS) error { return dnsTable(env, d, *format) },
+		return command.Show(env, *format, func(w io.Writer, d *api.DNS) { text.DNSTable(w, env.Stderr, d, *format) },
 			func(d *api.DNS) bool { return name != "" && len(d.Items) == 0 })(env.Client().DNS(cmd.Context(), mesh, name, -1))
 	}
 	return cmd
-}
-
-func dnsTable(env *command.Env, d *api.DNS, format string) error {
-	if format == "name" {
-		for i := range d.Items {
-			text.Println(env.Stdout, d.Items[i].Name)
-		}
-		return nil
-	}
-	if d.Reason != "" {
-		text.Printf(env.Stderr, "the resolver is %s: %s\n", d.State, d.Reason)
-	}
-	headers := []string{"NAME", "ADDRESSES", "PORTS", "MESH", "SERVICE", "BECAUSE OF"}
-	if format == "wide" {
-		headers = append(headers, "ZONE", "CONTESTED BY")
-	}
-	t := text.NewTable(env.Stdout, headers...)
-	for i := range d.Items {
-		n := &d.Items[i]
-		cells := []string{n.Name, strings.Join(text.Texts(n.Addresses), ","), text.DNSPorts(n), n.Mesh,
-			n.Kind + "/" + n.Service, text.DNSOrigin(n.Origin, n.Generator)}
-		if format == "wide" {
-			cells = append(cells, n.Zone, strings.Join(text.Each(n.Contested, text.Claimant), ","))
-		}
-		t.Row(cells...)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for i := range d.Items {
-		for _, c := range d.Items[i].Contested {
-			text.Printf(env.Stdout, "%s: not for %s: %s\n", d.Items[i].Name, text.Claimant(c), c.Why)
-		}
-	}
-	var owned []string
-	for _, s := range d.Suffixes {
-		if s.Origin != "range" {
-			owned = append(owned, s.Name)
-		}
-	}
-	text.Printf(env.Stdout, "owned suffixes: %s\n", strings.Join(owned, ", "))
-	for _, s := range d.Unowned {
-		text.Printf(env.Stdout, "not owned: %s of HostnameGenerator %s: %s\n", s.Name, s.Generator, s.Reason)
-	}
-	return nil
 }
 
 // resolverAddress returns where the resolver of the agent is asked from this host.
@@ -124,7 +73,7 @@ func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, e
 }
 
 // checkDNS asks the resolver for a name that it alone has, over UDP and TCP.
-func checkDNS(ctx context.Context, env *command.Env, t *SelfTest) {
+func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 	server, d, err := resolverAddress(ctx, env)
 	switch {
 	case d == nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -71,27 +72,27 @@ The exit code is 2 when there are no records.`,
 		},
 	}
 	cmd.Flags().BoolVar(&tcp, "tcp", false, "ask over TCP at once")
-	format := command.OutputFlag(cmd, "text", "json", "yaml")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	ask := func(ctx context.Context, args []string) (*dnsAnswers, error) {
 		name, types := args[0], []string{"A", "AAAA"}
 		if addr, err := netip.ParseAddr(name); err == nil {
 			if name, err = dns.ReverseAddr(addr.Unmap().WithZone("").String()); err != nil {
-				return command.Usagef("%q: %w", args[0], err)
+				return nil, command.Usagef("%q: %w", args[0], err)
 			}
 			types = []string{"PTR"}
 		}
 		if len(args) > 1 {
 			types = []string{strings.ToUpper(args[1])}
 			if !slices.Contains(lookupTypes[:], types[0]) {
-				return command.Usagef("%q is no type that can be asked for; one of %s", args[1], strings.Join(lookupTypes[:], ", "))
+				return nil, command.Usagef("%q is no type that can be asked for; one of %s",
+					args[1], strings.Join(lookupTypes[:], ", "))
 			}
 		}
 		if _, ok := dns.IsDomainName(name); !ok {
-			return command.Usagef("%q is no name: labels of up to 63 bytes with dots between, 255 bytes in all", name)
+			return nil, command.Usagef("%q is no name: labels of up to 63 bytes with dots between, 255 bytes in all", name)
 		}
-		server, _, err := resolverAddress(cmd.Context(), env)
+		server, _, err := resolverAddress(ctx, env)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out := &dnsAnswers{}
 		for _, t := range types {
@@ -99,21 +100,21 @@ The exit code is 2 when there are no records.`,
 			if tcp {
 				network = "tcp"
 			}
-			got, err := lookup(cmd.Context(), server, network, name, t)
+			got, err := lookup(ctx, server, network, name, t)
 			if err != nil {
-				return fmt.Errorf("%s: %w", server, err)
+				return nil, fmt.Errorf("%s: %w", server, err)
 			}
 			out.Answers = append(out.Answers, got)
 		}
-		return command.Show(env, *format, func(p0 *dnsAnswers) error { return lookupText(env, p0) },
-			func(x *dnsAnswers) bool { return !x.found() })(out, nil)
+		return out, nil
 	}
-	return cmd
+	return command.Asking(env, cmd, command.AsText, func(w io.Writer, x *dnsAnswers) { lookupText(w, env.Stderr, x) }, ask,
+		func(x *dnsAnswers) bool { return !x.found() })
 }
 
-func lookupText(env *command.Env, x *dnsAnswers) error {
+func lookupText(w, notes io.Writer, x *dnsAnswers) {
 	var rest []string
-	t := text.NewTable(env.Stdout, "NAME", "TTL", "TYPE", "DATA")
+	t := text.NewTable(w, "NAME", "TTL", "TYPE", "DATA")
 	for _, d := range x.Answers {
 		for _, r := range d.Answers {
 			t.Row(r.Name, fmt.Sprint(r.TTL), r.Type, r.Data)
@@ -130,14 +131,11 @@ func lookupText(env *command.Env, x *dnsAnswers) error {
 		rest = append(rest, line)
 	}
 	if x.found() {
-		if err := t.Flush(); err != nil {
-			return err
-		}
+		t.Flush()
 	}
 	for _, line := range rest {
-		text.Printf(env.Stderr, "%s\n", line)
+		text.Printf(notes, "%s\n", line)
 	}
-	return nil
 }
 
 // lookupTime bounds one question: longer than the resolver takes to give up.

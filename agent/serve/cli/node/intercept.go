@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/user"
@@ -20,18 +21,14 @@ import (
 )
 
 func interceptCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:   "intercept",
 		Short: "Redirect DNS to the agent, and TCP to Envoy",
 		Example: `  nearside intercept install --dry-run
   nearside intercept install
   nearside intercept status
   nearside intercept uninstall`,
-		Args: command.Group,
-		RunE: command.Help,
-	}
-	cmd.AddCommand(interceptInstallCommand(env), interceptUninstallCommand(env), interceptStatusCommand(env))
-	return cmd
+	}, interceptInstallCommand(env), interceptUninstallCommand(env), interceptStatusCommand(env))
 }
 
 // netnsFlags name the network namespace where something is redirected.
@@ -147,54 +144,17 @@ func (f *interceptFlags) resolve() error {
 			return command.Usagef("--dns-port is 0; 1 to 65535 are allowed, or --dns=false")
 		}
 	}
-	for _, l := range []struct {
-		flag  string
-		names []string
-		to    *[]uint32
-	}{
-		{"--user", f.users, &f.spec.Users}, {"--exclude-user", f.excludeUsers, &f.spec.ExcludeUsers},
-		{"--envoy-user", f.envoyUsers, &f.spec.EnvoyUsers},
+	for _, err := range []error{
+		parsed("--user", f.users, userNumber, &f.spec.Users),
+		parsed("--exclude-user", f.excludeUsers, userNumber, &f.spec.ExcludeUsers),
+		parsed("--envoy-user", f.envoyUsers, userNumber, &f.spec.EnvoyUsers),
+		parsed("--exclude-outbound-port", f.outPorts, portNumber, &f.spec.ExcludeOutboundPorts),
+		parsed("--exclude-inbound-port", f.inPorts, portNumber, &f.spec.ExcludeInboundPorts),
+		parsed("--exclude-outbound-cidr", f.outCIDRs, network, &f.spec.ExcludeOutboundCIDRs),
+		parsed("--exclude-inbound-cidr", f.inCIDRs, network, &f.spec.ExcludeInboundCIDRs),
 	} {
-		for _, name := range l.names {
-			uid, err := userNumber(name)
-			if err != nil {
-				return command.Usagef("%s: %w", l.flag, err)
-			}
-			*l.to = append(*l.to, uid)
-		}
-	}
-	for _, l := range []struct {
-		flag  string
-		ports []uint
-		to    *[]uint16
-	}{
-		{"--exclude-outbound-port", f.outPorts, &f.spec.ExcludeOutboundPorts},
-		{"--exclude-inbound-port", f.inPorts, &f.spec.ExcludeInboundPorts},
-	} {
-		for _, p := range l.ports {
-			if p == 0 || p > 65535 {
-				return command.Usagef("%s: %d is no port; 1 to 65535 are allowed", l.flag, p)
-			}
-			*l.to = append(*l.to, uint16(p))
-		}
-	}
-	for _, l := range []struct {
-		flag  string
-		texts []string
-		to    *[]netip.Prefix
-	}{
-		{"--exclude-outbound-cidr", f.outCIDRs, &f.spec.ExcludeOutboundCIDRs},
-		{"--exclude-inbound-cidr", f.inCIDRs, &f.spec.ExcludeInboundCIDRs},
-	} {
-		for _, content := range l.texts {
-			p, err := netip.ParsePrefix(content)
-			if addr, aerr := netip.ParseAddr(content); aerr == nil {
-				p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
-			}
-			if err != nil {
-				return command.Usagef("%s: %q is no network; write it as 10.0.0.0/8 or fd00::/8", l.flag, content)
-			}
-			*l.to = append(*l.to, p)
+		if err != nil {
+			return err
 		}
 	}
 	for _, c := range f.cgroups {
@@ -211,6 +171,36 @@ func (f *interceptFlags) resolve() error {
 	return nil
 }
 
+// parsed appends what parse makes of the values of a flag.
+func parsed[T, U any](flag string, values []T, parse func(T) (U, error), to *[]U) error {
+	for _, v := range values {
+		x, err := parse(v)
+		if err != nil {
+			return command.Usagef("%s: %w", flag, err)
+		}
+		*to = append(*to, x)
+	}
+	return nil
+}
+
+func portNumber(n uint) (uint16, error) {
+	if n == 0 || n > 65535 {
+		return 0, fmt.Errorf("%d is no port; 1 to 65535 are allowed", n)
+	}
+	return uint16(n), nil
+}
+
+func network(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is no network; write it as 10.0.0.0/8 or fd00::/8", s)
+	}
+	return p, nil
+}
+
 func userNumber(name string) (uint32, error) {
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil && n < 1<<32-1 {
 		return uint32(n), nil
@@ -223,8 +213,8 @@ func userNumber(name string) (uint32, error) {
 	return uint32(n), err
 }
 
-// Planned is what --dry-run prints.
-type Planned struct {
+// planned is what --dry-run prints.
+type planned struct {
 	Netns string          `json:"netns,omitempty"`
 	Spec  *intercept.Spec `json:"spec"`
 	Notes []string        `json:"notes,omitempty"`
@@ -240,10 +230,8 @@ func (f *interceptFlags) install(ctx context.Context, env *command.Env, format s
 		if err != nil {
 			return err
 		}
-		return command.Show(env, format, func(p *Planned) error {
-			text.Printf(env.Stdout, "%s", text.Layout(p.NFT))
-			return nil
-		}, nil)(&Planned{f.netns, &f.spec, plan.Notes, plan.Ruleset.String()}, nil)
+		return command.Show(env, format, func(w io.Writer, p *planned) { text.Printf(w, "%s", text.Layout(p.NFT)) })(
+			&planned{f.netns, &f.spec, plan.Notes, plan.Ruleset.String()}, nil)
 	}
 	n, err := f.open()
 	if err != nil {
@@ -262,7 +250,9 @@ func (f *interceptFlags) install(ctx context.Context, env *command.Env, format s
 		text.Printf(env.Stderr, "note: %s\n", note)
 	}
 	r, err := f.await(ctx, n, dir)
-	err = command.Show(env, format, func(p0 *intercept.Report) error { return printReport(env, p0) }, nil)(r, err)
+	err = command.Show(env, format, func(w io.Writer, r *intercept.Report) {
+		printReports(w, env.Stderr, &reports{[]*intercept.Report{r}})
+	})(r, err)
 	switch {
 	case err != nil || r.Good():
 		return err

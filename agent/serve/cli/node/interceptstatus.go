@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -60,21 +61,17 @@ none. Exit code 2 unless everything is active or tcp-only.`,
 		Args:    command.Args(0, 0, "no arguments: the network namespace is in --netns or --pid"),
 	}
 	p.add(cmd)
-	format := command.OutputFlag(cmd, "table", "json", "yaml")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := allReports(cmd.Context(), env, &p)
-		return command.Show(env, *format, func(p0 *Reports) error { return printReports(env, p0) },
-			func(l *Reports) bool { return !l.good() })(list, err)
-	}
-	return cmd
+	return command.Asking(env, cmd, command.AsTable, func(w io.Writer, l *reports) { printReports(w, env.Stderr, l) },
+		func(ctx context.Context, _ []string) (*reports, error) { return allReports(ctx, env, &p) },
+		func(l *reports) bool { return !l.good() })
 }
 
-// Reports is the document of intercept status -o json.
-type Reports struct {
+// reports is the document of intercept status -o json.
+type reports struct {
 	Items []*intercept.Report `json:"items"`
 }
 
-func (l *Reports) good() bool {
+func (l *reports) good() bool {
 	for _, r := range l.Items {
 		if !r.Good() {
 			return false
@@ -84,7 +81,7 @@ func (l *Reports) good() bool {
 }
 
 // allReports looks at the namespaces of all records, or at the one that is named.
-func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*Reports, error) {
+func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*reports, error) {
 	dir := p.records(env)
 	paths := []string{""}
 	if p.netns == "" && p.pid == 0 {
@@ -98,7 +95,7 @@ func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*Reports,
 			}
 		}
 	}
-	out := &Reports{}
+	out := &reports{}
 	for i, path := range paths {
 		n, err := (&netnsFlags{netns: cmp.Or(path, p.netns), pid: p.pid}).open()
 		if err != nil && i > 0 { // it is gone; the agent removes the record
@@ -120,12 +117,8 @@ func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*Reports,
 	return out, nil
 }
 
-func printReport(env *command.Env, r *intercept.Report) error {
-	return printReports(env, &Reports{[]*intercept.Report{r}})
-}
-
-func printReports(env *command.Env, l *Reports) error {
-	t := text.NewTable(env.Stdout, "NETNS", "STATE", "FAMILIES", "QUERIES", "CONNECTIONS", "INBOUND", "REDIRECTED")
+func printReports(w, notes io.Writer, l *reports) {
+	t := text.NewTable(w, "NETNS", "STATE", "FAMILIES", "QUERIES", "CONNECTIONS", "INBOUND", "REDIRECTED")
 	for _, r := range l.Items {
 		what := ""
 		if r.Spec != nil {
@@ -134,19 +127,16 @@ func printReports(env *command.Env, l *Reports) error {
 		t.Row(cmp.Or(r.Netns, "own"), r.State, strings.Join(r.Families, ","), fmt.Sprint(r.Counts.Queries),
 			fmt.Sprint(r.Counts.Connections), fmt.Sprint(r.Counts.Inbound), what)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	for _, r := range l.Items {
 		if r.Reason != "" {
-			text.Printf(env.Stderr, "%s: %s\n", cmp.Or(r.Netns, "own"), r.Reason)
+			text.Printf(notes, "%s: %s\n", cmp.Or(r.Netns, "own"), r.Reason)
 		}
 	}
-	return nil
 }
 
 // checkInterception looks whether the agent can keep alive what is installed.
-func checkInterception(t *SelfTest, socket string, pid int) {
+func checkInterception(t *selfTest, socket string, pid int) {
 	records, errs := intercept.Records(filepath.Join(filepath.Dir(socket), intercept.DirName))
 	if err := errors.Join(errs...); err != nil {
 		t.add(checkWarn, "records", "nearside intercept install writes the record anew", "%v", err)

@@ -3,9 +3,11 @@ package node
 import (
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -29,27 +31,12 @@ The exit code is 1 where none has answered.`,
 			}
 		}
 		got, err := env.Client().Join(cmd.Context(), args)
-		if err != nil {
-			return err
-		}
-		reached := 0
-		for _, x := range got.Items {
-			if x.Reached {
-				reached++
-			}
-		}
-		if ok, err := command.Printed(env, *format, got); err != nil {
-			return err
-		} else if !ok {
-			for _, x := range got.Items {
-				text.Println(env.Stdout, x.Address+map[bool]string{true: ": joined", false: ": no answer"}[x.Reached])
-			}
-		}
-		if reached == 0 {
-			return command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("no member has answered"),
+		err = command.Show(env, *format, text.JoinedList)(got, err)
+		if err == nil && !slices.ContainsFunc(got.Items, func(x api.Joined) bool { return x.Reached }) {
+			err = command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("no member has answered"),
 				"look at the network, gossip.cluster and the keys: nearside keyring list, on both nodes"))
 		}
-		return nil
+		return err
 	}
 	return cmd
 }
@@ -64,7 +51,6 @@ it. The agent goes on alone, and serves its Envoys with what it has, until it is
 
 It is for a node that is taken out of service. A restart needs nothing of the kind.`,
 		Example: "  nearside leave --yes && systemctl disable --now nearside",
-		Args:    command.Args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "say that you mean it (required)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -95,6 +81,36 @@ back is a member like any other.`,
 			return err
 		}
 		text.Println(env.Stdout, args[0]+" is forgotten")
+		return nil
+	}
+	return cmd
+}
+
+func membersCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the nodes of the gossip pool",
+		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, dead or left (it has said that it
+goes). REVISION names what the node had when it was asked last, which happens every few seconds: nodes with the same one have the
+same. IN-SYNC is yes where that is what this node has. CLOCK is how far its clock is ahead of the one here.
+
+The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
+		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state != \"alive\") | .name'",
+	}
+	format := command.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		got, err := env.Client().Members(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if ok, err := command.Printed(env, *format, got); ok {
+			return err
+		}
+		if len(got.Items) == 0 {
+			return command.Exit(command.ExitFailed, command.Hinted(fmt.Errorf("this agent stands alone"),
+				"set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"))
+		}
+		text.Members(env.Stdout, got)
 		return nil
 	}
 	return cmd

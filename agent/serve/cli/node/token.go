@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -22,24 +23,20 @@ import (
 const defaultValidity = 720 * time.Hour
 
 func tokenCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:   "token",
 		Short: "Make, look at and revoke tokens of Envoys and API clients",
 		Long: `Tokens say who an Envoy or a client of the API is, where its user does not. They are signed by keys below paths.state
 and verified by the agent without asking anybody. These commands work on those files, as root or as the agent's user; a
 running agent knows what they change within a second.`,
 		Example: "  nearside token create --name 'web-*'\n  nearside token keys\n  nearside token revoke -f web.token",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(tokenCreateCommand(env), tokenInspectCommand(env), tokenKeysCommand(env), tokenRotateCommand(env),
+	}, tokenCreateCommand(env), tokenInspectCommand(env), tokenKeysCommand(env), tokenRotateCommand(env),
 		tokenRevokeCommand(env), tokenRevokedCommand(env))
-	return cmd
 }
 
-// tokenKeysOf returns the signing keys of the agent with this config.
-func tokenKeysOf(c *command.ConfigFlags, env *command.Env) (*token.Keys, error) {
-	cfg, _, err := c.Load(env)
+// openKeys returns the signing keys of the agent with a config.
+func openKeys(env *command.Env, conf *command.ConfigFlags) (*token.Keys, error) {
+	cfg, _, err := conf.Load(env)
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +113,7 @@ The first token makes the first signing key.`,
 	fl := cmd.Flags()
 	fl.StringVar(&c.Name, "name", "",
 		"glob on names of Dataplanes, ZoneEgresses or ZoneIngresses (required, but with --api)")
-	fl.StringVar(&typ, "proxy-type", command.Dataplane, "type of the proxies: "+strings.Join(command.ProxyTypes(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
-		cobra.FixedCompletions(command.ProxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	command.ProxyTypeFlag(cmd, &typ, "type of the proxies: ")
 	fl.StringArrayVar(&c.Services, "service", nil,
 		"glob on kuma.io/service values that a Dataplane in node metadata may claim; repeatable")
 	fl.StringVar(&c.Subject, "subject", "",
@@ -154,7 +149,7 @@ The first token makes the first signing key.`,
 		if err := c.Check(); err != nil {
 			return command.Exit(command.ExitUsage, err)
 		}
-		keys, err := tokenKeysOf(&conf, env)
+		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
 		}
@@ -194,6 +189,14 @@ func warnKeys(env *command.Env, err error) {
 	}
 }
 
+// verified is the document of token inspect -o json.
+type verified struct {
+	Valid  bool         `json:"valid"`
+	Reason token.Reason `json:"reason,omitempty"`
+	Detail string       `json:"detail,omitempty"`
+	shownToken
+}
+
 func tokenInspectCommand(env *command.Env) *cobra.Command {
 	var conf command.ConfigFlags
 	cmd := &cobra.Command{
@@ -211,7 +214,7 @@ The exit code is 2 when it is not valid; what it says is shown all the same and 
 		if err != nil {
 			return err
 		}
-		keys, err := tokenKeysOf(&conf, env)
+		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
 		}
@@ -223,30 +226,19 @@ The exit code is 2 when it is not valid; what it says is shown all the same and 
 		if errors.As(err, &refused) && refused.Reason == token.Unavailable {
 			return notPermitted(cmp.Or(keys.Err(), err))
 		}
-		answer := struct {
-			Valid  bool         `json:"valid"`
-			Reason token.Reason `json:"reason,omitempty"`
-			Detail string       `json:"detail,omitempty"`
-			shownToken
-		}{Valid: err == nil, shownToken: showToken(&said)}
+		answer := verified{Valid: err == nil, shownToken: showToken(&said)}
 		if refused != nil {
 			answer.Reason, answer.Detail = refused.Reason, refused.Error()
 		}
-		ok, err := command.Printed(env, *format, answer)
-		if !ok {
-			err = tokenText(env, &said, answer.Detail)
-		}
-		if err == nil && !answer.Valid {
-			err = command.Silent(command.ExitNo)
-		}
-		return err
+		return command.Show(env, *format, func(w io.Writer, a verified) { tokenText(w, &said, a.Detail) },
+			func(a verified) bool { return !a.Valid })(answer, nil)
 	}
 	return cmd
 }
 
 // tokenText writes what a token says; detail is why it is not valid.
-func tokenText(env *command.Env, c *token.Claims, detail string) error {
-	w := text.NewTable(env.Stdout, "CLAIM", "VALUE")
+func tokenText(out io.Writer, c *token.Claims, detail string) {
+	w := text.NewTable(out, "CLAIM", "VALUE")
 	w.Row("valid", cmp.Or(detail, "yes"))
 	if c.KeyID != "" { // it could be decoded
 		stamp := func(t time.Time) string {
@@ -264,5 +256,5 @@ func tokenText(env *command.Env, c *token.Claims, detail string) error {
 		w.Row("issued", stamp(c.Issued))
 		w.Row("expires", stamp(c.Expires))
 	}
-	return w.Flush()
+	w.Flush()
 }

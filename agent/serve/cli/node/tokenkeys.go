@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,11 +27,7 @@ func tokenKeysCommand(env *command.Env) *cobra.Command {
 		Example: "  nearside token keys\n  nearside token keys -o json",
 	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} },
 		[]string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
-			signs := "no"
-			if k.Signs {
-				signs = "yes"
-			}
-			return []string{k.ID, k.Created.Format(time.RFC3339), signs}
+			return []string{k.ID, k.Created.Format(time.RFC3339), text.YesNo(k.Signs)}
 		})
 }
 
@@ -39,11 +36,10 @@ func tokenKeysCommand(env *command.Env) *cobra.Command {
 func listTokens[T, I any](env *command.Env, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I,
 	head []string, cells func(I) []string) *cobra.Command {
 	var conf command.ConfigFlags
-	cmd.Args = command.Args(0, 0, "no arguments")
 	conf.Add(cmd)
 	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		keys, err := tokenKeysOf(&conf, env)
+		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
 		}
@@ -53,20 +49,10 @@ func listTokens[T, I any](env *command.Env, cmd *cobra.Command, read func(*token
 		}
 		warnKeys(env, err)
 		items := text.Each(list, item)
-		if ok, err := command.Printed(env, *format, items); ok {
-			return err
-		}
-		if *format == "name" {
-			for _, i := range items {
-				text.Println(env.Stdout, cells(i)[0])
-			}
+		if command.PrintedNames(env, *format, items, func(i I) string { return cells(i)[0] }) {
 			return nil
 		}
-		w := text.NewTable(env.Stdout, head...)
-		for _, i := range items {
-			w.Row(cells(i)...)
-		}
-		return w.Flush()
+		return command.Show(env, *format, func(w io.Writer, items []I) { text.Rows(w, items, cells, head...) })(items, nil)
 	}
 	return cmd
 }
@@ -89,7 +75,7 @@ the key may be known to others. When it is the key that signs, a new one is made
 	conf.Add(cmd)
 	cmd.Flags().StringVar(&remove, "remove", "", "id of the key to remove")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		keys, err := tokenKeysOf(&conf, env)
+		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
 		}
@@ -151,7 +137,7 @@ expired: of a token that is not given that time is not known, and --until says i
 			}
 			end = t
 		}
-		keys, err := tokenKeysOf(&conf, env)
+		keys, err := openKeys(env, &conf)
 		if err != nil {
 			return err
 		}

@@ -70,9 +70,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 	command.MeshFlag(env, cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
-	fl.StringVar(&typ, "proxy-type", command.Dataplane, "type of the proxy: "+strings.Join(command.ProxyTypes(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
-		cobra.FixedCompletions(command.ProxyTypes(), cobra.ShellCompDirectiveNoFileComp))
+	command.ProxyTypeFlag(cmd, &typ, "type of the proxy: ")
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
 	fl.StringArrayVar(&vars, "dataplane-var", nil,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"regexp"
@@ -20,20 +21,16 @@ import (
 )
 
 func proxyCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:   "proxy",
 		Short: "Ask the Envoy of a proxy about itself",
 		Long: `Asks an Envoy over its admin socket, through the agent that it takes its config from. An Envoy is asked only where its socket lies where
 nearside bootstrap puts it and the process behind it is the one that takes the config. Secrets are left out of what it says.`,
 		Example: "  nearside proxy stats web --filter upstream_cx_none_healthy\n  nearside proxy config web -o yaml",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(proxyTextCommand(env, client.EnvoyStats, "Print the statistics of an Envoy", "name and value"),
+	}, proxyTextCommand(env, client.EnvoyStats, "Print the statistics of an Envoy", "name and value"),
 		proxyTextCommand(env, client.EnvoyClusters, "Print the clusters of an Envoy with their endpoints",
 			"cluster, endpoint and what is known of it"),
 		proxyConfigCommand(env), proxyLogsCommand(env))
-	return cmd
 }
 
 // asked is the Envoy that a command asks.
@@ -151,13 +148,11 @@ is where the Envoy writes it, by default its standard error. A restart of the En
 		if err != nil {
 			return err
 		}
-		return command.Show(env, *format, func(l *api.Loggers) error {
-			t := text.NewTable(env.Stdout, "LOGGER", "LEVEL")
-			for _, name := range slices.Sorted(maps.Keys(l.Levels)) {
-				t.Row(name, l.Levels[name])
-			}
-			return t.Flush()
-		}, nil)(loggers(cmd.Context(), env, x, set))
+		return command.Show(env, *format, func(w io.Writer, l *api.Loggers) {
+			text.Rows(w, slices.Sorted(maps.Keys(l.Levels)), func(name string) []string {
+				return []string{name, l.Levels[name]}
+			}, "LOGGER", "LEVEL")
+		})(loggers(cmd.Context(), env, x, set))
 	}
 	return cmd
 }

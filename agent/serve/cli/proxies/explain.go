@@ -1,8 +1,7 @@
 package proxies
 
 import (
-	"cmp"
-	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,20 +11,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func explainCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:   "explain",
 		Short: "Say why a proxy behaves as it does",
 		Example: "  nearside explain connection --from web --to backend:80\n" +
 			"  nearside explain policy meshtimeout/slow --dataplane web",
-		Args: command.Group,
-		RunE: command.Help,
-	}
-	cmd.AddCommand(explainConnectionCommand(env), explainRequestCommand(env), explainPolicyCommand(env),
+	}, explainConnectionCommand(env), explainRequestCommand(env), explainPolicyCommand(env),
 		explainDNSCommand(env))
-	return cmd
 }
 
 func explainPolicyCommand(env *command.Env) *cobra.Command {
@@ -73,105 +69,66 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 			return command.Usagef("%s is not a kind of policy", r.Kind.Kind)
 		}
 		q := explain.PolicyQuestion{Type: r.Kind.Kind, Mesh: env.Mesh, Name: r.Name, Dataplane: dataplane, Backend: backend}
-		return command.Show(env, *format, func(x *explain.Policy) error {
-			err := policyText(env, x)
-			if err == nil && x.Reach != nil {
-				text.Println(env.Stdout)
-				err = text.Reach(env.Stdout, x.Reach, backend)
+		return command.Show(env, *format, func(w io.Writer, x *explain.Policy) {
+			text.PolicyExplanation(w, x)
+			if x.Reach != nil {
+				text.Println(w)
+				text.Reach(w, x.Reach, backend)
 			}
-			return err
-		}, func(x *explain.Policy) bool { return !x.Selected })(
-			command.Answer(env, &files, func() (*explain.Policy, error) {
-				return env.Client().ExplainPolicy(cmd.Context(), q)
-			}, func(o *offline.Offline, zone string) (*explain.Policy, []string, error) {
-				x, err := o.ExplainPolicy(zone, q)
-				return x, nil, err
-			}))
+		}, func(x *explain.Policy) bool { return !x.Selected })(command.Explain(cmd.Context(), env, &files, q,
+			(*client.Client).ExplainPolicy, (*offline.Offline).ExplainPolicy))
 	}
 	return cmd
 }
 
-// policyText writes an explanation for people.
-func policyText(env *command.Env, x *explain.Policy) error {
-	verdict := "not selected"
-	switch {
-	case x.Selected && x.Effect == "all":
-		verdict = "selected, all of it is in force"
-	case x.Selected && x.Effect == "part":
-		verdict = "selected, part of it is in force"
-	case x.Selected:
-		verdict = "selected, nothing of it is in force"
+func explainDNSCommand(env *command.Env) *cobra.Command {
+	var files command.FileFlags
+	var q explain.DNSQuestion
+	var ndots int
+	cmd := &cobra.Command{
+		Use:   "dns NAME [--dataplane NAME]",
+		Short: "Say why a name resolves as it does",
+		Long: `Follows a name through the resolver of the agent: the names that a client asks for, one after the other, with the search list and
+ndots of its resolv.conf (without --search and --ndots those of the agent's), and what becomes of each: who has it and because of
+what, who else wants it and why he does not have it, or that it is below a suffix of the meshes and does not exist, or that upstreams
+are asked.
+
+With --dataplane it is said what the workload of this dataplane is told, and whether its proxy leads from the address to the
+service.
+
+The exit code is 0 when the name resolves or upstreams are asked, and 2 when there is no such name or it has no address. With -f
+the answer is computed from these resources alone, all their meshes, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachableOnly.`,
+		Example: `  nearside explain dns backend.mesh
+  nearside explain dns backend --dataplane web --search default.svc.cluster.local,mesh --ndots 5
+  nearside explain dns backend.svc.mesh.local --dataplane web -f resources/ -o json`,
+		Args: command.Args(1, 1, "NAME"),
 	}
-	text.Printf(env.Stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
-	if len(x.Inbounds) > 0 {
-		text.Printf(env.Stdout, "  inbounds: %s\n", strings.Join(text.Each(x.Inbounds, text.InboundPort), ", "))
-	}
-	for i := range x.Items {
-		it := &x.Items[i]
-		text.Printf(env.Stdout, "\n%s", it.Field)
-		if it.About != "" {
-			text.Printf(env.Stdout, ", %s", it.About)
+	command.MeshFlag(env, cmd)
+	files.Add(cmd, "compute offline from these resources")
+	cmd.Flags().StringVar(&q.Dataplane, "dataplane", "", "name of the dataplane whose workload asks")
+	cmd.Flags().StringSliceVar(&q.Search, "search", nil, "search list of the client")
+	cmd.Flags().IntVar(&ndots, "ndots", 1, "dots from which on the client tries a name as it is first")
+	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
+	format := command.OutputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q.Name, q.Mesh = args[0], env.Mesh
+		if cmd.Flags().Changed("ndots") {
+			q.Ndots = &ndots
 		}
-		if it.Reason != "" {
-			text.Printf(env.Stdout, ": no effect: %s", it.Reason)
-		}
-		text.Println(env.Stdout)
-		p := text.RulePrinter{W: env.Stdout}
-		for j := range it.Places {
-			placeText(&p, &it.Places[j])
-		}
-		if err := p.Flush(); err != nil {
-			return err
-		}
+		x, err := command.Explain(cmd.Context(), env, &files, q, (*client.Client).ExplainDNS, (*offline.Offline).ExplainDNS)
+		return command.Show(env, *format, text.DNSExplanation, func(x *explain.DNS) bool {
+			return x.Verdict != explain.DNSResolves && x.Verdict != explain.DNSForwarded
+		})(x, nameError(err))
 	}
-	if len(x.Warnings) > 0 {
-		text.Println(env.Stdout)
-	}
-	for _, w := range x.Warnings {
-		text.Printf(env.Stdout, "warning: %s\n", w)
-	}
-	return nil
+	return cmd
 }
 
-// placeText writes what an item does at one place.
-func placeText(out *text.RulePrinter, p *explain.Place) {
-	names := text.Texts(p.Outbounds)
-	about := "the proxy"
-	switch p.On {
-	case "inbound":
-		about = fmt.Sprintf("inbound %d, from %s", p.Inbound.Port, text.ClientsText(p.Matchers, p.Match, p.Match != nil))
-		if p.Route != "" {
-			about += ", requests of the route " + p.Route
-		}
-	case "outbounds":
-		about = "outbounds " + text.Some(names)
-	case "route":
-		about = "route " + p.Route
-		if len(names) > 0 {
-			about += " of " + text.Some(names)
-		}
+// nameError is [flowError] for a question whose name is an argument.
+func nameError(err error) error {
+	err = flowError(err)
+	if u, ok := err.(*command.ExitError); ok && strings.HasPrefix(u.Error(), "--name: ") {
+		return command.Usagef("%s", strings.TrimPrefix(u.Error(), "--name: "))
 	}
-	var b strings.Builder
-	t := text.NewTable(&b, "    FIELD", "VALUE", "STATE")
-	for _, f := range p.Fields {
-		by := text.Each(f.By, func(s explain.Source) string { return s.Type + "/" + text.Place(s) })
-		t.Row("    "+cmp.Or(f.Path, "(whole)"), text.ValueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
-	}
-	_ = t.Flush() // a strings.Builder takes everything
-	out.Add("on "+about, b.String())
-}
-
-// fieldState says what became of a field, with what else sets it.
-func fieldState(effect, by string) string {
-	switch {
-	case effect == "all" && by == "":
-		return "in force"
-	case effect == "all":
-		return "in force, joined with " + by
-	case effect == "part":
-		return "in force in part, joined with " + by
-	case by == "":
-		return "not in force"
-	}
-	return "overridden by " + by
+	return err
 }

@@ -1,8 +1,8 @@
 package proxies
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // flowFlags are those of questions about connections and requests.
@@ -35,21 +36,23 @@ func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 }
 
-// run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(env *command.Env, online func() (*explain.Flow, error),
-	compute func(*offline.Offline, string) (*explain.Flow, []string, error)) error {
-	if f.target.From == "" {
+// flow asks a question about a connection or request, whose target it sets, and prints the answer.
+func flow[Q any](cmd *cobra.Command, env *command.Env, f *flowFlags, q *Q, target *explain.Target,
+	online func(*client.Client, context.Context, Q) (*explain.Flow, error),
+	compute func(*offline.Offline, string, Q) (*explain.Flow, error)) error {
+	switch {
+	case f.target.From == "":
 		return command.Usagef("--from is required: the dataplane whose workload dials")
-	}
-	if f.target.To == "" {
+	case f.target.To == "":
 		return command.Usagef("--to is required: HOST:PORT")
 	}
 	f.target.Mesh = env.Mesh
+	*target = f.target
 	if len(f.files.Paths) == 0 {
 		command.AboutDataplane(env, f.target.From)
 	}
-	x, err := command.Answer(env, &f.files, online, compute)
-	return command.Show(env, *f.format, func(p0 *explain.Flow) error { return flowText(env, p0) },
+	x, err := command.Explain(cmd.Context(), env, &f.files, *q, online, compute)
+	return command.Show(env, *f.format, text.Flow,
 		func(x *explain.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }
 
@@ -117,14 +120,7 @@ these resources alone, without any agent and by the same code; the zone is then 
 			q.SNI, q.TLS = &sni, true
 		}
 		q.TLS = q.TLS || len(q.ALPN) > 0
-		return f.run(env, func() (*explain.Flow, error) {
-			q.Target = f.target
-			return env.Client().ExplainConnection(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*explain.Flow, []string, error) {
-			q.Target = f.target
-			x, err := o.ExplainConnection(zone, q)
-			return x, nil, err
-		})
+		return flow(cmd, env, &f, &q, &q.Target, (*client.Client).ExplainConnection, (*offline.Offline).ExplainConnection)
 	}
 	return cmd
 }
@@ -164,136 +160,7 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 			}
 			q.Headers = append(q.Headers, explain.Header{Name: name, Value: value})
 		}
-		return f.run(env, func() (*explain.Flow, error) {
-			q.Target = f.target
-			return env.Client().ExplainRequest(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*explain.Flow, []string, error) {
-			q.Target = f.target
-			x, err := o.ExplainRequest(zone, q)
-			return x, nil, err
-		})
+		return flow(cmd, env, &f, &q, &q.Target, (*client.Client).ExplainRequest, (*offline.Offline).ExplainRequest)
 	}
 	return cmd
-}
-
-// flowText writes what becomes of a connection or request for people.
-func flowText(env *command.Env, x *explain.Flow) error {
-	p := &flowPrinter{}
-	p.flow(x)
-	if x.Shadow != nil {
-		p.printf("\n")
-		switch {
-		case x.Parts == "":
-			p.printf("With the shadow policies in force: the same.\n")
-		default:
-			p.printf("With the shadow policies in force, from the step %s on:\n\n", x.Parts)
-			p.flow(x.Shadow)
-		}
-	}
-	text.Printf(env.Stdout, "%s", text.Layout(p.String()))
-	return nil
-}
-
-// flowPrinter collects the lines.
-type flowPrinter struct{ strings.Builder }
-
-func (p *flowPrinter) printf(format string, args ...any) { text.Printf(&p.Builder, format, args...) }
-
-func (p *flowPrinter) flow(x *explain.Flow) {
-	p.printf("%s: %s\n", x.Verdict, x.Reason)
-	p.way(&x.Way)
-	for i := range x.Servers {
-		s := &x.Servers[i]
-		p.printf("\nserver %s: %s: %s\n", s.Dataplane.String(), s.Verdict, s.Reason)
-		p.way(s)
-	}
-	if x.Suggest != "" {
-		p.printf("\nThis would allow it:\n\n")
-		for line := range strings.Lines(x.Suggest) {
-			p.printf("  %s\n", strings.TrimSuffix(line, "\n"))
-		}
-	}
-}
-
-// way writes the steps through one proxy.
-func (p *flowPrinter) way(w *explain.Way) {
-	for i := range w.Steps {
-		p.step(&w.Steps[i])
-	}
-	for i := range w.Effects {
-		e := &w.Effects[i]
-		p.printf("  %-20s %s\n", e.Kind, e.Text)
-		for _, f := range e.Policies {
-			p.printf("%sby %s\n", flowIndent, f.String())
-		}
-	}
-	if w.Wait != nil {
-		p.printf("  %-20s a client that waits for the server to speak %s\n", "wait", w.Wait)
-	}
-	for i := range w.Mirrors {
-		p.printf("  %-20s %s\n", "mirror", &w.Mirrors[i])
-		p.upstream(w.Mirrors[i].Request)
-	}
-	if len(w.Clusters) == 0 {
-		return
-	}
-	for i := range w.Clusters {
-		if c := &w.Clusters[i]; c.Request != nil {
-			p.printf("  %-20s %s\n", "sends", c.Name)
-			p.upstream(c.Request)
-		}
-	}
-	var b strings.Builder
-	t := text.NewTable(&b, "  CLUSTER", "WEIGHT", "ENDPOINTS", "ADDRESSES")
-	for _, c := range w.Clusters {
-		addresses := text.Some(c.Addresses)
-		switch {
-		case c.Missing:
-			addresses = "there is no such cluster"
-		case c.Pinned:
-			addresses += " (looked up by the proxy, whatever was dialled)"
-		}
-		t.Row("  "+c.Name, fmt.Sprintf("%d of %d", c.Weight, c.Total), fmt.Sprint(c.Endpoints), addresses)
-	}
-	_ = t.Flush() // a strings.Builder takes everything
-	p.WriteString(b.String())
-}
-
-// flowIndent is before what belongs to the line above.
-const flowIndent = "                       "
-
-// upstream writes a request as a cluster gets it.
-func (p *flowPrinter) upstream(u *explain.Upstream) {
-	p.printf("%s%s %s, host %s\n", flowIndent, u.Method, u.Path, u.Host)
-	for _, h := range u.Headers {
-		p.printf("%s%s: %s\n", flowIndent, h.Name, h.Value)
-	}
-	if u.Note != "" {
-		p.printf("%s(%s)\n", flowIndent, u.Note)
-	}
-}
-
-func (p *flowPrinter) step(s *explain.FlowStep) {
-	p.printf("  %-20s ", s.At)
-	if s.Saw != "" {
-		p.printf("%s -> ", s.Saw)
-	}
-	if s.Chose == "" {
-		p.printf("nothing")
-	} else {
-		p.printf("%s", s.Chose)
-	}
-	if s.Note != "" {
-		p.printf(" (%s)", s.Note)
-	}
-	p.printf("\n")
-	for _, e := range s.Eliminated {
-		p.printf("%snot %s: %s\n", flowIndent, e.Name, e.Why)
-	}
-	if s.More > 0 {
-		p.printf("%sand %d more\n", flowIndent, s.More)
-	}
-	for _, f := range s.Policies {
-		p.printf("%sby %s\n", flowIndent, f.String())
-	}
 }

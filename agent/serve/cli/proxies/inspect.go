@@ -1,14 +1,16 @@
+// Package proxies has the commands about proxies: their bootstrap, their config with its reasons,
+// and what becomes of a connection.
 package proxies
 
 import (
 	"context"
-	"fmt"
-	"maps"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -19,17 +21,14 @@ import (
 )
 
 func inspectCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:     "inspect",
 		Short:   "Show the config of proxies and whether they acknowledged it",
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
-		Args:    func(p0 *cobra.Command, p1 []string) error { return inspectGroup(env, p0, p1) },
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(inspectDataplanesCommand(env), inspectDataplaneCommand(env), inspectServicesCommand(env),
+		Args:    func(cmd *cobra.Command, args []string) error { return inspectGroup(env, cmd, args) },
+	}, inspectDataplanesCommand(env), inspectDataplaneCommand(env), inspectServicesCommand(env),
 		inspectZoneCommand(env, node.ProxyEgress, "zoneegresses"),
 		inspectZoneCommand(env, node.ProxyIngress, "zoneingresses"))
-	return cmd
 }
 
 // inspectGroup is [group] for what may be the name of a dataplane, or a kind.
@@ -71,7 +70,6 @@ does not exist), disconnected (no client on this node) or elsewhere (it belongs 
 -o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
 about how many bytes of config that saves (SAVED).`,
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplanes -A -o wide",
-		Args:    command.Args(0, 0, "no arguments"),
 	}
 	command.MeshFlag(env, cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
@@ -89,47 +87,14 @@ about how many bytes of config that saves (SAVED).`,
 			return p.Mesh == "" || !all && p.Mesh != env.Mesh
 		})
 		ps.Total = len(ps.Items)
-		if ok, err := command.Printed(env, *format, ps); ok {
-			return err
-		}
-		if *format == "name" {
-			for _, p := range ps.Items {
-				text.Println(env.Stdout, "dataplane/"+p.Name)
-			}
+		if command.PrintedNames(env, *format, ps.Items, func(p api.Proxy) string { return "dataplane/" + p.Name }) {
 			return nil
 		}
-		return proxyTable(env, ps.Items, *format == "wide")
+		return command.Show(env, *format, func(w io.Writer, ps *api.Proxies) {
+			text.Proxies(w, ps.Items, *format == "wide")
+		})(ps, nil)
 	}
 	return cmd
-}
-
-func proxyTable(env *command.Env, ps []api.Proxy, wide bool) error {
-	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
-	if wide {
-		headers = append(headers, "NODE", "PEER", "RESOURCES", "CLUSTERS", "SAVED")
-	}
-	t := text.NewTable(env.Stdout, append(headers, "REASON")...)
-	for _, p := range ps {
-		if len(p.Clients) == 0 {
-			cells := append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...)
-			if wide {
-				copy(cells[len(cells)-2:], text.SavingCells(&p))
-			}
-			t.Row(append(cells, p.Reason)...)
-		}
-		for _, c := range p.Clients {
-			cells := []string{p.Mesh, p.Name, p.State, strings.TrimSpace(c.UserAgent + " " + c.Version), text.Age(c.ConnectedAt)}
-			if wide {
-				n := 0
-				for _, t := range c.Types {
-					n += t.Resources
-				}
-				cells = append(append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n)), text.SavingCells(&p)...)
-			}
-			t.Row(append(cells, p.Reason)...)
-		}
-	}
-	return t.Flush()
 }
 
 // Types of inspect dataplane.
@@ -212,8 +177,7 @@ the API.`,
 				return command.Usagef("--shadow, --include and -f do not go with --type=status, " +
 					"which is about what the agent has sent")
 			}
-			return command.Show(env, *format, func(p0 *api.Proxy) error { return proxyText(env, p0) },
-				nil)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
+			return command.Show(env, *format, text.ProxyStatus)(env.Client().Proxy(cmd.Context(), env.Mesh, args[0]))
 		}
 		return inspectConfig(env, cmd, &in, args[0], *format)
 	}
@@ -236,30 +200,18 @@ func inspectConfig(env *command.Env, cmd *cobra.Command, in *inspection, name, f
 	if err != nil {
 		return err
 	}
-	return command.Show(env, format, func(c *api.Config) error {
-		if err := configText(env, c); err != nil || !diff {
-			return err
-		}
-		return inspectDiff(cmd.Context(), env, in, name, len(c.Diff), func(p *api.ProxyDiff) {
-			text.ConfigItems(env.Stdout, &p.Config)
-		})
-	}, nil)(command.Answer(env, &in.files, func() (*api.Config, error) {
-		return env.Client().Config(cmd.Context(), env.Mesh, name,
-			render.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
-	}, func(o *offline.Offline, zone string) (*api.Config, []string, error) {
-		return o.Config(zone, env.Mesh, name, render.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
-	}))
-}
-
-// configText writes a config.
-func configText(env *command.Env, c *api.Config) error {
-	t := text.NewTable(env.Stdout, "TYPE", "NAME", "BYTES")
-	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
-		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
-			t.Row(text.ShortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
-		}
+	o := render.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed}
+	c, err := command.Answer(env, &in.files, func() (*api.Config, error) {
+		return env.Client().Config(cmd.Context(), env.Mesh, name, o)
+	}, func(off *offline.Offline, zone string) (*api.Config, []string, error) {
+		return off.Config(zone, env.Mesh, name, o)
+	})
+	if err = command.Show(env, format, text.Config)(c, err); err != nil || !diff || command.IsDocument(format) {
+		return err
 	}
-	return t.Flush()
+	return inspectDiff(cmd.Context(), env, in, name, len(c.Diff), func(p *api.ProxyDiff) {
+		text.ConfigItems(env.Stdout, &p.Config)
+	})
 }
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of
@@ -307,15 +259,58 @@ zone is then NEARSIDE_NODE_ZONE.`,
 			if len(files.Paths) > 0 {
 				return command.Usagef("-f does not go with --type=status, which is about what the agent has sent")
 			}
-			return command.Show(env, *format, func(p0 *api.Proxy) error { return proxyText(env, p0) },
-				nil)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
+			return command.Show(env, *format, text.ProxyStatus)(env.Client().ZoneProxy(cmd.Context(), plural, args[0]))
 		}
-		return command.Show(env, *format, func(p0 *api.Config) error { return configText(env, p0) },
-			nil)(command.Answer(env, &files, func() (*api.Config, error) {
+		return command.Show(env, *format, text.Config)(command.Answer(env, &files, func() (*api.Config, error) {
 			return env.Client().ZoneConfig(cmd.Context(), plural, args[0])
 		}, func(o *offline.Offline, zone string) (*api.Config, []string, error) {
 			return o.ZoneConfig(zone, node.Ref{Type: t, Name: args[0]})
 		}))
 	}
 	return cmd
+}
+
+// inspectRules is inspect dataplane --type=rules.
+func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
+	diff, err := in.includes("diff", "diff", "fields")
+	if err != nil {
+		return err
+	}
+	fields, _ := in.includes("fields", "diff", "fields")
+	fields = fields || format == "table"
+	doc, err := command.Answer(env, &in.files, func() (*explain.Rules, error) {
+		var include []string
+		if diff {
+			include = append(include, "diff")
+		}
+		if fields {
+			include = append(include, "fields")
+		}
+		return env.Client().Rules(cmd.Context(), env.Mesh, name, in.shadow, include...)
+	}, func(o *offline.Offline, zone string) (*explain.Rules, []string, error) {
+		return o.Rules(zone, env.Mesh, name, explain.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
+	})
+	if err = command.Show(env, format, text.Rules)(doc, err); err != nil || !diff || command.IsDocument(format) {
+		return err
+	}
+	return inspectDiff(cmd.Context(), env, in, name, len(doc.Diff), func(p *api.ProxyDiff) {
+		text.RuleItems(env.Stdout, &p.Rules)
+	})
+}
+
+// inspectPolicies is inspect dataplane --type=policies.
+func inspectPolicies(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
+	doc, err := command.Answer(env, &in.files, func() (*explain.Policies, error) {
+		return env.Client().Policies(cmd.Context(), env.Mesh, name, in.backend)
+	}, func(o *offline.Offline, zone string) (*explain.Policies, []string, error) {
+		return o.Policies(zone, env.Mesh, name, in.backend)
+	})
+	return command.Show(env, format, func(w io.Writer, doc *explain.Policies) {
+		text.Policies(w, doc, in.backend)
+	})(doc, err)
+}
+
+// Commands are the commands about proxies and their config.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{bootstrapCommand(env), inspectCommand(env), explainCommand(env), proxyCommand(env)}
 }

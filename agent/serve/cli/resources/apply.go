@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func applyCommand(env *command.Env) *cobra.Command {
@@ -53,10 +54,9 @@ there and is refused here.
 		if dryRun && (*format == "text" || *format == "name") {
 			omit = []string{"items", "patch"} // a summary has none of them, and they are most of the work
 		}
-		c, done := command.LongClient(env)
-		w, err := c.Apply(cmd.Context(), stream, dryRun, omit...)
-		done()
-		return written(env, *format, text.DiffSummary)(w, err)
+		return written(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
+			return c.Apply(cmd.Context(), stream, dryRun, omit...)
+		}))
 	}
 	return cmd
 }
@@ -93,10 +93,9 @@ request each: what is deleted stays so when another one cannot be. Their history
 		if err != nil {
 			return err
 		}
-		c, done := command.LongClient(env)
-		w, err := c.Delete(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name, dryRun)
-		done()
-		return written(env, *format, text.DiffSummary)(w, err)
+		return written(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
+			return c.Delete(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name, dryRun)
+		}))
 	}
 	return cmd
 }
@@ -148,38 +147,18 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 
 // written shows what a write did; of a dry run, preview shows what it would change on proxies.
 func written(env *command.Env, format string,
-	preview func(io.Writer, *api.Diff) error) func(*api.Written, error) error {
+	preview func(io.Writer, *api.Diff)) func(*api.Written, error) error {
 	return func(w *api.Written, err error) error {
 		if err == nil {
 			env.Warn(w.Warnings)
 		}
-		return command.Show(env, format, func(w *api.Written) error {
-			for _, c := range w.Changes {
-				text.Printf(env.Stdout, "%s", text.TypeAndName(c.Type, c.Name))
-				if format == "text" {
-					changeText(env, w, &c)
-				}
-				text.Println(env.Stdout)
+		return command.Show(env, format, func(out io.Writer, w *api.Written) {
+			text.Written(out, w, format == "text")
+			if w.Diff != nil && format == "text" {
+				text.DiffWarnings(env.Stderr, w.Diff)
+				text.Println(out)
+				preview(out, w.Diff)
 			}
-			if w.Diff == nil || format != "text" {
-				return nil
-			}
-			diffWarnings(env, w.Diff)
-			text.Println(env.Stdout)
-			return preview(env.Stdout, w.Diff)
-		}, nil)(w, err)
-	}
-}
-
-// changeText writes behind the name of a resource what was done to it.
-func changeText(env *command.Env, w *api.Written, c *api.Change) {
-	text.Printf(env.Stdout, "%s %s", text.InMesh(c.Mesh), c.Action)
-	if w.DryRun {
-		text.Printf(env.Stdout, " (dry run)")
-	} else if c.Revision > 0 {
-		text.Printf(env.Stdout, ", revision %d", c.Revision)
-	}
-	for _, f := range c.Fields {
-		text.Printf(env.Stdout, "\n  %s", text.FieldChange(f))
+		})(w, err)
 	}
 }

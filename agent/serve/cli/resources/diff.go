@@ -152,9 +152,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 			return nil, err
 		}
 	}
-	c, done := command.LongClient(env)
-	doc, err := c.Diff(ctx, q)
-	done()
+	doc, err := command.Long(env, func(c *client.Client) (*api.Diff, error) { return c.Diff(ctx, q) })
 	if err == nil && doc.Scope == "all" && !d.all {
 		text.Println(env.Stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
 	}
@@ -174,32 +172,12 @@ func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]
 	return out, nil
 }
 
-// diffWarnings writes what a change would bring about.
-func diffWarnings(env *command.Env, d *api.Diff) {
-	for _, w := range d.Warnings {
-		text.Printf(env.Stderr, "warning: %s: %s\n", w.Resource, w.Reason)
-	}
-	refused := 0
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		if f.Blocks() {
-			refused++
-			text.Printf(env.Stderr, "would break: %s\n", f.Line())
-		} else {
-			text.Printf(env.Stderr, "warning: %s\n", f.Line())
-		}
-	}
-	if refused > 0 {
-		text.Println(env.Stderr, "apply would refuse this: Envoy could not use what it makes")
-	}
-}
-
 // printDiff writes a comparison in a format.
 func printDiff(env *command.Env, d *api.Diff, format string) error {
 	if ok, err := command.Printed(env, format, d); ok {
 		return err
 	}
-	diffWarnings(env, d)
+	text.DiffWarnings(env.Stderr, d)
 	switch format {
 	case "jsonpatch":
 		patches := map[string]any{}
@@ -213,7 +191,9 @@ func printDiff(env *command.Env, d *api.Diff, format string) error {
 		}
 		return text.JSON(env.Stdout, patches)
 	case "summary":
-		return text.DiffSummary(env.Stdout, d)
+		text.DiffSummary(env.Stdout, d)
+	default:
+		text.Diff(env.Stdout, d)
 	}
-	return text.Diff(env.Stdout, d)
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -69,35 +68,35 @@ resource that is added, changed or deleted, or whose state changes: a table with
 				return err
 			}
 			view.kind, view.mesh, view.name = r.Kind, r.Mesh, r.Name
-			if view.watch {
-				return watch(cmd.Context(), env, view)
-			}
-			item, err := env.Client().Get(cmd.Context(), r.Kind.Plural, r.Mesh, r.Name)
+		} else {
+			kind, err := command.KindOf(cmd.Context(), env, args[0])
 			if err != nil {
 				return err
 			}
-			if ok, err := command.Printed(env, *format, item.Resource); ok {
+			view.kind, view.mesh = kind, env.Mesh
+			if all || kind.Global {
+				view.mesh = ""
+			}
+			env.Named = &command.Reference{Kind: kind, Mesh: view.mesh}
+		}
+		switch {
+		case view.watch:
+			return watch(cmd.Context(), env, view)
+		case view.name == "":
+			items, err := listed(cmd.Context(), env, view)
+			if err != nil {
 				return err
 			}
-			return printItems(cmd.Context(), env, view, []api.Item{*item})
+			return printItems(cmd.Context(), env, view, items)
 		}
-		kind, err := command.KindOf(cmd.Context(), env, args[0])
+		item, err := env.Client().Get(cmd.Context(), view.kind.Plural, view.mesh, view.name)
 		if err != nil {
 			return err
 		}
-		view.kind, view.mesh = kind, env.Mesh
-		if all || kind.Global {
-			view.mesh = ""
-		}
-		env.Named = &command.Reference{Kind: kind, Mesh: view.mesh}
-		if view.watch {
-			return watch(cmd.Context(), env, view)
-		}
-		items, err := listed(cmd.Context(), env, view)
-		if err != nil {
+		if ok, err := command.Printed(env, *format, item.Resource); ok {
 			return err
 		}
-		return printItems(cmd.Context(), env, view, items)
+		return printItems(cmd.Context(), env, view, []api.Item{*item})
 	}
 	return cmd
 }
@@ -143,7 +142,8 @@ func printItems(ctx context.Context, env *command.Env, v *listView, items []api.
 	for _, r := range rows {
 		t.Row(r...)
 	}
-	return t.Flush()
+	t.Flush()
+	return nil
 }
 
 // tableOf makes the table of resources: headers, and a row for each.
@@ -196,34 +196,8 @@ func policyColumns(ctx context.Context, env *command.Env, kind api.Kind, items [
 	for _, s := range list {
 		states[s.Mesh+"/"+s.Name] = s
 	}
-	return append(own, column{"STATE", func(d *document) string { return stateOf(states[d.Mesh+"/"+d.Name]) }}), nil
-}
-
-// stateOf returns the state of a policy on the proxies in a few words.
-func stateOf(s api.Applied) string {
-	switch s.State {
-	case api.StateRejected:
-		r := s.Rejected[0]
-		who := r.Mesh + "/" + r.Name
-		if s.RejectedTotal > 1 {
-			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
-		}
-		verb := "rejected by"
-		if r.By == api.HeldByCheck {
-			verb = "withheld from"
-		}
-		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, text.OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
-	case api.StatePending:
-		return "pending on " + text.Counted(s.LateTotal, "proxy")
-	case api.StateUnselected:
-		return "selects nothing"
-	case api.StateApplied:
-		if s.Proxies == 0 {
-			return "no proxy here"
-		}
-		return "applied on " + text.Counted(s.Proxies, "proxy")
-	}
-	return s.State
+	return append(own, column{"STATE", func(d *document) string { return text.AppliedState(states[d.Mesh+"/"+d.Name]) }}),
+		nil
 }
 
 // rowsOf makes the cells of a table.

@@ -1,10 +1,18 @@
+// Package resources has the commands about resources: what there is, what a change does, and
+// whether proxies have applied it.
 package resources
 
 import (
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -16,7 +24,6 @@ func apiResourcesCommand(env *command.Env) *cobra.Command {
 		Long: `Lists the types of resources that the agent knows, in the order in which policies act: the name of each for TYPE, its short name, kind,
 whether its resources belong to a mesh, and whether it is a policy or a legacy one.`,
 		Example: "  nearside api-resources\n  nearside api-resources -o json | jq -r '.[] | select(.policy) | .plural'",
-		Args:    command.Args(0, 0, "no arguments"),
 	}
 	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -24,27 +31,83 @@ whether its resources belong to a mesh, and whether it is a policy or a legacy o
 		if err != nil {
 			return err
 		}
-		if *format == "name" {
-			for _, k := range kinds {
-				text.Println(env.Stdout, k.Plural)
-			}
+		if command.PrintedNames(env, *format, kinds, func(k api.Kind) string { return k.Plural }) {
 			return nil
 		}
-		if ok, err := command.Printed(env, *format, kinds); ok {
-			return err
-		}
-		t := text.NewTable(env.Stdout, "NAME", "SHORT", "KIND", "MESHED", "ACTS AS")
-		for _, k := range kinds {
-			as := ""
-			switch {
-			case k.Legacy:
-				as = "legacy policy"
-			case k.Policy:
-				as = "policy"
-			}
-			t.Row(k.Plural, k.Short, k.Kind, fmt.Sprint(!k.Global), as)
-		}
-		return t.Flush()
+		return command.Show(env, *format, text.Kinds)(kinds, nil)
 	}
 	return cmd
+}
+
+func schemaCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "schema KIND[.FIELD]",
+		Short: "Show the fields of a kind, or its JSON Schema",
+		Long: `Lists the fields of a kind with their types and what they mean; with a field behind the kind those below it. "[]" stands for each
+item of a list. -o json prints a JSON Schema of the universal form, which editors take for completion and checks. A document that fits it may
+still be refused, for fields that exclude each other for example: nearside validate says so. It needs no agent.`,
+		Example: `  nearside schema meshtimeout
+  nearside schema meshpassthrough.spec.default
+  nearside schema dataplane -o json > dataplane.schema.json`,
+		Args: command.Args(1, 1, "the KIND, or KIND.FIELD"),
+		ValidArgsFunction: func(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(given) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return text.Each(offline.Kinds(), func(k api.Kind) string { return strings.ToLower(k.Kind) }),
+				cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	format := command.OutputFlag(cmd, "table", "json", "yaml", "name")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		name, at, _ := strings.Cut(args[0], ".")
+		kind, err := command.FindKind(offline.Kinds(), name)
+		if err != nil {
+			return err
+		}
+		schema, fields, _ := offline.Schema(kind.Kind)
+		if at != "" {
+			below := slices.DeleteFunc(slices.Clone(fields), func(f offline.SchemaField) bool { return !under(at, f.Path) })
+			if len(below) == 0 {
+				near := ""
+				if n := strict.Nearest(at, text.Each(fields, func(f offline.SchemaField) string { return f.Path })); n != "" {
+					near = "; did you mean " + n + "?"
+				}
+				return command.Usagef("%s has no field %q%s; nearside schema %s lists them",
+					kind.Kind, at, near, strings.ToLower(kind.Kind))
+			}
+			fields = below
+		}
+		switch {
+		case command.PrintedNames(env, *format, fields, func(f offline.SchemaField) string { return f.Path }):
+			return nil
+		case command.IsDocument(*format) && at != "":
+			return command.Usagef("-o %s is the schema of the whole kind; leave %q out", *format, "."+at)
+		}
+		return command.Show(env, *format, func(w io.Writer, _ map[string]any) {
+			text.Rows(w, fields, func(f offline.SchemaField) []string { return []string{f.Path, f.Type, f.About} },
+				"FIELD", "TYPE", "DESCRIPTION")
+		})(schema, nil)
+	}
+	return cmd
+}
+
+// under says whether a path is that of a field, or lies below it. The marks of lists may be left
+// out.
+func under(at, path string) bool {
+	plain := func(s string) string { return strings.ReplaceAll(s, "[]", "") }
+	at, path = plain(at), plain(path)
+	return path == at || strings.HasPrefix(path, at+".")
+}
+
+// fileHint is what to do with a file that was edited and could not be applied.
+func fileHint(path string) string {
+	return fmt.Sprintf("what you have written is in %s; correct it and run nearside apply -f %s", path, path)
+}
+
+// Commands are the commands about resources.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{validateCommand(env), applyCommand(env), deleteCommand(env), getCommand(env),
+		apiResourcesCommand(env), schemaCommand(env), editCommand(env), diffCommand(env), migrateCommand(env),
+		historyCommand(env), rollbackCommand(env), conflictsCommand(env), waitCommand(env)}
 }

@@ -6,18 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -48,7 +45,6 @@ NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
   nearside migrate --type Timeout --dataplane web
   nearside migrate | nearside apply -f -
   nearside migrate -m shop -f resources/ -o json`,
-		Args: command.Args(0, 0, "no arguments"),
 	}
 	command.MeshFlag(env, cmd)
 	m.files.Add(cmd, "compute offline from these resources")
@@ -99,7 +95,7 @@ func migrate(ctx context.Context, env *command.Env, m *migration, format string)
 	}
 	whole := command.IsDocument(format) && format != "yaml" // -o yaml is what apply takes
 	if !whole {
-		migrationText(env, out)
+		text.Migration(env.Stderr, out)
 	}
 	if m.dir != "" {
 		if err := writePolicies(env, m, out, format); err != nil {
@@ -203,125 +199,4 @@ func writePolicies(env *command.Env, m *migration, out *offline.Migration, forma
 		}
 	}
 	return nil
-}
-
-// migrationText is the report of a migration, for people.
-func migrationText(env *command.Env, m *offline.Migration) {
-	w := env.Stderr
-	if len(m.Policies)+len(m.Without) == 0 {
-		text.Printf(w, "no legacy policies act in mesh %s\n", m.Mesh)
-		return
-	}
-	for _, p := range m.Policies {
-		text.Printf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
-		if p.Stored {
-			text.Println(w, "  a shadow policy of this name is stored: applying this one takes its place")
-		}
-		for _, n := range p.Notes {
-			text.Printf(w, "  note: %s\n", n)
-		}
-	}
-	for _, l := range m.Without {
-		text.Printf(w, "no policy, from %s: %s\n", l.Policy, l.Why)
-	}
-	for _, warning := range m.Warnings {
-		text.Printf(w, "warning: %s\n", warning)
-	}
-	changesText(w, "when the new policies are live",
-		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
-	changesText(w, "when the legacy policies are deleted after that",
-		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
-}
-
-// A report for people lists the changes of so many dataplanes, and so many of each reason.
-const (
-	maxProxies   = 20
-	maxPerReason = 20
-)
-
-// changesText lists what changes on dataplanes at one step: by reason, and first what has none.
-func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
-	of func(*offline.MigratedProxy) []offline.MigrationChange) {
-	var same []string
-	changed := 0
-	for i := range proxies {
-		if len(of(&proxies[i])) == 0 {
-			same = append(same, proxies[i].Name)
-		} else {
-			changed++
-		}
-	}
-	if changed == 0 {
-		text.Printf(w, "\n%s: nothing changes on %s\n", title, text.Counted(len(proxies), "dataplane"))
-		return
-	}
-	text.Printf(w, "\n%s:\n", title)
-	shown := 0
-	for i := range proxies {
-		list := of(&proxies[i])
-		if len(list) == 0 {
-			continue
-		}
-		if shown++; shown > maxProxies {
-			text.Printf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
-			break
-		}
-		proxyChanges(w, proxies[i].Name, list)
-	}
-	if len(same) > 0 {
-		text.Printf(w, "  nothing changes on %s\n", text.Some(same))
-	}
-}
-
-// proxyChanges lists what changes on one dataplane.
-func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
-	open, same := 0, 0
-	var reasons []string
-	by := map[string][]offline.MigrationChange{}
-	for _, c := range list {
-		why := strings.Join(c.Why, "; ")
-		switch {
-		case why == "":
-			open++
-			why = "LOOK AT THIS: no reason is known"
-		case c.Same:
-			same++
-			why += " (Envoy does the same)"
-		}
-		switch {
-		case by[why] != nil:
-		case len(c.Why) == 0:
-			reasons = slices.Insert(reasons, 0, why) // first of all
-		default:
-			reasons = append(reasons, why)
-		}
-		by[why] = append(by[why], c)
-	}
-	text.Printf(w, "  %s: %s", name, text.Counted(len(list), "change"))
-	switch {
-	case open > 0:
-		text.Printf(w, ", %d to look at", open)
-	case same == len(list):
-		text.Printf(w, ", without effect")
-	}
-	text.Println(w)
-	for _, why := range reasons {
-		text.Printf(w, "    %s\n", why)
-		for i, c := range by[why] {
-			if i == maxPerReason {
-				text.Printf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
-				break
-			}
-			text.Printf(w, "      %s\n", migratedText(&c))
-		}
-	}
-}
-
-// migratedText is one change in a line, as diff writes it.
-func migratedText(c *offline.MigrationChange) string {
-	if c.Op != "remove" && c.Value == nil {
-		c.Value = json.RawMessage("null")
-	}
-	f := jsonpatch.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
-	return fmt.Sprintf("%s %s %s: %s", text.ShortType(c.Type), c.Name, text.ShortPath(f.Path), text.FieldText(&f))
 }

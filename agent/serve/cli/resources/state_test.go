@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
 // TestStateColumn has every state of a policy in a table.
@@ -19,7 +20,7 @@ func TestStateColumn(t *testing.T) {
 		"rejected by default/web and 1 more: l: a b": {State: api.StateRejected, RejectedTotal: 2,
 			Rejected: []api.RejectedResource{{Mesh: "default", Name: "web", Resource: "l", Reason: "a\n b"}}},
 	} {
-		if got := stateOf(s); got != want {
+		if got := text.AppliedState(s); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

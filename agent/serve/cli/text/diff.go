@@ -16,17 +16,17 @@ import (
 
 // Diff writes a comparison for people: what becomes of the resources, then the proxies with
 // each change on a line.
-func Diff(w io.Writer, d *api.Diff) error {
+func Diff(w io.Writer, d *api.Diff) {
 	if len(d.Resources) > 0 {
 		diffResources(w, d)
 		Println(w)
 	}
-	return DiffProxies(w, d)
+	DiffProxies(w, d)
 }
 
 // DiffProxies writes what changes on each proxy; those of which the same is to be said stand
 // together.
-func DiffProxies(w io.Writer, d *api.Diff) error {
+func DiffProxies(w io.Writer, d *api.Diff) {
 	var p RulePrinter
 	for i := range d.Proxies {
 		p.Add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
@@ -35,7 +35,6 @@ func DiffProxies(w io.Writer, d *api.Diff) error {
 		Println(w, Layout(strings.Join(b.about, "\n")+"\n"+b.text))
 	}
 	Println(w, diffCount(d))
-	return nil
 }
 
 // diffResources writes what becomes of the resources.
@@ -53,7 +52,7 @@ func diffResources(w io.Writer, d *api.Diff) {
 		}
 		Println(w, line)
 		for _, f := range r.Fields {
-			Println(w, "  "+FieldChange(f))
+			Println(w, "  "+fieldChange(f))
 		}
 	}
 }
@@ -213,18 +212,15 @@ var longName = regexp.MustCompile(`\[envoy\.[^\[\]]*\.([^.\[\]]+)\]`)
 func ShortType(url string) string { return url[strings.LastIndex(url, ".")+1:] }
 
 // DiffSummary writes a line for each proxy.
-func DiffSummary(w io.Writer, d *api.Diff) error {
+func DiffSummary(w io.Writer, d *api.Diff) {
 	if len(d.Proxies) > 0 {
-		if err := summaryTable(w, d); err != nil {
-			return err
-		}
+		summaryTable(w, d)
 		Println(w)
 	}
 	Println(w, diffCount(d))
-	return nil
 }
 
-func summaryTable(w io.Writer, d *api.Diff) error {
+func summaryTable(w io.Writer, d *api.Diff) {
 	var types []string
 	for _, p := range d.Proxies {
 		types = append(types, Each(p.Config.Summary, func(t api.TypeDiff) string { return t.Type })...)
@@ -241,7 +237,7 @@ func summaryTable(w io.Writer, d *api.Diff) error {
 		rules := Each(p.Rules.Summary, func(s api.TypeDiff) string { return s.Type + " " + typeCounts(s) })
 		t.Row(append(cells, Some(rules), Some(Each(p.Policies, refText)))...)
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 // typeCounts is +added ~changed -removed.
@@ -256,4 +252,53 @@ func typeCounts(s api.TypeDiff) string {
 		}
 	}
 	return strings.Join(out, " ")
+}
+
+// DiffWarnings writes what a change would bring about.
+func DiffWarnings(notes io.Writer, d *api.Diff) {
+	for _, w := range d.Warnings {
+		Printf(notes, "warning: %s: %s\n", w.Resource, w.Reason)
+	}
+	refused := 0
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Blocks() {
+			refused++
+			Printf(notes, "would break: %s\n", f.Line())
+		} else {
+			Printf(notes, "warning: %s\n", f.Line())
+		}
+	}
+	if refused > 0 {
+		Println(notes, "apply would refuse this: Envoy could not use what it makes")
+	}
+}
+
+// History writes the revisions of a resource.
+func History(w io.Writer, h *api.History) {
+	Rows(w, h.Items, func(r api.Revision) []string {
+		return []string{fmt.Sprint(r.Revision), r.Action, r.Source, r.Author, Age(r.Time), fields(r.Fields)}
+	}, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
+}
+
+// Written writes the names of resources that were written, and where details are wanted what was
+// done to each.
+func Written(w io.Writer, x *api.Written, details bool) {
+	for _, c := range x.Changes {
+		Printf(w, "%s", TypeAndName(c.Type, c.Name))
+		if !details {
+			Println(w)
+			continue
+		}
+		Printf(w, "%s %s", InMesh(c.Mesh), c.Action)
+		if x.DryRun {
+			Printf(w, " (dry run)")
+		} else if c.Revision > 0 {
+			Printf(w, ", revision %d", c.Revision)
+		}
+		for _, f := range c.Fields {
+			Printf(w, "\n  %s", fieldChange(f))
+		}
+		Println(w)
+	}
 }

@@ -2,8 +2,10 @@ package text
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -35,4 +37,89 @@ func DNSOrigin(origin, generator string) string {
 		return "status"
 	}
 	return "kuma.io/service"
+}
+
+func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
+	if format == "name" {
+		for i := range d.Items {
+			Println(w, d.Items[i].Name)
+		}
+		return
+	}
+	if d.Reason != "" {
+		Printf(notes, "the resolver is %s: %s\n", d.State, d.Reason)
+	}
+	headers := []string{"NAME", "ADDRESSES", "PORTS", "MESH", "SERVICE", "BECAUSE OF"}
+	if format == "wide" {
+		headers = append(headers, "ZONE", "CONTESTED BY")
+	}
+	t := NewTable(w, headers...)
+	for i := range d.Items {
+		n := &d.Items[i]
+		cells := []string{n.Name, strings.Join(Texts(n.Addresses), ","), DNSPorts(n), n.Mesh,
+			n.Kind + "/" + n.Service, DNSOrigin(n.Origin, n.Generator)}
+		if format == "wide" {
+			cells = append(cells, n.Zone, strings.Join(Each(n.Contested, Claimant), ","))
+		}
+		t.Row(cells...)
+	}
+	t.Flush()
+	for i := range d.Items {
+		for _, c := range d.Items[i].Contested {
+			Printf(w, "%s: not for %s: %s\n", d.Items[i].Name, Claimant(c), c.Why)
+		}
+	}
+	var owned []string
+	for _, s := range d.Suffixes {
+		if s.Origin != "range" {
+			owned = append(owned, s.Name)
+		}
+	}
+	Printf(w, "owned suffixes: %s\n", strings.Join(owned, ", "))
+	for _, s := range d.Unowned {
+		Printf(w, "not owned: %s of HostnameGenerator %s: %s\n", s.Name, s.Generator, s.Reason)
+	}
+}
+
+// DNSExplanation writes why a name resolves as it does for people.
+func DNSExplanation(w io.Writer, x *explain.DNS) {
+	w, c := w, &x.Client
+	Printf(w, "%s: %s\n", x.Verdict, x.Reason)
+	if c.Dataplane != nil {
+		sees := "all names"
+		if !c.All {
+			sees = "the names of services that the dataplane reaches"
+		}
+		asks := ""
+		if c.Address != "" {
+			asks = " asks from " + c.Address + " and"
+		}
+		Printf(w, "  client     %s%s is told %s, with %s addresses\n", c.Dataplane.String(), asks, sees,
+			strings.Join(c.Families, " and "))
+	}
+	if c.Note != "" {
+		Printf(w, "             %s\n", c.Note)
+	}
+	if len(c.Search) > 0 {
+		Printf(w, "  search     %s, ndots %d\n", strings.Join(c.Search, " "), c.Ndots)
+	}
+	for i := range x.Steps {
+		s := &x.Steps[i]
+		Printf(w, "  asks for   %s -> %s: %s\n", s.Name, s.Outcome, s.Reason)
+		for _, r := range s.Records {
+			Printf(w, "             %s %s\n", r.Type, r.Data)
+		}
+		if s.Owner != nil {
+			for _, o := range s.Owner.Contested {
+				Printf(w, "             not for %s: %s\n", Claimant(o), o.Why)
+			}
+		}
+		if r := s.Reachable; r != nil {
+			leads := "its proxy leads there"
+			if !r.Reachable {
+				leads = "its proxy does not lead there"
+			}
+			Printf(w, "             %s\n", fmt.Sprintf("%s: %s", leads, r.Reason))
+		}
+	}
 }

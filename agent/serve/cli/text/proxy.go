@@ -1,8 +1,11 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
@@ -11,7 +14,7 @@ import (
 
 // Reach writes what a dataplane reaches for people: how many services for which reason, and
 // those that were asked for one by one.
-func Reach(w io.Writer, r *explain.Reachability, backend string) error {
+func Reach(w io.Writer, r *explain.Reachability, backend string) {
 	auto := "do not restrict that"
 	if r.Auto {
 		auto = "restrict that"
@@ -24,34 +27,29 @@ func Reach(w io.Writer, r *explain.Reachability, backend string) error {
 			if more := g.Count - len(g.Examples); more > 0 {
 				as = fmt.Sprintf("%s and %d more", as, more)
 			}
-			t.Row(yesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, as)
+			t.Row(YesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, as)
 		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
+		t.Flush()
 	}
 	if r.MoreGroups > 0 {
 		Printf(w, "and %d more reasons; --backend says it of one service\n", r.MoreGroups)
 	}
 	if backend == "" {
-		return nil
+		return
 	}
 	if len(r.Items) == 0 {
 		Printf(w, "\nthe mesh has no service %s\n", backend)
-		return nil
+		return
 	}
 	Println(w)
 	t := NewTable(w, "SERVICE", "REACHABLE", "REASON")
 	for _, b := range r.Items {
-		t.Row(b.String(), yesNo(b.Reachable), b.Reason)
+		t.Row(b.String(), YesNo(b.Reachable), b.Reason)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	if r.MoreItems > 0 {
 		Printf(w, "and %d more\n", r.MoreItems)
 	}
-	return nil
 }
 
 // SavingCells are CLUSTERS and SAVED of a proxy.
@@ -95,4 +93,119 @@ func blamed(b api.Blame) string {
 		s += " (it shapes this, and is not the cause: the reason lies on the host of the Envoy)"
 	}
 	return s
+}
+
+// ProxyStatus writes the sync status of a proxy.
+func ProxyStatus(w io.Writer, p *api.Proxy) {
+	Printf(w, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
+	if p.Reason != "" {
+		Printf(w, ": %s", p.Reason)
+	}
+	Println(w)
+	for _, x := range p.Problems {
+		Printf(w, "%s: %s\n", x.Severity, x.Reason)
+	}
+	for _, c := range p.Clients {
+		Printf(w, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer,
+			Age(c.ConnectedAt), Counted(c.Streams, "stream"))
+		t := NewTable(w, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
+		for _, x := range c.Types {
+			rejected := ""
+			if x.NACK != nil {
+				rejected = x.NACK.Version + ": " + x.NACK.Reason
+			}
+			t.Row(ShortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
+		}
+		t.Flush()
+		for _, x := range c.Types {
+			for _, h := range x.Held {
+				Printf(w, "withheld: %s: %s\n", h.Name, OneLine(h.Reason))
+				Blame(w, "  because of ", h.Policies)
+			}
+		}
+	}
+	if n := p.RefusedConnections; n != nil && *n > 0 {
+		Printf(w, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; "+
+			"see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
+	}
+	if n, r := p.LogWritesFailed, p.LogReopensFailed; n != nil && r != nil && *n+*r > 0 {
+		Printf(w, "\nlost: %d writes to access logs and %d attempts to open them anew have failed since Envoy "+
+			"started, each with the loss of some lines\n", *n, *r)
+	}
+	inForce(w, p.InForce)
+}
+
+// inForce writes what policies let a proxy do as a whole: a line for each kind, and a table where
+// it permits one by one.
+func inForce(w io.Writer, list []api.InForce) {
+	for i := range list {
+		f := &list[i]
+		Printf(w, "\n%s: %s, by %s\n", f.Type, f.Mode, WrittenAt(f.Decides))
+		if len(f.Permits) == 0 {
+			continue
+		}
+		t := NewTable(w, "PROTOCOL", "VALUE", "PORT", "REACHES", "FAMILY", "CLUSTER", "LOG", "BY")
+		for _, p := range f.Permits {
+			port := "*"
+			if p.Port != 0 {
+				port = fmt.Sprint(p.Port)
+			}
+			family := "IPv6"
+			switch {
+			case p.IPv4 && p.IPv6:
+				family = "both"
+			case p.IPv4:
+				family = "IPv4"
+			}
+			var logs []string
+			for _, l := range p.AccessLogs {
+				if !slices.Contains(logs, l.Sink) {
+					logs = append(logs, l.Sink)
+				}
+			}
+			by := Each(p.Policies, WrittenAt)
+			t.Row(p.Protocol, p.Value, port, p.Reaches, family, p.Cluster, strings.Join(logs, ", "), strings.Join(by, ", "))
+		}
+		t.Flush()
+	}
+}
+
+func Proxies(w io.Writer, ps []api.Proxy, wide bool) {
+	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
+	if wide {
+		headers = append(headers, "NODE", "PEER", "RESOURCES", "CLUSTERS", "SAVED")
+	}
+	t := NewTable(w, append(headers, "REASON")...)
+	for _, p := range ps {
+		if len(p.Clients) == 0 {
+			cells := append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...)
+			if wide {
+				copy(cells[len(cells)-2:], SavingCells(&p))
+			}
+			t.Row(append(cells, p.Reason)...)
+		}
+		for _, c := range p.Clients {
+			cells := []string{p.Mesh, p.Name, p.State, strings.TrimSpace(c.UserAgent + " " + c.Version), Age(c.ConnectedAt)}
+			if wide {
+				n := 0
+				for _, t := range c.Types {
+					n += t.Resources
+				}
+				cells = append(append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n)), SavingCells(&p)...)
+			}
+			t.Row(append(cells, p.Reason)...)
+		}
+	}
+	t.Flush()
+}
+
+// Config writes a config.
+func Config(w io.Writer, c *api.Config) {
+	t := NewTable(w, "TYPE", "NAME", "BYTES")
+	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
+		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
+			t.Row(ShortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
+		}
+	}
+	t.Flush()
 }

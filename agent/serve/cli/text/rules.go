@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -12,10 +13,10 @@ import (
 
 // Rules writes rules for people: each with the policies in the order in which they were merged,
 // and of each field where it comes from.
-func Rules(w io.Writer, doc *explain.Rules) error {
+func Rules(w io.Writer, doc *explain.Rules) {
 	if len(doc.Rules) == 0 {
 		Printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
-		return nil
+		return
 	}
 	for i, k := range doc.Rules {
 		if i > 0 {
@@ -53,22 +54,20 @@ func Rules(w io.Writer, doc *explain.Rules) error {
 			}
 		}
 		entries(&p, doc, i)
-		if err := p.Flush(); err != nil {
-			return err
-		}
+		p.Flush()
 		for _, warning := range k.Warnings {
 			Printf(w, "  warning: %s\n", warning)
 		}
 	}
 	if len(doc.HTTPMatches) == 0 {
-		return nil
+		return
 	}
 	Println(w)
 	t := NewTable(w, "ROUTE", "MATCHES")
 	for _, m := range doc.HTTPMatches {
 		t.Row(m.Hash, Short(string(m.Match), 100))
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 // entries writes the entries of spec.rules that are not merged into the rules above.
@@ -119,7 +118,7 @@ func (p *RulePrinter) rule(about string, fields []explain.Field, merged []string
 		}
 		t.Row("    "+f.Path, ValueText(f.Value), strings.Join(Each(f.By, Place), ", "), strings.Join(over, ", "))
 	}
-	_ = t.Flush() // a strings.Builder takes everything
+	t.Flush()
 	p.Add(about, b.String())
 }
 
@@ -139,9 +138,110 @@ func (p *RulePrinter) Add(about, text string) {
 	p.blocks = append(p.blocks, ruleBlock{[]string{about}, text})
 }
 
-func (p *RulePrinter) Flush() error {
+func (p *RulePrinter) Flush() {
 	for _, b := range p.blocks {
 		Printf(p.W, "  %s\n%s", Layout(strings.Join(b.about, "\n  ")), Layout(b.text))
 	}
-	return nil
+}
+
+// Policies writes the policies that select a dataplane, and what it reaches.
+func Policies(w io.Writer, doc *explain.Policies, backend string) {
+	t := NewTable(w, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
+	for _, p := range doc.Items {
+		in := Each(p.Inbounds, InboundPort)
+		if p.Gateway {
+			in = append(in, "gateway")
+		}
+		t.Row(p.Type, p.Name, p.Effect, Some(in), Some(Texts(p.Outbounds)), p.Reason)
+	}
+	t.Flush()
+	for _, p := range doc.Items {
+		for _, warning := range p.Warnings {
+			Printf(w, "warning: %s/%s: %s\n", p.Type, p.Name, warning)
+		}
+	}
+	Println(w)
+	Reach(w, doc.Reach, backend)
+}
+
+// PolicyExplanation writes an explanation for people.
+func PolicyExplanation(w io.Writer, x *explain.Policy) {
+	verdict := "not selected"
+	switch {
+	case x.Selected && x.Effect == "all":
+		verdict = "selected, all of it is in force"
+	case x.Selected && x.Effect == "part":
+		verdict = "selected, part of it is in force"
+	case x.Selected:
+		verdict = "selected, nothing of it is in force"
+	}
+	Printf(w, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
+	if len(x.Inbounds) > 0 {
+		Printf(w, "  inbounds: %s\n", strings.Join(Each(x.Inbounds, InboundPort), ", "))
+	}
+	for i := range x.Items {
+		it := &x.Items[i]
+		Printf(w, "\n%s", it.Field)
+		if it.About != "" {
+			Printf(w, ", %s", it.About)
+		}
+		if it.Reason != "" {
+			Printf(w, ": no effect: %s", it.Reason)
+		}
+		Println(w)
+		p := RulePrinter{W: w}
+		for j := range it.Places {
+			placeText(&p, &it.Places[j])
+		}
+		p.Flush()
+	}
+	if len(x.Warnings) > 0 {
+		Println(w)
+	}
+	for _, warning := range x.Warnings {
+		Printf(w, "warning: %s\n", warning)
+	}
+}
+
+// placeText writes what an item does at one place.
+func placeText(out *RulePrinter, p *explain.Place) {
+	names := Texts(p.Outbounds)
+	about := "the proxy"
+	switch p.On {
+	case "inbound":
+		about = fmt.Sprintf("inbound %d, from %s", p.Inbound.Port, ClientsText(p.Matchers, p.Match, p.Match != nil))
+		if p.Route != "" {
+			about += ", requests of the route " + p.Route
+		}
+	case "outbounds":
+		about = "outbounds " + Some(names)
+	case "route":
+		about = "route " + p.Route
+		if len(names) > 0 {
+			about += " of " + Some(names)
+		}
+	}
+	var b strings.Builder
+	t := NewTable(&b, "    FIELD", "VALUE", "STATE")
+	for _, f := range p.Fields {
+		by := Each(f.By, func(s explain.Source) string { return s.Type + "/" + Place(s) })
+		t.Row("    "+cmp.Or(f.Path, "(whole)"), ValueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
+	}
+	t.Flush()
+	out.Add("on "+about, b.String())
+}
+
+// fieldState says what became of a field, with what else sets it.
+func fieldState(effect, by string) string {
+	switch {
+	case effect == "all" && by == "":
+		return "in force"
+	case effect == "all":
+		return "in force, joined with " + by
+	case effect == "part":
+		return "in force in part, joined with " + by
+	case by == "":
+		return "not in force"
+	}
+	return "overridden by " + by
 }

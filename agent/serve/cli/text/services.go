@@ -2,10 +2,12 @@ package text
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
 // ServicePorts writes the ports of a service with their names and protocols.
@@ -36,4 +38,58 @@ func ServiceNames(s *api.Service) string {
 		}
 	}
 	return strings.Join(out, ",")
+}
+
+func Services(w io.Writer, list []api.Service, wide bool) {
+	headers := []string{"MESH", "KIND", "NAME", "PORTS", "ENDPOINTS", "VIPS", "HOSTNAMES"}
+	if wide {
+		headers = append(headers, "CLUSTERS", "LABELS")
+	}
+	t := NewTable(w, headers...)
+	for _, s := range list {
+		kind := s.Kind
+		if s.Derived {
+			kind += " (derived)"
+		}
+		cells := []string{s.Mesh, kind, s.Name, ServicePorts(&s), ServiceEndpoints(&s), ServiceVIPs(&s),
+			ServiceNames(&s)}
+		if wide {
+			clusters := Each(s.Ports, func(p api.ServicePort) string { return p.Cluster })
+			cells = append(cells, strings.Join(clusters, ","), Pairs(s.Labels))
+		}
+		t.Row(cells...)
+	}
+	t.Flush()
+	serviceReasons(w, list)
+}
+
+// serviceReasons writes what is not as it was to be.
+func serviceReasons(w io.Writer, list []api.Service) {
+	first := true
+	say := func(s *api.Service, content string) {
+		if first {
+			Println(w)
+			first = false
+		}
+		Printf(w, "%s/%s/%s: %s\n", s.Kind, s.Mesh, s.Name, OneLine(content))
+	}
+	for i := range list {
+		s := &list[i]
+		for _, r := range s.Reasons {
+			say(s, r)
+		}
+		for _, h := range s.Hostnames {
+			if h.Generated || h.Reason == mesh.HostnameCollision && len(s.Reasons) > 0 { // which are among the reasons
+				continue
+			}
+			what := "no hostname"
+			if h.Hostname != "" {
+				what = "not the hostname " + h.Hostname
+			}
+			if h.Generator != "" {
+				what += " by " + h.Generator
+			}
+			say(s, what+": "+h.Message)
+		}
+	}
 }

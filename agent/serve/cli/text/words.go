@@ -3,6 +3,7 @@ package text
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
 // InMesh says which mesh a resource belongs to; "" for a global one.
@@ -24,17 +26,17 @@ func InMesh(mesh string) string {
 // mostFields is how many fields a table names of one change.
 const mostFields = 3
 
-// Fields tells in one cell what a change was about.
-func Fields(list []jsonpatch.FieldChange) string {
-	s := Each(list[:min(len(list), mostFields)], FieldChange)
+// fields tells in one cell what a change was about.
+func fields(list []jsonpatch.FieldChange) string {
+	s := Each(list[:min(len(list), mostFields)], fieldChange)
 	if n := len(list) - mostFields; n > 0 {
 		s = append(s, fmt.Sprintf("%d more", n))
 	}
 	return strings.Join(s, ", ")
 }
 
-// FieldChange is a field with what it was and is, long values cut short.
-func FieldChange(f jsonpatch.FieldChange) string {
+// fieldChange is a field with what it was and is, long values cut short.
+func fieldChange(f jsonpatch.FieldChange) string {
 	value := func(raw []byte) string { return Short(string(raw), 41) }
 	switch {
 	case f.Before == nil:
@@ -90,7 +92,8 @@ func OrDash(s string) string {
 	return s
 }
 
-func yesNo(b bool) string {
+// YesNo writes a condition.
+func YesNo(b bool) string {
 	if b {
 		return "yes"
 	}
@@ -191,4 +194,45 @@ func Counted(n int, noun string) string {
 		noun += "s"
 	}
 	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// AppliedState returns the state of a policy on the proxies in a few words.
+func AppliedState(s api.Applied) string {
+	switch s.State {
+	case api.StateRejected:
+		r := s.Rejected[0]
+		who := r.Mesh + "/" + r.Name
+		if s.RejectedTotal > 1 {
+			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
+		}
+		verb := "rejected by"
+		if r.By == api.HeldByCheck {
+			verb = "withheld from"
+		}
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
+	case api.StatePending:
+		return "pending on " + Counted(s.LateTotal, "proxy")
+	case api.StateUnselected:
+		return "selects nothing"
+	case api.StateApplied:
+		if s.Proxies == 0 {
+			return "no proxy here"
+		}
+		return "applied on " + Counted(s.Proxies, "proxy")
+	}
+	return s.State
+}
+
+// Kinds writes the types of resources.
+func Kinds(w io.Writer, list []api.Kind) {
+	Rows(w, list, func(k api.Kind) []string {
+		as := ""
+		switch {
+		case k.Legacy:
+			as = "legacy policy"
+		case k.Policy:
+			as = "policy"
+		}
+		return []string{k.Plural, k.Short, k.Kind, fmt.Sprint(!k.Global), as}
+	}, "NAME", "SHORT", "KIND", "MESHED", "ACTS AS")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -20,15 +21,11 @@ import (
 )
 
 func passthroughCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:     "passthrough",
 		Short:   "Work with what leaves the mesh",
 		Example: "  nearside passthrough suggest --dataplane web",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(passthroughSuggestCommand(env))
-	return cmd
+	}, passthroughSuggestCommand(env))
 }
 
 // maxLimit bounds how many destinations are asked about.
@@ -87,9 +84,9 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		}
 		f.options.Mesh = env.Mesh
 		p, err := f.propose(cmd.Context(), env)
-		return command.Show(env, *f.format, func(p *traffic.PassthroughProposal) error {
-			return proposalText(env, p)
-		}, nil)(p, err)
+		return command.Show(env, *f.format, func(w io.Writer, v *traffic.PassthroughProposal) {
+			text.RefusalsProposal(w, env.Stderr, v)
+		})(p, err)
 	}
 	return cmd
 }
@@ -202,31 +199,4 @@ func openLog(path string) (*os.File, error) {
 			errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
 	}
 	return os.Open(path)
-}
-
-// proposalText prints the policy, and on standard error what it leaves out.
-func proposalText(env *command.Env, p *traffic.PassthroughProposal) error {
-	text.Printf(env.Stdout, "%s", text.Layout(p.Policy))
-	if p.Policy == "" {
-		text.Printf(env.Stderr, "nothing to propose; refused connections in the log: %d\n", p.Refused)
-	}
-	for i := range p.Allowed {
-		text.Printf(env.Stderr, "allowed by now: %s\n", p.Allowed[i].String())
-	}
-	for i := range p.Left {
-		text.Printf(env.Stderr, "not proposed: %s: %s\n", p.Left[i].String(), p.Left[i].Reason)
-	}
-	for _, n := range []struct {
-		count  int
-		format string
-	}{
-		{p.More, "destinations that were refused less often and are not looked at: %d; raise --limit\n"},
-		{p.Long, "warning: lines that are too long and were left out: %d\n"},
-		{p.Forgotten, "warning: connections to rare destinations that were not counted, since there are too many: %d\n"},
-	} {
-		if n.count > 0 {
-			text.Printf(env.Stderr, n.format, n.count)
-		}
-	}
-	return nil
 }

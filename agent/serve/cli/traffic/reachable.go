@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,15 +23,11 @@ import (
 )
 
 func reachableCommand(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return command.Parent(&cobra.Command{
 		Use:     "reachable",
 		Short:   "Work with what a proxy reaches",
 		Example: "  nearside reachable suggest --dataplane web",
-		Args:    command.Group,
-		RunE:    command.Help,
-	}
-	cmd.AddCommand(reachableSuggestCommand(env))
-	return cmd
+	}, reachableSuggestCommand(env))
 }
 
 // reachableFlags are those of a proposal.
@@ -112,11 +108,9 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 		for _, n := range p.Notes {
 			text.Printf(env.Stderr, "note: %s\n", n)
 		}
-		return command.Show(env, *f.format, func(p *traffic.ReachableProposal) error {
-			return reachableText(env, p, *f.format == "table")
-		}, func(p *traffic.ReachableProposal) bool {
-			return p.Fragment == "" || p.Unlisted()
-		})(p, nil)
+		return command.Show(env, *f.format, func(w io.Writer, p *traffic.ReachableProposal) {
+			text.ReachableProposal(w, env.Stderr, p, *f.format == "table")
+		}, func(p *traffic.ReachableProposal) bool { return p.Fragment == "" || p.Unlisted() })(p, nil)
 	}
 	return cmd
 }
@@ -281,79 +275,4 @@ func readTraffic(env *command.Env, t *traffic.Usage, path string, logs []*traffi
 		text.Printf(env.Stderr, "warning: %s: not read to its end: %v\n", path, err)
 	}
 	return err
-}
-
-// reachableText prints the fragment, and the table on standard error; or the table alone.
-func reachableText(env *command.Env, p *traffic.ReachableProposal, table bool) error {
-	out := env.Stderr
-	if table {
-		out = env.Stdout
-	} else {
-		text.Printf(env.Stdout, "%s", text.Layout(p.Fragment))
-		if p.Fragment == "" {
-			text.Printf(env.Stderr, "nothing to propose; lines that were read: %d, of traffic to services of the mesh: %d\n",
-				p.Lines.Read, p.Lines.Used)
-		}
-	}
-	if len(p.Backends) > 0 {
-		const most = 50
-		t := text.NewTable(out, "BACKEND", "LINES", "LAST", "PERMISSION", "REACHABLE", "PROPOSED", "WHY")
-		yes := map[bool]string{true: "yes", false: "no"}
-		for i := range p.Backends {
-			e := &p.Backends[i]
-			if i >= most && !table {
-				break
-			}
-			why := e.Why
-			if e.Shared > 0 {
-				why += ", or another one of that name"
-			}
-			if e.Unlisted {
-				why += "; " + e.Reason
-			}
-			t.Row(e.Destination.String(), strconv.Itoa(e.Lines), e.Last, e.Permission, yes[e.Reachable], yes[e.Proposed], why)
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-		if n := len(p.Backends) - most; n > 0 && !table {
-			text.Printf(out, "and %d more; -o table has all\n", n)
-		}
-	}
-	reachableNotes(env, p)
-	return nil
-}
-
-// reachableNotes says what else the lines have.
-func reachableNotes(env *command.Env, p *traffic.ReachableProposal) {
-	for i := range p.Backends {
-		if e := &p.Backends[i]; e.Unlisted {
-			text.Printf(env.Stderr, "called and not reachable today: %s, %s: %s\n",
-				e.Destination.String(), text.Counted(e.Lines, "line"), e.Reason)
-		} else if e.Why == traffic.WhyDenied {
-			text.Printf(env.Stderr, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
-				e.Destination.String(), text.Counted(e.Lines, "line"))
-		}
-	}
-	for _, d := range p.Direct {
-		text.Printf(env.Stderr, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by "+
-			"its name\n", d.Address, text.Counted(d.Lines, "line"), strings.Join(text.Texts(d.Backends), ", "))
-	}
-	for _, u := range p.Unknown {
-		text.Printf(env.Stderr, "no service of the mesh: %s, %s\n", u.Name, text.Counted(u.Lines, "line"))
-	}
-	for _, n := range []struct {
-		count int
-		what  string
-	}{
-		{p.Lines.Foreign, "of no format of the proxy"},
-		{p.Lines.Ambiguous, "that may be about several services"},
-		{p.Lines.NoTime, "without a time"},
-		{p.Lines.Long, "that are too long"},
-		{p.Lines.More, "about more names and addresses than are remembered"},
-	} {
-		if n.count > 0 {
-			text.Printf(env.Stderr, "lines left out, %s: %d\n", n.what, n.count)
-		}
-	}
 }

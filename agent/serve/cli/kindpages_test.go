@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 // what they print. An example is a block whose first line names its file. The blocks of docs/cli.md
 // that begin with bin/nearside are run with the same files. UPDATE_GOLDEN=1 writes the pages anew.
 func TestKindPages(t *testing.T) {
-	top, err := filepath.Abs("../..")
+	top, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestKindPages(t *testing.T) {
 				t.Errorf("%s: %s is not valid: exit code %d\n%s", filepath.Base(page), m[1], code, out)
 			}
 		}
-		changed := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
+		changed := consoles.ReplaceAllStringFunc(string(text), func(block string) string {
 			if !strings.HasPrefix(block, "```console\n$ bin/") {
 				return block
 			}
@@ -82,6 +82,9 @@ func TestKindPages(t *testing.T) {
 	}
 }
 
+// consoles are blocks with commands and what they print.
+var consoles = regexp.MustCompile("(?s)```console\n.*?```")
+
 // example is a block whose first line is a comment with the name of its file.
 var example = regexp.MustCompile("(?s)```yaml\n# ([a-z]+\\.yaml)\n(.*?)```")
 
@@ -91,7 +94,7 @@ func offlineCommand(t *testing.T, line string) (code int, out string) {
 	t.Helper()
 	line, filter, _ := strings.Cut(strings.TrimPrefix(line, "bin/"), " | ")
 	var stdout, stderr bytes.Buffer
-	code = Main(strings.Fields(line)[1:], strings.NewReader(""), &stdout, &stderr, nil)
+	code = run(strings.Fields(line)[1:], strings.NewReader(""), &stdout, &stderr, nil)
 	text := stderr.String() + stdout.String()
 	if filter == "" {
 		return code, text
@@ -114,7 +117,7 @@ func offlineCommand(t *testing.T, line string) (code int, out string) {
 // each legacy one with what replaces it.
 func TestEachKindHasAPage(t *testing.T) {
 	read := func(name string) string {
-		text, err := os.ReadFile("../../docs/kinds/" + name)
+		text, err := os.ReadFile("../../../docs/kinds/" + name)
 		if err != nil {
 			t.Error(err)
 		}
@@ -177,7 +180,7 @@ func TestKindPagesNameFieldsOfEnvoy(t *testing.T) {
 		}
 		return true
 	})
-	pages, err := filepath.Glob("../../docs/kinds/*.md")
+	pages, err := filepath.Glob("../../../docs/kinds/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 const outsideDocs = `
@@ -35,7 +36,7 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := agentWith(t, func(o *httpapi.Options) {
+	socket := agenttest.API(t, func(o *httpapi.Options) {
 		o.Last = func() *status.Result {
 			return &status.Result{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
 		}
@@ -45,14 +46,14 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	for line := range strings.Lines(out) {
 		words = append(words, strings.Join(strings.Fields(line), " "))
 	}
-	contains(t, strings.Join(words, "\n"),
+	agenttest.Contains(t, strings.Join(words, "\n"),
 		"MeshPassthrough: Matched, by meshpassthrough/outside spec.default.passthroughMode\n",
 		"\ntcp 10.0.0.0/8 * any address in 10.0.0.0/8 IPv4 meshpassthrough_tcp_10.0.0.0/8_* - meshpassthrough/outside "+
 			"spec.default.appendMatch[1]\n",
 		"\ntls api.example.com 443 what the proxy resolves api.example.com to both meshpassthrough_tls_api.example.com_443 "+
 			"- meshpassthrough/outside spec.default.appendMatch[0]")
 	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "yaml")
-	contains(t, out, "inForce:\n  - type: MeshPassthrough\n    mode: Matched\n", "pinned: true")
+	agenttest.Contains(t, out, "inForce:\n  - type: MeshPassthrough\n    mode: Matched\n", "pinned: true")
 	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "json")
-	contains(t, out, `"reaches": "what the proxy resolves api.example.com to"`)
+	agenttest.Contains(t, out, `"reaches": "what the proxy resolves api.example.com to"`)
 }

@@ -1,3 +1,5 @@
+// Package traffic has the commands that read logs: the lines themselves, and policies that are
+// proposed by them.
 package traffic
 
 import (
@@ -5,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
@@ -59,4 +63,9 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 		}
 	}
 	return out
+}
+
+// Commands are the commands that read logs.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{logsCommand(env), passthroughCommand(env), reachableCommand(env)}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -12,10 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 func TestCheckTellsWhatIsWrong(t *testing.T) {
-	socket := agentWith(t, func(o *httpapi.Options) {
+	socket := agenttest.API(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
 		o.Ready = func() []api.Check {
 			return []api.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"},
@@ -48,7 +49,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		}
 	}
 	out, _ := output(t, socket, command.ExitNo, "check")
-	contains(t, out,
+	agenttest.Contains(t, out,
 		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
 		"WARN state: the state is kept in memory\n     hint: free space below paths.state",
 		"FAIL config: no config was made yet\n     hint: ",
@@ -62,19 +63,19 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		"WARN clock: it says ", "it was set back", "WARN api-socket: ",
 		`mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
 	doc, _ := output(t, socket, command.ExitNo, "check", "-o", "json")
-	contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"reason": "MeshTimeout/default/u: left out"`)
+	agenttest.Contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"reason": "MeshTimeout/default/u: left out"`)
 	if err := os.Chmod(socket, 0o400); err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() == 0 { // others cannot even ask
 		out, _ = output(t, socket, command.ExitNo, "check")
-		contains(t, out, "FAIL api-socket: ", "mode 0400: nobody can connect")
+		agenttest.Contains(t, out, "FAIL api-socket: ", "mode 0400: nobody can connect")
 	}
 }
 
 func TestCheckAsksEnvoy(t *testing.T) {
 	dir := t.TempDir()
-	socket := agentWith(t, func(o *httpapi.Options) {
+	socket := agenttest.API(t, func(o *httpapi.Options) {
 		st := o.Store
 		o.Last = func() *status.Result {
 			set := st.Snapshot().Set()
@@ -90,16 +91,16 @@ func TestCheckAsksEnvoy(t *testing.T) {
 				Streams: 1}}
 		}
 	})
-	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\n"+
+	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\n"+
 		"echo 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")
 	if err := os.Chmod(dir+"/envoy", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	out, _ := output(t, socket, command.ExitNo, "check", "--envoy")
-	contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today (said by "+
-		"Envoy), on default/web\n     hint: ")
-	write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
+	agenttest.Contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today "+
+		"(said by Envoy), on default/web\n     hint: ")
+	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
 	out, _ = output(t, socket, command.ExitOK, "check", "--envoy")
-	contains(t, out, "WARN envoy: default/web: ", "did not end well")
+	agenttest.Contains(t, out, "WARN envoy: default/web: ", "did not end well")
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ spec:
 `)
 	run := func(args ...string) (string, string) {
 		var out, errs bytes.Buffer
-		if code := Main(args, nil, &out, &errs, nil); code != command.ExitOK {
+		if code := run(args, nil, &out, &errs, nil); code != command.ExitOK {
 			t.Fatalf("%v: exit code %d: %s", args, code, errs.String())
 		}
 		return out.String(), errs.String()

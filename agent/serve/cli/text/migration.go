@@ -1,0 +1,133 @@
+package text
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+)
+
+// Migration is the report of a migration, for people.
+func Migration(notes io.Writer, m *offline.Migration) {
+	w := notes
+	if len(m.Policies)+len(m.Without) == 0 {
+		Printf(w, "no legacy policies act in mesh %s\n", m.Mesh)
+		return
+	}
+	for _, p := range m.Policies {
+		Printf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
+		if p.Stored {
+			Println(w, "  a shadow policy of this name is stored: applying this one takes its place")
+		}
+		for _, n := range p.Notes {
+			Printf(w, "  note: %s\n", n)
+		}
+	}
+	for _, l := range m.Without {
+		Printf(w, "no policy, from %s: %s\n", l.Policy, l.Why)
+	}
+	for _, warning := range m.Warnings {
+		Printf(w, "warning: %s\n", warning)
+	}
+	changesText(w, "when the new policies are live",
+		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
+	changesText(w, "when the legacy policies are deleted after that",
+		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
+}
+
+// A report for people lists the changes of so many dataplanes, and so many of each reason.
+const (
+	maxProxies   = 20
+	maxPerReason = 20
+)
+
+// changesText lists what changes on dataplanes at one step: by reason, and first what has none.
+func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
+	of func(*offline.MigratedProxy) []offline.MigrationChange) {
+	var same []string
+	changed := 0
+	for i := range proxies {
+		if len(of(&proxies[i])) == 0 {
+			same = append(same, proxies[i].Name)
+		} else {
+			changed++
+		}
+	}
+	if changed == 0 {
+		Printf(w, "\n%s: nothing changes on %s\n", title, Counted(len(proxies), "dataplane"))
+		return
+	}
+	Printf(w, "\n%s:\n", title)
+	shown := 0
+	for i := range proxies {
+		list := of(&proxies[i])
+		if len(list) == 0 {
+			continue
+		}
+		if shown++; shown > maxProxies {
+			Printf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
+			break
+		}
+		proxyChanges(w, proxies[i].Name, list)
+	}
+	if len(same) > 0 {
+		Printf(w, "  nothing changes on %s\n", Some(same))
+	}
+}
+
+// proxyChanges lists what changes on one dataplane.
+func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
+	open, same := 0, 0
+	var reasons []string
+	by := map[string][]offline.MigrationChange{}
+	for _, c := range list {
+		why := strings.Join(c.Why, "; ")
+		switch {
+		case why == "":
+			open++
+			why = "LOOK AT THIS: no reason is known"
+		case c.Same:
+			same++
+			why += " (Envoy does the same)"
+		}
+		switch {
+		case by[why] != nil:
+		case len(c.Why) == 0:
+			reasons = slices.Insert(reasons, 0, why) // first of all
+		default:
+			reasons = append(reasons, why)
+		}
+		by[why] = append(by[why], c)
+	}
+	Printf(w, "  %s: %s", name, Counted(len(list), "change"))
+	switch {
+	case open > 0:
+		Printf(w, ", %d to look at", open)
+	case same == len(list):
+		Printf(w, ", without effect")
+	}
+	Println(w)
+	for _, why := range reasons {
+		Printf(w, "    %s\n", why)
+		for i, c := range by[why] {
+			if i == maxPerReason {
+				Printf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
+				break
+			}
+			Printf(w, "      %s\n", migratedText(&c))
+		}
+	}
+}
+
+// migratedText is one change in a line, as diff writes it.
+func migratedText(c *offline.MigrationChange) string {
+	if c.Op != "remove" && c.Value == nil {
+		c.Value = json.RawMessage("null")
+	}
+	f := jsonpatch.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
+	return fmt.Sprintf("%s %s %s: %s", ShortType(c.Type), c.Name, ShortPath(f.Path), FieldText(&f))
+}

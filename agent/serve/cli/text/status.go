@@ -1,0 +1,268 @@
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/api"
+)
+
+// inFiles counts what is wrong with resource files.
+func inFiles(s *api.Status) (n int) {
+	for _, f := range s.Files {
+		n += len(f.Faults) + len(f.Conflicts)
+	}
+	return n
+}
+
+// HasErrors reports whether something is wrong that is more than a warning.
+func HasErrors(s *api.Status) bool {
+	return inFiles(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
+		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK }) ||
+		slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Severity == api.SeverityError })
+}
+
+func Status(w io.Writer, s *api.Status) {
+	w, state := w, "ready"
+	if !s.Ready {
+		state = "NOT READY"
+	}
+	Printf(w, "%s %s on %s (zone %s), pid %d, up %s: %s\n", s.Info.Product, s.Info.Version, s.Info.Node, s.Info.Zone,
+		s.Info.PID, Age(s.Info.Started), state)
+	for _, c := range s.Checks {
+		mark := "ok  "
+		switch {
+		case !c.OK:
+			mark = "FAIL"
+		case c.Degraded:
+			mark = "WARN"
+		}
+		Printf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
+	}
+	total := 0
+	for _, n := range s.Store.Resources {
+		total += n
+	}
+	Printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, Counts(s.Store.Sources))
+	if len(s.Store.Inert) > 0 {
+		Printf(w, "  stored, but this version does not act on them: %s\n", Counts(s.Store.Inert))
+	}
+	if s.Store.Error != "" {
+		Printf(w, "  FAIL state on disk: %s\n", s.Store.Error)
+	}
+	if s.Store.SetAside != "" {
+		Printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
+	}
+	for _, d := range s.Store.Damaged {
+		Printf(w, "  FAIL damaged since %s and not in force: %s: %s\n", d.Since.Format(time.RFC3339),
+			strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"),
+			d.Reason)
+	}
+	if r := s.Reconcile; r != nil {
+		Printf(w, "configs    made %s ago from revision %d in %.1f ms\n", Age(r.At), r.Revision, r.Seconds*1000)
+	} else {
+		Println(w, "configs    none yet")
+	}
+	Printf(w, "proxies    %s\n", Counts(s.Proxies))
+	if r := s.Refused; r.Total > 0 {
+		Printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, Age(r.At), r.Reason)
+	}
+	if list := s.RefusedConnections; len(list) > 0 {
+		first := Each(list[:min(len(list), 5)], func(p api.ProxyRefusals) string {
+			return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name)
+		})
+		if more := len(list) - len(first); more > 0 {
+			first = append(first, fmt.Sprintf("and more by %d others", more))
+		}
+		Printf(w, "outside    connections were refused: %s; see nearside passthrough suggest\n",
+			strings.Join(first, ", "))
+	}
+	for _, holder := range slices.Sorted(maps.Keys(s.Holders)) {
+		n := s.Holders[holder]
+		if holder == "" {
+			Printf(w,
+				"FIFOs      %d of access logs, kept open by nobody but the agent: what Envoys log while it is away is lost\n", n)
+			continue
+		}
+		Printf(w, "FIFOs      %d of access logs, kept open by %s while the agent is away\n", n, holder)
+	}
+	if l := s.LogLines; l != nil {
+		dropped, line := uint64(0), ""
+		for _, n := range l.Dropped {
+			dropped += n
+		}
+		if dropped > 0 {
+			line = " (" + Counts(l.Dropped) + ")"
+		}
+		Printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n",
+			l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
+	}
+	if d := s.DNS; d != nil {
+		switch {
+		case d.State == api.DNSOff:
+			Printf(w, "dns        off: %s\n", d.Reason)
+		case d.Reason != "":
+			Printf(w, "dns        %s on %s: %s\n", d.State, strings.Join(d.Listen, ", "), d.Reason)
+		default:
+			Printf(w, "dns        %d names on %s, queries: %s\n", d.Names, strings.Join(d.Listen, ", "),
+				Counts(d.Queries))
+		}
+		if d.State != api.DNSOff {
+			Printf(w, "  its sockets are held by %s while the agent is away\n", cmp.Or(d.Holder, "nobody"))
+		}
+	}
+	Printf(w, "files      %d\n", len(s.Files))
+	for _, f := range s.Files {
+		if f.Missing != "" {
+			Printf(w, "  WARN %s: %s, %s\n", f.Path, f.Missing, KeptUntil(f.KeptUntil))
+		}
+		if f.Exposed != "" {
+			fmt.Fprintf(w, "  WARN %s %s\n", f.Path, f.Exposed)
+		}
+		for _, x := range f.Faults {
+			Printf(w, "  FAIL %s\n", x)
+		}
+		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
+			Printf(w, "  FAIL %s: %s is managed by %s\n", f.Path, k, f.Conflicts[k])
+		}
+	}
+	const most = 10
+	all, where := len(s.Problems), ""
+	if n := inFiles(s) + len(s.Store.Damaged); n > 0 {
+		all, where = all+n, fmt.Sprintf(" (%d above)", n)
+	}
+	Printf(w, "problems   %d%s\n", all, where)
+	for i, p := range s.Problems {
+		if i == most {
+			Printf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
+			break
+		}
+		Printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
+	}
+	if s.Unchecked > 0 {
+		Printf(w, "  %s: ask again\n", Unchecked(s))
+	}
+}
+
+// KeptUntil says for how long the resources of a missing file are retained.
+func KeptUntil(t time.Time) string {
+	if t.IsZero() {
+		return "its resources are retained until the directory can be read"
+	}
+	return "its resources are retained until " + t.Local().Format("15:04:05.000")
+}
+
+// Unchecked says what is not among the problems.
+func Unchecked(s *api.Status) string {
+	return Counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
+}
+
+// Whoami writes who the agent takes the caller for.
+func Whoami(w io.Writer, x *api.Whoami) {
+	roles := strings.Join(x.Roles, ",")
+	if x.Operator {
+		roles = cmp.Or(roles, "operator")
+	}
+	t := NewTable(w, "WHO", "ROLES", "VERBS", "BY")
+	t.Row(x.Who, roles, strings.Join(x.Verbs, ","), x.How)
+	t.Flush()
+}
+
+func Can(w io.Writer, c *api.Can) {
+	switch {
+	case c.Allowed && c.Partial:
+		Println(w, "yes, for some of them")
+	case c.Allowed:
+		Println(w, "yes")
+	case c.Partial:
+		Printf(w, "no, for some of them alone: %s\n", c.Reason)
+	default:
+		Printf(w, "no: %s\n", c.Reason)
+	}
+}
+
+func Access(w, notes io.Writer, l *api.AccessList) {
+	t := NewTable(w, "ROLE", "SUBJECTS", "VERBS", "KINDS", "MESHES", "NAMES")
+	for _, r := range l.Roles {
+		who := strings.Join(Texts(r.Subjects), "; ")
+		for _, p := range r.Allow {
+			t.Row(r.Name, who, strings.Join(p.Verbs, ","), strings.Join(p.Kinds, ","), allOr(p.Meshes), allOr(p.Names))
+			who = ""
+		}
+	}
+	if len(l.Roles) > 0 {
+		t.Flush()
+	}
+	if !l.Configured {
+		Println(w,
+			"no api.roles: whoever may open the socket may read, and root, the agent's user and the socket's group may write")
+	}
+	for _, m := range l.Missing {
+		Printf(notes, "warning: %s\n", m)
+	}
+	Println(w)
+	if !l.ProxiesConfigured {
+		Println(w,
+			"no xds.access: root and the agent's user may be every proxy, and the socket's group those with a stored Dataplane")
+		return
+	}
+	t = NewTable(w, "PEER", "NODES", "BRING", "SERVICES", "TAGS")
+	for _, p := range l.Proxies {
+		who := p.Matcher.String()
+		if p.Certificate != "" {
+			who = strings.TrimPrefix(who+", certificate "+p.Certificate, ", ")
+		}
+		t.Row(who, strings.Join(p.Nodes, ","), fmt.Sprint(p.Bring), strings.Join(p.Services, ","), strings.Join(p.Tags, ","))
+	}
+	t.Flush()
+}
+
+// allOr writes a list of patterns, of which an empty one stands for all.
+func allOr(list []string) string { return cmp.Or(strings.Join(list, ","), "*") }
+
+// Members writes the nodes of a gossip pool.
+func Members(w io.Writer, x *api.Members) {
+	seconds := func(n float64, unit time.Duration) string {
+		return time.Duration(n * float64(time.Second)).Round(unit).String()
+	}
+	Rows(w, x.Items, func(m api.Member) []string {
+		name, state, sync := m.Name, m.State, "no"
+		if m.Self {
+			name += " (this node)"
+		}
+		if m.AgentLost {
+			state += " (its dataplanes answer)"
+		}
+		switch {
+		case m.InSync:
+			sync = "yes"
+		case m.Lag >= 1:
+			sync = "for " + seconds(m.Lag, time.Second) + " not"
+		}
+		return []string{name, state, m.Zone, m.Version, m.Address, m.Revision, sync, seconds(m.Ahead, time.Millisecond)}
+	}, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")
+}
+
+// Conflicts writes versions of resources that lost.
+func Conflicts(w io.Writer, x *api.Conflicts) {
+	Rows(w, x.Items, func(c api.ConflictItem) []string {
+		what := "changed"
+		if c.Deleted {
+			what = "deleted"
+		}
+		return []string{c.ID, TypeAndName(c.Type, c.Name) + InMesh(c.Mesh), c.State, c.Written.Format(time.RFC3339), c.Node,
+			what}
+	}, "ID", "RESOURCE", "STATE", "WRITTEN", "ON", "WHAT")
+}
+
+// JoinedList writes which members answered.
+func JoinedList(w io.Writer, x *api.JoinedList) {
+	for _, m := range x.Items {
+		Println(w, m.Address+map[bool]string{true: ": joined", false: ": no answer"}[m.Reached])
+	}
+}

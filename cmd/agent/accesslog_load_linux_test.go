@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// request sends one request with the next number and returns that.
+func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
+	n := w.sent.Add(1)
+	req, err := http.NewRequestWithContext(w.t.Context(), "GET", fmt.Sprintf("http://127.0.0.1:%d%s", w.port, path), nil)
+	if err != nil {
+		return n, err
+	}
+	req.Header.Set("X-Seq", fmt.Sprintf("%s%d", tag, n))
+	resp, err := c.Do(req)
+	if err != nil {
+		return n, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return n, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return n, nil
+}
+
+// requests sends some requests, as fast as it goes, and fails where one does.
+func (w *logging) requests(tag string, n int) {
+	w.t.Helper()
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for part := range 4 {
+		all.Go(func() {
+			c := &http.Client{Transport: &http.Transport{}}
+			defer c.CloseIdleConnections()
+			for i := part; i < n; i += 4 {
+				if _, err := w.request(c, tag, "/"); err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		w.t.Fatalf("a request failed: %v", *err)
+	}
+}
+
+// load sends requests at a rate until stop is called, which returns how many there were.
+func (w *logging) load(tag string, perSecond int) (stop func() int64) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	due := make(chan struct{}, perSecond)
+	all.Go(func() {
+		t := time.NewTicker(10 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				close(due)
+				return
+			case <-t.C:
+				for range perSecond / 100 {
+					select {
+					case due <- struct{}{}:
+					default: // this machine is not fast enough
+					}
+				}
+			}
+		}
+	})
+	for range 4 {
+		all.Go(func() {
+			c := &http.Client{Transport: &http.Transport{}}
+			defer c.CloseIdleConnections()
+			for range due {
+				if _, err := w.request(c, tag, "/"); err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	return func() int64 {
+		cancel()
+		all.Wait()
+		if err := failed.Load(); err != nil {
+			w.t.Errorf("a request failed: %v", *err)
+		}
+		return w.sent.Load()
+	}
+}
+
+// more waits until some requests more were sent.
+func (w *logging) more(n int64) {
+	w.t.Helper()
+	until := w.sent.Load() + n
+	w.await(fmt.Sprintf("%d requests more", n), func() bool { return w.sent.Load() >= until })
+}
+
+// lines are those of a rotated file and its backups.
+func (w *logging) lines(name string) []string {
+	w.t.Helper()
+	stem := strings.TrimSuffix(name, ".log")
+	paths, err := filepath.Glob(w.dir + "/logs/" + stem + "*")
+	agenttest.Do(w.t, err)
+	var out []string
+	slices.Sort(paths)
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) { // rotated meanwhile: its name is another one
+			return w.lines(name)
+		}
+		agenttest.Do(w.t, err)
+		for line := range strings.Lines(string(b)) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// whole reads lines of a tag: how often each number is there, and what is no whole line.
+func whole(lines []string, tag string) (numbers map[int64]int, torn []string) {
+	numbers = map[int64]int{}
+	for _, line := range lines {
+		rest, ok := strings.CutPrefix(line, tag)
+		seq, _, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(seq, 10, 64)
+		if !ok || err != nil || !strings.HasSuffix(line, " "+filler+" $\n") || strings.Count(line, "$") != 1 {
+			torn = append(torn, line)
+			continue
+		}
+		numbers[n]++
+	}
+	return numbers, torn
+}
+
+// exactlyOnce waits until the lines from one number to another are there, each once, and none is
+// torn.
+func (w *logging) exactlyOnce(name, tag string, from, to int64) {
+	w.t.Helper()
+	var numbers map[int64]int
+	var torn []string
+	missing := func() (n int) {
+		for i := from; i <= to; i++ {
+			if numbers[i] == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(agenttest.Patience)
+	for {
+		if numbers, torn = whole(w.lines(name), tag); missing() == 0 {
+			break
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-limit:
+		}
+		break
+	}
+	twice := 0
+	for _, n := range numbers {
+		if n > 1 {
+			twice++
+		}
+	}
+	if n := missing(); n > 0 || twice > 0 || len(torn) > 0 {
+		w.t.Errorf("of the lines %d to %d are missing %d, more than once %d, torn %d: %.300q",
+			from, to, n, twice, len(torn), torn)
+	}
+}
+
+// gauge reads a statistic of the Envoy.
+func (w *logging) gauge(name string) int64 {
+	w.t.Helper()
+	_, body := w.envoy.Admin("/stats?filter=^" + name + "$")
+	_, text, _ := strings.Cut(strings.TrimSpace(body), ": ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		w.t.Fatalf("%s: %q", name, body)
+	}
+	return n
+}
