@@ -55,6 +55,12 @@ func CompleteDataplanes(env *Env, cmd *cobra.Command, flag string, of *string) {
 		}))
 }
 
+// DataplaneFlag adds --dataplane, which names a dataplane of the mesh of -m.
+func DataplaneFlag(env *Env, cmd *cobra.Command, to *string, usage string) {
+	cmd.Flags().StringVar(to, "dataplane", "", usage)
+	CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
+}
+
 // CompleteTypeAndName completes TYPE NAME and TYPE/NAME.
 func CompleteTypeAndName(env *Env) cobra.CompletionFunc {
 	return complete(env, func(args []string, prefix string) (kind, mesh, name string, ok bool) {

@@ -183,6 +183,12 @@ func MeshFlag(env *Env, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for a flag that does not exist
 }
 
+// ResourceFlags adds -m, and the completion of TYPE and NAME.
+func ResourceFlags(env *Env, cmd *cobra.Command) {
+	cmd.ValidArgsFunction = CompleteTypeAndName(env)
+	MeshFlag(env, cmd)
+}
+
 // ProxyTypeFlag adds --proxy-type, whose value the command checks.
 func ProxyTypeFlag(cmd *cobra.Command, to *string, usage string) {
 	cmd.Flags().StringVar(to, "proxy-type", Dataplane, usage+strings.Join(ProxyTypes(), ", "))

@@ -41,15 +41,13 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		Example: `  nearside explain policy meshtimeout/slow --dataplane web
   nearside explain policy mt slow --dataplane web -m shop -o json
   nearside explain policy mt/slow --dataplane web -f resources/`,
-		Args:              command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Args: command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	files.Add(cmd, "compute offline from these resources")
-	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
+	command.DataplaneFlag(env, cmd, &dataplane, "name of the dataplane; required")
 	cmd.Flags().StringVar(&backend, "backend", "",
 		"service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
-	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if dataplane == "" {
@@ -106,10 +104,9 @@ NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachable
 	}
 	command.MeshFlag(env, cmd)
 	files.Add(cmd, "compute offline from these resources")
-	cmd.Flags().StringVar(&q.Dataplane, "dataplane", "", "name of the dataplane whose workload asks")
+	command.DataplaneFlag(env, cmd, &q.Dataplane, "name of the dataplane whose workload asks")
 	cmd.Flags().StringSliceVar(&q.Search, "search", nil, "search list of the client")
 	cmd.Flags().IntVar(&ndots, "ndots", 1, "dots from which on the client tries a name as it is first")
-	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	format := command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name, q.Mesh = args[0], env.Mesh

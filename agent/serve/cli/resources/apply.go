@@ -72,10 +72,9 @@ func deleteCommand(env *command.Env) *cobra.Command {
 request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
 		Example: "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n" +
 			"  nearside delete -f policies",
-		Args:              command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Args: command.Args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	f.Add(cmd, "resources to delete")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")

@@ -25,11 +25,10 @@ func editCommand(env *command.Env) *cobra.Command {
 		Long: `Opens a resource in the editor that VISUAL or EDITOR names (vi without them), and applies what it is when the editor ends. Nothing is
 written when nothing was changed, when the editor fails, or when the resource was changed by somebody else meanwhile. What could not be
 applied stays in a file, which the message names. What comes from the resource directory is edited there.`,
-		Example:           "  nearside edit meshtimeout slow\n  EDITOR='code --wait' nearside edit dataplane web -m shop",
-		Args:              command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Example: "  nearside edit meshtimeout slow\n  EDITOR='code --wait' nearside edit dataplane web -m shop",
+		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := command.Resolve(cmd.Context(), env, args)

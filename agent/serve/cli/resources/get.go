@@ -35,10 +35,9 @@ resource that is added, changed or deleted, or whose state changes: a table with
   nearside get mt --sort-by age --no-headers
   nearside get dataplanes -w
   nearside get mesh/default -o json`,
-		Args:              command.Args(1, 2, "TYPE [NAME] or TYPE/NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Args: command.Args(1, 2, "TYPE [NAME] or TYPE/NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
 	cmd.Flags().StringVarP(&labels, "selector", "l", "",
 		"list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")

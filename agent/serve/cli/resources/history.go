@@ -19,11 +19,10 @@ func historyCommand(env *command.Env) *cobra.Command {
 		Short:      "List the revisions of a resource",
 		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
 what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
-		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
-		Args:              command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Example: "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
+		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	format := command.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := command.Resolve(cmd.Context(), env, args)
@@ -44,11 +43,10 @@ func rollbackCommand(env *command.Env) *cobra.Command {
 		Short:      "Restore a revision of a resource",
 		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
 what that would change on the proxies.`,
-		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
-		Args:              command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Example: "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
+		Args:    command.Args(1, 2, "TYPE NAME or TYPE/NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
 	format := command.OutputFlag(cmd, "text", "json", "yaml", "name")

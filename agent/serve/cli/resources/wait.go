@@ -37,10 +37,9 @@ proxies have acknowledged it. Nodes that are dead are named, and not waited for.
 		Example: `  nearside wait meshtimeout/slow --for=applied
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
   nearside delete mt slow && nearside wait mt/slow --for=gone`,
-		Args:              command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
-		ValidArgsFunction: command.CompleteTypeAndName(env),
+		Args: command.Args(1, 2, "TYPE/NAME or TYPE NAME"),
 	}
-	command.MeshFlag(env, cmd)
+	command.ResourceFlags(env, cmd)
 	fl := cmd.Flags()
 	command.ChoiceFlag(cmd, &w.what, "for", "", "what to wait for: ", api.ForApplied, api.ForGone)
 	fl.StringVar(&w.scope, "scope", api.ScopeNode,

@@ -88,11 +88,10 @@ others; of the audit log the event as it is. On a terminal control characters ar
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.follow, "follow", "f", false, "wait for more lines")
 	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
-	flags.StringVar(&f.dataplane, "dataplane", "", "read the access logs of one dataplane")
+	command.DataplaneFlag(env, cmd, &f.dataplane, "read the access logs of one dataplane")
 	flags.StringVar(&f.status, "status", "", "show lines with these status codes alone")
 	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
 	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
-	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	f.format = new(string) // of a stream of lines
 	command.ChoiceFlag(cmd, f.format, "output", "o", "format: ", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

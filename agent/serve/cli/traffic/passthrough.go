@@ -64,14 +64,13 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	command.MeshFlag(env, cmd)
 	f.files.Add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
-	flags.StringVar(&f.options.Dataplane, "dataplane", "", "name of the dataplane whose proxy refused; required")
+	command.DataplaneFlag(env, cmd, &f.options.Dataplane, "name of the dataplane whose proxy refused; required")
 	flags.StringArrayVar(&f.logs, "log", nil,
 		"file with lines of the log; repeatable (default: those of the proxy's config)")
 	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("how many destinations to look at, 1 to %d", maxLimit))
 	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its "+
 		"hosts, at least 2, unless a name of a mesh is in it; 0 never does")
 	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: after the first match)")
-	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch o := &f.options; {

@@ -67,13 +67,12 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 	command.MeshFlag(env, cmd)
 	f.files.Add(cmd, "compute offline from these resources")
 	flags := cmd.Flags()
-	flags.StringVar(&f.dataplane, "dataplane", "", "name of the dataplane whose workload calls; required")
+	command.DataplaneFlag(env, cmd, &f.dataplane, "name of the dataplane whose workload calls; required")
 	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log, with those that were rotated from it; "+
 		"repeatable (default: those of the proxy's config)")
 	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
 	flags.BoolVar(&f.options.Permitted, "permitted", false, "propose what permissions allow, used or not")
 	flags.BoolVar(&f.options.Keep, "keep", false, "propose what is listed today, used or not")
-	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
 	f.format = command.OutputFlag(cmd, "text", "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.dataplane == "" {
