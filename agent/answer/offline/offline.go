@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
 // Text is one file of resources, or what else holds them.
@@ -229,7 +230,7 @@ func (o *Offline) traffic(zone string, m *generate.Mesh) *explain.Traffic {
 func Kinds() []api.Kind { return render.Kinds(kinds.Registry()) }
 
 // SchemaField is one field of a kind.
-type SchemaField = resource.SchemaField
+type SchemaField = schema.Field
 
 // Schema describes a kind as JSON Schema, and as a list of its fields. It is false for a kind that
 // does not exist.
@@ -239,7 +240,7 @@ func Schema(kind string) (map[string]any, []SchemaField, bool) {
 		return nil, nil, false
 	}
 	s := kinds.Schema(d)
-	return s, resource.SchemaFields(s), true
+	return s, schema.Fields(s), true
 }
 
 // lines writes warnings as commands show them, each once.

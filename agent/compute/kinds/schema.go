@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
 // comments are the comments on the fields of the types that documents are decoded into, one a line:
@@ -13,12 +14,12 @@ import (
 //go:embed comments.txt
 var comments string
 
-// Schema describes a kind as JSON Schema, with the comments of its fields; see [resource.Schema].
+// Schema describes a kind as JSON Schema, with the comments of its fields; see [schema.Of].
 func Schema(d resource.Descriptor) map[string]any {
 	of := map[string]string{}
 	for line := range strings.Lines(comments) {
 		key, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		of[key] = text
 	}
-	return resource.Schema(d, func(field string) string { return of[field] })
+	return schema.Of(d, func(field string) string { return of[field] })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
 // commentsIn collects the comments on fields of all types below a directory of the agent.
@@ -80,7 +81,7 @@ func TestComments(t *testing.T) {
 	maps.Copy(all, commentsIn(t, "."))
 	used := map[string]bool{}
 	for _, d := range kinds.Registry().All() {
-		resource.Schema(d, func(field string) string {
+		schema.Of(d, func(field string) string {
 			used[field] = true
 			return ""
 		})
@@ -192,7 +193,7 @@ func TestSchemaTakesExamples(t *testing.T) {
 		}
 	}
 	for _, d := range kinds.Registry().All() {
-		if fields := resource.SchemaFields(kinds.Schema(d)); len(fields) < 5 {
+		if fields := schema.Fields(kinds.Schema(d)); len(fields) < 5 {
 			t.Errorf("%s has %d fields", d.Kind, len(fields))
 		}
 	}

@@ -51,7 +51,6 @@ var largePackages = map[string]bool{
 	"agent/compute/check":    true,
 	"agent/compute/match":    true,
 	"agent/compute/generate": true,
-	"agent/model/resource":   true,
 	"agent/serve/httpapi":    true,
 	"cmd/agent":              true,
 }

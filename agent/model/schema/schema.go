@@ -1,4 +1,5 @@
-package resource
+// Package schema describes kinds of resources as JSON Schema, and their fields for people.
+package schema
 
 import (
 	"fmt"
@@ -7,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Schema describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say,
+// Of describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say,
 // such as which fields exclude each other, the decoder says. About returns the comment on a field
 // of a type of the program, PACKAGE.TYPE.FIELD; "" for none.
-func Schema(d Descriptor, about func(field string) string) map[string]any {
+func Of(d resource.Descriptor, about func(field string) string) map[string]any {
 	s := schemas{about: about}
 	props := map[string]any{
 		"type": map[string]any{"const": d.Kind},
@@ -22,7 +24,7 @@ func Schema(d Descriptor, about func(field string) string) map[string]any {
 			"description": "labels; kuma.io/effect: shadow on a policy tries it out"},
 	}
 	required := []string{"type", "name"}
-	if d.Scope == ScopeMesh {
+	if d.Scope == resource.ScopeMesh {
 		props["mesh"] = map[string]any{"type": "string", "description": "mesh that the resource belongs to"}
 		required = append(required, "mesh")
 	}
@@ -60,18 +62,18 @@ func list(of map[string]any, about string) map[string]any {
 }
 
 // spec describes a spec by its shape, or by its type.
-func (s *schemas) spec(spec Spec) map[string]any {
+func (s *schemas) spec(spec resource.Spec) map[string]any {
 	switch p := spec.(type) {
-	case *Policy:
+	case *resource.Policy:
 		return s.policy(p.Shape)
-	case *LegacyPolicy:
+	case *resource.LegacyPolicy:
 		props := map[string]any{}
 		sides := []string{"sources", "destinations"}
 		if p.Shape.Selectors {
 			sides = []string{"selectors"}
 		}
 		for _, side := range sides {
-			props[side] = list(s.of(reflect.TypeFor[LegacySelector]()),
+			props[side] = list(s.of(reflect.TypeFor[resource.LegacySelector]()),
 				map[string]string{"sources": "connections from proxies with these tags",
 					"destinations": "connections to services with these tags", "selectors": "proxies with these tags"}[side])
 		}
@@ -83,13 +85,13 @@ func (s *schemas) spec(spec Spec) map[string]any {
 	return s.of(reflect.TypeOf(spec))
 }
 
-func (s *schemas) policy(shape *PolicyShape) map[string]any {
+func (s *schemas) policy(shape *resource.PolicyShape) map[string]any {
 	conf := map[string]any{}
 	if shape.NewConf != nil {
 		conf = s.of(reflect.TypeOf(shape.NewConf()))
 	}
 	ref := func(kinds []string) map[string]any {
-		out := s.of(reflect.TypeFor[TargetRef]())
+		out := s.of(reflect.TypeFor[resource.TargetRef]())
 		if props, ok := out["properties"].(map[string]any); ok && len(kinds) > 0 {
 			kind := map[string]any{"enum": kinds}
 			if old, ok := props["kind"].(map[string]any); ok && old["description"] != nil {
@@ -125,7 +127,7 @@ func (s *schemas) policy(shape *PolicyShape) map[string]any {
 			rule["default"] = s.of(reflect.TypeOf(shape.NewRuleConf()))
 		}
 		if shape.RuleMatches {
-			rule["matches"] = list(s.of(reflect.TypeFor[ClientMatch]()), "clients; without it all")
+			rule["matches"] = list(s.of(reflect.TypeFor[resource.ClientMatch]()), "clients; without it all")
 		}
 		props["rules"] = list(object(rule), "connections that arrive, by who the client is; in the place of from")
 	}
@@ -141,11 +143,11 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 		t = t.Elem()
 	}
 	switch {
-	case t == reflect.TypeFor[Duration]():
+	case t == reflect.TypeFor[resource.Duration]():
 		return map[string]any{"type": []string{"string"}, "description": "a duration: 10s, 1h30m, 250ms"}
-	case t == reflect.TypeFor[IntOrString](), t == reflect.TypeFor[Decimal]():
+	case t == reflect.TypeFor[resource.IntOrString](), t == reflect.TypeFor[resource.Decimal]():
 		return map[string]any{"type": []string{"integer", "number", "string"}}
-	case t == reflect.TypeFor[RawConf](), slices.Contains(s.open, t):
+	case t == reflect.TypeFor[resource.RawConf](), slices.Contains(s.open, t):
 		return map[string]any{}
 	case t == reflect.TypeFor[secret.EnvoyText]():
 		return map[string]any{"type": "string", "description": "a message of Envoy, as YAML or JSON in a text"}
@@ -199,7 +201,7 @@ func commentKey(t reflect.Type, field string) string {
 	return pkg + "." + t.Name() + "." + field
 }
 
-// limited adds what a check tag says; see [decoder.bounds].
+// limited adds what a check tag says; see the decoder of resources.
 func limited(p map[string]any, check string) {
 	switch check {
 	case "", "timeout":
@@ -221,22 +223,22 @@ func limited(p map[string]any, check string) {
 	}
 }
 
-// SchemaField is one field of a kind, for people.
-type SchemaField struct {
+// Field is one field of a kind, for people.
+type Field struct {
 	Path  string `json:"path"` // "spec.to[].default.requestTimeout"
 	Type  string `json:"type"` // "string", "list of object", "one of A, B"
 	About string `json:"about,omitempty"`
 }
 
-// SchemaFields lists the fields of a schema that [Schema] has made, in the order of their paths,
+// Fields lists the fields of a schema that [Of] has made, in the order of their paths,
 // with those below them.
-func SchemaFields(schema map[string]any) []SchemaField {
-	var out []SchemaField
+func Fields(schema map[string]any) []Field {
+	var out []Field
 	var walk func(at string, s map[string]any)
 	walk = func(at string, s map[string]any) {
 		if at != "" {
 			about, _ := s["description"].(string)
-			out = append(out, SchemaField{at, typeText(s), about})
+			out = append(out, Field{at, typeText(s), about})
 		}
 		if items, ok := s["items"].(map[string]any); ok {
 			s, at = items, at+"[]"
