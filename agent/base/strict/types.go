@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -91,8 +90,10 @@ func (f *Field) In(t reflect.Type) (field reflect.StructField, holder reflect.Ty
 }
 
 func (ti *typeInfo) find(name string) *Field {
-	if i := slices.IndexFunc(ti.fields, func(f Field) bool { return f.Name == name }); i >= 0 {
-		return &ti.fields[i]
+	for i := range ti.fields {
+		if ti.fields[i].Name == name {
+			return &ti.fields[i]
+		}
 	}
 	return nil
 }
