@@ -98,7 +98,10 @@ func TestConfigItems(t *testing.T) {
 // empty ones included.
 func TestConfigItemsShow(t *testing.T) {
 	for name, file := range map[string]string{
-		"items": doors, "absent": "xds: {access: }\n", "empty": "xds: {access: []}\napi: {roles: []}\n",
+		"items": doors, "absent": "xds: {access: }\n",
+		"a section in an item": "accessLog: {receivers: [{name: a, address: '127.0.0.1:1', file: f, tls: {cert: c, " +
+			"key: k}}]}\n",
+		"empty":                     "xds: {access: []}\napi: {roles: []}\n",
 		"one directory":             "resources: {dir: /r}\n",
 		"one directory with a role": "resources: {dir: [{path: /r, role: viewer}]}\n",
 	} {

@@ -41,7 +41,7 @@ func (f field) node() *yaml.Node {
 	return n
 }
 
-// listNode returns a list of items. Of these it leaves out keys that are empty by default.
+// listNode returns a list of items.
 func (f field) listNode() *yaml.Node {
 	if f.has("nil") && f.at.IsNil() {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
@@ -50,22 +50,33 @@ func (f field) listNode() *yaml.Node {
 	if f.part || f.at.Len() == 0 {
 		out.Style = yaml.FlowStyle
 	}
-	for _, keys := range f.items() {
-		item := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-		for _, k := range keys {
-			if k.at.IsZero() && !k.has("default") && !k.has("required") || k.at.Kind() == reflect.Slice && k.at.Len() == 0 {
-				continue
-			}
-			if k.hasItems() {
-				item.Style = 0
-			}
-			name := k.path[strings.LastIndexByte(k.path, '.')+1:]
-			item.Content = append(item.Content, scalarNode(name), k.node())
-		}
-		if text := item.Content; len(f.items()) == 1 && len(text) == 2 && text[0].Value == f.tag.Get("text") {
+	for i := range f.at.Len() {
+		item := itemNode(f.at.Index(i))
+		if text := item.Content; f.at.Len() == 1 && len(text) == 2 && text[0].Value == f.tag.Get("text") {
 			return text[1]
 		}
 		out.Content = append(out.Content, item)
+	}
+	return out
+}
+
+// itemNode returns an item, or a section of one. It leaves out keys that are empty by default.
+func itemNode(v reflect.Value) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	for _, k := range keysOf(v, "") {
+		if k.at.IsZero() && !k.has("default") && !k.has("required") || k.at.Kind() == reflect.Slice && k.at.Len() == 0 {
+			continue
+		}
+		if k.hasItems() {
+			out.Style = 0
+		}
+		k.part = true
+		n := scalarNode(k.path)
+		if k.at.Kind() == reflect.Struct {
+			out.Content = append(out.Content, n, itemNode(k.at))
+		} else {
+			out.Content = append(out.Content, n, k.node())
+		}
 	}
 	return out
 }
