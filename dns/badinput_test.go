@@ -15,29 +15,31 @@ import (
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // badInput is what clients, name servers and files do that they must not.
 var badInput = map[string]func(*testing.T){
-	"compression_loops_in_queries":                 badLoops,
-	"compression_loops_in_answers":                 testMalformedAnswers,
-	"names_of_255_bytes":                           badLongNames,
-	"ten_thousand_clients":                         badManyClients,
-	"slow_TCP_clients":                             badSlowReaders,
-	"silent_TCP_clients":                           testTCPLimits,
-	"upstream_spoofs_and_lies_about_the_question":  testForgedRepliesAreIgnored,
-	"upstream_spoofs_in_a_flood":                   testFloodOfForgedReplies,
-	"upstream_answers_late":                        testLateAnswerCounts,
-	"upstream_answers_with_64_kB":                  testLongestAnswers,
-	"upstream_dies_and_comes_back":                 testServerDiesAndComesBack,
-	"upstream_sends_noise":                         testNoise,
-	"upstream_breaks_TCP":                          testBrokenTCPUpstream,
-	"upstream_answers_one_query_of_a_connection":   testServerThatAnswersOneQueryPerConnection,
-	"upstream_without_EDNS":                        testServerWithoutEDNS,
-	"upstream_that_does_not_resolve":               testLameServer,
-	"resolv_conf_vanishes_is_empty_or_names_us":    testResolvConfIsWatched,
-	"flood_bounded_memory_and_counted_refusals":    badFloodMemory,
-	"flood_of_names_does_not_displace_hot_answers": testCacheIsBounded,
+	"compression_loops_in_queries":                badLoops,
+	"compression_loops_in_answers":                testMalformedAnswers,
+	"names_of_255_bytes":                          badLongNames,
+	"ten_thousand_clients":                        badManyClients,
+	"slow_TCP_clients":                            badSlowReaders,
+	"silent_TCP_clients":                          testTCPLimits,
+	"upstream_spoofs_and_lies_about_the_question": testForgedRepliesAreIgnored,
+	"upstream_spoofs_in_a_flood":                  testFloodOfForgedReplies,
+	"upstream_answers_late":                       testLateAnswerCounts,
+	"upstream_answers_with_64_kB":                 testLongestAnswers,
+	"upstream_dies_and_comes_back":                testServerDiesAndComesBack,
+	"upstream_sends_noise":                        testNoise,
+	"upstream_breaks_TCP":                         testBrokenTCPUpstream,
+	"upstream_answers_one_query_of_a_connection":  testServerThatAnswersOneQueryPerConnection,
+	"upstream_without_EDNS":                       testServerWithoutEDNS,
+	"upstream_that_does_not_resolve":              testLameServer,
+	"resolv_conf_vanishes_is_empty_or_names_us":   testResolvConfIsWatched,
+	"flood_bounded_memory_and_counted_refusals":   badFloodMemory,
 }
 
 func TestBadInput(t *testing.T) { runAll(t, badInput) }
@@ -79,21 +81,21 @@ func badLongNames(t *testing.T) {
 	longest := strings.Join([]string{label, label, label, strings.Repeat("b", 56), "mesh"}, ".") // 255 bytes on the wire
 	short := strings.Repeat("a.", 125) + "mesh"                                                  // 256 bytes with the root
 	c := newMesh(t, nil, host(longest, "240.0.0.1"),
-		Host{Name: "*.mesh", Addrs: addrs("240.0.0.2"), Ports: []Port{{"http", 80}}})
+		table.Host{Name: "*.mesh", Addrs: addrs("240.0.0.2"), Ports: []table.Port{{Name: "http", Number: 80}}})
 	c.want(longest, "A", 0, longest+". 30 IN A 240.0.0.1")
 	wild := strings.NewReplacer("a", "c", "b", "d").Replace(longest)
 	c.want(wild, "A", 0, wild+". 30 IN A 240.0.0.2")
-	if _, errs := NewTable(meshOptions, []Host{host(short+"x", "240.0.0.1")}); len(errs) != 1 ||
+	if _, errs := table.New(meshOptions, []table.Host{host(short+"x", "240.0.0.1")}); len(errs) != 1 ||
 		!strings.Contains(errs[0].Error(), "at most 255 are allowed") {
 		t.Errorf("a longer name: %v", errs)
 	}
 	long := packed(t, new(mdns.Msg).SetQuestion(longest+".", mdns.TypeA))
-	over := append(append(bytes.Clone(long[:headerLen]), 1, 'x'), long[headerLen:]...)
+	over := append(append(bytes.Clone(long[:table.HeaderLen]), 1, 'x'), long[table.HeaderLen:]...)
 	if got := c.raw(false, over); got.Rcode != mdns.RcodeFormatError {
 		t.Errorf("a name of 257 bytes: %v", got)
 	}
 	forwarded := strings.TrimSuffix(longest, "mesh") + "test"
-	f := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
+	f := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
 	for _, k := range append(kinds, kinds...) {
 		if m := f.query(k, forwarded, mdns.TypeA); firstA(m) != "192.0.2.1" {
 			t.Errorf("%+v, forwarded: %v", k, m)
@@ -109,7 +111,7 @@ func badManyClients(t *testing.T) {
 	}
 	const n, names = 10000, 2500
 	h := newHeld()
-	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
 	clients, err := net.ListenUDP("udp4", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +150,7 @@ func badManyClients(t *testing.T) {
 	for _, q := range queries {
 		var x int
 		_, _ = fmt.Sscanf(q.name(), "n%d.", &x)
-		q.reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 10.0.%d.%d", x>>8, x&255)})
+		q.Reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 10.0.%d.%d", x>>8, x&255)})
 		for range n / names {
 			k, noob, _, _, err := clients.ReadMsgUDPAddrPort(buf, oob)
 			if err != nil {
@@ -214,7 +216,7 @@ func badSlowReaders(t *testing.T) {
 // Under a flood of names that nobody answers, memory is that of the slots and of the cache's bytes,
 // and what is refused is counted.
 func badFloodMemory(t *testing.T) {
-	c := newTester(t, ForwarderOptions{InFlight: 1000, CacheBytes: 1 << 20},
+	c := newTester(t, forward.Options{InFlight: 1000, CacheBytes: 1 << 20},
 		newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	heap := func() uint64 {
 		runtime.GC()
@@ -231,7 +233,7 @@ func badFloodMemory(t *testing.T) {
 		}
 		c.until("all have failed", func() bool {
 			c.clock.advance(50 * time.Millisecond)
-			c.f.look()
+			c.f.Look()
 			return c.f.Stats().InFlight == 0
 		})
 		for range 5000 - int(refused) {
@@ -288,14 +290,15 @@ func randomMessages(n int) iter.Seq[[]byte] {
 // packetJudge sends messages to a server over UDP, and compares what comes back with what the parts
 // of the server say and what miekg/dns reads.
 type packetJudge struct {
-	a    *Answers
+	a    *table.Answers
 	conn net.Conn
 	n    uint16
 }
 
 func newPacketJudge(t testing.TB) *packetJudge {
-	j := &packetJudge{a: NewAnswers(mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"),
-		Ports: []Port{{"http", 80}}}, host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")), nil)}
+	j := &packetJudge{a: table.NewAnswers(mustTable(t, meshOptions, table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"),
+		Ports: []table.Port{{Name: "http", Number: 80}}}, host("*.w.mesh", "240.0.0.2"), host("sentinel.mesh", "240.0.0.3")),
+		nil)}
 	s := NewServer(ServerOptions{})
 	s.Swap(j.a)
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
@@ -324,13 +327,13 @@ func (j *packetJudge) check(t testing.TB, m []byte) {
 			t.Fatal(err)
 		}
 	}
-	var q query
-	want, v := j.a.resolve(&q, m, netip.Addr{}, 1, false, nil)
+	var q table.Query
+	want, v := j.a.Resolve(&q, m, netip.Addr{}, 1, false, nil)
 	switch {
-	case len(m) > maxQuery || v == dropped:
+	case len(m) > maxQuery || v == table.Dropped:
 		want = nil
-	case v == forward:
-		want = q.refuse(nil, m, rcodeRefused)
+	case v == table.Forward:
+		want = q.Refuse(nil, m, table.RcodeRefused)
 	}
 	buf := make([]byte, 65536)
 	var got []byte

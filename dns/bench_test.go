@@ -7,54 +7,28 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // benchHosts are names like those of a mesh, each with an address.
-func benchHosts(n int) (hosts []Host) {
+func benchHosts(n int) (hosts []table.Host) {
 	for i := range n {
-		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),
+		hosts = append(hosts, table.Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),
 			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
 	}
 	return hosts
 }
 
-var benchOptions = TableOptions{Suffixes: []string{"mesh.local"}}
-
-// bytesUsed returns how much memory an index takes.
-func (x *index) bytesUsed() int {
-	return cap(x.bytes) + cap(x.slots)*8 + cap(x.names)*int(unsafe.Sizeof(entry{})) + cap(x.sets)*int(unsafe.Sizeof(set{}))
-}
-
-// BenchmarkTable is what a change of names costs: 10,000 anew, and one of 10,000.
-func BenchmarkTable(b *testing.B) {
-	hosts := benchHosts(10000)
-	b.Run("10000", func(b *testing.B) {
-		b.ReportAllocs()
-		var t *Table
-		for b.Loop() {
-			t = mustTable(b, benchOptions, hosts...)
-		}
-		b.ReportMetric(float64(t.base.bytesUsed())/float64(len(hosts)), "B/name")
-	})
-	b.Run("one", func(b *testing.B) {
-		b.ReportAllocs()
-		t := mustTable(b, benchOptions, hosts...)
-		i := 0
-		for b.Loop() {
-			t, _ = t.With(hosts[i%400:i%400+1], nil)
-			i++
-		}
-	})
-}
+var benchOptions = table.Options{Suffixes: []string{"mesh.local"}}
 
 // BenchmarkAnswer is the cost of an answer without the network, and of counting it alone.
 func BenchmarkAnswer(b *testing.B) {
-	a := NewAnswers(mustTable(b, benchOptions, benchHosts(10000)...), nil)
-	out, c := make([]byte, 0, maxUDP), new(counters)
-	var q query
+	a := table.NewAnswers(mustTable(b, benchOptions, benchHosts(10000)...), nil)
+	out, c := make([]byte, 0, table.MaxUDP), new(counters)
+	var q table.Query
 	for _, of := range [][2]string{
 		{"name", "svc-04711.ns-11.svc.mesh.local."}, {"no-name", "nope.ns-11.svc.mesh.local."},
 		{"elsewhere", "www.example.com."},
@@ -63,13 +37,13 @@ func BenchmarkAnswer(b *testing.B) {
 		b.Run(of[0], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				a.resolve(&q, m, netip.Addr{}, 0, false, out)
+				a.Resolve(&q, m, netip.Addr{}, 0, false, out)
 			}
 		})
 	}
 	b.Run("count", func(b *testing.B) {
 		for b.Loop() {
-			c.add(fromTable, typeA, rcodeSuccess)
+			c.add(fromTable, table.TypeA, table.RcodeSuccess)
 		}
 	})
 }
@@ -79,7 +53,7 @@ func BenchmarkAnswer(b *testing.B) {
 func BenchmarkSwap(b *testing.B) {
 	hosts := benchHosts(10000)
 	server := NewServer(ServerOptions{})
-	server.Swap(NewAnswers(mustTable(b, benchOptions, hosts...), nil))
+	server.Swap(table.NewAnswers(mustTable(b, benchOptions, hosts...), nil))
 	udp, tcp, err := Listen(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
 	if err != nil {
 		b.Fatal(err)
@@ -103,7 +77,7 @@ func BenchmarkSwap(b *testing.B) {
 		wg.Go(func() {
 			defer close(over)
 			for range 100 {
-				server.Swap(NewAnswers(mustTable(b, benchOptions, hosts...), nil))
+				server.Swap(table.NewAnswers(mustTable(b, benchOptions, hosts...), nil))
 			}
 		})
 		asked := make(chan int, 1)

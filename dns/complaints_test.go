@@ -14,7 +14,7 @@ func complaintLongReply(t *testing.T) {
 	for i := range 64 {
 		forwarded = append(forwarded, fmt.Sprintf("many.example.org. 60 IN A 192.0.2.%d", i))
 	}
-	c := newMesh(t, func(q *upstreamQuery) { q.reply(t, 0, forwarded) }, manyHost("many.mesh", 64))
+	c := newMesh(t, func(q *upstreamQuery) { q.Reply(t, 0, forwarded) }, manyHost("many.mesh", 64))
 	for _, name := range []string{"many.mesh", "many.example.org", "many.example.org"} {
 		m := c.query(clientKind{}, name, mdns.TypeA)
 		if m.Rcode != 0 || !m.Truncated || len(m.Answer) < 25 {
@@ -43,7 +43,7 @@ func complaintTCOverTCP(t *testing.T) {
 	c.ask(clientKind{tcp: true}, "cut.example.org", mdns.TypeA)
 	c.until("an answer", func() bool {
 		c.clock.advance(1e6)
-		c.f.look()
+		c.f.Look()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); m.Truncated || m.Rcode != mdns.RcodeServerFailure {
@@ -70,10 +70,10 @@ func complaintAAAA(t *testing.T) {
 func complaintPairs(t *testing.T) {
 	c := newMesh(t, func(q *upstreamQuery) {
 		if q.Question[0].Qtype == mdns.TypeAAAA {
-			q.reply(t, 0, nil, soa60)
+			q.Reply(t, 0, nil, soa60)
 			return
 		}
-		q.reply(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
+		q.Reply(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
 	}, host("web.mesh", "240.0.0.1"))
 	for i := range 500 {
 		name := "web.mesh"
@@ -105,7 +105,7 @@ func complaintCap(t *testing.T) {
 		queries = append(queries, h.next(t))
 	}
 	for _, q := range queries {
-		q.reply(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
+		q.Reply(t, 0, []string{q.name() + " 60 IN A 192.0.2.1"})
 		if m := c.answer(); firstA(m) == "" {
 			t.Fatal(m)
 		}

@@ -1,6 +1,10 @@
 package dns
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/nearside-mesh/nearside/dns/table"
+)
 
 // Where answers come from.
 const (
@@ -29,22 +33,22 @@ var typeNames = [countTypes]string{"A", "AAAA", "SRV", "PTR", "HTTPS", "other"}
 
 func countType(qtype uint16) int {
 	switch qtype {
-	case typeA:
+	case table.TypeA:
 		return countA
-	case typeAAAA:
+	case table.TypeAAAA:
 		return countAAAA
-	case typeSRV:
+	case table.TypeSRV:
 		return countSRV
-	case typePTR:
+	case table.TypePTR:
 		return countPTR
-	case typeHTTPS:
+	case table.TypeHTTPS:
 		return countHTTPS
 	}
 	return countOther
 }
 
 // rcodes is how many codes are counted: those of the header, and BADVERS.
-const rcodes = rcodeBadVers + 1
+const rcodes = table.RcodeBadVers + 1
 
 // counters are those of one socket, or of all TCP connections. Most often one goroutine adds to
 // them, which costs little.

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Replies that lie about themselves are no answers, and another server is asked.
@@ -27,23 +31,24 @@ func testMalformedAnswers(t *testing.T) {
 		"address":    func(b []byte, rr int) []byte { b[rr+11] = 3; return b[:len(b)-1] },
 		"two OPTs": func(b []byte, rr int) []byte {
 			b[11] = 2
-			return append(b, appendOPT(appendOPT(nil, false, noEDE), false, noEDE)...)
+			return append(b, slices.Concat(bareOPTRecord, bareOPTRecord)...)
 		},
-		"OPT in answers": func(b []byte, rr int) []byte { b[7] = 2; return append(b, appendOPT(nil, false, noEDE)...) },
+		"OPT in answers": func(b []byte, rr int) []byte { b[7] = 2; return append(b, bareOPTRecord...) },
 		"named OPT": func(b []byte, rr int) []byte {
 			b[11] = 1
-			return append(append(b, 1, 'x'), appendOPT(nil, false, noEDE)...)
+			return append(append(b, 1, 'x'), bareOPTRecord...)
 		},
 		"options": func(b []byte, rr int) []byte {
 			b[11] = 1
-			o := appendOPT(nil, false, 1)
+			o := append(slices.Clone(bareOPTRecord), 0, 15, 0, 2, 0, 1)
+			o[10] = 6
 			o[14] = 9
 			return append(b, o...)
 		},
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+			c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 				if i == 1 {
 					answerA(t, "60")(q)
 					return
@@ -52,7 +57,7 @@ func testMalformedAnswers(t *testing.T) {
 				m.SetReply(q.Msg)
 				m.Compress = true
 				m.Answer = records(t, q.Question[0].Name+" 60 IN A 203.0.113.66")
-				b := fault(packed(t, m), headerLen+len("a.example.org")+2+4)
+				b := fault(packed(t, m), table.HeaderLen+len("a.example.org")+2+4)
 				if name == "into a TTL" {
 					b[7] = 2
 				}
@@ -71,7 +76,7 @@ func testMalformedAnswers(t *testing.T) {
 // A server that sends noise, and noise alone.
 func testNoise(t *testing.T) {
 	h := newHeld()
-	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 	q := h.next(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -94,7 +99,7 @@ func testNoise(t *testing.T) {
 			break
 		}
 	}
-	q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
 	if got := firstA(c.answer()); got != "192.0.2.1" {
 		t.Errorf("the client gets %q", got)
 	}
@@ -126,11 +131,11 @@ func testLongestAnswers(t *testing.T) {
 		}
 		q.send(b)
 	})
-	for _, bytes := range []int{defaultCacheBytes, 64 << 20} {
-		c := newTester(t, ForwarderOptions{CacheBytes: bytes}, s)
+	for _, bytes := range []int{forward.DefaultCacheBytes, 64 << 20} {
+		c := newTester(t, forward.Options{CacheBytes: bytes}, s)
 		for _, k := range []clientKind{{tcp: true}, {tcp: true, size: 1232}} {
 			c.send(k, "big.example.org", mdns.TypeTXT)
-			if bytes > defaultCacheBytes && k.size > 0 {
+			if bytes > forward.DefaultCacheBytes && k.size > 0 {
 				break // it is in the cache
 			}
 			if b := c.wire(); len(b) != 65535 || b[2]&2 != 0 {
@@ -142,7 +147,7 @@ func testLongestAnswers(t *testing.T) {
 				t.Errorf("%+v: TC %v, %d records", k, m.Truncated, len(m.Answer))
 			}
 		}
-		if st := c.f.Stats().Cache; (st.TooLarge > 0) != (bytes == defaultCacheBytes) || st.Bytes > bytes {
+		if st := c.f.Stats().Cache; (st.TooLarge > 0) != (bytes == forward.DefaultCacheBytes) || st.Bytes > bytes {
 			t.Errorf("the cache has %+v", st)
 		}
 		c.stop()
@@ -154,7 +159,7 @@ func testServerWithoutEDNS(t *testing.T) {
 	ways := map[string]func(q *upstreamQuery){
 		"FORMERR": func(q *upstreamQuery) { q.send(append([]byte{q.raw[0], q.raw[1], 0x80, 1}, make([]byte, 8)...)) },
 		"echoed": func(q *upstreamQuery) {
-			b := bytes.Clone(q.raw[:len(q.raw)-bareOPT])
+			b := bytes.Clone(q.raw[:len(q.raw)-forward.BareOPT])
 			b[2] |= 0x80
 			b[3] = 1
 			b[11] = 0
@@ -181,13 +186,13 @@ func testServerWithoutEDNS(t *testing.T) {
 				without.Add(1)
 				answerA(t, "60")(q)
 			})
-			c := newTester(t, ForwarderOptions{}, s)
+			c := newTester(t, forward.Options{}, s)
 			for i := range 20 {
 				c.ask(clientKind{size: 1232}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
 				c.until("an answer", func() bool {
 					if name == "silence" {
 						c.clock.advance(time.Millisecond)
-						c.f.look()
+						c.f.Look()
 					}
 					return len(c.replies) > 0
 				})
@@ -195,7 +200,7 @@ func testServerWithoutEDNS(t *testing.T) {
 					t.Fatalf("the client gets %v", m)
 				}
 			}
-			if with.Load() > 2*confirmed+3 || without.Load() < 20 {
+			if with.Load() > 2*forward.Confirmed+3 || without.Load() < 20 {
 				t.Errorf("asked %d times with and %d times without EDNS", with.Load(), without.Load())
 			}
 		})
@@ -206,8 +211,8 @@ func testServerWithoutEDNS(t *testing.T) {
 func TestUpstreamTCPIsPipelined(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
-	c := newTester(t, ForwarderOptions{}, s)
-	c.f.apply(c.f.opts.Servers, resolvConf{useTCP: true}, "")
+	c := newTester(t, forward.Options{}, s)
+	c.f.Apply(c.f.Opts.Servers, forward.Conf{UseTCP: true}, "")
 	const n = 500
 	for i := range n {
 		c.ask(clientKind{id: uint16(i + 1)}, fmt.Sprintf("n%d.example.org", i+1), mdns.TypeA)
@@ -220,7 +225,7 @@ func TestUpstreamTCPIsPipelined(t *testing.T) {
 	for _, q := range queries {
 		var i int
 		_, _ = fmt.Sscanf(q.name(), "n%d.", &i)
-		q.reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 192.0.%d.%d", i/256, i%256)})
+		q.Reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 192.0.%d.%d", i/256, i%256)})
 	}
 	for range n {
 		m := c.answer()
@@ -228,7 +233,7 @@ func TestUpstreamTCPIsPipelined(t *testing.T) {
 			t.Fatalf("question %d gets %v", m.Id, m)
 		}
 	}
-	if got := s.connections(); got > maxStreams {
+	if got := s.connections(); got > forward.MaxStreams {
 		t.Errorf("%d connections", got)
 	}
 }
@@ -240,8 +245,8 @@ func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 		answerA(t, "60")(q)
 		q.hang()
 	})
-	c := newTester(t, ForwarderOptions{}, s)
-	c.f.apply(c.f.opts.Servers, resolvConf{useTCP: true}, "")
+	c := newTester(t, forward.Options{}, s)
+	c.f.Apply(c.f.Opts.Servers, forward.Conf{UseTCP: true}, "")
 	const n = 40
 	for i := range n {
 		c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
@@ -249,7 +254,7 @@ func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	for i := range n {
 		c.until("an answer", func() bool {
 			c.clock.advance(time.Millisecond)
-			c.f.look()
+			c.f.Look()
 			return len(c.replies) > 0
 		})
 		if m := c.answer(); firstA(m) == "" {
@@ -274,7 +279,7 @@ func testBrokenTCPUpstream(t *testing.T) {
 		"noise": func(q *upstreamQuery) { q.send([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+			c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 				switch {
 				case !q.tcp && i == 0:
 					b := q.pack(t, 0, nil)
@@ -289,7 +294,7 @@ func testBrokenTCPUpstream(t *testing.T) {
 			c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 			c.until("an answer", func() bool {
 				c.clock.advance(time.Millisecond)
-				c.f.look()
+				c.f.Look()
 				return len(c.replies) > 0
 			})
 			if m := c.answer(); firstA(m) != "192.0.2.1" {
@@ -303,9 +308,9 @@ func testBrokenTCPUpstream(t *testing.T) {
 // client gets its own answer.
 func testEachClientGetsItsOwnAnswer(t *testing.T) {
 	h := newHeld()
-	c := newTester(t, ForwarderOptions{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do),
+	c := newTester(t, forward.Options{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do),
 		newScripted(t, "127.0.0.1:0", h.do))
-	c.f.apply(c.f.opts.Servers, resolvConf{rotate: true}, "")
+	c.f.Apply(c.f.Opts.Servers, forward.Conf{Rotate: true}, "")
 	const n = 4000
 	sent, answered := 0, 0
 	var waiting []*upstreamQuery
@@ -321,7 +326,7 @@ func testEachClientGetsItsOwnAnswer(t *testing.T) {
 		waiting = waiting[:len(waiting)-1]
 		var id int
 		_, _ = fmt.Sscanf(q.name(), "n%d.", &id)
-		q.reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 10.0.%d.%d", id/256, id%256)})
+		q.Reply(t, 0, []string{q.name() + fmt.Sprintf(" 60 IN A 10.0.%d.%d", id/256, id%256)})
 		m := c.answer()
 		if want := fmt.Sprintf("10.0.%d.%d", m.Id/256, m.Id%256); firstA(m) != want ||
 			m.Question[0].Name != fmt.Sprintf("n%d.example.org.", m.Id) {
@@ -336,11 +341,11 @@ func testEachClientGetsItsOwnAnswer(t *testing.T) {
 
 // Options that make no forwarder say what is wrong.
 func TestForwarderOptions(t *testing.T) {
-	var o ForwarderOptions
+	var o forward.Options
 	if err := o.Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
 	}
-	o.Servers = make([]netip.AddrPort, maxServers+1)
+	o.Servers = make([]netip.AddrPort, forward.MaxServers+1)
 	o.InFlight = -1
 	err := o.Validate()
 	if err == nil {
@@ -354,3 +359,6 @@ func TestForwarderOptions(t *testing.T) {
 		}
 	}
 }
+
+// bareOPTRecord is an OPT record without options.
+var bareOPTRecord = []byte{0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0}

@@ -2,17 +2,14 @@ package dns
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // group starts servers at several addresses with one script, which is told who is asked.
@@ -32,7 +29,7 @@ type hit struct {
 // Row 58: the servers are asked in their order, all of them, then again.
 func testAllServersAreAskedInOrder(t *testing.T) {
 	hits := make(chan hit, 100)
-	c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	c := newTester(t, forward.Options{}, group(t, 3, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 	start := c.clock.now()
 	var order []int
@@ -46,7 +43,7 @@ func testAllServersAreAskedInOrder(t *testing.T) {
 		t.Errorf("asked %v, want %v", order, want)
 	}
 	// An answer of one counts.
-	c.nextHit(hits).q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	c.nextHit(hits).q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
 	if got := firstA(c.answer()); got != "192.0.2.1" {
 		t.Errorf("the client gets %q", got)
 	}
@@ -64,7 +61,7 @@ func (c *tester) nextHit(hits chan hit) hit {
 	}
 	for c.hits++; sent() < c.hits; {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.look()
+		c.f.Look()
 	}
 	select {
 	case h := <-hits:
@@ -78,17 +75,17 @@ func (c *tester) nextHit(hits chan hit) hit {
 // Late answers: one that comes after the next server was asked is as good.
 func testLateAnswerCounts(t *testing.T) {
 	hits := make(chan hit, 100)
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 	first, second := c.nextHit(hits), c.nextHit(hits)
 	if second.server != 1 {
 		t.Errorf("the next server is %d", second.server)
 	}
-	first.q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	first.q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
 	if got := firstA(c.answer()); got != "192.0.2.1" {
 		t.Errorf("the client gets %q", got)
 	}
-	second.q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.2"})
+	second.q.Reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.2"})
 	c.until("the second answer is counted as late", func() bool { return c.f.Stats().Servers[1].Late == 1 })
 	if len(c.replies) > 0 {
 		t.Error("the client is answered twice")
@@ -99,11 +96,11 @@ func testLateAnswerCounts(t *testing.T) {
 func testServerOptions(t *testing.T) {
 	t.Run("rotate", func(t *testing.T) {
 		var asked [3]atomic.Int32
-		c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) {
+		c := newTester(t, forward.Options{}, group(t, 3, func(i int, q *upstreamQuery) {
 			asked[i].Add(1)
 			answerA(t, "60")(q)
 		})...)
-		c.f.apply(c.f.opts.Servers, resolvConf{rotate: true}, "")
+		c.f.Apply(c.f.Opts.Servers, forward.Conf{Rotate: true}, "")
 		for i := range 30 {
 			c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
 		}
@@ -114,7 +111,7 @@ func testServerOptions(t *testing.T) {
 		}
 	})
 	t.Run("first", func(t *testing.T) {
-		c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) {
+		c := newTester(t, forward.Options{}, group(t, 3, func(i int, q *upstreamQuery) {
 			if i > 0 {
 				t.Errorf("server %d is asked", i)
 			}
@@ -131,8 +128,8 @@ func testServerOptions(t *testing.T) {
 			}
 			answerA(t, "60")(q)
 		})
-		c := newTester(t, ForwarderOptions{}, s)
-		c.f.apply(c.f.opts.Servers, resolvConf{useTCP: true}, "")
+		c := newTester(t, forward.Options{}, s)
+		c.f.Apply(c.f.Opts.Servers, forward.Conf{UseTCP: true}, "")
 		for i := range 200 {
 			c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
 		}
@@ -142,14 +139,14 @@ func testServerOptions(t *testing.T) {
 	})
 	t.Run("attempts and timeout", func(t *testing.T) {
 		h := newHeld()
-		c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
-		c.f.apply(c.f.opts.Servers, resolvConf{attempts: 1, timeout: time.Second}, "")
+		c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
+		c.f.Apply(c.f.Opts.Servers, forward.Conf{Attempts: 1, Timeout: time.Second}, "")
 		c.ask(clientKind{}, "a.example.org", mdns.TypeA)
 		start := c.clock.now()
 		h.next(t)
 		c.until("it fails", func() bool {
 			c.clock.advance(10 * time.Millisecond)
-			c.f.look()
+			c.f.Look()
 			return len(c.replies) > 0
 		})
 		if took := time.Duration(c.clock.now() - start); took < time.Second || took > 1200*time.Millisecond {
@@ -163,14 +160,14 @@ func testServerOptions(t *testing.T) {
 // dead, as soon as a stale answer would come.
 func testDeadServersFailInTime(t *testing.T) {
 	hits := make(chan hit, 1000)
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	fails := func(name string) time.Duration {
 		t.Helper()
 		c.ask(clientKind{size: 1232}, name, mdns.TypeA)
 		start := c.clock.now()
 		c.until("it fails", func() bool {
 			c.clock.advance(10 * time.Millisecond)
-			c.f.look()
+			c.f.Look()
 			return len(c.replies) > 0
 		})
 		took := time.Duration(c.clock.now() - start)
@@ -191,7 +188,7 @@ func testDeadServersFailInTime(t *testing.T) {
 	c.ask(clientKind{}, "e.example.org", mdns.TypeA)
 	for {
 		if h := <-hits; h.q.name() == "e.example.org." {
-			h.q.reply(t, 0, []string{"e.example.org. 60 IN A 192.0.2.1"})
+			h.q.Reply(t, 0, []string{"e.example.org. 60 IN A 192.0.2.1"})
 			break
 		}
 	}
@@ -204,13 +201,13 @@ func testDeadServersFailInTime(t *testing.T) {
 // there is time.
 func testSoleServerIsNeverBlackedOut(t *testing.T) {
 	h := newHeld()
-	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", h.do))
 	for i := range 10 {
 		c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
 		n := 0
 		c.until("it fails", func() bool {
 			c.clock.advance(20 * time.Millisecond)
-			c.f.look()
+			c.f.Look()
 			return len(c.replies) > 0
 		})
 		c.answer()
@@ -218,7 +215,7 @@ func testSoleServerIsNeverBlackedOut(t *testing.T) {
 			h.next(t)
 			n++
 		}
-		if n < 1 || n > maxSends {
+		if n < 1 || n > forward.MaxSends {
 			t.Errorf("question %d was sent %d times", i, n)
 		}
 	}
@@ -226,7 +223,7 @@ func testSoleServerIsNeverBlackedOut(t *testing.T) {
 		t.Error("it is not seen to be down")
 	}
 	c.ask(clientKind{}, "b.example.org", mdns.TypeA)
-	h.next(t).reply(t, 0, []string{"b.example.org. 60 IN A 192.0.2.1"})
+	h.next(t).Reply(t, 0, []string{"b.example.org. 60 IN A 192.0.2.1"})
 	if got := firstA(c.answer()); got != "192.0.2.1" || c.f.Stats().Servers[0].Down {
 		t.Errorf("back again, the client gets %q", got)
 	}
@@ -239,7 +236,7 @@ func testDeadServerIsProbed(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
 	hits := make(chan hit, 10000)
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 		if i == 0 {
 			hits <- hit{i, q}
 			if dead.Load() {
@@ -262,7 +259,7 @@ func testDeadServerIsProbed(t *testing.T) {
 			slow++
 			c.until("the other one is asked", func() bool {
 				c.clock.advance(10 * time.Millisecond)
-				c.f.look()
+				c.f.Look()
 				return c.f.Stats().Servers[1].Queries > before
 			})
 		}
@@ -287,10 +284,10 @@ func testDeadServerIsProbed(t *testing.T) {
 func testFailingServerIsPassedOver(t *testing.T) {
 	for _, rcode := range []int{mdns.RcodeServerFailure, mdns.RcodeRefused, mdns.RcodeNotImplemented} {
 		var asked atomic.Int32
-		c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+		c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 			if i == 0 {
 				asked.Add(1)
-				q.reply(t, rcode, nil)
+				q.Reply(t, rcode, nil)
 				return
 			}
 			answerA(t, "60")(q)
@@ -300,14 +297,14 @@ func testFailingServerIsPassedOver(t *testing.T) {
 				t.Fatalf("code %d: the client gets %v", rcode, m)
 			}
 		}
-		if n := asked.Load(); n < failing || n > 60 {
+		if n := asked.Load(); n < forward.Failing || n > 60 {
 			t.Errorf("code %d: the failing server was asked %d times of 100", rcode, n)
 		}
 		c.stop()
 	}
 	// Where all fail, their code comes back.
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(_ int, q *upstreamQuery) {
-		q.reply(t, mdns.RcodeRefused, nil)
+	c := newTester(t, forward.Options{}, group(t, 2, func(_ int, q *upstreamQuery) {
+		q.Reply(t, mdns.RcodeRefused, nil)
 	})...)
 	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeRefused {
 		t.Errorf("the client gets %v", m)
@@ -316,7 +313,7 @@ func testFailingServerIsPassedOver(t *testing.T) {
 
 // A server that does not resolve for us is not believed when it only knows others.
 func testLameServer(t *testing.T) {
-	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+	c := newTester(t, forward.Options{}, group(t, 2, func(i int, q *upstreamQuery) {
 		if i == 1 {
 			answerA(t, "60")(q)
 			return
@@ -335,7 +332,7 @@ func testLameServer(t *testing.T) {
 func testServerDiesAndComesBack(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	other := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
-	c := newTester(t, ForwarderOptions{}, s, other)
+	c := newTester(t, forward.Options{}, s, other)
 	c.query(clientKind{}, "a.example.org", mdns.TypeA)
 	s.stop()
 	for i := range 40 { // the clock stands still: only what the kernel says can help
@@ -347,7 +344,7 @@ func testServerDiesAndComesBack(t *testing.T) {
 	c.ask(clientKind{size: 1232}, "b.example.org", mdns.TypeA)
 	c.until("it fails", func() bool {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.look()
+		c.f.Look()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNetworkError) {
@@ -358,136 +355,10 @@ func testServerDiesAndComesBack(t *testing.T) {
 	c.ask(clientKind{}, "b.example.org", mdns.TypeA)
 	c.until("it is answered", func() bool {
 		c.clock.advance(10 * time.Millisecond)
-		c.f.look()
+		c.f.Look()
 		return len(c.replies) > 0
 	})
 	if m := c.answer(); firstA(m) == "" {
 		t.Errorf("back again: %v", m)
-	}
-}
-
-// Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no
-// servers.
-func testLoopsAreSeen(t *testing.T) {
-	var at atomic.Pointer[tester]
-	looped := make(chan bool, 10)
-	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-		var own query
-		if v, _ := own.read(q.raw); v != accepted {
-			t.Error("our own query is not accepted")
-			return
-		}
-		c := at.Load()
-		from := q.from.(*net.UDPAddr).AddrPort()
-		looped <- !c.f.ask(&own, q.raw, replyTo{via: c, addr: from, max: 1232})
-		q.reply(t, mdns.RcodeServerFailure, nil)
-	})
-	c := newTester(t, ForwarderOptions{}, s)
-	at.Store(c)
-	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure {
-		t.Errorf("the client gets %v", m)
-	}
-	if !<-looped || c.f.Stats().Loops == 0 {
-		t.Error("the loop is not seen")
-	}
-	own := netip.MustParseAddrPort("127.0.0.1:53")
-	_, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{own},
-		Own: func(a netip.AddrPort) bool { return a == own }})
-	if err == nil ||
-		!strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address that this process itself listens on") {
-		t.Errorf("an own address as a server: %v", err)
-	}
-}
-
-// Row 64: without a server clients are told so, and what comes later is used.
-func testWithoutServers(t *testing.T) {
-	file := t.TempDir() + "/resolv.conf"
-	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
-	c := newTester(t, ForwarderOptions{ResolvConf: file, port: s.addr.Port()})
-	if m := c.query(clientKind{size: 1232}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure ||
-		ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
-		t.Errorf("the client gets %v", m)
-	}
-	if p := c.f.Stats().Problem; !strings.Contains(p, file) || !strings.Contains(p, "nameserver") {
-		t.Errorf("the problem is %q", p)
-	}
-	if err := os.WriteFile(file, []byte("nameserver 127.0.0.1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c.until("the server is read", func() bool { return len(c.f.Stats().Servers) == 1 })
-	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); firstA(m) == "" {
-		t.Errorf("the failure of before is kept: %v", m)
-	}
-}
-
-// Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number
-// of questions is in flight, each over one of few sockets; what is too much is refused and counted;
-// then all is as it was.
-func testFloodWithADeadServer(t *testing.T) {
-	c := newTester(t, ForwarderOptions{InFlight: 5000}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
-	before := runtime.NumGoroutine()
-	refused := 0
-	for i := range 8000 {
-		if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); !ok {
-			refused++
-		}
-	}
-	st := c.f.Stats()
-	if refused != 3000 || st.InFlight != 5000 || st.Refused.InFlight != 3000 {
-		t.Errorf("%d refused, in flight %d, counted %+v", refused, st.InFlight, st.Refused)
-	}
-	if n := runtime.NumGoroutine() - before; n > 64 {
-		t.Errorf("%d goroutines more for 5,000 questions", n)
-	}
-	for i := range maxWaiters + 10 {
-		_, ok := c.send(clientKind{id: uint16(i + 1)}, "n1.example.org", mdns.TypeA)
-		if want := i < maxWaiters-1; ok != want {
-			t.Errorf("waiter %d is accepted: %v", i+2, ok)
-		}
-	}
-	if got := c.f.Stats().Refused.Waiters; got != 11 {
-		t.Errorf("%d refused for want of room among the waiters", got)
-	}
-	c.until("all have failed", func() bool {
-		c.clock.advance(50 * time.Millisecond)
-		c.f.look()
-		return c.f.Stats().InFlight == 0
-	})
-	for range 5000 + maxWaiters - 1 {
-		if m := c.answer(); m.Rcode != mdns.RcodeServerFailure {
-			t.Fatalf("a client gets %v", m)
-		}
-	}
-	c.clock.advance(20 * time.Second)
-	c.until("the sockets are closed", func() bool {
-		c.f.look()
-		c.f.mu.Lock()
-		defer c.f.mu.Unlock()
-		return len(c.f.locals) == 0
-	})
-	if st := c.f.Stats(); st.Waiting != 0 || len(c.replies) != 0 {
-		t.Errorf("%d wait, %d replies too many", st.Waiting, len(c.replies))
-	}
-}
-
-// Row 71: what is done is counted by server, with latencies.
-func testStats(t *testing.T) {
-	h := newHeld()
-	s := newScripted(t, "127.0.0.1:0", h.do)
-	c := newTester(t, ForwarderOptions{}, s)
-	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
-	q := h.next(t)
-	c.clock.advance(3 * time.Millisecond)
-	q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
-	c.answer()
-	c.hit(clientKind{}, "a.example.org", mdns.TypeA)
-	st := c.f.Stats()
-	sv := st.Servers[0]
-	if sv.Addr != s.addr || sv.Queries != 1 || sv.Answers != 1 || sv.Latency[12] != 1 || sv.RTT != 3*time.Millisecond {
-		t.Errorf("the server has %+v", sv)
-	}
-	if st.Cache.Hits != 1 || st.Cache.Misses != 1 || st.Cache.Entries != 1 || st.Cache.Inserted != 1 ||
-		st.Cache.Bytes == 0 || st.InFlight != 0 {
-		t.Errorf("counted: %+v", st)
 	}
 }

@@ -7,51 +7,42 @@ import (
 	"strings"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// PastLabel begins names that are asked of other servers, whatever the table has:
-// _nearside-past.db.example.com is an alias (CNAME) of what they know as db.example.com. So who
-// dials the address that a table has for a name can find out where to go from there. Below owned
-// suffixes there are no such names.
-const PastLabel = "_nearside-past"
-
-// Past returns the name that is asked past the table. It may be too long for a name.
-func Past(name string) string { return PastLabel + "." + name }
-
-// isPast reports whether a name begins so.
-func (q *query) isPast() bool {
-	return q.depth > 1 && int(q.name[0]) == len(PastLabel) && string(q.name[1:1+len(PastLabel)]) == PastLabel
-}
-
 // past asks the other servers for the name behind the label.
-func (s *Server) past(q *query, m []byte, to replyTo, tcp bool, c *counters, out []byte) ([]byte, fate, int) {
-	const label = headerLen + 1 + len(PastLabel)
-	var behind query
-	short := slices.Concat(m[:headerLen], m[label:])
-	if v, _ := behind.read(short); v != accepted { // as a compressed name of a record behind the question may have it
-		c.add(fromNobody, q.qtype, rcodeFormat)
-		return q.refuse(out, m, rcodeFormat), replied, fromNobody
+func (s *Server) past(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
+	out []byte) ([]byte, fate, int) {
+	const label = table.HeaderLen + 1 + len(table.PastLabel)
+	var behind table.Query
+	short := slices.Concat(m[:table.HeaderLen], m[label:])
+	// as a compressed name of a record behind the question may have it
+	if v, _ := behind.Read(short); v != table.Accepted {
+		c.add(fromNobody, q.Qtype, table.RcodeFormat)
+		return q.Refuse(out, m, table.RcodeFormat), replied, fromNobody
 	}
-	r := &pastReplier{via: to.via, label: string(m[headerLen+1 : label]), not: s.o.PastNot}
-	to.via = r
+	r := &pastReplier{via: to.Via, label: string(m[table.HeaderLen+1 : label]), not: s.o.PastNot}
+	to.Via = r
 	start := len(out)
 	out, f, source := s.elsewhere(&behind, short, to, tcp, c, out)
 	if f == replied {
-		out = append(out[:start], r.renamed(out[start:], q.limit(tcp))...)
+		out = append(out[:start], r.renamed(out[start:], q.Limit(tcp))...)
 	}
 	return out, f, source
 }
 
 // pastReplier passes replies on as those to the name with the label.
 type pastReplier struct {
-	via   replier
+	via   forward.Replier
 	label string
 	not   []netip.Prefix
 }
 
-func (r *pastReplier) reply(to replyTo, wire []byte) {
-	to.via = r.via
-	r.via.reply(to, r.renamed(wire, to.max))
+func (r *pastReplier) Reply(to forward.ReplyTo, wire []byte) {
+	to.Via = r.via
+	r.via.Reply(to, r.renamed(wire, to.Max))
 }
 
 // renamed returns a reply as one to the name with the label, of which the name that was asked for
@@ -101,8 +92,8 @@ func addressOf(rr mdns.RR) (a netip.Addr, ok bool) {
 
 // failedReply is SERVFAIL without a question, in the place of a reply that cannot be read.
 func failedReply(wire []byte) []byte {
-	out := slices.Clone(wire[:headerLen])
-	binary.BigEndian.PutUint16(out[2:], binary.BigEndian.Uint16(out[2:])&^15|rcodeServFail)
+	out := slices.Clone(wire[:table.HeaderLen])
+	binary.BigEndian.PutUint16(out[2:], binary.BigEndian.Uint16(out[2:])&^15|table.RcodeServFail)
 	clear(out[4:])
 	return out
 }

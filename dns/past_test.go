@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // TestPast: a name with the label is asked of the servers although the table has it; what comes
@@ -18,21 +21,21 @@ func TestPast(t *testing.T) {
 		case "in.mesh.":
 			t.Error("a name of the mesh was asked of others")
 		case "db.example.com.":
-			q.reply(t, 0, []string{q.name() + " 60 IN CNAME real.example.net.", "real.example.net. 30 IN A 192.0.2.7",
+			q.Reply(t, 0, []string{q.name() + " 60 IN CNAME real.example.net.", "real.example.net. 30 IN A 192.0.2.7",
 				"real.example.net. 30 IN A 240.0.0.9"})
 		case "inside.example.com.":
-			q.reply(t, 0, []string{q.name() + " 60 IN A 240.0.0.9", q.name() + " 60 IN AAAA fd00:fd00::9"})
+			q.Reply(t, 0, []string{q.name() + " 60 IN A 240.0.0.9", q.name() + " 60 IN AAAA fd00:fd00::9"})
 		case "many.example.com.":
 			var all []string
 			for i := range 200 {
 				all = append(all, fmt.Sprintf("%s 60 IN A 192.0.2.%d", q.name(), i))
 			}
-			q.reply(t, 0, all)
+			q.Reply(t, 0, all)
 		default:
-			q.reply(t, mdns.RcodeNameError, nil, soa60)
+			q.Reply(t, mdns.RcodeNameError, nil, soa60)
 		}
 	})
-	c := newTester(t, ForwarderOptions{}, up)
+	c := newTester(t, forward.Options{}, up)
 	c.srv.o.PastNot = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:fd00::/29")}
 	c.swap(host(name, "240.0.0.1"), host("in.mesh", "240.0.0.2"))
 	for _, times := range []string{"asked", "cached"} {
@@ -45,20 +48,21 @@ func TestPast(t *testing.T) {
 		}
 	}
 	c.want(name, "A", 0, name+". 30 IN A 240.0.0.1")
-	if m := c.query(clientKind{}, Past("inside.example.com"), mdns.TypeA); m.Rcode != 0 || len(m.Answer) != 0 {
+	if m := c.query(clientKind{}, table.Past("inside.example.com"), mdns.TypeA); m.Rcode != 0 || len(m.Answer) != 0 {
 		t.Errorf("addresses that it must not lead to: %v", m)
 	}
-	if m := c.query(clientKind{}, Past("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError ||
-		len(m.Ns) != 1 || m.Question[0].Name != Past("none.example.com.") {
+	if m := c.query(clientKind{}, table.Past("none.example.com"), mdns.TypeA); m.Rcode != mdns.RcodeNameError ||
+		len(m.Ns) != 1 || m.Question[0].Name != table.Past("none.example.com.") {
 		t.Errorf("a name that does not exist: %v", m)
 	}
-	if m := c.query(clientKind{}, Past("many.example.com"), mdns.TypeA); !m.Truncated {
+	if m := c.query(clientKind{}, table.Past("many.example.com"), mdns.TypeA); !m.Truncated {
 		t.Errorf("more than a packet has room for: %v", m)
 	}
-	if m := c.query(clientKind{tcp: true}, Past("many.example.com"), mdns.TypeA); m.Truncated || len(m.Answer) != 201 {
+	if m := c.query(clientKind{tcp: true}, table.Past("many.example.com"), mdns.TypeA); m.Truncated ||
+		len(m.Answer) != 201 {
 		t.Errorf("over TCP: %d records", len(m.Answer))
 	}
-	if m := c.query(clientKind{}, Past("in.mesh"), mdns.TypeA); m.Rcode != mdns.RcodeNameError {
+	if m := c.query(clientKind{}, table.Past("in.mesh"), mdns.TypeA); m.Rcode != mdns.RcodeNameError {
 		t.Errorf("a name of the mesh is nothing that others know: %v", m)
 	}
 }
@@ -73,18 +77,21 @@ func listed(list []mdns.RR) string {
 
 // TestApart: hosts of a group that is apart are in the table for those alone whose view names it.
 func TestApart(t *testing.T) {
-	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
-	table := mustTable(t, meshOptions, Host{Name: "db.example.com", Addrs: addrs("240.0.0.1"), Group: Apart + 1},
-		host("web.mesh", "240.0.0.2"))
+	c := newTester(t, forward.Options{}, newScripted(t, "127.0.0.1:0", answerA(t, "60")))
+	names := mustTable(t, meshOptions,
+		table.Host{Name: "db.example.com", Addrs: addrs("240.0.0.1"), Group: table.Apart + 1}, host("web.mesh", "240.0.0.2"))
 	local := netip.MustParseAddr("127.0.0.1")
 	for _, x := range []struct {
-		a    *Answers
+		a    *table.Answers
 		want string
 	}{
-		{NewAnswers(table, nil), "192.0.2.1"},
-		{NewAnswers(table, nil).Others((*View)(nil).With([]uint32{Apart + 1})), "240.0.0.1"},
-		{NewAnswers(table, map[netip.Addr]*View{local: NewView(nil).With([]uint32{Apart + 2})}), "192.0.2.1"},
-		{NewAnswers(table, map[netip.Addr]*View{local: (*View)(nil).With([]uint32{Apart + 2, Apart + 1})}), "240.0.0.1"},
+		{table.NewAnswers(names, nil), "192.0.2.1"},
+		{table.NewAnswers(names, nil).Others((*table.View)(nil).With([]uint32{table.Apart + 1})), "240.0.0.1"},
+		{table.NewAnswers(names, map[netip.Addr]*table.View{local: table.NewView(nil).With([]uint32{table.Apart + 2})}),
+			"192.0.2.1"},
+		{table.NewAnswers(names,
+			map[netip.Addr]*table.View{local: (*table.View)(nil).With([]uint32{table.Apart + 2, table.Apart + 1})}),
+			"240.0.0.1"},
 	} {
 		c.srv.Swap(x.a)
 		if m := c.query(clientKind{}, "db.example.com", mdns.TypeA); firstA(m) != x.want {
@@ -98,9 +105,9 @@ func TestApart(t *testing.T) {
 // same id, or fails.
 func FuzzPast(f *testing.F) {
 	f.Add(packed(f, new(mdns.Msg).SetQuestion("db.example.com.", mdns.TypeA)), 512)
-	r := &pastReplier{label: PastLabel}
+	r := &pastReplier{label: table.PastLabel}
 	f.Fuzz(func(t *testing.T, wire []byte, most int) {
-		if len(wire) < headerLen || most < minUDP || most > maxTCP {
+		if len(wire) < table.HeaderLen || most < table.MinUDP || most > table.MaxTCP {
 			return
 		}
 		out := r.renamed(wire, most)

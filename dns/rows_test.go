@@ -1,18 +1,18 @@
 package dns
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 func rowAddresses(t *testing.T) {
@@ -22,11 +22,11 @@ func rowAddresses(t *testing.T) {
 	c.swap(host("web.mesh", "240.0.0.2"), host("new.mesh", "240.0.0.3"))
 	c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.2")
 	c.want("new.mesh", "A", 0, "new.mesh. 30 IN A 240.0.0.3")
-	table, errs := c.srv.answers.Load().table.With(nil, []string{"web.mesh"})
+	names, errs := c.srv.answers.Load().Table.With(nil, []string{"web.mesh"})
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	c.srv.Swap(NewAnswers(table, nil))
+	c.srv.Swap(table.NewAnswers(names, nil))
 	c.want("web.mesh", "A", 3, soaOf("mesh."))
 	c.want("new.mesh", "A", 0, "new.mesh. 30 IN A 240.0.0.3")
 }
@@ -87,9 +87,10 @@ func rowUnknownName(t *testing.T) {
 
 func rowSRV(t *testing.T) {
 	c := newMesh(t, nil,
-		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1", "fd00::1"), Ports: []Port{{"http", 80}, {"", 9000}}},
+		table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1", "fd00::1"),
+			Ports: []table.Port{{Name: "http", Number: 80}, {Name: "", Number: 9000}}},
 		// the same address with another port
-		Host{Name: "other.mesh", Addrs: addrs("240.0.0.1"), Ports: []Port{{"http", 81}}})
+		table.Host{Name: "other.mesh", Addrs: addrs("240.0.0.1"), Ports: []table.Port{{Name: "http", Number: 81}}})
 	extra := []string{"web.mesh. 30 IN A 240.0.0.1", "web.mesh. 30 IN AAAA fd00::1"}
 	c.want("web.mesh", "SRV", 0,
 		append([]string{"web.mesh. 30 IN SRV 0 0 80 web.mesh.", "web.mesh. 30 IN SRV 0 0 9000 web.mesh."}, extra...)...)
@@ -101,7 +102,7 @@ func rowSRV(t *testing.T) {
 }
 
 func rowPTR(t *testing.T) {
-	c := newMesh(t, nil, Host{Name: ReverseName(netip.MustParseAddr("240.0.0.1")), PTR: "web.mesh"})
+	c := newMesh(t, nil, table.Host{Name: table.ReverseName(netip.MustParseAddr("240.0.0.1")), PTR: "web.mesh"})
 	c.want("1.0.0.240.in-addr.arpa", "PTR", 0, "1.0.0.240.in-addr.arpa. 30 IN PTR web.mesh.")
 	c.want("2.0.0.240.in-addr.arpa", "PTR", 3, soaOf("240.in-addr.arpa."))
 }
@@ -117,14 +118,14 @@ func rowWildcards(t *testing.T) {
 }
 
 func rowConflict(t *testing.T) {
-	hosts := []Host{host("web.mesh", "240.0.0.1"), host("WEB.mesh.", "240.0.0.2")}
+	hosts := []table.Host{host("web.mesh", "240.0.0.1"), host("WEB.mesh.", "240.0.0.2")}
 	for range 20 {
-		table, errs := NewTable(meshOptions, hosts)
+		names, errs := table.New(meshOptions, hosts)
 		if len(errs) != 1 || errs[0].Error() != `host "WEB.mesh.": another host has the name already` {
 			t.Fatalf("errors: %v", errs)
 		}
 		c := newMesh(t, nil)
-		c.srv.Swap(NewAnswers(table, nil))
+		c.srv.Swap(table.NewAnswers(names, nil))
 		if got := firstA(c.query(clientKind{}, "web.mesh", mdns.TypeA)); got != "240.0.0.1" {
 			t.Fatalf("the winner is %s; it is the first", got)
 		}
@@ -203,7 +204,7 @@ func rowSize(t *testing.T) {
 	for i := range n {
 		forwarded = append(forwarded, fmt.Sprintf("many.example.org. 60 IN A 192.0.2.%d", i))
 	}
-	c := newMesh(t, func(q *upstreamQuery) { q.reply(t, 0, forwarded) }, manyHost("many.mesh", n))
+	c := newMesh(t, func(q *upstreamQuery) { q.Reply(t, 0, forwarded) }, manyHost("many.mesh", n))
 	for _, name := range []string{"many.mesh", "many.example.org"} {
 		for _, size := range []uint16{0, 512, 700, 1000, 1232, 4096, 65535} {
 			k := clientKind{size: size}
@@ -231,7 +232,7 @@ func rowOutOfOrder(t *testing.T) {
 	if m := c.hit(k, "web.mesh", mdns.TypeA); m.Id != 2 {
 		t.Errorf("%v", m)
 	}
-	q.reply(t, 0, []string{"slow.example.org. 60 IN A 192.0.2.1"})
+	q.Reply(t, 0, []string{"slow.example.org. 60 IN A 192.0.2.1"})
 	if m := c.answer(); m.Id != 1 || firstA(m) != "192.0.2.1" {
 		t.Errorf("%v", m)
 	}
@@ -273,7 +274,7 @@ func rowSearch(t *testing.T) {
 	c.want("api.example.com.svc.mesh", "AAAA", 3, soaOf("mesh."))
 	h.none(t)
 	c.ask(clientKind{}, "api.example.com", mdns.TypeA)
-	h.next(t).reply(t, 0, []string{"api.example.com. 60 IN A 192.0.2.1"})
+	h.next(t).Reply(t, 0, []string{"api.example.com. 60 IN A 192.0.2.1"})
 	if m := c.answer(); len(m.Answer) != 1 || firstA(m) != "192.0.2.1" {
 		t.Errorf("%v", m)
 	}
@@ -282,7 +283,7 @@ func rowSearch(t *testing.T) {
 
 func rowPending(t *testing.T) {
 	c := newMesh(t, answerA(t, "60"))
-	c.srv.Swap(PendingAnswers([]string{"mesh"}, host("canary.invalid", "192.0.2.53")))
+	c.srv.Swap(table.PendingAnswers([]string{"mesh"}, host("canary.invalid", "192.0.2.53")))
 	c.want("web.mesh", "A", mdns.RcodeServerFailure)
 	c.want("canary.invalid", "A", 0, "canary.invalid. 30 IN A 192.0.2.53")
 	c.want("mesh", "AAAA", mdns.RcodeServerFailure)
@@ -293,255 +294,4 @@ func rowPending(t *testing.T) {
 	}
 	c.swap(host("web.mesh", "240.0.0.1"))
 	c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.1") // the failure is nowhere kept
-}
-
-func rowLocalDuringFlood(t *testing.T) {
-	c := newTester(t, ForwarderOptions{InFlight: 50}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
-	c.swap(host("web.mesh", "240.0.0.1"))
-	refused := 0
-	for i := range 80 {
-		if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); !ok {
-			refused++
-		}
-		if got := firstA(c.hit(clientKind{tcp: i%2 == 0}, "web.mesh", mdns.TypeA)); got != "240.0.0.1" {
-			t.Fatalf("query %d: %q", i, got)
-		}
-	}
-	if st := c.f.Stats(); refused != 30 || st.Refused.InFlight != 30 || st.InFlight != 50 {
-		t.Errorf("%d refused, counted %+v, in flight %d", refused, st.Refused, st.InFlight)
-	}
-	if n := c.srv.bySource(); n[fromTable] != 80 || n[fromNobody] != 30 || n[fromOthers] != 50 {
-		t.Errorf("counted by source: %v", n)
-	}
-}
-
-func rowViews(t *testing.T) {
-	c := newMesh(t, nil)
-	table := mustTable(t, meshOptions, Host{Name: "web.mesh", Addrs: addrs("240.0.0.1"), Group: 1},
-		Host{Name: "db.mesh", Addrs: addrs("240.0.0.2"), Group: 2}, host("all.mesh", "240.0.0.3"))
-	c.srv.Swap(NewAnswers(table, map[netip.Addr]*View{netip.MustParseAddr("127.0.0.2"): NewView([]uint32{1})}))
-	all := c.udp
-	limited := c.client("127.0.0.2")
-	defer limited.Close()
-	ask := func(from *net.UDPConn, name string) *mdns.Msg {
-		c.udp = from
-		defer func() { c.udp = all }()
-		return c.query(clientKind{}, name, mdns.TypeA)
-	}
-	for name, want := range map[string]string{"web.mesh": "240.0.0.1", "all.mesh": "240.0.0.3", "db.mesh": ""} {
-		m := ask(limited, name)
-		if firstA(m) != want || (m.Rcode == mdns.RcodeNameError) != (want == "") {
-			t.Errorf("with a view, %s: %v", name, m)
-		}
-		if m := ask(all, name); firstA(m) == "" {
-			t.Errorf("without one, %s: %v", name, m)
-		}
-	}
-}
-
-// One client cannot take all the room for questions that wait.
-func rowShare(t *testing.T) {
-	own := ownAddress(t)
-	f, err := NewForwarder(
-		ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}).addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runForwarder(t, f)
-	r := serve(t, ServerOptions{Forwarder: f}, "0.0.0.0:0", webHost)
-	dial := func(host string) net.Conn {
-		conn, err := net.Dial("udp", net.JoinHostPort(host, r.addr))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	send := func(conn net.Conn, i int) int {
-		before := r.bySource(mdns.TypeA)
-		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", i), mdns.TypeA))); err !=
-			nil {
-			t.Fatal(err)
-		}
-		c := tester{t: t, srv: r.Server}
-		return c.source(before, mdns.TypeA)
-	}
-	greedy, other := dial(own.String()), dial("127.0.0.1")
-	for i := range maxWaiting + 100 {
-		want := fromOthers
-		if i >= maxWaiting {
-			want = fromNobody
-		}
-		if got := send(greedy, i); got != want {
-			if st := f.Stats(); i >= maxWaiting && st.Failed > 0 {
-				t.Skip("this host is too slow: the first questions have failed already")
-			}
-			t.Fatalf("question %d of the greedy client: %s, want %s", i, sourceNames[got], sourceNames[want])
-		}
-	}
-	if got := send(other, 100000); got != fromOthers {
-		t.Errorf("the question of another client: %s", sourceNames[got])
-	}
-}
-
-func rowCounts(t *testing.T) {
-	c := newMesh(t, answerA(t, "60"), host("web.mesh", "240.0.0.1"))
-	c.query(clientKind{}, "web.mesh", mdns.TypeA)
-	c.query(clientKind{tcp: true}, "web.mesh", mdns.TypeHTTPS)
-	c.query(clientKind{}, "nope.mesh", mdns.TypeAAAA)
-	c.query(clientKind{}, "www.example.org", mdns.TypeA)
-	c.query(clientKind{}, "www.example.org", mdns.TypeA)
-	m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
-	m.Question[0].Qclass = mdns.ClassCHAOS
-	c.raw(false, packed(t, m))
-	m.Question = nil
-	c.raw(false, packed(t, m))
-	m.SetQuestion("web.mesh.", mdns.TypeA).SetEdns0(1232, false)
-	m.IsEdns0().SetVersion(7)
-	c.raw(false, packed(t, m))
-	want := []Count{{"local", "A", 0, 1}, {"local", "AAAA", 3, 1}, {"local", "HTTPS", 0, 1}, {"cache", "A", 0, 1},
-		{"forwarded", "A", 0, 1}, {"refused", "A", 5, 1}, {"refused", "A", 16, 1}, {"refused", "other", 1, 1}}
-	if got := c.srv.Counts(); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("counts %v, want %v", got, want)
-	}
-}
-
-// Queries that are told of are spread over all of them: with pairs of A and AAAA, one in two is not
-// one type alone.
-func rowSampled(t *testing.T) {
-	var mu sync.Mutex
-	seen := map[string]int{}
-	srv := NewServer(ServerOptions{Sampled: func(s Sampled) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[fmt.Sprintf("%s %s %d %v", s.Name, s.Source, s.Type, s.TCP)]++
-	}})
-	table := mustTable(t, meshOptions, host("web.mesh", "240.0.0.1"))
-	srv.Swap(NewAnswers(table, nil))
-	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop := Sockets{UDP: udp, TCP: []*net.TCPListener{tcp.(*net.TCPListener)}}.start(t, srv)
-	client := mdns.Client{Timeout: patience}
-	ask := func(n int) {
-		for range n {
-			for _, qtype := range []uint16{mdns.TypeA, mdns.TypeAAAA} {
-				if _, _, err := client.Exchange(new(mdns.Msg).SetQuestion("wEb.mesh.", qtype),
-					udp[0].LocalAddr().String()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	ask(5) // none
-	srv.Sample(2)
-	ask(200)
-	stop()
-	a, aaaa := seen["wEb.mesh local 1 false"], seen["wEb.mesh local 28 false"]
-	if len(seen) != 2 || a < 50 || aaaa < 50 || a > 150 || aaaa > 150 {
-		t.Errorf("of 200 pairs, told of are %v", seen)
-	}
-}
-
-func rowLookup(t *testing.T) {
-	table := mustTable(t, meshOptions, host("web.mesh", "240.0.0.1"))
-	for name, want := range map[string]string{
-		"web.mesh":    "records mesh",
-		"nope.mesh":   "nxdomain mesh",
-		"mesh":        "nodata mesh",
-		"example.org": "elsewhere ",
-	} {
-		outcome, below, err := table.Lookup(name, TypeA, nil)
-		if got := fmt.Sprintf("%s %s", outcome, below); err != nil || got != want {
-			t.Errorf("%s: %q %v, want %q", name, got, err, want)
-		}
-	}
-}
-
-func rowMark(t *testing.T) {
-	const mark = 0x4e53
-	c := newMarked(t, mark)
-	for i := range 40 {
-		c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
-	}
-	c.f.mu.Lock()
-	defer c.f.mu.Unlock()
-	n := 0
-	for _, u := range c.f.set.servers[0].sockets {
-		if u == nil {
-			continue
-		}
-		n++
-		if got := markOf(t, u.io.conn); got != mark {
-			t.Errorf("a socket to a server has the mark %#x, want %#x", got, mark)
-		}
-	}
-	if n == 0 {
-		t.Error("there are no sockets")
-	}
-}
-
-// newMarked is a tester whose queries to servers are marked.
-func newMarked(t *testing.T, mark uint32) *tester {
-	t.Helper()
-	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
-	if _, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{s.addr}, Mark: mark}); err != nil {
-		if !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
-			t.Errorf("the error does not name the capability: %v", err)
-		}
-		t.Skipf("marks cannot be set here: %v", err)
-	}
-	return newTester(t, ForwarderOptions{Mark: mark}, s)
-}
-
-// One client cannot have more than its part of what the name servers are asked in a second; others,
-// and what is known here, do not suffer.
-func rowRate(t *testing.T) {
-	own := ownAddress(t)
-	clock := &fakeClock{}
-	f, err := NewForwarder(
-		ForwarderOptions{Servers: []netip.AddrPort{newScripted(t, "127.0.0.1:0", answerA(t, "60")).addr}, clock: clock.now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runForwarder(t, f)
-	r := serve(t, ServerOptions{Forwarder: f, PeerRate: 50}, "0.0.0.0:0", webHost)
-	n := 0
-	ask := func(host string, times int) (answered int) {
-		for range times {
-			n++
-			m := r.exchange(t, "udp", host, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", n), mdns.TypeA))
-			if m.Rcode == mdns.RcodeSuccess {
-				answered++
-			}
-		}
-		return answered
-	}
-	for late := time.Now().Add(patience); ask("127.0.0.1", 1) == 0; { // until the forwarder runs
-		if time.Now().After(late) {
-			t.Fatal("nothing is answered")
-		}
-	}
-	for i, want := range []int{50, 50, 25} {
-		if got := ask(own.String(), 80); got != want {
-			t.Errorf("second %d: %d of 80 questions are answered, want %d", i, got, want)
-		}
-		if m := r.exchange(t, "udp", own.String(), new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); firstA(m) == "" {
-			t.Errorf("second %d: a name of the table: %v", i, m)
-		}
-		if got := ask("127.0.0.1", 80); got != 80 {
-			t.Errorf("second %d: %d of 80 questions of another client are answered", i, got)
-		}
-		clock.advance([]time.Duration{10 * time.Second, time.Second / 2, 0}[i])
-	}
-}
-
-// runForwarder runs a forwarder until the test ends, and returns once it takes questions.
-func runForwarder(t *testing.T, f *Forwarder) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { fatal(t, f.Run(ctx)) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	<-f.started
 }

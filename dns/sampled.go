@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"time"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Sampled is a query that was answered.
@@ -36,21 +39,21 @@ func scatter(n uint32) uint32 {
 }
 
 // tell tells of a reply, if its query is one of those that are told of.
-func (s *Server) tell(to replyTo, reply []byte, source int) {
-	if !to.sampled || s.o.Sampled == nil || len(reply) < headerLen {
+func (s *Server) tell(to forward.ReplyTo, reply []byte, source int) {
+	if !to.Sampled || s.o.Sampled == nil || len(reply) < table.HeaderLen {
 		return
 	}
 	x := Sampled{
-		Client: to.addr, TCP: to.tcp, Source: sourceNames[source], Rcode: rcodeOf(reply), Size: len(reply),
+		Client: to.Addr, TCP: to.Tcp, Source: sourceNames[source], Rcode: rcodeOf(reply), Size: len(reply),
 		Answers: int(binary.BigEndian.Uint16(reply[6:])),
 	}
 	if source == fromOthers {
-		x.Took = time.Duration(s.now() - to.at)
+		x.Took = time.Duration(s.now() - to.At)
 	}
 	if binary.BigEndian.Uint16(reply[4:]) == 1 {
-		if end := skipName(reply, headerLen); end > 0 && end+4 <= len(reply) {
-			var buf [4 * maxName]byte
-			x.Name, x.Type = string(appendText(buf[:0], reply[headerLen:end])), binary.BigEndian.Uint16(reply[end:])
+		if end := table.SkipName(reply, table.HeaderLen); end > 0 && end+4 <= len(reply) {
+			var buf [4 * table.MaxName]byte
+			x.Name, x.Type = string(table.AppendText(buf[:0], reply[table.HeaderLen:end])), binary.BigEndian.Uint16(reply[end:])
 		}
 	}
 	s.o.Sampled(x)

@@ -10,14 +10,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // ServerOptions are those of a Server. The zero value refuses all that is not in its answers.
 type ServerOptions struct {
 	// Forwarder answers what is not in the answers; nil: it is refused.
-	Forwarder *Forwarder
-	// PastNot are addresses that answers past the table ([PastLabel]) do not have: whoever gives a
-	// name out cannot lead there by it.
+	Forwarder *forward.Forwarder
+	// PastNot are addresses that answers past the table ([table.PastLabel]) do not have: whoever gives
+	// a name out cannot lead there by it.
 	PastNot []netip.Prefix
 	// MaxConns bounds the TCP connections, MaxPeerConns those of one address. 0 means 1024 and 256.
 	MaxConns, MaxPeerConns int
@@ -36,7 +39,7 @@ type ServerOptions struct {
 // Server answers DNS over UDP and TCP. It is safe for concurrent use.
 type Server struct {
 	o       ServerOptions
-	answers atomic.Pointer[Answers]
+	answers atomic.Pointer[table.Answers]
 	sample  atomic.Uint32 // see Sample
 	turn    atomic.Uint32
 	tcp     *counters
@@ -67,14 +70,14 @@ func NewServer(o ServerOptions) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, byPeer: map[netip.Addr]int{}, drain: drainTime, grace: graceTime}
-	s.answers.Store(PendingAnswers(nil))
+	s.answers.Store(table.PendingAnswers(nil))
 	s.tcp = s.newCounters()
 	return s
 }
 
 // Swap puts other answers in the place of those that are there. Queries under way are answered by
 // the one or the other.
-func (s *Server) Swap(a *Answers) { s.answers.Store(a) }
+func (s *Server) Swap(a *table.Answers) { s.answers.Store(a) }
 
 // fate is what becomes of a query.
 type fate int
@@ -86,13 +89,14 @@ const (
 )
 
 // handle answers a message, or sends it on. A reply is appended to out.
-func (s *Server) handle(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters, out []byte) ([]byte, fate) {
+func (s *Server) handle(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, turn uint32, c *counters,
+	out []byte) ([]byte, fate) {
 	n := s.sample.Load()
 	if n == 0 || scatter(c.seen.Add(1))%n != 0 {
 		out, f, _ := s.decide(q, m, to, tcp, turn, c, out)
 		return out, f
 	}
-	to.tcp, to.sampled = tcp, true
+	to.Tcp, to.Sampled = tcp, true
 	start := len(out)
 	out, f, source := s.decide(q, m, to, tcp, turn, c, out)
 	if f == replied {
@@ -102,52 +106,53 @@ func (s *Server) handle(q *query, m []byte, to replyTo, tcp bool, turn uint32, c
 }
 
 // decide is handle, and returns where the reply is from.
-func (s *Server) decide(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters,
+func (s *Server) decide(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, turn uint32, c *counters,
 	out []byte) ([]byte, fate, int) {
 	start := len(out)
-	out, v := s.answers.Load().resolve(q, m, to.addr.Addr(), turn, tcp, out)
+	out, v := s.answers.Load().Resolve(q, m, to.Addr.Addr(), turn, tcp, out)
 	switch v {
-	case dropped:
-		c.add(fromNobody, 0, rcodeSuccess)
+	case table.Dropped:
+		c.add(fromNobody, 0, table.RcodeSuccess)
 		return out, silence, fromNobody
-	case failed:
+	case table.Failed:
 		rcode := rcodeOf(out[start:])
-		if rcode == rcodeSuccess {
-			rcode = rcodeBadVers // which is 0 in the header
+		if rcode == table.RcodeSuccess {
+			rcode = table.RcodeBadVers // which is 0 in the header
 		}
-		c.add(fromNobody, q.qtype, rcode)
+		c.add(fromNobody, q.Qtype, rcode)
 		return out, replied, fromNobody
-	case accepted:
-		c.add(fromTable, q.qtype, rcodeOf(out[start:]))
+	case table.Accepted:
+		c.add(fromTable, q.Qtype, rcodeOf(out[start:]))
 		return out, replied, fromTable
 	}
-	if v == pastTable {
+	if v == table.PastTable {
 		return s.past(q, m, to, tcp, c, out)
 	}
 	return s.elsewhere(q, m, to, tcp, c, out)
 }
 
 // elsewhere answers by the cache, or asks other servers.
-func (s *Server) elsewhere(q *query, m []byte, to replyTo, tcp bool, c *counters, out []byte) ([]byte, fate, int) {
+func (s *Server) elsewhere(q *table.Query, m []byte, to forward.ReplyTo, tcp bool, c *counters,
+	out []byte) ([]byte, fate, int) {
 	start := len(out)
-	f, rcode := s.o.Forwarder, rcodeRefused
+	f, rcode := s.o.Forwarder, table.RcodeRefused
 	if f != nil {
-		to.max = q.limit(tcp)
-		if reply, ok := f.cached(q, m, out, to.max, to.at); ok {
-			c.add(fromCache, q.qtype, rcodeOf(reply[start:]))
+		to.Max = q.Limit(tcp)
+		if reply, ok := f.Cached(q, m, out, to.Max, to.At); ok {
+			c.add(fromCache, q.Qtype, rcodeOf(reply[start:]))
 			return reply, replied, fromCache
 		}
-		rcode = rcodeServFail
-		if s.rates.take(to.addr.Addr(), s.o.PeerRate, to.at) && s.waiting.take(to.addr.Addr()) {
-			if f.ask(q, m, to) {
-				c.add(fromOthers, q.qtype, rcodeSuccess)
+		rcode = table.RcodeServFail
+		if s.rates.take(to.Addr.Addr(), s.o.PeerRate, to.At) && s.waiting.take(to.Addr.Addr()) {
+			if f.Ask(q, m, to) {
+				c.add(fromOthers, q.Qtype, table.RcodeSuccess)
 				return out, later, fromOthers
 			}
-			s.waiting.giveBack(to.addr.Addr())
+			s.waiting.giveBack(to.Addr.Addr())
 		}
 	}
-	c.add(fromNobody, q.qtype, rcode)
-	return q.refuse(out, m, rcode), replied, fromNobody
+	c.add(fromNobody, q.Qtype, rcode)
+	return q.Refuse(out, m, rcode), replied, fromNobody
 }
 
 func rcodeOf(reply []byte) int { return int(reply[3] & 15) }
@@ -157,7 +162,7 @@ func (s *Server) now() int64 {
 	if s.o.Forwarder == nil {
 		return 0
 	}
-	return s.o.Forwarder.now()
+	return s.o.Forwarder.Now()
 }
 
 // When a server ends, queries that other servers are asked for may take so long, and what is on its

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // running is a server on a free port.
@@ -21,10 +23,10 @@ type running struct {
 	addr string
 }
 
-func serve(t *testing.T, o ServerOptions, listen string, hosts ...Host) running {
+func serve(t *testing.T, o ServerOptions, listen string, hosts ...table.Host) running {
 	t.Helper()
 	s := NewServer(o)
-	s.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, hosts...), nil))
+	s.Swap(table.NewAnswers(mustTable(t, table.Options{Suffixes: []string{"mesh"}}, hosts...), nil))
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort(listen), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -58,11 +60,11 @@ func (r running) exchange(t *testing.T, network, host string, m *mdns.Msg) *mdns
 	return out
 }
 
-var webHost = Host{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr("240.0.0.1")}}
+var webHost = table.Host{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr("240.0.0.1")}}
 
 func testUDPAndTCP(t *testing.T) {
-	many := Host{Name: "many.mesh"}
-	for i := range maxAddrs {
+	many := table.Host{Name: "many.mesh"}
+	for i := range table.MaxAddrs {
 		many.Addrs = append(many.Addrs, netip.AddrFrom16([16]byte{0xfd, 15: byte(i)}))
 	}
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
@@ -85,7 +87,7 @@ func testUDPAndTCP(t *testing.T) {
 					t.Errorf("%s: %v, nobody is there to be asked", network, m)
 				}
 				m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeAAAA))
-				if m.Truncated != (network == "udp") || network == "tcp" && len(m.Answer) != maxAddrs {
+				if m.Truncated != (network == "udp") || network == "tcp" && len(m.Answer) != table.MaxAddrs {
 					t.Errorf("%s: truncated %v, %d records", network, m.Truncated, len(m.Answer))
 				}
 			}
@@ -109,8 +111,8 @@ func testSwapLosesNothing(t *testing.T) {
 	buf := make([]byte, 600)
 	for i := range 2000 {
 		if i%20 == 0 {
-			r.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, webHost,
-				Host{Name: fmt.Sprintf("n%d.mesh", i)}), nil))
+			r.Swap(table.NewAnswers(mustTable(t, table.Options{Suffixes: []string{"mesh"}}, webHost,
+				table.Host{Name: fmt.Sprintf("n%d.mesh", i)}), nil))
 		}
 		m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
 		m.Id = uint16(i)
@@ -131,7 +133,7 @@ func testSwapLosesNothing(t *testing.T) {
 
 func TestPending(t *testing.T) {
 	r := serve(t, ServerOptions{}, "127.0.0.1:0")
-	r.Swap(PendingAnswers([]string{"mesh"}))
+	r.Swap(table.PendingAnswers([]string{"mesh"}))
 	if m := r.exchange(t, "udp", "127.0.0.1",
 		new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); m.Rcode != mdns.RcodeServerFailure {
 		t.Errorf("%v: there is no table yet", m)

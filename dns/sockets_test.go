@@ -16,6 +16,9 @@ import (
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // start serves sockets until the function that it returns is called.
@@ -54,8 +57,8 @@ func testSocketsOutliveAServer(t *testing.T) {
 	at := tcp.Addr().String()
 	server := func(addr string) *Server {
 		s := NewServer(ServerOptions{})
-		s.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, Host{Name: "web.mesh", Addrs: addrs(addr)}),
-			nil))
+		s.Swap(table.NewAnswers(mustTable(t, table.Options{Suffixes: []string{"mesh"}},
+			table.Host{Name: "web.mesh", Addrs: addrs(addr)}), nil))
 		return s
 	}
 	stop := first.start(t, server("240.0.0.1"))
@@ -220,8 +223,8 @@ func TestServerEndsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer upstream.Close()
-	fwd, err := NewForwarder(
-		ForwarderOptions{Servers: []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}})
+	fwd, err := forward.New(
+		forward.Options{Servers: []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +235,8 @@ func TestServerEndsInOrder(t *testing.T) {
 	<-fwd.Started()
 	server := NewServer(ServerOptions{Forwarder: fwd})
 	server.drain, server.grace = patience, patience
-	server.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}},
-		Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil))
+	server.Swap(table.NewAnswers(mustTable(t, table.Options{Suffixes: []string{"mesh"}},
+		table.Host{Name: "web.mesh", Addrs: addrs("240.0.0.1")}), nil))
 	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
 	if err != nil {
 		t.Fatal(err)

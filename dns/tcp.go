@@ -11,6 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section
@@ -101,9 +104,9 @@ type tcpConn struct {
 	ending atomic.Bool // the server ends
 }
 
-// reply implements replier.
-func (t *tcpConn) reply(to replyTo, wire []byte) {
-	t.s.waiting.giveBack(to.addr.Addr())
+// Reply implements replier.
+func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
+	t.s.waiting.giveBack(to.Addr.Addr())
 	t.s.tell(to, wire, fromOthers)
 	t.out <- framed(wire)
 }
@@ -150,7 +153,7 @@ func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.A
 // read reads queries until the client ends, is silent for too long, or sends what is none.
 func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	in := bufio.NewReaderSize(c, 4096)
-	var q query
+	var q table.Query
 	var m []byte
 	for {
 		if !t.ending.Load() && c.SetReadDeadline(time.Now().Add(t.s.o.Idle)) != nil || ctx.Err() != nil {
@@ -161,7 +164,7 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 			return
 		}
 		n := int(binary.BigEndian.Uint16(size[:]))
-		if n < headerLen {
+		if n < table.HeaderLen {
 			return
 		}
 		if cap(m) < n {
@@ -175,7 +178,8 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		reply, f := t.s.handle(&q, m[:n], replyTo{via: t, addr: peer, at: t.s.now()}, true, t.s.turn.Add(1), t.s.tcp, nil)
+		reply, f := t.s.handle(&q, m[:n], forward.ReplyTo{Via: t, Addr: peer, At: t.s.now()}, true, t.s.turn.Add(1),
+			t.s.tcp, nil)
 		switch f {
 		case replied:
 			t.out <- framed(reply)

@@ -5,15 +5,17 @@ import (
 	"testing"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // TestTogether: what the table does not know is asked of a server once, and then comes from the
 // cache, over UDP and TCP.
 func TestTogether(t *testing.T) {
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-		q.reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})
+		q.Reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})
 	})
-	f, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{up.addr}})
+	f, err := forward.New(forward.Options{Servers: []netip.AddrPort{up.addr}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 // maxQuery is how long a query over UDP may be. Longer ones are cut by the kernel, and are then no
@@ -18,12 +20,12 @@ type udpReplier struct {
 	none    chan struct{} // one slot: told when there are none
 }
 
-func (r *udpReplier) reply(to replyTo, wire []byte) {
-	r.s.waiting.giveBack(to.addr.Addr())
+func (r *udpReplier) Reply(to forward.ReplyTo, wire []byte) {
+	r.s.waiting.giveBack(to.Addr.Addr())
 	r.s.tell(to, wire, fromOthers)
 	var buf [64]byte
 	// A client that is gone, or a full buffer: as if the packet were lost.
-	_, _, _ = r.conn.WriteMsgUDPAddrPort(wire, appendSource(buf[:0], to.local), to.addr)
+	_, _, _ = r.conn.WriteMsgUDPAddrPort(wire, appendSource(buf[:0], to.Local), to.Addr)
 	if r.waiting.Add(-1) == 0 {
 		select {
 		case r.none <- struct{}{}:

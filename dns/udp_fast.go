@@ -10,6 +10,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // batch is how many packets one call takes from the kernel or gives to it.
@@ -72,7 +75,7 @@ type fastLoop struct {
 	s       *Server
 	count   *counters
 	in, out *packets
-	q       query
+	q       table.Query
 	via     *udpReplier
 	turn    uint32
 	ended   *atomic.Bool
@@ -87,7 +90,7 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ende
 	if err != nil {
 		return err
 	}
-	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(maxUDP), via: via, ended: ended}
+	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(table.MaxUDP), via: via, ended: ended}
 	l.in.ready(batch)
 	err = raw.Read(l.run) // runs again whenever there is something to read
 	runtime.KeepAlive(l)
@@ -131,19 +134,19 @@ func (l *fastLoop) answer(n int) (replies int) {
 		if h.hdr.Flags&unix.MSG_TRUNC != 0 || h.hdr.Namelen == 0 {
 			continue
 		}
-		to := replyTo{via: l.via, addr: l.in.from(i), local: destination(l.in.oobs[i][:h.hdr.Controllen]), at: now}
+		to := forward.ReplyTo{Via: l.via, Addr: l.in.from(i), Local: destination(l.in.oobs[i][:h.hdr.Controllen]), At: now}
 		l.turn++
 		reply, f := l.s.handle(&l.q, l.in.bufs[i][:h.len], to, false, l.turn, l.count, l.out.bufs[replies][:0])
 		if f == later {
 			l.via.waiting.Add(1)
 		}
-		if f != replied || len(reply) > maxUDP {
+		if f != replied || len(reply) > table.MaxUDP {
 			continue
 		}
 		l.out.names[replies] = l.in.names[i]
 		o := &l.out.hdrs[replies].hdr
 		o.Namelen, o.Flags = h.hdr.Namelen, 0
-		o.SetControllen(len(appendSource(l.out.oobs[replies][:0], to.local)))
+		o.SetControllen(len(appendSource(l.out.oobs[replies][:0], to.Local)))
 		l.out.iovs[replies].SetLen(len(reply))
 		replies++
 	}

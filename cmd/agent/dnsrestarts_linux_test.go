@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // restartsVariable is how often TestDNSOverRestarts restarts the agent; see "make dns-restarts".
@@ -86,11 +87,11 @@ func newDNSNode(t *testing.T, pod bool) *dnsNode {
 
 // realServer serves real.example on port 53 until the test ends.
 func (p *dnsNode) realServer() {
-	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh", "example", "invalid"}, TTL: 1},
-		[]dns.Host{{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(realAddr)}}})
+	names, errs := table.New(table.Options{Suffixes: []string{"mesh", "example", "invalid"}, TTL: 1},
+		[]table.Host{{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(realAddr)}}})
 	agenttest.Do(p.t, errs...)
 	s := dns.NewServer(dns.ServerOptions{})
-	s.Swap(dns.NewAnswers(table, nil))
+	s.Swap(table.NewAnswers(names, nil))
 	var socks dns.Sockets
 	p.within(func() error {
 		return socks.Complete(p.t.Context(), netip.MustParseAddrPort(realServerAddr+":53"), 1)

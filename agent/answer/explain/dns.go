@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Resolver is the state of the resolver of a node, with the names that it answers itself.
@@ -41,8 +41,8 @@ const (
 // dnsQuestion is one that is worked on.
 type dnsQuestion struct {
 	in     *DNSInput
-	answer *dns.Table
-	view   *dns.View
+	answer *table.Table
+	view   *table.View
 	proxy  *Proxy // nil: no dataplane asks
 	claims names.Claims
 	out    *DNS
@@ -53,11 +53,11 @@ type dnsQuestion struct {
 func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 	name := strings.ToLower(q.Name)
 	if a, err := netip.ParseAddr(name); err == nil {
-		name = dns.ReverseName(a) + "."
+		name = table.ReverseName(a) + "."
 	}
 	x := &dnsQuestion{in: &in, out: &DNS{Name: q.Name, Steps: []DNSStep{}}}
-	x.answer, _ = dns.NewTable(dns.TableOptions{Suffixes: in.Table.OwnedSuffixes()}, in.Table.Hosts())
-	if _, _, err := x.answer.Lookup(name, dns.TypeA, nil); err != nil {
+	x.answer, _ = table.New(table.Options{Suffixes: in.Table.OwnedSuffixes()}, in.Table.Hosts())
+	if _, _, err := x.answer.Lookup(name, table.TypeA, nil); err != nil {
 		return nil, &QuestionError{Field: "name", Reason: err.Error()}
 	}
 	c := &x.out.Client
@@ -186,7 +186,7 @@ func (x *dnsQuestion) ask(name string) {
 func (x *dnsQuestion) step(name string) DNSStep {
 	out := DNSStep{Name: name, Outcome: DNSNone, Records: []DNSRecord{}}
 	t := x.in.Table
-	outcome, below, err := x.answer.Lookup(name, dns.TypeA, x.view)
+	outcome, below, err := x.answer.Lookup(name, table.TypeA, x.view)
 	if err != nil {
 		out.Reason = "there can be no such name: " + err.Error()
 		return out
@@ -195,8 +195,8 @@ func (x *dnsQuestion) step(name string) DNSStep {
 	for _, q := range [...]struct {
 		qtype uint16
 		name  string
-	}{{dns.TypeA, "A"}, {dns.TypeAAAA, "AAAA"}, {dns.TypeSRV, "SRV"}, {dns.TypePTR, "PTR"}} {
-		if o, _, _ := x.answer.Lookup(name, q.qtype, x.view); o == dns.OutcomeRecords {
+	}{{table.TypeA, "A"}, {table.TypeAAAA, "AAAA"}, {table.TypeSRV, "SRV"}, {table.TypePTR, "PTR"}} {
+		if o, _, _ := x.answer.Lookup(name, q.qtype, x.view); o == table.OutcomeRecords {
 			out.Records = append(out.Records, x.records(name, q.name)...)
 		}
 	}
@@ -209,12 +209,12 @@ func (x *dnsQuestion) step(name string) DNSStep {
 	switch {
 	case below != "" && t.Pending:
 		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so that nobody can say which names there are below "+below
-	case outcome == dns.OutcomeElsewhere:
+	case outcome == table.OutcomeElsewhere:
 		out.Outcome, out.Reason = DNSForwarded, "no name of the meshes, and below none of their suffixes: upstreams are asked"
 		if n != nil && n.Origin == mesh.OriginPolicy {
 			out.Reason += "; " + x.because(n, name) + ", and not that of this client"
 		}
-		if behind, ok := strings.CutPrefix(name, dns.Past("")); ok {
+		if behind, ok := strings.CutPrefix(name, table.Past("")); ok {
 			out.Reason = "upstreams are asked for " + behind + ", whatever names the meshes have"
 		}
 		for _, s := range t.Unowned {
@@ -226,7 +226,7 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		if said := x.outside(name); said != "" {
 			out.Reason += "; " + said
 		}
-	case outcome == dns.OutcomeNoName:
+	case outcome == table.OutcomeNoName:
 		out.Reason = x.missing(name, below, n)
 	case len(out.Records) > 0:
 		out.Outcome, out.Reason = DNSResolves, x.because(n, name)

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // because says who has a name, and by what.
@@ -45,7 +45,7 @@ func (x *dnsQuestion) empty(n *names.Name) string {
 
 // missing says why there is no such name. n is there where the client alone does not see it.
 func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
-	if everybody, _, _ := x.answer.Lookup(name, dns.TypeA, nil); n != nil && everybody != dns.OutcomeNoName {
+	if everybody, _, _ := x.answer.Lookup(name, table.TypeA, nil); n != nil && everybody != table.OutcomeNoName {
 		return fmt.Sprintf("%s, and the dataplane does not reach it: dns.reachableOnly hides it", x.because(n, n.Name))
 	}
 	if n != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // taken is a name outside of the mesh at whose virtual addresses the proxy of a dataplane of the
@@ -83,7 +83,7 @@ func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 const kindDomain = "domain"
 
 func (t *Table) domainGroup(mesh, name string) uint32 {
-	return dns.Apart + t.groups.of(groupKey{mesh, kindDomain, name})
+	return table.Apart + t.groups.of(groupKey{mesh, kindDomain, name})
 }
 
 // addDomains adds the names outside of the mesh, but for those that are names of its services.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/compute/names"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // TestDomains: a name outside of the meshes has virtual addresses for those alone whose proxy takes
@@ -34,35 +34,35 @@ func TestDomains(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.domains = []string{name}
-		table := names.Build(usual, w.meshes(docs, c.local...), nil)
-		if n := table.Find(name); (n != nil) != c.listed {
+		built := names.Build(usual, w.meshes(docs, c.local...), nil)
+		if n := built.Find(name); (n != nil) != c.listed {
 			t.Errorf("%s: it is listed: %v", c.what, n)
 		} else if n != nil && (n.Resource.Name != "p" || n.Origin != "policy" || len(n.VIPs) != 2) {
 			t.Errorf("%s: %+v", c.what, n.Hostname)
 		}
-		if again := names.Build(usual, w.meshes(docs, c.local...), table); again != table {
+		if again := names.Build(usual, w.meshes(docs, c.local...), built); again != built {
 			t.Errorf("%s: another table of the same", c.what)
 		}
-		answers, faults := dns.NewTable(dns.TableOptions{Suffixes: table.OwnedSuffixes()}, table.Hosts())
+		answers, faults := table.New(table.Options{Suffixes: built.OwnedSuffixes()}, built.Hosts())
 		if faults != nil {
 			t.Fatal(faults)
 		}
 		for addr, want := range c.tells {
-			v := table.OthersView()
+			v := built.OthersView()
 			if addr != "" {
-				if own := table.View(netip.MustParseAddr(addr)); own != nil {
+				if own := built.View(netip.MustParseAddr(addr)); own != nil {
 					v = own
 				}
 			}
-			var as *dns.View
+			var as *table.View
 			if v != nil {
 				as = v.DNS()
 			}
-			got, _, err := answers.Lookup(name, dns.TypeA, as)
-			if err != nil || (got == dns.OutcomeRecords) != want || !want && got != dns.OutcomeElsewhere {
+			got, _, err := answers.Lookup(name, table.TypeA, as)
+			if err != nil || (got == table.OutcomeRecords) != want || !want && got != table.OutcomeElsewhere {
 				t.Errorf("%s, client %q: %v %v", c.what, addr, got, err)
 			}
-			if got, _, _ := answers.Lookup("y.mesh", dns.TypeA, as); got != dns.OutcomeRecords {
+			if got, _, _ := answers.Lookup("y.mesh", table.TypeA, as); got != table.OutcomeRecords {
 				t.Errorf("%s, client %q: y.mesh is %v", c.what, addr, got)
 			}
 		}

@@ -5,23 +5,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // host returns a name as a resolver has it.
-func (n *Name) host() dns.Host {
-	return dns.Host{Name: n.Name, Addrs: n.VIPs, Ports: n.Ports, Group: n.group}
+func (n *Name) host() table.Host {
+	return table.Host{Name: n.Name, Addrs: n.VIPs, Ports: n.Ports, Group: n.group}
 }
 
 // host returns the reverse name.
-func (p *pointer) host() dns.Host {
-	return dns.Host{Name: dns.ReverseName(p.addr), PTR: p.to.Name, Group: p.to.group}
+func (p *pointer) host() table.Host {
+	return table.Host{Name: table.ReverseName(p.addr), PTR: p.to.Name, Group: p.to.group}
 }
 
 // Hosts returns all that a resolver answers.
-func (t *Table) Hosts() []dns.Host {
-	out := make([]dns.Host, 0, len(t.Names)+len(t.reverse)+1)
-	out = append(out, dns.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}})
+func (t *Table) Hosts() []table.Host {
+	out := make([]table.Host, 0, len(t.Names)+len(t.reverse)+1)
+	out = append(out, table.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}})
 	for _, n := range t.Names {
 		out = append(out, n.host())
 	}
@@ -43,7 +43,7 @@ func (t *Table) OwnedSuffixes() []string {
 // Change is what leads from one table of a resolver to another one.
 type Change struct {
 	Whole  bool // everything is made anew
-	Put    []dns.Host
+	Put    []table.Host
 	Remove []string
 }
 
@@ -67,7 +67,7 @@ func (t *Table) Since(prev *Table) Change {
 	if more() {
 		differences(prev.reverse, t.reverse, func(a, b pointer) int { return a.addr.Compare(b.addr) },
 			func(a, b pointer) bool { return a.to == b.to || a.to.group == b.to.group && a.to.Name == b.to.Name },
-			func(gone pointer) bool { c.Remove = append(c.Remove, dns.ReverseName(gone.addr)); return more() },
+			func(gone pointer) bool { c.Remove = append(c.Remove, table.ReverseName(gone.addr)); return more() },
 			func(now pointer) bool { c.Put = append(c.Put, now.host()); return more() })
 	}
 	if !more() {

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Canary is a name that every table has, and nobody else: a query for it that is answered with
@@ -49,8 +49,8 @@ type Mesh struct {
 type Name struct {
 	mesh.Hostname
 	Mesh   string
-	Ports  []dns.Port // of the service
-	Others []*Name    // of other meshes that claim the name and do not have it
+	Ports  []table.Port // of the service
+	Others []*Name      // of other meshes that claim the name and do not have it
 
 	view  *mesh.View
 	rank  int // of the mesh
@@ -82,7 +82,7 @@ type Table struct {
 	Suffixes []Suffix // that are owned, sorted; those of ranges come last
 	Unowned  []Suffix // that are not, sorted
 	Views    []View   // sorted by address
-	Others   []uint32 // groups of domains that all see whose address has no view; see [dns.Apart]
+	Others   []uint32 // groups of domains that all see whose address has no view; see [table.Apart]
 	// Pending says that there is no mesh yet, so that nobody can say which names there are.
 	Pending bool
 
@@ -225,11 +225,11 @@ func (p *part) make(t *Table) {
 }
 
 // ports returns those of the service that has a name.
-func ports(v *mesh.View, h *mesh.Hostname) []dns.Port {
+func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	if h.Origin == mesh.OriginVirtual {
-		out := make([]dns.Port, 0, min(len(h.Ports), maxPorts))
+		out := make([]table.Port, 0, min(len(h.Ports), maxPorts))
 		for _, p := range h.Ports[:cap(out)] {
-			out = append(out, dns.Port{Number: uint16(p)}) // #nosec G115 -- a port of a VirtualOutbound has 16 bits
+			out = append(out, table.Port{Number: uint16(p)}) // #nosec G115 -- a port of a VirtualOutbound has 16 bits
 		}
 		return out
 	}
@@ -238,13 +238,13 @@ func ports(v *mesh.View, h *mesh.Hostname) []dns.Port {
 		if s == nil || s.Port > 65535 {
 			return nil
 		}
-		return []dns.Port{{Name: s.Section, Number: uint16(s.Port)}} // #nosec G115 -- it was compared
+		return []table.Port{{Name: s.Section, Number: uint16(s.Port)}} // #nosec G115 -- it was compared
 	}
 	list := v.Ports(h.Resource)
-	out := make([]dns.Port, 0, len(list))
+	out := make([]table.Port, 0, len(list))
 	for _, s := range list {
 		if s.Port <= 65535 && len(out) < maxPorts {
-			out = append(out, dns.Port{Name: s.Section, Number: uint16(s.Port)}) // #nosec G115 -- it was compared
+			out = append(out, table.Port{Name: s.Section, Number: uint16(s.Port)}) // #nosec G115 -- it was compared
 		}
 	}
 	return out

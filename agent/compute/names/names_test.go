@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // world is meshes that follow each other, as in an agent.
@@ -178,15 +178,15 @@ func TestViews(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		o := usual
 		o.ReachableOnly = only
-		table := names.Build(o, newWorld(t).meshes(docs, local...), nil)
-		answers, faults := dns.NewTable(dns.TableOptions{Suffixes: table.OwnedSuffixes()}, table.Hosts())
+		built := names.Build(o, newWorld(t).meshes(docs, local...), nil)
+		answers, faults := table.New(table.Options{Suffixes: built.OwnedSuffixes()}, built.Hosts())
 		if faults != nil {
 			t.Fatal(faults)
 		}
 		sees := func(addr string) string {
 			var out []string
-			v := table.View(netip.MustParseAddr(addr))
-			var dv *dns.View
+			v := built.View(netip.MustParseAddr(addr))
+			var dv *table.View
 			if v != nil {
 				dv = v.DNS()
 			}
@@ -194,8 +194,8 @@ func TestViews(t *testing.T) {
 				for _, x := range []struct {
 					qtype  uint16
 					family string
-				}{{dns.TypeA, "4"}, {dns.TypeAAAA, "6"}} {
-					if got, _, err := answers.Lookup(name, x.qtype, dv); err == nil && got == dns.OutcomeRecords {
+				}{{table.TypeA, "4"}, {table.TypeAAAA, "6"}} {
+					if got, _, err := answers.Lookup(name, x.qtype, dv); err == nil && got == table.OutcomeRecords {
 						out = append(out, name[:2]+"/"+x.family)
 					}
 				}
@@ -215,7 +215,7 @@ func TestViews(t *testing.T) {
 				t.Errorf("reachableOnly %v: %s sees %q, want %q", only, addr, got, list)
 			}
 		}
-		if got, _, _ := answers.Lookup(names.Canary, dns.TypeA, dns.NewView(nil)); got != dns.OutcomeRecords {
+		if got, _, _ := answers.Lookup(names.Canary, table.TypeA, table.NewView(nil)); got != table.OutcomeRecords {
 			t.Errorf("a view hides the canary: %s", got)
 		}
 	}
@@ -251,8 +251,8 @@ func TestChanges(t *testing.T) {
 		w := newWorld(t)
 		o := usual
 		o.ReachableOnly = rapid.Bool().Draw(rt, "reachableOnly")
-		var table *names.Table
-		var served *dns.Table
+		var previous *names.Table
+		var served *table.Table
 		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
 			docs, all := "", []string{}
 			for _, m := range []string{"a", "b"} {
@@ -277,32 +277,32 @@ func TestChanges(t *testing.T) {
 					rapid.SampledFrom([]string{"{{ .Name }}.mesh", "{{ .Name }}.svc.mesh.local", "x.mesh"}).Draw(rt, "template"))
 			}
 			meshes := w.meshes(docs, all...)
-			next := names.Build(o, meshes, table)
+			next := names.Build(o, meshes, previous)
 			if d := cmp.Diff(owners(names.Build(o, meshes, nil)), owners(next)); d != "" {
 				rt.Fatalf("a table that follows another one differs (-anew +following):\n%s", d)
 			}
-			change := next.Since(table)
+			change := next.Since(previous)
 			var faults []error
 			if change.Whole {
-				served, faults = dns.NewTable(dns.TableOptions{Suffixes: next.OwnedSuffixes()}, next.Hosts())
+				served, faults = table.New(table.Options{Suffixes: next.OwnedSuffixes()}, next.Hosts())
 			} else {
 				served, faults = served.With(change.Put, change.Remove)
 			}
 			if faults != nil {
 				rt.Fatal(faults)
 			}
-			table = next
-			anew, _ := dns.NewTable(dns.TableOptions{Suffixes: next.OwnedSuffixes()}, next.Hosts())
+			previous = next
+			anew, _ := table.New(table.Options{Suffixes: next.OwnedSuffixes()}, next.Hosts())
 			if anew.Len() != served.Len() {
 				rt.Fatalf("%d names are served, and there are %d", served.Len(), anew.Len())
 			}
-			views := []*dns.View{nil}
+			views := []*table.View{nil}
 			for i := range next.Views {
 				views = append(views, next.Views[i].DNS())
 			}
 			for _, h := range next.Hosts() {
 				for _, v := range views {
-					for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR} {
+					for _, qtype := range []uint16{table.TypeA, table.TypeAAAA, table.TypeSRV, table.TypePTR} {
 						a, _, _ := anew.Lookup(h.Name, qtype, v)
 						if b, _, _ := served.Lookup(h.Name, qtype, v); a != b {
 							rt.Fatalf("%s, type %d: %s is served, and made anew it is %s", h.Name, qtype, b, a)
@@ -328,7 +328,7 @@ func BenchmarkBuild(b *testing.B) {
 	w := newWorld(b)
 	meshes, more := w.meshes(many(10_000)), w.meshes(many(10_001))
 	first := names.Build(usual, meshes, nil)
-	served, _ := dns.NewTable(dns.TableOptions{Suffixes: first.OwnedSuffixes()}, first.Hosts())
+	served, _ := table.New(table.Options{Suffixes: first.OwnedSuffixes()}, first.Hosts())
 	b.Run("names", func(b *testing.B) {
 		for b.Loop() {
 			names.Build(usual, meshes, nil)
@@ -337,7 +337,7 @@ func BenchmarkBuild(b *testing.B) {
 	hosts := first.Hosts()
 	b.Run("table", func(b *testing.B) {
 		for b.Loop() {
-			dns.NewTable(dns.TableOptions{Suffixes: first.OwnedSuffixes()}, hosts)
+			table.New(table.Options{Suffixes: first.OwnedSuffixes()}, hosts)
 		}
 	})
 	b.Run("nothing", func(b *testing.B) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // clusterDomain is where Kubernetes has its own names. A generator that ends names with it must not
@@ -52,7 +52,7 @@ func (t *Table) own(meshes []Mesh) {
 	slices.SortFunc(t.Suffixes, byName)
 	slices.SortFunc(t.Unowned, byName)
 	for _, p := range t.options.Ranges {
-		for _, name := range dns.ReverseSuffixes(p) {
+		for _, name := range table.ReverseSuffixes(p) {
 			if !owned[name] {
 				owned[name] = true
 				t.Suffixes = append(t.Suffixes, Suffix{Name: name, Origin: OriginRange})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // View is what the workloads behind one address are told.
@@ -23,10 +23,10 @@ type View struct {
 }
 
 // DNS returns the view as a resolver has it.
-func (v *View) DNS() *dns.View {
-	var out *dns.View
+func (v *View) DNS() *table.View {
+	var out *table.View
 	if !v.All {
-		out = dns.NewView(v.groups)
+		out = table.NewView(v.groups)
 	}
 	switch {
 	case !v.V4:

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/forward"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -104,12 +104,12 @@ func (r *Resolver) Collect(ch chan<- prometheus.Metric) {
 // upstreams keeps what servers have counted that are no longer asked, so that sums never fall.
 type upstreams struct {
 	mu   sync.Mutex
-	seen []dns.ServerStats // the last time
-	gone dns.ServerStats   // of those that were replaced
+	seen []forward.ServerStats // the last time
+	gone forward.ServerStats   // of those that were replaced
 }
 
 // sum adds up what all servers have counted.
-func (u *upstreams) sum(now []dns.ServerStats) dns.ServerStats {
+func (u *upstreams) sum(now []forward.ServerStats) forward.ServerStats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range u.seen {
@@ -129,7 +129,7 @@ func (u *upstreams) sum(now []dns.ServerStats) dns.ServerStats {
 	return out
 }
 
-func add(to, s *dns.ServerStats) {
+func add(to, s *forward.ServerStats) {
 	to.Failures += s.Failures
 	to.Timeouts += s.Timeouts
 	to.Errors += s.Errors

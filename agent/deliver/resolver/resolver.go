@@ -23,6 +23,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/sockets"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Options are those of a [Resolver]. Config and Last are required.
@@ -48,7 +50,7 @@ type Resolver struct {
 	o       Options
 	addrs   []netip.AddrPort // that the config names
 	server  *dns.Server
-	forward *dns.Forwarder
+	forward *forward.Forwarder
 	queries *queryLog
 	marked  bool          // queries to upstreams have the mark
 	changed chan struct{} // one slot
@@ -56,8 +58,8 @@ type Resolver struct {
 
 	mu     sync.Mutex // held while a table is made
 	table  atomic.Pointer[names.Table]
-	made   keys       // that the table was made with
-	answer *dns.Table // of table
+	made   keys         // that the table was made with
+	answer *table.Table // of table
 
 	state atomic.Pointer[state]
 	swaps [2]atomic.Uint64 // tables that were made as a whole, and by what has changed
@@ -110,12 +112,12 @@ func New(o Options) (*Resolver, error) {
 		cache = max(leastCache, cfg.CacheSize*bytesOfAnswer)
 	}
 	if len(r.addrs) > 0 {
-		f := dns.ForwarderOptions{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own,
+		f := forward.Options{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own,
 			Mark: o.Mark, Logger: o.Log}
 		var err error
-		if r.forward, err = dns.NewForwarder(f); err != nil && f.Mark != 0 {
+		if r.forward, err = forward.New(f); err != nil && f.Mark != 0 {
 			f.Mark = 0
-			r.forward, err = dns.NewForwarder(f)
+			r.forward, err = forward.New(f)
 		}
 		r.marked = f.Mark != 0
 		if err != nil {
@@ -125,7 +127,7 @@ func New(o Options) (*Resolver, error) {
 	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate,
 		Logger: o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
-	r.server.Swap(dns.PendingAnswers(cfg.Suffixes))
+	r.server.Swap(table.PendingAnswers(cfg.Suffixes))
 	return r, nil
 }
 
@@ -176,7 +178,7 @@ func (r *Resolver) Update() {
 	change.Whole = change.Whole || r.answer == nil || k.ttl != r.made.ttl
 	var faults []error
 	if change.Whole {
-		r.answer, faults = dns.NewTable(dns.TableOptions{Suffixes: next.OwnedSuffixes(), TTL: k.ttl}, next.Hosts())
+		r.answer, faults = table.New(table.Options{Suffixes: next.OwnedSuffixes(), TTL: k.ttl}, next.Hosts())
 		r.swaps[0].Add(1)
 	} else if len(change.Put)+len(change.Remove) > 0 {
 		r.answer, faults = r.answer.With(change.Put, change.Remove)
@@ -186,15 +188,15 @@ func (r *Resolver) Update() {
 		r.o.Log.Error("a name of the meshes is not answered", "error", err)
 	}
 	if next.Pending {
-		r.server.Swap(dns.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
+		r.server.Swap(table.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
 	} else {
-		views := make(map[netip.Addr]*dns.View, len(next.Views))
+		views := make(map[netip.Addr]*table.View, len(next.Views))
 		for i := range next.Views {
 			views[next.Views[i].Addr] = next.Views[i].DNS()
 		}
-		a := dns.NewAnswers(r.answer, views)
+		a := table.NewAnswers(r.answer, views)
 		if len(next.Others) > 0 {
-			a = a.Others((*dns.View)(nil).With(next.Others))
+			a = a.Others((*table.View)(nil).With(next.Others))
 		}
 		r.server.Swap(a)
 	}

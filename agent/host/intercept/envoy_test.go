@@ -14,7 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 const strictDNS = `admin: {address: {pipe: {path: %s}}}
@@ -33,7 +33,7 @@ func TestEnvoy(t *testing.T) {
 	w := newWorld(t)
 	const other = "203.0.113.8" // of real.example, by the other server
 	realServer(t, w.outside, otherV4+":53",
-		dns.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
+		table.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
 	name := func(server string) {
 		t.Helper()

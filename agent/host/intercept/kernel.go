@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func table() *nftables.Table {
+func nftTable() *nftables.Table {
 	return &nftables.Table{Name: Table, Family: nftables.TableFamilyINet}
 }
 
@@ -42,7 +42,7 @@ func tableOf(c *nftables.Conn) (*nftables.Table, error) {
 
 // liveFamilies returns the families whose DNS is redirected now, by NFPROTO.
 func liveFamilies(c *nftables.Conn) ([]byte, error) {
-	s, err := c.GetSetByName(table(), liveSet)
+	s, err := c.GetSetByName(nftTable(), liveSet)
 	if err != nil {
 		return nil, ignoreMissing(err)
 	}
@@ -126,7 +126,7 @@ func contentsOf(c *nftables.Conn) (*contents, error) {
 // clear takes away what is there and is not wanted, and all rules. It returns which set of those
 // wanted stays.
 func (r *Ruleset) clear(c *nftables.Conn, has *contents) (stays string) {
-	t := table()
+	t := nftTable()
 	for _, x := range has.chains {
 		c.FlushChain(&nftables.Chain{Name: x.Name, Table: t})
 	}
@@ -153,7 +153,7 @@ func (x *chain) is(k *nftables.Chain) bool {
 
 // add adds the messages that load the ruleset to a transaction.
 func (r *Ruleset) add(c *nftables.Conn, has *contents) {
-	t := table()
+	t := nftTable()
 	c.AddTable(t)
 	stays := r.clear(c, has)
 	if r.timeouts {
@@ -202,7 +202,7 @@ func liveElements(families []byte) (out []nftables.SetElement) {
 // refresh keeps DNS of some families redirected for another [LiveTime]. An element that is there
 // has its time only when it is made anew.
 func refresh(c *nftables.Conn, families []byte) error {
-	s := &nftables.Set{Table: table(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
+	s := &nftables.Set{Table: nftTable(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
 	if len(families) == 0 {
 		return nil
 	}
@@ -216,7 +216,7 @@ func refresh(c *nftables.Conn, families []byte) error {
 
 // disarm ends the redirection of DNS at once.
 func disarm(c *nftables.Conn) error {
-	s := &nftables.Set{Table: table(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
+	s := &nftables.Set{Table: nftTable(), Name: liveSet, KeyType: nftables.TypeNFProto, HasTimeout: true}
 	both := liveElements([]byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6})
 	if err := errors.Join(c.SetAddElements(s, both), c.SetDeleteElements(s, both)); err != nil {
 		return err
@@ -226,7 +226,7 @@ func disarm(c *nftables.Conn) error {
 
 // packets sums what the rules of a chain have counted.
 func packets(c *nftables.Conn, chain string) (uint64, error) {
-	rules, err := c.GetRules(table(), &nftables.Chain{Name: chain, Table: table()})
+	rules, err := c.GetRules(nftTable(), &nftables.Chain{Name: chain, Table: nftTable()})
 	if err != nil {
 		return 0, err
 	}
@@ -247,7 +247,7 @@ func setCgroups(c *nftables.Conn, paths []string, found []Cgroup) error {
 	r.cgroupSets(paths, found)
 	for _, s := range r.sets {
 		def := s.def
-		def.Table, def.Name = table(), s.name
+		def.Table, def.Name = nftTable(), s.name
 		c.FlushSet(&def)
 		if len(s.elements) > 0 {
 			if err := c.SetAddElements(&def, s.elements); err != nil {

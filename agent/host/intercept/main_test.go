@@ -18,6 +18,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Variables that make the test binary a program of its own.
@@ -52,8 +54,8 @@ func TestMain(m *testing.M) {
 }
 
 // The mesh that the agent knows.
-func meshHosts() []dns.Host {
-	return []dns.Host{
+func meshHosts() []table.Host {
+	return []table.Host{
 		{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr(outsideV4), netip.MustParseAddr(outsideV6)}},
 		intercept.CanaryHost(),
 	}
@@ -65,21 +67,21 @@ func runAgent(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
-	o := dns.ForwarderOptions{ResolvConf: os.Getenv(resolvConf), CacheBytes: -1, Mark: intercept.Mark, Logger: log}
-	fwd, err := dns.NewForwarder(o)
+	o := forward.Options{ResolvConf: os.Getenv(resolvConf), CacheBytes: -1, Mark: intercept.Mark, Logger: log}
+	fwd, err := forward.New(o)
 	if err != nil { // it may not mark its questions
 		o.Mark = 0
-		fwd, err = dns.NewForwarder(o)
+		fwd, err = forward.New(o)
 	}
 	if err != nil {
 		return err
 	}
 	s := dns.NewServer(dns.ServerOptions{Forwarder: fwd, Logger: log})
-	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh"}}, meshHosts())
+	names, errs := table.New(table.Options{Suffixes: []string{"mesh"}}, meshHosts())
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	s.Swap(dns.NewAnswers(table, nil))
+	s.Swap(table.NewAnswers(names, nil))
 	serving, end := context.WithCancel(context.Background())
 	defer end()
 	var wg sync.WaitGroup
@@ -101,14 +103,14 @@ func runAgent(dir string) error {
 }
 
 // realServer answers as a server that knows nothing of the mesh.
-func realServer(t testing.TB, n *netNS, at string, hosts ...dns.Host) {
+func realServer(t testing.TB, n *netNS, at string, hosts ...table.Host) {
 	t.Helper()
-	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh", "invalid", "example"}, TTL: 1}, hosts)
+	names, errs := table.New(table.Options{Suffixes: []string{"mesh", "invalid", "example"}, TTL: 1}, hosts)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
 	s := dns.NewServer(dns.ServerOptions{})
-	s.Swap(dns.NewAnswers(table, nil))
+	s.Swap(table.NewAnswers(names, nil))
 	var udp []*net.UDPConn
 	var tcp net.Listener
 	n.do(func() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 const (
@@ -201,4 +201,4 @@ func canaryAddr() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 53}) }
 
 // CanaryHost has to be in the table of the agent's resolver, for everybody: who gets its address
 // has asked the agent.
-func CanaryHost() dns.Host { return dns.Host{Name: canaryName, Addrs: []netip.Addr{canaryAddr()}} }
+func CanaryHost() table.Host { return table.Host{Name: canaryName, Addrs: []netip.Addr{canaryAddr()}} }

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // netNS is a network namespace in which a thread lives. It is gone with the thread and with what
@@ -128,8 +128,8 @@ const (
 	realV4, realV6       = "203.0.113.7", "2001:db8::7" // of real.example, by the real servers
 )
 
-func realHosts() []dns.Host {
-	return []dns.Host{{Name: "real.example",
+func realHosts() []table.Host {
+	return []table.Host{{Name: "real.example",
 		Addrs: []netip.Addr{netip.MustParseAddr(realV4), netip.MustParseAddr(realV6)}}}
 }
 

@@ -38,15 +38,10 @@ var longFiles = map[string]bool{
 	"cmd/agent/accesslog_world_linux_test.go": true,
 	"cmd/agent/dnsrestarts_linux_test.go":     true,
 	"cmd/agent/faults_test.go":                true,
-	"dns/forward_harness_test.go":             true,
-	"dns/forward_rows_test.go":                true,
-	"dns/forward_servers_test.go":             true,
-	"dns/rows_test.go":                        true,
 }
 
 // largePackages are over the limit until they are split.
 var largePackages = map[string]bool{
-	"dns":                    true,
 	"agent/answer/explain":   true,
 	"agent/compute/check":    true,
 	"agent/compute/match":    true,

@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/forward"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 func main() {
@@ -47,17 +49,17 @@ func run(addr, hosts, suffix, upstream string, sockets int) error {
 		if err != nil {
 			return err
 		}
-		if o.Forwarder, err = dns.NewForwarder(dns.ForwarderOptions{Servers: []netip.AddrPort{to}}); err != nil {
+		if o.Forwarder, err = forward.New(forward.Options{Servers: []netip.AddrPort{to}}); err != nil {
 			return err
 		}
 		wg.Go(func() { _ = o.Forwarder.Run(ctx) })
 	}
-	table, err := read(hosts, suffix)
+	names, err := read(hosts, suffix)
 	if err != nil {
 		return err
 	}
 	s := dns.NewServer(o)
-	s.Swap(dns.NewAnswers(table, nil))
+	s.Swap(table.NewAnswers(names, nil))
 	udp, tcp, err := dns.Listen(ctx, at, sockets)
 	if err != nil {
 		return err
@@ -68,12 +70,12 @@ func run(addr, hosts, suffix, upstream string, sockets int) error {
 	return s.ServeTCP(ctx, tcp)
 }
 
-func read(file, suffix string) (*dns.Table, error) {
-	var o dns.TableOptions
+func read(file, suffix string) (*table.Table, error) {
+	var o table.Options
 	if suffix != "" {
 		o.Suffixes = []string{suffix}
 	}
-	var hosts []dns.Host
+	var hosts []table.Host
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
@@ -86,10 +88,10 @@ func read(file, suffix string) (*dns.Table, error) {
 			if err != nil {
 				return nil, err
 			}
-			hosts = append(hosts, dns.Host{Name: name, Addrs: []netip.Addr{a}})
+			hosts = append(hosts, table.Host{Name: name, Addrs: []netip.Addr{a}})
 		}
 	}
-	t, errs := dns.NewTable(o, hosts)
+	t, errs := table.New(o, hosts)
 	for _, err := range errs {
 		return nil, err
 	}

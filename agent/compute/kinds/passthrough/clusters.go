@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // origin is what patches of Envoy's config know the clusters by.
@@ -93,7 +93,7 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.DnsLookupFamily = lookupFamily(dp)
 	name := r.domain
 	if r.past != "" {
-		name = dns.Past(r.past)
+		name = table.Past(r.past)
 	}
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: c.Name,

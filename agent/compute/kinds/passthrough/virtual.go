@@ -6,13 +6,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Connections that are no TLS and no requests name no domain. With the label, a domain on a port
 // gets a virtual address: the resolver of the agent tells it to the workloads that the policy
 // selects, the proxy takes connections to it, and the proxy resolves the domain itself, past that
-// answer ([dns.Past]). What that must not lead to the resolver leaves out.
+// answer ([table.Past]). What that must not lead to the resolver leaves out.
 
 // virtual returns the domain of a match that has a virtual address, "" for others.
 func (m *Match) virtual() string {
@@ -20,7 +20,7 @@ func (m *Match) virtual() string {
 		return ""
 	}
 	t, err := parseTarget(m.Type, m.Value)
-	if err != nil || t.kind != domainTarget || t.never() || len(dns.Past(t.domain)) > maxDomain {
+	if err != nil || t.kind != domainTarget || t.never() || len(table.Past(t.domain)) > maxDomain {
 		return ""
 	}
 	return t.domain

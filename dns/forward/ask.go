@@ -1,0 +1,343 @@
+package forward
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/nearside-mesh/nearside/dns/table"
+)
+
+var (
+	errNoRoom    = errors.New("too many questions are in flight to a server")
+	errNoServers = errors.New("all servers were tried")
+)
+
+// Cached appends the whole reply to a query to out, if there is an answer that is fresh enough: ID,
+// flags and question as the client has them, an OPT record if the query had one, at most room
+// bytes, which are not cut within a record. It allocates nothing where out has the room.
+func (f *Forwarder) Cached(q *table.Query, msg, out []byte, room int, now int64) ([]byte, bool) {
+	if f.Opts.CacheBytes < 0 {
+		return out, false
+	}
+	asked := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	by := asker{
+		id: uint16(msg[0])<<8 | uint16(msg[1]), flags: q.Flags, question: msg[table.HeaderLen:q.End],
+		edns: q.EDNS.Present, do: q.EDNS.Do, trusted: f.trusted.Load(),
+	}
+	hash := f.cache.hash(&asked)
+	out, result := f.cache.appendReply(out, &asked, hash, &by, room, now)
+	if result == cachePrefetch {
+		f.prefetch(hash, &asked)
+	}
+	return out, result != cacheMissed
+}
+
+// prefetch asks for an answer anew that will soon end, for nobody in particular.
+func (f *Forwarder) prefetch(hash uint64, q *question) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx == nil || f.slots.used >= f.slots.limit*3/4 || f.slots.find(hash, q) != nil {
+		return
+	}
+	if s := f.start(hash, q); s != nil {
+		f.counts.Prefetches++
+	}
+}
+
+// Ask asks the servers; the reply goes to to.via once, later. It never blocks and keeps neither q
+// nor msg. False means that there will be no reply: too many questions are in flight, or too many
+// clients wait for this one. The caller answers SERVFAIL; the reason is counted here.
+func (f *Forwarder) Ask(q *table.Query, msg []byte, to ReplyTo) bool {
+	asked := question{name: q.Key(), qtype: q.Qtype, do: q.EDNS.Do, cd: q.Flags&table.FlagCD != 0}
+	hash := f.cache.hash(&asked)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx == nil {
+		f.counts.Refused.Stopped++
+		return false
+	}
+	if ch := f.locals[to.Addr]; ch != nil {
+		f.looped(ch.server)
+		return false
+	}
+	s := f.slots.find(hash, &asked)
+	join := s != nil
+	if !join {
+		if s = f.slots.start(hash, &asked); s == nil {
+			f.counts.Refused.InFlight++
+			return false
+		}
+	}
+	w := f.slots.join(s)
+	if w == nil {
+		if join {
+			f.counts.Refused.Waiters++
+		} else { // no room for any waiter
+			f.counts.Refused.InFlight++
+			f.slots.detach(s)
+			f.slots.release(s)
+		}
+		return false
+	}
+	w.to, w.id, w.flags, w.edns, w.do = to, uint16(msg[0])<<8|uint16(msg[1]), q.Flags, q.EDNS.Present, q.EDNS.Do
+	for i := range w.upper {
+		w.upper[i] = 0
+	}
+	for i, c := range msg[table.HeaderLen : q.End-4] {
+		if c >= 'A' && c <= 'Z' && c != asked.name[i] {
+			w.upper[i/64] |= 1 << (i % 64)
+		}
+	}
+	if join {
+		f.counts.Coalesced++
+		return true
+	}
+	f.counts.Asked++
+	f.begin(s)
+	return true
+}
+
+// start takes a slot and sends its question. nil where there is no room.
+func (f *Forwarder) start(hash uint64, q *question) *slot {
+	s := f.slots.start(hash, q)
+	if s != nil {
+		f.begin(s)
+	}
+	return s
+}
+
+// begin sends the question of a slot to the first server.
+func (f *Forwarder) begin(s *slot) {
+	now := f.clock()
+	s.staleAt = now + int64(f.timing.client)
+	s.ede = -1
+	f.choose(s)
+	total := int64(f.timing.total)
+	if p := s.set.patience; p > 0 {
+		rounds := int64(max(s.set.attempts, 1))
+		total = min(total, max(p*rounds*int64(max(s.servers, 1)), int64(time.Second)))
+	}
+	s.endsAt = now + total
+	f.hurry()
+	if probe := f.probe(s); probe != nil {
+		use := s.use
+		if err := f.send(s, probe, sendOptions{probe: true}, now); s.use != use {
+			return
+		} else if err == nil {
+			f.counts.Probes++
+		}
+	}
+	f.proceed(s, now)
+}
+
+// choose puts the servers of the present config in order for a slot.
+func (f *Forwarder) choose(s *slot) {
+	s.set = f.set
+	f.turn++
+	s.servers = len(s.set.order(s.order[:0], f.turn))
+	s.step, s.failed = 0, 0
+	s.tcp = s.tcp || s.set.tcp
+}
+
+func (f *Forwarder) probe(s *slot) *server {
+	if s.servers < 2 {
+		return nil
+	}
+	return s.set.probe(s.order[:s.servers], f.random())
+}
+
+// pick returns the next server to send to; nil when there is none any more.
+func (s *slot) pick() *server {
+	n := s.servers
+	for n > 0 && s.sends < MaxSends {
+		if s.set.attempts > 0 && s.step >= n*s.set.attempts || s.failed == 1<<n-1 {
+			return nil
+		}
+		i := s.step % n
+		s.step++
+		if s.failed&(1<<i) == 0 {
+			return s.set.servers[s.order[i]]
+		}
+	}
+	return nil
+}
+
+// proceed sends a question to the next server, and to further ones where that fails at once. The
+// caller holds the lock, which is given up while sending.
+func (f *Forwarder) proceed(s *slot, now int64) {
+	use := s.use
+	for {
+		sv := s.pick()
+		if sv == nil {
+			s.sendAt = never
+			if !s.outstanding() {
+				s.endsAt = now
+			}
+			break
+		}
+		round := (s.step - 1) / s.servers
+		err := f.send(s, sv, sendOptions{}, now)
+		if s.use != use {
+			return
+		}
+		s.sendAt = now + f.wait(s, sv, round)
+		if err == nil {
+			break
+		}
+		if noRoom(err) { // later, to the same server
+			s.step--
+			break
+		}
+		if s.step >= s.servers { // each has failed once: again after a while, as they may be starting
+			if s.step >= 2*s.servers && !s.outstanding() {
+				s.endsAt = now
+			}
+			break
+		}
+	}
+	f.slots.schedule(s, now)
+}
+
+// lost goes on after a query was lost for sure. The caller holds the lock.
+func (f *Forwarder) lost(s *slot, now int64) {
+	switch {
+	case s.step < s.servers:
+		f.proceed(s, now)
+		return
+	case s.outstanding():
+	case s.step >= 2*s.servers || s.pickable() == 0:
+		s.endsAt = now
+	default:
+		s.sendAt = min(s.sendAt, now+int64(f.timing.wait))
+	}
+	f.slots.schedule(s, now)
+}
+
+// pickable returns how many servers have not answered with a failure.
+func (s *slot) pickable() (n int) {
+	for i := range s.servers {
+		if s.failed&(1<<i) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// wait returns how long to wait for a server before the next one is asked.
+func (f *Forwarder) wait(s *slot, sv *server, round int) int64 {
+	least := f.timing.wait
+	if s.tcp {
+		least = f.timing.waitTCP
+	}
+	w := f.patience(s, sv, least) << min(round, 4)
+	if s.set.patience > 0 {
+		w = min(w, s.set.patience)
+	}
+	return w
+}
+
+// patience returns how long a server may take without being taken to be silent.
+func (f *Forwarder) patience(s *slot, sv *server, least time.Duration) int64 {
+	return min(max(3*sv.srtt, int64(least)), int64(f.timing.allTried)/int64(max(s.servers, 1)))
+}
+
+// sendOptions say how a query is sent otherwise than usual.
+type sendOptions struct{ lowered, plain, probe, tcp bool }
+
+// send sends the question of a slot to one server. The caller holds the lock, which is given up
+// while a datagram is sent.
+func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
+	t := s.freeTry()
+	if t == nil || s.sends >= MaxSends {
+		return errNoServers
+	}
+	s.sends++
+	sv.stats.Queries++
+	again := !sv.ednsKnown && s.asked(sv)
+	t.query = wireQuery{edns: !o.plain && now >= sv.plainUntil && !again, wants: s.set.trusted}
+	if !o.lowered && now >= sv.lowerUntil {
+		t.query.seed = f.random() | 1
+	}
+	t.at, t.lowered, t.plain, t.probe = now, o.lowered, o.plain || again, o.probe
+	if s.tcp || o.tcp {
+		return f.sendTCP(s, sv, t, now)
+	}
+	u, err := f.socket(sv, now)
+	if err != nil {
+		return f.notSent(s, sv, err)
+	}
+	id, ok := u.take(f.random, s.number)
+	if !ok {
+		return f.notSent(s, sv, errNoRoom)
+	}
+	t.query.id, t.ch = id, &u.channel
+	sv.probing = sv.probing || o.probe
+	q := s.question()
+	var buf [maxAsked]byte
+	wire := t.query.appendTo(buf[:0], &q)
+	use := s.use
+	f.mu.Unlock()
+	err = u.io.write(wire)
+	f.mu.Lock()
+	if err != nil && s.use == use && t.ch == &u.channel && t.query.id == id {
+		f.end(t)
+		err = f.notSent(s, sv, err)
+	}
+	return err
+}
+
+// notSent counts a query that could not be sent. Want of room is no try.
+func (f *Forwarder) notSent(s *slot, sv *server, err error) error {
+	if noRoom(err) {
+		f.counts.NoRoom++
+		sv.stats.Queries--
+		s.sends--
+	} else {
+		f.networkError(sv, err)
+	}
+	return err
+}
+
+// noRoom reports whether an error is not the server's fault.
+func noRoom(err error) bool {
+	return errors.Is(err, errNoRoom) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// asked reports whether a server was sent the question already.
+func (s *slot) asked(sv *server) bool {
+	for i := range s.tries {
+		if ch := s.tries[i].ch; ch != nil && ch.server == sv {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *slot) freeTry() *try {
+	for i := range s.tries {
+		if s.tries[i].ch == nil {
+			return &s.tries[i]
+		}
+	}
+	return nil
+}
+
+// end ends a try: its ID is free, and a socket that was only kept for it is closed.
+func (f *Forwarder) end(t *try) {
+	ch := t.ch
+	if ch == nil {
+		return
+	}
+	t.ch = nil
+	if t.probe {
+		ch.server.probing = false
+	}
+	ch.end(t.query.id)
+	switch {
+	case ch.udp != nil:
+		f.closeIdle(ch.udp)
+	case ch.retired && ch.inFlight == 0:
+		ch.tcp.finish()
+	}
+}

@@ -1,0 +1,176 @@
+package forward
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/nearside-mesh/nearside/dns/table"
+)
+
+const (
+	MaxTTL      = 7 * 24 * 3600 // RFC 8767 section 4
+	maxNegTTL   = 300
+	bareNegTTL  = 5 // of a negative answer without an SOA record: enough for the connections of one start
+	staleTTL    = 30
+	EdnsSize    = 1232 // what passes without fragments (DNS flag day 2020)
+	BareOPT     = 11
+	noEDE       = math.MaxUint16
+	edeStale    = 3
+	edeStaleNX  = 19
+	edeNoServer = 22
+	edeNetwork  = 23
+)
+
+// answer is what is passed on of a response: header, question in lower case and records, without
+// OPT, and behind these the places of the TTLs, two bytes each. It has no pointers of its own but
+// data.
+type answer struct {
+	data []byte
+	size int    // of the message in data
+	ede  uint16 // code of the extended error; noEDE without
+}
+
+// asker is a client, as far as its reply depends on it.
+type asker struct {
+	id, flags uint16
+	question  []byte // with type and class, as the client has written the name
+	edns, do  bool
+	trusted   bool // the servers' AD bit is passed on
+}
+
+// answer packs a whole response into b. It returns for how many seconds the answer is good: 0 for
+// one that must not be kept.
+func (r *response) answer(b, m, name []byte) (answer, uint32) {
+	b = append(b[:0], m[:r.end]...)
+	copy(b[table.HeaderLen:], name)
+	for i, n := range [4]uint16{1, r.count[0], r.count[1], r.count[2]} {
+		binary.BigEndian.PutUint16(b[4+2*i:], n)
+	}
+	ttl := min(r.minTTL, MaxTTL)
+	if r.negative() {
+		if r.soa > 0 {
+			ttl = min(ttl, r.negTTL, maxNegTTL)
+			binary.BigEndian.PutUint32(b[r.soa:], ttl)
+		} else {
+			ttl = min(ttl, bareNegTTL)
+		}
+	}
+	size := len(b)
+	for _, at := range r.ttls {
+		if binary.BigEndian.Uint32(b[at:]) > math.MaxInt32 {
+			binary.BigEndian.PutUint32(b[at:], 0)
+		}
+		b = binary.BigEndian.AppendUint16(b, at)
+	}
+	a := answer{data: b, size: size, ede: noEDE}
+	if r.ede >= 0 {
+		a.ede = uint16(r.ede)
+	}
+	return a, ttl
+}
+
+// failure packs an answer that has a code alone into b.
+func failure(b, name []byte, qtype uint16, rcode int, ede uint16) answer {
+	b = append(b[:0], 0, 0, table.FlagQR>>8, byte(rcode), 0, 1, 0, 0, 0, 0, 0, 0)
+	b = append(b, name...)
+	b = binary.BigEndian.AppendUint16(b, qtype)
+	b = binary.BigEndian.AppendUint16(b, table.ClassIN)
+	return answer{data: b, size: len(b), ede: ede}
+}
+
+func (a answer) rcode() int { return int(a.data[3] & 15) }
+
+// ttlAt returns the place of the TTL of a record.
+func (a answer) ttlAt(i int) int { return int(binary.BigEndian.Uint16(a.data[a.size+2*i:])) }
+
+// records returns how many records there are.
+func (a answer) records() int { return (len(a.data) - a.size) / 2 }
+
+// fit returns how many records fit into some bytes, and where the last of them ends.
+func (a answer) fit(qend, bytes int) (n, end int) {
+	if a.size <= bytes {
+		return a.records(), a.size
+	}
+	end = qend
+	for n < a.records() {
+		at := a.ttlAt(n)
+		next := at + 6 + int(binary.BigEndian.Uint16(a.data[at+4:]))
+		if next > bytes {
+			break
+		}
+		n, end = n+1, next
+	}
+	return n, end
+}
+
+// appendReply appends the reply to a client, of at most room bytes. TTLs are those of age seconds
+// later, or short if the answer is stale.
+func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bool) []byte {
+	ede := a.ede
+	if stale {
+		ede = edeStale
+		if a.rcode() == table.RcodeName {
+			ede = edeStaleNX
+		}
+	}
+	opt := 0
+	if c.edns {
+		if opt = BareOPT; ede != noEDE {
+			opt += 6
+		}
+	}
+	if a.size <= room && room == math.MaxUint16 && a.size+opt > room {
+		opt = 0 // over TCP there is nowhere else to send the client for more
+	}
+	start, qend := len(out), table.HeaderLen+len(c.question)
+	n, end := a.fit(qend, room-opt)
+	out = append(out, a.data[:end]...)
+	b := out[start:]
+	binary.BigEndian.PutUint16(b, c.id)
+	copy(b[table.HeaderLen:], c.question)
+	flags := table.FlagQR | table.FlagRA | c.flags&(table.FlagRD|table.FlagCD) | uint16(a.rcode())
+	if c.trusted && !stale && (c.do || c.flags&table.FlagAD != 0) {
+		flags |= uint16(a.data[3]) & table.FlagAD
+	}
+	left := n
+	for i := range 3 {
+		had := int(binary.BigEndian.Uint16(b[6+2*i:]))
+		has := min(had, left)
+		left -= has
+		if has < had && i < 2 { // what is missing of the last section is not needed (RFC 2181 section 9)
+			flags |= table.FlagTC
+		}
+		binary.BigEndian.PutUint16(b[6+2*i:], uint16(has))
+	}
+	binary.BigEndian.PutUint16(b[2:], flags)
+	for i := range n {
+		at := a.ttlAt(i)
+		ttl := binary.BigEndian.Uint32(b[at:])
+		if stale {
+			ttl = staleTTL
+		} else {
+			ttl = min(ttl, MaxTTL)
+			ttl -= min(ttl, age)
+		}
+		binary.BigEndian.PutUint32(b[at:], ttl)
+	}
+	if opt == 0 {
+		return out
+	}
+	binary.BigEndian.PutUint16(b[10:], binary.BigEndian.Uint16(b[10:])+1)
+	return appendOPT(out, c.do, ede)
+}
+
+// appendOPT appends the OPT record of a message of ours, with an extended error if there is one.
+func appendOPT(out []byte, do bool, ede uint16) []byte {
+	out = append(out, 0, 0, table.TypeOPT, EdnsSize>>8, EdnsSize&0xff, 0, 0, 0, 0, 0, 0)
+	n := len(out)
+	if do {
+		out[n-4] = 0x80
+	}
+	if ede == noEDE {
+		return out
+	}
+	out[n-1] = 6
+	return append(out, 0, optionEDE, 0, 2, byte(ede>>8), byte(ede))
+}

@@ -1,0 +1,103 @@
+package forward
+
+import (
+	"encoding/binary"
+
+	"github.com/nearside-mesh/nearside/dns/table"
+)
+
+// maxAsked is the length of the longest query of ours.
+const maxAsked = table.HeaderLen + table.MaxName + 4 + BareOPT
+
+// wireQuery is a query as it goes to a server.
+type wireQuery struct {
+	id    uint16
+	seed  uint64 // of the case of the name's letters; 0 is lower case
+	edns  bool
+	wants bool // the AD bit
+}
+
+// appendTo appends the query for a question.
+func (w wireQuery) appendTo(b []byte, q *question) []byte {
+	flags := uint16(table.FlagRD)
+	if q.cd {
+		flags |= table.FlagCD
+	}
+	if w.wants {
+		flags |= table.FlagAD
+	}
+	b = binary.BigEndian.AppendUint16(b, w.id)
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = append(b, 0, 1, 0, 0, 0, 0, 0, 0)
+	if w.edns {
+		b[len(b)-1] = 1
+	}
+	b = appendMixed(b, q.name, w.seed)
+	b = binary.BigEndian.AppendUint16(b, q.qtype)
+	b = binary.BigEndian.AppendUint16(b, table.ClassIN)
+	if w.edns {
+		b = appendOPT(b, q.do, noEDE)
+	}
+	return b
+}
+
+// appendMixed appends a name in lower case with letters in upper case by the bits that follow from
+// a seed: what a forged reply has to guess too (draft-vixie-dnsext-dns0x20).
+func appendMixed(b, name []byte, seed uint64) []byte {
+	start := len(b)
+	b = append(b, name...)
+	if seed == 0 {
+		return b
+	}
+	var bits uint64
+	for i, c := range b[start:] {
+		if i%64 == 0 { // splitmix64
+			seed += 0x9e3779b97f4a7c15
+			bits = seed
+			bits = (bits ^ bits>>30) * 0xbf58476d1ce4e5b9
+			bits = (bits ^ bits>>27) * 0x94d049bb133111eb
+			bits ^= bits >> 31
+		}
+		if bits&1 != 0 && c >= 'a' && c <= 'z' { // lengths are below 64, and no letters
+			b[start+i] = c - ('a' - 'A')
+		}
+		bits >>= 1
+	}
+	return b
+}
+
+// echo says how the question of a reply compares with that of a query.
+type echo int
+
+const (
+	otherQuestion echo = iota
+	otherCase          // the letters' case differs
+	noQuestion
+	sameQuestion
+)
+
+// echoes compares the question of a reply, which ends at qend.
+func (w wireQuery) echoes(m []byte, qend int, q *question) echo {
+	if qend == table.HeaderLen {
+		return noQuestion
+	}
+	got := m[table.HeaderLen : qend-4]
+	if len(got) != len(q.name) || binary.BigEndian.Uint16(m[qend-4:]) != q.qtype {
+		return otherQuestion
+	}
+	var sent [table.MaxName]byte
+	want := appendMixed(sent[:0], q.name, w.seed)
+	same := sameQuestion
+	for i, c := range got {
+		if c == want[i] {
+			continue
+		}
+		if table.Lower(c) != q.name[i] {
+			return otherQuestion
+		}
+		if w.seed != 0 {
+			same = otherCase
+		}
+	}
+	return same
+}

@@ -1,0 +1,143 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+const (
+	SocketsPerServer = 16
+	usesPerSocket    = 1000
+
+	// receiveSize is the longest datagram that is read. A server that sends more than it was asked to
+	// is asked over TCP.
+	receiveSize = 4096
+)
+
+// udpSocket is a connected socket: the kernel only lets through what comes from the server's
+// address. It is used for a while and then replaced, so that who can see its port, as every local
+// user can, gains little by it.
+type udpSocket struct {
+	channel
+	f      *Forwarder
+	io     *datagrams
+	local  netip.AddrPort
+	place  int
+	opened int64
+	uses   int
+	closed bool
+}
+
+// socket returns a socket for the next question to a server. The caller holds the lock.
+func (f *Forwarder) socket(sv *server, now int64) (*udpSocket, error) {
+	place := int(f.random() % SocketsPerServer)
+	s := sv.sockets[place]
+	if s != nil && (s.uses >= usesPerSocket || now-s.opened >= int64(f.timing.socketAge) || s.inFlight >= maxInFlight) {
+		f.retire(s)
+		s = nil
+	}
+	if s == nil {
+		var err error
+		if s, err = f.openSocket(sv, place, now); err != nil {
+			for _, other := range sv.sockets {
+				if other != nil && other.inFlight < maxInFlight {
+					return other, nil
+				}
+			}
+			return nil, err
+		}
+	}
+	s.uses++
+	return s, nil
+}
+
+// openSocket opens a socket and starts its reader.
+func (f *Forwarder) openSocket(sv *server, place int, now int64) (*udpSocket, error) {
+	conn, err := f.dialer.Dial("udp", sv.addr.String())
+	if err != nil {
+		return nil, err
+	}
+	io, err := newDatagrams(conn.(*net.UDPConn))
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	local := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s := &udpSocket{f: f, io: io, place: place, opened: now, local: netip.AddrPortFrom(local.Addr().Unmap(), local.Port())}
+	s.server, s.udp = sv, s
+	sv.sockets[place] = s
+	f.locals[s.local] = &s.channel
+	f.wg.Add(1)
+	go s.read()
+	return s, nil
+}
+
+// retire takes a socket out of use. It is closed with the last question in flight on it.
+func (f *Forwarder) retire(s *udpSocket) {
+	if s.retired {
+		return
+	}
+	s.retired = true
+	s.server.sockets[s.place] = nil
+	f.closeIdle(s)
+}
+
+// closeIdle closes a socket that is out of use.
+func (f *Forwarder) closeIdle(s *udpSocket) {
+	if !s.retired || s.inFlight > 0 || s.closed {
+		return
+	}
+	s.closed = true
+	f.forgetLocal(&s.channel, s.local)
+	if err := s.io.Close(); err != nil {
+		f.log.Debug("A socket to a name server could not be closed.", "server", s.server.addr, "error", err)
+	}
+}
+
+// forgetLocal forgets the local address of a socket.
+func (f *Forwarder) forgetLocal(ch *channel, local netip.AddrPort) {
+	if f.locals[local] == ch {
+		delete(f.locals, local)
+	}
+}
+
+// read reads until the socket is closed.
+func (s *udpSocket) read() {
+	defer s.f.wg.Done()
+	w := s.f.worker()
+	defer s.f.workers.Put(w)
+	for {
+		n, cut, err := s.io.read(w.in[:receiveSize])
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !s.f.refused(&s.channel, err) {
+				return
+			}
+		default:
+			s.f.received(&s.channel, w, w.in[:n], cut)
+		}
+	}
+}
+
+// controlMark returns what sets SO_MARK on new sockets; nil for none.
+func controlMark(mark uint32) func(context.Context, string, string, syscall.RawConn) error {
+	if mark == 0 {
+		return nil
+	}
+	return func(_ context.Context, _, _ string, raw syscall.RawConn) error {
+		var failed error
+		if err := raw.Control(func(fd uintptr) { failed = setMark(fd, mark) }); err != nil {
+			return err
+		}
+		if failed != nil {
+			return fmt.Errorf("the mark %#x cannot be set on a socket (%w); give the process the capability CAP_NET_ADMIN",
+				mark, failed)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,46 @@
+package table
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"unsafe"
+)
+
+// bytesUsed returns how much memory an index takes.
+func (x *index) bytesUsed() int {
+	return cap(x.bytes) + cap(x.slots)*8 + cap(x.names)*int(unsafe.Sizeof(entry{})) + cap(x.sets)*int(unsafe.Sizeof(set{}))
+}
+
+// BenchmarkTable is what a change of names costs: 10,000 anew, and one of 10,000.
+func BenchmarkTable(b *testing.B) {
+	hosts := benchHosts(10000)
+	b.Run("10000", func(b *testing.B) {
+		b.ReportAllocs()
+		var t *Table
+		for b.Loop() {
+			t = mustTable(b, benchOptions, hosts...)
+		}
+		b.ReportMetric(float64(t.base.bytesUsed())/float64(len(hosts)), "B/name")
+	})
+	b.Run("one", func(b *testing.B) {
+		b.ReportAllocs()
+		t := mustTable(b, benchOptions, hosts...)
+		i := 0
+		for b.Loop() {
+			t, _ = t.With(hosts[i%400:i%400+1], nil)
+			i++
+		}
+	})
+}
+
+// benchHosts are names like those of a mesh, each with an address.
+func benchHosts(n int) (hosts []Host) {
+	for i := range n {
+		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50),
+			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
+	}
+	return hosts
+}
+
+var benchOptions = Options{Suffixes: []string{"mesh.local"}}

@@ -1,0 +1,151 @@
+package table
+
+import "encoding/binary"
+
+// Sizes of messages over UDP, in bytes: what every client takes, and what goes through every
+// network in one packet (RFC 9715).
+const (
+	MinUDP = 512
+	MaxUDP = 1232
+	MaxTCP = 65535
+)
+
+const optLen = 11
+
+// Limit is how long a reply may be.
+func (q *Query) Limit(tcp bool) int {
+	if tcp {
+		return MaxTCP
+	}
+	if !q.EDNS.Present {
+		return MinUDP
+	}
+	return max(MinUDP, min(int(q.EDNS.size), MaxUDP))
+}
+
+// Refuse appends a reply without records.
+func (q *Query) Refuse(out, m []byte, rcode int) []byte {
+	start := len(out)
+	out = q.head(out, m, rcode, 0)
+	return q.appendOPT(out, start, rcode)
+}
+
+// answer appends the answer of a table. turn says with which address a list of addresses begins.
+func (q *Query) answer(out, m []byte, t *Table, a match, turn uint32, limit int) []byte {
+	rcode := RcodeSuccess
+	if a.outcome == noName {
+		rcode = RcodeName
+	}
+	start := len(out)
+	out = q.head(out, m, rcode, flagAA)
+	room := start + limit - len(out)
+	if q.EDNS.Present {
+		room -= optLen
+	}
+	if a.outcome == positive {
+		out = q.records(out, start, &a.records, turn, room)
+	} else {
+		out = t.appendSOA(out, start, HeaderLen+a.suffix)
+	}
+	return q.appendOPT(out, start, rcode)
+}
+
+// head appends the header and the question, as the client has written it.
+func (q *Query) head(out, m []byte, rcode int, flags uint16) []byte {
+	start := len(out)
+	if q.End == 0 {
+		out = append(out, m[:HeaderLen]...)
+	} else {
+		out = append(out, m[:q.End]...)
+	}
+	h := out[start:]
+	binary.BigEndian.PutUint16(h[2:], FlagQR|flags|FlagRA|q.Flags&(Opcodes|FlagRD|FlagCD)|uint16(rcode&15))
+	if q.End == 0 {
+		h[4], h[5] = 0, 0
+	}
+	clear(h[6:HeaderLen])
+	return out
+}
+
+// appendOPT appends the OPT record where the client has sent one.
+func (q *Query) appendOPT(out []byte, start, rcode int) []byte {
+	if !q.EDNS.Present {
+		return out
+	}
+	do := byte(0)
+	if q.EDNS.Do {
+		do = 0x80
+	}
+	out = append(out, 0, 0, TypeOPT, MaxUDP>>8, MaxUDP&0xff, byte(rcode>>4), 0, do, 0, 0, 0)
+	more := out[start+10:]
+	binary.BigEndian.PutUint16(more, binary.BigEndian.Uint16(more)+1)
+	return out
+}
+
+// records appends as many records as there is room for. Without room for all that were asked for TC
+// is set; further ones are left out in silence (RFC 2181 section 9).
+func (q *Query) records(out []byte, start int, r *rrset, turn uint32, room int) []byte {
+	body := r.body
+	answers := len(body)
+	if r.more > 0 {
+		answers = recordsLen(body, int(r.count))
+	}
+	count := int(r.count)
+	if answers > room {
+		out[start+2] |= FlagTC >> 8
+		count, answers = fitting(body[:answers], room)
+	}
+	binary.BigEndian.PutUint16(out[start+6:], uint16(count))
+	switch n := int(r.count); {
+	case n > 1 && (r.qtype == TypeA || r.qtype == TypeAAAA):
+		stride := len(body) / n
+		for i := range count {
+			at := (int(turn%uint32(n)) + i) % n * stride
+			out = append(out, body[at:at+stride]...)
+		}
+	default:
+		out = append(out, body[:answers]...)
+	}
+	if more := body[answers:]; r.more > 0 && count == int(r.count) && answers+len(more) <= room {
+		out = append(out, more...)
+		binary.BigEndian.PutUint16(out[start+10:], r.more)
+	}
+	return out
+}
+
+// recordsLen is the length of the first records of a body.
+func recordsLen(body []byte, count int) (n int) {
+	for range count {
+		n += 12 + int(binary.BigEndian.Uint16(body[n+10:]))
+	}
+	return n
+}
+
+// fitting returns how many records fit into some room, and their length.
+func fitting(body []byte, room int) (count, n int) {
+	for n < len(body) {
+		next := n + 12 + int(binary.BigEndian.Uint16(body[n+10:]))
+		if next > room {
+			break
+		}
+		count, n = count+1, next
+	}
+	return count, n
+}
+
+// appendSOA appends the authority of a negative answer (RFC 2308): of the suffix that begins at a
+// place of the message.
+func (t *Table) appendSOA(out []byte, start, at int) []byte {
+	p := pointer(at)
+	out = binary.BigEndian.AppendUint16(out, p)
+	out = append(out, 0, TypeSOA, 0, ClassIN)
+	out = binary.BigEndian.AppendUint32(out, t.ttl)
+	const size = 3 + 2 + 11 + 2 + 20
+	out = append(out, 0, size, 2, 'n', 's', byte(p>>8), byte(p))
+	out = append(out, 10, 'h', 'o', 's', 't', 'm', 'a', 's', 't', 'e', 'r', byte(p>>8), byte(p))
+	for _, v := range [...]uint32{1, 3600, 600, 86400, t.ttl} { // serial, refresh, retry, expire, minimum
+		out = binary.BigEndian.AppendUint32(out, v)
+	}
+	binary.BigEndian.PutUint16(out[start+8:], 1)
+	return out
+}
