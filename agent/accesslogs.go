@@ -14,7 +14,6 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/accesslog/otlp"
 	"github.com/nearside-mesh/nearside/accesslog/spool"
-	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
@@ -22,6 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Names below paths.run and paths.state.
@@ -68,12 +68,14 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 					a.log.Warn("FIFOs that were removed are held on", "error", err)
 				}
 			}
-			return pipes{p}, nil
+			return p, nil
 		},
-		File: func(path string, limits draft.Rotation) (logs.Output, error) {
-			return logs.NewRotated(path, limits, func(limits draft.Rotation) (logs.RotatedFile, error) {
-				return a.files.Open(logs.RotationOptions(cfg, path, limits))
-			})
+		File: func(path string, limits rotation.Limits) (logs.Output, error) {
+			f, err := a.files.Open(logs.FileOptions(cfg, filepath.Clean(path), limits.Or(cfg.AccessLog.Files)))
+			if err != nil {
+				return nil, err
+			}
+			return logs.NewRotated(f, cfg.AccessLog.Files), nil
 		},
 		Forward: func(address, at string) (logs.Output, error) {
 			f, err := spool.NewForwarder(spool.ForwarderOptions{Address: address, Spool: spoolIn(at), Log: a.log})
@@ -154,27 +156,6 @@ type fifos struct{ *hold.Keeper }
 
 // Hold implements [fifo.Holder].
 func (f fifos) Hold(path string, file *os.File) error { return f.Keep(path, file) }
-
-// pipes are those of accesslog as the manager has them.
-type pipes struct{ *fifo.Pipes }
-
-// Set implements [logs.Pipes].
-func (p pipes) Set(owner string, want []logs.Pipe) []error {
-	list := make([]fifo.Pipe, len(want))
-	for i, w := range want {
-		list[i] = fifo.Pipe(w)
-	}
-	return p.Pipes.Set(owner, list)
-}
-
-// Stats implements [logs.Pipes].
-func (p pipes) Stats() map[string]logs.PipeStats {
-	out := map[string]logs.PipeStats{}
-	for path, s := range p.Pipes.Stats() {
-		out[path] = logs.PipeStats{Stats: s.Stats, Owner: s.Owner, Labels: s.Labels, Holder: s.Holder, Writer: s.Writer}
-	}
-	return out
-}
 
 // streams are those of access logs.
 func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }

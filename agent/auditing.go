@@ -12,12 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
 	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
-	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // checkAudit reports limits of the audit log that are out of their bounds.
 func checkAudit(cfg *config.Config) (out resource.Faults) {
-	if err := rotation.Limits(cfg.AuditLog.Rotation).Validate("auditLog."); err != nil {
+	if err := cfg.AuditLog.Limits.Validate("auditLog."); err != nil {
 		out = append(out, resource.Fault{Reason: err.Error()})
 	}
 	return out
@@ -31,7 +30,7 @@ func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err
 		group = strconv.Itoa(g.api) // who may read everything over the API; with roles, not every member of the group may
 	}
 	a.audit, err = auditlog.New(auditlog.Options{
-		Path: cfg.AuditLogPath(), Limits: rotation.Limits(cfg.AuditLog.Rotation), Group: group,
+		Path: cfg.AuditLogPath(), Limits: cfg.AuditLog.Limits, Group: group,
 		Profile: audit.Profile(cfg.AuditLog.Profile), Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
 	})
 	if err != nil {

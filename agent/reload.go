@@ -3,7 +3,6 @@ package agent
 import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/serve/audit"
-	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Reload reads the config again, says what has changed, lets the live keys take effect and scans
@@ -39,8 +38,8 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	if live.AuditLog.Profile != now.AuditLog.Profile {
 		a.audit.SetProfile(audit.Profile(live.AuditLog.Profile))
 	}
-	if live.AuditLog.Rotation != now.AuditLog.Rotation {
-		if err := a.audit.SetLimits(rotation.Limits(live.AuditLog.Rotation)); err != nil { // they were checked
+	if live.AuditLog.Limits != now.AuditLog.Limits {
+		if err := a.audit.SetLimits(live.AuditLog.Limits); err != nil { // they were checked
 			a.log.Error("the limits of the audit log do not change", "error", err)
 		}
 	}

@@ -7,15 +7,54 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // Limits say when a file is rotated and which backups stay. Each is independent of the others, and
 // 0 turns it off. The names and defaults are those of the audit log of MicroShift.
+//
+// Programs may read limits from their config with the tags, which also hold its defaults and
+// bounds.
 type Limits struct {
-	MaxFileSize int // of the active file, in MB of 2^20 bytes
-	MaxFiles    int // backups beside the active file
-	MaxFileAge  int // of a backup since its rotation, in days of 24 hours
+	// MaxFileSize is that of the active file, in MB of 2^20 bytes.
+	MaxFileSize int `json:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
+	// MaxFiles bounds the backups beside the active file.
+	MaxFiles int `json:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
+	// MaxFileAge is that of a backup since its rotation, in days of 24 hours.
+	MaxFileAge int `json:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
+}
+
+// Unset is a limit that is not given. A file cannot be opened with it; see [Limits.Or].
+const Unset = -1
+
+// Or returns the limits with those of others where they are [Unset].
+func (l Limits) Or(others Limits) Limits {
+	or := func(own, other int) int {
+		if own == Unset {
+			return other
+		}
+		return own
+	}
+	return Limits{or(l.MaxFileSize, others.MaxFileSize), or(l.MaxFiles, others.MaxFiles),
+		or(l.MaxFileAge, others.MaxFileAge)}
+}
+
+// Text returns the three numbers in the order of the fields, for [ParseLimits].
+func (l Limits) Text() string { return fmt.Sprint(l.MaxFileSize, l.MaxFiles, l.MaxFileAge) }
+
+// ParseLimits reads what [Limits.Text] has written.
+func ParseLimits(text string) (l Limits, err error) {
+	fields := strings.Fields(text)
+	if len(fields) != 3 {
+		return l, fmt.Errorf("%q has %d numbers; limits have 3: size, files, and age", text, len(fields))
+	}
+	for i, to := range []*int{&l.MaxFileSize, &l.MaxFiles, &l.MaxFileAge} {
+		if *to, err = strconv.Atoi(fields[i]); err != nil {
+			return Limits{}, fmt.Errorf("limit %d: %q is not a number", i+1, fields[i])
+		}
+	}
+	return l, nil
 }
 
 func (l Limits) maxBytes() int64 { return int64(l.MaxFileSize) << 20 }

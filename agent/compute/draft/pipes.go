@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // PipeKind says what lies behind a pipe.
@@ -30,8 +31,8 @@ type Pipe struct {
 	Kind PipeKind
 	// Target is the path of the file, or the host:port of the collector.
 	Target   string
-	Rotation Rotation // of the file
-	Prefix   string   // that lines in the FIFO begin with, and not for the collector
+	Rotation rotation.Limits // of the file; rotation.Unset is that of the agent
+	Prefix   string          // that lines in the FIFO begin with, and not for the collector
 	// Backend is the name that the policy or the mesh gives it, "" for none, and Policy is who asks
 	// for it.
 	Backend string
@@ -42,16 +43,6 @@ type Pipe struct {
 	Cluster string
 	Direct  *Resource
 }
-
-// Rotation bounds a rotated file. Each limit is off at 0, and that of the agent at [Unset].
-type Rotation struct {
-	MaxFileSize int // megabytes
-	MaxFiles    int
-	MaxFileAge  int // days
-}
-
-// Unset is a limit that is not given.
-const Unset = -1
 
 // ID tells the pipe from others of its proxy.
 func (p *Pipe) ID() string { return cmp.Or(p.Route, p.Path) }

@@ -64,7 +64,7 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 	defer fs.mu.Unlock()
 	if s := fs.open[path]; s != nil {
 		if !same(s.opts, opts) {
-			return nil, fmt.Errorf("%s is open with other limits; give all that write into it the same, or another file", path)
+			return nil, otherLimits(path)
 		}
 		s.uses++
 		return s, nil
@@ -92,6 +92,24 @@ func (fs *Files) Open(opts rotation.Options) (*SharedFile, error) {
 func same(a, b rotation.Options) bool {
 	return a.Limits == b.Limits && a.Group == b.Group && a.MinFree == b.MinFree && a.PurgeWhenFull == b.PurgeWhenFull &&
 		a.Compress == b.Compress && a.Sync == b.Sync && a.OnFull == b.OnFull
+}
+
+// SetLimits gives the file other limits, which its only user may do.
+func (s *SharedFile) SetLimits(l rotation.Limits) error {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.uses > 1 && s.opts.Limits != l {
+		return otherLimits(s.path)
+	}
+	if err := s.File.SetLimits(l); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	s.opts.Limits = l
+	return nil
+}
+
+func otherLimits(path string) error {
+	return fmt.Errorf("%s is open with other limits; give all that write into it the same, or another file", path)
 }
 
 // Close closes the file once nobody else uses it. A writer that waits then ends with

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -13,16 +12,18 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Pipes makes, reads and removes FIFOs, each of one owner: a node. accesslog.Pipes does.
+// Pipes makes, reads and removes FIFOs, each of one owner: a node. *fifo.Pipes does.
 type Pipes interface {
 	// Set says which FIFOs an owner needs from now on, and returns why one of them is not there, held
 	// and read.
-	Set(owner string, want []Pipe) []error
+	Set(owner string, want []fifo.Pipe) []error
 	// NewWriter says that a new process of the owner is about to open them.
 	NewWriter(owner string)
 	// Gone says that the owner needs none: they go once no process has them open.
@@ -30,24 +31,7 @@ type Pipes interface {
 	// Flush waits until what is in the FIFOs of an owner has been handed on.
 	Flush(ctx context.Context, owner string) error
 	Run(ctx context.Context) error
-	Stats() map[string]PipeStats // by path
-}
-
-// Pipe is a FIFO that an owner needs.
-type Pipe struct {
-	Path     string
-	UID, GID int // of the process that writes; -1: not known
-	To       accesslog.Destination
-	Labels   map[string]string // are kept beside the FIFO
-}
-
-// PipeStats is the state of a FIFO.
-type PipeStats struct {
-	accesslog.Stats
-	Owner  string
-	Labels map[string]string
-	Holder string // who keeps it open while this process is away; "": nobody
-	Writer bool   // a process has it open for writing
+	Stats() map[string]fifo.Status // by path
 }
 
 // Options is what a [Manager] needs. Peer, Open, File and Forward are required.
@@ -68,7 +52,7 @@ type Options struct {
 	Open func(found func(path string, labels map[string]string) accesslog.Destination,
 		reopen func(owner string)) (Pipes, error)
 	// File opens a rotated file, or returns the one that is open, with these limits from now on.
-	File func(path string, limits draft.Rotation) (Output, error)
+	File func(path string, limits rotation.Limits) (Output, error)
 	// Forward opens the way to a collector of lines, whose spool has a directory of its own.
 	Forward func(address, spool string) (Output, error)
 	// Relay takes the records for OpenTelemetry collectors. Nil: they go to collectors directly.
@@ -304,8 +288,7 @@ const (
 func labelsOf(id, process string, p *draft.Pipe) map[string]string {
 	return map[string]string{
 		labelNode: id, labelProcess: process, labelKind: string(p.Kind), labelTarget: p.Target, labelPrefix: p.Prefix,
-		labelBackend: p.Backend,
-		labelLimits:  fmt.Sprintf("%d %d %d", p.Rotation.MaxFileSize, p.Rotation.MaxFiles, p.Rotation.MaxFileAge),
+		labelBackend: p.Backend, labelLimits: p.Rotation.Text(),
 	}
 }
 
@@ -314,8 +297,8 @@ func labelsOf(id, process string, p *draft.Pipe) map[string]string {
 func pipeOf(path string, labels map[string]string) (draft.Pipe, bool) {
 	p := draft.Pipe{Path: path, Kind: draft.PipeKind(labels[labelKind]), Target: labels[labelTarget],
 		Prefix: labels[labelPrefix], Backend: labels[labelBackend]}
-	r := &p.Rotation
-	_, err := fmt.Sscanf(labels[labelLimits], "%d %d %d", &r.MaxFileSize, &r.MaxFiles, &r.MaxFileAge)
+	var err error
+	p.Rotation, err = rotation.ParseLimits(labels[labelLimits])
 	ok := err == nil && labels[labelNode] != "" && p.Target != "" && (p.Kind == draft.PipeFile || p.Kind == draft.PipeTCP)
 	return p, ok
 }

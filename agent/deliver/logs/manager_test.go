@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // world is what a manager works with, without files.
@@ -33,7 +35,7 @@ type world struct {
 	peers   map[string]access.Peer
 	proc    string
 	changed int
-	stats   map[string]logs.PipeStats
+	stats   map[string]fifo.Status
 	outs    map[string]*out
 	left    map[string]map[string]string // labels of FIFOs that an earlier agent has left, by path
 	opened  error
@@ -54,7 +56,7 @@ func (w *world) take() string {
 	return all
 }
 
-func (w *world) Set(owner string, want []logs.Pipe) []error {
+func (w *world) Set(owner string, want []fifo.Pipe) []error {
 	w.mu.Lock()
 	hang := w.hang
 	w.mu.Unlock()
@@ -67,7 +69,7 @@ func (w *world) Set(owner string, want []logs.Pipe) []error {
 		paths = append(paths, fmt.Sprintf("%s:%d", filepath.Base(p.Path), p.UID))
 		w.mu.Lock()
 		if errs[i] = w.fail[p.Path]; errs[i] == nil {
-			w.stats[p.Path] = logs.PipeStats{Owner: owner, Labels: p.Labels}
+			w.stats[p.Path] = fifo.Status{Owner: owner, Labels: p.Labels}
 		}
 		w.mu.Unlock()
 	}
@@ -81,7 +83,7 @@ func (w *world) Gone(owner string) {
 	w.note("gone %s", owner)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.stats, func(_ string, s logs.PipeStats) bool { return s.Owner == owner })
+	maps.DeleteFunc(w.stats, func(_ string, s fifo.Status) bool { return s.Owner == owner })
 }
 
 func (w *world) Flush(_ context.Context, owner string) error { w.note("read %s", owner); return nil }
@@ -91,7 +93,7 @@ type reader struct{ *world }
 
 func (r reader) Run(ctx context.Context) error { <-ctx.Done(); r.note("reading ends"); return nil }
 
-func (r reader) Stats() map[string]logs.PipeStats {
+func (r reader) Stats() map[string]fifo.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.stats)
@@ -133,7 +135,7 @@ func (o *out) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 func (o *out) Discard() { o.unused = true }
 
-func (o *out) SetLimits(l draft.Rotation) error { o.w.note("limits %s %v", o.name, l); return nil }
+func (o *out) SetLimits(l rotation.Limits) error { o.w.note("limits %s %v", o.name, l); return nil }
 
 func (o *out) Close() error {
 	if !o.unused {
@@ -145,7 +147,7 @@ func (o *out) Close() error {
 }
 
 func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
-	w := &world{t: t, fail: map[string]error{}, peers: map[string]access.Peer{}, stats: map[string]logs.PipeStats{},
+	w := &world{t: t, fail: map[string]error{}, peers: map[string]access.Peer{}, stats: map[string]fifo.Status{},
 		outs: map[string]*out{}, proc: t.TempDir()}
 	open := func(name string) (logs.Output, error) {
 		w.mu.Lock()
@@ -164,12 +166,12 @@ func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
 				return nil, err
 			}
 			for _, path := range slices.Sorted(maps.Keys(w.left)) {
-				w.stats[path] = logs.PipeStats{Owner: w.left[path]["node"], Labels: w.left[path]}
+				w.stats[path] = fifo.Status{Owner: w.left[path]["node"], Labels: w.left[path]}
 				w.note("found %s %v", filepath.Base(path), found(path, w.left[path]) != nil)
 			}
 			return reader{w}, nil
 		},
-		File: func(path string, l draft.Rotation) (logs.Output, error) {
+		File: func(path string, l rotation.Limits) (logs.Output, error) {
 			w.note("file %s %v", path, l)
 			return open(path)
 		},
@@ -236,7 +238,7 @@ func tcp(name, address string) draft.Pipe {
 
 func file(name, path string) draft.Pipe {
 	return draft.Pipe{Path: "/run/nearside/access/" + name, Kind: draft.PipeFile, Target: path,
-		Rotation: draft.Rotation{MaxFiles: 3}}
+		Rotation: rotation.Limits{MaxFiles: 3}}
 }
 
 // expect compares the calls with those that are wanted.

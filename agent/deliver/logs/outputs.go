@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // outputs are the files and collectors that lines go to, each open once for all proxies of the
@@ -34,7 +35,7 @@ type outputKey struct {
 // output is one of them. The mu of the outputs guards it.
 type output struct {
 	Output
-	limits draft.Rotation
+	limits rotation.Limits
 	cancel context.CancelFunc // nil: it does not run
 	ended  chan struct{}      // closed when Run has ended
 }
@@ -61,9 +62,9 @@ func (s *outputs) of(p *draft.Pipe) (accesslog.Destination, error) {
 }
 
 // get opens an output, or returns the one that is open. It is called by one goroutine at a time.
-func (s *outputs) get(key outputKey, limits draft.Rotation) (Output, error) {
+func (s *outputs) get(key outputKey, limits rotation.Limits) (Output, error) {
 	if key.kind != draft.PipeFile {
-		limits = draft.Rotation{}
+		limits = rotation.Limits{}
 	}
 	s.mu.Lock()
 	have := s.open[key]
@@ -98,8 +99,8 @@ func (s *outputs) get(key outputKey, limits draft.Rotation) (Output, error) {
 
 // limit gives a file that is open other limits. Lines go on to it with the old ones where that
 // fails.
-func (s *outputs) limit(key outputKey, out *output, limits draft.Rotation) {
-	l, ok := out.Output.(interface{ SetLimits(draft.Rotation) error })
+func (s *outputs) limit(key outputKey, out *output, limits rotation.Limits) {
+	l, ok := out.Output.(interface{ SetLimits(rotation.Limits) error })
 	if !ok || out.limits == limits {
 		return
 	}
@@ -188,7 +189,7 @@ func (s *outputs) openSpools() {
 		if !ok || !is || !e.IsDir() || key.kind != draft.PipeTCP {
 			continue
 		}
-		if _, err := s.get(key, draft.Rotation{}); err != nil {
+		if _, err := s.get(key, rotation.Limits{}); err != nil {
 			s.o.Log.Warn("what waits for a collector is left", "dir", e.Name(), "error", err)
 		}
 	}

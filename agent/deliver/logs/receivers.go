@@ -152,7 +152,7 @@ func (x *receiver) openFile() error {
 	if x.hasFile() {
 		return nil
 	}
-	o := FileOptions(x.of.opts.Config, x.cfg.File, x.cfg.Rotation)
+	o := FileOptions(x.of.opts.Config, x.cfg.File, x.cfg.Limits)
 	file, err := x.of.opts.Files.Open(o)
 	if err != nil {
 		return fmt.Errorf("file: %w", err)
@@ -164,12 +164,10 @@ func (x *receiver) openFile() error {
 }
 
 // FileOptions are those of a file of access logs.
-func FileOptions(c *config.Config, path string, limits config.Rotation) rotation.Options {
+func FileOptions(c *config.Config, path string, limits rotation.Limits) rotation.Options {
 	a := &c.AccessLog
 	return rotation.Options{
-		Path:   path,
-		Limits: rotation.Limits{MaxFileSize: limits.MaxFileSize, MaxFiles: limits.MaxFiles, MaxFileAge: limits.MaxFileAge},
-		Group:  a.Group, Compress: a.Compress, MinFree: int64(a.MinFree) << 20,
+		Path: path, Limits: limits, Group: a.Group, Compress: a.Compress, MinFree: int64(a.MinFree) << 20,
 		OnFull: map[string]rotation.OnFull{"dropNewest": rotation.DropNewest}[a.OnFull],
 		Sync:   map[string]rotation.Sync{"batch": rotation.SyncEachBatch, "never": rotation.SyncNever}[a.Fsync],
 	}

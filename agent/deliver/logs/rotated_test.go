@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/accesslog"
-	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -21,21 +20,15 @@ func TestRotatedLimits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "a.log")
 	var cfg config.Config
-	cfg.AccessLog.Files = config.Rotation{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
-	var opened []rotation.Limits
-	var refuse error
-	f, err := logs.NewRotated(path, draft.Rotation{MaxFileSize: draft.Unset, MaxFiles: 0, MaxFileAge: draft.Unset},
-		func(l draft.Rotation) (logs.RotatedFile, error) {
-			o := logs.RotationOptions(&cfg, path, l)
-			if opened = append(opened, o.Limits); refuse != nil && l.MaxFiles != 4 {
-				return nil, refuse
-			}
-			return rotation.Open(o)
-		})
+	cfg.AccessLog.Files = rotation.Limits{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
+	own := rotation.Limits{MaxFileSize: rotation.Unset, MaxFiles: 0, MaxFileAge: rotation.Unset}
+	file, err := rotation.Open(logs.FileOptions(&cfg, path, own.Or(cfg.AccessLog.Files)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := f.(interface{ SetLimits(draft.Rotation) error })
+	refusing := &refusing{File: file}
+	f := logs.NewRotated(refusing, cfg.AccessLog.Files)
+	limits := f.(interface{ SetLimits(rotation.Limits) error })
 	written := make(chan int)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
@@ -49,15 +42,16 @@ func TestRotatedLimits(t *testing.T) {
 		written <- n
 	}()
 	for i := range 20 {
-		if err := limits.SetLimits(draft.Rotation{MaxFileSize: 0, MaxFiles: i, MaxFileAge: 0}); err != nil {
+		if err := limits.SetLimits(rotation.Limits{MaxFileSize: 0, MaxFiles: i, MaxFileAge: 0}); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := limits.SetLimits(draft.Rotation{MaxFiles: 4}); err != nil {
+	if err := limits.SetLimits(rotation.Limits{MaxFiles: 4}); err != nil {
 		t.Error(err)
 	}
-	refuse = errors.New("somebody else has it with other limits")
-	if err := limits.SetLimits(draft.Rotation{MaxFiles: 5}); !errors.Is(err, refuse) ||
+	refuse := errors.New("somebody else has it with other limits")
+	refusing.err = refuse
+	if err := limits.SetLimits(rotation.Limits{MaxFiles: 5}); !errors.Is(err, refuse) ||
 		!strings.Contains(f.Stats().Health, refuse.Error()) {
 		t.Errorf("%v; %q", err, f.Stats().Health)
 	}
@@ -76,8 +70,27 @@ func TestRotatedLimits(t *testing.T) {
 	if s := f.Stats(); s.Written != uint64(n) || s.In != s.Written || s.InFlight != 0 {
 		t.Errorf("%+v, want %d lines", s, n)
 	}
-	if opened[0] != (rotation.Limits{MaxFileSize: 7, MaxFiles: 0, MaxFileAge: 9}) || opened[1] != (rotation.Limits{}) {
-		t.Errorf("limits: %+v", opened[:2])
+	refusing.err = nil
+	if err := limits.SetLimits(own); !errors.Is(err, rotation.ErrClosed) {
+		t.Errorf("limits of a closed file: %v", err)
+	}
+	if want := (rotation.Limits{MaxFileSize: 7, MaxFiles: 0, MaxFileAge: 9}); refusing.last != want {
+		t.Errorf("limits: %+v, want %+v", refusing.last, want)
 	}
 	var _ accesslog.Destination = f
+}
+
+// refusing is a file that may refuse limits.
+type refusing struct {
+	*rotation.File
+	err  error
+	last rotation.Limits
+}
+
+func (r *refusing) SetLimits(l rotation.Limits) error {
+	if r.err != nil {
+		return r.err
+	}
+	r.last = l
+	return r.File.SetLimits(l)
 }

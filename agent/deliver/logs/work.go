@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // How long the logs of all Envoys may take to be flushed when the agent stops, and at other times.
@@ -180,10 +182,10 @@ func (m *Manager) settleDirty() {
 }
 
 // limits are those of each file: of several proxies the first by name counts.
-func (m *Manager) limits() map[outputKey]draft.Rotation {
+func (m *Manager) limits() map[outputKey]rotation.Limits {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[outputKey]draft.Rotation{}
+	out := map[outputKey]rotation.Limits{}
 	for _, id := range slices.Sorted(maps.Keys(m.proxies)) {
 		for i := range m.proxies[id].pipes {
 			p := &m.proxies[id].pipes[i]
@@ -196,7 +198,7 @@ func (m *Manager) limits() map[outputKey]draft.Rotation {
 }
 
 // settle makes ready what one proxy needs, and reports whether that is not as was said.
-func (m *Manager) settle(id string, limits map[outputKey]draft.Rotation) (changed bool) {
+func (m *Manager) settle(id string, limits map[outputKey]rotation.Limits) (changed bool) {
 	m.mu.Lock()
 	p := m.proxies[id]
 	if p == nil {
@@ -256,7 +258,7 @@ func (m *Manager) leave(id string, pipes Pipes) {
 type request struct {
 	pipes   []draft.Pipe
 	recent  map[string]wantUntil // these, and those that it needed a moment ago
-	limits  map[outputKey]draft.Rotation
+	limits  map[outputKey]rotation.Limits
 	peer    access.Peer
 	known   bool
 	process string // that was given them last
@@ -291,7 +293,7 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 			}
 		}
 	}
-	var want []Pipe
+	var want []fifo.Pipe
 	for _, path := range slices.Sorted(maps.Keys(r.recent)) {
 		p := r.recent[path].pipe
 		if l, ok := r.limits[keyOf(&p)]; ok {
@@ -304,7 +306,7 @@ func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]stri
 			}
 			continue
 		}
-		want = append(want, Pipe{Path: path, UID: uid, GID: gid, To: to, Labels: labelsOf(id, process, &p)})
+		want = append(want, fifo.Pipe{Path: path, UID: uid, GID: gid, To: to, Labels: labelsOf(id, process, &p)})
 	}
 	for i, err := range pipes.Set(id, want) {
 		if err != nil && now[want[i].Path] {

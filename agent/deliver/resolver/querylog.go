@@ -53,7 +53,7 @@ type queryLog struct {
 
 func newQueryLog(o Options) *queryLog {
 	c := &o.Config.DNS.QueryLog
-	return &queryLog{path: c.File, limits: rotation.Limits(c.Rotation), group: o.Group, now: o.Now, log: o.Log,
+	return &queryLog{path: c.File, limits: c.Limits, group: o.Group, now: o.Now, log: o.Log,
 		wake: make(chan struct{}, 1)}
 }
 

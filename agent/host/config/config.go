@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads
@@ -89,8 +90,8 @@ type Config struct {
 	} `json:"metrics"`
 	DNS       DNS `json:"dns"`
 	AccessLog struct {
-		Receivers []Receiver `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
-		Files     Rotation   `json:"files"` // of the file backends that the agent writes
+		Receivers []Receiver      `json:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
+		Files     rotation.Limits `json:"files"` // of the file backends that the agent writes
 		// Directories are where policies may name files that the agent writes, beside paths.logs.
 		Directories []string `json:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
 		Spool       Spool    `json:"spool"`
@@ -102,8 +103,8 @@ type Config struct {
 	} `json:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
-		Profile  string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
-		Rotation `live:""`
+		Profile         string `json:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
+		rotation.Limits `live:""`
 	} `json:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
@@ -144,13 +145,6 @@ type Socket struct {
 	Group string      // name or number; "": the agent's own
 }
 
-// Rotation bounds rotated files. Each limit stands alone; 0 switches it off.
-type Rotation struct {
-	MaxFileSize int `json:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
-	MaxFiles    int `json:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
-	MaxFileAge  int `json:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
-}
-
 // DNS is about the resolver.
 type DNS struct {
 	Listen string `json:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
@@ -170,7 +164,7 @@ type DNS struct {
 type QueryLog struct {
 	Sample int    `json:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
 	File   string `json:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
-	Rotation
+	rotation.Limits
 }
 
 // Spool bounds what waits on disk for a collector of access logs.
@@ -199,7 +193,7 @@ type Receiver struct {
 	Name    string `json:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
 	Address string `json:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
 	File    string `json:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
-	Rotation
+	rotation.Limits
 	Mode  fs.FileMode `json:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
 	Group string      `json:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
 	TLS   struct {

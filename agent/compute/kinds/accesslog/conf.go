@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Conf says where the entries about some traffic go, and which of them.
@@ -268,14 +268,14 @@ func (r *Rotation) check(v *resource.Validator) {
 }
 
 // limits are those of a file that the agent writes.
-func (r *Rotation) limits() draft.Rotation {
+func (r *Rotation) limits() rotation.Limits {
 	or := func(n *int) int {
 		if n == nil {
-			return draft.Unset
+			return rotation.Unset
 		}
 		return *n
 	}
-	return draft.Rotation{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
+	return rotation.Limits{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
 }
 
 // validateReference checks what a reference says by itself; whether there is such a backend is for

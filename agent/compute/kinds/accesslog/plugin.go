@@ -23,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Kind is the kind of the plugin's policies.
@@ -178,7 +179,7 @@ func (w *writer) notes() {
 func (w *writer) fileNotes() {
 	type way struct {
 		rotated bool
-		limits  draft.Rotation
+		limits  rotation.Limits
 	}
 	files := map[string]way{}
 	quiet := resolver{c: w.c}
