@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// maxWalk is the number of functions that a change of a policy file may pass through, from the watcher to the wire.
+// maxWalk is the number of functions that a change of a policy file may pass through, from the
+// watcher to the wire.
 const maxWalk = 35
 
-// walkStep is a line of the walk in ARCHITECTURE.md: a package, one of its functions, and what it does.
+// walkStep is a line of the walk in ARCHITECTURE.md: a package, one of its functions, and what it
+// does.
 var walkStep = regexp.MustCompile("(?m)^\\d+\\. `([a-z/]+) ([A-Za-z.]+)` (.+)$")
 
-// wrongSteps compares the walk of a document with the sources: each function exists, and an earlier one calls it. What a
-// channel connects is not called; its line says "woken".
+// wrongSteps compares the walk of a document with the sources: each function exists, and an earlier
+// one calls it. What a channel connects is not called; its line says "woken".
 func wrongSteps(t *tree, doc string) []breach {
 	steps := walkStep.FindAllStringSubmatch(doc, -1)
 	var out []breach
