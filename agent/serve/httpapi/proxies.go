@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -20,9 +21,12 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *api.Error {
 	all := only(s.tracker.All(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
 	s.addCounts(all)
 	if include["reach"] && last != nil {
+		s.saving.Lock() // one at a time
+		defer s.saving.Unlock()
+		var savings render.Savings
 		for i := range all {
 			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {
-				all[i].Reach = s.savings.saving(m, all[i].Name)
+				all[i].Reach = savings.Of(m, all[i].Name)
 			}
 		}
 	}

@@ -35,7 +35,7 @@ type Server struct {
 	crew      change.Crew   // of who may
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
-	savings   savings
+	saving    sync.Mutex    // held while it is computed what proxies save
 	tracker   *status.Tracker
 	rendered  RenderCache
 

@@ -15,15 +15,13 @@ import (
 // services is GET /v1/services?mesh=&kind=&name=.
 func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 	q := r.URL.Query()
-	size, offset, e := s.paging(r)
-	if e != nil {
-		return e
-	}
 	o := render.ServicesOptions{Name: q.Get("name")}
 	if kind := q.Get("kind"); kind != "" {
-		if o.Kind, e = s.serviceKind(kind); e != nil {
+		k, e := s.serviceKind(kind)
+		if e != nil {
 			return e
 		}
+		o.Kind = k
 	}
 	if e := s.mayServices(r, o.Kind, q.Get("mesh")); e != nil {
 		return e
@@ -43,12 +41,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *api.Error {
 	for _, name := range meshes {
 		all = append(all, render.Services(last.Meshes[name].View, o)...)
 	}
-	all = only(all, serviceKey, s.visible(r, access.VerbInspect))
-	out := api.Services{Total: len(all),
-		Items: append([]api.Service{}, all[min(offset, len(all)):min(offset+size, len(all))]...)}
-	out.Next = nextPage(r, offset, size, len(all))
-	writeJSON(w, http.StatusOK, out)
-	return nil
+	return writePage(s, w, r, only(all, serviceKey, s.visible(r, access.VerbInspect)), asIs)
 }
 
 // mayServices refuses somebody who may look into no service of a kind, or with an empty kind of

@@ -1,61 +1,38 @@
-package httpapi
+package render
 
 import (
-	"sync"
-
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// savings works savings out and remembers them while nothing changes that they depend on. It is
-// safe for use by many goroutines.
-type savings struct {
-	mu      sync.Mutex
-	of      map[savingKey]api.Saving
+// Savings computes what proxies save by not reaching all services. The zero value is ready; it
+// computes the size of the config for each sort of services once. It is not safe for concurrent
+// use.
+type Savings struct {
 	weights map[weightKey]int
 }
 
-type savingKey struct {
-	mesh      string
-	catalog   [32]byte
-	reach     [32]byte
-	dataplane resource.Digest
-}
-
 type weightKey struct {
-	mesh    string
-	catalog [32]byte
-	sort    serviceSort
+	mesh string
+	sort serviceSort
 }
 
-// serviceSort is services whose configs are about of a size.
+// serviceSort is services whose configs have about the same size.
 type serviceSort struct {
 	kind string
 	http bool
 }
 
-// maxSavings bounds what is remembered, maxSample the services of a sort that are weighed.
-const (
-	maxSavings = 10_000
-	maxSample  = 16
-)
+// maxSample bounds the services of a sort that are weighed.
+const maxSample = 16
 
-// saving works out what a dataplane saves; nil when it cannot be said.
-func (x *savings) saving(m *generate.Mesh, name string) *api.Saving {
+// Of returns what a dataplane of a mesh saves; nil when it cannot be said.
+func (x *Savings) Of(m *generate.Mesh, name string) *api.Saving {
 	dp := m.View.Dataplane(name)
 	if dp == nil || m.Policies == nil {
 		return nil
-	}
-	key := savingKey{m.View.Name, m.View.Catalog, m.Policies.ReachDigest(dp), dp.Digest}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s, ok := x.of[key]; ok {
-		return &s
-	}
-	if x.of == nil || len(x.of) >= maxSavings {
-		x.of, x.weights = map[savingKey]api.Saving{}, map[weightKey]int{}
 	}
 	var out api.Saving
 	spared := map[serviceSort][]*mesh.Service{}
@@ -78,14 +55,12 @@ func (x *savings) saving(m *generate.Mesh, name string) *api.Saving {
 		out.Of += len(list)
 		out.Bytes += len(list) * x.weight(m, name, sort, list)
 	}
-	x.of[key] = out
 	return &out
 }
 
-// weight is the mean size of the config for a service of a sort, of some that are spread over the
-// list.
-func (x *savings) weight(m *generate.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
-	key := weightKey{m.View.Name, m.View.Catalog, sort}
+// weight is the mean size of the config for a service of a sort, of a sample spread over the list.
+func (x *Savings) weight(m *generate.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
+	key := weightKey{m.View.Name, sort}
 	if w, ok := x.weights[key]; ok {
 		return w
 	}
@@ -101,6 +76,9 @@ func (x *savings) weight(m *generate.Mesh, name string, sort serviceSort, list [
 	without, err := m.Weigh(name, nil)
 	if err != nil {
 		return 0
+	}
+	if x.weights == nil {
+		x.weights = map[weightKey]int{}
 	}
 	x.weights[key] = max(0, with-without) / n
 	return x.weights[key]
