@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
 // pool is one policy of each kind; TOP, TO and SVC stand for targetRefs, N for a number.
@@ -228,50 +228,40 @@ func checkProxyDiff(r *rapid.T, p *api.ProxyDiff) {
 // of the comment may have shadow, and delete=TYPE/MESH/NAME. want has for each proxy a line for
 // each change, with its causes.
 func TestDiffCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/*.txtar", func(t *testing.T, file string, ar *txtar.Archive) {
+		if len(ar.Files) != 3 {
+			t.Fatal("a case has now.yaml, new.yaml and want")
+		}
+		first, _, _ := strings.Cut(string(ar.Comment), "\n")
+		c := change.Question{Set: resource.NewSet(decode(t, string(ar.Files[0].Data))), NewMesh: newMesh}
+		if text := string(ar.Files[1].Data); strings.TrimSpace(text) != "" {
+			c.Put = decode(t, text)
+		}
+		for _, f := range strings.Fields(first) {
+			if f == "shadow" {
+				c.Shadow = true
+			}
+			if k, ok := strings.CutPrefix(f, "delete="); ok {
+				p := strings.Split(k, "/")
+				c.Delete = append(c.Delete, resource.Key{Kind: p[0], Mesh: p[1], Name: p[2]})
+			}
+		}
+		d, err := diffFor(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []byte(lines(d))
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			ar.Files[2].Data = got
+			if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if len(ar.Files) != 3 {
-				t.Fatal("a case has now.yaml, new.yaml and want")
-			}
-			first, _, _ := strings.Cut(string(ar.Comment), "\n")
-			c := change.Question{Set: resource.NewSet(decode(t, string(ar.Files[0].Data))), NewMesh: newMesh}
-			if text := string(ar.Files[1].Data); strings.TrimSpace(text) != "" {
-				c.Put = decode(t, text)
-			}
-			for _, f := range strings.Fields(first) {
-				if f == "shadow" {
-					c.Shadow = true
-				}
-				if k, ok := strings.CutPrefix(f, "delete="); ok {
-					p := strings.Split(k, "/")
-					c.Delete = append(c.Delete, resource.Key{Kind: p[0], Mesh: p[1], Name: p[2]})
-				}
-			}
-			d, err := diffFor(context.Background(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := []byte(lines(d))
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				ar.Files[2].Data = got
-				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(ar.Files[2].Data), string(got)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+			return
+		}
+		if diff := cmp.Diff(string(ar.Files[2].Data), string(got)); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // lines writes a document on few lines.

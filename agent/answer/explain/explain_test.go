@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
 // The kinds of these tests: Tune merges in every way that a conf can ask for, Lane has routes,
@@ -155,53 +155,43 @@ func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warnin
 // TestExplanations asks the questions of the cases in testdata: the comment holds them line by
 // line, "KIND/NAME DATAPLANE" or "all DATAPLANE", and the file answers what is said.
 func TestExplanations(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/*.txtar", func(t *testing.T, file string, ar *txtar.Archive) {
+		if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "answers" {
+			t.Fatal("a case has resources.yaml and answers")
+		}
+		set := decode(t, string(ar.Files[0].Data))
+		var got strings.Builder
+		for line := range strings.Lines(string(ar.Comment)) {
+			what, name, ok := strings.Cut(strings.TrimSpace(line), " ")
+			if !ok || strings.HasPrefix(what, "#") {
+				continue
+			}
+			p := proxy(t, set, name)
+			if what == "all" {
+				for _, x := range p.Policies() {
+					fmt.Fprintf(&got, "%s/%s on %s: %v, %s, in %v, out %v\n", x.Policy.Type, x.Policy.Name, name, x.Selected,
+						x.Effect, x.Inbounds, x.Outbounds)
+				}
+				continue
+			}
+			kind, policyName, _ := strings.Cut(what, "/")
+			r := set.Get(resource.Key{Kind: kind, Mesh: "default", Name: policyName})
+			if r == nil {
+				t.Fatalf("there is no %s", what)
+			}
+			write(&got, p.Policy(r))
+		}
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			ar.Files[1].Data = []byte(got.String())
+			if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "answers" {
-				t.Fatal("a case has resources.yaml and answers")
-			}
-			set := decode(t, string(ar.Files[0].Data))
-			var got strings.Builder
-			for line := range strings.Lines(string(ar.Comment)) {
-				what, name, ok := strings.Cut(strings.TrimSpace(line), " ")
-				if !ok || strings.HasPrefix(what, "#") {
-					continue
-				}
-				p := proxy(t, set, name)
-				if what == "all" {
-					for _, x := range p.Policies() {
-						fmt.Fprintf(&got, "%s/%s on %s: %v, %s, in %v, out %v\n", x.Policy.Type, x.Policy.Name, name, x.Selected,
-							x.Effect, x.Inbounds, x.Outbounds)
-					}
-					continue
-				}
-				kind, policyName, _ := strings.Cut(what, "/")
-				r := set.Get(resource.Key{Kind: kind, Mesh: "default", Name: policyName})
-				if r == nil {
-					t.Fatalf("there is no %s", what)
-				}
-				write(&got, p.Policy(r))
-			}
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				ar.Files[1].Data = []byte(got.String())
-				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if want := string(ar.Files[1].Data); got.String() != want {
-				t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-			}
-		})
-	}
+			return
+		}
+		if want := string(ar.Files[1].Data); got.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+		}
+	})
 }
 
 // write is an explanation in a form that can be read at a glance.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
 // meshOf makes a mesh of documents, with all kinds that there are.
@@ -48,53 +48,43 @@ func (q *asked) ask(t *explain.Traffic) (*explain.Flow, error) {
 
 // TestFlows compares whole documents: each ask/NAME has its want/NAME.
 func TestFlows(t *testing.T) {
-	files, err := filepath.Glob("testdata/flow/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, name := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(name)
-			if err != nil {
+	kindtest.Cases(t, "testdata/flow/*.txtar", func(t *testing.T, name string, ar *txtar.Archive) {
+		var traffic *explain.Traffic
+		var out []txtar.File
+		want := map[string]string{}
+		for _, f := range ar.Files {
+			if n, ok := strings.CutPrefix(f.Name, "want/"); ok {
+				want[n] = string(f.Data)
+			}
+		}
+		for _, f := range ar.Files {
+			if f.Name == "resources.yaml" {
+				traffic = explain.NewTraffic(meshOf(t, string(f.Data)))
+				out = append(out, f)
+			}
+			n, ok := strings.CutPrefix(f.Name, "ask/")
+			if !ok {
+				continue
+			}
+			var q asked
+			if err := json.Unmarshal(f.Data, &q); err != nil {
 				t.Fatal(err)
 			}
-			var traffic *explain.Traffic
-			var out []txtar.File
-			want := map[string]string{}
-			for _, f := range ar.Files {
-				if n, ok := strings.CutPrefix(f.Name, "want/"); ok {
-					want[n] = string(f.Data)
-				}
+			got := text(t, traffic, &q)
+			if again := text(t, explain.NewTraffic(meshOf(t, resources(ar))), &q); again != got {
+				t.Errorf("%s: the same question has two answers", n)
 			}
-			for _, f := range ar.Files {
-				if f.Name == "resources.yaml" {
-					traffic = explain.NewTraffic(meshOf(t, string(f.Data)))
-					out = append(out, f)
-				}
-				n, ok := strings.CutPrefix(f.Name, "ask/")
-				if !ok {
-					continue
-				}
-				var q asked
-				if err := json.Unmarshal(f.Data, &q); err != nil {
-					t.Fatal(err)
-				}
-				got := text(t, traffic, &q)
-				if again := text(t, explain.NewTraffic(meshOf(t, resources(ar))), &q); again != got {
-					t.Errorf("%s: the same question has two answers", n)
-				}
-				if os.Getenv("UPDATE_GOLDEN") == "" && got != want[n] {
-					t.Errorf("%s: got\n%s\nwant\n%s", n, got, want[n])
-				}
-				out = append(out, f, txtar.File{Name: "want/" + n, Data: []byte(got)})
+			if os.Getenv("UPDATE_GOLDEN") == "" && got != want[n] {
+				t.Errorf("%s: got\n%s\nwant\n%s", n, got, want[n])
 			}
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: out}), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			out = append(out, f, txtar.File{Name: "want/" + n, Data: []byte(got)})
+		}
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: out}), 0o600); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
+		}
+	})
 }
 
 func resources(ar *txtar.Archive) string {

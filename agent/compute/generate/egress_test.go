@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 )
@@ -24,54 +24,44 @@ import (
 // by field, with the warnings. A line "only: PREFIX" of the comment leaves the rest out.
 // UPDATE_GOLDEN=1 rewrites it.
 func TestEgressCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/egress/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/egress/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
+		var only []string
+		for line := range strings.Lines(string(a.Comment)) {
+			if prefix, ok := strings.CutPrefix(line, "only: "); ok {
+				only = append(only, strings.TrimSpace(prefix))
+			}
+		}
+		b := newBorder(t, decode(t, "input.yaml", a.Files[0].Data), nil)
+		p := b.egress(t, "out", nil, nil)
+		sound(t, p)
+		var got strings.Builder
+		for _, line := range lines(t, p) {
+			if len(only) == 0 ||
+				slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+				got.WriteString(line + "\n")
+			}
+		}
+		var warnings []mesh.Warning
+		for _, m := range b.meshes {
+			warnings = append(warnings, m.View.Warnings...)
+		}
+		for _, w := range append(warnings, p.Warnings...) {
+			fmt.Fprintf(&got, "! %s: %s\n", w.Resource, w.Reason)
+		}
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			a.Files = []txtar.File{a.Files[0], {Name: "config.txt", Data: []byte(got.String())}}
+			if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			var only []string
-			for line := range strings.Lines(string(a.Comment)) {
-				if prefix, ok := strings.CutPrefix(line, "only: "); ok {
-					only = append(only, strings.TrimSpace(prefix))
-				}
-			}
-			b := newBorder(t, decode(t, "input.yaml", a.Files[0].Data), nil)
-			p := b.egress(t, "out", nil, nil)
-			sound(t, p)
-			var got strings.Builder
-			for _, line := range lines(t, p) {
-				if len(only) == 0 ||
-					slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
-					got.WriteString(line + "\n")
-				}
-			}
-			var warnings []mesh.Warning
-			for _, m := range b.meshes {
-				warnings = append(warnings, m.View.Warnings...)
-			}
-			for _, w := range append(warnings, p.Warnings...) {
-				fmt.Fprintf(&got, "! %s: %s\n", w.Resource, w.Reason)
-			}
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				a.Files = []txtar.File{a.Files[0], {Name: "config.txt", Data: []byte(got.String())}}
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if len(a.Files) < 2 {
-				t.Fatal("the case has no config.txt; run with UPDATE_GOLDEN=1")
-			}
-			if d := cmp.Diff(strings.Split(string(a.Files[1].Data), "\n"), strings.Split(got.String(), "\n")); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
-	}
+			return
+		}
+		if len(a.Files) < 2 {
+			t.Fatal("the case has no config.txt; run with UPDATE_GOLDEN=1")
+		}
+		if d := cmp.Diff(strings.Split(string(a.Files[1].Data), "\n"), strings.Split(got.String(), "\n")); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	})
 }
 
 // TestEgressIsFollowed follows connections from a proxy through the egress, for random services:

@@ -20,6 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 	"github.com/rogpeppe/go-internal/txtar"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -61,49 +62,39 @@ func generated(t testing.TB, v *mesh.View, name string, f node.Flavor, prev *gen
 // TYPE/NAME with the whole resource. The first word of the comment may be "grpc" for the flavor of
 // gRPC clients. UPDATE_GOLDEN=1 rewrites them.
 func TestGenerateCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/generate/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/generate/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
+		flavor := node.FlavorEnvoy
+		if strings.HasPrefix(string(a.Comment), "grpc") {
+			flavor = node.FlavorGRPC
+		}
+		v := view(t, decode(t, "input.yaml", a.Files[0].Data), nil)
+		p := generated(t, v, "web", flavor, nil, nil)
+		config, err := p.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := false
+		for i := range a.Files[1:] {
+			f := &a.Files[i+1]
+			got := names(config, slices.Concat(v.Warnings, p.Warnings))
+			if f.Name != "names" {
+				got = one(t, config, f.Name)
+			}
+			if bytes.Equal(got, f.Data) {
+				continue
+			}
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				f.Data, changed = got, true
+				continue
+			}
+			t.Errorf("%s (-want +got):\n%s", f.Name, cmp.Diff(string(f.Data), string(got)))
+		}
+		if changed {
+			if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			flavor := node.FlavorEnvoy
-			if strings.HasPrefix(string(a.Comment), "grpc") {
-				flavor = node.FlavorGRPC
-			}
-			v := view(t, decode(t, "input.yaml", a.Files[0].Data), nil)
-			p := generated(t, v, "web", flavor, nil, nil)
-			config, err := p.JSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := false
-			for i := range a.Files[1:] {
-				f := &a.Files[i+1]
-				got := names(config, slices.Concat(v.Warnings, p.Warnings))
-				if f.Name != "names" {
-					got = one(t, config, f.Name)
-				}
-				if bytes.Equal(got, f.Data) {
-					continue
-				}
-				if os.Getenv("UPDATE_GOLDEN") != "" {
-					f.Data, changed = got, true
-					continue
-				}
-				t.Errorf("%s (-want +got):\n%s", f.Name, cmp.Diff(string(f.Data), string(got)))
-			}
-			if changed {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func short(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }

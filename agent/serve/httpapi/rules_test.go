@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,49 +15,40 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
 )
 
 // TestRulesDocuments asks for the rules of a dataplane over the socket, in the cases of
 // testdata/rules: the comment's last line is MESH/NAME and the query; the document must be the
 // file's, byte by byte but for the indentation.
 func TestRulesDocuments(t *testing.T) {
-	files, err := filepath.Glob("testdata/rules/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/rules/*.txtar", func(t *testing.T, file string, ar *txtar.Archive) {
+		if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "rules.json" {
+			t.Fatal("a case has resources.yaml and rules.json")
+		}
+		lines := strings.Split(strings.TrimSpace(string(ar.Comment)), "\n")
+		dataplane, query, _ := strings.Cut(lines[len(lines)-1], "?")
+		in, name, _ := strings.Cut(dataplane, "/")
+		a := start(t)
+		a.put(store.Source{Kind: store.SourceAPI}, string(ar.Files[0].Data))
+		a.reconcile()
+		got := a.do("GET", "/meshes/"+in+"/dataplanes/"+name+"/_rules?"+query, "")
+		a.want(got, 200)
+		var b bytes.Buffer
+		if err := json.Indent(&b, []byte(got.body), "", " "); err != nil {
+			t.Fatal(err)
+		}
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			ar.Files[1].Data = b.Bytes()
+			if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "rules.json" {
-				t.Fatal("a case has resources.yaml and rules.json")
-			}
-			lines := strings.Split(strings.TrimSpace(string(ar.Comment)), "\n")
-			dataplane, query, _ := strings.Cut(lines[len(lines)-1], "?")
-			in, name, _ := strings.Cut(dataplane, "/")
-			a := start(t)
-			a.put(store.Source{Kind: store.SourceAPI}, string(ar.Files[0].Data))
-			a.reconcile()
-			got := a.do("GET", "/meshes/"+in+"/dataplanes/"+name+"/_rules?"+query, "")
-			a.want(got, 200)
-			var b bytes.Buffer
-			if err := json.Indent(&b, []byte(got.body), "", " "); err != nil {
-				t.Fatal(err)
-			}
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				ar.Files[1].Data = b.Bytes()
-				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if want := string(ar.Files[1].Data); b.String() != want {
-				t.Errorf("got\n%s\nwant\n%s", b.String(), want)
-			}
-		})
-	}
+			return
+		}
+		if want := string(ar.Files[1].Data); b.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+		}
+	})
 }
 
 func TestRules(t *testing.T) {

@@ -55,23 +55,33 @@ func Run(t *testing.T, dir string, plugin policy.Plugin) {
 // each compares what is made of the input of each case in a directory with one of its parts.
 func each(t *testing.T, dir, expected string, of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	Cases(t, filepath.Join(dir, "*.txtar"), func(t *testing.T, file string, a *txtar.Archive) {
+		golden(t, file, a, expected, of)
+	})
+}
+
+// Cases runs a test for each file of a pattern, with the archive in it.
+func Cases(t *testing.T, pattern string, run func(t *testing.T, file string, a *txtar.Archive)) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases in %s (%v)", dir, err)
+		t.Fatalf("no cases in %s (%v)", pattern, err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { golden(t, file, expected, of) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, file, a)
+		})
 	}
 }
 
 // golden compares what is made of the input of a case with one of its parts.
-func golden(t *testing.T, file, expected string, of func(t *testing.T, comment string, input []byte) string) {
+func golden(t *testing.T, file string, a *txtar.Archive, expected string,
+	of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := txtar.Parse(data)
 	in := part(a, inputFile)
 	if in == nil {
 		t.Fatalf("%s has no part %s", file, inputFile)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,33 +21,22 @@ import (
 // happens, and the first letters of its name; then come the endpoints of the clusters, and the
 // warnings.
 func TestRoutes(t *testing.T) {
-	files, err := filepath.Glob("testdata/routes/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases (%v)", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
+	kindtest.Cases(t, "testdata/routes/*.txtar", func(t *testing.T, file string, a *txtar.Archive) {
+		if len(a.Files) != 2 {
+			t.Fatalf("%d parts, want input.yaml and routes.txt", len(a.Files))
+		}
+		got := show(t, a.Files[0].Data)
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			a.Files[1].Data = []byte(got)
+			if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			a := txtar.Parse(data)
-			if len(a.Files) != 2 {
-				t.Fatalf("%d parts, want input.yaml and routes.txt", len(a.Files))
-			}
-			got := show(t, a.Files[0].Data)
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				a.Files[1].Data = []byte(got)
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(strings.Split(string(a.Files[1].Data), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("routes, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", diff)
-			}
-		})
-	}
+			return
+		}
+		if diff := cmp.Diff(strings.Split(string(a.Files[1].Data), "\n"), strings.Split(got, "\n")); diff != "" {
+			t.Errorf("routes, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func show(t *testing.T, input []byte) string {
