@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -13,9 +14,10 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 	return httpapi.Options{
 		Info: api.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh,
-		Offer: a.reconciler.Offer, Proxies: a.rollout.Status, Connected: a.rollout.Connected, Refused: a.xds.Refused,
-		Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.rollout.StatusOf,
+		Options: write.Options{Registry: a.registry, Store: a.store, Last: a.reconciler.Last,
+			NewMesh: a.reconciler.NewMesh, Connected: a.rollout.Connected, Offer: a.reconciler.Offer, NewTry: a.newTry(),
+			Spare: a.memory.Spare, Log: a.log},
+		Proxies: a.rollout.Status, Refused: a.xds.Refused, Memory: a.memoryStatus, ProxiesOf: a.rollout.StatusOf,
 		InUse: a.rollout.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(),
@@ -30,6 +32,6 @@ func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.O
 		},
 		Progress: a.rollout.Progress, Watch: a.rollout.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
 		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
-		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
+		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Level: a.deps.Level,
 	}
 }

@@ -39,9 +39,9 @@ func (d *differ) begin(s *states, scope string, proxies int) error {
 	case proxies > 0 || s.Dataplane == "":
 		return nil
 	case s.Mesh != "":
-		return notFound("mesh %q has no dataplane %q", s.Mesh, s.Dataplane)
+		return api.NewNotFound("mesh %q has no dataplane %q", s.Mesh, s.Dataplane)
 	}
-	return notFound("no mesh has a dataplane %q", s.Dataplane)
+	return api.NewNotFound("no mesh has a dataplane %q", s.Dataplane)
 }
 
 // warnings returns what there is to say about one state of a mesh.

@@ -10,7 +10,6 @@ package change
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -110,7 +109,7 @@ func (c *Checked) Check(p *generate.Proxy, accepted *draft.Sealed) (_ []finding.
 }
 
 // Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error
-// is an [*Error] when the change is not possible or there is no such dataplane, and that of ctx
+// is an [*api.Error] when the change is not possible or there is no such dataplane, and that of ctx
 // when it ends. The check ends with a context of its own.
 func Compare(ctx, check context.Context, q Question) (*api.Diff, *Verified, error) {
 	d, v := newDiffer(), newVerifier(check)
@@ -132,34 +131,11 @@ func Verify(ctx context.Context, q Question) (*Verified, error) {
 	return &v.out, nil
 }
 
-// Error says why a change is not possible.
-type Error struct {
-	Reason Reason
-	Detail string
-}
-
-// Reason is a class of [Error].
-type Reason string
-
-// The reasons.
-const (
-	NotFound Reason = "Not found"
-	Invalid  Reason = "Invalid request"
-	InUse    Reason = "Mesh in use"
-)
-
-// Error returns the reason and the detail.
-func (e *Error) Error() string { return string(e.Reason) + ": " + e.Detail }
-
-func notFound(detail string, args ...any) *Error {
-	return &Error{NotFound, fmt.Sprintf(detail, args...)}
-}
-
 func meshKey(name string) resource.Key { return resource.Key{Kind: kindMesh, Name: name} }
 
 // apply returns the set after the change, what becomes of each resource, and which resources
 // differ, in the order of the question.
-func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *Error) {
+func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *api.Error) {
 	out, differ := []api.DiffResource{}, []resource.Key{}
 	tell := func(r *resource.Resource, action string) *api.DiffResource {
 		out = append(out, api.DiffResource{Type: r.Kind, Mesh: r.Mesh, Name: r.Name, Action: action, Shadow: r.Shadow()})
@@ -172,7 +148,7 @@ func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *
 	for _, k := range q.Delete {
 		r := q.Set.Get(k)
 		if r == nil {
-			return nil, nil, nil, notFound("%s does not exist, so it cannot be deleted", k)
+			return nil, nil, nil, api.NewNotFound("%s does not exist, so it cannot be deleted", k)
 		}
 		if !gone[k] {
 			tell(r, api.ActionDeleted)
@@ -181,7 +157,8 @@ func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *
 	}
 	for _, r := range q.Put {
 		if gone[r.Key] {
-			return nil, nil, nil, &Error{Invalid, r.Key.String() + " is to be deleted and is in the documents too; choose one"}
+			return nil, nil, nil, api.NewInvalid(r.Key.String() +
+				" is to be deleted and is in the documents too; choose one")
 		}
 		listed[r.Key] = true
 		switch was := q.Set.Get(r.Key); {
@@ -208,10 +185,10 @@ func (q *Question) apply() (*resource.Set, []api.DiffResource, []resource.Key, *
 }
 
 // checkMeshes refuses what apply and delete would refuse: resources in a mesh that does not exist.
-func (q *Question) checkMeshes(after *resource.Set) *Error {
+func (q *Question) checkMeshes(after *resource.Set) *api.Error {
 	for _, r := range q.Put {
 		if r.Mesh != "" && after.Get(meshKey(r.Mesh)) == nil {
-			return notFound("mesh %q does not exist; create it first, or with the same documents: it was named by %s",
+			return api.NewNotFound("mesh %q does not exist; create it first, or with the same documents: it was named by %s",
 				r.Mesh, r.Key)
 		}
 	}
@@ -221,11 +198,12 @@ func (q *Question) checkMeshes(after *resource.Set) *Error {
 		}
 		left := slices.DeleteFunc(after.All(), func(r *resource.Resource) bool { return r.Mesh != k.Name })
 		if len(left) > 0 {
-			return &Error{InUse, fmt.Sprintf("mesh %q still has %d resources; delete them first", k.Name, len(left))}
+			return api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use",
+				"mesh %q still has %d resources; delete them first", k.Name, len(left))
 		}
 	}
 	if q.Mesh != "" && q.Set.Get(meshKey(q.Mesh)) == nil && after.Get(meshKey(q.Mesh)) == nil {
-		return notFound("mesh %q does not exist", q.Mesh)
+		return api.NewNotFound("mesh %q does not exist", q.Mesh)
 	}
 	return nil
 }

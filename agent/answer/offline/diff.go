@@ -2,6 +2,7 @@ package offline
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
@@ -40,6 +41,9 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*api
 		q.Put = with.Put.list
 	}
 	d, v, err := change.Compare(ctx, ctx, q)
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return nil, errors.New(e.Error()) // there is no agent that could be asked for more
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Error is the body of an answer that is not a success: a problem document of RFC 9457 with the
 // member invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
@@ -86,3 +89,38 @@ const ProgressWaits = "waiting"
 
 // MaxBody is how many bytes of a request body are read by default.
 const MaxBody = 16 << 20
+
+// Statuses of HTTP that packages without net/http give to problems.
+const (
+	StatusConflict    = 409
+	StatusWouldBreak  = 422
+	StatusInternal    = 500
+	StatusUnavailable = 503
+	StatusStorage     = 507
+)
+
+// NewError returns a problem. With args, the detail is a format.
+func NewError(status int, typ, title, detail string, args ...any) *Error {
+	if len(args) > 0 {
+		detail = fmt.Sprintf(detail, args...)
+	}
+	return &Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []InvalidParameter{}}
+}
+
+// NewNotFound says that something does not exist.
+func NewNotFound(detail string, args ...any) *Error {
+	return NewError(404, ProblemNotFound, "Not found", detail, args...)
+}
+
+// NewNotReady says that there is no result of a reconciliation yet.
+func NewNotReady() *Error {
+	return NewError(StatusUnavailable, ProblemNotReady, "Not ready",
+		"the first configs are being computed; repeat the request in a moment")
+}
+
+// NewInvalid says that a request is not possible, with the fields that are wrong.
+func NewInvalid(detail string, params ...InvalidParameter) *Error {
+	e := NewError(400, ProblemInvalid, "Invalid request", detail)
+	e.InvalidParameters = append(e.InvalidParameters, params...)
+	return e
+}

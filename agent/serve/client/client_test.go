@@ -21,6 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -58,15 +59,14 @@ func agent(t *testing.T, change func(*httpapi.Options)) *client.Client {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{
-		Info: api.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh,
-		Access: httpapi.Access{Roles: roles},
-		Last: func() *status.Result {
+		Info: api.Info{Product: "nearside"}, Access: httpapi.Access{Roles: roles},
+		Options: write.Options{Registry: reg, Store: st, NewMesh: newMesh, Last: func() *status.Result {
 			l := &status.Result{Meshes: map[string]*generate.Mesh{}}
 			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {
 				l.Meshes["default"] = m
 			}
 			return l
-		},
+		}},
 	}
 	if change != nil {
 		change(&o)

@@ -24,6 +24,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -78,10 +79,10 @@ func start(t testing.TB, change ...func(*httpapi.Options)) *testAPI {
 		t.Fatal(err)
 	}
 	o := httpapi.Options{Level: new(slog.LevelVar),
-		Info:     api.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
-		Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
+		Info: api.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
+		Options: write.Options{Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
 		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(),
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	for _, f := range change {
 		f(&o)

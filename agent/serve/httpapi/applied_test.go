@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -326,8 +327,9 @@ func TestWaitEndsWithTheAgent(t *testing.T) {
 	a := &testAPI{t: t, store: st, base: "http://nearside"}
 	a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
 	a.reconcile()
-	o := httpapi.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh,
-		Access: httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch,
+	o := httpapi.Options{
+		Options: write.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh},
+		Access:  httpapi.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch,
 		Progress: func() []rollout.Progress {
 			select {
 			case looked <- struct{}{}:

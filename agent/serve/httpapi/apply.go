@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -45,7 +46,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *api.Error {
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
 		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
 	}
-	out, e := s.writeChecked(r, rs, kept, dry, slices.Collect(maps.Keys(omit))...)
+	out, e := s.write(r, write.Request{Put: rs, Kept: kept, DryRun: dry, Omit: slices.Collect(maps.Keys(omit))})
 	if e != nil {
 		return e
 	}
@@ -81,7 +82,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	revs := s.opts.Store.History(a.key)
 	if len(revs) == 0 {
-		return s.missing(s.opts.Store.Snapshot(), a.key)
+		return write.Missing(s.opts.Store.Snapshot(), a.key)
 	}
 	out := api.History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]api.Revision, 0, len(revs))}
 	there := len(revs) == store.HistoryLimit // else the first is the creation
@@ -133,7 +134,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	out, e := s.writeChecked(r, []*resource.Resource{rev.Resource}, nil, req.DryRun)
+	out, e := s.write(r, write.Request{Put: []*resource.Resource{rev.Resource}, DryRun: req.DryRun})
 	if e != nil {
 		return e
 	}
@@ -163,7 +164,7 @@ func (s *Server) named(typ, mesh, name string) (resource.Key, *api.Error) {
 func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *api.Error) {
 	revs := s.opts.Store.History(key)
 	if len(revs) == 0 {
-		return store.Revision{}, s.missing(s.opts.Store.Snapshot(), key)
+		return store.Revision{}, write.Missing(s.opts.Store.Snapshot(), key)
 	}
 	kept := ""
 	for _, rev := range revs {

@@ -173,18 +173,6 @@ func (rec *record) wrote(changes ...api.Change) {
 	}
 }
 
-// auditable refuses a change whose event could not be stored.
-func (s *Server) auditable() *api.Error {
-	if s.opts.Audit == nil {
-		return nil
-	}
-	if err := s.opts.Audit.Ready(); err != nil {
-		return problem(http.StatusServiceUnavailable, api.ProblemAudit, "Audit log not writable",
-			"nothing was stored: no change is made that the audit log cannot hold: %v", err)
-	}
-	return nil
-}
-
 // level is how much of a request is logged.
 func (rec *record) level() audit.Level {
 	return rec.profile.Level(audit.Request{Verb: rec.op.verb, Resource: rec.op.resource, Sensitive: rec.sensitive,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -31,7 +32,7 @@ func (s *Server) envoyOf(r *http.Request, t node.Type) (Envoy, *api.Error) {
 	snap := s.opts.Store.Snapshot()
 	p := s.tracker.One(snap, s.opts.Last(), ref)
 	if p == nil {
-		return nil, s.missing(snap, ref.Key())
+		return nil, write.Missing(snap, ref.Key())
 	}
 	if zone := zoneOf(snap.Set().Get(ref.Key())); zone != "" && zone != s.opts.Info.Zone {
 		return nil, problem(http.StatusBadRequest, api.ProblemInvalid, "Its Envoy is in another zone",

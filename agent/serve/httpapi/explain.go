@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -135,7 +136,7 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	snap := s.opts.Store.Snapshot()
 	rec, ok := snap.Get(resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	if !ok {
-		return nil, s.missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
+		return nil, write.Missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	}
 	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -17,7 +18,7 @@ import (
 func (s *Server) overviews(kind string) handler {
 	return func(w http.ResponseWriter, r *http.Request) *api.Error {
 		snap, mesh := s.opts.Store.Snapshot(), r.PathValue("mesh")
-		if e := meshExists(snap, mesh); e != nil {
+		if e := write.MeshExists(snap, mesh); e != nil {
 			return e
 		}
 		q, visible := r.URL.Query(), s.visible(r, access.VerbInspect)

@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -52,7 +53,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *api.Error
 func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *api.Error {
 	name := r.PathValue("mesh")
 	snap := s.opts.Store.Snapshot()
-	if e := meshExists(snap, name); e != nil {
+	if e := write.MeshExists(snap, name); e != nil {
 		return e
 	}
 	if e := s.mayServices(r, api.KindServiceTag, name); e != nil {
@@ -79,7 +80,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *api.Error {
 	key := resource.Key{Kind: kindDataplane, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")}
 	rec, ok := snap.Get(key)
 	if !ok {
-		return s.missing(snap, key)
+		return write.Missing(snap, key)
 	}
 	m, e := s.mesh(key.Mesh)
 	if e != nil {
@@ -127,7 +128,7 @@ func (s *Server) attachedTo(w http.ResponseWriter, r *http.Request) *api.Error {
 		return invalid(a.desc.Kind + " is no kind of policy")
 	}
 	snap := s.opts.Store.Snapshot()
-	if e := meshExists(snap, a.key.Mesh); e != nil {
+	if e := write.MeshExists(snap, a.key.Mesh); e != nil {
 		return e
 	}
 	items := []api.Attached{}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -63,13 +64,13 @@ func (l *long) prolong() {
 	}
 }
 
-// progress is for [change.Question].
-func (l *long) progress(done, all int) {
+// Progress is for [change.Question].
+func (l *long) Progress(done, all int) {
 	l.sign(func() string { return fmt.Sprintf("%d/%d", done, all) })
 }
 
-// turn waits until a slot is free, and reports whether it is taken.
-func (l *long) turn(ctx context.Context, slot chan<- struct{}) bool {
+// Turn waits until a slot is free, and reports whether it is taken.
+func (l *long) Turn(ctx context.Context, slot chan<- struct{}) bool {
 	select {
 	case slot <- struct{}{}:
 		return true
@@ -103,18 +104,8 @@ func (s *Server) bulky(r *http.Request, body []byte) (release func(), e *api.Err
 	if len(body) < bulkyBody {
 		return func() {}, nil
 	}
-	if !longOf(r.Context()).turn(r.Context(), s.decoding) {
-		return nil, gone(r)
+	if !longOf(r.Context()).Turn(r.Context(), s.decoding) {
+		return nil, write.Gone(r.Context())
 	}
 	return func() { <-s.decoding }, nil
-}
-
-// gone is the answer to a client that went away, which nobody reads; nil while it is there. What it
-// asked for is not done.
-func gone(r *http.Request) *api.Error {
-	if r.Context().Err() == nil {
-		return nil
-	}
-	return problem(http.StatusServiceUnavailable, api.ProblemNotReady,
-		"Cancelled", "the client went away; nothing was stored")
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -144,7 +145,7 @@ func (s *Server) restoreConflict(w http.ResponseWriter, r *http.Request) *api.Er
 		case c.Resource == nil:
 			return invalidField("id", "%s", c.Reason)
 		}
-		out, e := s.writeChecked(r, []*resource.Resource{c.Resource}, nil, q.DryRun)
+		out, e := s.write(r, write.Request{Put: []*resource.Resource{c.Resource}, DryRun: q.DryRun})
 		if e != nil {
 			return e
 		}

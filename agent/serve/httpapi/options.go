@@ -9,43 +9,26 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
-	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/node"
-	"github.com/nearside-mesh/nearside/agent/model/resource"
-	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
 // Options is what the API is built of. Functions are called once per request from many goroutines
 // at once; they must not block and the values they return must not change afterwards.
 type Options struct {
-	Info     api.Info
-	Registry *resource.Registry
-	Store    *store.Store
-	// Last returns the result of the last reconciliation, nil before the first.
-	Last func() *status.Result
-	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
-	NewMesh change.NewMesh
-	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it
-	// is not made twice. It keeps the map. Nil: nobody is.
-	Offer func(map[generate.ProxyID]*change.Checked)
+	write.Options // of what decides the writes; Rendered, Comparing and Auditable are set by [New]
+	Info          api.Info
 	// Proxies returns who asks for xDS, connected or recently so: [rollout.Proxies.Status]. Nil:
 	// nobody.
 	Proxies func() []api.ProxyStatus
-	// Connected returns the clients of xDS that are connected: [rollout.Proxies.Connected]. Nil:
-	// nobody is.
-	Connected func() []node.Key
 	// Refused returns the streams that were refused: [ads.Server.Refused]. Nil: none are shown.
 	Refused func() api.Refusals
-	// Spare says whether there is memory to remember work from one request to the next. Nil: there is.
-	Spare func() bool
 	// Memory returns how the memory of the agent stands. Nil: that is not known.
 	Memory func() api.MemoryStatus
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is
@@ -82,9 +65,6 @@ type Options struct {
 	// changes.
 	Progress func() []rollout.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
-	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes;
-	// see [change.Question]. Nil: none is asked.
-	NewTry func() change.Try
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource
 	// directory.
 	Files func() []api.FileStatus
@@ -98,7 +78,6 @@ type Options struct {
 	Audit   Auditor
 	Metrics prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
 	Measure prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
-	Log     *slog.Logger          // nil: discard
 	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
 	Limits  Limits
 }

@@ -12,25 +12,15 @@ import (
 )
 
 func problem(status int, typ, title, detail string, args ...any) *api.Error {
-	if len(args) > 0 {
-		detail = fmt.Sprintf(detail, args...)
-	}
-	return &api.Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []api.InvalidParameter{}}
+	return api.NewError(status, typ, title, detail, args...)
 }
 
-func notFound(detail string, args ...any) *api.Error {
-	return problem(http.StatusNotFound, api.ProblemNotFound, "Not found", detail, args...)
-}
+func notFound(detail string, args ...any) *api.Error { return api.NewNotFound(detail, args...) }
 
-func notReady() *api.Error {
-	return problem(http.StatusServiceUnavailable, api.ProblemNotReady, "Not ready",
-		"the first configs are being computed; repeat the request in a moment")
-}
+func notReady() *api.Error { return api.NewNotReady() }
 
 func invalid(detail string, params ...api.InvalidParameter) *api.Error {
-	e := problem(http.StatusBadRequest, api.ProblemInvalid, "Invalid request", "%s", detail)
-	e.InvalidParameters = append(e.InvalidParameters, params...)
-	return e
+	return api.NewInvalid(detail, params...)
 }
 
 // invalidQuery is the answer to a query parameter with a value it cannot have.

@@ -6,6 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -46,7 +47,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *api.Error {
 		writeJSON(w, http.StatusOK, counted[0])
 		return nil
 	}
-	if e := meshExists(snap, mesh); e != nil {
+	if e := write.MeshExists(snap, mesh); e != nil {
 		return e
 	}
 	return notFound("mesh %q has no dataplane %q, and no client asks for it", mesh, name)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -60,7 +61,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 	snap := s.opts.Store.Snapshot()
 	rec, ok := snap.Get(a.key)
 	if !ok {
-		return s.missing(snap, a.key)
+		return write.Missing(snap, a.key)
 	}
 	tag := etag(rec)
 	w.Header().Set("ETag", tag)
@@ -77,29 +78,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) *api.Error {
 }
 
 // missing says what of a key is not there: the mesh or the resource.
-func (s *Server) missing(snap *store.Snapshot, k resource.Key) *api.Error {
-	if e := meshExists(snap, k.Mesh); e != nil {
-		return e
-	}
-	if d, ok := snap.Damaged(k); ok {
-		return problem(http.StatusConflict, api.ProblemDamaged,
-			"Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
-	}
-	return notFound("%s does not exist", k)
-}
-
-// damagedRemedy is what to do about a resource that cannot be read.
-const damagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
-
-func meshExists(snap *store.Snapshot, mesh string) *api.Error {
-	if mesh == "" {
-		return nil
-	}
-	if _, ok := snap.Get(resource.Key{Kind: kindMesh, Name: mesh}); !ok {
-		return notFound("mesh %q does not exist", mesh)
-	}
-	return nil
-}
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 	a, e := s.address(r)
@@ -115,7 +93,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *api.Error {
 		return e
 	}
 	snap := s.opts.Store.Snapshot()
-	if e := meshExists(snap, a.key.Mesh); e != nil {
+	if e := write.MeshExists(snap, a.key.Mesh); e != nil {
 		return e
 	}
 	var all []*resource.Resource

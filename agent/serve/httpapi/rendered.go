@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"sync"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 )
 
@@ -12,12 +11,7 @@ import (
 // needs.
 func (s *Server) Shed() {
 	s.rendered.Drop()
-	select {
-	case s.verifying <- struct{}{}:
-		s.crew = change.Crew{}
-		<-s.verifying
-	default:
-	}
+	s.writer.Shed()
 }
 
 // Bounds of a [RenderCache], in bytes. The overhead of an entry bounds their number too.

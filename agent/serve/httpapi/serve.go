@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/token"
@@ -25,14 +25,12 @@ type Server struct {
 	limits  Limits
 	log     *slog.Logger
 	handler http.Handler
-	writing sync.Mutex // held from the checks of a write to its end
 
 	stopping chan struct{} // closed when Serve begins to end
 	stop     func()        // closes it, once
 
 	comparing chan struct{} // one slot: who fills it may compare
-	verifying chan struct{} // one slot: who fills it may check a change
-	crew      change.Crew   // of who may
+	writer    *write.Writer
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
 	saving    sync.Mutex    // held while it is computed what proxies save
@@ -54,14 +52,14 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1),
-		verifying: make(chan struct{}, 1),
-		decoding:  make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
 	s.tracker = &status.Tracker{Registry: o.Registry, Store: o.Store, Last: o.Last, Proxies: o.Proxies,
 		ProxiesOf: o.ProxiesOf, Progress: o.Progress, Watch: o.Watch, Nodes: o.Pool, Certificate: o.Certificate,
 		Info: o.Info}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.writer = s.newWriter()
 	var err error
 	if s.failures, err = newAuthFailures(o.Measure); err != nil {
 		return nil, fmt.Errorf("register the metrics of the API: %w", err)

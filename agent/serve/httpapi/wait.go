@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
+	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -50,7 +51,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *api.Error {
 	case err != nil:
 		return nil // the client went away
 	case !there:
-		return s.missing(s.opts.Store.Snapshot(), key)
+		return write.Missing(s.opts.Store.Snapshot(), key)
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

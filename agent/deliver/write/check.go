@@ -1,0 +1,184 @@
+package write
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/workers"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+// configs are those that a check has made.
+type configs = map[generate.ProxyID]*change.Checked
+
+// complete adds the content of a snapshot to a question, for the proxies of this agent.
+func (w *Writer) complete(q *change.Question, snap *store.Snapshot) {
+	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), w.NewMesh, w.Registry.DecodeOne, w.Rendered
+	q.Each, q.Workers = workers.Each, workers.Spare()
+	last := w.Last()
+	if last != nil {
+		if last.Revision == snap.Revision() {
+			q.Made = last.Meshes
+		}
+		q.InForce = func(id generate.ProxyID) *generate.Proxy { return last.Proxies[id] }
+	}
+	if w.NewTry != nil {
+		q.Try = w.NewTry()
+	}
+	fit := map[generate.ProxyID]bool{}
+	q.Fit = func(id generate.ProxyID) bool { return fit[id] }
+	if w.Connected != nil && !q.All {
+		for _, k := range w.Connected() {
+			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // of a mesh
+				id := generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor}
+				q.Connected = append(q.Connected, id)
+				fit[id] = last.Fit(k, id)
+			}
+		}
+	}
+}
+
+// Preview compares the present resources with others, and checks the change. One preview is made at
+// a time, on all processors but one: it may take a while, and the agent's other work comes first.
+func (w *Writer) Preview(ctx context.Context, q change.Question,
+	wait Waiting) (*api.Diff, *change.Verified, *api.Error) {
+	if !wait.Turn(ctx, w.Comparing) {
+		return nil, nil, api.NewError(api.StatusUnavailable, api.ProblemNotReady,
+			"Busy", "another comparison is under way; repeat the request in a moment")
+	}
+	defer func() { <-w.Comparing }()
+	if w.Last() == nil {
+		return nil, nil, api.NewNotReady()
+	}
+	snap := w.Store.Snapshot()
+	w.complete(&q, snap)
+	q.Progress = wait.Progress
+	d, v, err := change.Compare(ctx, ctx, q)
+	var e *api.Error
+	switch {
+	case errors.As(err, &e):
+		return nil, nil, e
+	case err != nil:
+		return nil, nil, api.NewError(api.StatusInternal, api.ProblemGeneration, "No diff", "%s", err.Error())
+	}
+	for i := range d.Resources {
+		r := &d.Resources[i]
+		if rec, ok := snap.Get(resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}); ok && !rec.Source.Operators() {
+			r.Owner = rec.Source.String()
+		}
+	}
+	return d, v, nil
+}
+
+// LeaveOut empties parts of a diff that the caller does not want: "items", "patch".
+func LeaveOut(d *api.Diff, omit []string) {
+	for i := range d.Proxies {
+		for _, part := range [...]*api.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
+			if slices.Contains(omit, "items") {
+				part.Items = []api.ItemDiff{}
+			}
+			if slices.Contains(omit, "patch") {
+				part.Patch = []jsonpatch.Operation{}
+			}
+		}
+	}
+}
+
+// verify checks a write against the proxies concerned. It returns what it has found, and the
+// configs that it has made.
+func (w *Writer) verify(ctx context.Context, r *Request, d *decision) (*change.Verified, configs) {
+	q := change.Question{Put: r.Put, Delete: r.Delete, Progress: r.Progress, Crew: &w.crew}
+	w.complete(&q, d.on)
+	var next configs
+	switch {
+	case w.Spare != nil && !w.Spare():
+		w.crew = change.Crew{}
+		q.Crew, q.Frugal = nil, true // what proxies get is made once more when it is stored
+	case len(r.Put) > 0 && !r.DryRun:
+		next = configs{}
+		q.Next = func(id generate.ProxyID, p *change.Checked) { next[id] = p }
+	}
+	v, err := change.Verify(ctx, q)
+	if err != nil {
+		return unknown(err.Error()), nil
+	}
+	return v, next
+}
+
+func unknown(reason string) *change.Verified {
+	return &change.Verified{Notes: []api.Problem{{Resource: "the change", Severity: api.SeverityWarning, Reason: reason}}}
+}
+
+// refusal is the answer to a write that would break proxies, nil for another one. A deletion is
+// never refused for what it breaks: it may be the way out of something worse.
+func refusal(q *Request, v *change.Verified) *api.Error {
+	list := v.Blocking()
+	if len(list) == 0 || len(q.Delete) > 0 {
+		return nil
+	}
+	e := api.NewError(api.StatusWouldBreak, api.ProblemWouldBreak, "Rejected, nothing stored",
+		"Envoy could not use the resulting config. Fix what is named")
+	for i := range list {
+		who, field, reason := list[i].Parts()
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Document: who, Field: field, Reason: reason})
+	}
+	return e
+}
+
+// written is the answer to a write.
+func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Verified) *api.Written {
+	out := &api.Written{Changes: d.changes, Warnings: []string{}, DryRun: q.DryRun, Diff: diff}
+	warn := func(text string) { out.Warnings = append(out.Warnings, text) }
+	if len(q.Delete) > 0 {
+		for _, f := range v.Blocking() {
+			warn(f.Intro("breaks a proxy, which keeps its config: "))
+		}
+	} else {
+		w.inert(out)
+	}
+	for _, f := range v.NotBlocking() {
+		warn(f.Line())
+	}
+	for _, f := range v.Known {
+		warn(f.Intro("already on other proxies: "))
+	}
+	for _, x := range v.Warnings {
+		warn(x.Resource.String() + ": " + x.Reason)
+	}
+	for _, n := range v.Notes {
+		warn("not checked: " + n.Resource + ": " + n.Reason)
+	}
+	if v.Of > v.Proxies {
+		warn(fmt.Sprintf("not checked: %d of %d proxies: the check took longer than %v; "+
+			"they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
+	}
+	if v.More > 0 {
+		warn(fmt.Sprintf("%d more findings", v.More))
+	}
+	if q.DryRun && q.Hidden != "" {
+		warn("no diff is shown: " + q.Hidden)
+	}
+	return out
+}
+
+// inert warns, once for each kind, of resources that were written and that nothing acts on.
+func (w *Writer) inert(out *api.Written) {
+	for _, c := range out.Changes {
+		if d, ok := w.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == api.ActionUnchanged {
+			continue
+		}
+		text := c.Type + " is stored and checked, but this version does not act on it: " +
+			"proxies get the same config as without it"
+		if !slices.Contains(out.Warnings, text) {
+			out.Warnings = append(out.Warnings, text)
+		}
+	}
+}

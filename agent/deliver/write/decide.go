@@ -1,0 +1,199 @@
+package write
+
+import (
+	"errors"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/api"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+const kindMesh = "Mesh"
+
+// decision is what a write comes to on one snapshot.
+type decision struct {
+	on      *store.Snapshot
+	batch   store.Batch
+	changes []api.Change // one for each operation of the batch
+}
+
+// decide works out what a write does to the present content of the store, or why it is refused.
+func (w *Writer) decide(q *Request) (*decision, *api.Error) {
+	d := &decision{on: w.Store.Snapshot(), batch: store.Batch{Source: store.Source{Kind: store.SourceAPI},
+		Author: q.Author, Durable: true}}
+	for _, k := range q.Delete {
+		if e := d.remove(q, k); e != nil {
+			return nil, e
+		}
+	}
+	if len(q.Put) == 0 {
+		return d, nil
+	}
+	return d, d.put(q)
+}
+
+// remove adds the deletion of a resource.
+func (d *decision) remove(q *Request, k resource.Key) *api.Error {
+	rec, ok := d.on.Get(k)
+	if _, damaged := d.on.Damaged(k); !ok && !damaged {
+		return Missing(d.on, k)
+	}
+	if e := q.If(rec, ok); e != nil {
+		return e
+	}
+	op := store.Op{Delete: k}
+	if ok {
+		if !rec.Source.Operators() {
+			return conflict([]store.Conflict{{Key: k, Owner: rec.Source, Wanted: d.batch.Source}})
+		}
+		op.IfRevision = &rec.Revision
+	}
+	if k.Kind == kindMesh {
+		if e := meshEmpty(d.on, k.Name); e != nil {
+			return e
+		}
+	}
+	d.batch.Ops = append(d.batch.Ops, op)
+	d.changes = append(d.changes, api.Change{Type: k.Kind, Mesh: k.Mesh, Name: k.Name, Action: api.ActionDeleted})
+	return nil
+}
+
+// put adds what the request puts.
+func (d *decision) put(q *Request) *api.Error {
+	if e := q.MayPut(d.on, q.Put); e != nil {
+		return e
+	}
+	meshes := map[string]bool{"": true}
+	for _, res := range q.Put {
+		if res.Kind == kindMesh {
+			meshes[res.Name] = true
+		}
+	}
+	var conflicts []store.Conflict
+	for _, res := range q.Put {
+		if !meshes[res.Mesh] {
+			if e := MeshExists(d.on, res.Mesh); e != nil {
+				e.Detail += "; create it first, or in the same apply: it was named by " + res.Key.String()
+				return e
+			}
+			meshes[res.Mesh] = true
+		}
+		rec, have := d.on.Get(res.Key)
+		if len(q.Put) == 1 {
+			if e := q.If(rec, have); e != nil {
+				return e
+			}
+		}
+		if from, ok := q.Kept[res.Key]; ok && (!have || from != rec.Revision) {
+			return api.NewError(api.StatusConflict, api.ProblemStale, "Changed meanwhile",
+				"%s was changed while its secrets were kept; read it again and repeat the change", res.Key)
+		}
+		if have && !rec.Source.Operators() {
+			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: d.batch.Source})
+		}
+		c := api.Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: api.ActionCreated}
+		if have {
+			c.Action = api.ActionChanged
+			if rec.Digest == res.Digest {
+				c.Action = api.ActionUnchanged
+			} else if q.DryRun && q.MayGet(res.Key) {
+				c.Fields = change.Fields(rec.Resource, res)
+			}
+		}
+		d.batch.Ops = append(d.batch.Ops, store.Op{Put: res, IfRevision: &rec.Revision}) // 0: it is not there
+		d.changes = append(d.changes, c)
+	}
+	if len(conflicts) > 0 {
+		return conflict(conflicts)
+	}
+	return nil
+}
+
+// meshEmpty refuses to delete a mesh from below its resources.
+func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
+	var left []string
+	more := 0
+	for _, rec := range snap.Records() {
+		switch {
+		case rec.Mesh != mesh:
+		case len(left) < 5:
+			left = append(left, rec.Key.String()+" ("+rec.Source.String()+")")
+		default:
+			more++
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	e := api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use",
+		"mesh %q still has %d resources; delete them first", mesh, len(left)+more)
+	for _, l := range left {
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: l, Reason: "is in the mesh"})
+	}
+	return e
+}
+
+// Missing is the answer for a resource that is not in a snapshot.
+func Missing(snap *store.Snapshot, k resource.Key) *api.Error {
+	if e := MeshExists(snap, k.Mesh); e != nil {
+		return e
+	}
+	if d, ok := snap.Damaged(k); ok {
+		return api.NewError(api.StatusConflict, api.ProblemDamaged,
+			"Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, DamagedRemedy)
+	}
+	return api.NewNotFound("%s does not exist", k)
+}
+
+// DamagedRemedy is what to do about a resource that cannot be read.
+const DamagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
+
+// MeshExists is the answer for a mesh that is not in a snapshot; nil for one that is, and for no
+// mesh.
+func MeshExists(snap *store.Snapshot, mesh string) *api.Error {
+	if mesh == "" {
+		return nil
+	}
+	if _, ok := snap.Get(resource.Key{Kind: kindMesh, Name: mesh}); !ok {
+		return api.NewNotFound("mesh %q does not exist", mesh)
+	}
+	return nil
+}
+
+// conflict is the answer to a write of what comes from a file, an Envoy, or another node.
+func conflict(cs []store.Conflict) *api.Error {
+	e := api.NewError(api.StatusConflict, api.ProblemOwned, "Owned by another source", "%s", cs[0].String())
+	for _, c := range cs {
+		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: c.Key.String(), Reason: c.String()})
+	}
+	return e
+}
+
+// refused turns an error of the store into an answer of the API. It reports stale where the store
+// has other content than that of the decision.
+func (w *Writer) refused(err error) (stale bool, e *api.Error) {
+	var (
+		unstable *store.DurabilityError
+		alone    *store.ShareError
+		moved    *store.RevisionError
+		owned    *store.ConflictError
+		gone     *store.NotFoundError
+	)
+	switch {
+	case errors.As(err, &unstable):
+		w.Log.Error("api: a write could not be made durable", "err", err)
+		return false, api.NewError(api.StatusStorage, api.ProblemStorage, "Not durable", "%s", err.Error())
+	case errors.As(err, &alone):
+		w.Log.Error("api: a write is not in the pool", "err", err)
+		return false, api.NewError(api.StatusUnavailable, api.ProblemStorage, "Not shared",
+			"%s; nothing was stored", err.Error())
+	case errors.Is(err, store.ErrClosed):
+		return false, api.NewError(api.StatusUnavailable, api.ProblemNotReady, "Shutting down",
+			"the agent is shutting down; repeat the write once it is up again")
+	case errors.Is(err, store.ErrMoved), errors.As(err, &moved), errors.As(err, &owned), errors.As(err, &gone):
+		return true, api.NewError(api.StatusConflict, api.ProblemStale, "Changed meanwhile", "%s", err.Error())
+	}
+	w.Log.Error("api: a write failed", "err", err)
+	return false, api.NewError(api.StatusInternal, api.ProblemInternal, "Internal error", "%s", err.Error())
+}
