@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -111,12 +112,12 @@ func checkRanges(s *subject, rule int, ranges []*corev3.CidrRange, at string) {
 
 // plainRange reports whether there is nothing to say about a range. There can be very many of them.
 func plainRange(r *corev3.CidrRange) bool {
-	p, err := match.ParseRange(r)
+	p, err := syntax.ParseRange(r)
 	return err == nil && r.GetPrefixLen() != nil && int(r.GetPrefixLen().GetValue()) <= p.Addr().BitLen()
 }
 
 func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
-	p, err := match.ParseRange(r)
+	p, err := syntax.ParseRange(r)
 	switch length := r.GetPrefixLen(); {
 	case err != nil:
 		s.report(rule, finding.Reject, at+"/addressPrefix", "%v", err)
@@ -210,7 +211,7 @@ func checkIPMatcher(s *subject, m *xdsmatcherv3.IPMatcher) {
 	for i, r := range m.GetRangeMatchers() {
 		for j, c := range r.GetRanges() {
 			at := finding.Part("rangeMatchers", i, "ranges", strconv.Itoa(j))
-			p, err := match.ParsePrefix(c.GetAddressPrefix(), c.GetPrefixLen().GetValue())
+			p, err := syntax.ParsePrefix(c.GetAddressPrefix(), c.GetPrefixLen().GetValue())
 			if err != nil {
 				s.report(36, finding.Reject, at, "%v", err)
 				continue

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -90,7 +91,7 @@ func checkLua(s *subject, m *luav3.Lua) {
 }
 
 func checkLuaCode(s *subject, code, at string) {
-	if why := luaFault(code); why != "" {
+	if why := syntax.LuaFault(code); why != "" {
 		s.report(205, finding.Reject, at, "Lua cannot load the script: %s", why)
 	}
 }

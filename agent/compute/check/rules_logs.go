@@ -19,6 +19,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -46,7 +47,7 @@ func checkFormat(s *subject, m *corev3.SubstitutionFormatString) {
 
 // checkCELFilter checks which logs an expression asks for.
 func checkCELFilter(s *subject, m *celfilterv3.ExpressionFilter) {
-	if why := celFault(m.GetExpression()); why != "" {
+	if why := syntax.CELFault(m.GetExpression()); why != "" {
 		s.report(107, finding.Reject, "expression", "%q is no CEL expression: %s", clip.Value(m.GetExpression()), why)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -192,42 +193,10 @@ func checkSpecifier(s *subject, m *routev3.ClusterSpecifierPlugin) {
 	}
 }
 
-// checkTemplateMatch checks the template of a path: segments are literal, * or a variable, and **
-// is the last one.
+// checkTemplateMatch checks the template of a path.
 func checkTemplateMatch(s *subject, m *templatev3.UriTemplateMatchConfig) {
-	text := m.GetPathTemplate()
-	report := func(why string) {
-		s.report(206, finding.Reject, "pathTemplate", "%q is no URI template: %s", clip.Value(text), why)
-	}
-	if !strings.HasPrefix(text, "/") {
-		report("it begins with a slash")
-		return
-	}
-	names := map[string]bool{}
-	rest := text
-	open := false
-	for rest != "" {
-		i := strings.IndexAny(rest, "{}")
-		if i < 0 {
-			break
-		}
-		if rest[i] == '}' == !open {
-			report("its braces do not match")
-			return
-		}
-		if open {
-			name, _, _ := strings.Cut(rest[:i], "=")
-			if name == "" || names[name] {
-				report("each variable has a name of its own")
-				return
-			}
-			names[name] = true
-		}
-		open = !open
-		rest = rest[i+1:]
-	}
-	if i := strings.Index(text, "**"); i >= 0 && strings.Contains(text[i+2:], "/") || open {
-		report("** is the last segment, and braces are closed")
+	if why := syntax.URITemplateFault(m.GetPathTemplate()); why != "" {
+		s.report(206, finding.Reject, "pathTemplate", "%q is no URI template: %s", clip.Value(m.GetPathTemplate()), why)
 	}
 }
 

@@ -4,8 +4,6 @@ package check
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -137,33 +136,12 @@ func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
 			s.report(92, finding.Reject, "", "the certificate and its key cannot be used: %s", clip.Value(err.Error()))
 		}
 	case given:
-		if err := checkPEM(chain); err != "" {
+		if err := syntax.PEMFault(chain); err != "" {
 			s.report(92, finding.Reject, "certificateChain", "%s", err)
 		}
 	case m.GetCertificateChain() == nil && m.GetPrivateKeyProvider() == nil:
 		s.report(92, finding.Reject, "certificateChain", "there is no certificate")
 	}
-}
-
-// checkPEM says what is wrong with certificates in PEM, "" for nothing.
-func checkPEM(data []byte) string {
-	n := 0
-	for rest := data; ; n++ {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return "the certificate cannot be read: " + clip.Value(err.Error())
-		}
-	}
-	if n == 0 {
-		return "there is no certificate in PEM"
-	}
-	return ""
 }
 
 // checkValidation checks how the certificates of peers are checked.
@@ -174,7 +152,7 @@ func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 	}
 	ca, given := inline(m.GetTrustedCa())
 	if given {
-		if err := checkPEM(ca); err != "" {
+		if err := syntax.PEMFault(ca); err != "" {
 			s.report(92, finding.Reject, "trustedCa", "%s", err)
 		}
 	}

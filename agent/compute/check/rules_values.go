@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/match"
 	"github.com/nearside-mesh/nearside/agent/compute/substitution"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
@@ -32,7 +33,7 @@ func checkPattern(s *subject, pattern string) {
 	if s.inside("envoy.config.rbac.v3.RBAC") {
 		rule = 101
 	}
-	_, size, err := match.CompileRegex(pattern)
+	_, size, err := syntax.CompileRegex(pattern)
 	if err != nil {
 		s.report(rule, finding.Reject, "regex", "%s: RE2 cannot compile it", clip.Value(err.Error()))
 		return
@@ -157,7 +158,7 @@ func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
 		s.out.uses.add(versioned["ADDRESS_WITHOUT_PORT(length)"])
 	}
 	if g.Operator == "CEL" {
-		if why := celFault(g.Arg); why != "" {
+		if why := syntax.CELFault(g.Arg); why != "" {
 			s.report(rule, finding.Reject, at, "%q is no CEL expression: %s", clip.Value(g.Arg), why)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
 // key is a value that chains ask for at a level: a prefix, a number or a text. The zero value is
@@ -156,7 +158,7 @@ func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.C
 	return chainLevel{l,
 		func(m *listenerv3.FilterChainMatch) bool { return len(ranges(m)) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
-			return keysOf(b, parseRanges(ranges(m)), func(p netip.Prefix) key { return key{prefix: p} })
+			return keysOf(b, syntax.ParseRanges(ranges(m)), func(p netip.Prefix) key { return key{prefix: p} })
 		},
 		func(s *Seen) string { return addrText(addr(s).Addr()) },
 		func(s *Seen, lengths *[2][]int, yield func(key) bool) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
 // matchTree is a compiled xds.type.matcher.v3.Matcher: a list of predicates, or a lookup of one
@@ -108,7 +109,7 @@ func (t *matchTree) addCustom(c *xdscorev3.TypedExtensionConfig, depth int) {
 		for _, r := range m.GetRangeMatchers() {
 			on := compileOnMatch(r.GetOnMatch(), depth)
 			for _, p := range r.GetRanges() {
-				if prefix, err := ParsePrefix(p.GetAddressPrefix(), p.GetPrefixLen().GetValue()); err == nil {
+				if prefix, err := syntax.ParsePrefix(p.GetAddressPrefix(), p.GetPrefixLen().GetValue()); err == nil {
 					t.ranges = append(t.ranges, matchRange{prefix, r.GetExclusive(), on})
 				}
 			}
@@ -176,7 +177,7 @@ func compileSingle(p *xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate
 		out.unknown = ShortURL(custom.GetTypeUrl())
 		return out
 	}
-	out.ranges = parseRanges(ip.GetCidrRanges())
+	out.ranges = syntax.ParseRanges(ip.GetCidrRanges())
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
 // Decision is what RBAC rules say about a connection or request.
@@ -183,7 +184,7 @@ func (e *rbac) path(p *matcherv3.PathMatcher) truth {
 }
 
 func inRange(r *corev3.CidrRange, a netip.Addr) truth {
-	p, err := ParseRange(r)
+	p, err := syntax.ParseRange(r)
 	return truthOf(err == nil && p.Contains(a))
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
 
 // redirectStatus is the status that a redirect answers with.
@@ -72,7 +74,7 @@ func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) str
 // rewrite replaces what a regular expression finds, everywhere, where \1 to \9 stand for its
 // groups.
 func rewrite(path, pattern, substitution string) string {
-	if _, _, err := CompileRegex(pattern); err != nil {
+	if _, _, err := syntax.CompileRegex(pattern); err != nil {
 		return path
 	}
 	re, err := regexp.Compile(pattern)

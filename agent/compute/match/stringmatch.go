@@ -3,7 +3,6 @@ package match
 import (
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
 
@@ -12,11 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/syntax"
 )
-
-// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this
-// package.
-const MaxRegex = 16 << 10
 
 // stringMatch is a compiled StringMatcher. The zero value matches nothing.
 type stringMatch struct {
@@ -53,7 +49,7 @@ func (m *stringMatch) fits(s *stream, v string) bool {
 	if m.kind != 'r' || !s.latin1 || isASCII(v) && isASCII(m.value) {
 		return m.matches(v)
 	}
-	re, _, err := CompileRegex(fromLatin1(m.value))
+	re, _, err := syntax.CompileRegex(fromLatin1(m.value))
 	return err == nil && re.MatchString(fromLatin1(v))
 }
 
@@ -93,7 +89,7 @@ func newStringMatch(kind byte, value string, fold bool) stringMatch {
 		m.value = LowerASCII(value)
 	}
 	if kind == 'r' {
-		m.regexp, _, _ = CompileRegex(value)
+		m.regexp, _, _ = syntax.CompileRegex(value)
 	}
 	return m
 }
@@ -123,52 +119,6 @@ func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
 		return stringMatch{}
 	}
 	return compileString(&out)
-}
-
-// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with
-// RE2, and returns the size of its program. That of RE2 is of the same order, but not the same.
-func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
-	if len(pattern) > MaxRegex {
-		return nil, 0, fmt.Errorf("the regular expression has %d bytes, at most %d are allowed", len(pattern), MaxRegex)
-	}
-	if strings.Contains(pattern, `\C`) {
-		pattern = withoutAnyByte(pattern)
-	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return nil, 0, err
-	}
-	prog, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return nil, 0, err
-	}
-	if strings.Contains(pattern, `\Q`) {
-		pattern = parsed.String() // one that is not ended would take what is put around it
-	}
-	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
-	if err != nil {
-		return nil, 0, err
-	}
-	return re, len(prog.Inst), nil
-}
-
-// withoutAnyByte replaces \C, any byte, which RE2 knows and package regexp does not, by any
-// character.
-func withoutAnyByte(pattern string) string {
-	var b strings.Builder
-	for i := 0; i < len(pattern); i++ {
-		switch {
-		case strings.HasPrefix(pattern[i:], `\C`):
-			b.WriteString("(?s:.)")
-			i++
-		case pattern[i] == '\\' && i+1 < len(pattern):
-			b.WriteString(pattern[i : i+2])
-			i++
-		default:
-			b.WriteByte(pattern[i])
-		}
-	}
-	return b.String()
 }
 
 // LowerASCII is strings.ToLower for ASCII letters.

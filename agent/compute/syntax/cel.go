@@ -1,13 +1,13 @@
-package check
+package syntax
 
 import (
 	"fmt"
 	"strings"
 )
 
-// celFault says what is wrong with the syntax of an expression in the Common Expression Language,
+// CELFault says what is wrong with the syntax of an expression in the Common Expression Language,
 // "" for nothing. Names and types are not checked.
-func celFault(text string) string {
+func CELFault(text string) string {
 	p := &celParser{text: text}
 	p.expression(0)
 	if p.fault == "" && p.peek() != 0 {

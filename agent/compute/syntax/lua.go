@@ -1,13 +1,13 @@
-package check
+package syntax
 
 import (
 	"fmt"
 	"strings"
 )
 
-// luaFault says what is wrong with the blocks and brackets of a Lua script, "" for nothing. It
+// LuaFault says what is wrong with the blocks and brackets of a Lua script, "" for nothing. It
 // reads no more of the grammar than that: what it finds is a fault for sure.
-func luaFault(code string) string {
+func LuaFault(code string) string {
 	var open []string // what is to be closed, by its closing word
 	line := 1
 	for at := 0; at < len(code); {

@@ -1,4 +1,4 @@
-package match
+package syntax
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ func ParseRange(r *corev3.CidrRange) (netip.Prefix, error) {
 	return ParsePrefix(r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
 }
 
+// ParsePrefix is ParseRange for a range in parts.
 func ParsePrefix(address string, length uint32) (netip.Prefix, error) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || a.Zone() != "" {
@@ -23,8 +24,8 @@ func ParsePrefix(address string, length uint32) (netip.Prefix, error) {
 	return a.Prefix(int(min(length, uint32(a.BitLen()))))
 }
 
-// parseRanges reads those that can be read.
-func parseRanges(rs []*corev3.CidrRange) []netip.Prefix {
+// ParseRanges returns those ranges that can be read.
+func ParseRanges(rs []*corev3.CidrRange) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(rs))
 	for _, r := range rs {
 		if p, err := ParseRange(r); err == nil {
