@@ -86,8 +86,9 @@ func ProxyBackends(m *generate.Mesh, name string) (*Backends, error) {
 	})
 	reach, permitted := index.Reach(dataplane), m.Permissions(dataplane)
 	for _, s := range m.View.Services() {
-		x := CallableBackend{Destination: destinationOf(s), Why: p.why(s, reach.Of(s)), Cluster: s.ID.Name,
-			Addresses: own[s.ID], Endpoints: []netip.AddrPort{}, Hostnames: []string{}}
+		why := WhyReach(p.index, p.spec, s, reach.Of(s))
+		x := CallableBackend{Destination: destinationOf(s), Why: why, Cluster: s.ID.Name, Addresses: own[s.ID],
+			Endpoints: []netip.AddrPort{}, Hostnames: []string{}}
 		x.permission(m, dataplane, s, permitted)
 		if s.ID.Kind != mesh.KindTag {
 			x.Ref = refTo(s)

@@ -36,7 +36,7 @@ func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
 		if t.mesh.Policies != nil {
 			if r := t.mesh.Policies.Reach(p.dataplane).Of(is); !r.Reachable {
 				about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
-				why = about.why(is, r).Reason
+				why = WhyReach(about.index, about.spec, is, r).Reason
 			}
 		}
 		return fmt.Sprintf("%s is a name of %s in the mesh %s, which the dataplane does not reach: %s",

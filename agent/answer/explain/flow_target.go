@@ -319,7 +319,7 @@ func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy
 		flow.Verdict = VerdictUnreachable
 	}
 	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
-	why := about.why(s, v)
+	why := WhyReach(about.index, about.spec, s, v)
 	flow.Reason = fmt.Sprintf("the dataplane does not reach %s: %s", destinationOf(s), why.Reason)
 	flow.missed, flow.closed = s, v.Cause != mesh.CauseNoPermission
 	switch {

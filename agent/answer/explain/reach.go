@@ -72,7 +72,7 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 		}
 		if backend != "" && isBackend(s, backend) {
 			if len(out.Items) < maxReachItems {
-				out.Items = append(out.Items, Backend{destinationOf(s), p.why(s, v)})
+				out.Items = append(out.Items, Backend{destinationOf(s), WhyReach(p.index, p.spec, s, v)})
 			} else {
 				out.MoreItems++
 			}
@@ -84,7 +84,7 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 		at, ok := groups[id]
 		if !ok {
 			at, groups[id] = len(out.Groups), len(out.Groups)
-			out.Groups = append(out.Groups, BackendGroup{Why: p.why(s, v), Examples: []Destination{}})
+			out.Groups = append(out.Groups, BackendGroup{Why: WhyReach(p.index, p.spec, s, v), Examples: []Destination{}})
 		}
 		g := &out.Groups[at]
 		if g.Count++; len(g.Examples) < maxReachExamples {
@@ -127,10 +127,10 @@ func isBackend(s *mesh.Service, name string) bool {
 
 const tpPath = "networking.transparentProxying"
 
-// why puts a verdict into words.
-func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
+// WhyReach puts a verdict about a service that a dataplane reaches, or not, into words.
+func WhyReach(x *policy.Index, dataplane *resource.Dataplane, s *mesh.Service, v policy.ReachVerdict) Why {
 	out := Why{Reachable: v.Reachable, Cause: v.Cause}
-	tp := cmp.Or(p.spec.Networking.TransparentProxying, &resource.TransparentProxying{})
+	tp := cmp.Or(dataplane.Networking.TransparentProxying, &resource.TransparentProxying{})
 	list, entries := tpPath+".reachableServices", len(tp.ReachableServices)
 	if s.ID.Kind != mesh.KindTag {
 		list, entries = tpPath+".reachableBackends.refs", 0
@@ -170,8 +170,8 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 		}
 	case mesh.CauseMode:
 		out.Field = "meshServices.mode"
-		out.Reason = fmt.Sprintf("the mode of the mesh, %s, leaves it out", p.index.View.Spec.ServicesMode())
-		if p.index.View.Spec.ServicesMode() == resource.MeshServicesReachableBackends {
+		out.Reason = fmt.Sprintf("the mode of the mesh, %s, leaves it out", x.View.Spec.ServicesMode())
+		if x.View.Spec.ServicesMode() == resource.MeshServicesReachableBackends {
 			out.Reason += " where " + tpPath + ".reachableBackends does not list it"
 		}
 	case mesh.CauseNoAddress:

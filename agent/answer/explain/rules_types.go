@@ -148,3 +148,13 @@ type PolicyQuestion struct {
 	// name of a service of which is to be said whether the dataplane reaches it
 	Backend string `json:"backend,omitempty"`
 }
+
+// DNSQuestion asks why a name resolves as it does.
+type DNSQuestion struct {
+	Name      string `json:"name"`
+	Mesh      string `json:"mesh,omitempty"`      // of the dataplane; "" means default
+	Dataplane string `json:"dataplane,omitempty"` // whose workload asks; "": a client that sees everything
+	// domains that the client appends; null: those of the agent's resolv.conf
+	Search []string `json:"search,omitempty"`
+	Ndots  *int     `json:"ndots,omitempty"` // null: that of the agent's resolv.conf
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -11,7 +12,7 @@ import (
 
 // ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default,
 // with all meshes of the set.
-func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, error) {
+func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explaindns.DNS, error) {
 	table, meshes, err := o.table(zone, q.Mesh, q.Dataplane)
 	if err != nil {
 		return nil, err
@@ -19,7 +20,7 @@ func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, 
 	if len(meshes) == 0 {
 		return nil, errors.New("there is no Mesh among the resources given; add one")
 	}
-	return explain.Name(explain.DNSInput{Meshes: meshes, Resolver: explain.Resolver{Table: table}}, &q)
+	return explaindns.Name(explaindns.DNSInput{Meshes: meshes, Resolver: explaindns.Resolver{Table: table}}, &q)
 }
 
 // table makes the names of all meshes of the set, on a node with a dataplane; "" for none.

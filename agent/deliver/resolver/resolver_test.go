@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
@@ -717,7 +718,7 @@ func TestExplained(t *testing.T) {
 		"_web._udp.db.svc.mesh.local",
 		names.Canary, "nearside.invalid", "x." + names.Canary, reverse(vip), "9.9.9.240.in-addr.arpa", "240.in-addr.arpa",
 		"7.in-addr.arpa", "www.example.com"} {
-		x, err := explain.Name(explain.DNSInput{Resolver: n.State(), Meshes: n.last.Load().Meshes},
+		x, err := explaindns.Name(explaindns.DNSInput{Resolver: n.State(), Meshes: n.last.Load().Meshes},
 			&explain.DNSQuestion{Name: name + "."})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -730,15 +731,15 @@ func TestExplained(t *testing.T) {
 			got[answer[0]] = true
 			data = append(data, strings.Join(answer[1:], " "))
 		}
-		want := explain.DNSNone
+		want := explaindns.DNSNone
 		found := strings.TrimSpace(strings.ReplaceAll(strings.Join(data, " "), ". ", " "))
 		switch {
 		case strings.Contains(found, "198.51.100.7"):
-			want = explain.DNSForwarded
+			want = explaindns.DNSForwarded
 		case found != "":
-			want = explain.DNSResolves
+			want = explaindns.DNSResolves
 		case got["NOERROR"]:
-			want = explain.DNSEmpty
+			want = explaindns.DNSEmpty
 		}
 		if x.Verdict != want || len(got) != 1 {
 			t.Errorf("%s: explained as %s (%s), answered with %v %q", name, x.Verdict, x.Reason, got, found)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -17,9 +17,9 @@ func unique(list []string) []string {
 }
 
 // State returns how the resolver stands, and its table.
-func (r *Resolver) State() explain.Resolver {
+func (r *Resolver) State() explaindns.Resolver {
 	k, now := r.keys.Load(), r.state.Load()
-	out := explain.Resolver{Table: r.table.Load(), DNSStatus: api.DNSStatus{
+	out := explaindns.Resolver{Table: r.table.Load(), DNSStatus: api.DNSStatus{
 		State: api.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(),
 		Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}, TTL: int(k.ttl),
 		ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
@@ -43,7 +43,7 @@ func (r *Resolver) State() explain.Resolver {
 	return out
 }
 
-func (r *Resolver) addUpstreams(out *explain.Resolver) {
+func (r *Resolver) addUpstreams(out *explaindns.Resolver) {
 	f := r.forward.Stats()
 	out.Problem = f.Problem
 	out.Search, out.Ndots = r.forward.Search()

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -74,8 +75,8 @@ func (c *Client) RestoreConflict(ctx context.Context, r api.RestoreConflict) (*a
 }
 
 // ExplainDNS asks why a name resolves as it does.
-func (c *Client) ExplainDNS(ctx context.Context, q explain.DNSQuestion) (*explain.DNS, error) {
-	return ask[explain.DNS](ctx, c, "/v1/explain", explain.Question{DNS: &q})
+func (c *Client) ExplainDNS(ctx context.Context, q explain.DNSQuestion) (*explaindns.DNS, error) {
+	return ask[explaindns.DNS](ctx, c, "/v1/explain", explain.Question{DNS: &q})
 }
 
 // AccessLogs returns the streams of access logs, and where the audit log is.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -26,7 +27,7 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	if e != nil {
 		return e
 	}
-	state := explain.Resolver{DNSStatus: api.DNSStatus{State: api.DNSOff, Reason: "this agent has no resolver",
+	state := explaindns.Resolver{DNSStatus: api.DNSStatus{State: api.DNSOff, Reason: "this agent has no resolver",
 		Listen: []string{}, Suffixes: []api.DNSSuffix{}, Views: []api.DNSView{}, Upstreams: []api.DNSUpstream{}}}
 	if s.opts.DNS != nil {
 		state = s.opts.DNS()
@@ -44,12 +45,12 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *api.Error {
 	}
 	var all []*names.Name
 	if state.Table != nil {
-		all = only(chosen(state.Table, q.Get("mesh"), q.Get("name")), explain.NameKey, visible)
+		all = only(chosen(state.Table, q.Get("mesh"), q.Get("name")), explaindns.NameKey, visible)
 	}
 	out.Total = len(all)
 	var claims names.Claims
 	for _, n := range all[min(offset, len(all)):min(offset+size, len(all))] {
-		out.Items = append(out.Items, explain.DNSNameOf(n, &claims, visible))
+		out.Items = append(out.Items, explaindns.DNSNameOf(n, &claims, visible))
 	}
 	out.Next = nextPage(r, offset, size, len(all))
 	writeJSON(w, http.StatusOK, out)
@@ -72,7 +73,7 @@ func chosen(t *names.Table, mesh, name string) []*names.Name {
 }
 
 // explainName answers a question about a name.
-func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.DNS, *api.Error) {
+func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explaindns.DNS, *api.Error) {
 	if q.Name == "" {
 		return nil, invalidField("dns.name", "is empty; give the name that is looked up")
 	}
@@ -91,7 +92,7 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 		return nil, problem(http.StatusConflict, api.ProblemNotReady, "No resolver", "the agent has no resolver: %s",
 			state.Reason)
 	}
-	out, err := explain.Name(explain.DNSInput{Resolver: state, Meshes: last.Meshes,
+	out, err := explaindns.Name(explaindns.DNSInput{Resolver: state, Meshes: last.Meshes,
 		Visible: s.visible(r, access.VerbInspect)}, q)
 	var bad *explain.QuestionError
 	switch {
@@ -102,7 +103,7 @@ func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.
 	}
 	for i := range out.Steps {
 		if n := state.Table.Find(out.Steps[i].Name); n != nil {
-			if e := s.can(r, access.VerbInspect, explain.NameKey(n)); e != nil {
+			if e := s.can(r, access.VerbInspect, explaindns.NameKey(n)); e != nil {
 				return nil, e
 			}
 		}

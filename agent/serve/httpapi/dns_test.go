@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/access"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -32,8 +32,8 @@ func startNames(t *testing.T) *testAPI {
 	var table *names.Table
 	a := startTCP(t, func(o *httpapi.Options) {
 		o.Access = httpapi.Access{Roles: rolesOf(t, access.RoleOptions{Roles: testRoles, GID: -1}), Verify: subjects}
-		o.DNS = func() explain.Resolver {
-			return explain.Resolver{Table: table, DNSStatus: api.DNSStatus{State: api.DNSServing,
+		o.DNS = func() explaindns.Resolver {
+			return explaindns.Resolver{Table: table, DNSStatus: api.DNSStatus{State: api.DNSServing,
 				Listen: []string{"127.0.0.1:15053"}, Names: len(table.Names),
 				Views:    []api.DNSView{{Dataplanes: []string{"default/pay"}}, {Dataplanes: []string{"default/web"}}},
 				QueryLog: &api.DNSQueryLog{File: "/q.log"}}}

@@ -3,12 +3,15 @@ package httpapi_test
 import (
 	"bytes"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -215,3 +218,16 @@ var apiPrefixes = map[string]string{
 }
 
 var goLink = regexp.MustCompile(`\[(?:[a-z]+\.)?([A-Z]\w*)\]`)
+
+// of returns the schema of the type of a value, or what stands for a media type.
+func (b *specification) of(v any) *schema {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case string:
+		return &schema{media: v}
+	case explanation:
+		return &schema{oneOf: []*schema{b.of(explain.Policy{}), b.of(explain.Flow{}), b.of(explaindns.DNS{})}}
+	}
+	return b.typed(reflect.TypeOf(v))
+}

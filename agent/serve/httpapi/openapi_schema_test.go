@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -59,7 +58,7 @@ func newSpecification(t *testing.T) *specification {
 // first type.
 func (b *specification) describe() {
 	for _, dir := range []string{
-		"model/access", "model/api", "model/finding", "compute/match", "answer/explain", "serve/httpapi",
+		"model/access", "model/api", "model/finding", "compute/match", "answer/explain", "answer/explaindns", "serve/httpapi",
 		"base/jsonpatch", "base/strict", "compute/policy", "model/resource",
 	} {
 		b.read(dir)
@@ -115,19 +114,6 @@ func (b *specification) comment(name string, groups ...*ast.CommentGroup) {
 			return
 		}
 	}
-}
-
-// of returns the schema of the type of a value, or what stands for a media type.
-func (b *specification) of(v any) *schema {
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case string:
-		return &schema{media: v}
-	case explanation:
-		return &schema{oneOf: []*schema{b.of(explain.Policy{}), b.of(explain.Flow{}), b.of(explain.DNS{})}}
-	}
-	return b.typed(reflect.TypeOf(v))
 }
 
 func (b *specification) typed(t reflect.Type) *schema {
@@ -197,6 +183,8 @@ func (b *specification) object(t reflect.Type) *schema {
 			prefix = apiPrefixes[name]
 		case "strict":
 			prefix = "resource" // the name that clients know
+		case "explaindns":
+			prefix = "explain"
 		case "httpapi", "httpapi_test":
 			prefix = ""
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/deliver/rollout"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
 	"github.com/nearside-mesh/nearside/agent/model/access"
@@ -48,7 +48,7 @@ type Options struct {
 	// does.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
 	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
-	DNS     func() explain.Resolver
+	DNS     func() explaindns.Resolver
 	DNSLine func() *api.DNSLine
 	// Pool is the gossip pool. Nil: the agent stands alone.
 	Pool Pool

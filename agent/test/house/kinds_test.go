@@ -24,6 +24,7 @@ import (
 var corridor = []string{
 	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/generate", "agent/deliver/ads",
 	"agent/deliver/reconcile", "agent/answer/attribute", "agent/answer/change", "agent/answer/explain",
+	"agent/answer/explaindns",
 	"agent/serve/httpapi", "agent/answer/offline",
 }
 

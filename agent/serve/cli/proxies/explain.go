@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -114,8 +115,8 @@ NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachable
 			q.Ndots = &ndots
 		}
 		x, err := command.Explain(cmd.Context(), env, &files, q, (*client.Client).ExplainDNS, (*offline.Offline).ExplainDNS)
-		return command.Show(env, *format, text.DNSExplanation, func(x *explain.DNS) bool {
-			return x.Verdict != explain.DNSResolves && x.Verdict != explain.DNSForwarded
+		return command.Show(env, *format, text.DNSExplanation, func(x *explaindns.DNS) bool {
+			return x.Verdict != explaindns.DNSResolves && x.Verdict != explaindns.DNSForwarded
 		})(x, nameError(err))
 	}
 	return cmd

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/answer/explaindns"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -82,7 +82,7 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 }
 
 // DNSExplanation writes why a name resolves as it does for people.
-func DNSExplanation(w io.Writer, x *explain.DNS) {
+func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 	w, c := w, &x.Client
 	Printf(w, "%s: %s\n", x.Verdict, x.Reason)
 	if c.Dataplane != nil {

@@ -1,9 +1,10 @@
-package explain
+package explaindns
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
@@ -85,30 +86,30 @@ func (x *dnsQuestion) near(below string) (out []string) {
 }
 
 // reachable says whether the dataplane reaches the owner of a name at its virtual address.
-func (x *dnsQuestion) reachable(n *names.Name) *Why {
+func (x *dnsQuestion) reachable(n *names.Name) *explain.Why {
 	switch {
 	case x.proxy == nil:
 		return nil
-	case x.proxy.dataplane.Mesh != n.Mesh:
-		return &Why{
+	case x.proxy.Mesh != n.Mesh:
+		return &explain.Why{
 			Cause: mesh.CauseNoAddress,
 			Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there",
-				n.Mesh, x.proxy.dataplane.Mesh),
+				n.Mesh, x.proxy.Mesh),
 		}
 	}
-	v := x.proxy.index.View
+	v := x.mesh.View
 	list := v.Ports(n.Resource)
 	if n.Kind == mesh.KindTag {
 		list = []*mesh.Service{v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: n.Tag})}
 	}
-	reach := x.proxy.index.Reach(x.proxy.dataplane)
-	var out *Why
+	reach := x.mesh.Policies.Reach(x.proxy)
+	var out *explain.Why
 	for _, s := range list {
 		if s == nil {
 			continue
 		}
 		verdict := reach.Of(s)
-		why := x.proxy.why(s, verdict)
+		why := explain.WhyReach(x.mesh.Policies, x.spec, s, verdict)
 		if verdict.Cause == mesh.CauseOutbound {
 			why.Reachable, why.Reason = false, why.Reason+", at an address of its own, and the proxy does not listen at this one"
 		}

@@ -1,4 +1,4 @@
-package explain
+package explaindns
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -32,7 +33,7 @@ type DNSInput struct {
 	Visible func(resource.Key) bool
 }
 
-// Bounds of a [DNSQuestion].
+// Bounds of a [explain.DNSQuestion].
 const (
 	maxSearch = 32
 	maxNdots  = 15
@@ -43,14 +44,17 @@ type dnsQuestion struct {
 	in     *DNSInput
 	answer *table.Table
 	view   *table.View
-	proxy  *Proxy // nil: no dataplane asks
+	// The dataplane that asks, with its spec and mesh; nil for none.
+	proxy  *resource.Resource
+	spec   *resource.Dataplane
+	mesh   *generate.Mesh
 	claims names.Claims
 	out    *DNS
 }
 
-// Name says why a name resolves as it does. The error is a [QuestionError] where the question makes
-// no sense.
-func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
+// Name says why a name resolves as it does. The error is a [explain.QuestionError] where the
+// question makes no sense.
+func Name(in DNSInput, q *explain.DNSQuestion) (*DNS, error) {
 	name := strings.ToLower(q.Name)
 	if a, err := netip.ParseAddr(name); err == nil {
 		name = table.ReverseName(a) + "."
@@ -58,7 +62,7 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 	x := &dnsQuestion{in: &in, out: &DNS{Name: q.Name, Steps: []DNSStep{}}}
 	x.answer, _ = table.New(table.Options{Suffixes: in.Table.OwnedSuffixes()}, in.Table.Hosts())
 	if _, _, err := x.answer.Lookup(name, table.TypeA, nil); err != nil {
-		return nil, &QuestionError{Field: "name", Reason: err.Error()}
+		return nil, &explain.QuestionError{Field: "name", Reason: err.Error()}
 	}
 	c := &x.out.Client
 	c.All, c.Families, c.Search, c.Ndots = true, []string{resource.IPFamilyIPv4, resource.IPFamilyIPv6},
@@ -70,11 +74,11 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 		c.Ndots = *q.Ndots
 	}
 	if len(c.Search) > maxSearch {
-		return nil, &QuestionError{Field: "search",
+		return nil, &explain.QuestionError{Field: "search",
 			Reason: fmt.Sprintf("has %d domains; at most %d are allowed", len(c.Search), maxSearch)}
 	}
 	if c.Ndots < 0 || c.Ndots > maxNdots {
-		return nil, &QuestionError{Field: "ndots",
+		return nil, &explain.QuestionError{Field: "ndots",
 			Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
 	}
 	if v := in.Table.OthersView(); v != nil {
@@ -93,7 +97,7 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 func (x *dnsQuestion) dataplane(in, name string) error {
 	m := x.in.Meshes[in]
 	if m == nil {
-		return &QuestionError{Field: "mesh", Reason: fmt.Sprintf("mesh %q does not exist", in)}
+		return &explain.QuestionError{Field: "mesh", Reason: fmt.Sprintf("mesh %q does not exist", in)}
 	}
 	r := m.View.Dataplane(name)
 	if r == nil {
@@ -103,7 +107,7 @@ func (x *dnsQuestion) dataplane(in, name string) error {
 	if !ok {
 		return fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
 	}
-	x.proxy = &Proxy{index: m.Policies, dataplane: r, spec: spec}
+	x.proxy, x.spec, x.mesh = r, spec, m
 	ref, c := api.RefOf(r.Key), &x.out.Client
 	c.Dataplane = &ref
 	v, local := x.in.Table.ViewOf(names.Mesh{View: m.View, Policies: m.Policies}, r)

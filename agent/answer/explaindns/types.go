@@ -1,23 +1,14 @@
-package explain
+package explaindns
 
 import (
 	"net/netip"
 
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
-
-// DNSQuestion asks why a name resolves as it does.
-type DNSQuestion struct {
-	Name      string `json:"name"`
-	Mesh      string `json:"mesh,omitempty"`      // of the dataplane; "" means default
-	Dataplane string `json:"dataplane,omitempty"` // whose workload asks; "": a client that sees everything
-	// domains that the client appends; null: those of the agent's resolv.conf
-	Search []string `json:"search,omitempty"`
-	Ndots  *int     `json:"ndots,omitempty"` // null: that of the agent's resolv.conf
-}
 
 // Verdicts about a name.
 const (
@@ -58,7 +49,7 @@ type DNSStep struct {
 	Records []DNSRecord  `json:"records"`
 	Owner   *api.DNSName `json:"owner,omitempty"` // who has the name
 	// whether the dataplane reaches it there; absent without dataplane or owner
-	Reachable *Why `json:"reachable,omitempty"`
+	Reachable *explain.Why `json:"reachable,omitempty"`
 }
 
 // DNSRecord is a record of an answer.

@@ -1,9 +1,11 @@
-package explain
+package explaindns
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
 // outside says what the proxy of the dataplane makes of a name that others resolve: whether
@@ -13,11 +15,7 @@ func (x *dnsQuestion) outside(name string) string {
 	if x.proxy == nil {
 		return ""
 	}
-	m := x.in.Meshes[x.proxy.dataplane.Mesh]
-	if m == nil {
-		return ""
-	}
-	list, err := ProxyInForce(m, x.proxy.dataplane.Name)
+	list, err := explain.ProxyInForce(x.mesh, x.proxy.Name)
 	if err != nil {
 		return ""
 	}
