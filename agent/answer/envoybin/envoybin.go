@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
@@ -59,11 +60,16 @@ func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 // [change.RuleOfEnvoy]. An error says why nothing was found out. Configs beyond Most are one error
 // together, and then nothing.
 func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding, error) {
-	cfg, err := staticFrom(p.Snapshot())
+	return e.TrySnapshot(ctx, p.Mesh, p.Name, p.Snapshot())
+}
+
+// TrySnapshot is Try for the resources of a proxy.
+func (e *Binary) TrySnapshot(ctx context.Context, mesh, name string, s *envoy.Snapshot) ([]finding.Finding, error) {
+	cfg, err := staticFrom(s)
 	if err != nil {
 		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
-	return e.try(ctx, p.Mesh, p.Name, cfg)
+	return e.try(ctx, mesh, name, cfg)
 }
 
 // TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate

@@ -2,7 +2,9 @@ package envoybin
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -68,6 +70,7 @@ func TestEnvoyFuzz(t *testing.T) {
 type trial struct {
 	group, what string
 	snapshot    *envoy.Snapshot
+	all         []finding.Finding
 	found       []finding.Finding // that block
 	said        string            // by an Envoy that rejects it
 	rejected    bool
@@ -78,7 +81,8 @@ func (x *trial) judge(t *testing.T, e *Binary, version string) {
 	if x.snapshot == nil {
 		return
 	}
-	for _, f := range check.Check(nil, x.snapshot, fuzzFacts(version)) {
+	x.all = check.Check(nil, x.snapshot, fuzzFacts(version))
+	for _, f := range x.all {
 		if f.Severity.Blocks() {
 			x.found = append(x.found, f)
 		}
@@ -152,9 +156,51 @@ func report(t *testing.T, trials []*trial) {
 	}
 	line("all", sum)
 	t.Log(b.String())
+	if os.Getenv("RULES_EVIDENCE") != "" {
+		countRules(t, trials)
+	}
 	if sum.accepts*100 > sum.all || sum.holds*100 > sum.all {
 		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld though Envoy takes them",
 			sum.all, sum.accepts, sum.holds)
+	}
+}
+
+// countRules writes by rule in how many inputs it fires, in how many no other rule withholds a
+// resource, and how many of these the Envoy rejects. That a cluster is missing (31) is a
+// consequence where another rule withholds it.
+func countRules(t *testing.T, trials []*trial) {
+	counts := map[int][3]int{}
+	for _, x := range trials {
+		blocking, rules := map[int]bool{}, map[int]bool{}
+		for _, f := range x.found {
+			blocking[f.Rule] = true
+		}
+		if len(blocking) > 1 {
+			delete(blocking, 31)
+		}
+		for _, f := range x.all {
+			rules[f.Rule] = true
+		}
+		for rule := range rules {
+			n := counts[rule]
+			n[0]++
+			if len(blocking) == 1 && blocking[rule] {
+				if n[1]++; x.rejected {
+					n[2]++
+				}
+			}
+			counts[rule] = n
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "inputs %d\n", len(trials))
+	for _, rule := range slices.Sorted(maps.Keys(counts)) {
+		n := counts[rule]
+		fmt.Fprintf(&b, "%d\t%d\t%d\t%d\n", rule, n[0], n[1], n[2])
+	}
+	if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile("testdata/fuzz-rules.tsv",
+		[]byte(b.String()), 0o644)); err != nil {
+		t.Fatal(err)
 	}
 }
 

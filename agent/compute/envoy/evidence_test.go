@@ -1,0 +1,243 @@
+package envoy_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/envoyask"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
+)
+
+// evidencePage has what shows that each rule of the check is needed.
+const evidencePage = "../../../docs/rules-evidence.md"
+
+// fuzzCounts is written by TestEnvoyFuzz.
+const fuzzCounts = "../../answer/envoybin/testdata/fuzz-rules.tsv"
+
+// TestRulesEvidence sees that the page has a row for each rule. With RULES_EVIDENCE=1 it counts in
+// how many inputs each rule fires, asks an Envoy about the bad configs of TestRules, and writes the
+// page. The counts of fuzz inputs are those that TestEnvoyFuzz has written before, with the same
+// variable set.
+func TestRulesEvidence(t *testing.T) {
+	if os.Getenv("RULES_EVIDENCE") != "" {
+		if err := os.WriteFile(evidencePage, []byte(evidence(t)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := os.ReadFile(evidencePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range finding.Rules() {
+		row := fmt.Sprintf("\n| %d | %s | %s |", r.Number, r.Severity, r.Title)
+		if r.Unchecked == "" && !strings.Contains(string(page), row) {
+			t.Errorf("docs/rules-evidence.md lacks rule %d, %s; RULES_EVIDENCE=1 writes the page", r.Number, r.Title)
+		}
+	}
+}
+
+// evidence is the page.
+func evidence(t *testing.T) string {
+	const shared = "../../../../shared/conformance/"
+	cases := slices.Concat(kindtest.OwnInputs(t), kindtest.ConformanceInputs(t))
+	var random []kindtest.MeshInput
+	for _, pattern := range []string{"random/*/*.yaml", "random-2.14/*/*.yaml"} {
+		files, _ := filepath.Glob(shared + pattern)
+		for _, file := range files {
+			if in, ok := inputOf(t, file, nil); ok {
+				random = append(random, in)
+			}
+		}
+	}
+	documents := documentInputs(t)
+	fired := []map[int]int{firedIn(t, cases), firedIn(t, random), firedIn(t, documents)}
+	fuzz, fuzzed := readFuzzCounts(t)
+	answers := askAboutRules(t)
+
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Evidence for the rules of the check
+
+For each [rule](rules.md): in how many inputs it fires, and whether an Envoy 1.36.2 names the fault when it loads the
+config, which the bisection of a rejected update finds without the rule. `+"`RULES_EVIDENCE=1`"+` makes two tests write
+this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuzz`"+`, and then
+`+"`go test ./agent/compute/envoy -run TestRulesEvidence`"+`.
+
+- cases: %d meshes of the tests of kinds and of the generator, of the conformance cases, and of the examples.
+- random: %d random meshes of the conformance suite, those that this version reads.
+- documents: %d YAML documents of this manual, each beside the resources of the quick start.
+- fuzz: %d odd but plausible configs. Alone: those in which no other rule withholds a resource (but 31, whose cluster
+  another rule withholds), and how many of them the Envoy rejects.
+- bad configs: a good config with one fault, for each fault that the tests of the rule have, and how many of them the
+  Envoy rejects in its validate mode.
+- Envoy names it: **yes**, each bad config is rejected; **some**, not each; **no**, none, though the severity says that
+  Envoy refuses the resource: validate mode updates nothing, binds no address, opens no log, has no runtime limit, and
+  finds routes, endpoints, and secrets in the config, not over xDS; **not at load**, none, and Envoy loads such a config
+  and can never use it, or uses it in another way than it reads.
+
+| rule | severity | title | cases | random | documents | fuzz | alone: rejected | bad configs: rejected | Envoy names it |
+|---|---|---|---|---|---|---|---|---|---|
+`, fuzzed, len(cases), len(random), len(documents), fuzzed)
+	total := map[string]int{}
+	for _, r := range finding.Rules() {
+		if r.Unchecked != "" {
+			continue
+		}
+		a, f := answers[r.Number], fuzz[r.Number]
+		total[a.verdict(r.Severity)]++
+		if fired[0][r.Number]+fired[1][r.Number]+fired[2][r.Number]+f[0] == 0 {
+			total["never"]++
+			if a.verdict(r.Severity) == "yes" {
+				total["never, yes"]++
+			}
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %d | %d | %d | %d | %d: %d | %d: %d | %s |\n", r.Number, r.Severity, r.Title,
+			fired[0][r.Number], fired[1][r.Number], fired[2][r.Number], f[0], f[1], f[2], a.asked, a.rejected,
+			a.verdict(r.Severity))
+	}
+	fmt.Fprintf(&b,
+		"\nEnvoy names the fault of %d rules, of %d in some forms, of %d not, and of %d not at load. %d rules "+
+			"fire in no input but the\nbad configs of their tests; Envoy names the fault of %d of these.\n", total["yes"],
+		total["some"], total["no"], total["not at load"], total["never"], total["never, yes"])
+	return b.String()
+}
+
+// firedIn counts in how many inputs each rule fires.
+func firedIn(t *testing.T, inputs []kindtest.MeshInput) map[int]int {
+	facts := &finding.Facts{StaticClusters: generate.StaticClusters(), SecretsLater: true}
+	out := map[int]int{}
+	var c check.Checker
+	for _, in := range inputs {
+		rules := map[int]bool{}
+		in.Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) {
+			for _, f := range c.Check(nil, p.Snapshot(), facts) {
+				rules[f.Rule] = true
+			}
+		})
+		for r := range rules {
+			out[r]++
+		}
+	}
+	return out
+}
+
+// inputOf reads a file of resources; it is false for one that does not decode.
+func inputOf(t *testing.T, name string, data []byte) (kindtest.MeshInput, bool) {
+	if data == nil {
+		var err error
+		if data, err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rs, faults := kinds.Registry().Decode(name, data); len(faults) > 0 || len(rs) == 0 {
+		return kindtest.MeshInput{}, false
+	}
+	return kindtest.InputOf(t, name, data), true
+}
+
+// documentInputs are the resources in the pages of the manual.
+func documentInputs(t *testing.T) []kindtest.MeshInput {
+	var base []byte
+	files, err := filepath.Glob("../../../examples/quickstart/resources/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base = append(append(base, data...), "\n---\n"...)
+	}
+	var out []kindtest.MeshInput
+	pages, _ := filepath.Glob("../../../docs/*.md")
+	for _, page := range append(pages, "../../../README.md") {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split(string(data), "\n```yaml\n")[1:] {
+			block, _, _ = strings.Cut(block, "\n```")
+			if in, ok := inputOf(t, fmt.Sprintf("%s %d", page, i), append(slices.Clone(base), block...)); ok {
+				out = append(out, in)
+			}
+		}
+	}
+	return out
+}
+
+// readFuzzCounts reads how many fuzz inputs there were, and by rule in how many it fired, in how
+// many alone, and how many of these the Envoy rejected.
+func readFuzzCounts(t *testing.T) (counts map[int][3]int, inputs int) {
+	text, err := os.ReadFile(fuzzCounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts = map[int][3]int{}
+	for line := range strings.Lines(string(text)) {
+		var rule int
+		var n [3]int
+		if k, _ := fmt.Sscanf(line, "inputs %d", &inputs); k == 1 {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "%d\t%d\t%d\t%d", &rule, &n[0], &n[1], &n[2]); err != nil {
+			t.Fatalf("%s: %q: %v", fuzzCounts, line, err)
+		}
+		counts[rule] = n
+	}
+	return counts, inputs
+}
+
+// answer is what an Envoy makes of the bad configs of a rule.
+type answer struct{ asked, rejected int }
+
+func (a answer) verdict(s finding.Severity) string {
+	switch {
+	case a.asked > 0 && a.rejected == a.asked:
+		return "yes"
+	case a.rejected > 0:
+		return "some"
+	case s == finding.Reject:
+		return "no"
+	}
+	return "not at load"
+}
+
+// askAboutRules asks an Envoy about the bad configs of all rules.
+func askAboutRules(t *testing.T) map[int]answer {
+	e := envoyask.Find(t)
+	certificate, key := keyPair(t)
+	try := func(b *base) bool {
+		_, next := sealBase(t, b, certificate, key)
+		found, err := e.TrySnapshot(t.Context(), "default", "x", next)
+		if err != nil {
+			t.Logf("not asked: %v", err)
+		}
+		return len(found) > 0 || err != nil && strings.Contains(err.Error(), "not asked")
+	}
+	if try(newBase(certificate, key)) {
+		t.Fatal("the Envoy rejects the good config")
+	}
+	out := map[int]answer{}
+	for _, c := range ruleCases() {
+		b := newBase(certificate, key)
+		c.breaks(b)
+		a := out[c.rule]
+		a.asked++
+		if try(b) {
+			a.rejected++
+		} else {
+			t.Logf("loaded: rule %d %s", c.rule, c.name)
+		}
+		out[c.rule] = a
+	}
+	return out
+}
