@@ -206,11 +206,20 @@ func (e *Engine) receiveRecords(m *message) {
 	}
 }
 
-// clone returns a record that does not hold on to the message that it came in.
+// clone returns a record that does not retain the message that it came in.
 func (r *Record) clone() *Record {
-	c, err := DecodeRecord(bytes.Clone(r.raw))
-	if err != nil {
-		return r
+	c := *r
+	c.raw = bytes.Clone(r.raw)
+	c.Body, c.Signature = r.partOf(c.raw, r.Body), r.partOf(c.raw, r.Signature)
+	return &c
+}
+
+// partOf returns the part of a copy of r.raw at which a part of r.raw is. Both end where their array
+// does, so that their capacities tell where the part begins.
+func (r *Record) partOf(raw, part []byte) []byte {
+	if part == nil {
+		return nil
 	}
-	return c
+	at := cap(r.raw) - cap(part)
+	return raw[at : at+len(part)]
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,30 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	if !bytes.Equal(got.Encoded(), raw) || got.Key != r.Key || got.digest == r.digest {
 		t.Error("fields of a later version are not kept or not in the digest")
 	}
+}
+
+// TestCloneLeavesTheMessage: a clone is what the record is, and what was cloned does not change with
+// the message that it came in.
+func TestCloneLeavesTheMessage(t *testing.T) {
+	signed := appendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
+	for _, r := range append(sample(t).Records, mustDecode(t, signed)) {
+		around := slices.Concat([]byte("before"), r.raw, []byte("behind"))
+		in := mustDecode(t, around[6:6+len(r.raw)])
+		c := in.clone().clone()
+		clear(around)
+		if want := mustDecode(t, bytes.Clone(r.raw)); !reflect.DeepEqual(c, want) {
+			t.Errorf("got %+v\nwant %+v", c, want)
+		}
+	}
+}
+
+func mustDecode(t *testing.T, raw []byte) *Record {
+	t.Helper()
+	r, err := DecodeRecord(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestDecodingRefuses(t *testing.T) {
