@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -48,9 +47,7 @@ func auditFiles(t *testing.T, dir string) []string {
 // behind.
 func audited(t *testing.T, dir string, n int) (out []auditEvent) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, fmt.Sprintf("%d events", n), tick.C, func() bool {
+	agenttest.Eventually(t, fmt.Sprintf("%d events", n), func() bool {
 		var text []byte
 		for _, path := range auditFiles(t, dir) {
 			some, _ := os.ReadFile(path)
@@ -301,7 +298,5 @@ func TestAuditLimitsChange(t *testing.T) {
 	}
 	reload("auditLog: {maxFileSize: 1, maxFiles: 1}\n", "key=auditLog.maxFiles from=0 to=1")
 	r.Request("GET", "http://nearside/meshes", "")
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "one backup is left", tick.C, func() bool { return len(auditFiles(t, dir)) == 2 })
+	agenttest.Eventually(t, "one backup is left", func() bool { return len(auditFiles(t, dir)) == 2 })
 }

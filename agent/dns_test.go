@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -45,10 +44,8 @@ func TestNames(t *testing.T) {
 	}
 	until := func(name string, is func(string) bool) {
 		t.Helper()
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
 		got := ""
-		agenttest.Await(t, name+" resolves otherwise", tick.C, func() bool { got = lookup(t, at, name); return is(got) })
+		agenttest.Eventually(t, name+" resolves otherwise", func() bool { got = lookup(t, at, name); return is(got) })
 	}
 	virtual := func(s string) bool {
 		a, err := netip.ParseAddr(s)

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
@@ -118,12 +117,10 @@ func TestWholeUpdateRejected(t *testing.T) {
 			agenttest.Apply(t, r.Agent, docs)
 			envoy := startEnvoy(t, r.Agent, "web")
 
-			tick := time.NewTicker(20 * time.Millisecond) // Envoy tells nobody what it has taken
-			defer tick.Stop()
 			var now map[string]string
 			until := func(what string, cond func() bool) {
 				t.Helper()
-				agenttest.Await(t, what, tick.C, func() bool { now = active(t, envoy); return cond() })
+				agenttest.Eventually(t, what, func() bool { now = active(t, envoy); return cond() })
 			}
 			bad := x.bad
 			if bad == "outbound" {

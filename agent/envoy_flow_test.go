@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -36,12 +35,10 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 	startEnvoy(t, a, "web")
 
 	l := startFlow(t, port, 10)
-	tick := time.NewTicker(5 * time.Millisecond) // no event tells of an acknowledgement
-	defer tick.Stop()
 	// pass waits until Envoy has other routes than before, and some requests more.
 	routes := ""
 	pass := func() {
-		agenttest.Await(t, "Envoy has acknowledged other routes", tick.C, func() bool {
+		agenttest.Eventually(t, "Envoy has acknowledged other routes", func() bool {
 			for _, p := range a.Proxies() {
 				for _, s := range p.Types {
 					if p.InSync && s.TypeURL == draft.TypeRoute && s.AckedVersion != routes {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -33,9 +32,7 @@ func TestLogDirectoryIsMissing(t *testing.T) {
 		t.Fatalf("the directory is missing: %+v", got)
 	}
 	agenttest.Do(t, os.Mkdir(dir, 0o755))
-	tick := time.NewTicker(100 * time.Millisecond) // no event tells that the directory was seen
-	defer tick.Stop()
-	agenttest.Await(t, "the policy is applied", tick.C, func() bool {
+	agenttest.Eventually(t, "the policy is applied", func() bool {
 		return waitFor(t, r, "MeshAccessLog", "logs").State == api.StateApplied
 	})
 	if n := metric(t, r.Agent, "nearside_xds_nacks_total", "listener"); n != 0 {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
@@ -101,10 +100,8 @@ func startFlow(t *testing.T, port, clients int) *flow {
 // more waits until there were some requests more.
 func (l *flow) more(t *testing.T, n int64) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond) // no event tells of a request
-	defer tick.Stop()
 	until := l.requests.Load() + n
-	agenttest.Await(t, fmt.Sprintf("%d requests more", n), tick.C, func() bool { return l.requests.Load() >= until })
+	agenttest.Eventually(t, fmt.Sprintf("%d requests more", n), func() bool { return l.requests.Load() >= until })
 }
 
 // expect has requests that begin from now on fail where their status is another one.

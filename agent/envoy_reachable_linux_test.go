@@ -45,8 +45,6 @@ func TestReachableByTraffic(t *testing.T) {
 ---
 `+dataplane(""))
 	startEnvoy(t, a, "web")
-	tick := time.NewTicker(10 * time.Millisecond) // Envoy tells nobody what it has done
-	defer tick.Stop()
 	t.Cleanup(func() {
 		if text, _ := os.ReadFile(log); t.Failed() {
 			t.Logf("the log:\n%.2000s", text)
@@ -60,11 +58,11 @@ func TestReachableByTraffic(t *testing.T) {
 			virtual[x.Name] = x.Addresses[0].String()
 		}
 	}
-	agenttest.Await(t, "the Envoy has its config", tick.C, func() bool {
+	agenttest.Eventually(t, "the Envoy has its config", func() bool {
 		list := a.Proxies()
 		return len(list) == 1 && list[0].InSync
 	})
-	agenttest.Await(t, "the Envoy has the service", tick.C, func() bool { return visit(t, virtual["db"], "", false) })
+	agenttest.Eventually(t, "the Envoy has the service", func() bool { return visit(t, virtual["db"], "", false) })
 
 	// suggest proposes by one of the two logs, once the lines say what is wanted.
 	suggest := func(path, want string) *traffic.ReachableProposal {
@@ -75,7 +73,7 @@ func TestReachableByTraffic(t *testing.T) {
 		agenttest.Do(t, err)
 		var p *traffic.ReachableProposal
 		said := ""
-		agenttest.Await(t, path+" tells of "+want, tick.C, func() bool {
+		agenttest.Eventually(t, path+" tells of "+want, func() bool {
 			x, err := traffic.NewUsage(config.XDS, b, time.Time{})
 			agenttest.Do(t, err)
 			for _, l := range x.Logs {
@@ -107,7 +105,7 @@ func TestReachableByTraffic(t *testing.T) {
 		}
 	}
 	agenttest.Apply(t, a, dataplane(", reachableBackends: {refs: [{kind: MeshService, name: db, port: 7000}]}"))
-	agenttest.Await(t, "the other service is out of reach", tick.C, func() bool {
+	agenttest.Eventually(t, "the other service is out of reach", func() bool {
 		return !visit(t, virtual["cart"], "", false)
 	})
 	if !visit(t, virtual["db"], "", false) {

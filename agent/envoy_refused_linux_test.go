@@ -154,13 +154,11 @@ func TestRefusedConnections(t *testing.T) {
 	}
 
 	a := agenttest.RunAgent(t)
-	tick := time.NewTicker(5 * time.Millisecond) // Envoy tells nobody what it has done
-	defer tick.Stop()
 	version := "" // of the listeners
 	// acknowledged waits until Envoy has other listeners than before.
 	acknowledged := func() {
 		t.Helper()
-		agenttest.Await(t, "Envoy has acknowledged other listeners", tick.C, func() bool {
+		agenttest.Eventually(t, "Envoy has acknowledged other listeners", func() bool {
 			for _, p := range a.Proxies() {
 				for _, s := range p.Types {
 					if p.InSync && s.TypeURL == draft.TypeListener && s.AckedVersion != version {
@@ -201,7 +199,7 @@ func TestRefusedConnections(t *testing.T) {
 		formats, err := traffic.RefusalLogs(config.XDS)
 		agenttest.Do(t, err)
 		var c *traffic.Refusals
-		agenttest.Await(t, fmt.Sprintf("%d refused connections in the log", refused), tick.C, func() bool {
+		agenttest.Eventually(t, fmt.Sprintf("%d refused connections in the log", refused), func() bool {
 			f, err := os.Open(log)
 			agenttest.Do(t, err)
 			defer f.Close()
@@ -259,7 +257,7 @@ func TestRefusedConnections(t *testing.T) {
 	agenttest.Apply(t, a, p.Policy)
 	acknowledged()
 	all := "TLS true, without a name true, a line true, permitted true"
-	agenttest.Await(t, "what was refused is allowed", tick.C, func() bool { return visits() == all })
+	agenttest.Eventually(t, "what was refused is allowed", func() bool { return visits() == all })
 	if _, again := propose(3); len(again.Matches) > 0 || len(again.Allowed) != 3 {
 		t.Errorf("still proposed: %+v", again)
 	}
@@ -269,10 +267,10 @@ func TestRefusedConnections(t *testing.T) {
 	agenttest.Remove(t, a, resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "some"})
 	agenttest.Apply(t, a, "{type: Mesh, name: default, networking: {outbound: {passthrough: false}}}")
 	none := "TLS false, without a name false, a line false, permitted false"
-	agenttest.Await(t, "the passthrough is closed", tick.C, func() bool { return visits() == none })
-	agenttest.Await(t, "what a closed passthrough refuses is counted", tick.C, func() bool { return counted() >= 7 })
+	agenttest.Eventually(t, "the passthrough is closed", func() bool { return visits() == none })
+	agenttest.Eventually(t, "what a closed passthrough refuses is counted", func() bool { return counted() >= 7 })
 	// The cluster is closed before the listener has the log of that.
-	agenttest.Await(t, "what a closed passthrough refuses is logged", tick.C, func() bool {
+	agenttest.Eventually(t, "what a closed passthrough refuses is logged", func() bool {
 		visits()
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Count(string(text), "refused: closed") >= 4

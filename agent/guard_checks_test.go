@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -230,10 +229,8 @@ func TestUnfitZoneProxy(t *testing.T) {
 		got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != api.HeldByCheck {
 		t.Errorf("the service: %+v", got)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	var problems []api.Problem
-	agenttest.Await(t, "it is said what it is about", tick.C, func() bool {
+	agenttest.Eventually(t, "it is said what it is about", func() bool {
 		whole, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
 		problems = whole.Problems

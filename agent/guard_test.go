@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
@@ -177,9 +176,7 @@ func TestAddressMoves(t *testing.T) {
 				"MeshService, name: web}, default: {appendModifications: ["+move(20000, 20001)+", "+move(20001, 20002)+"]}}}\n")
 			p.Want("Listener outbound:127.0.0.1:20001")
 			p.Want("Listener outbound:127.0.0.1:20000")
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			agenttest.Await(t, "all of it is in force", tick.C, func() bool {
+			agenttest.Eventually(t, "all of it is in force", func() bool {
 				list, err := r.Api().Applied(t.Context(), "mpp", "default", "move")
 				agenttest.Do(t, err)
 				return list[0].State == api.StateApplied && list[0].Acknowledged == 1
@@ -278,9 +275,7 @@ func TestUnfitStep(t *testing.T) {
 	n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", true)
 	n.Want("Cluster localhost:80 svc-1")
 	n.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "it is in force at the new one", tick.C, func() bool {
+	agenttest.Eventually(t, "it is in force at the new one", func() bool {
 		list, err := r.Api().Applied(t.Context(), "mpp", "default", "step")
 		agenttest.Do(t, err)
 		return list[0].RejectedTotal == 1 && list[0].Acknowledged == 1

@@ -64,9 +64,7 @@ func TestLoopThatHangs(t *testing.T) {
 		t.Errorf("clusters: %q", got)
 	}
 	// The config is out before the pass that made it has ended.
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "/livez answers 200 again", tick.C, func() bool {
+	agenttest.Eventually(t, "/livez answers 200 again", func() bool {
 		status, _ := r.Request("GET", "http://nearside/livez", "")
 		return status == 200
 	})

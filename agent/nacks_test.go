@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
@@ -229,9 +228,7 @@ func TestManyReject(t *testing.T) {
 	for _, p := range all {
 		p.Want("Listener outbound:127.0.0.1:20000!")
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "all are put down to the policy", tick.C, func() bool {
+	agenttest.Eventually(t, "all are put down to the policy", func() bool {
 		list, err := r.Api().Applied(t.Context(), "mpp", "default", "bad")
 		agenttest.Do(t, err)
 		return list[0].RejectedTotal == n && list[0].Proxies == n

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -143,9 +142,7 @@ func TestPoolIsClosed(t *testing.T) {
 			agenttest.Do(t, pooled(t, own, "x", "", set...).Stop()) // from here on it does not wait for the pool
 			x := pooled(t, own, "x", join, set...)
 			agenttest.Apply(t, x.Agent, "type: Mesh\nname: x\n")
-			tick := time.NewTicker(10 * time.Millisecond) // no event tells that it has tried
-			defer tick.Stop()
-			agenttest.Await(t, "it is alone", tick.C, func() bool {
+			agenttest.Eventually(t, "it is alone", func() bool {
 				return strings.Contains(checkOf(t, x), "none of gossip.join answers")
 			})
 			if _, ok := x.Store().Snapshot().Get(poolMesh); ok {

@@ -7,21 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/host/keyring"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
-
-// until waits for what no event tells of.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, what, tick.C, cond)
-}
 
 // stateOf is how an agent sees a node.
 func stateOf(t *testing.T, r *agenttest.Running, name string) string {
@@ -79,7 +70,7 @@ func TestJoinAndLeave(t *testing.T) {
 	agenttest.Do(t, b.Api().Leave(t.Context()))
 	has(t, a, poolWeb, "")
 	has(t, c, poolWeb, "")
-	until(t, "b has left", func() bool {
+	agenttest.Eventually(t, "b has left", func() bool {
 		return stateOf(t, a, "b") == "left" && strings.Contains(checkOf(t, b), "this node has left the pool")
 	})
 	if rec, ok := b.Store().Snapshot().Get(poolWeb); !ok || rec.Source.Kind != "api" {
@@ -94,7 +85,7 @@ func TestJoinAndLeave(t *testing.T) {
 	api := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "api"}
 	has(t, a, api, "peer:c")
 	agenttest.Do(t, c.Stop())
-	until(t, "c is dead", func() bool { return stateOf(t, a, "c") == "dead" })
+	agenttest.Eventually(t, "c is dead", func() bool { return stateOf(t, a, "c") == "dead" })
 	agenttest.Do(t, a.Api().Forget(t.Context(), "c"))
 	has(t, a, api, "")
 }
@@ -139,7 +130,7 @@ func TestConflicts(t *testing.T) {
 		if doc, err := resource.Marshal(rec.Resource); err != nil || !strings.Contains(string(doc), "30s") {
 			t.Errorf("restored: %s %v", doc, err)
 		}
-		until(t, "no conflict is left", func() bool {
+		agenttest.Eventually(t, "no conflict is left", func() bool {
 			x, err := r.Api().Conflicts(t.Context())
 			return err == nil && len(x.Items) == 0
 		})
@@ -171,13 +162,13 @@ func TestKeyChange(t *testing.T) {
 		t.Helper()
 		for i, ring := range rings {
 			agenttest.Do(t, change(ring))
-			until(t, what+" is known", func() bool {
+			agenttest.Eventually(t, what+" is known", func() bool {
 				return strings.Count(agents[i].Logs.String(), "the keyring is read again") == stepsSoFar(what)
 			})
 			// Between each two nodes changes go through.
 			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))
 			for _, o := range agents {
-				until(t, "the change after "+what, func() bool {
+				agenttest.Eventually(t, "the change after "+what, func() bool {
 					rec, ok := o.Store().Snapshot().Get(poolTimeout)
 					if !ok {
 						return false
@@ -208,7 +199,7 @@ func TestKeyChange(t *testing.T) {
 		}
 	}
 	agenttest.Do(t, os.WriteFile(paths[0], []byte("nonsense\n"), 0o600))
-	until(t, "the check says so", func() bool {
+	agenttest.Eventually(t, "the check says so", func() bool {
 		return strings.Contains(checkOf(t, agents[0]), "the keyring has changed and is not taken")
 	})
 }

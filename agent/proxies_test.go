@@ -142,9 +142,7 @@ func TestLateNodeIsServed(t *testing.T) {
 	agenttest.Apply(t, a, "type: Mesh\nname: default\n")
 	p := newProxyClient(t, &core.Node{Id: "default.web"})
 	p.Connect(agenttest.Dial(t, a.Addrs().XDS), true)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "the status says that the node is unknown", tick.C, func() bool {
+	agenttest.Eventually(t, "the status says that the node is unknown", func() bool {
 		all := a.Proxies()
 		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == api.StateUnknown
 	})

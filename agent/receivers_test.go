@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
@@ -28,9 +27,7 @@ func sendLines(t *testing.T, network, address, text string) {
 // received waits until the receivers have stored as many lines each.
 func received(t *testing.T, r *agenttest.Running, want ...uint64) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, fmt.Sprintf("%v lines are stored", want), tick.C, func() bool {
+	agenttest.Eventually(t, fmt.Sprintf("%v lines are stored", want), func() bool {
 		for i, s := range r.Receivers() {
 			if s.Written != want[i] {
 				return false
@@ -111,9 +108,7 @@ func TestReceiverThatCannotBeOpened(t *testing.T) {
 		}
 	}
 	agenttest.Do(t, os.Remove(filepath.Join(dir, "logs", "link")), taken.Close())
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "both are received", tick.C, func() bool {
+	agenttest.Eventually(t, "both are received", func() bool {
 		return r.Receivers()[0].Health == "" && r.Receivers()[1].Health == ""
 	})
 	for _, s := range r.Receivers()[:2] {

@@ -90,9 +90,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	}
 
 	place("cert", []byte("garbage"))
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "it is told", tick.C, func() bool {
+	agenttest.Eventually(t, "it is told", func() bool {
 		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") &&
 			strings.Contains(r.Receivers()[0].Health, "the certificates before are served on")
 	})
@@ -105,7 +103,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 	cert, key = certificateOf(t, 2)
 	place("key", key)
 	place("cert", cert)
-	agenttest.Await(t, "the new one is served", tick.C, func() bool {
+	agenttest.Eventually(t, "the new one is served", func() bool {
 		c, serial, err := dial(firstCA, firstKey)
 		agenttest.Do(t, err)
 		return stored(c) && serial == 2
@@ -116,7 +114,7 @@ func TestReceiverCertificatesAreReplaced(t *testing.T) {
 
 	nextCA, nextKey := certificateOf(t, 11)
 	place("ca", nextCA)
-	agenttest.Await(t, "clients of the new authority are taken", tick.C, func() bool {
+	agenttest.Eventually(t, "clients of the new authority are taken", func() bool {
 		c, _, err := dial(nextCA, nextKey)
 		return err == nil && stored(c)
 	})

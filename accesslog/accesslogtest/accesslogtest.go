@@ -99,18 +99,27 @@ func UsedCPU(b *testing.B) time.Duration {
 func Until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
 	ok func(accesslog.Stats) bool) accesslog.Stats {
 	t.Helper()
-	timeout, look := time.After(2*time.Minute), time.NewTicker(2*time.Millisecond)
-	defer look.Stop()
-	for {
-		s := f.Stats()
+	var s accesslog.Stats
+	Eventually(t, what, func() bool {
+		s = f.Stats()
 		Balance(t, s)
-		if ok(s) {
-			return s
-		}
+		return ok(s)
+	})
+	return s
+}
+
+// Eventually waits until something holds that no event announces. In a synctest bubble the time
+// that passes is fake.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	const patience = 2 * time.Minute
+	late, look := time.After(patience), time.NewTicker(2*time.Millisecond)
+	defer look.Stop()
+	for !holds() {
 		select {
-		case <-timeout:
-			t.Fatalf("never %s: %+v", what, s)
 		case <-look.C:
+		case <-late:
+			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func pipeToFile(t *testing.T, dir string, o Options,
 // balanced waits until all lines of a FIFO are stored or dropped, and returns the counts.
 func balanced(t *testing.T, ps *Pipes, path string, lines uint64) (s Status) {
 	t.Helper()
-	until(t, "all lines are stored or dropped", func() bool {
+	accesslogtest.Eventually(t, "all lines are stored or dropped", func() bool {
 		s = ps.Stats()[path]
 		return s.In == lines && s.InFlight == 0
 	})
@@ -75,11 +75,11 @@ func TestPipeFullDisk(t *testing.T) {
 				want.WriteString(line)
 				put(t, w, line) // ends, though nothing is taken
 			}
-			until(t, "the disk is full", func() bool {
+			accesslogtest.Eventually(t, "the disk is full", func() bool {
 				return f.Stats().Retries > 0 && strings.Contains(ps.Stats()[path].Health, "no space left on device")
 			})
 			if name == "for good" {
-				until(t, "drops", func() bool {
+				accesslogtest.Eventually(t, "drops", func() bool {
 					s := ps.Stats()[path]
 					return s.Dropped[accesslog.CauseDiskFull] > 0 && strings.Contains(s.Health, "lines are dropped (disk-full)")
 				})
@@ -120,14 +120,14 @@ func TestPipeIOError(t *testing.T) {
 			ps, f, path, w := pipeToFile(t, dir.path, Options{MaxMemory: 1 << 20, Slow: time.Millisecond,
 				StopTimeout: 10 * time.Millisecond}, rotation.Options{OnFull: onFull})
 			put(t, w, "good\n")
-			until(t, "the first line", func() bool { return ps.Stats()[path].Written == 1 })
+			accesslogtest.Eventually(t, "the first line", func() bool { return ps.Stats()[path].Written == 1 })
 			dir.breakIt(t)
 			line := strings.Repeat("x", 1023) + "\n"
 			const n = 8 << 10
 			for range n {
 				put(t, w, line)
 			}
-			until(t, "it is told", func() bool {
+			accesslogtest.Eventually(t, "it is told", func() bool {
 				// The cause is the one at the last drop: at first, maybe, that the destination is late.
 				put(t, w, line)
 				s, health := ps.Stats()[path], f.Stats().Health
@@ -196,7 +196,7 @@ func TestPipeHostileBytes(t *testing.T) {
 			put(t, w, in)
 			w.Close()
 			want, oversize, unterminated := accesslogtest.Naive([]byte(in), accesslog.DefaultMaxLine)
-			until(t, "all is stored", func() bool { return len(to.String()) >= len(want) })
+			accesslogtest.Eventually(t, "all is stored", func() bool { return len(to.String()) >= len(want) })
 			if s := ps.Stats()[path]; to.String() != string(want) || s.Oversize != oversize || s.Unterminated != unterminated {
 				t.Errorf("%d bytes are stored, want %d; %+v", len(to.String()), len(want), s)
 			}
@@ -239,7 +239,7 @@ func TestPipeRemovedFromOutside(t *testing.T) {
 			if strings.HasPrefix(name, "a file") {
 				want = 4
 			}
-			until(t, "all lines", func() bool { return strings.Count(to.String(), "\n") == want })
+			accesslogtest.Eventually(t, "all lines", func() bool { return strings.Count(to.String(), "\n") == want })
 			if got := to.String(); !strings.Contains(got, "1\n") || !strings.Contains(got, "2\n") ||
 				!strings.Contains(got, "3\n") {
 				t.Errorf("got %q", got)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 )
 
 // sink is a Destination that keeps what it gets, and waits while it is shut.
@@ -47,19 +48,6 @@ func (s *sink) String() string {
 
 func (s *sink) set(shut bool) { s.mu.Lock(); defer s.mu.Unlock(); s.shut = shut }
 
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("after 2 minutes not yet: %s", what)
-		}
-	}
-}
-
 // startPipes opens and runs pipes; stop ends them.
 func startPipes(t testing.TB, o Options) (ps *Pipes, stop func()) {
 	t.Helper()
@@ -86,7 +74,7 @@ func startPipes(t testing.TB, o Options) (ps *Pipes, stop func()) {
 		})
 	}
 	t.Cleanup(stop)
-	until(t, "Run", func() bool { ps.mu.Lock(); defer ps.mu.Unlock(); return ps.ran })
+	accesslogtest.Eventually(t, "Run", func() bool { ps.mu.Lock(); defer ps.mu.Unlock(); return ps.ran })
 	return ps, stop
 }
 
@@ -160,19 +148,21 @@ func TestPipeLinesAreHandedOn(t *testing.T) {
 	setOne(t, ps, path, to)
 	w := openWriter(t, path)
 	put(t, w, "one\ntwo\nthr")
-	until(t, "two lines", func() bool { return to.String() == "one\ntwo\n" })
+	accesslogtest.Eventually(t, "two lines", func() bool { return to.String() == "one\ntwo\n" })
 	put(t, w, "ee\n")
-	until(t, "the third", func() bool { return to.String() == "one\ntwo\nthree\n" })
+	accesslogtest.Eventually(t, "the third", func() bool { return to.String() == "one\ntwo\nthree\n" })
 	put(t, w, "half")
 	w.Close()
-	until(t, "the half line of a writer that is gone", func() bool { return to.String() == "one\ntwo\nthree\nhalf\n" })
+	accesslogtest.Eventually(t, "the half line of a writer that is gone", func() bool {
+		return to.String() == "one\ntwo\nthree\nhalf\n"
+	})
 	s := ps.Stats()[path]
 	if s.In != 4 || s.Written != 4 || s.InFlight != 0 || s.Unterminated != 1 || s.Health != "" ||
 		s.Owner != "web" || s.Writer {
 		t.Errorf("stats: %+v", s)
 	}
 	ps.Gone("web")
-	until(t, "the FIFO is removed", func() bool { names, _ := os.ReadDir(dir); return len(names) == 0 })
+	accesslogtest.Eventually(t, "the FIFO is removed", func() bool { names, _ := os.ReadDir(dir); return len(names) == 0 })
 }
 
 // TestPipeStaysWhileItIsWritten: one that is no longer wanted is read on, and removed only after
@@ -186,14 +176,17 @@ func TestPipeStaysWhileItIsWritten(t *testing.T) {
 	ps.Set("web", nil)
 	put(t, w1, "1\n")
 	w1.Close()
-	until(t, "the first", func() bool { return to.String() == "1\n" })
+	accesslogtest.Eventually(t, "the first", func() bool { return to.String() == "1\n" })
 	put(t, w2, "2\n")
-	until(t, "the second", func() bool { return to.String() == "1\n2\n" })
+	accesslogtest.Eventually(t, "the second", func() bool { return to.String() == "1\n2\n" })
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}
 	w2.Close()
-	until(t, "removal", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) && len(ps.Stats()) == 0 })
+	accesslogtest.Eventually(t, "removal", func() bool {
+		_, err := os.Lstat(path)
+		return os.IsNotExist(err) && len(ps.Stats()) == 0
+	})
 }
 
 // TestPipeNewWriter: what a dead writer has left does not reach the first line of the next, and a
@@ -239,7 +232,7 @@ func TestPipeRestart(t *testing.T) {
 	w := openWriter(t, path)
 	defer w.Close()
 	put(t, w, "1\n2")
-	until(t, "a line", func() bool { return to.String() == "1\n" })
+	accesslogtest.Eventually(t, "a line", func() bool { return to.String() == "1\n" })
 	stop()
 	put(t, w, "2\n3")
 	o.Found = func(p string, labels map[string]string) accesslog.Destination {
@@ -250,7 +243,7 @@ func TestPipeRestart(t *testing.T) {
 	}
 	startPipes(t, o)
 	put(t, w, "3\n")
-	until(t, "the lines of before", func() bool { return to.String() == "1\n22\n33\n" })
+	accesslogtest.Eventually(t, "the lines of before", func() bool { return to.String() == "1\n22\n33\n" })
 }
 
 // TestPipeSlowDestination: the FIFO is read on while its destination waits, and what does not fit
@@ -266,12 +259,12 @@ func TestPipeSlowDestination(t *testing.T) {
 	for range 8 << 10 { // 8 MiB: the writer ends only if the FIFO is read
 		put(t, w, line)
 	}
-	until(t, "a drop", func() bool {
+	accesslogtest.Eventually(t, "a drop", func() bool {
 		s := ps.Stats()[path]
 		return s.Dropped[accesslog.CauseDiskFull] > 0 && s.Health != ""
 	})
 	to.set(false)
-	until(t, "all counted", func() bool {
+	accesslogtest.Eventually(t, "all counted", func() bool {
 		s := ps.Stats()[path]
 		return s.In == 8<<10 && s.InFlight == 0 && s.In == s.Written+s.Dropped[accesslog.CauseDiskFull] && s.Health == ""
 	})
@@ -294,15 +287,18 @@ func TestPipeFileInItsPlace(t *testing.T) {
 		t.Errorf("reopen %q", o)
 	}
 	put(t, old, "2\n3")
-	until(t, "the lines of the file", func() bool { return to.String() == "1\n2\n" })
+	accesslogtest.Eventually(t, "the lines of the file", func() bool { return to.String() == "1\n2\n" })
 	old.Close()
 	w := openWriter(t, path)
 	defer w.Close()
 	put(t, w, "4\n")
-	until(t, "all lines", func() bool {
+	accesslogtest.Eventually(t, "all lines", func() bool {
 		return strings.Contains(to.String(), "3\n") && strings.Contains(to.String(), "4\n")
 	})
-	until(t, "the file is removed", func() bool { n, _ := filepath.Glob(dir + "/.a.left*"); return len(n) == 0 })
+	accesslogtest.Eventually(t, "the file is removed", func() bool {
+		n, _ := filepath.Glob(dir + "/.a.left*")
+		return len(n) == 0
+	})
 }
 
 func TestPipeRefused(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -73,7 +74,7 @@ func TestPipeKilledReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := size()
-		until(t, "progress", func() bool { return size() > before+10*kills || finished() })
+		accesslogtest.Eventually(t, "progress", func() bool { return size() > before+10*kills || finished() })
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}

@@ -43,7 +43,9 @@ func Test16FullDisk(t *testing.T) {
 		c := r.dial()
 		wg.Go(func() { flood(t, c, id, each) })
 	}
-	eventually(t, "the file is not full", func() bool { return f.Stats().Health != nil && f.Stats().Retries > 4 })
+	accesslogtest.Eventually(t, "the file is not full", func() bool {
+		return f.Stats().Health != nil && f.Stats().Retries > 4
+	})
 	before := r.Stats()
 	if before.In == conns*each || before.InFlight == 0 || len(before.Dropped) > 0 {
 		t.Errorf("the senders do not wait: %+v", before)
@@ -151,7 +153,7 @@ func Test18Killed(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "nothing is stored", func() bool { // the receiver renames files meanwhile
+	accesslogtest.Eventually(t, "nothing is stored", func() bool { // the receiver renames files meanwhile
 		size := int64(0)
 		names, _ := filepath.Glob(filepath.Dir(path) + "/*.log")
 		for _, name := range names {
@@ -178,7 +180,7 @@ func Test18Killed(t *testing.T) {
 	}
 	r := receive(t, Options{To: f})
 	send(t, r.dial(), "after\n")
-	eventually(t, "the next receiver stores nothing", func() bool { return r.Stats().Written == 1 })
+	accesslogtest.Eventually(t, "the next receiver stores nothing", func() bool { return r.Stats().Written == 1 })
 	got := accesslogtest.Stored(t, path)
 	if !strings.HasSuffix(got, "\nafter\n") {
 		t.Errorf("the end is %q", got[len(got)-40:])
@@ -210,7 +212,7 @@ func TestManyConnections(t *testing.T) {
 	r := receive(t, Options{To: to, MaxConns: most})
 	first := r.dial()
 	send(t, first, "first\n")
-	eventually(t, "the first is not stored", func() bool { return r.Stats().Written == 1 })
+	accesslogtest.Eventually(t, "the first is not stored", func() bool { return r.Stats().Written == 1 })
 	var all []net.Conn
 	for i := range conns {
 		c, err := net.Dial("tcp", r.addr)
@@ -222,19 +224,19 @@ func TestManyConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "some are neither accepted nor refused", func() bool {
+	accesslogtest.Eventually(t, "some are neither accepted nor refused", func() bool {
 		s := r.Stats()
 		return int(s.Accepted+s.Refused) == conns+1
 	})
 	send(t, first, "more\n")
-	eventually(t, "the first connection is held up", func() bool { return r.Stats().Written == 2 })
+	accesslogtest.Eventually(t, "the first connection is held up", func() bool { return r.Stats().Written == 2 })
 	if s := r.Stats(); s.Connections != most || int(s.Refused) != conns+1-most {
 		t.Errorf("of %d: stats %+v", conns, s)
 	}
 	for _, c := range all {
 		c.Close()
 	}
-	eventually(t, "the half lines are not stored", func() bool {
+	accesslogtest.Eventually(t, "the half lines are not stored", func() bool {
 		s := r.Stats()
 		return s.Unterminated == most-1 && s.Written == most+1
 	})

@@ -86,17 +86,6 @@ func send(t testing.TB, c net.Conn, s string) {
 	}
 }
 
-// eventually waits until something holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s", patience, what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
-}
-
 // exactlyOnce checks that lines "conn number filler" of some connections are there once each, in
 // order, and nothing else.
 func exactlyOnce(t testing.TB, got string, conns, each int) {
@@ -194,9 +183,9 @@ func Test13HalfLine(t *testing.T) {
 	a, b := r.dial(), r.dial()
 	send(t, a, "the first half, ")
 	flood(t, b, 1, 2000)
-	eventually(t, "the flood is not stored", func() bool { return r.Stats().Written == 2000 })
+	accesslogtest.Eventually(t, "the flood is not stored", func() bool { return r.Stats().Written == 2000 })
 	send(t, a, "the second half\n")
-	eventually(t, "the line is not stored", func() bool { return r.Stats().Written == 2001 })
+	accesslogtest.Eventually(t, "the line is not stored", func() bool { return r.Stats().Written == 2001 })
 	a.Close()
 	r.end()
 	r.balance()
@@ -214,16 +203,16 @@ func Test14Unterminated(t *testing.T) {
 			r := receive(t, Options{To: &locked{to: to}})
 			a, b := r.dial(), r.dial()
 			send(t, a, "whole\nhalf")
-			eventually(t, "it is not read", func() bool { return r.Stats().BytesIn == 10 })
+			accesslogtest.Eventually(t, "it is not read", func() bool { return r.Stats().BytesIn == 10 })
 			if how == "RST" {
 				if err := a.(*net.TCPConn).SetLinger(0); err != nil {
 					t.Fatal(err)
 				}
 			}
 			a.Close()
-			eventually(t, "the half line is not stored", func() bool { return r.Stats().Written == 2 })
+			accesslogtest.Eventually(t, "the half line is not stored", func() bool { return r.Stats().Written == 2 })
 			send(t, b, "other\n")
-			eventually(t, "the other line is not stored", func() bool { return r.Stats().Written == 3 })
+			accesslogtest.Eventually(t, "the other line is not stored", func() bool { return r.Stats().Written == 3 })
 			b.Close()
 			r.end()
 			if s := r.Stats(); s.Unterminated != 1 || s.In != 3 || to.String() != "whole\nhalf\nother\n" {
@@ -261,7 +250,7 @@ func TestHostileBytes(t *testing.T) {
 			c := r.dial()
 			send(t, c, in)
 			c.Close()
-			eventually(t, "the connection is not at its end", func() bool {
+			accesslogtest.Eventually(t, "the connection is not at its end", func() bool {
 				s := r.Stats()
 				return s.Accepted == 1 && s.Connections == 0
 			})
@@ -286,7 +275,7 @@ func TestMaxConns(t *testing.T) {
 		send(t, c, "in\n")
 		in = append(in, c)
 	}
-	eventually(t, "they are not accepted", func() bool { return r.Stats().Written == 3 })
+	accesslogtest.Eventually(t, "they are not accepted", func() bool { return r.Stats().Written == 3 })
 	for range 20 {
 		c := r.dial()
 		if _, err := c.Read(make([]byte, 1)); err == nil {
@@ -297,9 +286,9 @@ func TestMaxConns(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	in[0].Close()
-	eventually(t, "none has ended", func() bool { return r.Stats().Connections == 2 })
+	accesslogtest.Eventually(t, "none has ended", func() bool { return r.Stats().Connections == 2 })
 	send(t, r.dial(), "later\n")
-	eventually(t, "the free place is not used", func() bool { return r.Stats().Written == 4 })
+	accesslogtest.Eventually(t, "the free place is not used", func() bool { return r.Stats().Written == 4 })
 }
 
 // TestUnixSocket: lines come over a unix socket too.
@@ -313,7 +302,7 @@ func TestUnixSocket(t *testing.T) {
 	c := r.dial()
 	send(t, c, "one\ntwo")
 	c.Close()
-	eventually(t, "it is not stored", func() bool { return r.Stats().Written == 2 })
+	accesslogtest.Eventually(t, "it is not stored", func() bool { return r.Stats().Written == 2 })
 	r.end()
 	if to.String() != "one\ntwo\n" {
 		t.Errorf("stored %q", to.String())

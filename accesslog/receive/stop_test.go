@@ -42,7 +42,7 @@ func Test24Polite(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	accesslogtest.Eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
 	r.end()
 	wg.Wait()
 	r.balance()
@@ -71,7 +71,7 @@ func Test24Impolite(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	accesslogtest.Eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
 	r.end()
 	wg.Wait()
 	r.balance()
@@ -86,7 +86,7 @@ func Test24Impolite(t *testing.T) {
 func TestStopWhileTheDestinationWaits(t *testing.T) {
 	r := receive(t, Options{To: stuck{}, Drain: 50 * time.Millisecond})
 	send(t, r.dial(), "one\ntwo\nhal")
-	eventually(t, "it is not read", func() bool { return r.Stats().In == 2 })
+	accesslogtest.Eventually(t, "it is not read", func() bool { return r.Stats().In == 2 })
 	if s := r.Stats(); s.InFlight != 2 || s.Written != 0 {
 		t.Errorf("stats %+v", s)
 	}

@@ -57,14 +57,16 @@ func TestTLS(t *testing.T) {
 			t.Error("a stranger is not refused")
 		}
 		c.Close()
-		eventually(t, "a handshake that failed is not counted", func() bool { return r.Stats().Failed == uint64(i)+1 })
+		accesslogtest.Eventually(t, "a handshake that failed is not counted", func() bool {
+			return r.Stats().Failed == uint64(i)+1
+		})
 	}
 	c := dial(client)
 	want := strings.Repeat(accesslogtest.Line(1, 1), 3000)
 	send(t, c, want+"idle now, ")
-	eventually(t, "the lines are not stored", func() bool { return r.Stats().Written == 3000 })
+	accesslogtest.Eventually(t, "the lines are not stored", func() bool { return r.Stats().Written == 3000 })
 	send(t, c, "and back\n")
-	eventually(t, "the last line is not stored", func() bool { return r.Stats().Written == 3001 })
+	accesslogtest.Eventually(t, "the last line is not stored", func() bool { return r.Stats().Written == 3001 })
 	// The receiver tells its end by an alert, and reads on until the sender's.
 	told := make(chan struct{})
 	go func() {

@@ -94,7 +94,7 @@ func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all turns are taken", func() bool { return to.waits.Load() == mostTurns })
+	accesslogtest.Eventually(t, "all turns are taken", func() bool { return to.waits.Load() == mostTurns })
 	if waits := to.waits.Load(); waits > mostTurns {
 		t.Errorf("%d have a turn", waits)
 	}
@@ -119,10 +119,10 @@ func TestQuietBesideFlood(t *testing.T) {
 	r := receive(t, Options{To: to})
 	stop := r.flood(63)
 	quiet := r.dial()
-	eventually(t, "the others flood", func() bool { return to.batches.Load() > 300 })
+	accesslogtest.Eventually(t, "the others flood", func() bool { return to.batches.Load() > 300 })
 	for n := range int64(20) {
 		send(t, quiet, quietLine)
-		eventually(t, "the line is stored", func() bool { return to.quiet.Load() > n })
+		accesslogtest.Eventually(t, "the line is stored", func() bool { return to.quiet.Load() > n })
 	}
 	stop()
 	quiet.Close()

@@ -191,9 +191,7 @@ func (w *logging) startEnvoy() {
 // await waits for what nobody tells of.
 func (w *logging) await(what string, cond func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(w.t, what, tick.C, cond)
+	agenttest.Eventually(w.t, what, cond)
 }
 
 // inSync waits until the Envoy has acknowledged a config for which cond holds, and has rejected

@@ -125,7 +125,7 @@ func TestAuditKilledUnderLoad(t *testing.T) {
 	for round := range 3 {
 		d := start(t, dir)
 		count, stop := writers(t, d, 3)
-		eventually(t, "changes are acknowledged", func() bool { return count.Load() >= 50 })
+		agenttest.Eventually(t, "changes are acknowledged", func() bool { return count.Load() >= 50 })
 		agenttest.Do(t, d.cmd.Process.Kill())
 		<-d.ended
 		acknowledged = append(acknowledged, stop()...)
@@ -151,7 +151,7 @@ func TestAuditRotatesUnderLoad(t *testing.T) {
 		agenttest.Do(t, err)
 		return found
 	}
-	eventually(t, "the log is rotated", func() bool { return len(backups()) >= 4 || t.Failed() })
+	agenttest.Eventually(t, "the log is rotated", func() bool { return len(backups()) >= 4 || t.Failed() })
 	acknowledged := stop()
 	if n := int(count.Load()); n != len(acknowledged) {
 		t.Errorf("%d of %d", len(acknowledged), n)
@@ -215,7 +215,7 @@ func TestFullAuditDisk(t *testing.T) {
 		reads++
 	}
 	write(t, dir+"/resources/more.yaml", "type: Mesh\nname: from-file\n")
-	eventually(t, "the file's mesh is there", func() bool {
+	agenttest.Eventually(t, "the file's mesh is there", func() bool {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
 		return code == command.ExitOK
 	})
@@ -224,7 +224,7 @@ func TestFullAuditDisk(t *testing.T) {
 		t.Errorf("status: %s", out)
 	}
 	remount(0, "size=16m,mode=0750")
-	eventually(t, "a change is taken", func() bool {
+	agenttest.Eventually(t, "a change is taken", func() bool {
 		status, id, _, err := put(c, "after", timeoutDoc("after", 1))
 		agenttest.Do(t, err)
 		if status == 503 {
@@ -269,7 +269,7 @@ func TestLogsAudit(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "all events are there", func() bool {
+	agenttest.Eventually(t, "all events are there", func() bool {
 		return strings.Contains(logs(), " delete meshtimeouts/default/slow 200")
 	})
 	verbs := func(out string) string {

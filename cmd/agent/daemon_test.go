@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -184,22 +183,6 @@ func (d *daemon) end(sig os.Signal) int {
 	}
 	d.t.Fatal(d.err)
 	return 0
-}
-
-// eventually asks until the answer is yes, for what the program gives no event about.
-func eventually(t *testing.T, what string, ask func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !ask() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("in time: %s", what)
-		}
-	}
 }
 
 // asUser makes a nearside run under a user id that nobody has, from a copy in dir, since the

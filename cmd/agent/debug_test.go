@@ -177,7 +177,7 @@ func TestStatusExitCode(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	write(t, dir+"/resources/bad.yaml", "type: Dataplane\nname: x\n")
-	eventually(t, "the fault is seen", func() bool {
+	agenttest.Eventually(t, "the fault is seen", func() bool {
 		code, _, _ := d.nearside("", "status", "--exit-code", "-o", "json")
 		return code == command.ExitNo
 	})

@@ -118,7 +118,7 @@ func TestFullStateDisk(t *testing.T) {
 	}
 	// Files are taken all the same, in memory.
 	write(t, dir+"/resources/more.yaml", bigDoc("from-file"))
-	eventually(t, "the file's mesh is there", func() bool {
+	agenttest.Eventually(t, "the file's mesh is there", func() bool {
 		code, _, _ := d.nearside("", "get", "mesh", "from-file")
 		return code == command.ExitOK
 	})
@@ -171,7 +171,7 @@ func TestReadOnlyStateDisk(t *testing.T) {
 	}
 	agenttest.Contains(t, errs, "read-only file system", "make it writable")
 	remount(0, "size=1m")
-	eventually(t, "the state is well again", func() bool { return !d.stateCheck().Degraded })
+	agenttest.Eventually(t, "the state is well again", func() bool { return !d.stateCheck().Degraded })
 	if code, _, errs := d.nearside(meshDoc("m", 1), "apply", "-f", "-"); code != command.ExitOK {
 		t.Error(errs)
 	}

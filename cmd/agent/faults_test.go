@@ -128,7 +128,7 @@ func TestAgentThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The signal is on its way; the kernel says when the process stands.
-	eventually(t, "the agent stands", func() bool {
+	agenttest.Eventually(t, "the agent stands", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestLogReaderGone(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	d := &daemon{t: t, dir: dir}
-	eventually(t, "the agent answers", func() bool { _, err := d.api().Ready(t.Context()); return err == nil })
+	agenttest.Eventually(t, "the agent answers", func() bool { _, err := d.api().Ready(t.Context()); return err == nil })
 	r.Close()
 	for i := range 3 {
 		// logs a line
@@ -273,7 +273,7 @@ func TestGarbageOnSockets(t *testing.T) {
 	}
 	write(t, dir+"/resources/more.yaml",
 		strings.NewReplacer("type: Mesh\nname: default\n---\n", "", "name: web", "name: web-2").Replace(webDoc))
-	eventually(t, "the agent still works", func() bool {
+	agenttest.Eventually(t, "the agent still works", func() bool {
 		code, _, _ := d.nearside("", "get", "dp", "web-2")
 		return code == command.ExitOK
 	})

@@ -78,7 +78,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 		ErrorDetail: &status.Status{Code: 3, Message: hostile}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the rejection is known", func() bool {
+	agenttest.Eventually(t, "the rejection is known", func() bool {
 		_, out, _ := d.nearside("", "inspect", "dataplanes", "-o", "wide")
 		return strings.Contains(out, "rejected")
 	})

@@ -19,6 +19,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
@@ -169,7 +170,7 @@ func (p *planted) serve(id string) {
 	p.leaks.Key(p.t, "key of "+id, text[at:])
 	quoted.Write(text[at:])
 	reject(resp, secretType)
-	eventually(p.t, "the rejection of "+id, func() bool {
+	agenttest.Eventually(p.t, "the rejection of "+id, func() bool {
 		mesh, name, _ := strings.Cut(id, ".")
 		_, answer := p.ask("GET", "/v1/dataplanes/"+mesh+"/"+name+"/status", "")
 		return bytes.Contains(answer, []byte("no good: "))

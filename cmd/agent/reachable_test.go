@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,10 +30,8 @@ func TestReachableSuggestOfAnAgent(t *testing.T) {
 {type: MeshAccessLog, mesh: default, name: all, spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: `+
 		dir+`/web.log}}, {type: File, file: {path: `+dir+`/fifo.log}}, {type: File, file: {path: `+dir+`/gone.log}}]}}]}}
 `)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	api := client.New(socket, agenttest.Patience)
-	agenttest.Await(t, "the agent has made what was applied", tick.C, func() bool {
+	agenttest.Eventually(t, "the agent has made what was applied", func() bool {
 		b, err := api.Backends(t.Context(), "default", "web")
 		return err == nil && len(b.Items) == 6
 	})

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestSecretsStayInside plants private keys, makes the agent say all that it can, and looks for
@@ -51,7 +53,7 @@ func TestSecretsStayInside(t *testing.T) {
 			if err := os.Chmod(dir+"/resources/filed.yaml", 0o600); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the file is private", func() bool {
+			agenttest.Eventually(t, "the file is private", func() bool {
 				_, text := p.command("status")
 				return !strings.Contains(text, "WARN "+dir+"/resources")
 			})

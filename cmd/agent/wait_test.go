@@ -197,13 +197,13 @@ func TestWaitOverRestart(t *testing.T) {
 	root := cli.Root(&command.Env{Stdout: &out, Stderr: &errs, Terminal: &errs})
 	root.SetArgs([]string{"wait", "mt/slow", "--timeout", patience.String(), "--socket", d.socket()})
 	go func() { ended <- command.ExitCode(root.ExecuteContext(t.Context())) }()
-	eventually(t, "the command says whom it waits for", func() bool {
+	agenttest.Eventually(t, "the command says whom it waits for", func() bool {
 		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxies have it, late is default/web")
 	})
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Fatalf("the agent ended with %d", code)
 	}
-	eventually(t, "the command notices", func() bool { return strings.Contains(errs.String(), "trying again") })
+	agenttest.Eventually(t, "the command notices", func() bool { return strings.Contains(errs.String(), "trying again") })
 	d = start(t, dir)
 	p = d.connect("web", nil)
 	p.next()("")

@@ -42,6 +42,15 @@ func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	}
 }
 
+// Eventually waits until something holds that no event announces. In a synctest bubble the time
+// that passes is fake.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	Await(t, what, tick.C, holds)
+}
+
 // ShortDir is a temporary directory whose path leaves room for a socket.
 func ShortDir(t testing.TB) string {
 	t.Helper()

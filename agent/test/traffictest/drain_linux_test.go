@@ -177,9 +177,7 @@ func (d *draining) drained(t *testing.T, w *world) {
 			t.Errorf("the open connection was closed at %s, and was to live until %s", now, until)
 		}
 	}
-	tick := time.NewTicker(20 * time.Millisecond) // time passes without an event
-	defer tick.Stop()
-	agenttest.Await(t, "nobody says any more that old connections live", tick.C, func() bool {
+	agenttest.Eventually(t, "nobody says any more that old connections live", func() bool {
 		return d.until(t, w).IsZero() && d.explained(t, w).IsZero()
 	})
 	if d.pooled {

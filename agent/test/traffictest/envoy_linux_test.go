@@ -98,9 +98,7 @@ func (p *proxy) get(path string) (int, []byte, error) {
 // live waits until the Envoy serves.
 func (p *proxy) live(t testing.TB) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond) // Envoy tells nobody when it is live
-	defer tick.Stop()
-	agenttest.Await(t, "the Envoy "+p.id+" is live", tick.C, func() bool {
+	agenttest.Eventually(t, "the Envoy "+p.id+" is live", func() bool {
 		select {
 		case <-p.done:
 			t.Fatalf("the Envoy %s has ended", p.id)
@@ -145,9 +143,7 @@ func grown(before, now map[string]uint64) bool {
 // drained, and the worker has come back from all that it was told before.
 func (p *proxy) settle(t testing.TB) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	agenttest.Await(t, "the Envoy "+p.id+" has warmed up and drained", tick.C, func() bool {
+	agenttest.Eventually(t, "the Envoy "+p.id+" has warmed up and drained", func() bool {
 		return !grown(nil, p.stats(t, `warming_clusters$|total_listeners_warming$|draining$`))
 	})
 	p.pass(t)

@@ -3,7 +3,6 @@ package traffictest_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
@@ -81,10 +80,8 @@ func TestTrafficFollowsNames(t *testing.T) {
 		pinnedMatches("outside", `{type: Domain, value: "*.example.com", port: 443, protocol: tls}`))
 	comesTo := func(want string) {
 		t.Helper()
-		tick := time.NewTicker(100 * time.Millisecond) // no event tells that Envoy has asked again
-		defer tick.Stop()
 		got := ""
-		agenttest.Await(t, "requests come to "+want, tick.C, func() bool {
+		agenttest.Eventually(t, "requests come to "+want, func() bool {
 			r := &row{what: name, to: apiService, say: overTLS, name: name}
 			if got = w.send(t, r, w.address(t, r)).got; got != want {
 				t.Logf("came to %s", got)

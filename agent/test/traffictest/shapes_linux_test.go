@@ -46,12 +46,10 @@ func shapes() []scene {
 		with(plain("a failure", "backend-1/8080 500|backend-2/8080 500"), "x-answer", "500"),
 		{what: "a second one", to: "backend.mesh:80", say: get, want: "backend-1/8080 500|backend-2/8080 500",
 			headers: map[string]string{"x-answer": "500"}, after: func(t testing.TB, w *world) {
-				tick := time.NewTicker(5 * time.Millisecond) // Envoy gathers such news for a second
-				defer tick.Stop()
 				// Both failures may have come of one server, and others answer 503 too: the log of the client's
 				// proxy tells.
 				again := with(plain("a failure", ""), "x-answer", "500")
-				agenttest.Await(t, "both servers are ejected", tick.C, func() bool {
+				agenttest.Eventually(t, "both servers are ejected", func() bool {
 					return w.send(t, &again, w.address(t, &again)).record.Flags == "UH"
 				})
 			}},
@@ -156,15 +154,13 @@ func loggedAlone(path, line, other string) func(t testing.TB, w *world) {
 func logged(path, line string) func(t testing.TB, w *world) {
 	want := regexp.MustCompile("(?m)" + line)
 	return func(t testing.TB, _ *world) {
-		tick := time.NewTicker(time.Millisecond) // Envoy tells nobody when it has written
-		defer tick.Stop()
 		var b []byte
 		defer func() {
 			if t.Failed() {
 				t.Logf("the log has:\n%s", b)
 			}
 		}()
-		agenttest.Await(t, "the server's proxy has logged "+line, tick.C, func() bool {
+		agenttest.Eventually(t, "the server's proxy has logged "+line, func() bool {
 			b, _ = os.ReadFile(path)
 			return want.Match(b)
 		})

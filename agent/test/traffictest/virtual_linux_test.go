@@ -85,11 +85,9 @@ func TestTrafficByVirtualAddress(t *testing.T) {
 		t.Fatalf("%s resolves to %s, and %s to %s", name, vip, other, ask(other))
 	}
 	at := func(host, port string) string { return net.JoinHostPort(host, port) }
-	tick := time.NewTicker(100 * time.Millisecond) // no event tells that Envoy has asked again
-	defer tick.Stop()
 	comesTo := func(want string) {
 		t.Helper()
-		agenttest.Await(t, "connections come to "+want, tick.C, func() bool {
+		agenttest.Eventually(t, "connections come to "+want, func() bool {
 			r := &row{what: name, to: at(vip.String(), port), say: nothing}
 			return w.send(t, r, w.address(t, r)).got == want
 		})
@@ -111,7 +109,7 @@ func TestTrafficByVirtualAddress(t *testing.T) {
 		t.Errorf("%s, and before %s", now, vip)
 	}
 	w.apply(t, theMesh(strict+", networking: {outbound: {passthrough: false}}"))
-	agenttest.Await(t, "the domain resolves as for everybody", tick.C, func() bool {
+	agenttest.Eventually(t, "the domain resolves as for everybody", func() bool {
 		return ask(name).String() == "127.0.0.1"
 	})
 }

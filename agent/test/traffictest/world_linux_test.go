@@ -324,9 +324,7 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 // settle waits until every proxy has what the agent has for it, or what of that it takes.
 func (w *world) settle(t testing.TB) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
-	defer tick.Stop()
-	agenttest.Await(t, "all proxies are in sync", tick.C, func() bool {
+	agenttest.Eventually(t, "all proxies are in sync", func() bool {
 		n := 0
 		for _, a := range w.agents {
 			for _, p := range a.Proxies() {
