@@ -214,8 +214,8 @@ func (r *Record) clone() *Record {
 	return &c
 }
 
-// partOf returns the part of a copy of r.raw at which a part of r.raw is. Both end where their array
-// does, so that their capacities tell where the part begins.
+// partOf returns the part of a copy of r.raw at which a part of r.raw is. Both end where their
+// array does, so that their capacities tell where the part begins.
 func (r *Record) partOf(raw, part []byte) []byte {
 	if part == nil {
 		return nil

@@ -72,8 +72,8 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// TestCloneLeavesTheMessage: a clone is what the record is, and what was cloned does not change with
-// the message that it came in.
+// TestCloneLeavesTheMessage: a clone is what the record is, and what was cloned does not change
+// with the message that it came in.
 func TestCloneLeavesTheMessage(t *testing.T) {
 	signed := appendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
 	for _, r := range append(sample(t).Records, mustDecode(t, signed)) {
