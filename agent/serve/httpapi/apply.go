@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/deliver/write"
@@ -193,12 +195,35 @@ func decodeRequest[T any](body []byte, into *T) *api.Error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return invalid("the body is not the JSON document expected: " + err.Error())
+		return invalid("the body is not the JSON document expected: " + decodeReason(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return invalid("the body has more than one JSON document; send one")
 	}
 	return nil
+}
+
+// decodeReason words an error of encoding/json without the names of Go types, which a client does
+// not know.
+func decodeReason(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	want := "an object"
+	switch wrong.Type.Kind().String() {
+	case "string":
+		want = "a string"
+	case "bool":
+		want = "true or false"
+	case "slice":
+		want = "a list"
+	case "int", "int64", "uint", "uint32", "uint64":
+		want = "a whole number in range"
+	case "float64":
+		want = "a number"
+	}
+	return fmt.Sprintf("%s: %s is expected, not %s", cmp.Or(wrong.Field, "the document"), want, wrong.Value)
 }
 
 func keysOf(rs []*resource.Resource) []resource.Key {
