@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
@@ -32,6 +29,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // api is a server on a real unix socket and a client of it.
@@ -304,101 +302,4 @@ func TestBodies(t *testing.T) {
 		"apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata: {name: t1, labels: {kuma.io/mesh: default}}\n"+
 			"spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}\n"), 201)
 	a.want(a.do("GET", at, ""), 200, `"type":"MeshTimeout"`)
-}
-
-func TestPaths(t *testing.T) {
-	a := start(t)
-	a.put(store.Source{Kind: store.SourceAPI}, meshDoc)
-	for path, part := range map[string]string{
-		"/nothing":                           `there is no kind \"nothing\"`,
-		"/v1/nothing":                        `no kind \"v1\"`,
-		"/v1/nothing/at/all":                 "docs/api.md",
-		"/meshes/default/meshes/x":           "belongs to no mesh",
-		"/dataplanes/web":                    "/meshes/{mesh}/dataplanes/web",
-		"//meshes":                           "not clean",
-		"/meshes/../meshes":                  "not clean",
-		"/meshes/nope/dataplanes":            `mesh \"nope\"`,
-		"/meshes/default/dataplanes/%2e%2e":  "not clean",
-		"/meshes/default/dataplanes/a%2fb":   "a/b does not exist",
-		"/meshes/default/dataplanes/%ff%00":  "does not exist",
-		"/v1/history/dataplanes/default/web": "does not exist",
-		"/v1/dataplanes/default/web/status":  "no dataplane",
-		"/v1/dataplanes/nope/web/status":     `mesh \"nope\"`,
-	} {
-		a.want(a.do("GET", path, ""), 404, part)
-	}
-	got := a.do("POST", "/meshes/default", meshDoc)
-	a.want(got, 405, "DELETE, GET, HEAD, PUT")
-	if got.header.Get("Allow") != "DELETE, GET, HEAD, PUT" {
-		t.Errorf("Allow: %q", got.header.Get("Allow"))
-	}
-	a.want(a.do("GET", "/v1/apply", ""), 405)
-	if got := a.do("HEAD", "/meshes/default", ""); got.status != 200 || got.body != "" {
-		t.Errorf("HEAD: %+v", got)
-	}
-	a.want(a.do("GET", "/", ""), 200, `"product":"nearside"`, `"tagline":"nearside"`, `"instance":"i1"`)
-	a.want(a.do("GET", "/metrics", ""), 200)
-	a.want(a.do("POST", "/metrics", ""), 405)
-}
-
-func TestLists(t *testing.T) {
-	a := start(t, func(o *httpapi.Options) { o.Limits.PageSize = 2 })
-	var docs bytes.Buffer
-	for _, m := range []string{"default", "other"} {
-		fmt.Fprintf(&docs, "---\n{type: Mesh, name: %s}\n", m)
-		for i := range 5 {
-			fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: %s, name: d%d, networking: {address: 192.0.2.1, "+
-				"inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n", m, 4-i)
-		}
-	}
-	a.put(store.Source{Kind: store.SourceAPI}, docs.String())
-	var names []string
-	path := "/dataplanes?meta=true"
-	for pages := 0; path != ""; pages++ {
-		if pages > 10 {
-			t.Fatal("next never ends")
-		}
-		got := a.do("GET", path, "")
-		a.want(got, 200, `"total":10`)
-		var l struct {
-			Items []api.Item
-			Next  *string
-		}
-		if err := json.Unmarshal([]byte(got.body), &l); err != nil {
-			t.Fatal(err)
-		}
-		for _, it := range l.Items {
-			var r struct{ Mesh, Name string }
-			if err := json.Unmarshal(it.Resource, &r); err != nil {
-				t.Fatal(err)
-			}
-			if it.Meta.Source != "api" || it.Meta.Revision == 0 {
-				t.Errorf("meta %+v", it.Meta)
-			}
-			names = append(names, r.Mesh+"/"+r.Name)
-		}
-		path = ""
-		if l.Next != nil {
-			path = *l.Next
-		}
-	}
-	want := []string{"default/d0", "default/d1", "default/d2", "default/d3", "default/d4", "other/d0", "other/d1",
-		"other/d2", "other/d3", "other/d4"}
-	if !slices.Equal(names, want) {
-		t.Errorf("got %v, want %v", names, want)
-	}
-	a.want(a.do("GET", "/meshes/other/dataplanes?size=3&offset=4", ""), 200, `"total":5`, `"name":"d4"`, `"next":null`)
-	a.want(a.do("GET", "/meshes/other/dataplanes?offset=99", ""), 200, `"items":[]`)
-	for _, q := range []string{
-		"size=0", "size=-1", "size=x", "size=10001", "offset=-1", "offset=99999999999999999999", "meta=maybe",
-		"size=1&size=2",
-	} {
-		field, _, _ := strings.Cut(q, "=")
-		a.want(a.do("GET", "/dataplanes?"+q, ""), 400, `"field":"`+field+`"`)
-	}
-	a.want(a.do("GET", "/v1/names?kind=dp&mesh=other&prefix=d4", ""), 200, `{"names":["d4"]}`)
-	a.want(a.do("GET", "/v1/names?kind=Mesh", ""), 200, `{"names":["default","other"]}`)
-	a.want(a.do("GET", "/v1/names?prefix=meshtime", ""), 200, `{"names":["meshtimeouts"]}`)
-	a.want(a.do("GET", "/v1/names?kind=nope", ""), 400, `"field":"kind"`)
-	a.want(a.do("GET", "/v1/kinds", ""), 200, `{"kind":"Mesh","plural":"meshes","global":true}`)
 }

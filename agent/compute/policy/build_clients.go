@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// from makes the rules about clients, for each inbound.
+func (b *builder) from(list []matched) {
+	byInbound := map[int][]item{}
+	routes := map[int]map[*resource.Resource][]item{}
+	each := map[int][]*Rule{}
+	most := -1
+	for i := range list {
+		p, spec := list[i].policy, list[i].spec
+		apart := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
+		arriving := spec.Arriving()
+		for j := range arriving {
+			if arriving[j].Conf == nil {
+				continue
+			}
+			it := item{origin: Origin{p, j}, ref: &arriving[j].TargetRef, conf: arriving[j].Conf, matches: arriving[j].Matches}
+			b.warnForeign(&it)
+			if !b.client(&it) {
+				continue
+			}
+			for _, in := range list[i].sel.Inbounds {
+				most = max(most, in)
+				if r := list[i].sel.Route; r != nil {
+					if routes[in] == nil {
+						routes[in] = map[*resource.Resource][]item{}
+					}
+					routes[in][r] = append(routes[in][r], it)
+				} else if apart {
+					each[in] = append(each[in], merge(nil, []item{it}))
+				} else {
+					byInbound[in] = append(byInbound[in], it)
+				}
+			}
+		}
+	}
+	for in := 0; in <= most; in++ {
+		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
+			continue
+		}
+		out := InboundRules{Inbound: in, Apart: each[in]}
+		out.Matched, out.items = b.matched(byInbound[in])
+		out.Rules, out.Overflow = b.clients(out.items)
+		for r, items := range routes[in] {
+			matched, rest := b.matched(items)
+			rules, overflow := b.clients(rest)
+			out.Routes = append(out.Routes, RouteRules{r, rules, matched})
+			out.Overflow = out.Overflow || overflow
+		}
+		slices.SortFunc(out.Routes, func(a, b RouteRules) int { return a.Route.Key.Compare(b.Route.Key) })
+		b.k.From = append(b.k.From, out)
+	}
+}
+
+// client finds the tags of the clients that an item is about.
+func (b *builder) client(it *item) bool {
+	switch t := it.ref; t.Kind {
+	case kindMesh:
+		if t.Name != "" && t.Name != b.x.View.Name {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name",
+				it.origin.Item, t.Name)
+			return false
+		}
+	case "MeshSubset":
+		it.subset = subsetOf(t.Tags)
+	case mesh.KindMeshService, "MeshServiceSubset":
+		tags := map[string]string{resource.TagService: t.Name}
+		for k, v := range t.Tags {
+			if k != resource.TagService {
+				tags[k] = v
+			}
+		}
+		it.subset = subsetOf(tags)
+		if !b.x.offered(t.Name) {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+		}
+	default:
+		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect",
+			it.origin.Item, t.Kind)
+		return false
+	}
+	return true
+}
+
+// clients makes disjoint rules of items. Where there are too many combinations the weakest items
+// are left out.
+func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
+	if len(items) == 0 {
+		return nil, false
+	}
+	for _, group := range partition(items) {
+		tags := valuesOf(group)
+		dropped := map[resource.Key]bool{}
+		for combinations(tags) > maxRules {
+			overflow = true
+			p := group[0].origin.Policy
+			if !dropped[p.Key] {
+				dropped[p.Key] = true
+				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were "+
+					"dropped; use fewer tags in from", b.k.Kind, maxRules)
+			}
+			group = group[max(1, len(group)/16):]
+			tags = valuesOf(group)
+		}
+		combine(group, tags, nil, func(s Subset, of []item) { rules = append(rules, merge(s, of)) })
+	}
+	slices.SortStableFunc(rules, func(a, b *Rule) int { return cmp.Compare(b.Subset.positive(), a.Subset.positive()) })
+	return rules, overflow
+}
