@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
@@ -26,7 +26,7 @@ func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	// as nearside bootstrap has it
 	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock")
 	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
-		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS,
+		return bootstrap.Render(bootstrap.Options{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS,
 			AdminSocket: admin})
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
@@ -183,7 +183,7 @@ func (w *logging) startEnvoy() {
 	}
 	admin := fmt.Sprintf("%s/run/envoy/%d/default.web.sock", w.dir, w.uid)
 	w.envoy = envoytest.StartAs(w.t, w.uid, path, admin, func(admin string) ([]byte, error) {
-		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: "web", XDSSocket: w.dir + "/run/xds.sock",
+		return bootstrap.Render(bootstrap.Options{Mesh: "default", Name: "web", XDSSocket: w.dir + "/run/xds.sock",
 			AdminSocket: admin})
 	}, "--file-flush-interval-msec", "100")
 }

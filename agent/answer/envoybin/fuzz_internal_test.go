@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
@@ -206,7 +207,7 @@ func countRules(t *testing.T, trials []*trial) {
 
 func fuzzFacts(version string) *finding.Facts {
 	return &finding.Facts{Build: &finding.Build{Version: finding.ParseVersion(version)},
-		StaticClusters: generate.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
+		StaticClusters: bootstrap.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
 }
 
 // fuzzBases are real proxies' configs of which neither the check nor the Envoy has anything to say.

@@ -36,8 +36,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/base/redact"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -132,7 +132,7 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 				}}},
 		}}},
 	}
-	for _, c := range generate.StaticClusters() {
+	for _, c := range bootstrap.StaticClusters() {
 		b.StaticResources.Clusters = append(b.StaticResources.Clusters,
 			&clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
 	}

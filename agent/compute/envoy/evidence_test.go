@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
@@ -112,7 +113,7 @@ this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuz
 
 // firedIn counts in how many inputs each rule fires.
 func firedIn(t *testing.T, inputs []kindtest.MeshInput) map[int]int {
-	facts := &finding.Facts{StaticClusters: generate.StaticClusters(), SecretsLater: true}
+	facts := &finding.Facts{StaticClusters: bootstrap.StaticClusters(), SecretsLater: true}
 	out := map[int]int{}
 	var c check.Checker
 	for _, in := range inputs {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
@@ -23,9 +24,10 @@ func (p *Proxy) Check(c *check.Checker, accepted *draft.Sealed) []finding.Findin
 	if accepted != nil {
 		prev = &accepted.Resources
 	}
-	// These hold for every Envoy that starts with the bootstrap of this package.
-	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host, StaticClusters: StaticClusters(),
-		RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
+	// These hold for every Envoy that starts with the bootstrap of package bootstrap.
+	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host,
+		StaticClusters: bootstrap.StaticClusters(),
+		RE2Limit:       math.MaxUint32, SecretsLater: p.placeholders()})
 }
 
 // placeholders reports whether something in the config stands for a secret: nobody has yet made

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
@@ -51,35 +50,4 @@ func FuzzProxyRef(f *testing.F) {
 			t.Errorf("%q: %+v", id, r)
 		}
 	})
-}
-
-// TestBootstrapAtTheBorder: the bootstrap says which proxy it is for, in a node id that is read as
-// such.
-func TestBootstrapAtTheBorder(t *testing.T) {
-	for _, typ := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
-		o := generate.BootstrapOptions{Type: typ, Name: "out", XDSSocket: "/run/xds.sock"}
-		out, err := generate.Bootstrap(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info := readBootstrap(t, out).GetNode()
-		ref, err := node.ParseRef(info.GetId())
-		if err != nil || ref != (node.Ref{Type: typ, Name: "out"}) ||
-			info.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
-			t.Errorf("%s: node %v, %+v, %v", typ, info, ref, err)
-		}
-		for _, change := range []func(o *generate.BootstrapOptions){
-			func(o *generate.BootstrapOptions) { o.Mesh = "default" },
-			func(o *generate.BootstrapOptions) { o.Dataplane = []byte("{}") },
-			func(o *generate.BootstrapOptions) { o.Name = "" },
-			func(o *generate.BootstrapOptions) { o.Type = "other" },
-			func(o *generate.BootstrapOptions) { o.Type = node.ProxyDataplane },
-		} {
-			bad := o
-			change(&bad)
-			if out, err := generate.Bootstrap(bad); err == nil {
-				t.Errorf("%+v is accepted: %s", bad, out)
-			}
-		}
-	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// TestBodyErrorsNameNoGoTypes: a client reads what its document lacks, not how the agent is written.
+// TestBodyErrorsNameNoGoTypes: a client reads what its document lacks, not how the agent is
+// written.
 func TestBodyErrorsNameNoGoTypes(t *testing.T) {
 	for body, want := range map[string]string{
 		`[]`:               "the document: an object is expected, not array",

@@ -22,7 +22,8 @@ import (
 // corridor are the packages that every policy passes through, and none of which knows a kind of
 // policies by name.
 var corridor = []string{
-	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/generate", "agent/deliver/ads",
+	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/bootstrap",
+	"agent/compute/generate", "agent/deliver/ads",
 	"agent/deliver/reconcile", "agent/answer/attribute", "agent/answer/change", "agent/answer/explain",
 	"agent/answer/explaindns",
 	"agent/serve/httpapi", "agent/answer/offline",

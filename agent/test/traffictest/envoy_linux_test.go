@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
@@ -45,13 +45,13 @@ type proxy struct {
 }
 
 // startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
-func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string,
+func startEnvoy(t testing.TB, binary *os.File, ns *netns, o bootstrap.Options, id, probe string,
 	drain time.Duration) *proxy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
 	o.AdminSocket = filepath.Join(dir, "admin.sock")
-	boot, err := generate.Bootstrap(o)
+	boot, err := bootstrap.Render(o)
 	agenttest.Do(t, err)
 	agenttest.Write(t, dir+"/envoy.yaml", string(boot))
 	p := &proxy{id: id, ns: ns, probe: probe, done: make(chan struct{})}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -128,7 +128,7 @@ func startPool(t *testing.T) *pool {
 		m.apply(dataplaneOf(n, numbers))
 	}
 	for _, m := range p.all {
-		m.envy = startEnvoy(t, binary, m.ns, generate.BootstrapOptions{Type: node.ProxyDataplane, Mesh: "default",
+		m.envy = startEnvoy(t, binary, m.ns, bootstrap.Options{Type: node.ProxyDataplane, Mesh: "default",
 			Name: m.name, XDSSocket: filepath.Join(m.dir, "run", "xds.sock")}, "default."+m.name, nowhere, time.Second)
 	}
 	for _, m := range p.all {

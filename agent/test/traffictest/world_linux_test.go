@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -215,7 +215,7 @@ func (w *world) runProxies(t testing.TB, a *agenttest.Running, list []member) {
 			probe = nodeV4(m.address) + ":10002"
 		}
 		w.proxies[m.id] = startEnvoy(t, w.binary, ns,
-			generate.BootstrapOptions{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe, w.drain)
+			bootstrap.Options{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe, w.drain)
 	}
 }
 

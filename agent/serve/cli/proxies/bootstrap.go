@@ -19,7 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/base/strict"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
@@ -32,7 +32,7 @@ import (
 
 func bootstrapCommand(env *command.Env) *cobra.Command {
 	var (
-		o                                                generate.BootstrapOptions
+		o                                                bootstrap.Options
 		dataplane, annotations, xds, admin, write, runAs string
 		typ, tokenFile                                   string
 		heap                                             uint64
@@ -88,7 +88,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		"socket, in the directory that the agent makes for the user)")
 	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
 	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
-	fl.Uint64Var(&o.MaxConnections, "max-connections", generate.DefaultMaxConnections,
+	fl.Uint64Var(&o.MaxConnections, "max-connections", bootstrap.DefaultMaxConnections,
 		"connections of clients that the Envoy has at once; 0: no limit")
 	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
 	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
@@ -122,7 +122,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 					}
 				}
 			}
-		case o.XDSAddress != generate.XDSAddress{}:
+		case o.XDSAddress != bootstrap.XDSAddress{}:
 			return command.Usagef("--xds-ca, --xds-cert and --xds-key take --xds-address")
 		default:
 			if xds == "" {
@@ -181,7 +181,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		if dataplane == "" && typ == command.Dataplane && o.XDSAddress.Address == "" {
 			env.Warn(unknownDataplane(cmd.Context(), env, o.Name))
 		}
-		b, err := generate.Bootstrap(o)
+		b, err := bootstrap.Render(o)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"syscall"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
@@ -33,7 +33,7 @@ const maxVarValue = 253 // bytes, as a DNS name
 
 // brought reads the Dataplane of --dataplane, with the variables of --dataplane-var in their
 // places.
-func brought(env *command.Env, o *generate.BootstrapOptions, file string, assigned []string) ([]byte, error) {
+func brought(env *command.Env, o *bootstrap.Options, file string, assigned []string) ([]byte, error) {
 	vars := map[string]string{}
 	for _, s := range assigned {
 		name, value, ok := strings.Cut(s, "=")

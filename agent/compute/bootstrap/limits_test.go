@@ -1,4 +1,4 @@
-package generate_test
+package bootstrap_test
 
 import (
 	"crypto/ecdsa"
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
@@ -22,21 +22,21 @@ import (
 func TestEnvoyTakesBootstrap(t *testing.T) {
 	envoy := envoytest.Find(t)
 	cert, key := selfSigned(t)
-	for name, edit := range map[string]func(*generate.BootstrapOptions){
-		"socket": func(*generate.BootstrapOptions) {},
-		"token":  func(o *generate.BootstrapOptions) { o.Token = "aB-_9.b.c" },
+	for name, edit := range map[string]func(*bootstrap.Options){
+		"socket": func(*bootstrap.Options) {},
+		"token":  func(o *bootstrap.Options) { o.Token = "aB-_9.b.c" },
 		"IPv6":   tcp("[::1]:15443", cert, "", ""),
 		"mTLS":   tcp("localhost:15443", cert, cert, key),
 		"plain":  tcp("192.0.2.1:15443", "", "", ""),
-		"limits": func(o *generate.BootstrapOptions) {
-			o.Zone, o.MaxConnections, o.MaxHeapBytes, o.StatsTags = "east", generate.DefaultMaxConnections, 1<<30, true
+		"limits": func(o *bootstrap.Options) {
+			o.Zone, o.MaxConnections, o.MaxHeapBytes, o.StatsTags = "east", bootstrap.DefaultMaxConnections, 1<<30, true
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/run/nearside/xds.sock",
+			o := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/run/nearside/xds.sock",
 				AdminSocket: t.TempDir() + "/a"}
 			edit(&o)
-			out, err := generate.Bootstrap(o)
+			out, err := bootstrap.Render(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,9 +88,9 @@ func validateWithEnvoy(t *testing.T, envoy, file string) {
 
 // TestBootstrapLimits reads back what an Envoy waits for and where it ends.
 func TestBootstrapLimits(t *testing.T) {
-	o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/x", Zone: "east", MaxConnections: 7,
+	o := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/x", Zone: "east", MaxConnections: 7,
 		MaxHeapBytes: 1 << 30, StatsTags: true}
-	out, err := generate.Bootstrap(o)
+	out, err := bootstrap.Render(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,14 @@ func TestBootstrapLimits(t *testing.T) {
 		t.Errorf("%d tags", n)
 	}
 	o.MaxConnections, o.MaxHeapBytes, o.StatsTags = 0, 0, false
-	if out, err = generate.Bootstrap(o); err != nil {
+	if out, err = bootstrap.Render(o); err != nil {
 		t.Fatal(err)
 	}
 	if b = readBootstrap(t, out); b.GetOverloadManager() != nil || b.GetStatsConfig() != nil {
 		t.Errorf("limits that nobody asked for:\n%s", out)
 	}
 	o.MaxConnections = 1 << 63
-	if _, err = generate.Bootstrap(o); err == nil ||
+	if _, err = bootstrap.Render(o); err == nil ||
 		!strings.Contains(err.Error(), "max connections 9223372036854775808") {
 		t.Errorf("got %v", err)
 	}

@@ -1,4 +1,4 @@
-package generate
+package bootstrap
 
 import (
 	"bytes"
@@ -34,8 +34,8 @@ const maxBootstrapPart = 120 << 10
 // DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
 const DefaultMaxConnections = 50_000
 
-// BootstrapOptions says for which proxy a bootstrap is made.
-type BootstrapOptions struct {
+// Options says for which proxy a bootstrap is made.
+type Options struct {
 	Type        node.Type  // at the border of a zone there is neither mesh nor Dataplane
 	Mesh, Name  string     // of the resource; see ProxyRef.NodeID
 	Cluster     string     // node.cluster: the service of the proxy; the name when empty
@@ -54,12 +54,12 @@ type BootstrapOptions struct {
 	StatsTags bool
 }
 
-// Bootstrap returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket
+// Render returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket
 // of the agent, a stable node id, a raised RE2 limit and the admin interface on a unix socket. An
 // Envoy whose agent is away waits for its first config and is not LIVE before, and is back within
 // two seconds of the agent. It holds no secret but the token. The same options give the same bytes.
 // Faults are reported all at once.
-func Bootstrap(o BootstrapOptions) ([]byte, error) {
+func Render(o Options) ([]byte, error) {
 	var faults []error
 	id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
 	if strings.Contains(o.Mesh, ".") {
@@ -121,30 +121,30 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 			fmt.Fprintf(&b, "    dataplane.resource: %s\n", yamlString(dataplane))
 		}
 	}
-	b.WriteString(bootstrapADS)
+	b.WriteString(adsText)
 	if o.Token != "" {
-		fmt.Fprintf(&b, bootstrapToken, yamlString("Bearer "+o.Token))
+		fmt.Fprintf(&b, tokenText, yamlString("Bearer "+o.Token))
 	}
-	b.WriteString(bootstrapSources)
+	b.WriteString(sourcesText)
 	server.write(&b)
 	b.WriteString(bootstrapHTTP2)
 	if o.AdminSocket != "" {
-		fmt.Fprintf(&b, bootstrapAdminCluster, policy.AdminCluster, policy.AdminCluster, yamlString(o.AdminSocket))
+		fmt.Fprintf(&b, adminClusterText, policy.AdminCluster, policy.AdminCluster, yamlString(o.AdminSocket))
 	}
-	b.WriteString(bootstrapRest)
+	b.WriteString(restText)
 	o.writeOverload(&b)
 	if o.StatsTags {
-		b.WriteString(bootstrapStatsTags)
+		b.WriteString(statsTagsText)
 	}
 	if o.AdminSocket != "" {
-		fmt.Fprintf(&b, bootstrapAdmin, yamlString(o.AdminSocket))
+		fmt.Fprintf(&b, adminText, yamlString(o.AdminSocket))
 	}
 	return b.Bytes(), nil
 }
 
 // Parts that are the same for all proxies.
 const (
-	bootstrapADS = `dynamic_resources:
+	adsText = `dynamic_resources:
   ads_config:
     api_type: DELTA_GRPC
     transport_api_version: V3
@@ -157,11 +157,11 @@ const (
             base_interval: 0.25s
             max_interval: 2s
 `
-	bootstrapToken = `      initial_metadata:
+	tokenText = `      initial_metadata:
       - key: authorization
         value: %s
 `
-	bootstrapSources = `  cds_config:
+	sourcesText = `  cds_config:
     ads: {}
     resource_api_version: V3
     initial_fetch_timeout: 0s
@@ -182,7 +182,7 @@ static_resources:
               interval: 30s
               timeout: 10s
 `
-	bootstrapAdminCluster = `  - name: %s
+	adminClusterText = `  - name: %s
     type: STATIC
     connect_timeout: 1s
     load_assignment:
@@ -196,7 +196,7 @@ static_resources:
 `
 	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is
 	// 100 unless it is raised.
-	bootstrapRest = `layered_runtime:
+	restText = `layered_runtime:
   layers:
   - name: nearside
     static_layer:
@@ -205,7 +205,7 @@ static_resources:
 `
 )
 
-const bootstrapAdmin = `admin:
+const adminText = `admin:
   address:
     pipe:
       path: %s

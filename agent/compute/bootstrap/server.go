@@ -1,4 +1,4 @@
-package generate
+package bootstrap
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ type xdsServer struct {
 	tls    XDSAddress
 }
 
-func (o *BootstrapOptions) xdsServer() (xdsServer, error) {
+func (o *Options) xdsServer() (xdsServer, error) {
 	a := o.XDSAddress
 	switch {
 	case o.XDSSocket != "" && a.Address != "":
@@ -110,14 +110,14 @@ func validHost(host string) bool {
 // write writes the cluster behind its name.
 func (s xdsServer) write(b *bytes.Buffer) {
 	if s.socket != "" {
-		fmt.Fprintf(b, bootstrapSocket, yamlString(s.socket))
+		fmt.Fprintf(b, socketText, yamlString(s.socket))
 		return
 	}
 	kind := "LOGICAL_DNS\n    dns_lookup_family: ALL" // every address of the name is tried
 	if s.ip {
 		kind = "STATIC"
 	}
-	fmt.Fprintf(b, bootstrapAddress, kind, yamlString(s.host), s.port)
+	fmt.Fprintf(b, addressText, kind, yamlString(s.host), s.port)
 	if s.tls.CA == "" {
 		return
 	}
@@ -125,18 +125,18 @@ func (s xdsServer) write(b *bytes.Buffer) {
 	if s.ip {
 		san = "IP_ADDRESS"
 	}
-	b.WriteString(bootstrapTLS)
+	b.WriteString(tlsText)
 	if !s.ip { // a server name is never an address (RFC 6066, section 3)
 		fmt.Fprintf(b, "        sni: %s\n", yamlString(s.host))
 	}
-	fmt.Fprintf(b, bootstrapTrust, yamlString(s.tls.CA), san, yamlString(s.host))
+	fmt.Fprintf(b, trustText, yamlString(s.tls.CA), san, yamlString(s.host))
 	if s.tls.Cert != "" {
-		fmt.Fprintf(b, bootstrapCertificate, yamlString(s.tls.Cert), yamlString(s.tls.Key))
+		fmt.Fprintf(b, certificateText, yamlString(s.tls.Cert), yamlString(s.tls.Key))
 	}
 }
 
 const (
-	bootstrapSocket = `    type: STATIC
+	socketText = `    type: STATIC
     connect_timeout: 1s
     load_assignment:
       cluster_name: nearside-xds
@@ -147,7 +147,7 @@ const (
               pipe:
                 path: %s
 `
-	bootstrapAddress = `    type: %s
+	addressText = `    type: %s
     connect_timeout: 5s
     load_assignment:
       cluster_name: nearside-xds
@@ -159,12 +159,12 @@ const (
                 address: %s
                 port_value: %d
 `
-	bootstrapTLS = `    transport_socket:
+	tlsText = `    transport_socket:
       name: envoy.transport_sockets.tls
       typed_config:
         "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
 `
-	bootstrapTrust = `        common_tls_context:
+	trustText = `        common_tls_context:
           alpn_protocols: [h2]
           validation_context:
             trusted_ca:
@@ -174,7 +174,7 @@ const (
               matcher:
                 exact: %s
 `
-	bootstrapCertificate = `          tls_certificates:
+	certificateText = `          tls_certificates:
           - certificate_chain:
               filename: %s
             private_key:

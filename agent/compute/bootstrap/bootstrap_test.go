@@ -1,4 +1,4 @@
-package generate_test
+package bootstrap_test
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -41,18 +41,18 @@ func readBootstrap(t *testing.T, out []byte) *bootstrapv3.Bootstrap {
 }
 
 func TestBootstrap(t *testing.T) {
-	o := generate.BootstrapOptions{
+	o := bootstrap.Options{
 		Mesh: "default", Name: "web.1", Cluster: "web", XDSSocket: "/run/nearside/xds.sock",
 		AdminSocket: "/run/nearside/web.sock",
 		Dataplane:   []byte(` {"type": "Dataplane", "mesh":"default", "name":"web.1", "x": "a\"b"}`),
 		Annotations: map[string]string{"kuma.io/z": "on", "kuma.io/a": "line\nline: \"x\" \u2028 é"},
 	}
-	out, err := generate.Bootstrap(o)
+	out, err := bootstrap.Render(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 50 {
-		again, err := generate.Bootstrap(o)
+		again, err := bootstrap.Render(o)
 		if err != nil || string(again) != string(out) {
 			t.Fatalf("the same options gave other bytes (%v)", err)
 		}
@@ -109,7 +109,7 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestBootstrapSmall(t *testing.T) {
-	out, err := generate.Bootstrap(generate.BootstrapOptions{Mesh: "m", Name: "n",
+	out, err := bootstrap.Render(bootstrap.Options{Mesh: "m", Name: "n",
 		XDSSocket: "/" + strings.Repeat("x", 106)})
 	if err != nil {
 		t.Fatal(err)
@@ -121,18 +121,18 @@ func TestBootstrapSmall(t *testing.T) {
 }
 
 func TestBootstrapFaults(t *testing.T) {
-	good := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/x"}
+	good := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/x"}
 	for name, c := range map[string]struct {
-		edit func(*generate.BootstrapOptions)
+		edit func(*bootstrap.Options)
 		want []string
 	}{
-		"long socket": {func(o *generate.BootstrapOptions) { o.XDSSocket = "/" + strings.Repeat("x", 107) },
+		"long socket": {func(o *bootstrap.Options) { o.XDSSocket = "/" + strings.Repeat("x", 107) },
 			[]string{"xDS socket", "108 bytes", "at most 107", "shorter directory"}},
-		"relative": {func(o *generate.BootstrapOptions) { o.AdminSocket = "admin.sock" },
+		"relative": {func(o *bootstrap.Options) { o.AdminSocket = "admin.sock" },
 			[]string{"admin socket", "absolute"}},
-		"socket and address": {func(o *generate.BootstrapOptions) { o.XDSAddress.Address = "192.0.2.1:1" },
+		"socket and address": {func(o *bootstrap.Options) { o.XDSAddress.Address = "192.0.2.1:1" },
 			[]string{"keep one"}},
-		"CA for a socket":    {func(o *generate.BootstrapOptions) { o.XDSAddress.CA = "/ca" }, []string{"address"}},
+		"CA for a socket":    {func(o *bootstrap.Options) { o.XDSAddress.CA = "/ca" }, []string{"address"}},
 		"no port":            {tcp("192.0.2.1", "", "", ""), []string{`"192.0.2.1"`, "HOST:PORT"}},
 		"port 0":             {tcp("192.0.2.1:0", "", "", ""), []string{"HOST:PORT"}},
 		"no host":            {tcp(":1", "", "", ""), []string{"HOST:PORT"}},
@@ -142,33 +142,33 @@ func TestBootstrapFaults(t *testing.T) {
 		"relative CA":        {tcp("a:1", "ca.pem", "", ""), []string{`"ca.pem"`, "absolute"}},
 		"no key":             {tcp("a:1", "/ca", "/cert", ""), []string{"private key"}},
 		"no CA":              {tcp("a:1", "", "/cert", "/key"), []string{"authorities"}},
-		"format in a token": {func(o *generate.BootstrapOptions) { o.Token = "SECRET.%HOSTNAME%.c" },
+		"format in a token": {func(o *bootstrap.Options) { o.Token = "SECRET.%HOSTNAME%.c" },
 			[]string{"token", "three parts"}},
-		"line in a token": {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b.c\n" }, []string{"token"}},
-		"two parts":       {func(o *generate.BootstrapOptions) { o.Token = "SECRET.b" }, []string{"token"}},
-		"huge token": {func(o *generate.BootstrapOptions) { o.Token = "a.b." + strings.Repeat("c", 8<<10) },
+		"line in a token": {func(o *bootstrap.Options) { o.Token = "SECRET.b.c\n" }, []string{"token"}},
+		"two parts":       {func(o *bootstrap.Options) { o.Token = "SECRET.b" }, []string{"token"}},
+		"huge token": {func(o *bootstrap.Options) { o.Token = "a.b." + strings.Repeat("c", 8<<10) },
 			[]string{"token", "8196 bytes"}},
-		"one socket": {func(o *generate.BootstrapOptions) { o.AdminSocket = "/x" },
+		"one socket": {func(o *bootstrap.Options) { o.AdminSocket = "/x" },
 			[]string{"admin socket", "that of the xDS socket"}},
-		"no socket":   {func(o *generate.BootstrapOptions) { o.XDSSocket = "" }, []string{"xDS socket", "required"}},
-		"dotted mesh": {func(o *generate.BootstrapOptions) { o.Mesh = "a.b" }, []string{`mesh "a.b"`}},
-		"no name":     {func(o *generate.BootstrapOptions) { o.Name = "" }, []string{`"m."`}},
-		"control":     {func(o *generate.BootstrapOptions) { o.Name = "a\nb" }, []string{`'\n'`}},
-		"array": {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("[1]") },
+		"no socket":   {func(o *bootstrap.Options) { o.XDSSocket = "" }, []string{"xDS socket", "required"}},
+		"dotted mesh": {func(o *bootstrap.Options) { o.Mesh = "a.b" }, []string{`mesh "a.b"`}},
+		"no name":     {func(o *bootstrap.Options) { o.Name = "" }, []string{`"m."`}},
+		"control":     {func(o *bootstrap.Options) { o.Name = "a\nb" }, []string{`'\n'`}},
+		"array": {func(o *bootstrap.Options) { o.Dataplane = []byte("[1]") },
 			[]string{"dataplane", "JSON object"}},
-		"null": {func(o *generate.BootstrapOptions) { o.Dataplane = []byte("null") },
+		"null": {func(o *bootstrap.Options) { o.Dataplane = []byte("null") },
 			[]string{"dataplane", "JSON object"}},
-		"huge": {func(o *generate.BootstrapOptions) { o.Dataplane = make([]byte, 2<<20) },
+		"huge": {func(o *bootstrap.Options) { o.Dataplane = make([]byte, 2<<20) },
 			[]string{"dataplane", "at most"}},
-		"bad annotation": {func(o *generate.BootstrapOptions) { o.Annotations = map[string]string{"k": "\xff"} },
+		"bad annotation": {func(o *bootstrap.Options) { o.Annotations = map[string]string{"k": "\xff"} },
 			[]string{`annotation "k"`}},
-		"two faults": {func(o *generate.BootstrapOptions) { o.Name, o.XDSSocket = "", "" },
+		"two faults": {func(o *bootstrap.Options) { o.Name, o.XDSSocket = "", "" },
 			[]string{"required", `"m."`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good
 			c.edit(&o)
-			_, err := generate.Bootstrap(o)
+			_, err := bootstrap.Render(o)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -189,9 +189,9 @@ func FuzzBootstrap(f *testing.F) {
 	f.Add("m", "é.\u00a0", "\x7f\u0085", "/\t\"'", "#: {", "%d\\x", `{"a":"\u0000"}`)
 	f.Add("m", "n", "yes", "/~", "no", "0x1f", "")
 	f.Fuzz(func(t *testing.T, mesh, name, cluster, path, key, value, dp string) {
-		o := generate.BootstrapOptions{Mesh: mesh, Name: name, Cluster: cluster, XDSSocket: path, Dataplane: []byte(dp),
+		o := bootstrap.Options{Mesh: mesh, Name: name, Cluster: cluster, XDSSocket: path, Dataplane: []byte(dp),
 			Annotations: map[string]string{key: value}}
-		out, err := generate.Bootstrap(o)
+		out, err := bootstrap.Render(o)
 		if err != nil {
 			return
 		}
@@ -215,16 +215,16 @@ func FuzzBootstrap(f *testing.F) {
 }
 
 // tcp makes options of an agent that is reached over TCP.
-func tcp(address, ca, cert, key string) func(*generate.BootstrapOptions) {
-	return func(o *generate.BootstrapOptions) {
-		o.XDSSocket, o.XDSAddress = "", generate.XDSAddress{Address: address, CA: ca, Cert: cert, Key: key}
+func tcp(address, ca, cert, key string) func(*bootstrap.Options) {
+	return func(o *bootstrap.Options) {
+		o.XDSSocket, o.XDSAddress = "", bootstrap.XDSAddress{Address: address, CA: ca, Cert: cert, Key: key}
 	}
 }
 
 // TestBootstrapToken: the token stands where Envoy sends it with each stream, and nowhere else.
 func TestBootstrapToken(t *testing.T) {
-	o := generate.BootstrapOptions{Mesh: "m", Name: "n", XDSSocket: "/x", Token: "aB-_9.b.c"}
-	out, err := generate.Bootstrap(o)
+	o := bootstrap.Options{Mesh: "m", Name: "n", XDSSocket: "/x", Token: "aB-_9.b.c"}
+	out, err := bootstrap.Render(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestBootstrapToken(t *testing.T) {
 		t.Errorf("initial metadata %v", metadata)
 	}
 	o.Token = ""
-	without, err := generate.Bootstrap(o)
+	without, err := bootstrap.Render(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,12 +255,12 @@ func TestBootstrapAddress(t *testing.T) {
 			"agent.example.org", "DNS", "agent.example.org", clusterv3.Cluster_LOGICAL_DNS},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := generate.BootstrapOptions{Mesh: "m", Name: "n",
-				XDSAddress: generate.XDSAddress{Address: c.address, CA: c.ca, Cert: c.cert}}
+			o := bootstrap.Options{Mesh: "m", Name: "n",
+				XDSAddress: bootstrap.XDSAddress{Address: c.address, CA: c.ca, Cert: c.cert}}
 			if c.cert != "" {
 				o.XDSAddress.Key = "/key"
 			}
-			out, err := generate.Bootstrap(o)
+			out, err := bootstrap.Render(o)
 			if err != nil {
 				t.Fatal(err)
 			}

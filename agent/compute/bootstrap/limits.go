@@ -1,4 +1,4 @@
-package generate
+package bootstrap
 
 import (
 	"bytes"
@@ -6,26 +6,26 @@ import (
 )
 
 // writeOverload writes the overload manager, which bounds what clients can make of the Envoy.
-func (o *BootstrapOptions) writeOverload(b *bytes.Buffer) {
+func (o *Options) writeOverload(b *bytes.Buffer) {
 	if o.MaxConnections == 0 && o.MaxHeapBytes == 0 {
 		return
 	}
 	b.WriteString("overload_manager:\n  refresh_interval: 0.25s\n  resource_monitors:\n")
 	if o.MaxConnections > 0 {
-		fmt.Fprintf(b, bootstrapConnections, o.MaxConnections)
+		fmt.Fprintf(b, connectionsText, o.MaxConnections)
 	}
 	if o.MaxHeapBytes > 0 {
-		fmt.Fprintf(b, bootstrapHeap, o.MaxHeapBytes)
+		fmt.Fprintf(b, heapText, o.MaxHeapBytes)
 	}
 }
 
 const (
-	bootstrapConnections = `  - name: envoy.resource_monitors.global_downstream_max_connections
+	connectionsText = `  - name: envoy.resource_monitors.global_downstream_max_connections
     typed_config:
       "@type": type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig
       max_active_downstream_connections: %d
 `
-	bootstrapHeap = `  - name: envoy.resource_monitors.fixed_heap
+	heapText = `  - name: envoy.resource_monitors.fixed_heap
     typed_config:
       "@type": type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig
       max_heap_size_bytes: %d
@@ -40,7 +40,7 @@ const (
       threshold: {value: 0.98}
 `
 	// The names and patterns of Kuma, whose dashboards select by these tags.
-	bootstrapStatsTags = `stats_config:
+	statsTagsText = `stats_config:
   stats_tags:
   - {tag_name: name, regex: '^grpc\.((.+)\.)'}
   - {tag_name: status, regex: '^grpc.*streams_closed(_([0-9]+))'}

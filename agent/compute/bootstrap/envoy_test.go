@@ -1,4 +1,4 @@
-package generate_test
+package bootstrap_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/bootstrap"
 	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
@@ -98,14 +98,14 @@ func TestEnvoyShowsToken(t *testing.T) {
 			go func() { _ = server.Serve(l) }()
 			defer server.Stop()
 
-			o := generate.BootstrapOptions{Mesh: "m", Name: "n", Token: token}
+			o := bootstrap.Options{Mesh: "m", Name: "n", Token: token}
 			if c.network == "unix" {
 				o.XDSSocket = socket
 			} else {
 				_, port, _ := net.SplitHostPort(l.Addr().String())
 				tcp("localhost:"+port, cert, cert, key)(&o)
 			}
-			out, err := generate.Bootstrap(o)
+			out, err := bootstrap.Render(o)
 			if err != nil {
 				t.Fatal(err)
 			}
