@@ -21,5 +21,8 @@
 // others must not be able to write in it. Everything is done relative to the open directory, and no
 // link in it is followed.
 //
-// The package starts no goroutine. [File.Run] is called in one by whoever opens the file.
+// [Plain] is for logs without these promises. It writes through lumberjack.
+//
+// The package starts no goroutine but the one that lumberjack starts for a [Plain]. [File.Run] and
+// [Plain.Run] are called in one by whoever opens the file.
 package rotation

@@ -14,3 +14,6 @@ func BackupName(base string, stamp int64) string { return namesOf(base).backup(s
 
 // Held exposes how many bytes a reader keeps in memory.
 func (r *Reader) Held() int { return cap(r.buf) + cap(r.expected) }
+
+// Check exposes what Run does each minute.
+func (p *Plain) Check() error { return p.check() }

@@ -21,8 +21,8 @@ import (
 // Bounds of the query log.
 const (
 	logMemory = 1 << 20         // bytes of lines that wait to be written
-	reopen    = 5 * time.Second // after a file could not be opened
-	endTime   = 2 * time.Second // that what waits is tried to be written at the end
+	reopen    = 5 * time.Second // after the file could not be opened or written
+	maxWrite  = 64 << 10        // bytes of lines in one write, so that files are not much larger than their limit
 )
 
 // Reasons of dropped lines, the values of a label.
@@ -43,7 +43,7 @@ type queryLog struct {
 
 	written         atomic.Uint64
 	full, discarded atomic.Uint64
-	file            atomic.Pointer[rotation.File]
+	file            atomic.Pointer[rotation.Plain]
 	problem         atomic.Pointer[string]
 
 	mu    sync.Mutex // held for moments
@@ -113,7 +113,6 @@ func (l *queryLog) take(spent []byte) (lines []byte, count uint64) {
 
 // run writes what comes until ctx ends.
 func (l *queryLog) run(ctx context.Context) {
-	var spent []byte
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,17 +120,28 @@ func (l *queryLog) run(ctx context.Context) {
 			return
 		case <-l.wake:
 		}
-		f := l.open(ctx)
+		f := l.open()
 		if f == nil {
+			l.pause(ctx)
 			continue
 		}
 		keep, stop := context.WithCancel(ctx)
 		var g errgroup.Group
-		g.Go(func() error { return f.Run(keep) })
-		l.write(ctx, f, spent)
+		g.Go(func() error { f.Run(keep); return nil })
+		l.write(ctx, f)
 		stop()
-		if err := g.Wait(); err != nil {
-			l.log.Error("the file of the query log is not looked after", "file", l.path, "error", err)
+		_ = g.Wait() // Run returns no error
+	}
+}
+
+// pause waits before another try, or until ctx ends.
+func (l *queryLog) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(reopen):
+		select {
+		case l.wake <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -143,26 +153,20 @@ func (l *queryLog) giveBack(lines []byte, count uint64) {
 	l.lines, l.count = append(slices.Clip(lines), l.lines...), l.count+count
 }
 
-// write writes what waits and what comes, until ctx ends. What it has not written then, finish
-// does.
-func (l *queryLog) write(ctx context.Context, f *rotation.File, spent []byte) {
+// write writes what waits and what comes, until ctx ends. Lines that the file does not take wait.
+func (l *queryLog) write(ctx context.Context, f *rotation.Plain) {
+	var spent []byte
 	for ctx.Err() == nil {
 		lines, count := l.take(spent)
-		if len(lines) > 0 {
-			n, err := f.Write(ctx, lines)
-			switch {
-			case err == nil || n == len(lines):
-				l.written.Add(count)
-			case ctx.Err() != nil:
-				done := uint64(bytes.Count(lines[:n], []byte{'\n'}))
-				l.written.Add(done)
-				l.giveBack(lines[n:], count-done)
-				return
-			default:
-				l.discarded.Add(count)
-			}
-		}
+		n, err := l.writeTo(f, lines)
 		spent = lines
+		if err != nil {
+			l.log.Error("the query log cannot be written", "file", l.path, "error", err)
+			l.giveBack(lines[n:], count-uint64(bytes.Count(lines[:n], []byte{'\n'})))
+			spent = nil
+			l.pause(ctx)
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -171,9 +175,25 @@ func (l *queryLog) write(ctx context.Context, f *rotation.File, spent []byte) {
 	}
 }
 
-// open opens the file, and waits for a moment where that fails.
-func (l *queryLog) open(ctx context.Context) *rotation.File {
-	f, err := rotation.Open(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group, Now: l.now})
+// writeTo writes lines in pieces, counts those that are whole, and returns how many bytes were
+// written.
+func (l *queryLog) writeTo(f *rotation.Plain, lines []byte) (done int, err error) {
+	for done < len(lines) && err == nil {
+		piece := lines[done:min(done+maxWrite, len(lines))]
+		if end := bytes.LastIndexByte(piece, '\n'); end >= 0 {
+			piece = piece[:end+1]
+		}
+		var n int
+		n, err = f.Write(piece)
+		l.written.Add(uint64(bytes.Count(piece[:n], []byte{'\n'})))
+		done += n
+	}
+	return done, err
+}
+
+// open opens the file, or returns nil where that fails.
+func (l *queryLog) open() *rotation.Plain {
+	f, err := rotation.OpenPlain(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group})
 	if err == nil {
 		l.file.Store(f)
 		l.problem.Store(nil)
@@ -183,14 +203,6 @@ func (l *queryLog) open(ctx context.Context) *rotation.File {
 	if was := l.problem.Swap(&why); was == nil || *was != why {
 		l.log.Error("the query log cannot be opened", "file", l.path, "error", err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(reopen):
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
 	return nil
 }
 
@@ -199,22 +211,14 @@ func (l *queryLog) finish() {
 	lines, count := l.take(nil)
 	f := l.file.Load()
 	if f == nil && len(lines) > 0 {
-		over, cancel := context.WithCancel(context.Background())
-		cancel() // once, and without a wait
-		f = l.open(over)
+		f = l.open()
 	}
 	if f == nil {
 		l.discarded.Add(count)
 		return
 	}
-	if len(lines) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		defer cancel()
-		if n, err := f.Write(ctx, lines); err != nil && n < len(lines) {
-			l.discarded.Add(count)
-		} else {
-			l.written.Add(count)
-		}
+	if n, err := l.writeTo(f, lines); err != nil {
+		l.discarded.Add(count - uint64(bytes.Count(lines[:n], []byte{'\n'})))
 	}
 	if err := f.Close(); err != nil {
 		l.log.Error("the query log was not closed in order", "file", l.path, "error", err)
@@ -226,7 +230,7 @@ func (l *queryLog) status() *api.DNSQueryLog {
 	out := &api.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(),
 		Dropped: l.full.Load() + l.discarded.Load()}
 	if f := l.file.Load(); f != nil {
-		if err := f.Stats().Health; err != nil {
+		if err := f.Health(); err != nil {
 			out.Problem = "dns.queryLog: " + err.Error()
 		}
 	} else if why := l.problem.Load(); why != nil {
