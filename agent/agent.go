@@ -48,6 +48,7 @@ import (
 type Deps struct {
 	Log     *slog.Logger
 	Level   *slog.LevelVar // of Log; set to log.level at the start and on reload; nil: left alone
+	LogFile *LogFile       // that Log writes to beside stderr; nil: none
 	Now     func() time.Time
 	Metrics *prometheus.Registry // nil: a new one
 	Version string               // of the program

@@ -27,6 +27,12 @@ func (a *Agent) readiness() []api.Check {
 	if a.peers != nil {
 		out = append(out, a.peers.Check())
 	}
+	if f := a.deps.LogFile; f != nil {
+		if err := f.Health(); err != nil {
+			out = append(out, api.Check{Name: "log-file", OK: true, Degraded: true,
+				Reason: fmt.Sprintf("log.file: %v; %d lines went to stderr alone", err, f.Dropped())})
+		}
+	}
 	if why := a.audit.Alarm(); why != "" {
 		out = append(out, api.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
 	}

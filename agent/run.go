@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
@@ -28,6 +26,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"golang.org/x/sync/errgroup"
 )
 
 // Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens
@@ -166,6 +165,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.runHeld(ctx) })
 	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.maintain(ctx); return nil })
+	g.Go(func() error { a.deps.LogFile.run(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
@@ -185,29 +185,6 @@ const (
 	lockName  = "nearside.lock"
 	pidName   = "nearside.pid"
 )
-
-// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without
-// the others the agent does less and says so.
-func (a *Agent) makeDirs(cfg *config.Config, g groups) {
-	run := max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket)))
-	if g.api != g.xds {
-		run |= 0o001 // it has one group, and the members of the other one pass through
-	}
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-		gid  int
-	}{
-		{cfg.Paths.Run, run, g.api},
-		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
-		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1},
-		{cfg.Paths.Logs, 0o751, -1}, // members of the groups of log files pass through
-	} {
-		if err := makeDir(d.path, d.mode, d.gid); err != nil {
-			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
-		}
-	}
-}
 
 // locks takes the locks on the state and run directories. On a state directory that takes no file
 // the agent goes on in memory, so that the lock of the run directory must do.

@@ -191,8 +191,8 @@ const listenBacklog = 4096
 // begin serves a connection, or closes it where too many are open.
 func (r *Receiver) begin(writes context.Context, c net.Conn, conns *sync.WaitGroup) {
 	if r.open.Load() >= int64(r.opts.MaxConns) {
+		r.refused.Add(1) // before its client can see the end
 		c.Close()
-		r.refused.Add(1)
 		if r.untold++; time.Since(r.told) >= reportEach {
 			r.log.Warn("connections are refused: as many are open as may be; raise maxConnections, "+
 				"or let senders share connections", "refused", r.untold, "maxConnections", r.opts.MaxConns)

@@ -34,6 +34,14 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	defer signal.Stop(hangup)
 	level := new(slog.LevelVar)
 	log := newLog(text.Verbatim(env.Stderr), cfg.Log.Format, level, toJournal(env.Getenv("JOURNAL_STREAM"), os.Stderr))
+	file := agent.OpenLogFile(cfg)
+	if file != nil {
+		defer file.Close()
+		if err := file.Health(); err != nil {
+			log.Error("log.file cannot be opened; lines go to stderr alone", "file", cfg.Log.File, "error", err)
+		}
+		log = slog.New(slog.NewMultiHandler(log.Handler(), newLog(file, cfg.Log.Format, level, false).Handler()))
+	}
 	limitMemory(log, memlimit.FromCgroup)
 	var holder []string
 	if self, err := os.Executable(); err == nil {
@@ -47,7 +55,7 @@ func runAgent(ctx context.Context, env *command.Env, cfg *config.Config, reload 
 	ag, err := agent.New(cfg, agent.Deps{
 		GCPercent: garbage,
 		Hold:      holder, Systemd: store, Sockets: given,
-		Log: log, Level: level,
+		Log: log, Level: level, LogFile: file,
 		Version: env.Build().Version, Hangup: hangup, Reload: reload,
 		EnvoyBin: env.Getenv(envoybin.EnvoyVariable),
 		Stopping: stop, // from here on a second signal ends the process at once

@@ -126,11 +126,8 @@ type Config struct {
 		FlatNetwork           bool `json:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
 	} `json:"mesh"`
 	VIPs VIPs `json:"vips"`
-	// Log is about the agent's own log on stderr.
-	Log struct {
-		Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
-		Format string `json:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
-	} `json:"log"`
+	// Log is about the agent's own log.
+	Log Log `json:"log"`
 	// Identity is reserved for later.
 	Identity struct{} `json:"identity"`
 }
@@ -158,6 +155,14 @@ type DNS struct {
 	OwnGenerators bool     `json:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`
 	ReachableOnly bool     `json:"reachableOnly" live:"" doc:"Workloads that ask from the address of a dataplane of this node resolve only the services that it reaches: its reachable backends, or those that its permissions admit it to."`
 	QueryLog      QueryLog `json:"queryLog"`
+}
+
+// Log is about the agent's own log: on stderr always, and in a rotated file where one is named.
+type Log struct {
+	Level  string `json:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
+	Format string `json:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
+	File   string `json:"file" path:"logs" doc:"File that the log is written to beside stderr, below paths.logs when relative. While it cannot be written, lines go to stderr alone. Empty: none."`
+	rotation.Limits
 }
 
 // QueryLog is about the log of DNS queries.

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/nearside-mesh/nearside/agent/host/config"
+)
+
+// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without
+// the others the agent does less and says so.
+func (a *Agent) makeDirs(cfg *config.Config, g groups) {
+	run := max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket)))
+	if g.api != g.xds {
+		run |= 0o001 // it has one group, and the members of the other one pass through
+	}
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+		gid  int
+	}{
+		{cfg.Paths.Run, run, g.api},
+		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
+		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1},
+		{cfg.Paths.Logs, 0o751, -1}, // members of the groups of log files pass through
+	} {
+		if err := makeDir(d.path, d.mode, d.gid); err != nil {
+			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// LogFile is the file of the agent's own log (log.file). A line that it does not take is counted,
+// and is on stderr in any case. It is safe for concurrent use.
+type LogFile struct {
+	opts    rotation.Options
+	file    atomic.Pointer[rotation.Plain]
+	failed  atomic.Pointer[error] // of the last try to open it
+	dropped atomic.Uint64
+}
+
+// OpenLogFile opens the file of the config, and returns nil where it names none. Where the file
+// cannot be opened, [LogFile.Health] has the reason, and the agent tries again each minute.
+func OpenLogFile(cfg *config.Config) *LogFile {
+	if cfg.Log.File == "" {
+		return nil
+	}
+	l := &LogFile{opts: rotation.Options{Path: cfg.Log.File, Limits: cfg.Log.Limits}}
+	if err := os.MkdirAll(filepath.Dir(cfg.Paths.Logs), 0o755); err != nil {
+		l.failed.Store(&err)
+		return l
+	}
+	l.open()
+	return l
+}
+
+func (l *LogFile) open() {
+	f, err := rotation.OpenPlain(l.opts)
+	if err != nil {
+		l.failed.Store(&err)
+		return
+	}
+	l.failed.Store(nil)
+	l.file.Store(f)
+}
+
+// Write writes a line of the log. It reports no error, since the line is on stderr too.
+func (l *LogFile) Write(line []byte) (int, error) {
+	f := l.file.Load()
+	if f == nil {
+		l.dropped.Add(1)
+	} else if _, err := f.Write(line); err != nil {
+		l.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+// run keeps the file until ctx ends; nil keeps none.
+func (l *LogFile) run(ctx context.Context) {
+	for l != nil && l.file.Load() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Minute):
+			l.open()
+		}
+	}
+	if l != nil {
+		l.file.Load().Run(ctx)
+	}
+}
+
+// Health returns why the file takes no lines, nil where it does.
+func (l *LogFile) Health() error {
+	if err := l.failed.Load(); err != nil {
+		return *err
+	}
+	if f := l.file.Load(); f != nil {
+		return f.Health()
+	}
+	return nil
+}
+
+// Dropped returns how many lines the file has not taken.
+func (l *LogFile) Dropped() uint64 { return l.dropped.Load() }
+
+// Close closes the file. Later lines are dropped.
+func (l *LogFile) Close() error {
+	if f := l.file.Swap(nil); f != nil {
+		return f.Close()
+	}
+	return nil
+}
