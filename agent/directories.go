@@ -7,6 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
+// logsMode is that of paths.logs: members of the groups of log files pass through.
+const logsMode = 0o751
+
 // makeDirs makes the directories that are missing. Only the one of the sockets is needed; without
 // the others the agent does less and says so.
 func (a *Agent) makeDirs(cfg *config.Config, g groups) {
@@ -22,7 +25,7 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 		{cfg.Paths.Run, run, g.api},
 		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
 		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1},
-		{cfg.Paths.Logs, 0o751, -1}, // members of the groups of log files pass through
+		{cfg.Paths.Logs, logsMode, -1},
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
 			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +25,7 @@ func OpenLogFile(cfg *config.Config) *LogFile {
 		return nil
 	}
 	l := &LogFile{opts: rotation.Options{Path: cfg.Log.File, Limits: cfg.Log.Limits}}
-	if err := os.MkdirAll(filepath.Dir(cfg.Paths.Logs), 0o755); err != nil {
+	if err := makeDir(cfg.Paths.Logs, logsMode, -1); err != nil {
 		l.failed.Store(&err)
 		return l
 	}
