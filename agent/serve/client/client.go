@@ -250,7 +250,9 @@ func (c *Client) failed(err error) error {
 	switch {
 	case errors.As(err, &late) && late.Timeout():
 		return &UnansweredError{Socket: c.socket, Err: err, After: c.timeout}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		// The agent closed it before the request was written; net/http has no exported error for that.
+		strings.Contains(err.Error(), "server closed idle connection"):
 		return &UnansweredError{Socket: c.socket, Err: errors.New("the answer has no end")}
 	case errors.As(err, &broken) && broken.Op != "dial":
 		return &UnansweredError{Socket: c.socket, Err: broken.Err}
