@@ -12,7 +12,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LINT      := bin/lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench screenshot fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,8 +66,11 @@ lint: ## gofmt, and the analyzers of go vet and staticcheck
 vuln: ## look for known weaknesses (needs the network)
 	$(GO) tool -modfile=.ci/tools/go.mod govulncheck ./...
 
-bench: ## run the benchmarks and show them beside the reference figures
+bench: ## run the benchmarks, compare them with the reference, and plot them in docs/performance.svg
 	bash .ci/bench
+
+screenshot: build ## write docs/screenshot.svg from the output of a command
+	bash .ci/screenshot $(BIN)
 
 fidelity: build ## compare configs of random inputs with those of a reference, and print the table of differences
 	.ci/fidelity --binary $(BIN)
