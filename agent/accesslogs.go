@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/fifo"
 	"github.com/nearside-mesh/nearside/accesslog/otlp"
 	"github.com/nearside-mesh/nearside/accesslog/spool"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/deliver/logs"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
@@ -192,7 +193,7 @@ func (a *Agent) logsCheck() api.Check {
 	const most = 5
 	more := ""
 	if n := len(trouble) - most; n > 0 {
-		trouble, more = trouble[:most], plural(n, "; and 1 more", "; and %d more")
+		trouble, more = trouble[:most], plural.Form(n, "; and 1 more", "; and %d more")
 	}
 	return api.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
 }

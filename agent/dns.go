@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
 	"github.com/nearside-mesh/nearside/agent/host/config"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
@@ -103,7 +104,7 @@ func (a *Agent) interceptionCheck() []api.Check {
 		return nil
 	}
 	c := api.Check{Name: "interception", OK: true,
-		Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
+		Reason: plural.Form(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
 	var trouble []string
 	for _, s := range list {
 		if s.Reason != "" {
@@ -121,7 +122,7 @@ func (a *Agent) interceptionCheck() []api.Check {
 		const most = 3
 		more := ""
 		if n > most {
-			trouble, more = trouble[:most], plural(n-most, "; and 1 more", "; and %d more")
+			trouble, more = trouble[:most], plural.Form(n-most, "; and 1 more", "; and %d more")
 		}
 		c.Degraded, c.Reason = true, strings.Join(trouble, "; ")+more
 	}

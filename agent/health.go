@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -54,19 +55,19 @@ func (a *Agent) stateCheck() api.Check {
 	case len(damaged) > 0:
 		first := damaged[0]
 		c.Reason = fmt.Sprintf("%s not in force, the first is %s: %s; apply it again, or see nearside history and roll it "+
-			"back, or delete it", plural(len(damaged), "1 resource cannot be read from the state file and is",
+			"back, or delete it", plural.Form(len(damaged), "1 resource cannot be read from the state file and is",
 			"%d resources cannot be read from the state file and are"), first.Key, first.Reason)
 	case len(h.Quarantined) > 0:
-		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined),
+		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural.Form(len(h.Quarantined),
 			"1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
 			h.Quarantined[0].Key, h.Quarantined[0].Reason)
 	case h.Pending > 0 && a.deps.Now().Sub(h.PendingSince) > stalledAfter:
 		c.Reason = fmt.Sprintf("the state disk stalls: %s on the way to it since %s; writes over the API wait; "+
-			"look at the disk", plural(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
+			"look at the disk", plural.Form(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
 		if h.Pending > 0 {
-			c.Reason = plural(h.Pending, "1 change is", "%d changes are") + " on the way to the disk"
+			c.Reason = plural.Form(h.Pending, "1 change is", "%d changes are") + " on the way to the disk"
 		}
 	}
 	return c
@@ -94,7 +95,7 @@ func (a *Agent) filesCheck() api.Check {
 		{conflicts, "1 resource is in conflict", "%d resources are in conflict"},
 	} {
 		if x.n > 0 {
-			what = append(what, plural(x.n, x.one, x.many))
+			what = append(what, plural.Form(x.n, x.one, x.many))
 		}
 	}
 	if len(what) > 0 {
@@ -102,14 +103,6 @@ func (a *Agent) filesCheck() api.Check {
 		c.Reason = strings.Join(what, ", ") + "; nearside status lists what and why"
 	}
 	return c
-}
-
-// plural chooses the form of a phrase for a number; many holds %d for it.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return fmt.Sprintf(many, n)
 }
 
 // slowAfter is how long a proxy may wait for its first config before the agent counts as slow.
@@ -126,7 +119,7 @@ func (a *Agent) reconcileCheck() api.Check {
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so "+
 				"many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), "+
-				"or see nearside debug pprof", plural(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
+				"or see nearside debug pprof", plural.Form(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
 		}
 	}
 	return c

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -41,7 +42,7 @@ func (a *Agent) memoryCheck() api.Check {
 	}
 	if n > 0 {
 		c.Degraded = true
-		c.Reason = plural(n, "1 proxy is refused: ", "%d proxies are refused: ") + c.Reason
+		c.Reason = plural.Form(n, "1 proxy is refused: ", "%d proxies are refused: ") + c.Reason
 	}
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -23,7 +24,7 @@ func (a *Agent) statusLine() string {
 			rejecting++
 		}
 	}
-	said := plural(connected, "1 proxy is connected", "%d proxies are connected")
+	said := plural.Form(connected, "1 proxy is connected", "%d proxies are connected")
 	if connected == 0 {
 		said = "no proxy is connected"
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -199,7 +200,8 @@ func (q *Question) checkMeshes(after *resource.Set) *api.Error {
 		left := slices.DeleteFunc(after.All(), func(r *resource.Resource) bool { return r.Mesh != k.Name })
 		if len(left) > 0 {
 			return api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use",
-				"mesh %q still has %d resources; delete them first", k.Name, len(left))
+				"mesh %q still has %s", k.Name,
+				plural.Form(len(left), "1 resource; delete it first", "%d resources; delete them first"))
 		}
 	}
 	if q.Mesh != "" && q.Set.Get(meshKey(q.Mesh)) == nil && after.Get(meshKey(q.Mesh)) == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -112,13 +113,13 @@ func (l *Found) Problems(most int) []api.Problem {
 		s := l.by[id]
 		reason := s.reason
 		if s.more > 0 {
-			reason += fmt.Sprintf("; the same on %d more proxies", s.more)
+			reason += "; the same on " + plural.Count(s.more, "more proxy")
 		}
 		out = append(out, api.Problem{Resource: s.who.String(), Severity: s.severity, Reason: reason})
 	}
 	if more := len(ids) - most; more > 0 {
 		out = append(out, api.Problem{Resource: l.by[ids[most]].who.String(), Severity: api.SeverityWarning,
-			Reason: fmt.Sprintf("%d more warnings, for this and other proxies", more)})
+			Reason: plural.Count(more, "more warning") + ", for this and other proxies"})
 	}
 	return out
 }

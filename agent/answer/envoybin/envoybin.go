@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -114,7 +115,8 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 			return nil, nil
 		}
 		e.told = true
-		return nil, fmt.Errorf("%s was asked about %d configs; this one and further ones were not tried", e.Path, e.runs)
+		return nil, fmt.Errorf("%s was asked about %s; this one and further ones were not tried", e.Path,
+			plural.Count(e.runs, "config"))
 	}
 	e.runs++
 	said, refused, err := e.run(ctx, name, text)

@@ -179,7 +179,7 @@ func TestEnvoyIsAskedAFewTimes(t *testing.T) {
 	e := fakeEnvoy(t, "exit 0")
 	e.Most = 1
 	v, err := newOffline(t, verified).Verify(t.Context(), offline.VerifyOptions{Envoy: e})
-	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "was asked about 1 configs") {
+	if err != nil || e.Runs() != 1 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "was asked about 1 config") {
 		t.Errorf("%d runs, %v: %+v", e.Runs(), err, v)
 	}
 }

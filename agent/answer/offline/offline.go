@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
 	"github.com/nearside-mesh/nearside/agent/base/files"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
@@ -194,7 +195,7 @@ func (o *Offline) ExplainPolicy(zone string, q explain.PolicyQuestion) (*explain
 	key := resource.Key{Kind: q.Type, Mesh: q.Mesh, Name: q.Name}
 	r := o.set.Get(key)
 	if r == nil {
-		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
+		return nil, fmt.Errorf("%s does not exist: it is not among the %s given", key, plural.Count(o.Len(), "resource"))
 	}
 	return explain.PolicyOn(m, r, q.Dataplane, q.Backend)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds"
@@ -96,7 +97,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
 	}
 	if found.More > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings", found.More))
+		out.Notes = append(out.Notes, plural.Count(found.More, "more finding"))
 	}
 	return out, nil
 }

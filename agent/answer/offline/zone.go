@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/identity"
@@ -17,7 +18,8 @@ import (
 func (o *Offline) ZoneConfig(zone string, ref node.Ref) (*api.Config, []string, error) {
 	r := o.set.Get(ref.Key())
 	if r == nil {
-		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", ref.Key(), o.Len())
+		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %s given",
+			ref.Key(), plural.Count(o.Len(), "resource"))
 	}
 	in, err := o.zoneInput(zone)
 	if err != nil {

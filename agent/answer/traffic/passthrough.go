@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
 // PassthroughOptions say what a proposal is about.
@@ -245,7 +246,7 @@ func (p *PassthroughProposal) write(doc *yaml.Node, name string) error {
 			return err
 		}
 		n.Style = yaml.FlowStyle
-		n.HeadComment = connections(m.Connections) + m.Times.String()
+		n.HeadComment = plural.Count(m.Connections, "connection") + m.Times.String()
 		if m.ClosedAt != "" {
 			n.HeadComment += "; nothing fits at " + m.ClosedAt
 		}
@@ -268,12 +269,5 @@ func (r *Refused) String() string {
 	if r.ServerName != "" {
 		s += " (" + r.ServerName + ")"
 	}
-	return s + ", " + connections(r.Connections) + r.Times.String()
-}
-
-func connections(n int) string {
-	if n == 1 {
-		return "1 connection"
-	}
-	return fmt.Sprintf("%d connections", n)
+	return s + ", " + plural.Count(r.Connections, "connection") + r.Times.String()
 }

@@ -1,11 +1,10 @@
 package traffic
 
 import (
-	"fmt"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
@@ -79,12 +78,8 @@ func (e *Evidence) comment() string {
 		return "listed before; no line is about it"
 	case e.Why == WhyPermitted:
 		return "permitted; no line is about it"
-	case e.Lines == 1 && e.Last != "":
-		return "1 line, at " + e.Last
-	case e.Lines == 1:
-		return "1 line"
 	case e.Last != "":
-		return fmt.Sprintf("%d lines, the last at %s", e.Lines, e.Last)
+		return plural.Form(e.Lines, "1 line, at ", "%d lines, the last at ") + e.Last
 	}
-	return fmt.Sprintf("%d lines", e.Lines)
+	return plural.Count(e.Lines, "line")
 }

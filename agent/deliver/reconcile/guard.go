@@ -9,6 +9,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/check"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
@@ -79,7 +80,7 @@ func (p *pass) check(key node.Key, s *proxyState) {
 		s.problem(who, api.SeverityWarning, text)
 	}
 	if v.more > 0 {
-		s.problem(who, api.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
+		s.problem(who, api.SeverityWarning, plural.Count(v.more, "more warning")+" for this proxy")
 	}
 	s.sent = p.logs(key, who, s)
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/compute/names"
 	"github.com/nearside-mesh/nearside/agent/deliver/status"
@@ -267,7 +268,8 @@ func (r *Resolver) Check() api.Check {
 	case s.QueryLog != nil && s.QueryLog.Problem != "":
 		c.Reason = s.QueryLog.Problem
 	default:
-		c.Reason = fmt.Sprintf("%d names of the meshes are answered on %s", s.Names, strings.Join(s.Listen, " and "))
+		c.Reason = plural.Form(s.Names, "1 name of the meshes is answered on ", "%d names of the meshes are answered on ") +
+			strings.Join(s.Listen, " and ")
 		return c
 	}
 	c.Degraded = true

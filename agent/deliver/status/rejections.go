@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
@@ -90,11 +91,7 @@ func (t *Tracker) Rejections() []api.Problem {
 		if r.By == api.HeldByCheck {
 			verb = "withheld from "
 		}
-		if n := len(p.proxies); n == 1 {
-			b.WriteString(verb + r.Node.ID)
-		} else {
-			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
-		}
+		b.WriteString(verb + plural.Form(len(p.proxies), "", "%d proxies, such as ") + r.Node.ID)
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name,
 			oneLine(r.Reason))
 		b.WriteString(api.RetrySaid(r.Retry, time.Now()))
@@ -109,7 +106,7 @@ func (t *Tracker) Rejections() []api.Problem {
 			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
 		}
 		if n := len(p.others); n > 0 {
-			fmt.Fprintf(&b, "; and %d more resources there", n)
+			b.WriteString("; and " + plural.Count(n, "more resource") + " there")
 		}
 		switch {
 		case r.Accepted != nil:

@@ -3,13 +3,13 @@ package status
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
@@ -126,7 +126,7 @@ func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resourc
 		}
 		if s.more > 0 {
 			out = append(out, api.Problem{Resource: k.String(), Severity: api.SeverityWarning,
-				Reason: fmt.Sprintf("%d more warnings for this proxy", s.more)})
+				Reason: plural.Count(s.more, "more warning") + " for this proxy"})
 		}
 	}
 	out = append(out, found.Problems(maxReported)...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/base/workers"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/api"
@@ -161,7 +162,7 @@ func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Veri
 			"they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
 	}
 	if v.More > 0 {
-		warn(fmt.Sprintf("%d more findings", v.More))
+		warn(plural.Count(v.More, "more finding"))
 	}
 	if q.DryRun && q.Hidden != "" {
 		warn("no diff is shown: " + q.Hidden)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
@@ -127,7 +128,8 @@ func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
 		return nil
 	}
 	e := api.NewError(api.StatusConflict, api.ProblemInUse, "Mesh in use",
-		"mesh %q still has %d resources; delete them first", mesh, len(left)+more)
+		"mesh %q still has %s", mesh,
+		plural.Form(len(left)+more, "1 resource; delete it first", "%d resources; delete them first"))
 	for _, l := range left {
 		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Field: l, Reason: "is in the mesh"})
 	}

@@ -1,6 +1,6 @@
-// Package cli is the command line: [Main] runs one command. Data goes to standard output,
-// everything else to standard error. The documents of -o json are those of the HTTP API: fields are
-// added to them, never renamed or removed.
+// Package cli implements the command line. Commands print data to standard output and everything
+// else to standard error. The documents that -o json prints are those of the HTTP API: releases add
+// fields to them, and never rename or remove any.
 package cli
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// Main runs one command line and returns its exit code. Tests call it as main does.
+// Main runs one command line and returns its exit code.
 func Main(p command.Program, args []string, stdin io.Reader, stdout, stderr io.Writer, vars []string) int {
 	out := &text.CheckedWriter{W: stdout}
 	env := &command.Env{Program: p, Stdin: stdin, Vars: vars}
@@ -34,7 +34,7 @@ func Main(p command.Program, args []string, stdin io.Reader, stdout, stderr io.W
 	cmd, err := root.ExecuteContextC(context.Background())
 	var exit *command.ExitError
 	if out.Err != nil && (err == nil || errors.As(err, &exit) && exit.Err == nil) {
-		err = out.Err // an answer that the caller does not have whole is none
+		err = out.Err // truncated output is a failure
 	}
 	if err == nil {
 		return command.ExitOK

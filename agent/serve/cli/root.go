@@ -22,7 +22,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// Root returns the command line of a program.
+// Root returns the root command of nearside, with all commands below it.
 func Root(env *command.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nearside",
@@ -69,7 +69,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 	return root
 }
 
-// argumentless has commands take no arguments that do not say which they take.
+// rejectArguments makes every command without an argument check refuse arguments.
 func argumentless(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = command.Args(0, 0, "no arguments")
@@ -79,12 +79,13 @@ func argumentless(cmd *cobra.Command) {
 	}
 }
 
-// flagError says what is wrong with a flag, and what is possible.
+// flagError explains an error of the flag parser, and lists the allowed values.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
 	switch {
-	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0: // the flag is one of the command that was meant
+	// the flag belongs to the misspelled subcommand
+	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0:
 		return command.Group(cmd, cmd.Flags().Args())
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
 		content := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())

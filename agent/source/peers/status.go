@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
@@ -84,10 +85,7 @@ func (s *Source) Check() api.Check {
 			others++
 		}
 	}
-	out.Reason = fmt.Sprintf("%d members are alive", alive)
-	if alive == 1 {
-		out.Reason = "no other member is there"
-	}
+	out.Reason = plural.Form(alive, "no other member is alive", "%d members are alive")
 	st := s.node.Stats()
 	var problems []string
 	say := func(bad bool, format string, args ...any) {
@@ -97,7 +95,8 @@ func (s *Source) Check() api.Check {
 	}
 	say(alive == 1 && len(s.o.Join) > 0,
 		"none of gossip.join answers: look at the network, the cluster's name and the keys")
-	say(others > 0, "%d members are not reached; nearside members lists them", others)
+	say(others > 0, "%s; nearside members lists them",
+		plural.Form(others, "1 member is unreachable", "%d members are unreachable"))
 	say(st.SaveError != "", "the pool is not saved: %s", st.SaveError)
 	say(s.disk.aside != "", "the file of the pool was damaged and is set aside as %s", s.disk.aside)
 	say(st.Cloned, "another node runs with the id of this one: give one of the two a paths.state of its own, without %s",

@@ -10,7 +10,7 @@ import (
 // pureTrees are the folders whose packages depend on nothing but their arguments.
 var pureTrees = []string{
 	"agent/model", "agent/compute", "agent/answer", "agent/serve/audit", "gossip/engine",
-	"agent/base/clip", "agent/base/jsonpatch", "agent/base/jsonpath", "agent/base/redact",
+	"agent/base/clip", "agent/base/jsonpatch", "agent/base/jsonpath", "agent/base/plural", "agent/base/redact",
 	"agent/base/strict",
 }
 

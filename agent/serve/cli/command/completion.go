@@ -9,11 +9,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// CompletionTime bounds a question to the agent while the user waits for a Tab.
+// CompletionTime bounds a request during shell completion.
 const CompletionTime = time.Second
 
-// complete returns the completion of names, which list asks the agent for. An agent that does not
-// answer completes nothing.
+// complete returns a completion of resource names from the agent. If the agent does not respond, it
+// completes nothing.
 func complete(env *Env,
 	list func(args []string, prefix string) (kind, mesh, name string, ok bool)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -46,8 +46,8 @@ func CompleteNamesOf(env *Env, plural string) cobra.CompletionFunc {
 	})
 }
 
-// CompleteDataplanes completes the values of a flag with the dataplanes of a mesh, which is read
-// then.
+// CompleteDataplanes completes the values of a flag with the dataplanes of a mesh. It reads *of at
+// completion time.
 func CompleteDataplanes(env *Env, cmd *cobra.Command, flag string, of *string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag,
 		complete(env, func(_ []string, prefix string) (kind, mesh, name string, ok bool) {
@@ -55,7 +55,7 @@ func CompleteDataplanes(env *Env, cmd *cobra.Command, flag string, of *string) {
 		}))
 }
 
-// DataplaneFlag adds --dataplane, which names a dataplane of the mesh of -m.
+// DataplaneFlag adds --dataplane, a dataplane in the mesh of -m.
 func DataplaneFlag(env *Env, cmd *cobra.Command, to *string, usage string) {
 	cmd.Flags().StringVar(to, "dataplane", "", usage)
 	CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)

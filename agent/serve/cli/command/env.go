@@ -1,5 +1,5 @@
-// Package command is what commands are built from: their environment, flags, files, references to
-// resources, completion, output formats, and errors with exit codes.
+// Package command provides the building blocks of commands: environment, flags, files, references
+// to resources, completion, output formats, and errors with exit codes.
 package command
 
 import (
@@ -25,30 +25,29 @@ func (env *Env) Warn(warnings []string) {
 	}
 }
 
-// Program is what commands need of the program that they are part of.
+// Program is the program that the commands belong to.
 type Program struct {
-	Version     string // as the linker has set it; "" without
+	Version     string
 	CheckConfig func(*config.Config) resource.Faults
-	// RunAgent runs the agent with a config, until ctx ends. On SIGHUP the agent reads the config
-	// again.
+	// RunAgent runs the agent until ctx ends. The agent reloads its config on SIGHUP.
 	RunAgent func(ctx context.Context, env *Env, cfg *config.Config, reload config.LoadOptions) error
 }
 
-// Env is what a command works with.
+// Env is the environment of a command.
 type Env struct {
 	Program        Program
-	Invoke         func(args []string, out io.Writer) // runs another command line, whose output goes to out
+	Invoke         func(args []string, out io.Writer) // runs another command line with its output to out
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer  // text for people; see [text.Writer]
-	ToTerminal     bool       // Stdout is one
-	Terminal       io.Writer  // where progress is shown: Stderr where that is a terminal, else nil
+	ToTerminal     bool       // Stdout is a terminal
+	Terminal       io.Writer  // for progress: Stderr if it is a terminal, else nil
 	Vars           []string   // the environment
 	Socket         string     // --socket
 	Mesh           string     // --mesh
-	Named          *Reference // what the command line names; nil: nothing
+	Named          *Reference // resource on the command line, or nil
 }
 
-// Getenv returns a variable of the invocation, the last of its name.
+// Getenv returns the last value of a variable.
 func (env *Env) Getenv(name string) string {
 	for i := len(env.Vars) - 1; i >= 0; i-- {
 		if v, ok := strings.CutPrefix(env.Vars[i], name+"="); ok {
@@ -58,31 +57,31 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// Colors says whether the environment wants colours on a terminal (https://no-color.org).
+// Colors reports whether the environment allows colors (https://no-color.org).
 func (env *Env) Colors() bool { return env.Getenv("NO_COLOR") == "" && env.Getenv("TERM") != "dumb" }
 
-// Client returns a client of the agent. It connects at the first call.
+// Client returns a client of the agent, which connects on its first call.
 func (env *Env) Client() *client.Client {
 	return client.New(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()), 0)
 }
 
-// Quick is a client for completion and probes, which must not keep anyone waiting.
+// Quick returns a client with a timeout, for completion and probes.
 func (env *Env) Quick(timeout time.Duration) *client.Client {
 	return client.New(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()), timeout)
 }
 
-// BuildInfo is the document of version -o json.
+// BuildInfo is the document of "version -o json".
 type BuildInfo struct {
 	Product  string `json:"product"`
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the sources
-	Modified bool   `json:"modified,omitempty"` // the sources had changes that were not committed
-	Schema   string `json:"schema"`             // the newest version of Kuma whose documents are known
+	Revision string `json:"revision,omitempty"` // commit
+	Modified bool   `json:"modified,omitempty"` // built with uncommitted changes
+	Schema   string `json:"schema"`             // newest supported version of Kuma's resources
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// Build says what was built: by the linker's word, else by what the Go command has recorded.
+// Build returns the version, and the commit that the Go command recorded.
 func (env *Env) Build() BuildInfo {
 	b := BuildInfo{Product: "nearside", Version: env.Program.Version, Schema: offline.SchemaVersion, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
@@ -105,8 +104,7 @@ func (env *Env) Build() BuildInfo {
 	return b
 }
 
-// Progress shows on a terminal how far something is, until done is called. Elsewhere it shows
-// nothing.
+// Progress shows progress on a terminal until done is called. Without a terminal, update is nil.
 func Progress(env *Env, what string) (told func(n, all int), done func()) {
 	if env.Terminal == nil {
 		return nil, func() {}
@@ -114,7 +112,7 @@ func Progress(env *Env, what string) (told func(n, all int), done func()) {
 	return text.Progress(env.Terminal, what, time.Now)
 }
 
-// Long calls the agent with a client that shows what it waits for.
+// Long calls the agent with a client that shows progress.
 func Long[T any](env *Env, call func(*client.Client) (T, error)) (T, error) {
 	c := env.Client()
 	told, done := Progress(env, "looking at what changes on proxies")

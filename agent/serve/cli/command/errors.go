@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// hintedError is an error with what to do about it.
+// hintedError is an error with a hint.
 type hintedError struct {
 	error
 	hint string
@@ -24,26 +24,26 @@ type hintedError struct {
 func (e *hintedError) Hint() string  { return e.hint }
 func (e *hintedError) Unwrap() error { return e.error }
 
-// Hinted returns an error with what to do about it.
+// Hinted adds a hint on how to fix an error.
 func Hinted(err error, hint string) error { return &hintedError{err, hint} }
 
-// Exit codes; those from 64 on are sysexits(3).
+// Exit codes. Those from 64 on are from sysexits(3).
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
 	ExitNo          = 2 // negative result: not selected, denied, not ready, problems found
-	ExitTimeout     = 3 // a wait timed out, or an agent that is there has not answered
+	ExitTimeout     = 3 // a wait timed out, or the agent did not answer in time
 	ExitUsage       = 64
-	ExitInvalid     = 65 // an input document
+	ExitInvalid     = 65 // invalid input document
 	ExitUnreachable = 69
 	ExitPermission  = 77
 )
 
-// ExitError ends a command with an exit code, silently where the output has said everything.
+// ExitError ends a command with an exit code.
 type ExitError struct {
-	Err     error // nil: silent
+	Err     error // nil: print nothing
 	Code    int
-	Command string // whose help to look at; ""
+	Command string // command for the hint about --help, or empty
 }
 
 func (e *ExitError) Error() string {
@@ -58,15 +58,15 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // Exit returns an error that ends a command with an exit code.
 func Exit(code int, err error) error { return &ExitError{Err: err, Code: code} }
 
-// Silent ends a command whose output has said everything.
+// Silent returns an error that sets the exit code and prints nothing.
 func Silent(code int) error { return &ExitError{Code: code} }
 
-// Usagef is the error of a command line that makes no sense.
+// Usagef returns a usage error.
 func Usagef(format string, args ...any) error {
 	return Exit(ExitUsage, fmt.Errorf(format, args...))
 }
 
-// ExitCode is the one place where errors become exit codes.
+// ExitCode maps an error to its exit code.
 func ExitCode(err error) int {
 	var (
 		exit        *ExitError
@@ -97,7 +97,7 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// Report tells the user what went wrong and what to do next.
+// Report prints an error and its hints.
 func Report(w io.Writer, err error) {
 	var (
 		exit   *ExitError
@@ -121,8 +121,8 @@ func Report(w io.Writer, err error) {
 	}
 }
 
-// errorText is the message of an error, which may list several things: no line of it begins as
-// those of the command do.
+// errorText returns the message of an error. It indents further lines, so that none of them looks
+// like a line of the command itself.
 func errorText(err error) text.Layout {
 	lines := text.Each(strings.Split(strings.TrimSuffix(err.Error(), "\n"), "\n"), clip.Printable)
 	for i := range lines {

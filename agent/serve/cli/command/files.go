@@ -19,13 +19,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder
-// that refuses.
+// maxInput bounds one file of resources. It is twice the limit of the decoder, so that the decoder
+// reports the error.
 const maxInput = 64 << 20
 
-// FileFlags is -f, and -R where folders may be walked.
+// FileFlags are -f and -R.
 type FileFlags struct {
-	Flag      string // its name in errors
+	Flag      string // name in errors
 	Paths     []string
 	Recursive bool
 }
@@ -37,7 +37,7 @@ func (f *FileFlags) Add(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "R", false, "also read the folders inside a folder")
 }
 
-// Read returns the texts behind -f, files of a folder sorted by name.
+// Read returns the content of the files. Files of a folder are sorted by name.
 func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
 	if len(f.Paths) == 0 {
 		return nil, Usagef("-f is missing: give a file, a folder or - for standard input")
@@ -88,7 +88,7 @@ func (f *FileFlags) Read(stdin io.Reader) ([]offline.Text, error) {
 	return out, nil
 }
 
-// deeper is what to do about a folder without files.
+// deeper returns a hint for a folder without files.
 func (f *FileFlags) deeper() string {
 	if f.Recursive {
 		return ""
@@ -96,7 +96,7 @@ func (f *FileFlags) deeper() string {
 	return "; -R also looks into the folders inside"
 }
 
-// near is what to do about a file that is not there.
+// near returns a hint for a file that does not exist.
 func (f *FileFlags) near(path string, err error) string {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return ""
@@ -116,11 +116,11 @@ func (f *FileFlags) near(path string, err error) string {
 	return "; give the path of a file or folder that is there, or - for standard input"
 }
 
-// folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data,
-// are left out.
+// folder returns the resource files of a folder. It skips hidden files, and with them the ..data of
+// a mounted ConfigMap.
 func (f *FileFlags) folder(dir string) ([]string, error) {
 	var files []string
-	root := dir + string(filepath.Separator) // so that a link to a folder is followed
+	root := dir + string(filepath.Separator) // follows a symbolic link to a folder
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -141,13 +141,13 @@ func (f *FileFlags) folder(dir string) ([]string, error) {
 	return files, err
 }
 
-// ReadFile returns what is in a file, of at most maxInput bytes.
+// ReadFile returns the content of a file of up to maxInput bytes.
 func ReadFile(path string) ([]byte, error) {
 	data, _, err := readWithMode(path)
 	return data, err
 }
 
-// readWithMode returns what is in a file, and its mode where it is a regular one.
+// readWithMode returns the content of a file, and its mode if it is a regular file.
 func readWithMode(path string) ([]byte, fs.FileMode, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -173,7 +173,7 @@ func readAll(name string, r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// Reason is an error of a file without the operation and the path, which stand before it already.
+// Reason returns an error without the operation and the path.
 func Reason(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -182,11 +182,12 @@ func Reason(err error) error {
 	return err
 }
 
-// ErrNothing is for files without a resource.
+// ErrNothing is the error for files without a resource.
 var ErrNothing = errors.New("the files hold no resource; a document of one has type, " +
 	"name and what the kind has: nearside schema KIND lists that")
 
-// StreamOf returns resources as an agent takes them, unless they are too many for one request.
+// StreamOf returns resources as the body of a request. It returns an error if they exceed the limit
+// of the API.
 func StreamOf(o *offline.Offline) ([]byte, error) {
 	stream, err := o.Stream()
 	if err == nil && len(stream) > api.MaxBody {
@@ -196,10 +197,10 @@ func StreamOf(o *offline.Offline) ([]byte, error) {
 	return stream, err
 }
 
-// Offline reads and decodes what -f names; faults are an error.
+// Offline reads and decodes the files of -f. Faults are an error.
 func Offline(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(env, f, false) }
 
-// ForAgent is offline for what is sent to the agent, which knows the secrets that it does not show.
+// ForAgent is [Offline] for documents that go to the agent, which may contain redacted secrets.
 func ForAgent(env *Env, f *FileFlags) (*offline.Offline, error) { return decoded(env, f, true) }
 
 func decoded(env *Env, f *FileFlags, shown bool) (*offline.Offline, error) {
@@ -217,7 +218,7 @@ func decoded(env *Env, f *FileFlags, shown bool) (*offline.Offline, error) {
 	return o, ReachByEnv(env, o)
 }
 
-// ReachByEnv says how what proxies reach is derived, by the environment.
+// ReachByEnv sets from the environment how to derive what proxies reach.
 func ReachByEnv(env *Env, o *offline.Offline) error {
 	for _, v := range []struct {
 		name string
@@ -237,8 +238,7 @@ func ReachByEnv(env *Env, o *offline.Offline) error {
 	return nil
 }
 
-// WriteSecret puts a file that its owner alone can read in place of what is there, whatever mode
-// that has.
+// WriteSecret atomically replaces a file. Only the owner can read the new one.
 func WriteSecret(path string, data []byte) error {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file; name a file that can be replaced", path)
@@ -248,14 +248,14 @@ func WriteSecret(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer f.Cleanup() // nothing once the file is in place
+	defer f.Cleanup() // no-op after success
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
 	return f.CloseAtomicallyReplace()
 }
 
-// ReadToken reads a token from a file or, for -, from standard input.
+// ReadToken reads a token from a file, or from standard input for "-".
 func ReadToken(env *Env, path string) (string, error) {
 	name, in := path, env.Stdin
 	if path == "-" {

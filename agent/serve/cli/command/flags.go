@@ -16,12 +16,12 @@ import (
 // Dataplane is the proxy type of a Dataplane.
 const Dataplane = "dataplane"
 
-// ProxyTypes are the values of --proxy-type.
+// ProxyTypes returns the values of --proxy-type.
 func ProxyTypes() []string {
 	return []string{Dataplane, string(node.ProxyEgress), string(node.ProxyIngress)}
 }
 
-// choice is a flag with the values that a command takes; [choice.Check] runs before the command.
+// choice is a flag with a fixed set of values. [choice.Check] runs before the command.
 type choice struct {
 	value  *string
 	flag   string
@@ -43,28 +43,27 @@ func (c *choice) Check() error {
 	return nil
 }
 
-// outputFormats are those that every command with -o takes, beside those of its own. Where a
-// command has no table or no wide one, these are what it prints for people, and "text" is another
-// name for that.
+// outputFormats are the formats of every command with -o. A command without a table or a wide table
+// prints its output for people instead; "text" is an alias for that.
 var outputFormats = []string{"table", "wide", "json", "yaml"}
 
-// JsonPath is how the format begins that is a template; see [jsonpath.Template].
+// JsonPath is the prefix of a template; see [jsonpath.Template].
 const JsonPath = "jsonpath="
 
 // outputValue is the flag -o.
 type outputValue struct {
 	choice
-	first string // what people get
+	first string // format for people
 }
 
-// Formats of commands that print a table or a text, beside those that every command has.
+// Common formats of commands.
 var (
 	AsTable = []string{"table", "json", "yaml"}
 	AsText  = []string{"text", "json", "yaml"}
 )
 
-// OutputFlag adds -o with the formats of a command, the first by default, and returns where the
-// format will stand: one of these, "json", "yaml" or a jsonpath.
+// OutputFlag adds -o with the formats of a command; the first one is the default. After parsing,
+// the result is one of these, "json", "yaml", or a jsonpath.
 func OutputFlag(cmd *cobra.Command, formats ...string) *string {
 	to := new(string)
 	o := &outputValue{choice{to, "-o", formats}, formats[0]}
@@ -81,7 +80,7 @@ func OutputFlag(cmd *cobra.Command, formats ...string) *string {
 	return to
 }
 
-// Check puts the format of the command in the place of another name for it.
+// Check validates the format and replaces an alias.
 func (o *outputValue) Check() error {
 	switch f := *o.value; {
 	case slices.Contains(o.values, f), f == "json", f == "yaml":
@@ -107,12 +106,12 @@ func (o *outputValue) Check() error {
 	return Usagef("-o %q is not possible; one of %s, %s…", *o.value, strings.Join(shown, ", "), JsonPath)
 }
 
-// IsDocument says whether a format is one for programs.
+// IsDocument reports whether programs read a format.
 func IsDocument(format string) bool {
 	return format == "json" || format == "yaml" || strings.HasPrefix(format, JsonPath)
 }
 
-// ChoiceFlag adds a flag that takes one of values, the first by default.
+// ChoiceFlag adds a flag with a fixed set of values; the first one is the default.
 func ChoiceFlag(cmd *cobra.Command, to *string, name, short, usage string, values ...string) {
 	*to = values[0]
 	c := &choice{to, "--" + name, values}
@@ -123,7 +122,7 @@ func ChoiceFlag(cmd *cobra.Command, to *string, name, short, usage string, value
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Group is for commands that only hold others.
+// Group checks the arguments of a command that only has subcommands.
 func Group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -137,7 +136,7 @@ func Group(cmd *cobra.Command, args []string) error {
 	near := strict.Nearest(args[0], names)
 	for _, c := range cmd.Commands() {
 		if slices.Contains(c.SuggestFor, args[0]) {
-			near = c.Name() // what other tools call it
+			near = c.Name() // name in other tools
 		}
 	}
 	if more := cmd.SuggestionsFor(args[0]); near == "" && len(more) > 0 {
@@ -152,10 +151,10 @@ func Group(cmd *cobra.Command, args []string) error {
 	return Usagef("there is no command %q in %s; one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// mostListed is how many names the answer to a mistake lists.
+// mostListed bounds the commands that an error lists.
 const mostListed = 10
 
-// Parent returns a command that only holds others.
+// Parent returns a command that only has subcommands.
 func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	if cmd.RunE = Help; cmd.Args == nil {
 		cmd.Args = Group
@@ -164,10 +163,10 @@ func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Help prints the help of a command that only holds others.
+// Help prints the help of a command.
 func Help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// Args checks the number of arguments, which names lists.
+// Args checks the number of arguments. names describes them in errors.
 func Args(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -180,16 +179,16 @@ func Args(least, most int, names string) cobra.PositionalArgs {
 // MeshFlag adds -m.
 func MeshFlag(env *Env, cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&env.Mesh, "mesh", "m", "default", "mesh")
-	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("mesh", CompleteMesh(env)) // fails only for an undefined flag
 }
 
-// ResourceFlags adds -m, and the completion of TYPE and NAME.
+// ResourceFlags adds -m, and completes TYPE and NAME.
 func ResourceFlags(env *Env, cmd *cobra.Command) {
 	cmd.ValidArgsFunction = CompleteTypeAndName(env)
 	MeshFlag(env, cmd)
 }
 
-// ProxyTypeFlag adds --proxy-type, whose value the command checks.
+// ProxyTypeFlag adds --proxy-type. The command validates its value.
 func ProxyTypeFlag(cmd *cobra.Command, to *string, usage string) {
 	cmd.Flags().StringVar(to, "proxy-type", Dataplane, usage+strings.Join(ProxyTypes(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("proxy-type",
@@ -217,7 +216,7 @@ func (c *ConfigFlags) Options(env *Env) config.LoadOptions {
 		Warn: func(line string) { text.Println(env.Stderr, "warning: "+line) }}
 }
 
-// Load reads and checks the config.
+// Load reads and validates the config.
 func (c *ConfigFlags) Load(env *Env) (*config.Config, config.Origins, error) {
 	cfg, origins, faults := config.Load(c.Options(env))
 	if len(faults) == 0 {

@@ -12,24 +12,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// Reference is a resource, or with an empty name a collection, that a command line names.
+// Reference is a resource on the command line, or a collection if Name is empty.
 type Reference struct {
 	Kind api.Kind
-	Mesh string // "" for global kinds
+	Mesh string // empty for global kinds
 	Name string
 }
 
-// Resolve reads TYPE NAME or TYPE/NAME; the agent says what kinds there are.
+// Resolve parses TYPE NAME or TYPE/NAME with the kinds of the agent.
 func Resolve(ctx context.Context, env *Env, args []string) (Reference, error) {
 	if len(args) == 1 && !strings.Contains(args[0], "/") {
-		if _, err := KindOf(ctx, env, args[0]); err != nil { // it may be the name of a resource
+		if _, err := KindOf(ctx, env, args[0]); err != nil { // may be the name of a resource
 			return Reference{}, err
 		}
 	}
 	return ResolveAmong(env, args, func() ([]api.Kind, error) { return env.Client().Kinds(ctx) })
 }
 
-// ResolveAmong reads TYPE NAME or TYPE/NAME of the kinds given.
+// ResolveAmong parses TYPE NAME or TYPE/NAME with the given kinds.
 func ResolveAmong(env *Env, args []string, kinds func() ([]api.Kind, error)) (Reference, error) {
 	typ, name, _ := strings.Cut(args[0], "/")
 	switch {
@@ -40,7 +40,7 @@ func ResolveAmong(env *Env, args []string, kinds func() ([]api.Kind, error)) (Re
 	}
 	list, err := kinds()
 	if err != nil {
-		if name == "" { // that is wrong whatever the kinds are
+		if name == "" { // invalid for every kind
 			err = Usagef("the NAME of the %s is missing", typ)
 		}
 		return Reference{}, err
@@ -63,7 +63,7 @@ func ResolveAmong(env *Env, args []string, kinds func() ([]api.Kind, error)) (Re
 	return r, nil
 }
 
-// KindOf finds a kind by any of its names, in any case.
+// KindOf finds a kind by any of its names, ignoring case.
 func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 	kinds, err := env.Client().Kinds(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 	if err == nil {
 		return k, nil
 	}
-	for _, other := range kinds { // the name of a resource may stand in the place of its type
+	for _, other := range kinds { // the argument may be a name without its type
 		mesh := env.Mesh
 		if other.Global {
 			mesh = ""
@@ -87,13 +87,12 @@ func KindOf(ctx context.Context, env *Env, name string) (api.Kind, error) {
 	return k, err
 }
 
-// AboutDataplane notes that the command line names a dataplane.
+// AboutDataplane records that the command line names a dataplane.
 func AboutDataplane(env *Env, name string) {
 	env.Named = &Reference{Kind: api.Kind{Kind: "Dataplane", Plural: "dataplanes"}, Mesh: env.Mesh, Name: name}
 }
 
-// Nearby is what to do when what the command line names does not exist: the names that there are
-// nearby, as far as who asks may see them.
+// Nearby returns a hint for a resource that does not exist: similar names that the caller may see.
 func Nearby(env *Env, err error) string {
 	var p *api.Error
 	if r := env.Named; r != nil && errors.As(err, &p) && p.Type == api.ProblemNotFound {
@@ -116,7 +115,7 @@ func Nearby(env *Env, err error) string {
 	return ""
 }
 
-// meshOption is -m MESH where that is not the default.
+// meshOption returns -m MESH unless the mesh is the default.
 func meshOption(mesh string) string {
 	if mesh == "" || mesh == "default" {
 		return ""
@@ -124,7 +123,7 @@ func meshOption(mesh string) string {
 	return " -m " + mesh
 }
 
-// FindKind finds a kind by any of its names, in any case.
+// FindKind finds a kind by any of its names, ignoring case.
 func FindKind(kinds []api.Kind, name string) (api.Kind, error) {
 	for _, k := range kinds {
 		if name != "" &&

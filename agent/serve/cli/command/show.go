@@ -14,8 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// Answer asks the agent, or where -f names files computes the same from these alone, and prints the
-// warnings.
+// Answer asks the agent, or computes the answer offline if -f is given, and prints the warnings.
 func Answer[T any](env *Env, f *FileFlags, online func() (T, error),
 	compute func(o *offline.Offline, zone string) (T, []string, error)) (T, error) {
 	if len(f.Paths) == 0 {
@@ -33,7 +32,7 @@ func Answer[T any](env *Env, f *FileFlags, online func() (T, error),
 	return v, err
 }
 
-// Explain asks the agent a question, or where -f names files answers it by these alone.
+// Explain asks the agent a question, or answers it offline if -f is given.
 func Explain[Q, T any](ctx context.Context, env *Env, f *FileFlags, q Q,
 	online func(*client.Client, context.Context, Q) (T, error),
 	compute func(*offline.Offline, string, Q) (T, error)) (T, error) {
@@ -44,7 +43,7 @@ func Explain[Q, T any](ctx context.Context, env *Env, f *FileFlags, q Q,
 		})
 }
 
-// Printed writes a document where the format is one for programs; else it reports false.
+// Printed writes a document if the format is one for programs, and otherwise returns false.
 func Printed(env *Env, format string, v any) (bool, error) {
 	switch format {
 	case "json":
@@ -62,8 +61,8 @@ func Printed(env *Env, format string, v any) (bool, error) {
 	return false, nil
 }
 
-// Show returns a function that prints an answer: as JSON or YAML, or in any other format by print.
-// Where one of negative says so, the exit code is that of a negative result.
+// Show returns a function that prints an answer as JSON or YAML, or with print in any other format.
+// If one of negative returns true, the exit code is [ExitNo].
 func Show[T any](env *Env, format string, print func(io.Writer, T), negative ...func(T) bool) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -80,8 +79,7 @@ func Show[T any](env *Env, format string, print func(io.Writer, T), negative ...
 	}
 }
 
-// Asking completes a command that prints the answer to one question, with the formats that
-// [OutputFlag] takes.
+// Asking completes a command that prints one answer, in the formats of [OutputFlag].
 func Asking[T any](env *Env, cmd *cobra.Command, formats []string, print func(io.Writer, T),
 	ask func(ctx context.Context, args []string) (T, error), negative ...func(T) bool) *cobra.Command {
 	format := OutputFlag(cmd, formats...)
@@ -91,14 +89,13 @@ func Asking[T any](env *Env, cmd *cobra.Command, formats []string, print func(io
 	return cmd
 }
 
-// Call is a question of [Asking] that the client has a method for.
+// Call adapts a method of the client for [Asking].
 func Call[T any](env *Env, method func(*client.Client, context.Context) (T, error)) func(context.Context,
 	[]string) (T, error) {
 	return func(ctx context.Context, _ []string) (T, error) { return method(env.Client(), ctx) }
 }
 
-// PrintedNames writes a name for each item of a list where the format is "name"; else it reports
-// false.
+// PrintedNames writes the name of each item if the format is "name", and otherwise returns false.
 func PrintedNames[T any](env *Env, format string, list []T, name func(T) string) bool {
 	if format != "name" {
 		return false

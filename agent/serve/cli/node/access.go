@@ -34,7 +34,7 @@ func whoamiCommand(env *command.Env) *cobra.Command {
 	}, command.AsTable, text.Whoami, command.Call(env, (*client.Client).Whoami))
 }
 
-// accessVerbs are the verbs of permissions.
+// accessVerbs lists the verbs of permissions.
 var accessVerbs = [...]string{"get", "list", "inspect", "create", "update", "delete"}
 
 func canCommand(env *command.Env) *cobra.Command {

@@ -16,30 +16,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// States of a check, as they are printed.
+// States of a check, as printed.
 const (
 	CheckOK   = "ok"
-	checkWarn = "WARN" // it works, and needs a look
+	checkWarn = "WARN" // works, but needs attention
 	checkFail = "FAIL"
 )
 
-// selfCheck is one line of check.
+// selfCheck is the result of one check.
 type selfCheck struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // ok, WARN or FAIL
 	Reason string `json:"reason"`
-	Hint   string `json:"hint,omitempty"` // what to do, where something is to be done
+	Hint   string `json:"hint,omitempty"` // how to fix it
 }
 
-// selfTest is the document of check -o json.
+// selfTest is the document of "check -o json".
 type selfTest struct {
-	OK     bool        `json:"ok"` // none failed
+	OK     bool        `json:"ok"` // no check failed
 	Checks []selfCheck `json:"checks"`
 }
 
@@ -72,7 +73,7 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 	}, func(t *selfTest) bool { return !t.OK })
 }
 
-// maxAlike bounds the lines of one check in the text.
+// maxPerCheck bounds the lines that the text output prints for one check.
 const maxAlike = 10
 
 func printChecks(w io.Writer, t *selfTest) {
@@ -94,11 +95,12 @@ func printChecks(w io.Writer, t *selfTest) {
 	}
 }
 
-// lookTime is how long check waits until the agent has looked at the proxies that are not
-// connected.
+// uncheckedTimeout bounds the time that "check" waits for the agent to check the proxies that are
+// not connected.
 const lookTime = 30 * time.Second
 
-// statusOfAll asks for the status until all proxies were looked at, or time is up.
+// statusOfAll polls the status until the agent has checked all proxies, or until uncheckedTimeout
+// has passed.
 func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*api.Status, error) {
 	told, done := command.Progress(env, "looking at proxies that are not connected")
 	defer done()
@@ -114,7 +116,7 @@ func statusOfAll(ctx context.Context, env *command.Env, c *client.Client) (*api.
 	}
 }
 
-// runSelfTest makes all checks.
+// runSelfTest runs all checks.
 func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTest, error) {
 	bin, err := envoybin.Find(env.Getenv, askEnvoy)
 	if err != nil {
@@ -152,7 +154,8 @@ func runSelfTest(ctx context.Context, env *command.Env, askEnvoy bool) (*selfTes
 	return t, nil
 }
 
-// checkReadiness tells what the agent checks by itself, but for what is told in more words below.
+// checkReadiness adds the agent's own checks, except those that other functions report in more
+// detail.
 func checkReadiness(t *selfTest, s *api.Status) {
 	hints := map[string]string{
 		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
@@ -183,7 +186,8 @@ func checkReadiness(t *selfTest, s *api.Status) {
 	}
 }
 
-// checkFiles tells of the files that are not in force as they are.
+// checkFiles reports resource files with faults, conflicts, or exposed secrets, and files that are
+// missing.
 func checkFiles(t *selfTest, s *api.Status) {
 	well := true
 	for _, f := range s.Files {
@@ -214,7 +218,7 @@ func checkFiles(t *selfTest, s *api.Status) {
 	}
 }
 
-// checkProxies tells who does not have its config.
+// checkProxies reports proxies that do not run their latest config.
 func checkProxies(t *selfTest, list []api.Proxy) {
 	by, total := map[string][]api.Proxy{}, map[string]int{}
 	for _, p := range list {
@@ -246,7 +250,7 @@ func checkProxies(t *selfTest, list []api.Proxy) {
 	}
 }
 
-// checkProblems tells all problems, as status does.
+// checkProblems reports the problems that "nearside status" lists.
 func checkProblems(t *selfTest, s *api.Status) {
 	for _, x := range []struct{ severity, level, name, none, hint string }{
 		{api.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; " +
@@ -269,7 +273,7 @@ func checkProblems(t *selfTest, s *api.Status) {
 	}
 }
 
-// checkEnvoy has a real Envoy load the config of each connected proxy.
+// checkEnvoy validates the config of each connected proxy with an Envoy binary.
 func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybin.Binary, list []api.Proxy) {
 	tried, bad := 0, false
 	for _, p := range list {
@@ -294,20 +298,20 @@ func checkEnvoy(ctx context.Context, env *command.Env, t *selfTest, bin *envoybi
 		}
 	}
 	if !bad {
-		t.add(CheckOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, text.Counted(tried, "proxy"))
+		t.add(CheckOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, plural.Count(tried, "proxy"))
 	}
 }
 
-// clockSlack is how far in the future what has happened may lie, as when a clock is set back a
-// little.
+// clockSlack is how far in the future a timestamp may lie before the clock counts as wrong. It
+// tolerates small corrections of the clock.
 const clockSlack = 2 * time.Second
 
-// checkClock tells when the clock of the host cannot be right.
+// checkClock reports a system clock that cannot be right.
 func checkClock(t *selfTest, s *api.Status, now time.Time) {
 	const hint = "set the clock of the host: certificates are valid for a time; " +
 		"timedatectl shows whether it is synchronized"
 	switch {
-	case now.Year() < 2025: // before this program was written: the clock was not set
+	case now.Year() < 2025: // before the first release: the clock was never set
 		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
 	case s.Info.Started.After(now.Add(clockSlack)):
 		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back",
@@ -320,7 +324,7 @@ func checkClock(t *selfTest, s *api.Status, now time.Time) {
 	}
 }
 
-// checkSockets looks at the modes of the sockets.
+// checkSockets checks the modes of the agent's sockets.
 func checkSockets(t *selfTest, api string) {
 	for _, x := range []struct{ name, path, key string }{
 		{"api-socket", api, "api.socket"}, {"xds-socket", filepath.Join(filepath.Dir(api), "xds.sock"), "xds.socket"},
@@ -328,7 +332,7 @@ func checkSockets(t *selfTest, api string) {
 		info, err := os.Stat(x.path)
 		switch {
 		case err != nil && x.name == "xds-socket":
-			continue // it may lie elsewhere
+			continue // its path is configurable
 		case err != nil:
 			t.add(checkWarn, x.name, "give this command the right to look at it", "%v", err)
 		case info.Mode()&os.ModeSocket == 0:
@@ -345,7 +349,7 @@ func checkSockets(t *selfTest, api string) {
 	}
 }
 
-// everybodyEnters reports whether everybody may enter the directory of a socket.
+// worldSearchable reports whether all users may enter the directory of a socket.
 func everybodyEnters(path string) bool {
 	info, err := os.Stat(filepath.Dir(path))
 	return err == nil && info.Mode().Perm()&0o001 != 0

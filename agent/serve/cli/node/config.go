@@ -139,7 +139,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 	return cmd
 }
 
-// holdIdle is how long a holder that holds nothing waits for an agent.
+// holdIdle is how long a holder without files or sockets waits for an agent before it exits.
 const holdIdle = time.Minute
 
 func holdCommand(env *command.Env) *cobra.Command {
@@ -165,7 +165,7 @@ of its processes, run it in another one that shares the run directory, with --st
 			}
 			err := hold.Serve(ctx, dir, holdIdle)
 			if errors.Is(err, hold.ErrHeldElsewhere) {
-				return nil // two were started at once; one is enough
+				return nil // another holder won the race to start
 			}
 			return err
 		},

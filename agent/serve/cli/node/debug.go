@@ -83,7 +83,7 @@ starts again or reads its config again (systemctl reload nearside).`,
 	}
 }
 
-// bundled is what a bundle holds: by file name the command that prints it, or the path of the API.
+// The files of a bundle, each with the command or the API path that produces it.
 var (
 	bundledCommands = []struct {
 		file string
@@ -153,7 +153,7 @@ The file is readable for you alone. -O - writes it to standard output.`,
 	return cmd
 }
 
-// writeNew writes a file that does not exist yet.
+// writeNew creates a file, and fails if it exists.
 func writeNew(path string, b []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -163,12 +163,12 @@ func writeNew(path string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// bundle gathers all parts, and returns how many could not be had.
+// bundle collects the files, and returns how many could not be read.
 func bundle(ctx context.Context, env *command.Env) (out []byte, missing int, err error) {
 	c := env.Client()
 	kinds, err := c.Kinds(ctx)
 	if err != nil {
-		return nil, 0, err // without an agent there is nothing to gather
+		return nil, 0, err // without an agent there is nothing to collect
 	}
 	var b, failed bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -193,7 +193,7 @@ func bundle(ctx context.Context, env *command.Env) (out []byte, missing int, err
 	}
 	for _, x := range paths {
 		path, query, _ := strings.Cut(x.path, "?")
-		values, _ := url.ParseQuery(query) // they stand above
+		values, _ := url.ParseQuery(query) // constants from the list above
 		content, gone := c.Raw(ctx, path, values)
 		if gone != nil {
 			missing++

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -50,7 +51,7 @@ The exit code is 2 when NAME is given and is not in the table.`,
 	return cmd
 }
 
-// resolverAddress returns where the resolver of the agent is asked from this host.
+// resolverAddress returns an address at which this host reaches the agent's resolver.
 func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, error) {
 	d, err := env.Client().DNS(ctx, "", "", 0)
 	if err != nil {
@@ -72,7 +73,7 @@ func resolverAddress(ctx context.Context, env *command.Env) (string, *api.DNS, e
 	return at.String(), d, nil
 }
 
-// checkDNS asks the resolver for a name that it alone has, over UDP and TCP.
+// checkDNS queries the resolver's canary name, which only this agent answers, over UDP and TCP.
 func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 	server, d, err := resolverAddress(ctx, env)
 	switch {
@@ -106,7 +107,7 @@ func checkDNS(ctx context.Context, env *command.Env, t *selfTest) {
 	case d.QueryLog != nil && d.QueryLog.Problem != "":
 		t.add(checkWarn, "dns", "the reason says what to do", "%s", d.QueryLog.Problem)
 	default:
-		t.add(CheckOK, "dns", "", "the resolver answers over UDP and TCP on %s, %s", server, text.Counted(d.Names, "name"))
+		t.add(CheckOK, "dns", "", "the resolver answers over UDP and TCP on %s, %s", server, plural.Count(d.Names, "name"))
 	}
 	switch {
 	case d.Holder == "":

@@ -14,21 +14,22 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// dnsAnswer is what a resolver has answered, and the document of dns lookup -o json.
+// dnsAnswer is the answer to one query, as "dns lookup -o json" prints it.
 type dnsAnswer struct {
 	Name    string      `json:"name"`
 	Type    string      `json:"type"`
 	Rcode   string      `json:"rcode"`
-	Mesh    bool        `json:"mesh"` // the resolver has answered by itself, without asking others
+	Mesh    bool        `json:"mesh"` // the resolver answered from its name table
 	Answers []dnsRecord `json:"answers"`
 	Server  string      `json:"server"`
 	TCP     bool        `json:"tcp"`
 	Seconds float64     `json:"seconds"`
-	Why     string      `json:"why,omitempty"` // it has failed, as the resolver says (RFC 8914)
+	Why     string      `json:"why,omitempty"` // why the query failed: the extended DNS error (RFC 8914)
 }
 
 // dnsRecord is one record of an answer.
@@ -39,7 +40,7 @@ type dnsRecord struct {
 	Data string `json:"data"`
 }
 
-// dnsAnswers is the answers to a look-up without a type.
+// dnsAnswers is the document of "dns lookup -o json".
 type dnsAnswers struct {
 	Answers []*dnsAnswer `json:"lookups"`
 }
@@ -48,7 +49,7 @@ func (x *dnsAnswers) found() bool {
 	return slices.ContainsFunc(x.Answers, func(d *dnsAnswer) bool { return len(d.Answers) > 0 })
 }
 
-// lookupTypes are the types of records that can be asked for.
+// lookupTypes lists the supported record types.
 var lookupTypes = [...]string{"A", "AAAA", "SRV", "PTR"}
 
 func dnsLookupCommand(env *command.Env) *cobra.Command {
@@ -123,7 +124,7 @@ func lookupText(w, notes io.Writer, x *dnsAnswers) {
 		if d.Mesh {
 			from = "by itself"
 		}
-		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, text.Counted(len(d.Answers), "record"), from,
+		line := fmt.Sprintf("%s: %s with %s, %s, in %.1f ms", d.Type, d.Rcode, plural.Count(len(d.Answers), "record"), from,
 			d.Seconds*1000)
 		if d.Why != "" {
 			line += ": " + d.Why
@@ -138,10 +139,11 @@ func lookupText(w, notes io.Writer, x *dnsAnswers) {
 	}
 }
 
-// lookupTime bounds one question: longer than the resolver takes to give up.
+// lookupTime bounds one query. It exceeds the time after which the resolver itself reports a
+// failure.
 const lookupTime = 6 * time.Second
 
-// lookup asks a server. An answer that is cut is asked for again over TCP.
+// lookup sends one query to a server, and repeats it over TCP if the answer is truncated.
 func lookup(ctx context.Context, server, network, name, qtype string) (*dnsAnswer, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype])

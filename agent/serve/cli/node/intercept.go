@@ -31,7 +31,7 @@ func interceptCommand(env *command.Env) *cobra.Command {
 	}, interceptInstallCommand(env), interceptUninstallCommand(env), interceptStatusCommand(env))
 }
 
-// netnsFlags name the network namespace where something is redirected.
+// netnsFlags select a network namespace and the run directory of the agent.
 type netnsFlags struct {
 	netns  string
 	pid    int
@@ -48,10 +48,10 @@ func (p *netnsFlags) add(cmd *cobra.Command) {
 func (p *netnsFlags) addRunDir(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.runDir, "run-dir", "",
 		"run directory of the agent, paths.run (default: the directory of the agent's socket)")
-	_ = cmd.MarkFlagDirname("run-dir") // fails only for a flag that does not exist
+	_ = cmd.MarkFlagDirname("run-dir") // fails only for an undefined flag
 }
 
-// records is the directory of records.
+// records returns the directory of the installation records.
 func (p *netnsFlags) records(env *command.Env) string {
 	return filepath.Join(cmp.Or(p.runDir, filepath.Dir(client.FindSocket(env.Socket, env.Getenv, os.Geteuid()))),
 		intercept.DirName)
@@ -72,7 +72,7 @@ func (p *netnsFlags) open() (*intercept.Namespace, error) {
 	return intercept.OpenNamespace(path)
 }
 
-// interceptFlags are those that choose what is redirected.
+// interceptFlags select what is redirected.
 type interceptFlags struct {
 	netnsFlags
 	spec                            intercept.Spec
@@ -171,7 +171,7 @@ func (f *interceptFlags) resolve() error {
 	return nil
 }
 
-// parsed appends what parse makes of the values of a flag.
+// parsed parses the values of a flag and appends them to *to.
 func parsed[T, U any](flag string, values []T, parse func(T) (U, error), to *[]U) error {
 	for _, v := range values {
 		x, err := parse(v)
@@ -213,7 +213,7 @@ func userNumber(name string) (uint32, error) {
 	return uint32(n), err
 }
 
-// planned is what --dry-run prints.
+// planned is the document that --dry-run prints.
 type planned struct {
 	Netns string          `json:"netns,omitempty"`
 	Spec  *intercept.Spec `json:"spec"`
@@ -264,12 +264,13 @@ func (f *interceptFlags) install(ctx context.Context, env *command.Env, format s
 	return nil
 }
 
-// keepShells refuses to lock the user out of the host.
+// requireSSHExclusion refuses to redirect all inbound connections of the host, which would cut off
+// remote shells.
 func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
 	if f.spec.Inbound == 0 || len(f.spec.ExcludeInboundPorts) > 0 {
 		return nil
 	}
-	own := n.Path == "" // which may be that of the host
+	own := n.Path == "" // may be the host's namespace
 	if host, err := intercept.OpenNamespace("/proc/1/ns/net"); err == nil {
 		own = own || host.Inode == n.Inode
 		host.Close()
@@ -281,7 +282,7 @@ func (f *interceptFlags) keepShells(n *intercept.Namespace) error {
 	return nil
 }
 
-// await waits until DNS is redirected, or the time is over.
+// await polls until DNS is redirected, the redirection is broken, or f.wait has passed.
 func (f *interceptFlags) await(ctx context.Context, n *intercept.Namespace, dir string) (*intercept.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()

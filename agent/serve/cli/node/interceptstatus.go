@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/host/intercept"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -66,7 +67,7 @@ none. Exit code 2 unless everything is active or tcp-only.`,
 		func(l *reports) bool { return !l.good() })
 }
 
-// reports is the document of intercept status -o json.
+// reports is the document of "intercept status -o json".
 type reports struct {
 	Items []*intercept.Report `json:"items"`
 }
@@ -80,7 +81,7 @@ func (l *reports) good() bool {
 	return len(l.Items) > 0
 }
 
-// allReports looks at the namespaces of all records, or at the one that is named.
+// allReports inspects the selected network namespace, or those of all records.
 func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*reports, error) {
 	dir := p.records(env)
 	paths := []string{""}
@@ -98,7 +99,7 @@ func allReports(ctx context.Context, env *command.Env, p *netnsFlags) (*reports,
 	out := &reports{}
 	for i, path := range paths {
 		n, err := (&netnsFlags{netns: cmp.Or(path, p.netns), pid: p.pid}).open()
-		if err != nil && i > 0 { // it is gone; the agent removes the record
+		if err != nil && i > 0 { // the namespace is gone; the agent removes its record
 			out.Items = append(out.Items, &intercept.Report{Netns: path, State: intercept.StateWaiting, Reason: err.Error()})
 			continue
 		}
@@ -135,7 +136,8 @@ func printReports(w, notes io.Writer, l *reports) {
 	}
 }
 
-// checkInterception looks whether the agent can keep alive what is installed.
+// checkInterception checks that the agent has the capabilities to keep the installed redirections
+// alive.
 func checkInterception(t *selfTest, socket string, pid int) {
 	records, errs := intercept.Records(filepath.Join(filepath.Dir(socket), intercept.DirName))
 	if err := errors.Join(errs...); err != nil {
@@ -158,10 +160,10 @@ func checkInterception(t *selfTest, socket string, pid int) {
 	case len(missing) > 0:
 		t.add(checkFail, "capabilities", "give it to the agent (systemd: AmbientCapabilities; "+
 			"in a container: securityContext.capabilities.add), or run nearside intercept uninstall",
-			"%s installed and not at work: the agent lacks the capability %s", text.Counted(len(records), "redirection"),
+			"%s installed and not at work: the agent lacks the capability %s", plural.Count(len(records), "redirection"),
 			strings.Join(text.Texts(missing), " and "))
 	default:
 		t.add(CheckOK, "capabilities", "", "%s installed, and the agent may keep them alive; "+
-			"nearside intercept status says whether they work", text.Counted(len(records), "redirection"))
+			"nearside intercept status says whether they work", plural.Count(len(records), "redirection"))
 	}
 }

@@ -28,7 +28,7 @@ steps until nearside members shows all as alive.`,
 		keyringRemoveCommand(env))
 }
 
-// withKeyring completes a command about the keyring of the agent with a config.
+// withKeyring completes a command that works on the keyring of the agent's config.
 func withKeyring(env *command.Env, cmd *cobra.Command,
 	run func(ring keyring.File, args []string) error) *cobra.Command {
 	var conf command.ConfigFlags
@@ -56,7 +56,7 @@ func keyringGenerateCommand(env *command.Env) *cobra.Command {
 		Example: "  (umask 077; nearside keyring generate > new.key)",
 		RunE: func(*cobra.Command, []string) error {
 			key := make([]byte, 32)
-			_, _ = rand.Read(key) // it never fails
+			_, _ = rand.Read(key) // never fails
 			text.Println(env.Stdout, base64.StdEncoding.EncodeToString(key))
 			return nil
 		},

@@ -1,5 +1,5 @@
-// Package node has the commands about the agent and its node: health, config, DNS, interception,
-// keys, tokens and the gossip pool.
+// Package node implements the commands for the agent and its node: health, config, DNS,
+// interception, keys, tokens, and the gossip pool.
 package node
 
 import (
@@ -51,7 +51,7 @@ that is not ready may become so by itself, and a restart would not help it.`,
 			}
 			h, err := ask(cmd.Context())
 			if err != nil {
-				return errors.New(err.Error()) // every failure is a 1
+				return errors.New(err.Error()) // drops the type, so that every failure exits with 1
 			}
 			failed := slices.DeleteFunc(h.Checks, func(c api.Check) bool { return c.OK })
 			if h.Status == "ok" && len(failed) == 0 {
@@ -68,7 +68,7 @@ that is not ready may become so by itself, and a restart would not help it.`,
 	return cmd
 }
 
-// Commands are the commands about the agent and its node.
+// Commands returns the commands for the agent and its node.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{runCommand(env), checkConfigCommand(env), configCommand(env), dnsCommand(env),
 		accessCommand(env),

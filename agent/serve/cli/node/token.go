@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// defaultValidity is how long a token is valid when nothing is said.
+// defaultValidity is the default of --valid-for.
 const defaultValidity = 720 * time.Hour
 
 func tokenCommand(env *command.Env) *cobra.Command {
@@ -34,7 +34,7 @@ running agent knows what they change within a second.`,
 		tokenRevokeCommand(env), tokenRevokedCommand(env))
 }
 
-// openKeys returns the signing keys of the agent with a config.
+// openKeys returns the signing keys below the state directory of a config.
 func openKeys(env *command.Env, conf *command.ConfigFlags) (*token.Keys, error) {
 	cfg, _, err := conf.Load(env)
 	if err != nil {
@@ -43,7 +43,7 @@ func openKeys(env *command.Env, conf *command.ConfigFlags) (*token.Keys, error) 
 	return token.Open(filepath.Join(cfg.Paths.State, token.Dir), slog.New(slog.DiscardHandler), time.Now), nil
 }
 
-// notPermitted gives an error about files that this user may not use its exit code and hint.
+// notPermitted adds an exit code and a hint to a permission error.
 func notPermitted(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return command.Exit(command.ExitPermission, command.Hinted(err,
@@ -75,7 +75,7 @@ func showToken(c *token.Claims) shownToken {
 	}
 }
 
-// ascii quotes what no valid token says: before it is verified, its claims are anybody's text.
+// ascii quotes text that no valid token contains. The claims of an unverified token are untrusted.
 func ascii(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return strconv.QuoteToASCII(s)
@@ -182,14 +182,14 @@ The first token makes the first signing key.`,
 	return cmd
 }
 
-// warnKeys prints what is wrong with files of keys that a command could do without.
+// warnKeys prints errors of key files as warnings.
 func warnKeys(env *command.Env, err error) {
 	if err != nil {
 		env.Warn(strings.Split(err.Error(), "\n"))
 	}
 }
 
-// verified is the document of token inspect -o json.
+// verified is the document of "token inspect -o json".
 type verified struct {
 	Valid  bool         `json:"valid"`
 	Reason token.Reason `json:"reason,omitempty"`
@@ -236,11 +236,12 @@ The exit code is 2 when it is not valid; what it says is shown all the same and 
 	return cmd
 }
 
-// tokenText writes what a token says; detail is why it is not valid.
+// tokenText writes the claims of a token. detail says why the token is invalid, and is empty for a
+// valid one.
 func tokenText(out io.Writer, c *token.Claims, detail string) {
 	w := text.NewTable(out, "CLAIM", "VALUE")
 	w.Row("valid", cmp.Or(detail, "yes"))
-	if c.KeyID != "" { // it could be decoded
+	if c.KeyID != "" { // the token could be decoded
 		stamp := func(t time.Time) string {
 			if t.IsZero() {
 				return ""

@@ -31,8 +31,8 @@ func tokenKeysCommand(env *command.Env) *cobra.Command {
 		})
 }
 
-// listTokens completes a command that lists what read returns: item makes the documents, cells the
-// rows of the table, of which the first cell is the name.
+// listTokens completes a command that lists what read returns. item converts a value to its
+// document, and cells to a table row whose first cell is the name.
 func listTokens[T, I any](env *command.Env, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I,
 	head []string, cells func(I) []string) *cobra.Command {
 	var conf command.ConfigFlags
@@ -155,7 +155,8 @@ expired: of a token that is not given that time is not known, and --until says i
 	return cmd
 }
 
-// revocable returns id and expiry of a token in a file. One that is not valid anyway is an error.
+// revocable returns the ID and the expiry of the token in a file. It returns an error for a token
+// that is already invalid.
 func revocable(env *command.Env, keys *token.Keys, file string) (id string, until time.Time, err error) {
 	content, err := command.ReadToken(env, file)
 	if err != nil {

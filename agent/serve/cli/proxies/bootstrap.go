@@ -133,7 +133,8 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			}
 		}
 		switch {
-		case !fl.Changed("admin-socket") && o.XDSAddress.Address != "": // who knows which directories there are
+		// the directories of that host are unknown
+		case !fl.Changed("admin-socket") && o.XDSAddress.Address != "":
 		case !fl.Changed("admin-socket"):
 			id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
 			if o.AdminSocket, err = adminSocket(env, filepath.Dir(o.XDSSocket), id, runAs); err != nil {
@@ -198,7 +199,8 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		if o.Token != "" {
 			err = command.WriteSecret(write, b)
 		} else {
-			err = os.WriteFile(write, b, 0o644) // #nosec G306 -- Envoy reads it under its own user; it holds no secret
+			// #nosec G306 -- Envoy reads it under another user; it holds no secret
+			err = os.WriteFile(write, b, 0o644)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("--write %s: its folder does not exist; make it with mkdir -p %s", write, filepath.Dir(write))
@@ -215,8 +217,8 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 	return cmd
 }
 
-// unknownDataplane says that the agent, where one answers, has no Dataplane of a name: the Envoy
-// would wait for one.
+// unknownDataplane warns if the agent has no Dataplane with this name, because the Envoy would get
+// no config. It returns nothing if no agent responds.
 func unknownDataplane(ctx context.Context, env *command.Env, name string) []string {
 	names, err := env.Quick(command.CompletionTime).Names(ctx, "dataplanes", env.Mesh, "")
 	if err != nil || slices.Contains(names, name) {
@@ -232,9 +234,9 @@ func unknownDataplane(ctx context.Context, env *command.Env, name string) []stri
 // maxHeap is the largest --max-heap, in MiB.
 const maxHeap = 1 << 24
 
-// startLine is how an Envoy is started. Two Envoys of one node need base ids of their own.
-// Connections to what a change of a listener has replaced are drained within 30 s instead of ten
-// minutes. The access log is written every second.
+// startLine returns the command line that starts an Envoy. Several Envoys on one node need distinct
+// base IDs. Connections of a replaced listener drain within 30 s instead of ten minutes. Envoy
+// flushes its access logs every second.
 func startLine(file string) string {
 	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
 		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
@@ -243,8 +245,8 @@ func startLine(file string) string {
 		" --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
 }
 
-// bootstrapToken reads the token that the proxy with a node id shows. Its signature is the agent's
-// to verify, but what it says is compared, so that a wrong file is found here.
+// bootstrapToken reads the token for the proxy with a node ID. Only the agent verifies its
+// signature, but a token for another proxy is an error here.
 func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -278,7 +280,7 @@ func bootstrapToken(env *command.Env, file, nodeID string) (string, error) {
 }
 
 // readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value"
-// to a line with Go's escapes, or else as a YAML mapping.
+// per line with Go escapes, or as a YAML mapping.
 func readAnnotations(path string) (map[string]string, error) {
 	data, err := command.ReadFile(path)
 	if err != nil {
@@ -303,7 +305,7 @@ func readAnnotations(path string) (map[string]string, error) {
 	return out, nil
 }
 
-// mappedAnnotations reads them from a YAML mapping.
+// mappedAnnotations reads annotations from a YAML mapping.
 func mappedAnnotations(path string, data []byte) (map[string]string, error) {
 	var nodes map[string]yaml.Node
 	if err := yaml.Unmarshal(data, &nodes); err != nil {

@@ -24,15 +24,15 @@ import (
 var (
 	dataplaneVar = regexp.MustCompile(`\{\{\s*\.?([A-Za-z_][A-Za-z0-9_]*)\s*\}\}`)
 	varName      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	// A value that consists of these is one scalar of YAML wherever it stands, so it cannot bring
-	// fields of its own.
+	// A value of these characters is a single YAML scalar in every context, so it cannot add
+	// fields.
 	varValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$`)
 )
 
-const maxVarValue = 253 // bytes, as a DNS name
+const maxVarValue = 253 // bytes, like a DNS name
 
-// brought reads the Dataplane of --dataplane, with the variables of --dataplane-var in their
-// places.
+// dataplaneFromFile reads the Dataplane of --dataplane and substitutes the variables of
+// --dataplane-var.
 func brought(env *command.Env, o *bootstrap.Options, file string, assigned []string) ([]byte, error) {
 	vars := map[string]string{}
 	for _, s := range assigned {
@@ -57,7 +57,7 @@ func brought(env *command.Env, o *bootstrap.Options, file string, assigned []str
 	used := map[string]bool{}
 	for i := range texts {
 		if len(vars) == 0 {
-			break // braces are then what YAML makes of them
+			break // without variables, braces are plain YAML
 		}
 		if texts[i].Data, err = fill(texts[i].Data, vars, used); err != nil {
 			return nil, fmt.Errorf("--dataplane %s: %w", texts[i].Name, err)
@@ -80,7 +80,7 @@ func brought(env *command.Env, o *bootstrap.Options, file string, assigned []str
 	return doc, nil
 }
 
-// fill puts values in the places of variables, and notes which were used.
+// fill substitutes variables, and records in used which of them occur.
 func fill(content []byte, vars map[string]string, used map[string]bool) ([]byte, error) {
 	var missing string
 	out := dataplaneVar.ReplaceAllFunc(content, func(place []byte) []byte {
@@ -98,10 +98,10 @@ func fill(content []byte, vars map[string]string, used map[string]bool) ([]byte,
 	return out, nil
 }
 
-// adminSocket is where an Envoy makes its admin socket: in the directory below run that the agent
-// makes for the Envoy's user, and that nobody else can write to. A directory that is not so is
-// refused, since another user could take the name there. Where the agent makes none for the user,
-// it is the user's own directory for such files.
+// adminSocket returns the path of an Envoy's admin socket. It lies in the directory that the agent
+// creates below run for the Envoy's user. A directory that another user can write to is an error,
+// because that user could take the name of the socket. If the agent creates no directory for the
+// user, adminSocket falls back to the user's runtime directory.
 func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 	uid := strconv.Itoa(os.Geteuid())
 	if runAs != "" {
@@ -118,7 +118,7 @@ func adminSocket(env *command.Env, run, id, runAs string) (string, error) {
 	dir := filepath.Join(parent, uid)
 	path := filepath.Join(dir, id+".sock")
 	above, err := os.Lstat(parent)
-	if err != nil { // the agent has not run yet, or cannot be looked at by this user
+	if err != nil { // the agent has not run yet, or this user may not look
 		text.Printf(env.Stderr, "warning: %s is not there yet; the agent makes it when it starts, for root, "+
 			"for its own user and for the users in xds.access\n", dir)
 		return path, nil

@@ -33,12 +33,12 @@ nearside bootstrap puts it and the process behind it is the one that takes the c
 		proxyConfigCommand(env), proxyLogsCommand(env))
 }
 
-// asked is the Envoy that a command asks.
+// target is the Envoy that a command queries.
 type asked struct {
 	plural, mesh, name string
 }
 
-// proxyFlags adds what names the kind of a proxy, and returns what reads it.
+// proxyFlags adds the flags that select a proxy, and returns a function that reads them.
 func proxyFlags(env *command.Env, cmd *cobra.Command) func(args []string) (asked, error) {
 	command.MeshFlag(env, cmd)
 	typ := ""
@@ -157,7 +157,7 @@ is where the Envoy writes it, by default its standard error. A restart of the En
 	return cmd
 }
 
-// loggers asks for the levels. A logger that the Envoy does not have is an error.
+// loggers reads and sets log levels. An unknown logger is an error.
 func loggers(ctx context.Context, env *command.Env, x asked, set map[string]string) (*api.Loggers, error) {
 	c := env.Client()
 	if len(set) > 0 {
@@ -178,7 +178,7 @@ func loggers(ctx context.Context, env *command.Env, x asked, set map[string]stri
 	return c.EnvoyLoggers(ctx, x.plural, x.mesh, x.name, set)
 }
 
-// loggerLevels reads --level.
+// loggerLevels parses --level.
 func loggerLevels(list []string) (map[string]string, error) {
 	set := map[string]string{}
 	for _, l := range list {

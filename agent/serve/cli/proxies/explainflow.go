@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// flowFlags are those of questions about connections and requests.
+// flowFlags are the flags common to connections and requests.
 type flowFlags struct {
 	files  command.FileFlags
 	target explain.Target
@@ -36,7 +36,7 @@ func (f *flowFlags) add(env *command.Env, cmd *cobra.Command) {
 	f.format = command.OutputFlag(cmd, "text", "json", "yaml")
 }
 
-// flow asks a question about a connection or request, whose target it sets, and prints the answer.
+// flow sets the target of a question about a connection or request, and prints the answer.
 func flow[Q any](cmd *cobra.Command, env *command.Env, f *flowFlags, q *Q, target *explain.Target,
 	online func(*client.Client, context.Context, Q) (*explain.Flow, error),
 	compute func(*offline.Offline, string, Q) (*explain.Flow, error)) error {
@@ -56,7 +56,7 @@ func flow[Q any](cmd *cobra.Command, env *command.Env, f *flowFlags, q *Q, targe
 		func(x *explain.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }
 
-// flowError makes a question that makes no sense an error of the command line.
+// flowError turns an error about the question into a usage error.
 func flowError(err error) error {
 	var bad *explain.QuestionError
 	if errors.As(err, &bad) {
@@ -72,7 +72,7 @@ func flowError(err error) error {
 	return err
 }
 
-// flagOf is the flag of a field of a question.
+// flagOf returns the flag for a field of a question.
 func flagOf(field string) string {
 	if strings.HasPrefix(field, "headers[") {
 		return "header"

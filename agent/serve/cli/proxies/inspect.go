@@ -1,5 +1,5 @@
-// Package proxies has the commands about proxies: their bootstrap, their config with its reasons,
-// and what becomes of a connection.
+// Package proxies implements the commands for proxies: bootstrap, config, explanations, and the
+// admin interface of Envoy.
 package proxies
 
 import (
@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/answer/render"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
@@ -31,7 +32,7 @@ func inspectCommand(env *command.Env) *cobra.Command {
 		inspectZoneCommand(env, node.ProxyIngress, "zoneingresses"))
 }
 
-// inspectGroup is [group] for what may be the name of a dataplane, or a kind.
+// inspectGroup is [command.Group] for an argument that may be a dataplane or a type.
 func inspectGroup(env *command.Env, cmd *cobra.Command, args []string) error {
 	err := command.Group(cmd, args)
 	if err == nil {
@@ -97,7 +98,7 @@ about how many bytes of config that saves (SAVED).`,
 	return cmd
 }
 
-// Types of inspect dataplane.
+// Values of --type.
 const (
 	typeConfig   = "config"
 	typeRules    = "rules"
@@ -105,7 +106,7 @@ const (
 	typeStatus   = "status"
 )
 
-// inspection is the flags of inspect dataplane.
+// inspection holds the flags of "inspect dataplane".
 type inspection struct {
 	files        command.FileFlags
 	typ          string
@@ -184,7 +185,7 @@ the API.`,
 	return cmd
 }
 
-// includes checks --include and says whether it has one of the items.
+// includes validates --include and reports whether it has an item.
 func (in *inspection) includes(item string, possible ...string) (bool, error) {
 	for _, i := range in.include {
 		if !slices.Contains(possible, i) {
@@ -214,11 +215,11 @@ func inspectConfig(env *command.Env, cmd *cobra.Command, in *inspection, name, f
 	})
 }
 
-// inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of
-// operations.
+// inspectDiff writes the difference between the shown and the current state of a proxy. operations
+// is the number of patch operations.
 func inspectDiff(ctx context.Context, env *command.Env, in *inspection, name string, operations int,
 	show func(*api.ProxyDiff)) error {
-	text.Printf(env.Stdout, "\nDIFF: %s\n", text.Counted(operations, "operation"))
+	text.Printf(env.Stdout, "\nDIFF: %s\n", plural.Count(operations, "operation"))
 	if operations == 0 {
 		return nil
 	}
@@ -233,7 +234,7 @@ func inspectDiff(ctx context.Context, env *command.Env, in *inspection, name str
 	return nil
 }
 
-// inspectZoneCommand shows a zone proxy.
+// inspectZoneCommand returns the command that shows a zone proxy.
 func inspectZoneCommand(env *command.Env, t node.Type, plural string) *cobra.Command {
 	var files command.FileFlags
 	var typ string
@@ -270,7 +271,7 @@ zone is then NEARSIDE_NODE_ZONE.`,
 	return cmd
 }
 
-// inspectRules is inspect dataplane --type=rules.
+// inspectRules implements --type=rules.
 func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
 	diff, err := in.includes("diff", "diff", "fields")
 	if err != nil {
@@ -298,7 +299,7 @@ func inspectRules(env *command.Env, cmd *cobra.Command, in *inspection, name, fo
 	})
 }
 
-// inspectPolicies is inspect dataplane --type=policies.
+// inspectPolicies implements --type=policies.
 func inspectPolicies(env *command.Env, cmd *cobra.Command, in *inspection, name, format string) error {
 	doc, err := command.Answer(env, &in.files, func() (*explain.Policies, error) {
 		return env.Client().Policies(cmd.Context(), env.Mesh, name, in.backend)
@@ -310,7 +311,7 @@ func inspectPolicies(env *command.Env, cmd *cobra.Command, in *inspection, name,
 	})(doc, err)
 }
 
-// Commands are the commands about proxies and their config.
+// Commands returns the commands for proxies and their config.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{bootstrapCommand(env), inspectCommand(env), explainCommand(env), proxyCommand(env)}
 }

@@ -56,7 +56,7 @@ NEARSIDE_NODE_ZONE.`,
 	return cmd
 }
 
-// serviceList is the whole list, as the pages of the API have it.
+// serviceList is the whole list in the form of the API's pages.
 type serviceList struct {
 	Total int           `json:"total"`
 	Items []api.Service `json:"items"`

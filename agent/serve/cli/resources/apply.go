@@ -52,7 +52,8 @@ there and is refused here.
 		}
 		var omit []string
 		if dryRun && (*format == "text" || *format == "name") {
-			omit = []string{"items", "patch"} // a summary has none of them, and they are most of the work
+			// the summary does not show them, and they are expensive to compute
+			omit = []string{"items", "patch"}
 		}
 		return written(env, *format, text.DiffSummary)(command.Long(env, func(c *client.Client) (*api.Written, error) {
 			return c.Apply(cmd.Context(), stream, dryRun, omit...)
@@ -99,7 +100,7 @@ request each: what is deleted stays so when another one cannot be. Their history
 	return cmd
 }
 
-// rankOf puts what belongs to a mesh before what belongs to none.
+// rankOf sorts resources of meshes before global ones.
 func rankOf(k resource.Key) int {
 	if k.Mesh == "" {
 		return 1
@@ -107,7 +108,8 @@ func rankOf(k resource.Key) int {
 	return 0
 }
 
-// deleteFiles deletes what files name. What is deleted stays so when another one cannot be.
+// deleteFiles deletes the resources in files, one request each. It stops at the first error, and
+// keeps what it has deleted.
 func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, format string, dryRun bool) error {
 	o, err := command.ForAgent(env, f)
 	if err != nil {
@@ -144,7 +146,7 @@ func deleteFiles(ctx context.Context, env *command.Env, f *command.FileFlags, fo
 	return written(env, format, text.DiffSummary)(all, nil)
 }
 
-// written shows what a write did; of a dry run, preview shows what it would change on proxies.
+// written prints the result of a write. For a dry run, preview prints the changes on proxies.
 func written(env *command.Env, format string,
 	preview func(io.Writer, *api.Diff)) func(*api.Written, error) error {
 	return func(w *api.Written, err error) error {

@@ -15,20 +15,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// Exit codes of diff, as of diff(1). What has a code of its own keeps it.
+// Exit codes of diff, as in diff(1). Errors with a specific exit code keep it.
 const (
 	exitDiffers = 1
 	exitTrouble = 2
 )
 
-// Comparison is the flags of diff.
+// Comparison holds the flags of diff.
 type Comparison struct {
 	files, Against command.FileFlags
 	deletes        []string
 	Shadow, all    bool
-	Mesh           string   // "": all
-	Dataplane      string   // "": all
-	Omit           []string // of the answer
+	Mesh           string   // empty: all
+	Dataplane      string   // empty: all
+	Omit           []string // parts to omit from the answer
 }
 
 func diffCommand(env *command.Env) *cobra.Command {
@@ -90,7 +90,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 	return cmd
 }
 
-// inTrouble keeps the code for changes free of errors.
+// failedDiff changes exit code 1 to 2, because 1 means that configs differ.
 func inTrouble(err error) error {
 	if command.ExitCode(err) == command.ExitFailed {
 		return command.Exit(exitTrouble, err)
@@ -98,7 +98,7 @@ func inTrouble(err error) error {
 	return err
 }
 
-// Compare asks an agent, or computes.
+// Compare compares against the agent, or offline against the files of --against.
 func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, error) {
 	switch {
 	case d.all && len(d.Against.Paths) > 0:
@@ -159,7 +159,7 @@ func Compare(ctx context.Context, env *command.Env, d *Comparison) (*api.Diff, e
 	return doc, err
 }
 
-// keys reads TYPE/NAME of what would be deleted.
+// keys parses the values of --delete.
 func keys(env *command.Env, list []string, kinds func() ([]api.Kind, error)) ([]offline.ResourceKey, error) {
 	var out []offline.ResourceKey
 	for _, s := range list {

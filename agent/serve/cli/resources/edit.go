@@ -62,13 +62,13 @@ applied stays in a file, which the message names. What comes from the resource d
 		if err != nil {
 			return command.Hinted(err, fileHint(path))
 		}
-		_ = os.Remove(path) // it holds nothing that is not stored
+		_ = os.Remove(path) // everything in it is stored
 		return written(env, *format, text.DiffSummary)(w, nil)
 	}
 	return cmd
 }
 
-// replace applies what was edited, which has to be the same resource.
+// replace applies the edited document. It refuses a document of another resource.
 func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
 	after []byte) (*api.Written, error) {
 	o, faults := offline.Read([]offline.Text{{Name: path, Data: after, Shown: true}})
@@ -90,9 +90,9 @@ func replace(ctx context.Context, env *command.Env, item *api.Item, path string,
 	return env.Client().Replace(ctx, stream, item.Meta.ETag)
 }
 
-// edited has somebody edit a text in a file of his own.
+// edited opens an editor on a temporary file, and returns its content and path.
 func edited(ctx context.Context, env *command.Env, content []byte) (after []byte, path string, err error) {
-	f, err := os.CreateTemp("", "nearside-edit-*.yaml") // of mode 0600
+	f, err := os.CreateTemp("", "nearside-edit-*.yaml") // has mode 0600
 	if err != nil {
 		return nil, "", err
 	}
@@ -102,11 +102,11 @@ func edited(ctx context.Context, env *command.Env, content []byte) (after []byte
 		return nil, path, err
 	}
 	editor := cmp.Or(env.Getenv("VISUAL"), env.Getenv("EDITOR"), "vi")
-	// the variable holds a command line, as other programs take it
+	// Like other programs, run the variable as a shell command line.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", path)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = env.Stdin, text.Verbatim(env.Stdout), text.Verbatim(env.Stderr), env.Vars
 	if out, ok := cmd.Stdout.(*text.CheckedWriter); ok {
-		cmd.Stdout = out.W // the terminal itself
+		cmd.Stdout = out.W // an editor needs the terminal itself
 	}
 	if err := cmd.Run(); err != nil {
 		_ = os.Remove(path)

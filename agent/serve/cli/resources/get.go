@@ -100,7 +100,7 @@ resource that is added, changed or deleted, or whose state changes: a table with
 	return cmd
 }
 
-// printItems writes resources in a format for many.
+// printItems writes resources in the format for lists.
 func printItems(ctx context.Context, env *command.Env, v *listView, items []api.Item) error {
 	docs := text.Each(items, func(it api.Item) json.RawMessage { return it.Resource })
 	switch {
@@ -145,7 +145,7 @@ func printItems(ctx context.Context, env *command.Env, v *listView, items []api.
 	return nil
 }
 
-// tableOf makes the table of resources: headers, and a row for each.
+// tableOf returns the headers and rows of a table of resources.
 func tableOf(ctx context.Context, env *command.Env, v *listView,
 	items []api.Item) (headers []string, rows [][]string, err error) {
 	own, wide := columnsOf(v.kind), v.format == "wide"
@@ -170,8 +170,8 @@ func tableOf(ctx context.Context, env *command.Env, v *listView,
 	return rowsOf(v.kind, items, own, states, wide)
 }
 
-// onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list
-// of others.
+// onlyOne returns mesh and name if the list has exactly one item, so that requests can ask for only
+// that one. Otherwise they are empty.
 func onlyOne(items []api.Item) (mesh, name string, err error) {
 	if len(items) != 1 {
 		return "", "", nil
@@ -180,7 +180,7 @@ func onlyOne(items []api.Item) (mesh, name string, err error) {
 	return d.Mesh, d.Name, err
 }
 
-// policyColumns adds the state of policies on the proxies.
+// policyColumns adds a column with the state of policies on proxies.
 func policyColumns(ctx context.Context, env *command.Env, kind api.Kind, items []api.Item,
 	own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
@@ -199,7 +199,7 @@ func policyColumns(ctx context.Context, env *command.Env, kind api.Kind, items [
 		nil
 }
 
-// rowsOf makes the cells of a table.
+// rowsOf returns the headers and cells of a table.
 func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]string,
 	wide bool) (headers []string, rows [][]string, err error) {
 	if !kind.Global {
@@ -245,7 +245,7 @@ func rowsOf(kind api.Kind, items []api.Item, own []column, states map[string]str
 	return headers, rows, nil
 }
 
-// document is what tables show of a resource.
+// document has the fields of resources that tables show.
 type document struct {
 	Type, Mesh, Name string
 	Labels           map[string]string
@@ -279,7 +279,7 @@ func readDocument(it api.Item) (*document, error) {
 	return d, nil
 }
 
-// column is one that a kind has beside those of all kinds.
+// column is a table column of a specific kind.
 type column struct {
 	header string
 	cell   func(*document) string
@@ -312,7 +312,7 @@ func columnsOf(k api.Kind) []column {
 	return nil
 }
 
-// services lists the service tags of a dataplane, without repetition.
+// services returns the distinct service tags of a dataplane.
 func services(d *document) string {
 	var s []string
 	for _, in := range d.Networking.Inbound {
@@ -325,7 +325,7 @@ func services(d *document) string {
 	return strings.Join(slices.Compact(s), ",")
 }
 
-// target is the top-level targetRef of a policy.
+// target returns the top-level targetRef of a policy.
 func target(d *document) string {
 	switch r := d.Spec.TargetRef; {
 	case r == nil:

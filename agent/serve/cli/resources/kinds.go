@@ -1,5 +1,5 @@
-// Package resources has the commands about resources: what there is, what a change does, and
-// whether proxies have applied it.
+// Package resources implements the commands for resources: reading, changing, comparing, and
+// waiting for them.
 package resources
 
 import (
@@ -92,20 +92,19 @@ still be refused, for fields that exclude each other for example: nearside valid
 	return cmd
 }
 
-// under says whether a path is that of a field, or lies below it. The marks of lists may be left
-// out.
+// under reports whether a path is a field or lies below it. It ignores the [] of lists.
 func under(at, path string) bool {
 	plain := func(s string) string { return strings.ReplaceAll(s, "[]", "") }
 	at, path = plain(at), plain(path)
 	return path == at || strings.HasPrefix(path, at+".")
 }
 
-// fileHint is what to do with a file that was edited and could not be applied.
+// fileHint says where an edit that could not be applied is stored.
 func fileHint(path string) string {
 	return fmt.Sprintf("what you have written is in %s; correct it and run nearside apply -f %s", path, path)
 }
 
-// Commands are the commands about resources.
+// Commands returns the commands for resources.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{validateCommand(env), applyCommand(env), deleteCommand(env), getCommand(env),
 		apiResourcesCommand(env), schemaCommand(env), editCommand(env), diffCommand(env), migrateCommand(env),

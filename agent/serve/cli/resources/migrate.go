@@ -15,12 +15,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// migration is the flags of migrate.
+// migration holds the flags of migrate.
 type migration struct {
 	files      command.FileFlags
 	types      []string
@@ -55,7 +56,7 @@ NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
 	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
 	command.CompleteDataplanes(env, cmd, "dataplane", &env.Mesh)
-	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
+	_ = cmd.MarkFlagDirname("write") // fails only for an undefined flag
 	format := command.OutputFlag(cmd, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if m.force && m.dir == "" {
@@ -93,7 +94,7 @@ func migrate(ctx context.Context, env *command.Env, m *migration, format string)
 	if err != nil {
 		return err
 	}
-	whole := command.IsDocument(format) && format != "yaml" // -o yaml is what apply takes
+	whole := command.IsDocument(format) && format != "yaml" // "apply" reads the output of -o yaml
 	if !whole {
 		text.Migration(env.Stderr, out)
 	}
@@ -118,7 +119,7 @@ func migrate(ctx context.Context, env *command.Env, m *migration, format string)
 	return nil
 }
 
-// stored reads what the agent holds of the mesh, and the agent's zone.
+// stored reads the agent's resources of the mesh, and the agent's zone.
 func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, error) {
 	c := env.Client()
 	index, err := c.Index(ctx)
@@ -160,8 +161,8 @@ func stored(ctx context.Context, env *command.Env) (*offline.Offline, string, er
 	return o, index.Zone, nil
 }
 
-// writePolicies writes each policy into a file of its own. Nothing is written when a file is there
-// that holds something else, unless --force says so.
+// writePolicies writes each policy to its own file. Without --force, it writes nothing if a file
+// exists with other content.
 func writePolicies(env *command.Env, m *migration, out *offline.Migration, format string) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return fmt.Errorf("--write: %w", err)
@@ -188,7 +189,7 @@ func writePolicies(env *command.Env, m *migration, out *offline.Migration, forma
 	}
 	if len(taken) > 0 {
 		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another "+
-			"folder, or --force", taken[0], text.Counted(len(taken), "file"))
+			"folder, or --force", taken[0], plural.Count(len(taken), "file"))
 	}
 	for _, name := range names {
 		if err := renameio.WriteFile(name, files[name], 0o644, renameio.WithTempDir(m.dir)); err != nil {

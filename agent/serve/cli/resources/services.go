@@ -8,12 +8,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// isService reports whether a kind is one of services, of which wide tables show what was computed.
+// isService reports whether a kind is a service, for which wide tables show computed fields.
 func isService(k api.Kind) bool {
 	return k.Kind == "MeshService" || k.Kind == "MeshExternalService" || k.Kind == "MeshMultiZoneService"
 }
 
-// serviceColumns adds what the agent has computed of services: addresses, names and endpoints.
+// serviceColumns adds columns with the computed addresses, hostnames, and endpoints of services.
 func serviceColumns(ctx context.Context, env *command.Env, kind api.Kind, items []api.Item,
 	own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
@@ -36,7 +36,7 @@ func serviceColumns(ctx context.Context, env *command.Env, kind api.Kind, items 
 			if s := by[d.Mesh+"/"+d.Name]; s != nil {
 				return c.cell(s)
 			}
-			return "" // written since the agent last looked
+			return "" // created after the agent's last computation
 		}})
 	}
 	return own, nil

@@ -8,20 +8,21 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// Validation is the document of validate -o json.
+// Validation is the document of "validate -o json".
 type Validation struct {
 	Valid     bool              `json:"valid"`
 	Files     int               `json:"files"`
-	Resources int               `json:"resources"` // that are good
+	Resources int               `json:"resources"` // valid ones
 	Faults    resource.Faults   `json:"faults"`
-	Warnings  resource.Faults   `json:"warnings"` // for people, of the documents and of the configs
+	Warnings  resource.Faults   `json:"warnings"` // warnings about documents and configs
 	Proxies   int               `json:"proxies"`  // whose config was checked
-	Findings  []offline.Finding `json:"findings"` // of the check, those that are faults first
+	Findings  []offline.Finding `json:"findings"` // of the check, faults first
 	Notes     []string          `json:"notes"`    // what could not be checked
 }
 
@@ -89,13 +90,13 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 				return err
 			}
 		} else if len(faults) == 0 {
-			line := fmt.Sprintf("valid: %s in %s", text.Counted(o.Len(), "resource"), text.Counted(len(input), "file"))
+			line := fmt.Sprintf("valid: %s in %s", plural.Count(o.Len(), "resource"), plural.Count(len(input), "file"))
 			switch {
 			case noProxies:
 			case v.Proxies == 0:
 				line += "; no config was checked, since there is no Dataplane of a mesh among them"
 			default:
-				line += " and the configs of " + text.Counted(v.Proxies, "proxy")
+				line += " and the configs of " + plural.Count(v.Proxies, "proxy")
 			}
 			text.Println(env.Stderr, line)
 		}
@@ -104,7 +105,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	return cmd
 }
 
-// verify checks the configs that resources make.
+// verify checks the configs that the resources produce.
 func verify(ctx context.Context, env *command.Env, o *offline.Offline, askEnvoy bool) (*offline.Verified, error) {
 	with := offline.VerifyOptions{Zone: env.Getenv("NEARSIDE_NODE_ZONE")}
 	var err error

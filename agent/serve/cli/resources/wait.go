@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/command"
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
@@ -60,21 +61,21 @@ proxies have acknowledged it. Nodes that are dead are named, and not waited for.
 	return cmd
 }
 
-// waiting is one wait.
+// waiting is the state of one wait.
 type waiting struct {
 	what, scope string
 	timeout     time.Duration
 
-	last  *api.Applied // the last answer; nil: none yet
-	lost  error        // why there is no newer one; nil while the agent answers
-	shown string       // there
+	last  *api.Applied // last answer; nil before the first
+	lost  error        // why the agent does not respond; nil if it does
+	shown string       // line on the terminal
 }
 
 const (
-	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody
-	// looks on.
+	// pollTerminal and pollOther bound one request. On a terminal, shorter requests update the
+	// progress line.
 	pollTerminal, pollOther = time.Second, 20 * time.Second
-	// reconnectEvery is how long after a failed attempt the agent is tried again.
+	// reconnectEvery is the interval between attempts to reach the agent.
 	reconnectEvery = 200 * time.Millisecond
 )
 
@@ -96,7 +97,7 @@ func wait(ctx context.Context, env *command.Env, w *waiting, args []string, form
 	return printWaited(env, w, r, format)
 }
 
-// follow asks until it is decided, or ctx ends.
+// follow polls until the outcome is final, or ctx ends.
 func follow(ctx context.Context, env *command.Env, w *waiting, r command.Reference) error {
 	q := api.Wait{Type: r.Kind.Kind, Mesh: r.Mesh, Name: r.Name, For: w.what, Scope: w.scope, Timeout: "0s"}
 	for {
@@ -123,7 +124,7 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 			poll = pollTerminal
 		}
 		end, _ := ctx.Deadline()
-		left := time.Until(end) - reconnectEvery/4 // so that the answer comes before the end
+		left := time.Until(end) - reconnectEvery/4 // leaves time for the answer to arrive
 		if left <= 0 {
 			return nil
 		}
@@ -131,8 +132,8 @@ func follow(ctx context.Context, env *command.Env, w *waiting, r command.Referen
 	}
 }
 
-// persist asks an agent until it answers, or ctx ends, which is no error once there has been an
-// answer.
+// persist repeats a request until the agent responds or ctx ends. The end of ctx is an error only
+// before the first answer.
 func persist(ctx context.Context, env *command.Env, w *waiting, ask func() error) error {
 	for {
 		err := ask()
@@ -146,7 +147,7 @@ func persist(ctx context.Context, env *command.Env, w *waiting, ask func() error
 			w.lost = nil
 			return nil
 		case ctx.Err() != nil && w.last != nil:
-			return nil // there is an answer, if not to this question
+			return nil // an earlier answer exists
 		case ctx.Err() != nil && w.lost != nil:
 			return w.lost
 		case errors.As(err, &unreachable), errors.As(err, &unanswered),
@@ -179,7 +180,7 @@ func (w *waiting) show(terminal io.Writer, line string) {
 	w.shown = line
 }
 
-// howFar is the progress in one line.
+// progressLine returns the progress in one line.
 func howFar(s *api.Applied) string {
 	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
 		return s.Reason
@@ -193,7 +194,7 @@ func howFar(s *api.Applied) string {
 	return line
 }
 
-// printWaited says how the wait has ended.
+// printWaited prints the outcome of a wait, and returns its exit code as an error.
 func printWaited(env *command.Env, w *waiting, r command.Reference, format string) error {
 	s := w.last
 	if _, err := command.Printed(env, format, s); err != nil {
@@ -207,10 +208,10 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 			text.Printf(env.Stderr, ": %s", s.Reason)
 		}
 		if s.LateTotal > 0 {
-			text.Printf(env.Stderr, "; %s late", text.Counted(s.LateTotal, "proxy"))
+			text.Printf(env.Stderr, "; %s late", plural.Count(s.LateTotal, "proxy"))
 		}
 		if n := len(s.LateNodes); n > 0 {
-			text.Printf(env.Stderr, "; %s late", text.Counted(n, "node"))
+			text.Printf(env.Stderr, "; %s late", plural.Count(n, "node"))
 		}
 		text.Println(env.Stderr)
 		for _, p := range s.Late {
@@ -245,10 +246,10 @@ func printWaited(env *command.Env, w *waiting, r command.Reference, format strin
 	case s.Proxies == 0:
 		line += ": no connected proxy is touched"
 	default:
-		line += fmt.Sprintf(": %s acknowledged revision %d", text.Counted(s.Acknowledged, "proxy"), s.Revision)
+		line += fmt.Sprintf(": %s acknowledged revision %d", plural.Count(s.Acknowledged, "proxy"), s.Revision)
 	}
 	if s.Nodes > 0 {
-		line += fmt.Sprintf("; on %s", text.Counted(s.Nodes, "node"))
+		line += fmt.Sprintf("; on %s", plural.Count(s.Nodes, "node"))
 	}
 	if len(s.Unasked) > 0 {
 		line += "; not asked, since they are dead: " + strings.Join(s.Unasked, ", ")

@@ -19,17 +19,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// listView is which resources get shows, and how.
+// listView selects the resources that get shows, and the output format.
 type listView struct {
 	kind             api.Kind
-	mesh, name       string // name "": a list
+	mesh, name       string // empty name: a list
 	chosen           selector
-	labels           string // of chosen
+	labels           string // the text of chosen
 	format, sortBy   string
 	watch, noHeaders bool
 }
 
-// check looks at the flags.
+// check validates the flags.
 func (v *listView) check(format string) error {
 	if v.watch && (format == "yaml" || strings.HasPrefix(format, command.JsonPath)) {
 		return command.Usagef("-o %s does not go with -w; one of table, wide, json, name", format)
@@ -45,7 +45,7 @@ func (v *listView) check(format string) error {
 	return nil
 }
 
-// listed asks for the resources, and sorts them.
+// listed requests the resources, and selects and sorts them.
 func listed(ctx context.Context, env *command.Env, v *listView) ([]api.Item, error) {
 	if v.name != "" {
 		it, err := env.Client().Get(ctx, v.kind.Plural, v.mesh, v.name)
@@ -68,8 +68,8 @@ func listed(ctx context.Context, env *command.Env, v *listView) ([]api.Item, err
 	return v.sorted(items)
 }
 
-// sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first.
-// What is equal keeps its order, that of mesh and name.
+// sorted sorts by --sort-by: numbers by value, text bytewise, items without a value first. The sort
+// is stable.
 func (v *listView) sorted(items []api.Item) ([]api.Item, error) {
 	switch v.sortBy {
 	case "", "name":
@@ -116,25 +116,25 @@ func (v *listView) sorted(items []api.Item) ([]api.Item, error) {
 	return text.Each(list, func(k keyed) api.Item { return k.item }), nil
 }
 
-// watchEvery is how often get -w looks.
+// watchEvery is the polling interval of get -w.
 const watchEvery = time.Second
 
-// watched is one resource as get -w has shown it last.
+// watched is a resource as get -w last printed it.
 type watched struct {
 	item  api.Item
-	shown string // its cells but for the age
+	shown string // cells without the age
 	cells []string
 }
 
-// Changes that get -w shows.
+// Changes that get -w prints.
 const (
 	changeAdded   = "added"
 	changeChanged = "changed"
 	changeDeleted = "deleted"
 )
 
-// watch prints what is there and then what changes, until it is told to end. An agent that is away
-// is waited for.
+// watch prints the resources, and then each change until a signal arrives. It waits for an agent
+// that is temporarily unreachable.
 func watch(ctx context.Context, env *command.Env, v *listView) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -168,7 +168,8 @@ func watch(ctx context.Context, env *command.Env, v *listView) error {
 	}
 }
 
-// look asks for the resources and makes their rows, by mesh and name, in their order.
+// look requests the resources and returns their rows by mesh and name, the sorted keys, and the
+// headers.
 func look(ctx context.Context, env *command.Env,
 	v *listView) (now map[string]watched, order, headers []string, err error) {
 	items, err := listed(ctx, env, v)
@@ -193,7 +194,8 @@ func look(ctx context.Context, env *command.Env,
 	return now, order, headers, nil
 }
 
-// printChanges prints what is not as it was before; at first all, without the word for the change.
+// printChanges prints the rows that differ from before. The first call prints all rows, without a
+// change.
 func printChanges(env *command.Env, v *listView, before, now map[string]watched, order, headers []string) error {
 	type row struct {
 		change string
@@ -220,7 +222,7 @@ func printChanges(env *command.Env, v *listView, before, now map[string]watched,
 	for _, key := range gone {
 		rows = append(rows, row{changeDeleted, before[key]})
 	}
-	// columns of a least width, since the rows come one by one
+	// Rows are printed one by one, so columns need a minimum width.
 	t := text.NewTableOf(env.Stdout, 12)
 	if before == nil && !v.noHeaders && !command.IsDocument(v.format) && v.format != "name" {
 		t.Row(append(slices.Clone(headers), "CHANGE")...)
@@ -231,7 +233,7 @@ func printChanges(env *command.Env, v *listView, before, now map[string]watched,
 			enc := json.NewEncoder(text.Verbatim(env.Stdout))
 			enc.SetEscapeHTML(false)
 			if err := enc.Encode(struct {
-				Change   string          `json:"change"` // "" for what was there at the beginning
+				Change   string          `json:"change"` // empty for the initial list
 				Resource json.RawMessage `json:"resource"`
 			}{r.change, r.of.item.Resource}); err != nil {
 				return err
@@ -250,11 +252,11 @@ func printChanges(env *command.Env, v *listView, before, now map[string]watched,
 	return nil
 }
 
-// selector chooses resources by their labels, and by their tags too: KEY=VALUE, or KEY for any
-// value; all of them hold.
+// selector matches resources by labels and tags. Each term is KEY=VALUE, or KEY for any value; all
+// terms must match.
 type selector []string
 
-// parseSelector reads -l.
+// parseSelector parses -l.
 func parseSelector(content string) (selector, error) {
 	if content == "" {
 		return nil, nil
@@ -268,7 +270,7 @@ func parseSelector(content string) (selector, error) {
 	return out, nil
 }
 
-// of returns the items that it chooses.
+// of returns the matching items.
 func (s selector) of(items []api.Item) (out []api.Item, err error) {
 	if len(s) == 0 {
 		return items, nil

@@ -14,8 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Diff writes a comparison for people: what becomes of the resources, then the proxies with
-// each change on a line.
+// Diff writes a comparison for people: the resources, and then the changes on each proxy.
 func Diff(w io.Writer, d *api.Diff) {
 	if len(d.Resources) > 0 {
 		diffResources(w, d)
@@ -24,8 +23,7 @@ func Diff(w io.Writer, d *api.Diff) {
 	DiffProxies(w, d)
 }
 
-// DiffProxies writes what changes on each proxy; those of which the same is to be said stand
-// together.
+// DiffProxies writes the changes on each proxy. Proxies with the same changes share one block.
 func DiffProxies(w io.Writer, d *api.Diff) {
 	var p RulePrinter
 	for i := range d.Proxies {
@@ -37,7 +35,7 @@ func DiffProxies(w io.Writer, d *api.Diff) {
 	Println(w, diffCount(d))
 }
 
-// diffResources writes what becomes of the resources.
+// diffResources writes the changes of resources.
 func diffResources(w io.Writer, d *api.Diff) {
 	for _, r := range d.Resources {
 		line := TypeAndName(r.Type, r.Name) + InMesh(r.Mesh) + " " + r.Action
@@ -57,7 +55,7 @@ func diffResources(w io.Writer, d *api.Diff) {
 	}
 }
 
-// diffCount says how many proxies change.
+// diffCount returns how many proxies change, as text.
 func diffCount(d *api.Diff) string {
 	changed := 0
 	for _, p := range d.Proxies {
@@ -72,7 +70,7 @@ func diffCount(d *api.Diff) string {
 	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
 }
 
-// proxyDiffText writes what changes on one proxy.
+// proxyDiffText returns the changes on one proxy.
 func proxyDiffText(p *api.ProxyDiff) string {
 	var b strings.Builder
 	switch p.Action {
@@ -100,17 +98,17 @@ func proxyDiffText(p *api.ProxyDiff) string {
 	return b.String()
 }
 
-// ConfigItems writes the resources of a config that change.
+// ConfigItems writes the changed resources of a config.
 func ConfigItems(w io.Writer, p *api.PartDiff) {
 	diffItems(w, p.Items, func(it *api.ItemDiff) string { return ShortType(it.Type) })
 }
 
-// RuleItems writes the rules that change.
+// RuleItems writes the changed rules.
 func RuleItems(w io.Writer, p *api.PartDiff) {
 	diffItems(w, p.Items, func(it *api.ItemDiff) string { return "rule of " + it.Type })
 }
 
-// diffItems writes resources or rules, those of which the same is to be said together.
+// diffItems writes resources or rules. Those with the same changes share one line.
 func diffItems(w io.Writer, items []api.ItemDiff, kind func(*api.ItemDiff) string) {
 	type block struct {
 		head, text string
@@ -137,13 +135,14 @@ func diffItems(w io.Writer, items []api.ItemDiff, kind func(*api.ItemDiff) strin
 	}
 }
 
-// hostName is the name of a virtual host, which is often the only thing that tells two outbounds
-// apart.
+// hostName matches the name of a virtual host, which often is the only difference between two
+// outbounds.
 var hostName = regexp.MustCompile(`virtualHosts\[[^\]]*\]`)
 
 const hostless = "virtualHosts[…]"
 
-// fieldsText writes the changes of a resource or a rule below its name, or the cause beside it.
+// fieldsText returns the changes of a resource or rule on lines below its name, or the cause on the
+// same line.
 func fieldsText(it *api.ItemDiff) string {
 	if len(it.Changes) == 0 {
 		return clip.Printable(byText(it.By))
@@ -155,7 +154,7 @@ func fieldsText(it *api.ItemDiff) string {
 	return b.String()
 }
 
-// FieldText writes what becomes of a field.
+// FieldText returns the change of a field.
 func FieldText(f *jsonpatch.FieldChange) string {
 	switch {
 	case f.Before == nil:
@@ -175,7 +174,8 @@ func byText(refs []api.Ref) string {
 	return "  (" + Some(Each(refs, refText)) + ")"
 }
 
-// jsonText is a value on a line: without quotes where it needs none, long ones cut.
+// jsonText returns a value on one line, unquoted where that is unambiguous, and clipped if it is
+// long.
 func jsonText(raw json.RawMessage) string {
 	var b bytes.Buffer
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -196,7 +196,7 @@ func jsonText(raw json.RawMessage) string {
 	return Short(s, 80)
 }
 
-// ShortPath leaves out of a path what says nothing to people: packing, and the beginnings of
+// ShortPath shortens a path for people: it drops the typed config wrapper and the prefixes of
 // Envoy's long names.
 func ShortPath(path string) string {
 	if path == "" {
@@ -208,10 +208,10 @@ func ShortPath(path string) string {
 
 var longName = regexp.MustCompile(`\[envoy\.[^\[\]]*\.([^.\[\]]+)\]`)
 
-// ShortType is the name of a message type, without its package.
+// ShortType returns the name of a message type without its package.
 func ShortType(url string) string { return url[strings.LastIndex(url, ".")+1:] }
 
-// DiffSummary writes a line for each proxy.
+// DiffSummary writes one line per proxy.
 func DiffSummary(w io.Writer, d *api.Diff) {
 	if len(d.Proxies) > 0 {
 		summaryTable(w, d)
@@ -240,7 +240,7 @@ func summaryTable(w io.Writer, d *api.Diff) {
 	t.Flush()
 }
 
-// typeCounts is +added ~changed -removed.
+// typeCounts returns +added ~changed -removed.
 func typeCounts(s api.TypeDiff) string {
 	var out []string
 	for _, c := range []struct {
@@ -254,7 +254,7 @@ func typeCounts(s api.TypeDiff) string {
 	return strings.Join(out, " ")
 }
 
-// DiffWarnings writes what a change would bring about.
+// DiffWarnings writes the warnings and findings of a change.
 func DiffWarnings(notes io.Writer, d *api.Diff) {
 	for _, w := range d.Warnings {
 		Printf(notes, "warning: %s: %s\n", w.Resource, w.Reason)
@@ -281,8 +281,8 @@ func History(w io.Writer, h *api.History) {
 	}, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 }
 
-// Written writes the names of resources that were written, and where details are wanted what was
-// done to each.
+// Written writes the names of written resources. With details, it adds the action and the changed
+// fields.
 func Written(w io.Writer, x *api.Written, details bool) {
 	for _, c := range x.Changes {
 		Printf(w, "%s", TypeAndName(c.Type, c.Name))

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Claimant names a service that wants a name.
+// Claimant returns the name of a service that claims a hostname.
 func Claimant(c api.DNSClaim) string {
 	if c.Service == "" {
 		return "another service"
@@ -17,7 +17,7 @@ func Claimant(c api.DNSClaim) string {
 	return c.Mesh + "/" + c.Kind + "/" + c.Service
 }
 
-// DNSPorts writes the ports of a name.
+// DNSPorts returns the ports of a hostname.
 func DNSPorts(n *api.DNSName) string {
 	var out []string
 	for _, p := range n.Ports {
@@ -26,7 +26,7 @@ func DNSPorts(n *api.DNSName) string {
 	return strings.Join(out, ",")
 }
 
-// DNSOrigin says by what a service has a name.
+// DNSOrigin returns the source of a service's hostname.
 func DNSOrigin(origin, generator string) string {
 	switch origin {
 	case "generator":
@@ -81,7 +81,7 @@ func DNSTable(w, notes io.Writer, d *api.DNS, format string) {
 	}
 }
 
-// DNSExplanation writes why a name resolves as it does for people.
+// DNSExplanation writes for people why a name resolves as it does.
 func DNSExplanation(w io.Writer, x *explaindns.DNS) {
 	w, c := w, &x.Client
 	Printf(w, "%s: %s\n", x.Verdict, x.Reason)

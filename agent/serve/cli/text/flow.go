@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 )
 
-// Flow writes what becomes of a connection or request for people.
+// Flow writes for people how proxies handle a connection or request.
 func Flow(w io.Writer, x *explain.Flow) {
 	p := &flowPrinter{}
 	p.flow(x)
@@ -90,10 +90,10 @@ func (p *flowPrinter) way(w *explain.Way) {
 	p.WriteString(b.String())
 }
 
-// flowIndent is before what belongs to the line above.
+// flowIndent indents lines that continue the line above.
 const flowIndent = "                       "
 
-// upstream writes a request as a cluster gets it.
+// upstream writes a request as a cluster receives it.
 func (p *flowPrinter) upstream(u *explain.Upstream) {
 	p.printf("%s%s %s, host %s\n", flowIndent, u.Method, u.Path, u.Host)
 	for _, h := range u.Headers {

@@ -9,9 +9,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/offline"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
-// Migration is the report of a migration, for people.
+// Migration writes the report of a migration for people.
 func Migration(notes io.Writer, m *offline.Migration) {
 	w := notes
 	if len(m.Policies)+len(m.Without) == 0 {
@@ -39,13 +40,14 @@ func Migration(notes io.Writer, m *offline.Migration) {
 		m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
 }
 
-// A report for people lists the changes of so many dataplanes, and so many of each reason.
+// Limits of the report: dataplanes, and changes per reason.
 const (
 	maxProxies   = 20
 	maxPerReason = 20
 )
 
-// changesText lists what changes on dataplanes at one step: by reason, and first what has none.
+// changesText lists the changes on dataplanes after one step of the migration, by reason.
+// Unexplained changes come first.
 func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
 	of func(*offline.MigratedProxy) []offline.MigrationChange) {
 	var same []string
@@ -58,7 +60,7 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
 		}
 	}
 	if changed == 0 {
-		Printf(w, "\n%s: nothing changes on %s\n", title, Counted(len(proxies), "dataplane"))
+		Printf(w, "\n%s: nothing changes on %s\n", title, plural.Count(len(proxies), "dataplane"))
 		return
 	}
 	Printf(w, "\n%s:\n", title)
@@ -79,7 +81,7 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy,
 	}
 }
 
-// proxyChanges lists what changes on one dataplane.
+// proxyChanges lists the changes on one dataplane.
 func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 	open, same := 0, 0
 	var reasons []string
@@ -97,13 +99,13 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 		switch {
 		case by[why] != nil:
 		case len(c.Why) == 0:
-			reasons = slices.Insert(reasons, 0, why) // first of all
+			reasons = slices.Insert(reasons, 0, why) // unexplained changes come first
 		default:
 			reasons = append(reasons, why)
 		}
 		by[why] = append(by[why], c)
 	}
-	Printf(w, "  %s: %s", name, Counted(len(list), "change"))
+	Printf(w, "  %s: %s", name, plural.Count(len(list), "change"))
 	switch {
 	case open > 0:
 		Printf(w, ", %d to look at", open)
@@ -123,7 +125,7 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 	}
 }
 
-// migratedText is one change in a line, as diff writes it.
+// migratedText returns one change in a line, in the form of diff.
 func migratedText(c *offline.MigrationChange) string {
 	if c.Op != "remove" && c.Value == nil {
 		c.Value = json.RawMessage("null")

@@ -1,5 +1,5 @@
-// Package text writes text for people: tables, colors, progress, and the documents of the API. It
-// escapes what a terminal acts upon.
+// Package text writes output for people: tables, colors, progress, and the documents of the API. It
+// escapes terminal control characters.
 package text
 
 import (
@@ -15,27 +15,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Layout is text of several lines that a command has made itself. What [printf] gets otherwise is a
-// value of one line.
+// Layout is multi-line text that a command has formatted itself. [Printf] does not escape it.
 type Layout string
 
-// Printf writes text for people. It escapes control characters of the values, line ends among them:
-// names and messages come from peers, files and Envoys, and must neither forge lines nor move the
-// cursor. Line ends of the format, and of a [layout], stay.
+// Printf writes text for people. It escapes control characters, including newlines, in the
+// arguments: names and messages come from peers, files, and Envoys, and must neither forge lines
+// nor move the cursor. It keeps newlines of the format and of a [Layout].
 func Printf(w io.Writer, format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, arg := range args {
 		safe[i] = value(arg)
 	}
-	_, _ = fmt.Fprintf(w, format, safe...) // Main sees the error of standard output
+	_, _ = fmt.Fprintf(w, format, safe...) // Main reports errors of standard output
 }
 
-// Println is [printf] for values with spaces between and a line end behind them.
+// Println is [Printf] for values separated by spaces, followed by a newline.
 func Println(w io.Writer, args ...any) {
 	Printf(w, strings.TrimSuffix(strings.Repeat("%v ", len(args)), " ")+"\n", args...)
 }
 
-// value is what printf formats in the place of an argument.
+// printable returns an argument in the form that Printf formats.
 func value(arg any) any {
 	switch v := arg.(type) {
 	case bool, int, int64, uint32, uint64, float64, time.Duration:
@@ -46,11 +45,11 @@ func value(arg any) any {
 	return clip.Printable(fmt.Sprint(arg))
 }
 
-// Writer escapes what a terminal acts upon, but for line ends and tabs: the last guard of
-// everything that is written for people. Documents go past it, see [verbatim].
+// Writer escapes control characters other than newlines and tabs. It is the last safeguard for
+// output to people. Documents bypass it, see [Verbatim].
 type Writer struct {
 	W     io.Writer
-	Color bool // words for how things are have colours
+	Color bool // color words that state a condition
 }
 
 func (t Writer) Write(p []byte) (int, error) {
@@ -64,8 +63,8 @@ func (t Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stateColors are those of words at the beginning of a line, and of words that fill the cell of a
-// table. Colours say nothing that the words do not.
+// stateColors maps words to colors. The words are colored at the start of a line, or if they fill a
+// table cell. Color is never the only information.
 var stateColors = map[string]string{
 	"ok": green, "synced": green, "applied": green, "alive": green, "allowed": green, "live": green,
 	"WARN": yellow, "warning": yellow, "pending": yellow, "unknown": yellow, "shadow": yellow, "inert": yellow,
@@ -78,11 +77,11 @@ const (
 	plain              = "\x1b[0m"
 )
 
-// states finds the words of [colors]: behind the beginning of a line or two spaces, and before its
-// end, two spaces, or what follows a word that begins a line.
+// states matches the words of stateColors: at the start of a line or after two spaces, and before
+// the end of the line, two spaces, a colon, or another word and a colon.
 var states = regexp.MustCompile(`(?m)(^ *|   *)(ok|synced|applied|alive|allowed|live|WARN|warning|pending|unknown|shadow|inert|NOT READY|FAIL|error|rejected|denied|closed|dead|unreachable)(:| *$|   *| [a-z-]+:)`)
 
-// colored gives words their colours.
+// colored colors the words.
 func colored(text []byte) []byte {
 	return states.ReplaceAllFunc(text, func(m []byte) []byte {
 		parts := states.FindSubmatch(m)
@@ -107,8 +106,8 @@ func escaped(p []byte) []byte {
 	return out
 }
 
-// Verbatim returns where a command writes a document that programs read, byte by byte as it is:
-// JSON escapes control characters itself.
+// Verbatim returns the writer for documents that programs read, without escaping. JSON escapes
+// control characters itself.
 func Verbatim(w io.Writer) io.Writer {
 	if t, ok := w.(Writer); ok {
 		return t.W
@@ -116,11 +115,10 @@ func Verbatim(w io.Writer) io.Writer {
 	return w
 }
 
-// CheckedWriter remembers that the data did not all go out, so that no command has to ask at every
-// line.
+// CheckedWriter records the first write error, so that commands need not check every line.
 type CheckedWriter struct {
 	W   io.Writer
-	Err error // the first
+	Err error // first error
 }
 
 func (c *CheckedWriter) Write(p []byte) (int, error) {
@@ -131,7 +129,7 @@ func (c *CheckedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// IsTerminal says whether somebody looks at what is written.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -141,14 +139,14 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// progressEvery is the interval of progress lines on a terminal; what takes less shows none.
+// progressEvery is the interval of progress lines on a terminal. Shorter operations print none.
 const progressEvery = 200 * time.Millisecond
 
-// Progress shows in one line of a terminal how far something is and how long the rest takes; done
-// removes the line. It is told of 0 of 0 while others are served first.
+// Progress shows progress and the remaining time on one line of a terminal. update(0, 0) means that
+// the agent serves other requests first. done removes the line.
 func Progress(w io.Writer, what string, now func() time.Time) (told func(n, all int), done func()) {
 	last, shown := now(), false
-	var begun time.Time // when it was told of some for the first time, of so many
+	var begun time.Time // time and count of the first progress
 	first := 0
 	told = func(n, all int) {
 		at := now()

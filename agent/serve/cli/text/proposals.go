@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/traffic"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 )
 
-// RefusalsProposal prints the policy, and on standard error what it leaves out.
+// RefusalsProposal prints the proposed policy. What the proposal omits goes to notes.
 func RefusalsProposal(w, notes io.Writer, p *traffic.PassthroughProposal) {
 	Printf(w, "%s", Layout(p.Policy))
 	if p.Policy == "" {
@@ -34,7 +35,8 @@ func RefusalsProposal(w, notes io.Writer, p *traffic.PassthroughProposal) {
 	}
 }
 
-// ReachableProposal prints the fragment, and the table on standard error; or the table alone.
+// ReachableProposal prints the proposed fragment to w and the table to notes, or only the table to
+// w.
 func ReachableProposal(w, notes io.Writer, p *traffic.ReachableProposal, table bool) {
 	out := notes
 	if table {
@@ -72,23 +74,23 @@ func ReachableProposal(w, notes io.Writer, p *traffic.ReachableProposal, table b
 	reachableNotes(notes, p)
 }
 
-// reachableNotes says what else the lines have.
+// reachableNotes prints other observations from the logs.
 func reachableNotes(notes io.Writer, p *traffic.ReachableProposal) {
 	for i := range p.Backends {
 		if e := &p.Backends[i]; e.Unlisted {
 			Printf(notes, "called and not reachable today: %s, %s: %s\n",
-				e.Destination.String(), Counted(e.Lines, "line"), e.Reason)
+				e.Destination.String(), plural.Count(e.Lines, "line"), e.Reason)
 		} else if e.Why == traffic.WhyDenied {
 			Printf(notes, "called and not permitted: %s, %s; a MeshTrafficPermission has to allow it\n",
-				e.Destination.String(), Counted(e.Lines, "line"))
+				e.Destination.String(), plural.Count(e.Lines, "line"))
 		}
 	}
 	for _, d := range p.Direct {
 		Printf(notes, "called by the address of an instance, past the mesh: %s, %s, of %s; call the service by "+
-			"its name\n", d.Address, Counted(d.Lines, "line"), strings.Join(Texts(d.Backends), ", "))
+			"its name\n", d.Address, plural.Count(d.Lines, "line"), strings.Join(Texts(d.Backends), ", "))
 	}
 	for _, u := range p.Unknown {
-		Printf(notes, "no service of the mesh: %s, %s\n", u.Name, Counted(u.Lines, "line"))
+		Printf(notes, "no service of the mesh: %s, %s\n", u.Name, plural.Count(u.Lines, "line"))
 	}
 	for _, n := range []struct {
 		count int

@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// Reach writes what a dataplane reaches for people: how many services for which reason, and
-// those that were asked for one by one.
+// Reach writes for people what a dataplane reaches: the number of services per reason, and those of
+// the question one by one.
 func Reach(w io.Writer, r *explain.Reachability, backend string) {
 	auto := "do not restrict that"
 	if r.Auto {
@@ -52,7 +53,7 @@ func Reach(w io.Writer, r *explain.Reachability, backend string) {
 	}
 }
 
-// SavingCells are CLUSTERS and SAVED of a proxy.
+// SavingCells returns the cells of the columns CLUSTERS and SAVED.
 func SavingCells(p *api.Proxy) []string {
 	if p.Reach == nil {
 		return []string{"", ""}
@@ -60,12 +61,12 @@ func SavingCells(p *api.Proxy) []string {
 	return []string{fmt.Sprintf("%d/%d", p.Reach.Clusters, p.Reach.Of), bytesText(p.Reach.Bytes)}
 }
 
-// WrittenAt names a policy and the field of it.
+// WrittenAt returns a policy and its field.
 func WrittenAt(p api.FlowPolicy) string {
 	return TypeAndName(p.Type, p.Name) + " " + p.Field
 }
 
-// Blame writes who shapes what a proxy rejects, one on each line.
+// Blame writes the policies that shape a rejected resource, one per line.
 func Blame(w io.Writer, indent string, blame []api.Blame) {
 	for _, b := range blame {
 		Printf(w, "%s%s", indent, blamed(b))
@@ -76,7 +77,7 @@ func Blame(w io.Writer, indent string, blame []api.Blame) {
 	}
 }
 
-// blamed names a policy with its field and what speaks for it.
+// blamed returns a policy with its field and the evidence against it.
 func blamed(b api.Blame) string {
 	s := TypeAndName(b.Type, b.Name)
 	if b.Field != "" {
@@ -107,7 +108,7 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 	}
 	for _, c := range p.Clients {
 		Printf(w, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer,
-			Age(c.ConnectedAt), Counted(c.Streams, "stream"))
+			Age(c.ConnectedAt), plural.Count(c.Streams, "stream"))
 		t := NewTable(w, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
 		for _, x := range c.Types {
 			rejected := ""
@@ -135,8 +136,8 @@ func ProxyStatus(w io.Writer, p *api.Proxy) {
 	inForce(w, p.InForce)
 }
 
-// inForce writes what policies let a proxy do as a whole: a line for each kind, and a table where
-// it permits one by one.
+// inForce writes the proxy-wide settings of policies: a line per kind, and a table of what it
+// permits.
 func inForce(w io.Writer, list []api.InForce) {
 	for i := range list {
 		f := &list[i]
@@ -199,7 +200,7 @@ func Proxies(w io.Writer, ps []api.Proxy, wide bool) {
 	t.Flush()
 }
 
-// Config writes a config.
+// Config writes the resources of a config.
 func Config(w io.Writer, c *api.Config) {
 	t := NewTable(w, "TYPE", "NAME", "BYTES")
 	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {

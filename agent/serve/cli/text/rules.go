@@ -11,8 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
-// Rules writes rules for people: each with the policies in the order in which they were merged,
-// and of each field where it comes from.
+// Rules writes rules for people: the policies in merge order, and the source of each field.
 func Rules(w io.Writer, doc *explain.Rules) {
 	if len(doc.Rules) == 0 {
 		Printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
@@ -93,11 +92,11 @@ func entries(p *RulePrinter, doc *explain.Rules, i int) {
 	}
 }
 
-// RulePrinter writes rules below each other; those that say the same stand together.
+// RulePrinter writes rules. Rules with the same text share one block.
 type RulePrinter struct {
 	W io.Writer
-	// ordered keeps the order, as for rules of which the first that holds decides: only neighbours
-	// stand together.
+	// ordered keeps the order for rules of which the first match wins: only adjacent rules share a
+	// block.
 	ordered bool
 	blocks  []ruleBlock
 }
@@ -122,7 +121,7 @@ func (p *RulePrinter) rule(about string, fields []explain.Field, merged []string
 	p.Add(about, b.String())
 }
 
-// Add takes a text of lines that end.
+// Add adds a rule. text consists of complete lines.
 func (p *RulePrinter) Add(about, text string) {
 	about = clip.Printable(about)
 	first := 0
@@ -144,7 +143,7 @@ func (p *RulePrinter) Flush() {
 	}
 }
 
-// Policies writes the policies that select a dataplane, and what it reaches.
+// Policies writes the policies that select a dataplane, and what the dataplane reaches.
 func Policies(w io.Writer, doc *explain.Policies, backend string) {
 	t := NewTable(w, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
 	for _, p := range doc.Items {
@@ -164,7 +163,7 @@ func Policies(w io.Writer, doc *explain.Policies, backend string) {
 	Reach(w, doc.Reach, backend)
 }
 
-// PolicyExplanation writes an explanation for people.
+// PolicyExplanation writes the explanation of a policy for people.
 func PolicyExplanation(w io.Writer, x *explain.Policy) {
 	verdict := "not selected"
 	switch {
@@ -203,7 +202,7 @@ func PolicyExplanation(w io.Writer, x *explain.Policy) {
 	}
 }
 
-// placeText writes what an item does at one place.
+// placeText writes the effect of a policy item at one place of the config.
 func placeText(out *RulePrinter, p *explain.Place) {
 	names := Texts(p.Outbounds)
 	about := "the proxy"
@@ -231,7 +230,7 @@ func placeText(out *RulePrinter, p *explain.Place) {
 	out.Add("on "+about, b.String())
 }
 
-// fieldState says what became of a field, with what else sets it.
+// fieldState returns the state of a field, and what else sets it.
 func fieldState(effect, by string) string {
 	switch {
 	case effect == "all" && by == "":

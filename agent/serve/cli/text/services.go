@@ -10,14 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// ServicePorts writes the ports of a service with their names and protocols.
+// ServicePorts returns the ports of a service with their protocols.
 func ServicePorts(s *api.Service) string {
 	return strings.Join(Each(s.Ports, func(p api.ServicePort) string {
 		return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
 	}), ",")
 }
 
-// ServiceEndpoints writes ready/total, once where it is the same for all ports.
+// ServiceEndpoints returns ready/total per port, or once if it is the same for all ports.
 func ServiceEndpoints(s *api.Service) string {
 	out := Each(s.Ports, func(p api.ServicePort) string { return fmt.Sprintf("%d/%d", p.Ready, p.Total) })
 	if distinct := slices.Compact(slices.Clone(out)); len(distinct) == 1 {
@@ -26,10 +26,10 @@ func ServiceEndpoints(s *api.Service) string {
 	return strings.Join(out, ",")
 }
 
-// ServiceVIPs writes the virtual addresses of a service.
+// ServiceVIPs returns the virtual addresses of a service.
 func ServiceVIPs(s *api.Service) string { return strings.Join(Texts(s.VIPs), ",") }
 
-// ServiceNames writes the hostnames that a service has.
+// ServiceNames returns the generated hostnames of a service.
 func ServiceNames(s *api.Service) string {
 	var out []string
 	for _, h := range s.Hostnames {
@@ -63,7 +63,7 @@ func Services(w io.Writer, list []api.Service, wide bool) {
 	serviceReasons(w, list)
 }
 
-// serviceReasons writes what is not as it was to be.
+// serviceReasons writes missing hostnames, ports, and endpoints, with reasons.
 func serviceReasons(w io.Writer, list []api.Service) {
 	first := true
 	say := func(s *api.Service, content string) {
@@ -79,7 +79,8 @@ func serviceReasons(w io.Writer, list []api.Service) {
 			say(s, r)
 		}
 		for _, h := range s.Hostnames {
-			if h.Generated || h.Reason == mesh.HostnameCollision && len(s.Reasons) > 0 { // which are among the reasons
+			// already among the reasons
+			if h.Generated || h.Reason == mesh.HostnameCollision && len(s.Reasons) > 0 {
 				continue
 			}
 			what := "no hostname"

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// inFiles counts what is wrong with resource files.
+// fileFaults counts the faults and conflicts of resource files.
 func inFiles(s *api.Status) (n int) {
 	for _, f := range s.Files {
 		n += len(f.Faults) + len(f.Conflicts)
@@ -20,7 +21,7 @@ func inFiles(s *api.Status) (n int) {
 	return n
 }
 
-// HasErrors reports whether something is wrong that is more than a warning.
+// HasErrors reports whether the status has more than warnings.
 func HasErrors(s *api.Status) bool {
 	return inFiles(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
 		slices.ContainsFunc(s.Checks, func(c api.Check) bool { return !c.OK }) ||
@@ -149,7 +150,7 @@ func Status(w io.Writer, s *api.Status) {
 	}
 }
 
-// KeptUntil says for how long the resources of a missing file are retained.
+// KeptUntil says how long the agent retains the resources of a missing file.
 func KeptUntil(t time.Time) string {
 	if t.IsZero() {
 		return "its resources are retained until the directory can be read"
@@ -157,12 +158,12 @@ func KeptUntil(t time.Time) string {
 	return "its resources are retained until " + t.Local().Format("15:04:05.000")
 }
 
-// Unchecked says what is not among the problems.
+// Unchecked says how many proxies the problems do not cover.
 func Unchecked(s *api.Status) string {
-	return Counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
+	return plural.Count(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
 }
 
-// Whoami writes who the agent takes the caller for.
+// Whoami writes the identity of the caller.
 func Whoami(w io.Writer, x *api.Whoami) {
 	roles := strings.Join(x.Roles, ",")
 	if x.Operator {
@@ -222,7 +223,7 @@ func Access(w, notes io.Writer, l *api.AccessList) {
 	t.Flush()
 }
 
-// allOr writes a list of patterns, of which an empty one stands for all.
+// allOr returns a list of patterns; an empty list means all.
 func allOr(list []string) string { return cmp.Or(strings.Join(list, ","), "*") }
 
 // Members writes the nodes of a gossip pool.
@@ -248,7 +249,7 @@ func Members(w io.Writer, x *api.Members) {
 	}, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")
 }
 
-// Conflicts writes versions of resources that lost.
+// Conflicts writes resource versions that lost to a concurrent write.
 func Conflicts(w io.Writer, x *api.Conflicts) {
 	Rows(w, x.Items, func(c api.ConflictItem) []string {
 		what := "changed"
@@ -260,7 +261,7 @@ func Conflicts(w io.Writer, x *api.Conflicts) {
 	}, "ID", "RESOURCE", "STATE", "WRITTEN", "ON", "WHAT")
 }
 
-// JoinedList writes which members answered.
+// JoinedList writes which members responded.
 func JoinedList(w io.Writer, x *api.JoinedList) {
 	for _, m := range x.Items {
 		Println(w, m.Address+map[bool]string{true: ": joined", false: ": no answer"}[m.Reached])

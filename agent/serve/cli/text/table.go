@@ -9,13 +9,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Table writes rows below capital headers.
+// Table writes aligned rows.
 type Table struct{ w *tabwriter.Writer }
 
-// NewTable returns a table with these headers; without any, it has no line for them.
+// NewTable returns a table. Without headers, it has no header line.
 func NewTable(w io.Writer, headers ...string) *Table { return NewTableOf(w, 0, headers...) }
 
-// NewTableOf is [NewTable] with columns of a least width, for rows that come one by one.
+// NewTableOf is [NewTable] with a minimum column width, for rows that are flushed one by one.
 func NewTableOf(w io.Writer, least int, headers ...string) *Table {
 	t := &Table{tabwriter.NewWriter(w, least, 8, 3, ' ', 0)}
 	if len(headers) > 0 {
@@ -38,10 +38,10 @@ func (t *Table) Row(cells ...string) {
 	Println(t.w)
 }
 
-// Flush writes the table. An error is kept by the writer; see [CheckedWriter].
+// Flush writes the table. [CheckedWriter] records errors.
 func (t *Table) Flush() { _ = t.w.Flush() }
 
-// Rows writes a table with a row for each item of a list.
+// Rows writes a table with one row per item.
 func Rows[T any](w io.Writer, list []T, row func(T) []string, headers ...string) {
 	t := NewTable(w, headers...)
 	for _, x := range list {
@@ -50,7 +50,7 @@ func Rows[T any](w io.Writer, list []T, row func(T) []string, headers ...string)
 	t.Flush()
 }
 
-// YAMLStream writes documents as a stream of YAML.
+// YAMLStream writes documents as a YAML stream.
 func YAMLStream(w io.Writer, docs []json.RawMessage) error {
 	for i, doc := range docs {
 		if i > 0 {
@@ -63,7 +63,7 @@ func YAMLStream(w io.Writer, docs []json.RawMessage) error {
 	return nil
 }
 
-// JSON writes a document of the API, indented.
+// JSON writes an indented document.
 func JSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(Verbatim(w))
 	enc.SetEscapeHTML(false)
@@ -71,14 +71,15 @@ func JSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// YAML writes the same document as YAML, its fields in the same order.
+// YAML writes a document as YAML, with its fields in the order of the JSON form.
 func YAML(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	var n yaml.Node
-	if err := yaml.Unmarshal(escaped(b), &n); err != nil { // JSON is YAML, but for control characters that it may have
+	// JSON is YAML, except for unescaped control characters
+	if err := yaml.Unmarshal(escaped(b), &n); err != nil {
 		return err
 	}
 	block(&n)
@@ -90,9 +91,9 @@ func YAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// block takes the style of JSON off a document. Texts that readers of YAML 1.1, such as those of
-// Kubernetes, take for booleans keep their quotes, and so do those that [textWriter] escapes:
-// between quotes, its escapes are those of YAML.
+// block removes the JSON style from a document. Two kinds of text keep their quotes: those that
+// YAML 1.1 readers such as Kubernetes parse as booleans, and those that [Writer] escapes, because
+// its escapes are YAML escapes inside quotes.
 func block(n *yaml.Node) {
 	n.Style = 0
 	switch strings.ToLower(n.Value) {

@@ -11,11 +11,12 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/answer/explain"
 	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// InMesh says which mesh a resource belongs to; "" for a global one.
+// InMesh returns " in mesh NAME", or "" for a global resource.
 func InMesh(mesh string) string {
 	if mesh == "" {
 		return ""
@@ -23,10 +24,10 @@ func InMesh(mesh string) string {
 	return " in mesh " + mesh
 }
 
-// mostFields is how many fields a table names of one change.
+// mostFields bounds the fields of one change in a table.
 const mostFields = 3
 
-// fields tells in one cell what a change was about.
+// fields returns the changed fields in one cell.
 func fields(list []jsonpatch.FieldChange) string {
 	s := Each(list[:min(len(list), mostFields)], fieldChange)
 	if n := len(list) - mostFields; n > 0 {
@@ -35,7 +36,7 @@ func fields(list []jsonpatch.FieldChange) string {
 	return strings.Join(s, ", ")
 }
 
-// fieldChange is a field with what it was and is, long values cut short.
+// fieldChange returns a field with its old and new value, clipped if they are long.
 func fieldChange(f jsonpatch.FieldChange) string {
 	value := func(raw []byte) string { return Short(string(raw), 41) }
 	switch {
@@ -47,12 +48,12 @@ func fieldChange(f jsonpatch.FieldChange) string {
 	return f.Path + " " + value(f.Before) + " → " + value(f.After)
 }
 
-// Pairs writes a map as k=v,k=v in a stable order.
+// Pairs returns a map as k=v,k=v in sorted order.
 func Pairs(m map[string]string) string {
 	return strings.Join(Each(slices.Sorted(maps.Keys(m)), func(k string) string { return k + "=" + m[k] }), ",")
 }
 
-// Each returns what f makes of each item.
+// Each returns f applied to each item.
 func Each[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, x := range list {
@@ -64,10 +65,10 @@ func Each[T, U any](list []T, f func(T) U) []U {
 // Texts returns each item as fmt prints it.
 func Texts[T any](list []T) []string { return Each(list, func(x T) string { return fmt.Sprint(x) }) }
 
-// TypeAndName names a resource as commands take it.
+// TypeAndName returns a resource in the form that commands accept.
 func TypeAndName(typ, name string) string { return strings.ToLower(typ) + "/" + name }
 
-// Age is the time since t in its largest unit: 45s, 3m, 5h, 12d.
+// Age returns the time since t in its largest unit: 45s, 3m, 5h, 12d.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -84,7 +85,7 @@ func Age(t time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// OrDash writes - for an empty text.
+// OrDash returns "-" for an empty text.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -92,7 +93,7 @@ func OrDash(s string) string {
 	return s
 }
 
-// YesNo writes a condition.
+// YesNo returns "yes" or "no".
 func YesNo(b bool) string {
 	if b {
 		return "yes"
@@ -100,7 +101,7 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// bytesText is a number of bytes in the largest unit that keeps it above 1.
+// bytesText returns a number of bytes in a readable unit.
 func bytesText(n int) string {
 	switch {
 	case n < 1000:
@@ -111,12 +112,12 @@ func bytesText(n int) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
-// OneLine takes line breaks out of the message of a proxy.
+// OneLine replaces the line breaks of an Envoy message with spaces.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Place names an item of a policy: NAME to[0].
+// Place returns an item of a policy: NAME to[0].
 func Place(s explain.Source) string {
-	if s.Field == "spec" { // the policy as a whole
+	if s.Field == "spec" { // the whole policy
 		return s.Name
 	}
 	field := strings.TrimPrefix(s.Field, "spec.")
@@ -126,7 +127,7 @@ func Place(s explain.Source) string {
 	return s.Name + " " + field
 }
 
-// InboundPort is the port of an inbound.
+// InboundPort returns the port of an inbound.
 func InboundPort(in explain.Inbound) string { return fmt.Sprint(in.Port) }
 
 func metaName(m explain.ResourceMeta) string { return m.Name }
@@ -143,7 +144,7 @@ func matchersText(tags []policy.Tag, none string) string {
 	}), ", ")
 }
 
-// ClientsText names clients by their tags or by their certificates.
+// ClientsText describes clients by their tags or certificates.
 func ClientsText(tags []policy.Tag, match fmt.Stringer, matched bool) string {
 	if matched {
 		return match.String()
@@ -151,7 +152,7 @@ func ClientsText(tags []policy.Tag, match fmt.Stringer, matched bool) string {
 	return matchersText(tags, "all clients")
 }
 
-// ValueText is a value for a table: strings without quotes, long ones cut.
+// ValueText returns a value for a table: strings unquoted, long values clipped.
 func ValueText(raw []byte) string {
 	s := string(raw)
 	if len(s) > 2 && s[0] == '"' && !strings.ContainsAny(s[1:len(s)-1], `\"`) {
@@ -160,7 +161,7 @@ func ValueText(raw []byte) string {
 	return Short(s, 48)
 }
 
-// Short cuts a text to so many characters.
+// Short clips a text to a number of characters.
 func Short(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
@@ -169,7 +170,7 @@ func Short(s string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// Some lists the first few of many.
+// Some lists the first few items.
 func Some(list []string) string {
 	const most = 4
 	if len(list) <= most {
@@ -178,22 +179,10 @@ func Some(list []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:most-1], ", "), len(list)-most+1)
 }
 
-// Counts writes numbers by name in a stable order: "3 api, 2 file".
+// Counts returns counts by name in sorted order: "3 api, 2 file".
 func Counts[N int | uint64](m map[string]N) string {
 	list := Each(slices.Sorted(maps.Keys(m)), func(k string) string { return fmt.Sprintf("%d %s", m[k], k) })
 	return cmp.Or(strings.Join(list, ", "), "none")
-}
-
-// Counted is a number with its noun: "1 file", "2 files", "3 proxies".
-func Counted(n int, noun string) string {
-	switch stem, y := strings.CutSuffix(noun, "y"); {
-	case n == 1:
-	case y:
-		noun = stem + "ies"
-	default:
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // AppliedState returns the state of a policy on the proxies in a few words.
@@ -211,14 +200,14 @@ func AppliedState(s api.Applied) string {
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, OneLine(r.Reason)+api.RetrySaid(r.Retry, time.Now()))
 	case api.StatePending:
-		return "pending on " + Counted(s.LateTotal, "proxy")
+		return "pending on " + plural.Count(s.LateTotal, "proxy")
 	case api.StateUnselected:
 		return "selects nothing"
 	case api.StateApplied:
 		if s.Proxies == 0 {
 			return "no proxy here"
 		}
-		return "applied on " + Counted(s.Proxies, "proxy")
+		return "applied on " + plural.Count(s.Proxies, "proxy")
 	}
 	return s.State
 }

@@ -1,5 +1,5 @@
-// Package traffic has the commands that read logs: the lines themselves, and policies that are
-// proposed by them.
+// Package traffic implements the commands that read logs, and those that propose policies from
+// logs.
 package traffic
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/cli/text"
 )
 
-// formatsMost bounds how many proxies are asked for the formats of their logs.
+// maxConfigs bounds the proxies whose log formats are requested.
 const formatsMost = 64
 
-// logFormats asks for the configs of the proxies whose lines are in some files, and returns the
-// formats of these by path. What cannot be had is said, and costs nothing but that.
+// logFormats returns the log formats of some files by path, from the configs of the proxies that
+// write them. It reports formats that it cannot determine, and continues.
 func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 	paths []string) map[string]*traffic.Formats {
 	of := map[[2]string]map[string]string{} // the file behind a FIFO, by proxy
@@ -65,7 +65,7 @@ func logFormats(ctx context.Context, env *command.Env, streams []api.LogStream,
 	return out
 }
 
-// Commands are the commands that read logs.
+// Commands returns the commands that read logs.
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{logsCommand(env), passthroughCommand(env), reachableCommand(env)}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
-// findDNS asks the agent where the log of DNS queries is.
+// findDNS returns the path of the DNS query log.
 func (f *logsFlags) findDNS(ctx context.Context, env *command.Env) ([]string, error) {
 	d, err := env.Client().DNS(ctx, "", "", 0)
 	switch {
@@ -44,11 +44,11 @@ const (
 	logDNS    = "dns"
 )
 
-// logsFlags say what is read of logs.
+// logsFlags holds the flags of logs.
 type logsFlags struct {
 	what      string
 	dataplane string
-	mesh      string // "" for all
+	mesh      string // empty: all
 	files     []string
 	follow    bool
 	since     string
@@ -92,7 +92,7 @@ others; of the audit log the event as it is. On a terminal control characters ar
 	flags.StringVar(&f.status, "status", "", "show lines with these status codes alone")
 	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
 	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
-	f.format = new(string) // of a stream of lines
+	f.format = new(string) // a stream of lines has fewer formats
 	command.ChoiceFlag(cmd, f.format, "output", "o", "format: ", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.what = logAccess
@@ -119,7 +119,7 @@ others; of the audit log the event as it is. On a terminal control characters ar
 	return cmd
 }
 
-// filter reads the flags.
+// filter validates the flags and returns the line filter.
 func (f *logsFlags) filter() (*traffic.Filter, error) {
 	switch {
 	case f.what == logDNS:
@@ -170,14 +170,14 @@ func (f *logsFlags) filter() (*traffic.Filter, error) {
 	return filter, nil
 }
 
-// Bounds of what Envoys are asked to write before their logs are read.
+// Limits for asking Envoys to flush their logs.
 const (
 	flushMost = 16
 	flushWait = 2 * time.Second
 )
 
-// find asks the agent which files to read, and, where the filter needs them, for the formats of
-// their lines.
+// find asks the agent for the files to read, and for the formats of their lines if the filter needs
+// them.
 func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	filter *traffic.Filter) ([]string, map[string]*traffic.Formats, error) {
 	if f.what == logDNS {
@@ -264,7 +264,7 @@ func (f *logsFlags) find(ctx context.Context, env *command.Env,
 	return paths, logFormats(ctx, env, got.Items, paths), nil
 }
 
-// flush has Envoys write what they hold. One that does not is read as far as it has written.
+// flush asks Envoys to flush their access logs. If one fails, its last lines may be missing.
 func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.LogStream) {
 	asked := map[[2]string]bool{}
 	for _, s := range streams {
@@ -279,8 +279,8 @@ func (f *logsFlags) flush(ctx context.Context, env *command.Env, streams []*api.
 	}
 }
 
-// read shows the lines of files. Of several that cannot be read, one that may not be decides on the
-// exit code.
+// read prints the lines of files. If several files cannot be read, a permission error determines
+// the exit code.
 func (f *logsFlags) read(ctx context.Context, env *command.Env, paths []string, formats map[string]*traffic.Formats,
 	filter *traffic.Filter) error {
 	var failed error
@@ -327,7 +327,7 @@ func unreadable(path string, err error, what string) error {
 	return fmt.Errorf("%s: %w", path, command.Reason(err))
 }
 
-// groupOf names the group of a file or of the nearest directory above it that can be looked at.
+// groupOf returns the group of a file, or of its nearest accessible parent directory.
 func groupOf(path string) string {
 	for ; path != "/" && path != "."; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
@@ -342,18 +342,17 @@ func groupOf(path string) string {
 	return ""
 }
 
-// wants reports whether a stream is one of those that are asked for.
+// wants reports whether the flags select a stream.
 func (f *logsFlags) wants(s *api.LogStream) bool {
 	return (f.mesh == "" || s.Mesh == f.mesh) && (f.dataplane == "" || s.Dataplane == f.dataplane)
 }
 
-// needsFormats reports whether a filter asks for what only the format of a line can tell.
+// needsFormats reports whether a filter needs the formats of lines.
 func needsFormats(filter *traffic.Filter) bool { return filter.Codes != nil || !filter.Since.IsZero() }
 
-// more returns a function that asks the agent which files there are now, for logs that are
-// followed: policies and proxies come and go. An agent that does not answer has no more for the
-// time being. The formats of files that are new are added where the filter needs them. It is nil
-// where no file can come.
+// more returns a function that asks the agent for the current files, because policies and proxies
+// change while logs are followed. It adds the formats of new files if the filter needs them. If the
+// agent does not respond, there are no new files for now. more returns nil if no file can be added.
 func (f *logsFlags) more(ctx context.Context, env *command.Env, known []string, formats map[string]*traffic.Formats,
 	filter *traffic.Filter) func() []string {
 	if !f.follow || len(f.files) > 0 || f.what != logAccess {

@@ -28,10 +28,10 @@ func passthroughCommand(env *command.Env) *cobra.Command {
 	}, passthroughSuggestCommand(env))
 }
 
-// maxLimit bounds how many destinations are asked about.
+// maxLimit is the largest --limit.
 const maxLimit = 1000
 
-// suggestFlags are those of a proposal that is made of access logs.
+// suggestFlags holds the flags of a proposal from access logs.
 type suggestFlags struct {
 	files   command.FileFlags
 	logs    []string
@@ -90,7 +90,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	return cmd
 }
 
-// propose reads the logs and asks the agent, or the files.
+// propose reads the logs, and asks the agent or computes offline.
 func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*traffic.PassthroughProposal, error) {
 	o := &f.options
 	c := env.Client()
@@ -122,7 +122,7 @@ func (f *suggestFlags) propose(ctx context.Context, env *command.Env) (*traffic.
 	return p, nil
 }
 
-// read reads the logs that are named, else those of the config.
+// read reads the files of --log, or the logs of the config.
 func (f *suggestFlags) read(env *command.Env, logs []*traffic.RefusalLog) (*traffic.Refusals, error) {
 	if len(logs) == 0 {
 		return nil, command.Hinted(fmt.Errorf("the proxy of %s logs no refused connections", f.options.Dataplane),
@@ -171,7 +171,7 @@ func (f *suggestFlags) read(env *command.Env, logs []*traffic.RefusalLog) (*traf
 	return c, nil
 }
 
-// readLog reads one file, "-" for the standard input.
+// readLog reads one file; "-" is standard input.
 func readLog(env *command.Env, c *traffic.Refusals, path string, logs []*traffic.RefusalLog) error {
 	if path == "-" {
 		return c.Read(env.Stdin, logs)
@@ -186,8 +186,8 @@ func readLog(env *command.Env, c *traffic.Refusals, path string, logs []*traffic
 
 var errNoLog = errors.New("there is no such file here")
 
-// openLog opens a file. A FIFO would lose its lines to whoever reads them, and a device may have no
-// end.
+// openLog opens a regular file. Reading a FIFO would steal lines from its reader, and a device may
+// be endless.
 func openLog(path string) (*os.File, error) {
 	st, err := os.Stat(path)
 	switch {

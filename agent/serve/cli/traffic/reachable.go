@@ -30,7 +30,7 @@ func reachableCommand(env *command.Env) *cobra.Command {
 	}, reachableSuggestCommand(env))
 }
 
-// reachableFlags are those of a proposal.
+// reachableFlags holds the flags of a proposal.
 type reachableFlags struct {
 	dataplane string
 	files     command.FileFlags
@@ -114,7 +114,7 @@ the zone is then NEARSIDE_NODE_ZONE.`,
 	return cmd
 }
 
-// propose asks the agent, or the files, for the config and the services, and reads the logs.
+// propose requests or computes the config and the services, and reads the logs.
 func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 	since time.Time) (*traffic.ReachableProposal, error) {
 	c := env.Client()
@@ -171,7 +171,7 @@ func (f *reachableFlags) propose(ctx context.Context, env *command.Env,
 	return t.Propose(f.options)
 }
 
-// readNamed reads the files that --log names, as lines of any log of the proxy.
+// readNamed reads the files of --log as lines of any log of the proxy.
 func (f *reachableFlags) readNamed(env *command.Env, t *traffic.Usage, logs []*traffic.Log) error {
 	for _, path := range f.logs {
 		if path == "-" {
@@ -235,8 +235,8 @@ func (f *reachableFlags) readOwn(ctx context.Context, env *command.Env, t *traff
 		"give a file with its lines: --log FILE")
 }
 
-// filesBehind finds the files that the lines of logs are in: a log itself, or what the agent writes
-// of a FIFO. It says of which there is none.
+// filesBehind maps files to the logs whose lines they contain: the log itself, or the file that the
+// agent writes from a FIFO. failed lists logs without a file.
 func filesBehind(logs []*traffic.Log, streams []api.LogStream) (of map[string][]*traffic.Log, failed []error) {
 	of = map[string][]*traffic.Log{}
 	for _, l := range logs {
@@ -255,8 +255,8 @@ func filesBehind(logs []*traffic.Log, streams []api.LogStream) (of map[string][]
 	return of, failed
 }
 
-// keepsLines refuses what keeps no lines, as a FIFO. What else is wrong whoever reads it says; of a
-// file that is gone those that were rotated from it may be left.
+// keepsLines returns an error for a path that stores no lines, such as a FIFO. It ignores other
+// errors: the reader reports them, and rotated files of a deleted log may remain.
 func keepsLines(path string) error {
 	file, err := openLog(path)
 	switch {
