@@ -149,7 +149,7 @@ func testPipelining(t *testing.T) {
 		m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
 		m.Id = uint16(i)
 		wire, _ := m.Pack()
-		all = append(all, framed(wire)...)
+		all = append(all, framedForTest(wire)...)
 	}
 	for _, step := range []int{len(all), 7} {
 		c, err := net.Dial("tcp", "127.0.0.1:"+r.addr)

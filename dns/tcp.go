@@ -1,16 +1,16 @@
 package dns
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	mdns "github.com/miekg/dns"
 
 	"github.com/nearside-mesh/nearside/dns/forward"
 	"github.com/nearside-mesh/nearside/dns/table"
@@ -108,12 +108,7 @@ type tcpConn struct {
 func (t *tcpConn) Reply(to forward.ReplyTo, wire []byte) {
 	t.s.waiting.giveBack(to.Addr.Addr())
 	t.s.tell(to, wire, fromOthers)
-	t.out <- framed(wire)
-}
-
-// framed is a message with its length before it (RFC 1035 section 4.2.2).
-func framed(wire []byte) []byte {
-	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))), wire...)
+	t.out <- bytes.Clone(wire)
 }
 
 // serveConn answers one connection until ctx ends; once the server ends it reads no more than what
@@ -152,25 +147,14 @@ func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.A
 
 // read reads queries until the client ends, is silent for too long, or sends what is none.
 func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
-	in := bufio.NewReaderSize(c, 4096)
+	in := mdns.Conn{Conn: c}
 	var q table.Query
-	var m []byte
 	for {
 		if !t.ending.Load() && c.SetReadDeadline(time.Now().Add(t.s.o.Idle)) != nil || ctx.Err() != nil {
 			return
 		}
-		var size [2]byte
-		if _, err := io.ReadFull(in, size[:]); err != nil {
-			return
-		}
-		n := int(binary.BigEndian.Uint16(size[:]))
-		if n < table.HeaderLen {
-			return
-		}
-		if cap(m) < n {
-			m = make([]byte, n)
-		}
-		if _, err := io.ReadFull(in, m[:n]); err != nil {
+		m, err := in.ReadMsgHeader(nil)
+		if err != nil {
 			return
 		}
 		select {
@@ -178,11 +162,11 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		reply, f := t.s.handle(&q, m[:n], forward.ReplyTo{Via: t, Addr: peer, At: t.s.now()}, true, t.s.turn.Add(1),
+		reply, f := t.s.handle(&q, m, forward.ReplyTo{Via: t, Addr: peer, At: t.s.now()}, true, t.s.turn.Add(1),
 			t.s.tcp, nil)
 		switch f {
 		case replied:
-			t.out <- framed(reply)
+			t.out <- reply
 		case silence: // it was no query
 			<-t.slots
 			return
@@ -192,6 +176,7 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 
 // write writes replies until ctx ends or the client does not read.
 func (t *tcpConn) write(ctx context.Context, c net.Conn) {
+	out := mdns.Conn{Conn: c}
 	for {
 		var b []byte
 		wait := t.s.o.Idle
@@ -208,7 +193,7 @@ func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 		if err := c.SetWriteDeadline(time.Now().Add(wait)); err != nil {
 			return
 		}
-		if _, err := c.Write(b); err != nil {
+		if _, err := out.Write(b); err != nil {
 			return
 		}
 		<-t.slots

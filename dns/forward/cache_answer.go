@@ -38,37 +38,6 @@ type asker struct {
 	trusted   bool // the servers' AD bit is passed on
 }
 
-// answer packs a whole response into b. It returns for how many seconds the answer is good: 0 for
-// one that must not be kept.
-func (r *response) answer(b, m, name []byte) (answer, uint32) {
-	b = append(b[:0], m[:r.end]...)
-	copy(b[table.HeaderLen:], name)
-	for i, n := range [4]uint16{1, r.count[0], r.count[1], r.count[2]} {
-		binary.BigEndian.PutUint16(b[4+2*i:], n)
-	}
-	ttl := min(r.minTTL, MaxTTL)
-	if r.negative() {
-		if r.soa > 0 {
-			ttl = min(ttl, r.negTTL, maxNegTTL)
-			binary.BigEndian.PutUint32(b[r.soa:], ttl)
-		} else {
-			ttl = min(ttl, bareNegTTL)
-		}
-	}
-	size := len(b)
-	for _, at := range r.ttls {
-		if binary.BigEndian.Uint32(b[at:]) > math.MaxInt32 {
-			binary.BigEndian.PutUint32(b[at:], 0)
-		}
-		b = binary.BigEndian.AppendUint16(b, at)
-	}
-	a := answer{data: b, size: size, ede: noEDE}
-	if r.ede >= 0 {
-		a.ede = uint16(r.ede)
-	}
-	return a, ttl
-}
-
 // failure packs an answer that has a code alone into b.
 func failure(b, name []byte, qtype uint16, rcode int, ede uint16) answer {
 	b = append(b[:0], 0, 0, table.FlagQR>>8, byte(rcode), 0, 1, 0, 0, 0, 0, 0, 0)

@@ -28,7 +28,10 @@ func cachedQuestion(t testing.TB, name string) (question, answer) {
 	if !r.read(b) || !r.whole {
 		t.Fatal("not a response")
 	}
-	a, _ := r.answer(nil, b, wire)
+	a, _, err := r.answer(nil, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return question{name: wire, qtype: mdns.TypeA}, a
 }
 
@@ -118,7 +121,8 @@ type loopback chan struct{}
 
 func (l loopback) Reply(ReplyTo, []byte) { l <- struct{}{} }
 
-// A hit allocates nothing, a miss the place of the answer and little else.
+// TestForwardAllocations: a hit allocates nothing. A miss allocates what miekg/dns needs to read
+// and pack an answer of one record: 9 allocations, and one for the cached bytes.
 func TestForwardAllocations(t *testing.T) {
 	f, stop := benchForwarder(t)
 	defer stop()
@@ -146,7 +150,7 @@ func TestForwardAllocations(t *testing.T) {
 		if f.Ask(&q, m, to) {
 			<-done
 		}
-	}); n > 2 {
+	}); n > 10 {
 		t.Errorf("%v allocations for a miss", n)
 	}
 }

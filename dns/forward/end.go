@@ -38,13 +38,16 @@ func (f *Forwarder) detach(s *slot, by *server, now int64) {
 }
 
 // finish keeps an answer and passes it on. The caller holds the lock, which is given up meanwhile.
-func (f *Forwarder) finish(s *slot, by *server, w *worker, m []byte, now int64) {
+func (f *Forwarder) finish(s *slot, by *server, w *worker, now int64) {
 	f.detach(s, by, now)
 	first := f.slots.takeWaiters(s)
 	trusted := s.set.trusted
 	f.mu.Unlock()
 	q := s.question()
-	a, ttl := w.r.answer(w.pack, m, q.name)
+	a, ttl, err := w.r.answer(w.pack, q.name)
+	if err != nil {
+		a = failure(w.pack, q.name, q.qtype, table.RcodeServFail, noEDE)
+	}
 	w.pack = a.data
 	if f.Opts.CacheBytes >= 0 {
 		if ttl > 0 {

@@ -28,7 +28,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 		sv.stats.Malformed++
 		return
 	}
-	id := ch.of(w.r.id)
+	id := ch.of(w.r.Id)
 	switch id.state {
 	case idUnused:
 		sv.stats.Forged++
@@ -45,12 +45,12 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 		return
 	}
 	s := f.slots.slot(id.slot)
-	t := s.try(ch, w.r.id)
+	t := s.try(ch, w.r.Id)
 	if t == nil {
 		return
 	}
 	q := s.question()
-	switch t.query.echoes(m, w.r.qend, &q) {
+	switch t.query.echoes(m, &q) {
 	case otherQuestion:
 		f.mismatched(s, t, now)
 		return
@@ -59,7 +59,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 		f.repeat(s, t, sendOptions{lowered: true, plain: t.plain}, now)
 		return
 	case noQuestion:
-		if w.r.rcode == table.RcodeSuccess || w.r.rcode == table.RcodeName {
+		if w.r.Rcode == table.RcodeSuccess || w.r.Rcode == table.RcodeName {
 			f.mismatched(s, t, now)
 			return
 		}
@@ -68,7 +68,7 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	switch {
 	case t.query.edns && w.r.refusesEDNS():
 		f.repeat(s, t, sendOptions{plain: true, lowered: t.lowered}, now)
-	case cut || w.r.flags&table.FlagTC != 0:
+	case cut || w.r.Truncated:
 		f.answered(sv, took)
 		sv.stats.Truncated++
 		if ch.tcp != nil {
@@ -80,23 +80,17 @@ func (f *Forwarder) received(ch *channel, w *worker, m []byte, cut bool) {
 	case !w.r.whole:
 		sv.stats.Malformed++
 		f.refusedBy(s, t, table.RcodeServFail, -1, now)
-	case w.r.rcode != table.RcodeSuccess && w.r.rcode != table.RcodeName || w.r.lame():
-		rcode := w.r.rcode
+	case w.r.Rcode != table.RcodeSuccess && w.r.Rcode != table.RcodeName || w.r.lame():
+		rcode := w.r.Rcode
 		if rcode == table.RcodeSuccess || rcode > 15 {
 			rcode = table.RcodeServFail
 		}
-		f.refusedBy(s, t, rcode, w.r.ede, now)
+		f.refusedBy(s, t, rcode, w.r.ede(), now)
 	default:
 		f.answered(sv, took)
-		f.learn(sv, t, w.r.edns, now)
-		f.finish(s, sv, w, m, now)
+		f.learn(sv, t, w.r.opt != nil, now)
+		f.finish(s, sv, w, now)
 	}
-}
-
-// refusesEDNS reports whether a reply looks like one of a server that does not know EDNS (RFC 6891
-// section 7).
-func (r *response) refusesEDNS() bool {
-	return (r.rcode == table.RcodeFormat || r.rcode == table.RcodeNotImp) && !r.edns || r.rcode == table.RcodeBadVers
 }
 
 // answered notes that a server has answered.

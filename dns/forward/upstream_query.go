@@ -76,15 +76,16 @@ const (
 	sameQuestion
 )
 
-// echoes compares the question of a reply, which ends at qend.
-func (w wireQuery) echoes(m []byte, qend int, q *question) echo {
-	if qend == table.HeaderLen {
+// echoes compares the question of a reply, byte by byte, with that of the query.
+func (w wireQuery) echoes(m []byte, q *question) echo {
+	end := table.HeaderLen + len(q.name)
+	switch {
+	case binary.BigEndian.Uint16(m[4:]) == 0:
 		return noQuestion
-	}
-	got := m[table.HeaderLen : qend-4]
-	if len(got) != len(q.name) || binary.BigEndian.Uint16(m[qend-4:]) != q.qtype {
+	case len(m) < end+2 || binary.BigEndian.Uint16(m[end:]) != q.qtype:
 		return otherQuestion
 	}
+	got := m[table.HeaderLen:end]
 	var sent [table.MaxName]byte
 	want := appendMixed(sent[:0], q.name, w.seed)
 	same := sameQuestion

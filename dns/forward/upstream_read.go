@@ -2,251 +2,185 @@ package forward
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+	"slices"
+
+	mdns "github.com/miekg/dns"
 
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// Types of records that hold names, and what ends a message that is signed.
-const (
-	typeNS    = 2
-	typeCNAME = 5
-	typeTSIG  = 250
+const optionEDE = 15 // RFC 8914
 
-	optionEDE = 15 // RFC 8914
-)
-
-// response is a message of a server. It is used again and again. The message must not change while
-// the response is in use.
+// response is a message of a name server, as miekg/dns reads it. Hop-by-hop records (OPT, TSIG) are
+// not among its records. A response is reused; it shares no memory with the message.
 type response struct {
-	id, flags uint16
-	rcode     int // with the upper bits of the OPT record
-	qend      int // where the question ends; headerLen where there is none
-	qtype     uint16
-	// whole says that all records could be read; the fields below hold only then.
-	whole bool
-	end   int // where the last record ends that is passed on: OPT and what follows it is not
-	count [3]uint16
-	// ttls has the places of the TTLs of the records, in order.
-	ttls   []uint16
-	minTTL uint32
-	typed  bool // an answer has the type that was asked for
-	ns     bool // there is an NS record behind the answers
-	soa    int  // place of the TTL of the SOA record behind the answers; 0 without
-	negTTL uint32
-	edns   bool
-	ede    int // code of the extended error; -1 without
-
-	// labels has a bit for each place where a label begins: what a pointer may point to (RFC 1035
-	// section 4.1.4). A name can then not run through what is no name, such as a TTL, which changes.
-	labels [1 << 14 / 64]uint64
+	mdns.Msg
+	whole bool      // all records were read
+	opt   *mdns.OPT // nil: the message has no OPT record
+	// fixed has the parts of the message that hold no names, in order: start and end of each.
+	fixed [][2]int
 }
 
-// read reads a message. False for what is no response to a single question, or to none. Records are
-// not read of a message that was cut.
+// read reads a message. It returns false unless the message is a response with at most one
+// question. It skips the records of a truncated message.
 func (r *response) read(m []byte) bool {
-	r.whole, r.end, r.count, r.ttls, r.minTTL = false, 0, [3]uint16{}, r.ttls[:0], math.MaxUint32
-	r.typed, r.ns, r.soa, r.negTTL, r.edns, r.ede, r.qtype, r.qend = false, false, 0, 0, false, -1, 0, table.HeaderLen
-	if len(m) < table.HeaderLen || len(m) > math.MaxUint16 {
+	*r = response{fixed: append(r.fixed[:0], [2]int{0, table.HeaderLen})}
+	if len(m) < table.HeaderLen || r.Unpack(m[:table.HeaderLen]) != nil || !r.Response || r.Opcode != mdns.OpcodeQuery {
 		return false
 	}
-	r.id, r.flags = binary.BigEndian.Uint16(m), binary.BigEndian.Uint16(m[2:])
-	r.rcode = int(r.flags & 15)
-	questions := binary.BigEndian.Uint16(m[4:])
-	if r.flags&table.FlagQR == 0 || r.flags&table.Opcodes != 0 || questions > 1 {
-		return false
-	}
-	clear(r.labels[:])
-	if questions == 1 {
-		at := r.name(m, table.HeaderLen)
-		if at == 0 || len(m) < at+4 || binary.BigEndian.Uint16(m[at+2:]) != table.ClassIN {
+	end := table.HeaderLen
+	switch binary.BigEndian.Uint16(m[4:]) {
+	case 0:
+	case 1:
+		name, at, err := mdns.UnpackDomainName(m, end)
+		if err != nil || len(m) < at+4 || binary.BigEndian.Uint16(m[at+2:]) != mdns.ClassINET {
 			return false
 		}
-		r.qtype = binary.BigEndian.Uint16(m[at:])
-		r.qend = at + 4
+		end = at + 4
+		r.fixed = append(r.fixed, [2]int{at, end})
+		r.Question = []mdns.Question{{Name: name, Qtype: binary.BigEndian.Uint16(m[at:]), Qclass: mdns.ClassINET}}
+	default:
+		return false
 	}
-	r.whole = r.flags&table.FlagTC == 0 && r.records(m)
+	r.whole = !r.Truncated && r.records(m, end)
 	return true
 }
 
-// records reads the three sections.
-func (r *response) records(m []byte) bool {
-	at, passed := r.qend, true
-	r.end = at
-	for section := range 3 {
-		for range binary.BigEndian.Uint16(m[6+2*section:]) {
-			owner := at
-			if at = r.name(m, at); at == 0 || len(m) < at+10 {
+// records reads the sections that begin at a position. It returns false if the message has fewer
+// records than its header says, or a record that clients could not read.
+func (r *response) records(m []byte, at int) bool {
+	for i, section := range []*[]mdns.RR{&r.Answer, &r.Ns, &r.Extra} {
+		for range binary.BigEndian.Uint16(m[6+2*i:]) {
+			rr, next, err := mdns.UnpackRR(m, at)
+			if err != nil || next == at || r.wildPointer(m, at) {
 				return false
 			}
-			typ := binary.BigEndian.Uint16(m[at:])
-			data := at + 10
-			end := data + int(binary.BigEndian.Uint16(m[at+8:]))
-			if end > len(m) {
-				return false
-			}
-			switch {
-			case typ == table.TypeOPT:
-				if section < 2 || r.edns || m[owner] != 0 || !r.options(m, at, end) {
+			h := rr.Header()
+			data := next - int(h.Rdlength)
+			r.fixed = append(r.fixed, [2]int{data - 10, data})
+			at = next
+			switch rr := rr.(type) {
+			case *mdns.OPT:
+				if i < 2 || r.opt != nil || h.Name != "." {
 					return false
 				}
-				passed = false
-			case typ == typeTSIG:
-				passed = false
-			case !r.data(m, typ, data, end):
-				return false
-			case passed:
-				r.count[section]++
-				r.end = end
-				r.record(m, section, typ, at+4, end)
+				r.opt = rr
+				r.Rcode |= rr.ExtendedRcode()
+				continue
+			case *mdns.TSIG:
+				continue
+			case *mdns.APL, *mdns.NULL, *mdns.RFC3597: // may be empty
+			default:
+				if h.Rdlength == 0 {
+					return false
+				}
 			}
-			at = end
+			*section = append(*section, rr)
 		}
 	}
 	return true
 }
 
-// record notes a record that is passed on.
-func (r *response) record(m []byte, section int, typ uint16, ttlAt, end int) {
-	ttl := binary.BigEndian.Uint32(m[ttlAt:])
-	if ttl > math.MaxInt32 {
-		ttl = 0 // RFC 2181 section 8
+// wildPointer reports whether the name at a position ends in a compression pointer that does not
+// lead to an earlier name (RFC 1035 section 4.1.4). miekg/dns follows pointers to any position.
+func (r *response) wildPointer(m []byte, at int) bool {
+	start := at
+	for m[at] > 0 && m[at] < 0xc0 {
+		at += 1 + int(m[at])
 	}
-	r.ttls = append(r.ttls, uint16(ttlAt))
-	r.minTTL = min(r.minTTL, ttl)
-	switch {
-	case section == 0:
-		r.typed = r.typed || typ == r.qtype
-	case section == 1 && typ == typeNS:
-		r.ns = true
-	case section == 1 && typ == table.TypeSOA && r.soa == 0:
-		r.soa, r.negTTL = ttlAt, min(ttl, binary.BigEndian.Uint32(m[end-4:])) // RFC 2308 section 5
+	if m[at] == 0 {
+		return false
 	}
+	target := int(binary.BigEndian.Uint16(m[at:]) & 0x3fff)
+	i, _ := slices.BinarySearchFunc(r.fixed, target, func(f [2]int, target int) int { return f[1] - 1 - target })
+	return target >= start || i < len(r.fixed) && target >= r.fixed[i][0]
 }
 
-// options reads an OPT record, whose type is at at.
-func (r *response) options(m []byte, at, end int) bool {
-	r.edns = true
-	r.rcode |= int(m[at+4]) << 4
-	for at += 10; at < end; {
-		if at+4 > end {
-			return false
-		}
-		code, n := binary.BigEndian.Uint16(m[at:]), int(binary.BigEndian.Uint16(m[at+2:]))
-		if at += 4 + n; at > end {
-			return false
-		}
-		if code == optionEDE && n >= 2 && r.ede < 0 {
-			r.ede = int(binary.BigEndian.Uint16(m[at-n:]))
+// ede returns the code of the extended error (RFC 8914), or -1.
+func (r *response) ede() int {
+	if r.opt != nil {
+		for _, o := range r.opt.Option {
+			if e, ok := o.(*mdns.EDNS0_EDE); ok {
+				return int(e.InfoCode)
+			}
 		}
 	}
-	return true
+	return -1
 }
 
-// name returns where the name at a place ends, 0 where it is none. A pointer leads to a label that
-// stands before the name, and from there only further back: there are no loops.
-func (r *response) name(m []byte, at int) int {
-	next, size, before := 0, 0, at
-	for at < len(m) {
-		n := int(m[at])
-		if next == 0 && at < 1<<14 {
-			r.labels[at/64] |= 1 << (at % 64)
-		}
-		switch {
-		case n == 0:
-			if next == 0 {
-				next = at + 1
-			}
-			return next
-		case n < 64:
-			if size += n + 1; size >= table.MaxName {
-				return 0
-			}
-			at += n + 1
-		case n < 0xc0 || at+1 >= len(m):
-			return 0
-		default:
-			target := (n&0x3f)<<8 | int(m[at+1])
-			if target >= before || r.labels[target/64]&(1<<(target%64)) == 0 {
-				return 0
-			}
-			if next == 0 {
-				next = at + 2
-			}
-			at, before = target, target
-		}
-	}
-	return 0
-}
-
-// data reports whether the data of a record is in form, as far as it has names or is an address.
-func (r *response) data(m []byte, typ uint16, at, end int) bool {
-	skip, names, rest := layout(typ)
-	if names < 0 {
-		return end-at == skip
-	}
-	if typ == typeNAPTR {
-		for range 3 { // flags, services, regular expression
-			if at+skip >= end {
-				return false
-			}
-			skip += 1 + int(m[at+skip])
-		}
-	}
-	at += skip
-	for range names {
-		if at >= end {
-			return false
-		}
-		if at = r.name(m, at); at == 0 {
-			return false
-		}
-	}
-	return at <= end && (rest < 0 || end-at == rest)
-}
-
-const typeNAPTR = 35
-
-// layout returns how the data of a type begins: bytes, then names, then bytes again, any number
-// if -1. Without any name (-1) it has a fixed length. Names stand in these types only, or are never
-// compressed (RFC 3597).
-func layout(typ uint16) (skip, names, rest int) {
-	switch typ {
-	case table.TypeA:
-		return 4, -1, 0
-	case table.TypeAAAA:
-		return 16, -1, 0
-	case typeNS, 3, 4, typeCNAME, 7, 8, 9, table.TypePTR, 39: // MD, MF, MB, MG, MR; DNAME
-		return 0, 1, 0
-	case table.TypeSOA:
-		return 0, 2, 20
-	case 14, 17: // MINFO, RP
-		return 0, 2, 0
-	case 15, 18, 21, 36: // MX, AFSDB, RT, KX
-		return 2, 1, 0
-	case 26: // PX
-		return 2, 2, 0
-	case table.TypeSRV:
-		return 6, 1, 0
-	case typeNAPTR:
-		return 4, 1, 0
-	case 24, 46: // SIG, RRSIG
-		return 18, 1, -1
-	case 30, 47: // NXT, NSEC
-		return 0, 1, -1
-	case 64, 65: // SVCB, HTTPS
-		return 2, 1, -1
-	}
-	return 0, 0, -1
-}
-
-// negative reports whether there is no such name, or no record of the type.
+// negative reports whether the response says that the name or the type does not exist.
 func (r *response) negative() bool {
-	return r.rcode == table.RcodeName || r.rcode == table.RcodeSuccess && !r.typed && r.qtype != table.TypeANY
+	qtype := r.Question[0].Qtype
+	typed := slices.ContainsFunc(r.Answer, func(rr mdns.RR) bool { return rr.Header().Rrtype == qtype })
+	return r.Rcode == mdns.RcodeNameError || !typed && qtype != mdns.TypeANY
 }
 
-// lame reports whether the server only knows others that might know: it does not resolve for its
+// soa returns the SOA record of the authority section, or nil.
+func (r *response) soa() *mdns.SOA {
+	for _, rr := range r.Ns {
+		if soa, ok := rr.(*mdns.SOA); ok {
+			return soa
+		}
+	}
+	return nil
+}
+
+// lame reports whether the response is only a referral: the server does not resolve names for its
 // clients.
 func (r *response) lame() bool {
-	return r.rcode == table.RcodeSuccess && r.flags&table.FlagRA == 0 && r.count[0] == 0 && r.ns && r.soa == 0
+	return r.Rcode == mdns.RcodeSuccess && !r.RecursionAvailable && len(r.Answer) == 0 && r.soa() == nil &&
+		slices.ContainsFunc(r.Ns, func(rr mdns.RR) bool { return rr.Header().Rrtype == mdns.TypeNS })
+}
+
+// refusesEDNS reports whether the server seems not to know EDNS (RFC 6891 section 7).
+func (r *response) refusesEDNS() bool {
+	return (r.Rcode == mdns.RcodeFormatError || r.Rcode == mdns.RcodeNotImplemented) && r.opt == nil ||
+		r.Rcode == mdns.RcodeBadVers
+}
+
+// answer packs a whole response to the question for a name, in the memory of b if it fits. It also
+// returns how many seconds the answer may be cached; 0 means that it must not be.
+func (r *response) answer(b, name []byte) (answer, uint32, error) {
+	ttl, records := uint32(MaxTTL), 0
+	for _, section := range [][]mdns.RR{r.Answer, r.Ns, r.Extra} {
+		for _, rr := range section {
+			h := rr.Header()
+			if h.Ttl > math.MaxInt32 {
+				h.Ttl = 0 // RFC 2181 section 8
+			}
+			ttl = min(ttl, h.Ttl)
+			records++
+		}
+	}
+	if r.negative() {
+		if soa := r.soa(); soa != nil {
+			ttl = min(ttl, soa.Minttl, maxNegTTL) // RFC 2308 section 5
+			soa.Hdr.Ttl = ttl
+		} else {
+			ttl = min(ttl, bareNegTTL)
+		}
+	}
+	r.Compress = true
+	wire, err := r.PackBuffer(b[:cap(b)])
+	if err != nil {
+		return answer{}, 0, err
+	}
+	if len(wire) > math.MaxUint16 {
+		return answer{}, 0, errors.New("the answer is too long for a message")
+	}
+	copy(wire[table.HeaderLen:], name)
+	a := answer{size: len(wire), ede: noEDE}
+	at := table.HeaderLen + len(name) + 4
+	for range records {
+		at = table.SkipName(wire, at) + 4
+		wire = binary.BigEndian.AppendUint16(wire, uint16(at))
+		at += 6 + int(binary.BigEndian.Uint16(wire[at+4:]))
+	}
+	a.data = wire
+	if ede := r.ede(); ede >= 0 {
+		a.ede = uint16(ede)
+	}
+	return a, ttl, nil
 }

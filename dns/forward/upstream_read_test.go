@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	mdns "github.com/miekg/dns"
@@ -36,9 +38,8 @@ func echoServer(t testing.TB) []netip.AddrPort {
 	return []netip.AddrPort{conn.LocalAddr().(*net.UDPAddr).AddrPort()}
 }
 
-// FuzzResponse compares the reader of replies with that of miekg/dns: what we take it can walk
-// through, with the same records. What goes out to clients, whole or cut, has the same records,
-// counts and question, within the room there is.
+// FuzzResponse checks replies to clients: complete or cut, they have the records and the question
+// of the message, and fit into the allowed size.
 func FuzzResponse(f *testing.F) {
 	for _, lines := range [][]string{
 		{"a.example.org. 60 IN A 192.0.2.1", "a.example.org. 60 IN AAAA 2001:db8::1"},
@@ -61,81 +62,71 @@ func FuzzResponse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, room uint16) {
 		var r response
-		if !r.read(b) || !r.whole || r.qend == table.HeaderLen {
+		if !r.read(b) || !r.whole || len(r.Question) == 0 {
 			return
 		}
-		// A question has no pointers in our own queries, and the reply has passed the comparison with
-		// one.
-		name, off, err := mdns.UnpackDomainName(b, table.HeaderLen)
-		if err != nil {
-			t.Fatalf("the question is taken, but %v", err)
-		}
-		if off+4 != r.qend {
-			return
-		}
+		// The reply has passed the comparison with our query, whose question has no pointers.
+		name := r.Question[0].Name
 		wire := make([]byte, table.MaxName)
 		n, err := mdns.PackDomainName(mdns.CanonicalName(name), wire, 0, nil, false)
-		if err != nil || n != r.qend-4-table.HeaderLen {
+		if wire = wire[:n]; err != nil || len(b) < table.HeaderLen+n ||
+			!bytes.EqualFold(b[table.HeaderLen:table.HeaderLen+n], wire) {
 			return
 		}
-		want := walk(t, b, r.qend, r.count)
-		a, _ := r.answer(nil, b, wire[:n])
-		if got := walk(t, a.data[:a.size], r.qend, r.count); !equalRecords(want, got) {
+		qend := table.HeaderLen + n + 4
+		want := unpacked(t, b)
+		a, _, err := r.answer(nil, wire)
+		if err != nil {
+			t.Skip(err) // with other compression, the message would be too long
+		}
+		if got := unpacked(t, a.data[:a.size]); !equalRecords(want, got) {
 			t.Fatalf("the records are %v, want %v", got, want)
 		}
 		size := 512 + int(room)
-		by := asker{id: 7, question: b[table.HeaderLen:r.qend], edns: true}
+		by := asker{id: 7, question: b[table.HeaderLen:qend], edns: true}
 		out := a.appendReply(nil, &by, 1, size, false)
 		if len(out) > size {
-			t.Fatalf("%d bytes for a room of %d", len(out), size)
+			t.Fatalf("the reply has %d bytes, at most %d are allowed", len(out), size)
 		}
 		var again response
-		if !again.read(out) || out[2]&2 == 0 && !again.whole {
-			t.Fatalf("what goes out cannot be read: % x", out)
+		if !again.read(out) || !again.Truncated && !again.whole {
+			t.Fatalf("cannot read the reply % x", out)
 		}
 		out[2] &^= 2
 		if again.read(out); !again.whole {
-			t.Fatalf("what goes out cannot be read: % x", out)
+			t.Fatalf("cannot read the reply % x", out)
 		}
-		got := walk(t, out, again.qend, again.count)
+		got := unpacked(t, out)
 		if len(got) > len(want) || !equalRecords(want[:len(got)], got) ||
-			!bytes.Equal(out[table.HeaderLen:again.qend], b[table.HeaderLen:r.qend]) {
-			t.Fatalf("%v goes out, of %v", got, want)
+			!bytes.Equal(out[table.HeaderLen:qend], b[table.HeaderLen:qend]) {
+			t.Fatalf("the reply has %v, want %v or less", got, want)
 		}
 	})
 }
 
-// record is what all records have.
-type record struct {
-	name   string
-	qtype  uint16
-	length int
-}
-
-// walk reads records with the functions of miekg/dns.
-func walk(t *testing.T, b []byte, at int, count [3]uint16) (out []record) {
+// unpacked returns the records of a message as miekg/dns reads it, without OPT and TSIG records.
+func unpacked(t *testing.T, b []byte) []mdns.RR {
 	t.Helper()
-	for range int(count[0]) + int(count[1]) + int(count[2]) {
-		name, next, err := mdns.UnpackDomainName(b, at)
-		if err != nil || next+10 > len(b) {
-			t.Fatalf("record %d: %v (% x)", len(out), err, b)
-		}
-		n := int(b[next+8])<<8 | int(b[next+9])
-		out = append(out, record{mdns.CanonicalName(name), uint16(b[next])<<8 | uint16(b[next+1]), n})
-		if at = next + 10 + n; at > len(b) {
-			t.Fatalf("record %d ends after the message (% x)", len(out), b)
-		}
+	var m mdns.Msg
+	if err := m.Unpack(b); err != nil {
+		t.Fatalf("cannot read the message: %v (% x)", err, b)
 	}
-	return out
+	return slices.DeleteFunc(slices.Concat(m.Answer, m.Ns, m.Extra), func(rr mdns.RR) bool {
+		return rr.Header().Rrtype == mdns.TypeOPT || rr.Header().Rrtype == mdns.TypeTSIG
+	})
 }
 
-func equalRecords(a, b []record) bool {
-	for i := range a {
-		if i >= len(b) || a[i] != b[i] {
-			return false
+// equalRecords compares names, types, and data. Letters may differ in case: names that point into
+// the question change with it.
+func equalRecords(a, b []mdns.RR) bool {
+	return slices.EqualFunc(a, b, func(a, b mdns.RR) bool {
+		a, b = mdns.Copy(a), mdns.Copy(b)
+		for _, rr := range []mdns.RR{a, b} {
+			h := rr.Header()
+			h.Ttl, h.Rdlength = 0, 0
 		}
-	}
-	return len(a) == len(b)
+		return strings.EqualFold(a.String(), b.String())
+	})
 }
 
 // FuzzEcho compares our comparison of questions with a plain one.
@@ -148,7 +139,7 @@ func FuzzEcho(f *testing.F) {
 		}
 		q := question{name: wire, qtype: 1}
 		m := wireQuery{seed: seed}.appendTo(nil, &q)
-		if got := (wireQuery{seed: seed}).echoes(m, len(m), &q); got != sameQuestion {
+		if got := (wireQuery{seed: seed}).echoes(m, &q); got != sameQuestion {
 			t.Fatalf("our own question compares as %v", got)
 		}
 		at := table.HeaderLen + int(flip)%len(wire)
@@ -159,7 +150,7 @@ func FuzzEcho(f *testing.F) {
 				want = sameQuestion
 			}
 		}
-		if got := (wireQuery{seed: seed}).echoes(m, len(m), &q); got != want {
+		if got := (wireQuery{seed: seed}).echoes(m, &q); got != want {
 			t.Fatalf("byte %d changed: %v, want %v", at, got, want)
 		}
 	})

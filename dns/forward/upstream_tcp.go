@@ -1,14 +1,14 @@
 package forward
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
+
+	mdns "github.com/miekg/dns"
 )
 
 const (
@@ -171,27 +171,13 @@ func (st *stream) read(conn net.Conn, ended chan<- error) {
 	defer st.f.wg.Done()
 	w := st.f.worker()
 	defer st.f.workers.Put(w)
-	in := bufio.NewReaderSize(conn, receiveSize)
-	var big []byte
+	in := mdns.Conn{Conn: conn}
 	for {
 		if err := conn.SetReadDeadline(time.Now().Add(st.f.timing.idle)); err != nil {
 			ended <- err
 			return
 		}
-		var size [2]byte
-		_, err := io.ReadFull(in, size[:])
-		m := w.in
-		if n := int(binary.BigEndian.Uint16(size[:])); n <= len(m) {
-			m = m[:n]
-		} else {
-			if cap(big) < n {
-				big = make([]byte, n)
-			}
-			m = big[:n]
-		}
-		if err == nil {
-			_, err = io.ReadFull(in, m)
-		}
+		m, err := in.ReadMsgHeader(nil)
 		if err != nil {
 			ended <- err
 			return

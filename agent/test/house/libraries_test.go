@@ -8,7 +8,7 @@ import (
 )
 
 // TestNamedLibrariesAreUsed: the libraries that the design names are used by the packages that the
-// decisions name (0035 for lumberjack, 0002 for miekg/dns), and by no other product package.
+// decisions name (0035 for lumberjack, 0044 for miekg/dns), and by no other product package.
 func TestNamedLibrariesAreUsed(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
@@ -16,7 +16,7 @@ func TestNamedLibrariesAreUsed(t *testing.T) {
 	}
 	for library, want := range map[string][]string{
 		"gopkg.in/natefinch/lumberjack.v2": {"rotation"},
-		"github.com/miekg/dns":             {"agent/serve/cli/node", "dns"},
+		"github.com/miekg/dns":             {"agent/serve/cli/node", "dns", "dns/forward"},
 	} {
 		var got []string
 		tree.each(func(p *pkg, f *file) {
@@ -29,34 +29,42 @@ func TestNamedLibrariesAreUsed(t *testing.T) {
 			t.Errorf("%s is imported by %q, the decisions say %q", library, got, want)
 		}
 	}
+	// Replies of name servers and messages over TCP are read and written by miekg/dns.
+	for dir, want := range map[string][]string{"dns": {"Conn", "Msg"}, "dns/forward": {"Conn", "Msg", "UnpackRR"}} {
+		used := tree.uses(dir, "github.com/miekg/dns")
+		for _, name := range want {
+			if !used[name] {
+				t.Errorf("%s does not use dns.%s of miekg/dns", dir, name)
+			}
+		}
+	}
 	// The query log is written through lumberjack, and what must not lose a line is not.
 	for dir, want := range map[string][2]string{
 		"agent/deliver/resolver": {"OpenPlain", "Open"}, "agent/deliver/logs": {"Open", "OpenPlain"},
 		"agent/serve/auditlog": {"Open", "OpenPlain"},
 	} {
-		used := map[string]bool{}
-		tree.each(func(p *pkg, f *file) {
-			if p.dir == dir && !f.test {
-				for _, name := range uses(f, tree.module+"/rotation") {
-					used[name] = true
-				}
-			}
-		})
+		used := tree.uses(dir, tree.module+"/rotation")
 		if !used[want[0]] || used[want[1]] {
 			t.Errorf("%s opens files by %v, want rotation.%s only", dir, used, want[0])
 		}
 	}
 }
 
-// uses returns the names that a file uses of an import path.
-func uses(f *file, importPath string) (out []string) {
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		if e, ok := n.(ast.Expr); ok {
-			if path, name := f.selector(e); path == importPath {
-				out = append(out, name)
-			}
+// uses returns the names of an import path that the product files of a directory use.
+func (t *tree) uses(dir, importPath string) map[string]bool {
+	out := map[string]bool{}
+	t.each(func(p *pkg, f *file) {
+		if p.dir != dir || f.test {
+			return
 		}
-		return true
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok {
+				if path, name := f.selector(e); path == importPath {
+					out[name] = true
+				}
+			}
+			return true
+		})
 	})
 	return out
 }
