@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOutboundBackends leads an outbound to what its reference names, and tells what it cannot
-// mean.
+// TestOutboundBackends checks which service an outbound's reference resolves to, and the warnings
+// about references that do not resolve.
 func TestOutboundBackends(t *testing.T) {
 	k8s := func(kind, name, namespace, labels, spec string) string {
 		return fmt.Sprintf("---\napiVersion: kuma.io/v1alpha1\nkind: %s\nmetadata: {name: %s, namespace: %s, "+
@@ -24,7 +24,7 @@ func TestOutboundBackends(t *testing.T) {
 		"  selector: {meshService: {matchLabels: {app: redis}}}\n  ports: [{port: 80}]\n" +
 		"---\ntype: MeshExternalService\nmesh: default\nname: out\nlabels: {app: out}\nspec:\n" +
 		"  match: {type: HostnameGenerator, port: 443, protocol: tcp}\n  endpoints: [{address: 192.0.2.1, port: 443}]\n"
-	const left = ": the outbound is left out"
+	const left = ": the outbound is ignored"
 	for _, c := range []struct{ namespace, ref, want, warning string }{
 		{"", "kind: MeshService, name: plain, port: 80", "default_plain__default_msvc_80", ""},
 		{"", "kind: MeshService, name: plain, port: 81", "", `there is no MeshService "plain" with port 81` + left},
@@ -43,10 +43,10 @@ func TestOutboundBackends(t *testing.T) {
 			"default_redis_other_default_msvc_80", ""},
 		{"", "kind: MeshService, labels: {kuma.io/env: universal}, port: 80", "default_plain__default_msvc_80", ""},
 		{"", "kind: MeshService, labels: {app: redis}, port: 80", "default_redis_data_default_msvc_80",
-			"2 services match MeshService with labels app=redis with port 80, and an outbound leads to one: redis.data is " +
-				"used, the first by name, and not redis.other; give a name, or labels that match only one"},
+			"2 services match MeshService with labels app=redis with port 80, but an outbound leads to one: " +
+				"redis.data, the first by name, is used instead of redis.other; give a name, or labels that match only one"},
 		{"", "kind: MeshService, labels: {kuma.io/mesh: default}, port: 80", "default_front_data_default_msvc_80",
-			"front.data is used, the first by name, and not plain, redis.data, redis.other;"},
+			"front.data, the first by name, is used instead of plain, redis.data, redis.other;"},
 		{"", "kind: MeshService, labels: {app: redis}, port: 99",
 			"", "there is no MeshService with labels app=redis with port 99" + left},
 		{"", "kind: MeshService, labels: {app: redis, tier: none}, port: 80",
@@ -56,8 +56,8 @@ func TestOutboundBackends(t *testing.T) {
 			"", `there is no MeshMultiZoneService "all" with port 81` + left},
 		{"", "kind: MeshExternalService, name: out", "default_out__default_extsvc_443", ""},
 		{"", "kind: MeshExternalService, labels: {app: out}", "default_out__default_extsvc_443", ""},
-		{"", "kind: MeshGateway, name: plain, port: 80", "", "there is no kind MeshGateway of services: give one of " +
-			"MeshService, MeshExternalService, MeshMultiZoneService; the outbound is left out"},
+		{"", "kind: MeshGateway, name: plain, port: 80", "", "unknown kind of service MeshGateway: use one of " +
+			"MeshService, MeshExternalService, MeshMultiZoneService; the outbound is ignored"},
 	} {
 		t.Run(c.ref, func(t *testing.T) {
 			web := dataplane("web", "10.0.0.2", "web", "  outbound:\n  - {port: 7, backendRef: {"+c.ref+"}}\n")

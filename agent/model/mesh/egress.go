@@ -8,12 +8,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// EgressService is the value of kuma.io/service by which the egresses of a zone prove themselves in
-// every mesh.
+// EgressService is the kuma.io/service value in the certificates of a zone's egresses, in every
+// mesh.
 const EgressService = "zone-egress"
 
-// egresses are the endpoints that the egresses of a zone offer. The set of prev is used again where
-// it is the same.
+// egresses returns the endpoints of the zone's egresses. It reuses the set of prev if nothing
+// changed.
 func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 	out := noEndpoints
 	for r, spec := range resource.Specs[*resource.ZoneEgress](set.Kind("ZoneEgress")) {
@@ -22,7 +22,7 @@ func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 		}
 		if _, err := netip.ParseAddr(spec.Networking.Address); err != nil {
 			v.warnf(r.Key, "networking.address: %q is not an IP address, so proxies do not use this egress; "+
-				"give the IP address at which it listens", spec.Networking.Address)
+				"set the IP address on which it listens", spec.Networking.Address)
 			continue
 		}
 		if out == noEndpoints {
@@ -38,13 +38,13 @@ func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 	return out
 }
 
-// Egresses are the egresses of the zone as endpoints, sorted by name. Views share the set while it
-// does not change. It must not be changed.
+// Egresses returns the zone's egresses as endpoints, sorted by name. Views share the set until it
+// changes. Callers must not modify it.
 func (v *View) Egresses() *EndpointSet { return v.egress }
 
-// ThroughEgress reports whether what leaves the mesh, or goes to the ingress of another zone, does
-// so through the egresses of the zone: the Mesh asks for it, and its proxies can prove themselves
-// there. Where the zone has no egress, nothing leaves.
+// ThroughEgress reports whether traffic that leaves the mesh, or goes to the ingress of another
+// zone, passes through the zone's egresses. This requires that the Mesh asks for it and has mTLS.
+// If it is true and the zone has no egress, no traffic leaves.
 func (v *View) ThroughEgress() bool {
 	return v.Spec.Routing != nil && v.Spec.Routing.ZoneEgress && v.Spec.MTLSEnabled() != nil
 }
@@ -54,7 +54,7 @@ func (v *View) ForbidsMeshExternalServices() bool {
 	return v.Spec.Routing != nil && v.Spec.Routing.DefaultForbidMeshExternalServiceAccess
 }
 
-// noteEgress warns about a Mesh that asks for egresses and cannot have them.
+// noteEgress warns about a Mesh that asks for egresses but cannot use them.
 func (v *View) noteEgress() {
 	if v.Spec.Routing == nil || !v.Spec.Routing.ZoneEgress {
 		return
@@ -62,16 +62,16 @@ func (v *View) noteEgress() {
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
 		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, "+
-			"by which an egress authenticates clients: traffic leaves the mesh directly; enable a backend of mtls")
+			"which an egress needs to authenticate clients: traffic leaves the mesh directly; enable a backend in mtls")
 	case len(v.egress.List) == 0:
-		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh, "+
-			"and those behind a ZoneIngress of another zone, are not reachable; apply one, and start its proxy with nearside "+
+		v.warnf(v.mesh.Key, "routing.zoneEgress is set, but zone %q has no ZoneEgress: destinations outside the mesh "+
+			"and behind a ZoneIngress of another zone are unreachable; apply one, and start its proxy with nearside "+
 			"bootstrap --proxy-type egress", v.Zone)
 	}
 }
 
-// leaves makes a service that lies outside the mesh known: reached through the egresses, or
-// directly.
+// leaves sets the endpoints of a service outside the mesh: the egresses if through is true, else
+// the outside endpoints themselves.
 func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 	s.Outside = &EndpointSet{List: outside}
 	if s.Egress = through; through {
@@ -79,7 +79,7 @@ func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 	}
 }
 
-// notReached says why a MeshExternalService is not; "" where it is.
+// notReached returns the reason why no MeshExternalService is reachable, or "".
 func (v *View) notReached() string {
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
@@ -92,8 +92,8 @@ func (v *View) notReached() string {
 	return ""
 }
 
-// outsideOf are the endpoints that a MeshExternalService lists. The address of a unix socket is
-// written as there.
+// outsideOf returns the endpoints that a MeshExternalService lists. It leaves the path of a Unix
+// socket unchanged.
 func outsideOf(r *resource.Resource, spec *resource.MeshExternalService) []Endpoint {
 	out := make([]Endpoint, len(spec.Endpoints))
 	for i, e := range spec.Endpoints {

@@ -1,4 +1,4 @@
 package mesh
 
-// AssignVIPs does to a view that is built what building does for its virtual addresses.
+// AssignVIPs assigns virtual addresses to a view that is already built, as Build does.
 func (v *View) AssignVIPs(o VIPOptions) { v.assignVIPs(&o) }

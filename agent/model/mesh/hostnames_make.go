@@ -11,22 +11,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// tagDomain is what the names of tag services end with, as in the reference.
+// tagDomain is the suffix of the names of tag services, as in Kuma.
 const tagDomain = ".mesh"
 
-// nameMaker gives names away. Whoever asks first has a name.
+// nameMaker assigns names to services. The first claim of a name wins.
 type nameMaker struct {
 	v         *View
 	t         *nameTable
 	owner     map[string]nameOwner
-	tried     map[serviceKey]int // generators that selected a service
+	tried     map[serviceKey]int // number of generators that selected each service
 	conflicts map[resource.Key][]string
-	failures  map[resource.Key][]string // what generators have no name for
+	failures  map[resource.Key][]string // names that each generator failed to make
 	overflow  bool
 }
 
-// nameOwner is the service that has a name, and the place of the name in the list while that is
-// made.
+// nameOwner is the service that owns a name, and the index of the name in the unfinished list.
 type nameOwner struct {
 	service *named
 	at      int
@@ -35,7 +34,8 @@ type nameOwner struct {
 func (v *View) makeNames(t *nameTable) {
 	m := &nameMaker{v: v, t: t, owner: make(map[string]nameOwner, len(t.services)), tried: map[serviceKey]int{},
 		conflicts: map[resource.Key][]string{}, failures: map[resource.Key][]string{}}
-	t.list = make([]Hostname, 0, len(t.services)) // one for each, as with tags; a generator more makes it grow
+	// tag services have one name each; one more generator makes the list grow
+	t.list = make([]Hostname, 0, len(t.services))
 	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()
@@ -45,25 +45,25 @@ func (v *View) makeNames(t *nameTable) {
 		s := &t.services[i]
 		if n := m.tried[s.serviceKey]; n > maxNamesOfService {
 			m.tell(s, HostnameStatus{Origin: OriginGenerator, Reason: HostnameOutOfRange, Message: fmt.Sprintf(
-				"%d generators select the service, and the first %d count: select it by fewer", n, maxNamesOfService)})
+				"%d generators select the service, and only the first %d are used: narrow the selectors", n, maxNamesOfService)})
 		}
 	}
 	m.warn()
 	slices.SortFunc(t.list, func(a, b Hostname) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// claim gives a service a name, unless another one has it.
+// claim assigns a name to a service unless another service owns it.
 func (m *nameMaker) claim(s *named, name string, origin Origin, generator resource.Key) {
 	st := HostnameStatus{Hostname: name, Origin: origin, Generator: generator}
 	owner, taken := m.owner[name]
 	switch {
-	case taken && owner.service.host != nil && owner.service.host.leadsTo(s): // by another name for the same
+	case taken && owner.service.host != nil && owner.service.host.leadsTo(s): // the host leads to the same service
 		st.Reason, st.Message = HostnameCollision, "the name belongs to "+describeHost(&m.t.list[owner.at])
 	case taken && owner.service != s:
 		st.Reason, st.Message = HostnameCollision, m.contest(s, generator, &m.t.list[owner.at])
 	case !taken && len(m.t.list) >= maxNames:
 		m.overflow = true
-		st.Reason, st.Message = HostnameOutOfRange, fmt.Sprintf("the mesh has %d names already, which is the most", maxNames)
+		st.Reason, st.Message = HostnameOutOfRange, fmt.Sprintf("the mesh has %d names, the maximum", maxNames)
 	default:
 		st.Generated, st.Reason = true, HostnameGenerated
 		if !taken {
@@ -74,8 +74,8 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	m.tell(s, st)
 }
 
-// contest notes that a service does not have a name, for every side of it. However many names of
-// one resource are concerned, each resource is told once for each of its parts in it.
+// contest records that a service did not get a name, for both services and both generators. It
+// warns each resource once, however many of its names collide.
 func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) string {
 	h.Contested = true
 	owner := describeHost(h)
@@ -84,7 +84,7 @@ func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) strin
 		who = generator.String()
 	}
 	what := fmt.Sprintf("%s for %s (it belongs to %s)", h.Name, who, owner)
-	// A tag service is no resource: the mesh is told.
+	// A tag service is not a resource, so the mesh gets its warning.
 	keys := []resource.Key{cmp.Or(s.resource, m.v.mesh.Key), cmp.Or(h.Resource, m.v.mesh.Key), generator, h.Generator}
 	slices.SortFunc(keys, resource.Key.Compare)
 	for _, k := range slices.Compact(keys) {
@@ -103,7 +103,7 @@ func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Ho
 	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin,
 		Generator: generator}
 	switch {
-	case s.host != nil: // who may see the name is decided by the service of the first port
+	case s.host != nil: // the service of the first port decides who may see the name
 		h.Tag = s.host.ports[0].tags[resource.TagService]
 		for _, p := range s.host.ports {
 			h.Ports = append(h.Ports, p.number)
@@ -115,7 +115,7 @@ func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Ho
 	return h
 }
 
-// fromStatus takes the addresses that documents bring along.
+// fromStatus claims the hostnames that the resources list in their status.
 func (m *nameMaker) fromStatus() {
 	for i := range m.t.services {
 		s := &m.t.services[i]
@@ -127,7 +127,8 @@ func (m *nameMaker) fromStatus() {
 	}
 }
 
-// statusNames returns the hostnames in the status of a service resource. Decoding has checked them.
+// statusNames returns the hostnames in the status of a service resource. Decoding has validated
+// them.
 func statusNames(r *resource.Resource) []string {
 	if r == nil {
 		return nil
@@ -143,7 +144,7 @@ func statusNames(r *resource.Resource) []string {
 	return out
 }
 
-// fromVirtual gives names to the hosts of VirtualOutbounds.
+// fromVirtual claims the names of VirtualOutbounds.
 func (m *nameMaker) fromVirtual() {
 	for i := range m.t.hosts {
 		h := m.t.hosts[i].host
@@ -151,12 +152,12 @@ func (m *nameMaker) fromVirtual() {
 	}
 }
 
-// fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as
-// in the reference. The first form of all goes before the second of any.
+// fromTags claims the names of tag services, as Kuma does: SERVICE.mesh, and the same with dots for
+// underscores. All first forms precede all second forms.
 func (m *nameMaker) fromTags() {
 	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService},
 		func(s named, k serviceKey) int { return s.compare(k) })
-	tags := m.t.services[:n] // no kind sorts before all kinds
+	tags := m.t.services[:n] // the empty kind sorts first
 	for i := range tags {
 		m.fromTag(&tags[i], tags[i].name)
 	}
@@ -175,9 +176,8 @@ func (m *nameMaker) fromTag(s *named, name string) {
 	}
 }
 
-// orderGenerators puts those of this zone before those that came from elsewhere, and those of one
-// origin in the order of their names. (The reference asks for their age first, which not all nodes
-// would agree on.)
+// orderGenerators sorts generators by origin, those of this zone first, and then by name. Kuma
+// sorts by age first, on which nodes may disagree.
 func orderGenerators(v *View, list []*resource.Resource) []*resource.Resource {
 	away := func(r *resource.Resource) int {
 		if origin, _ := v.label(r, resource.LabelOrigin); origin != "zone" {
@@ -203,8 +203,8 @@ func nameSelector(g *resource.HostnameGenerator) (kind string, labels map[string
 	return "", nil, false
 }
 
-// fromGenerators asks the generators in their order. Each goes through the services of its kind in
-// the order of their names.
+// fromGenerators claims the names of all generators in order. Each generator visits the services of
+// its kind by name.
 func (m *nameMaker) fromGenerators() {
 	byKind := map[string]groups[*named]{
 		KindMeshService: {}, KindMeshExternalService: {}, KindMeshMultiZoneService: {},
@@ -231,11 +231,11 @@ func (m *nameMaker) fromGenerators() {
 			continue
 		}
 		if spec.Template == "" {
-			m.warnf(r.Key, "spec.extension: it is not known here, and there is no template: it gives no names")
+			m.warnf(r.Key, "spec.extension: unknown extension, and no template: the generator makes no names")
 			continue
 		}
 		parts, err := resource.ParseHostnameTemplate(spec.Template)
-		if err != nil { // decoding has parsed it
+		if err != nil { // decoding has validated the template
 			m.warnf(r.Key, "spec.template: %v", err)
 			continue
 		}
@@ -247,7 +247,7 @@ func (m *nameMaker) fromGenerators() {
 	}
 }
 
-// generate gives one service the name that a template makes of it.
+// generate claims the name that a template yields for one service.
 func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePart, s *named) {
 	if m.tried[s.serviceKey]++; m.tried[s.serviceKey] > maxNamesOfService {
 		return
@@ -263,7 +263,8 @@ func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePa
 		fmt.Sprintf("%s: %s", describeService(s.name, s.resource), message))
 }
 
-// expand fills a template in. Where that gives no name, it says for what reason.
+// expand fills in a template. If the result is not a valid name, it returns the reason and a
+// message instead.
 func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason, message string) {
 	var b strings.Builder
 	var empty []string
@@ -273,7 +274,7 @@ func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason
 		case p.Label != "":
 			val, ok := s.labels[p.Label]
 			if !ok {
-				return "", HostnameTemplate, fmt.Sprintf("the service has no label %s, which the template asks for", p.Label)
+				return "", HostnameTemplate, fmt.Sprintf("the service has no label %s, which the template uses", p.Label)
 			}
 			if value = val; val == "" {
 				empty = append(empty, "the label "+p.Label)
@@ -284,7 +285,7 @@ func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason
 			}
 		}
 		b.WriteString(value)
-		if b.Len() > 2*maxDNSName { // whatever follows, it is too long, and that much is enough to say so
+		if b.Len() > 2*maxDNSName { // already too long; this much suffices for the message
 			break
 		}
 	}
@@ -298,10 +299,10 @@ func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason
 	return "", HostnameInvalid, invalid
 }
 
-// maxDNSName is the most characters of a name (RFC 1035, section 2.3.4).
+// maxDNSName is the maximum length of a name in characters (RFC 1035, section 2.3.4).
 const maxDNSName = 253
 
-// field is the value of a field of a template, as in the reference.
+// field returns the value of a template field, with Kuma's field names.
 func (s *named) field(name, mesh string) string {
 	namespace := s.labels[resource.LabelNamespace]
 	own := s.name
@@ -326,7 +327,7 @@ func (s *named) field(name, mesh string) string {
 	return ""
 }
 
-// dnsName folds a name to the form that it is looked up in, or says why it is none.
+// dnsName returns a name in the form used for lookups, or the reason why it is invalid.
 func dnsName(s string) (name, reason string) {
 	var faults []resource.Fault
 	resource.NewValidator("", &faults).HostName(s, "a DNS name")
@@ -336,12 +337,12 @@ func dnsName(s string) (name, reason string) {
 	return strings.ToLower(strings.TrimSuffix(s, ".")), ""
 }
 
-// warnf adds a warning to the table, so that views which share it have it too.
+// warnf adds a warning to the table, so that views that reuse the table repeat the warning.
 func (m *nameMaker) warnf(k resource.Key, format string, args ...any) {
 	m.t.warnings = append(m.t.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
 }
 
-// describeService names a service for a message: r is zero for a tag service.
+// describeService describes a service for a message. r is zero for a tag service.
 func describeService(tag string, r resource.Key) string {
 	if r == (resource.Key{}) {
 		return fmt.Sprintf("the tag service %q", tag)
@@ -349,7 +350,7 @@ func describeService(tag string, r resource.Key) string {
 	return r.String()
 }
 
-// describeHost names who has a name, and by what.
+// describeHost describes the owner of a name and the origin of the name.
 func describeHost(h *Hostname) string {
 	if h.Origin == OriginVirtual {
 		return h.Generator.String()
@@ -360,23 +361,23 @@ func describeHost(h *Hostname) string {
 func describeOrigin(o Origin, generator resource.Key) string {
 	switch o {
 	case OriginStatus:
-		return "which has it in its status"
+		return "from its status"
 	case OriginTag:
-		return "which has it from its tag"
+		return "from its tag"
 	}
-	return "which has it from " + generator.String()
+	return "from " + generator.String()
 }
 
-// warn tells resources what came to nothing.
+// warn warns about generators and services without the names that they claim.
 func (m *nameMaker) warn() {
 	for _, k := range slices.SortedFunc(maps.Keys(m.conflicts), resource.Key.Compare) {
 		m.warnf(k, "two services claim one hostname: %s; change a template, a selector, a name or a tag",
 			list(m.conflicts[k], "; "))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.failures), resource.Key.Compare) {
-		m.warnf(k, "spec.template: it makes no hostname for %s", list(m.failures[k], "; "))
+		m.warnf(k, "spec.template: no hostname for %s", list(m.failures[k], "; "))
 	}
 	if m.overflow {
-		m.warnf(m.v.mesh.Key, "the services of the mesh have more than %d hostnames: the rest is dropped", maxNames)
+		m.warnf(m.v.mesh.Key, "the services of the mesh have more than %d hostnames: the others are dropped", maxNames)
 	}
 }

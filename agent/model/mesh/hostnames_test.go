@@ -21,7 +21,7 @@ func generator(name, labels, selector, template string) string {
 
 const allServices = "meshService: {matchLabels: {}}"
 
-// names writes every name of a view with its owner.
+// names formats every name of a view with its owner.
 func names(v *mesh.View) []string {
 	var out []string
 	for _, h := range v.Hostnames() {
@@ -71,7 +71,7 @@ func warningsOf(v *mesh.View, kind string) []string {
 	return out
 }
 
-// TestHostnames gives services of all kinds their names.
+// TestHostnames checks the names of services of all kinds.
 func TestHostnames(t *testing.T) {
 	const exclusive = meshDoc + "meshServices: {mode: Exclusive}\n"
 	redis := dataplane("redis-1", "10.0.0.1", "redis", "")
@@ -138,7 +138,7 @@ func TestHostnames(t *testing.T) {
 	}
 }
 
-// TestHostnameStatus says of every name that a service does not have why not.
+// TestHostnameStatus checks that each name that a service does not get has a reason.
 func TestHostnameStatus(t *testing.T) {
 	long := strings.Repeat("a", 60)
 	v := build(t, meshDoc+"meshServices: {mode: Exclusive}\n"+
@@ -162,18 +162,18 @@ func TestHostnameStatus(t *testing.T) {
 		t.Error(diff)
 	}
 	want = []string{
-		"TemplateError: the service has no label v, which the template asks for",
+		"TemplateError: the service has no label v, which the template uses",
 		`InvalidName: "b..mesh" is not a DNS name: the parts between the dots have 1 to 63 characters; .Namespace of the service is empty`,
-		"TemplateError: the service has no label part, which the template asks for",
-		"TemplateError: the service has no label part, which the template asks for",
-		"Collision x.mesh: the name belongs to MeshService/default/a, which has it from HostnameGenerator/g5-same",
+		"TemplateError: the service has no label part, which the template uses",
+		"TemplateError: the service has no label part, which the template uses",
+		"Collision x.mesh: the name belongs to MeshService/default/a, from HostnameGenerator/g5-same",
 	}
 	if diff := cmp.Diff(want, status(v, mesh.KindMeshService, "b")); diff != "" {
 		t.Error(diff)
 	}
 	const both = "two services claim one hostname: x.mesh for MeshService/default/b (it belongs to " +
 		"MeshService/default/a, " +
-		"which has it from HostnameGenerator/g5-same); change a template, a selector, a name or a tag"
+		"from HostnameGenerator/g5-same); change a template, a selector, a name or a tag"
 	for _, w := range []string{"a: " + both, "b: " + both} {
 		if !slices.Contains(warningsOf(v, "MeshService"), w) {
 			t.Errorf("%v has no %q", warningsOf(v, "MeshService"), w)
@@ -181,13 +181,14 @@ func TestHostnameStatus(t *testing.T) {
 	}
 	got := warningsOf(v, "HostnameGenerator")
 	if len(got) != 5 || !slices.Contains(got, "g5-same: "+both) ||
-		!slices.Contains(got, "g1-label: spec.template: it makes no hostname for MeshService/default/b: the service has no "+
-			"label v, which the template asks for") {
+		!slices.Contains(got, "g1-label: spec.template: no hostname for MeshService/default/b: the service has no "+
+			"label v, which the template uses") {
 		t.Errorf("warnings of generators: %q", got)
 	}
 }
 
-// TestHostnamesAreBounded gives one service more names than it may have, and all services one name.
+// TestHostnamesAreBounded claims more names than allowed for one service, and one name for all
+// services.
 func TestHostnamesAreBounded(t *testing.T) {
 	rs := bigMesh(200, 1, resource.MeshServicesExclusive)
 	for i := range 100 {
@@ -203,8 +204,8 @@ func TestHostnamesAreBounded(t *testing.T) {
 		t.Errorf("there are %d names, want 32 and one", n)
 	}
 	got := status(v, mesh.KindMeshService, "s00007")
-	if want := "LimitReached: 101 generators select the service, and the first 32 count: select it by fewer"; len(got) !=
-		33 || got[32] != want {
+	if want := "LimitReached: 101 generators select the service, and only the first 32 are used: narrow the " +
+		"selectors"; len(got) != 33 || got[32] != want {
 		t.Errorf("%d statuses, the last is %q, want %q", len(got), got[len(got)-1], want)
 	}
 	for _, w := range v.Warnings {
@@ -224,8 +225,8 @@ func hostnameGenerator(name string, labels map[string]string, template string) *
 			Selector: resource.HostnameSelector{MeshService: &resource.LabelSelector{MatchLabels: labels}}}}
 }
 
-// TestHostnamesAreShared takes the names of the previous view over, until something that they
-// depend on changes.
+// TestHostnamesAreShared checks that a view reuses the names of the previous one until an input
+// changes.
 func TestHostnamesAreShared(t *testing.T) {
 	rs := append(bigMesh(20, 2, resource.MeshServicesEverywhere), hostnameGenerator("g", nil, "{{ .Name }}.svc"))
 	view := func(prev *mesh.View, more ...*resource.Resource) *mesh.View {
@@ -238,7 +239,7 @@ func TestHostnamesAreShared(t *testing.T) {
 	first := view(nil)
 	moved := view(first, endpoint("s00003", 1, "10.200.0.1"))
 	if &first.Hostnames()[0] != &moved.Hostnames()[0] {
-		t.Error("an endpoint moved, and the names were made anew")
+		t.Error("an endpoint moved, and the names were recomputed")
 	}
 	added := view(moved, endpoint("new", 0, "10.200.0.2"))
 	if h := added.Hostname("NEW.mesh."); h == nil || h.Tag != "new" {
@@ -253,9 +254,9 @@ func TestHostnamesAreShared(t *testing.T) {
 	}
 }
 
-// TestHostnamesHaveOneOwner makes random meshes: whatever their services and generators, every name
-// has one owner, every name that a service has is in the list, every service says something of each
-// generator that selects it, and the order of documents changes nothing.
+// TestHostnamesHaveOneOwner builds random meshes. For any services and generators, every name has
+// one owner, every name that a service owns is in the list, every service has a status for each
+// generator that selects it, and the order of documents does not matter.
 func TestHostnamesHaveOneOwner(t *testing.T) {
 	pick := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(of) }
 	rapid.Check(t, func(t *rapid.T) {
@@ -339,17 +340,17 @@ func TestHostnamesHaveOneOwner(t *testing.T) {
 			t.Fatalf("services have %d names, the list %d", has, len(owner))
 		}
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(rs), func(i, j int) { rs[i], rs[j] = rs[j], rs[i] })
-		again := view()
-		if diff := cmp.Diff(names(v), names(again)); diff != "" {
+		rebuilt := view()
+		if diff := cmp.Diff(names(v), names(rebuilt)); diff != "" {
 			t.Fatal(diff)
 		}
-		if diff := cmp.Diff(v.Warnings, again.Warnings); diff != "" {
+		if diff := cmp.Diff(v.Warnings, rebuilt.Warnings); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-// FuzzHostname fills any template in with any label: there is a valid name, or a reason.
+// FuzzHostname fills any template with any label: the result is a valid name or a reason.
 func FuzzHostname(f *testing.F) {
 	f.Add(`{{ .DisplayName }}.svc.mesh.local`, "web", "k")
 	f.Add(`{{ label "k" }}.{{ .Namespace }}.mesh`, "..", "k")

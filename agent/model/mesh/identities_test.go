@@ -7,7 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// TestIdentities: what a MeshService lists, else what its dataplanes have; nothing without mTLS.
+// TestIdentities checks the identities of services: the listed ones, else those of the dataplanes,
+// and none without mTLS.
 func TestIdentities(t *testing.T) {
 	const secure = "type: Mesh\nname: default\nmeshServices: {mode: Everywhere}\n" +
 		"mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
@@ -63,8 +64,8 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// TestIdentitiesAreOfTheCatalog: another identity is another cluster, an endpoint that is ready is
-// not.
+// TestIdentitiesAreOfTheCatalog checks that the catalog hash changes with an identity, but not with
+// an endpoint that becomes ready.
 func TestIdentitiesAreOfTheCatalog(t *testing.T) {
 	const secure = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
 	msvc := service("s", "", "dataplaneLabels: {matchLabels: {team: x}}", "{port: 8080}")

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// inbound is one inbound of the mesh that may serve traffic.
+// inbound is one inbound of the mesh that may receive traffic.
 type inbound struct {
 	dp      *resource.Resource
 	spec    *resource.Inbound
@@ -19,29 +19,28 @@ type inbound struct {
 	service string
 	proto   Protocol
 	ready   bool
-	behind  bool // an ingress of its zone
-	partial bool // the dataplane has an inbound that is left out, of which every view warns
+	behind  bool // reached through an ingress of its zone
+	partial bool // another inbound of the dataplane was dropped; each view warns about it
 	ep      Endpoint
 }
 
-// inboundIndex holds all inbounds by the value of their kuma.io/service tag, in the order of
-// dataplane names.
+// inboundIndex groups all inbounds by their kuma.io/service tag, in the order of dataplane names.
 type inboundIndex struct {
 	services []string // sorted
 	by       map[string][]*inbound
 	all      []*inbound
 }
 
-// indexInbounds takes over the inbounds of dataplanes that are as they were.
+// indexInbounds builds the index. It reuses the inbounds of unchanged dataplanes.
 func indexInbounds(v *View) *inboundIndex {
 	var last *inboundIndex
-	var before, came, gone []*inbound // before: what is still to come of those of the previous view; both go by name
+	var before, came, gone []*inbound // before: the remaining inbounds of the previous view; both are sorted by name
 	if v.prev != nil && v.sameIngresses() {
 		last = v.prev.inbounds
 		before = last.all
 	}
 	ix := &inboundIndex{all: make([]*inbound, 0, len(v.dataplanes))}
-	var room inboundRoom
+	var block inboundBlock
 	for _, d := range v.dataplanes {
 		n := 0
 		for n < len(before) && before[n].dp != d && before[n].dp.Name <= d.Name {
@@ -57,7 +56,7 @@ func indexInbounds(v *View) *inboundIndex {
 			continue
 		}
 		from := len(ix.all)
-		if ix.all = v.parseInbounds(ix.all, &room, d); last != nil {
+		if ix.all = v.parseInbounds(ix.all, &block, d); last != nil {
 			came = append(came, ix.all[from:]...)
 		}
 	}
@@ -69,7 +68,7 @@ func indexInbounds(v *View) *inboundIndex {
 	return ix
 }
 
-// group makes the groups.
+// group builds the groups.
 func (ix *inboundIndex) group() {
 	ix.by = make(map[string][]*inbound, len(ix.all)/2)
 	for _, in := range ix.all {
@@ -78,11 +77,11 @@ func (ix *inboundIndex) group() {
 	ix.services = sortedKeys(ix.by)
 }
 
-// inboundRoom is memory for inbounds. It comes in small pieces: later views may keep one inbound of
-// a piece and no other.
-type inboundRoom []inbound
+// inboundBlock is memory for inbounds. It comes in small blocks, because later views may retain a
+// single inbound of a block.
+type inboundBlock []inbound
 
-func (r *inboundRoom) take(n int) []inbound {
+func (r *inboundBlock) take(n int) []inbound {
 	if n > len(*r) {
 		*r = make([]inbound, max(n, 16))
 	}
@@ -91,13 +90,13 @@ func (r *inboundRoom) take(n int) []inbound {
 	return out
 }
 
-// parseInbounds appends the inbounds of a dataplane that may serve traffic.
-func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Resource) []*inbound {
+// parseInbounds appends the inbounds of a dataplane that may receive traffic.
+func (v *View) parseInbounds(out []*inbound, block *inboundBlock, d *resource.Resource) []*inbound {
 	spec, ok := d.Spec.(*resource.Dataplane)
 	if !ok {
 		return out
 	}
-	list := room.take(len(spec.Networking.Inbound))
+	list := block.take(len(spec.Networking.Inbound))
 	partial := false
 	for i := range spec.Networking.Inbound {
 		in := &spec.Networking.Inbound[i]
@@ -107,7 +106,7 @@ func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Reso
 		}
 		addr := cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)
 		if _, err := netip.ParseAddr(addr); err != nil {
-			v.warnf(d.Key, "networking.inbound[%d]: the address %q is not an IP address, and endpoints must be: "+
+			v.warnf(d.Key, "networking.inbound[%d]: the address %q is not an IP address, which endpoints require: "+
 				"other proxies cannot reach this inbound; set networking.address to an IP", i, addr)
 			partial = true
 			continue
@@ -126,14 +125,14 @@ func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Reso
 	return out
 }
 
-// Ready reports whether an inbound takes traffic.
+// Ready reports whether an inbound accepts traffic.
 func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
 }
 
-// ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with
-// its sorted values. An ignored inbound counts: nobody is sent to it, and yet it is part of what
-// its proxy is.
+// ProxyTags returns the tags of all inbounds of a dataplane, or of its gateway: each key with its
+// sorted values. Ignored inbounds count too: they receive no traffic but are part of the proxy's
+// identity.
 func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 	out := map[string][]string{}
 	add := func(tags map[string]string) {
@@ -155,13 +154,12 @@ func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 	return out
 }
 
-// vipPort is the port at the virtual address of a tag service; such a service has no port of its
-// own.
+// vipPort is the port of a tag service at its virtual address. Tag services define no port.
 const vipPort = 80
 
-// addTagServices adds a service for each value of kuma.io/service, of dataplanes and of external
-// services. A service that has both is reached as an external one, with the dataplanes among its
-// endpoints.
+// addTagServices adds a service for each value of kuma.io/service in dataplanes and external
+// services. A value used by both becomes an external service whose endpoints include the
+// dataplanes.
 func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	ext := map[string][]Endpoint{}
 	proto := map[string]Protocol{}
@@ -170,13 +168,13 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		host, port, err := net.SplitHostPort(spec.Networking.Address)
 		n, notPort := strconv.ParseUint(port, 10, 16)
 		if err != nil || notPort != nil {
-			v.warnf(r.Key, "networking.address: %q is not host:port with a port from 1 to 65535: it is no endpoint; correct it",
-				spec.Networking.Address)
+			v.warnf(r.Key, "networking.address: %q is not host:port with a port from 1 to 65535, "+
+				"so the service has no endpoint; correct it", spec.Networking.Address)
 			continue
 		}
 		tags := spec.Tags
 		if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
-			// Selects the endpoint's own TLS context among those of the cluster.
+			// The tag selects the endpoint's own TLS context among those of the cluster.
 			tags = maps.Clone(tags)
 			tags[resource.TagExternalServiceName] = r.Name
 		}
@@ -227,7 +225,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			s.Aliases = aliases(eps)
 			v.leaves(s, eps, !s.External)
 			if s.Egress && len(list) > len(eps) {
-				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, and are not reached under it: this service "+
+				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, but are not part of this service: it "+
 					"leaves through the ZoneEgress", resource.TagService, name)
 			}
 		}
@@ -235,7 +233,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	}
 }
 
-// joined is the protocol that all endpoints so far and one more understand.
+// joined returns the protocol that next and all previous endpoints understand.
 func joined(p Protocol, known bool, next Protocol) (Protocol, bool) {
 	if !known {
 		return next, true
@@ -243,7 +241,7 @@ func joined(p Protocol, known bool, next Protocol) (Protocol, bool) {
 	return common(p, next), true
 }
 
-// aliases are the ports of external services, and their addresses where these are IPs.
+// aliases returns the ports of external services, with their addresses where these are IPs.
 func aliases(list []Endpoint) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range list {

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Instance is one inbound of the mesh at the address where its own node has it, ready or not.
+// Instance is one inbound of the mesh, ready or not, at its address on its own node.
 type Instance struct {
 	Dataplane resource.Key
 	Service   string // value of kuma.io/service
@@ -16,9 +16,9 @@ type Instance struct {
 	At        netip.AddrPort
 }
 
-// Instances returns those of some values of kuma.io/service, with "*" those of all, in the order of
-// dataplane names. They are dialled where they are: not at an address that they are advertised at,
-// and not in a zone that is behind an ingress. Those that are ignored have their listener too.
+// Instances returns the inbounds of some values of kuma.io/service, or of all for "*", in the order
+// of dataplane names. It uses their real addresses and not the advertised ones, and skips zones
+// behind an ingress. Ignored inbounds are included because they have a listener.
 func (v *View) Instances(services []string) []Instance {
 	all := slices.Contains(services, "*")
 	var out []Instance
@@ -36,7 +36,7 @@ func (v *View) Instances(services []string) []Instance {
 			}
 			addr, err := netip.ParseAddr(cmp.Or(in.Address, spec.Networking.Address))
 			if err != nil {
-				continue // nobody dials a name as if it were an address
+				continue // only an IP can be dialed
 			}
 			out = append(out, Instance{Dataplane: d.Key, Service: service, Protocol: ParseProtocol(in.Speaks()),
 				At: netip.AddrPortFrom(addr, uint16(in.Port))})

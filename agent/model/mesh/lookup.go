@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MeshService returns the MeshService resource with a key, nil for none and for one that is derived
-// from tags.
+// MeshService returns the MeshService resource of a key. It is nil if there is none or if the
+// service is derived from tags.
 func (v *View) MeshService(k resource.Key) *resource.Resource {
 	if k.Kind != KindMeshService || k.Mesh != v.Name {
 		return nil
@@ -16,17 +16,17 @@ func (v *View) MeshService(k resource.Key) *resource.Resource {
 	return findByName(v.meshServices, k.Name)
 }
 
-// MeshServices returns the MeshService resources, sorted by name; those that are derived from tags
-// are not among them. The slice must not be changed.
+// MeshServices returns the MeshService resources sorted by name, without services derived from
+// tags. Callers must not modify the slice.
 func (v *View) MeshServices() []*resource.Resource { return v.meshServices }
 
-// Ports returns the ports of a MeshService, MeshExternalService or MeshMultiZoneService, in the
-// order of the resource; also of a MeshService that is derived from tags. The slice must not be
-// changed.
+// Ports returns the ports of a MeshService, MeshExternalService, or MeshMultiZoneService in the
+// order of the resource. It includes MeshServices derived from tags. Callers must not modify the
+// slice.
 func (v *View) Ports(k resource.Key) []*Service { return v.ports[k] }
 
-// Port returns the port of a service resource that a sectionName means: the one of that name, else
-// the one of that number; nil for none, and for "".
+// Port returns the port of a service resource that a sectionName refers to: by name, or else by
+// number. It is nil if there is none or section is "".
 func (v *View) Port(k resource.Key, section string) *Service {
 	if section == "" {
 		return nil
@@ -44,15 +44,15 @@ func (v *View) Port(k resource.Key, section string) *Service {
 	return nil
 }
 
-// Gateway reports whether some gateway carries a value of kuma.io/service.
+// Gateway reports whether a gateway has the given value of kuma.io/service.
 func (v *View) Gateway(service string) bool { return v.gateways[service] }
 
-// Serves reports whether an inbound that a MeshService selects is behind one of its ports.
+// Serves reports whether a MeshService selects an inbound and one of its ports leads to it.
 func (v *View) Serves(port *Service, in *resource.Inbound) bool {
 	return port.port == nil || matchesPort(in, port.port)
 }
 
-// indexNames remembers what is looked up by name: the MeshServices and the services of gateways.
+// indexNames indexes the MeshServices and the services of gateways by name.
 func (v *View) indexNames(services []*resource.Resource) {
 	v.meshServices = services
 	for _, d := range v.dataplanes {
@@ -65,9 +65,9 @@ func (v *View) indexNames(services []*resource.Resource) {
 	}
 }
 
-// BackendRef names a destination of a route, as policies write it.
+// BackendRef names the destination of a route, in the form that policies use.
 type BackendRef struct {
-	// MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	// Kind is MeshService, MeshServiceSubset, MeshExternalService, or MeshMultiZoneService.
 	Kind      string            `json:"kind"`
 	Name      string            `json:"name,omitempty"`
 	Namespace string            `json:"namespace,omitempty"`
@@ -76,7 +76,7 @@ type BackendRef struct {
 	Port      uint32            `json:"port,omitempty"`
 }
 
-// String names the reference in a message.
+// String formats the reference for a message.
 func (r BackendRef) String() string {
 	s := describe(&resource.OutboundRef{Kind: r.Kind, Name: r.Name, Namespace: r.Namespace, Labels: r.Labels,
 		Port: r.Port})
@@ -86,10 +86,10 @@ func (r BackendRef) String() string {
 	return s
 }
 
-// Backend finds what a reference of a resource leads to. A MeshService without port, labels and
-// namespace is a value of kuma.io/service where there is one, in every mode of MeshServices, else a
-// service resource. False when there is no such service resource; a tag that nothing carries leads
-// to no endpoints.
+// Backend resolves a reference of a resource. A MeshService without port, labels, and namespace is
+// a value of kuma.io/service if that exists, in every mode of MeshServices; else it is a service
+// resource. The result is false if there is no such service resource. An unused tag value resolves
+// to a service without endpoints.
 func (v *View) Backend(from *resource.Resource, ref BackendRef) (Outbound, bool) {
 	tag := ref.Kind == "MeshServiceSubset"
 	if ref.Kind == KindMeshService && ref.Port == 0 && len(ref.Labels) == 0 && ref.Namespace == "" {
@@ -118,7 +118,7 @@ func (v *View) Backend(from *resource.Resource, ref BackendRef) (Outbound, bool)
 	return out, true
 }
 
-// backend finds the service port that a reference of a dataplane names, nil for none.
+// backend returns the service port that a dataplane's reference names, or nil.
 func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Service {
 	if found := v.backends(from, ref); len(found) > 0 {
 		return found[0]
@@ -126,9 +126,9 @@ func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Serv
 	return nil
 }
 
-// backends finds the service ports that a reference of a dataplane can mean, one of each service,
-// in the order of their names: the first counts. A reference without a namespace means the
-// dataplane's own.
+// backends returns the service ports that a dataplane's reference may name, at most one of each
+// service, sorted by name. The first one takes precedence. A reference without a namespace means
+// the namespace of the dataplane.
 func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*Service {
 	if len(ref.Labels) > 0 {
 		var out []*Service
@@ -150,8 +150,8 @@ func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*S
 	return nil
 }
 
-// backendWarning is the warning about what an outbound's reference finds, "" when that is one
-// service.
+// backendWarning returns a warning if an outbound's reference does not resolve to exactly one
+// service, else "".
 func backendWarning(ref *resource.OutboundRef, found []*Service) string {
 	switch {
 	case len(found) == 1:
@@ -161,22 +161,23 @@ func backendWarning(ref *resource.OutboundRef, found []*Service) string {
 		for _, s := range found[1:] {
 			names = append(names, s.Resource.Name)
 		}
-		return fmt.Sprintf("%d services match %s, and an outbound leads to one: %s is used, the first by name, and not %s; "+
-			"give a name, or labels that match only one", len(found), describe(ref), found[0].Resource.Name, list(names, ", "))
+		return fmt.Sprintf(
+			"%d services match %s, but an outbound leads to one: %s, the first by name, is used instead of %s; "+
+				"give a name, or labels that match only one", len(found), describe(ref), found[0].Resource.Name, list(names, ", "))
 	case !slices.Contains(serviceKinds(), ref.Kind):
-		return fmt.Sprintf("there is no kind %s of services: give one of %s; the outbound is left out",
+		return fmt.Sprintf("unknown kind of service %s: use one of %s; the outbound is ignored",
 			ref.Kind, list(serviceKinds(), ", "))
 	}
-	return fmt.Sprintf("there is no %s: the outbound is left out", describe(ref))
+	return fmt.Sprintf("there is no %s: the outbound is ignored", describe(ref))
 }
 
-// serviceKinds are the kinds of service resources.
+// serviceKinds returns the kinds of service resources.
 func serviceKinds() []string {
 	return []string{KindMeshService, KindMeshExternalService, KindMeshMultiZoneService}
 }
 
-// Qualified returns the resource names that a reference of a resource can mean, the most specific
-// first: without a namespace the resource's own is looked at before none.
+// Qualified returns the resource names that a reference may mean, the most specific first. A
+// reference without a namespace means the namespace of the referring resource first, and then none.
 func Qualified(from *resource.Resource, name, namespace string) []string {
 	if namespace != "" {
 		return []string{name + "." + namespace}

@@ -42,7 +42,7 @@ func service(name, labels, selector, ports string) string {
 		"  ports: [%s]\n", name, labels, selector, ports)
 }
 
-// TestSelectors reaches one dataplane in each of the ways that a MeshService can name it.
+// TestSelectors selects one dataplane in each way that a MeshService allows.
 func TestSelectors(t *testing.T) {
 	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "one", ""), "name: a\n", "name: a\nlabels: {team: blue}\n",
 		1) + dataplane("b", "10.0.0.2", "two", "")
@@ -72,7 +72,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestServiceModes lists the services of a transparent proxy in each mode.
+// TestServiceModes checks the services of a transparent proxy in each mode.
 func TestServiceModes(t *testing.T) {
 	const tp = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001%s}\n"
 	for _, c := range []struct{ mode, more, want string }{
@@ -108,7 +108,7 @@ func TestServiceModes(t *testing.T) {
 			"spec: {match: {type: HostnameGenerator, port: 90, protocol: tcp}, endpoints: [{address: x.example, port: 90}]}}\n"+
 			dataplane("web", "10.0.0.2", "web", fmt.Sprintf(tp, c.more)))
 		out, warnings := v.Outbounds(v.Dataplane("web"))
-		if len(warnings) > 0 && c.want != "" { // what leads nowhere is told
+		if len(warnings) > 0 && c.want != "" { // references without a target cause warnings
 			t.Error(warnings)
 		}
 		var got []string
@@ -124,7 +124,7 @@ func TestServiceModes(t *testing.T) {
 	}
 }
 
-// TestNamespaces resolves references from within a namespace and across namespaces.
+// TestNamespaces resolves references within a namespace and across namespaces.
 func TestNamespaces(t *testing.T) {
 	k8s := func(name, namespace string) string {
 		return fmt.Sprintf("---\napiVersion: kuma.io/v1alpha1\nkind: MeshService\n"+
@@ -150,8 +150,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestVirtualAddresses honours the address in a status, moves a second claimant, and keeps one
-// address for all ports.
+// TestVirtualAddresses checks that the address in a status is used, that a second claimant gets
+// another one, and that all ports share one address.
 func TestVirtualAddresses(t *testing.T) {
 	ports := "{port: 80, targetPort: 8080}, {port: 81, targetPort: 8080}"
 	doc := meshDoc + dataplane("a", "10.0.0.1", "a", "")
@@ -180,7 +180,7 @@ func TestVirtualAddresses(t *testing.T) {
 }
 
 // TestVirtualAddressesAreUnique checks that no two services share an address, whatever their names,
-// and that every order of the same resources gives the same addresses.
+// and that the order of resources does not change the addresses.
 func TestVirtualAddressesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,12}`), 1, 40, rapid.ID).Draw(t, "services")
@@ -216,8 +216,8 @@ func TestVirtualAddressesAreUnique(t *testing.T) {
 	})
 }
 
-// TestEndpointSetsAreShared changes one endpoint of two services: the other service keeps its set,
-// and the catalog stays as it was.
+// TestEndpointSetsAreShared changes one endpoint of two services. The other service keeps its set,
+// and the catalog does not change.
 func TestEndpointSetsAreShared(t *testing.T) {
 	doc := func(address string) []*resource.Resource {
 		rs, faults := kinds.Registry().Decode("test",
@@ -237,7 +237,7 @@ func TestEndpointSetsAreShared(t *testing.T) {
 	}
 	id := func(n string) mesh.ServiceID { return mesh.ServiceID{Kind: mesh.KindTag, Name: n} }
 	if v1.Service(id("b")).Endpoints != v2.Service(id("b")).Endpoints {
-		t.Error("the set of a service that did not change was made anew")
+		t.Error("the set of a service that did not change was rebuilt")
 	}
 	if v1.Service(id("a")).Endpoints == v2.Service(id("a")).Endpoints {
 		t.Error("the set of a service whose endpoint moved is the old one")
@@ -247,7 +247,7 @@ func TestEndpointSetsAreShared(t *testing.T) {
 	}
 }
 
-// TestProxyTags joins the tags of several inbounds.
+// TestProxyTags merges the tags of several inbounds.
 func TestProxyTags(t *testing.T) {
 	v := build(t, meshDoc+
 		dataplane("web", "10.0.0.1", "web", "  - port: 9090\n    tags: {kuma.io/service: admin, kuma.io/protocol: grpc}\n"))

@@ -11,7 +11,7 @@ import (
 )
 
 // addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources,
-// tag services without a MeshService of that name get a derived one.
+// it derives a MeshService from each tag service without one.
 func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	f := v.newFinder(ix, list)
 	named := make(map[string]bool, len(list))
@@ -44,7 +44,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	}
 }
 
-// setEndpoints gives a service those of the inbounds that match.
+// setEndpoints sets the endpoints of a service to the inbounds that match.
 func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 	eps := &EndpointSet{}
 	for i, in := range list {
@@ -62,8 +62,8 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 	s.Endpoints, s.from, s.fixed = eps, list, true
 }
 
-// warnMeshService warns about a MeshService of this zone that selects nothing or more than it
-// seems.
+// warnMeshService warns about a MeshService of this zone that selects no inbound or an unexpected
+// one.
 func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService, selected []*inbound) {
 	if !v.local(r) {
 		return
@@ -71,17 +71,17 @@ func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService,
 	sel := &spec.Selector
 	switch {
 	case len(spec.Ports) == 0:
-		v.warnf(r.Key, "spec.ports: the list is empty: give at least one port")
+		v.warnf(r.Key, "spec.ports is empty: list at least one port")
 		return
 	case len(sel.DataplaneTags) == 0 && sel.DataplaneLabels == nil && sel.DataplaneRef == nil:
-		v.warnf(r.Key, "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef")
+		v.warnf(r.Key, "spec.selector is empty and selects nothing: set dataplaneTags, dataplaneLabels or dataplaneRef")
 		return
 	case len(selected) == 0:
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
 		return
 	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 &&
 		sel.DataplaneRef == nil:
-		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all %d "+
+		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels is empty and matches every dataplane: all %d "+
 			"inbounds of the mesh are selected; name a label that only dataplanes of this service have", len(selected))
 	}
 	var ports []string
@@ -91,7 +91,7 @@ func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService,
 		}
 	}
 	if len(ports) > 0 {
-		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds is behind it: set targetPort to the port or the "+
+		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds matches: set targetPort to the port or the "+
 			"name of one", list(ports, ", spec."), len(selected))
 	}
 }
@@ -122,7 +122,7 @@ func describePort(p *resource.MeshServicePort) string {
 	return fmt.Sprintf("(%q, %s)", p.Name, target)
 }
 
-// maxListed is how many names a message has; the others are counted.
+// maxListed is the number of names in a message. The message counts the others.
 const maxListed = 5
 
 // list joins names for a message.
@@ -133,7 +133,7 @@ func list(names []string, sep string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], sep), len(names)-maxListed)
 }
 
-// describePairs writes tags or labels for a message.
+// describePairs formats tags or labels for a message.
 func describePairs(m map[string]string) string {
 	var out []string
 	for _, k := range sortedKeys(m) {
@@ -142,16 +142,15 @@ func describePairs(m map[string]string) string {
 	return list(out, ", ")
 }
 
-// maxServiceName is the most characters that the name of a MeshService has, as the reference has
-// it.
+// maxServiceName is Kuma's maximum length of a MeshService's name, in characters.
 const maxServiceName = 63
 
-// managedByTags is the value of kuma.io/managed-by that MeshServices have which are made of tags.
+// managedByTags is the kuma.io/managed-by value of MeshServices derived from tags.
 const managedByTags = "meshservice-generator"
 
-// deriveMeshServices makes a MeshService of each kuma.io/service tag of universal dataplanes that
-// none has the name of, as the reference does: named as the tag, selecting by it, with a port for
-// each inbound of the first dataplane.
+// deriveMeshServices derives a MeshService from each kuma.io/service tag of universal dataplanes,
+// unless a MeshService has that name. As in Kuma, the derived MeshService has the tag's name,
+// selects by the tag, and has a port for each inbound of the first dataplane.
 func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
 	for _, name := range ix.services {
 		if named[name] {
@@ -159,14 +158,14 @@ func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
 		}
 		key := resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name}
 		if reason := notDerived(name); reason != "" {
-			v.warnf(key, "no MeshService is derived from the tag %s: %s; it stays a tag service", resource.TagService, reason)
+			v.warnf(key, "no MeshService is derived from the tag %s: %s; it remains a tag service", resource.TagService, reason)
 			continue
 		}
 		v.deriveMeshService(key, ix.by[name])
 	}
 }
 
-// notDerived says why a tag cannot name a MeshService, "" when it can.
+// notDerived returns the reason why a tag cannot name a MeshService, or "".
 func notDerived(name string) string {
 	if len(name) > maxServiceName {
 		return fmt.Sprintf("the name has %d characters, at most %d are allowed", len(name), maxServiceName)
@@ -179,9 +178,9 @@ func notDerived(name string) string {
 	return ""
 }
 
-// deriveMeshService takes the ports of the first dataplane by name. (The reference takes the
-// oldest, which not all nodes would agree on.) Inbounds of others at these ports are endpoints;
-// their other ports are dropped, with a warning.
+// deriveMeshService takes the ports of the first dataplane by name. (Kuma takes the oldest, on
+// which nodes may disagree.) Inbounds of other dataplanes at these ports become endpoints; their
+// other ports are dropped with a warning.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
@@ -196,7 +195,7 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	for _, in := range own {
 		port := in.spec.Port
 		if slices.ContainsFunc(ports, func(s *Service) bool { return s.Port == port }) {
-			continue // the same port on another address of the dataplane
+			continue // same port at another address of the dataplane
 		}
 		s := &Service{
 			ID:       ServiceID{KindMeshService, DestinationName(v.Name, key.Name, "", "", "msvc", port)},
@@ -215,8 +214,8 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	v.warnDerived(key, own, ins)
 }
 
-// derivedLabels are those that the reference gives, and the zone, which it gives in later versions.
-// The name of the cluster has no zone.
+// derivedLabels returns Kuma's labels, and the zone, which later Kuma versions add. The cluster's
+// name does not contain the zone.
 func (v *View) derivedLabels(key resource.Key) map[string]string {
 	if v.prev != nil && v.prev.Zone == v.Zone {
 		if before := v.prev.ports[key]; len(before) > 0 && before[0].Derived {
@@ -228,7 +227,7 @@ func (v *View) derivedLabels(key resource.Key) map[string]string {
 	}})
 }
 
-// warnDerived warns of dataplanes whose ports are not those of the first.
+// warnDerived warns about dataplanes whose ports differ from those of the first one.
 func (v *View) warnDerived(key resource.Key, own, ins []*inbound) {
 	var others []string
 	for i := len(own); i < len(ins); {
@@ -244,19 +243,20 @@ func (v *View) warnDerived(key resource.Key, own, ins []*inbound) {
 	if len(others) > 0 {
 		v.warnf(key,
 			"it is derived from the tag %s, and dataplanes with the tag differ in their ports: the ports of %s are used, "+
-				"and other ports of %s are ignored; give all the same ports, names and protocols, or write the MeshService",
+				"and other ports of %s are ignored; give all of them the same ports, names, and protocols, "+
+				"or create the MeshService",
 			resource.TagService, own[0].dp.Name, list(others, ", "))
 	}
 }
 
-// samePort reports whether two inbounds make the same port of a derived service.
+// samePort reports whether two inbounds become the same port of a derived service.
 func samePort(a, b *inbound) bool {
 	return a.spec.Port == b.spec.Port && a.proto == b.proto &&
 		SectionName(a.spec.Name, a.spec.Port) == SectionName(b.spec.Name, b.spec.Port)
 }
 
-// Derived returns the MeshService that a key names when it is made of tags, as a document would
-// have it; nil for others. It has no digest and is not part of any set.
+// Derived returns the MeshService derived from tags for a key, in the form of a document, or nil.
+// It has no digest and is not part of any set.
 func (v *View) Derived(k resource.Key) *resource.Resource {
 	ports := v.ports[k]
 	if len(ports) == 0 || !ports[0].Derived {
@@ -272,7 +272,7 @@ func (v *View) Derived(k resource.Key) *resource.Resource {
 	return &resource.Resource{Key: k, Labels: maps.Clone(ports[0].Labels), Spec: spec}
 }
 
-// identities are what the endpoints of a MeshService prove themselves with.
+// identities returns the identities of a MeshService's endpoints.
 func (v *View) identities(spec *resource.MeshService, selected []*inbound) []string {
 	if len(spec.Identities) == 0 {
 		return v.provedBy(selected)
@@ -292,8 +292,8 @@ func (v *View) identities(spec *resource.MeshService, selected []*inbound) []str
 	return slices.Compact(out)
 }
 
-// provedBy are the identities of the dataplanes of inbounds: a proxy has one certificate, for all
-// services of its inbounds.
+// provedBy returns the identities of the dataplanes of inbounds. A proxy has one certificate for
+// all services of its inbounds.
 func (v *View) provedBy(list []*inbound) []string {
 	if v.Spec.MTLSEnabled() == nil {
 		return nil
@@ -303,7 +303,7 @@ func (v *View) provedBy(list []*inbound) []string {
 	for _, in := range list {
 		spec, ok := in.dp.Spec.(*resource.Dataplane)
 		if !ok || in.dp == last {
-			continue // those of one dataplane stand together
+			continue // inbounds of one dataplane are adjacent
 		}
 		last = in.dp
 		for i := range spec.Networking.Inbound {

@@ -11,23 +11,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Outbound is one address a proxy listens at for its workload, and the service behind it.
+// Outbound is one address on which a proxy listens for its workload, and the service behind it.
 type Outbound struct {
 	Address netip.Addr
 	Port    uint32
-	Service *Service          // never nil; a tag service that nothing offers has no endpoints
-	Tags    map[string]string // tags of the outbound as written; nil for service resources
-	Subset  map[string]string // tags beside kuma.io/service that endpoints must have; nil for all
+	Service *Service          // never nil; a tag service without instances has no endpoints
+	Tags    map[string]string // tags of the outbound as given; nil for service resources
+	Subset  map[string]string // tags besides kuma.io/service that endpoints must have; nil for all endpoints
 }
 
-// Outbounds returns what a dataplane may reach, sorted by address and port: its virtual addresses
-// when it has a transparent proxy, and the outbounds it lists. Of two for one address the listed
-// one wins.
+// Outbounds returns the outbounds of a dataplane, sorted by address and port: the virtual addresses
+// if it has a transparent proxy, and the outbounds that it lists. A listed outbound takes
+// precedence at its address.
 func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) { return v.OutboundsIf(r, nil) }
 
-// OutboundsIf is [View.Outbounds] without the virtual addresses of services that keep says no to.
-// It is asked about those alone that no list of the dataplane decides about; nil keeps all.
-func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Outbound, []Warning) {
+// OutboundsIf is like [View.Outbounds] but drops the virtual addresses of services for which admit
+// returns false. It calls admit only for services that no list of the dataplane decides. A nil
+// admit drops none.
+func (v *View) OutboundsIf(r *resource.Resource, admit func(*Service) bool) ([]Outbound, []Warning) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
 		return nil, nil
@@ -41,7 +42,7 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		o := &dp.Networking.Outbound[i]
 		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
 		if err != nil {
-			warn("networking.outbound[%d].address: %q is not an IP address: the outbound is left out", i, o.Address)
+			warn("networking.outbound[%d].address: %q is not an IP address: the outbound is ignored", i, o.Address)
 			continue
 		}
 		ob := Outbound{Address: addr, Port: o.Port, Tags: o.Tags}
@@ -61,14 +62,14 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		out = append(out, ob)
 	}
 	if dp.Probes != nil {
-		warn("probes: they have no effect: the proxy hands on no probes; let the prober ask the workload itself, " +
+		warn("probes have no effect, because the proxy forwards no probes; probe the workload directly, " +
 			"or use a TCP probe")
 	}
 	for _, n := range dp.Notes {
 		warn("%s", n)
 	}
 	if reach := v.Reach(r); reach.tp != nil {
-		out = reach.virtualHosts(reach.virtual(out, keep), keep)
+		out = reach.virtualHosts(reach.virtual(out, admit), admit)
 		reach.hints(warn)
 	}
 	out = byAddress(out)
@@ -79,8 +80,7 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 	}), warnings
 }
 
-// byAddress returns outbounds in the order of their addresses and ports. Those of one keep their
-// order.
+// byAddress sorts outbounds by address and port. The sort is stable.
 func byAddress(list []Outbound) []Outbound {
 	if slices.IsSortedFunc(list, func(a, b Outbound) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
@@ -102,7 +102,7 @@ func byAddress(list []Outbound) []Outbound {
 	return out
 }
 
-// subset returns the tags beside the service, nil when there are none.
+// subset returns the tags besides the service, or nil if there are none.
 func subset(tags map[string]string) map[string]string {
 	if len(tags) <= 1 {
 		return nil
@@ -116,11 +116,11 @@ func subset(tags map[string]string) map[string]string {
 	return out
 }
 
-// noEndpoints is shared by all services that nothing offers.
+// noEndpoints is shared by all services without endpoints.
 var noEndpoints = &EndpointSet{}
 
-// tagService returns the service of a tag value; one that nothing offers yet is an empty TCP
-// service.
+// tagService returns the service of a tag value. An unused value yields a TCP service without
+// endpoints.
 func (v *View) tagService(name string) *Service {
 	id := ServiceID{Kind: KindTag, Name: name}
 	if s := v.Service(id); s != nil {
@@ -129,7 +129,7 @@ func (v *View) tagService(name string) *Service {
 	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: noEndpoints, Index: -1}
 }
 
-// sidecars holds the dataplanes that their proxies say more about, by name.
+// sidecars holds dataplanes whose Envoy metadata adds reachability, by name.
 type sidecars map[string]sidecar
 
 type sidecar struct {
@@ -138,8 +138,8 @@ type sidecar struct {
 	to   *resource.Resource
 }
 
-// restrict returns the dataplanes with what their proxies say that they reach, the list itself
-// where none says anything. What it made for prev is used again.
+// restrict adds the reachability that proxies announce to their dataplanes. It returns the list
+// itself if none does, and reuses the results of prev.
 func (v *View) restrict(list []*resource.Resource, said map[string]*resource.Reach, prev *View) []*resource.Resource {
 	if len(said) == 0 {
 		return list
@@ -164,30 +164,31 @@ func (v *View) restrict(list []*resource.Resource, said map[string]*resource.Rea
 	return out
 }
 
-// Bounds of what is said about lists that lead nowhere.
+// Limits of the hints about reachability entries that match nothing.
 const (
-	maxHints      = 16  // entries that have a warning of their own
-	maxNear       = 4   // of them those for which a similar name is looked for
-	maxCandidates = 512 // names that one is compared with
+	maxHints      = 16  // entries with a separate warning
+	maxNear       = 4   // entries for which a similar name is searched
+	maxCandidates = 512 // names that are compared with one entry
 	maxNamedPorts = 8
 )
 
-// hints tells about entries of the lists that select nothing, of many about the first.
+// hints warns about entries of the lists that select nothing. If there are many, it warns about the
+// first ones.
 func (r *Reach) hints(warn func(format string, args ...any)) {
-	told, more, near := 0, 0, 0
+	shown, more, near := 0, 0, 0
 	tell := func(entry func(near bool) string) {
-		if told == maxHints {
+		if shown == maxHints {
 			more++
 			return
 		}
-		told++
+		shown++
 		near++
 		warn("%s", entry(near <= maxNear))
 	}
 	if r.mode == resource.MeshServicesExclusive && r.services != nil && r.tp.ReachableBackends == nil {
-		warn("networking.transparentProxying.reachableServices: it is without reachableBackends, " +
-			"and makes nothing reachable: the mode of the mesh, Exclusive, leaves tag services out; " +
-			"list MeshServices in reachableBackends.refs, or leave reachableServices out for all")
+		warn("networking.transparentProxying.reachableServices without reachableBackends " +
+			"makes nothing reachable: the mesh's mode, Exclusive, excludes tag services; " +
+			"list MeshServices in reachableBackends.refs, or remove reachableServices to reach all")
 		return
 	}
 	for i, name := range r.tp.ReachableServices {
@@ -209,11 +210,11 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 		}
 	}
 	if more > 0 {
-		warn("networking.transparentProxying: %d further entries of its lists lead nowhere", more)
+		warn("networking.transparentProxying: %d more entries match nothing", more)
 	}
 }
 
-// outboundRef is a reference of the list in the form that outbounds have.
+// outboundRef converts a reference of the list to the form of outbounds.
 func outboundRef(ref *resource.ReachableBackendRef) *resource.OutboundRef {
 	out := &resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Labels: ref.Labels}
 	if ref.Port != nil {
@@ -222,7 +223,7 @@ func outboundRef(ref *resource.ReachableBackendRef) *resource.OutboundRef {
 	return out
 }
 
-// why says what a reference names that is not there.
+// why describes what a reference names that does not exist.
 func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 	named := outboundRef(ref)
 	named.Port = 0
@@ -247,8 +248,8 @@ func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 	return "there is no " + describe(named) + r.near(near, ref.Kind, ref.Name, ref.Namespace)
 }
 
-// near names a service of a kind that may have been meant, in another namespace or by a similar
-// name, and "" when none is near.
+// near returns a suggestion: a service of the kind in another namespace or with a similar name, or
+// "".
 func (r *Reach) near(look bool, kind, name, namespace string) string {
 	if !look || len(name) < 3 {
 		return ""
@@ -271,7 +272,7 @@ func (r *Reach) near(look bool, kind, name, namespace string) string {
 				}
 			}
 		}
-		// Names of another length are never near.
+		// Names of very different length are never similar.
 		if d := len(have) - len(name); have != last && d <= max(1, len(name)/3) && -d <= max(1, len(name)/3) {
 			names = append(names, have)
 			last = have

@@ -7,25 +7,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Cause says by what a dataplane reaches a service at its virtual address, or what keeps it from
-// that.
+// Cause says why a dataplane reaches, or does not reach, a service at its virtual address.
 type Cause string
 
-// Causes. Those of the policies are given by the policies.
+// Causes. The policy package sets those that depend on policies.
 const (
-	CauseOpen     Cause = "open"     // nothing restricts what the dataplane reaches
+	CauseOpen     Cause = "open"     // nothing restricts the dataplane
 	CauseListed   Cause = "listed"   // by name, in reachableServices or reachableBackends.refs
 	CauseLabels   Cause = "labels"   // by the labels of an entry of reachableBackends.refs
-	CauseOutbound Cause = "outbound" // an outbound of the dataplane leads to it, at an address of its own
+	CauseOutbound Cause = "outbound" // an outbound of the dataplane leads to it, at another address
 
 	CausePermission   Cause = "permission"    // a permission admits the dataplane
-	CauseNoSubject    Cause = "no-subject"    // permissions restrict what is reached, and none can be about this service
-	CauseNoPermission Cause = "no-permission" // none admits the dataplane
+	CauseNoSubject    Cause = "no-subject"    // permissions restrict outbounds, and none can apply to this service
+	CauseNoPermission Cause = "no-permission" // no permission admits the dataplane
 
-	CauseNotListed Cause = "not-listed" // there is a list, and the service is not on it
-	CauseMode      Cause = "mode"       // the mode of the mesh leaves its kind out
+	CauseNotListed Cause = "not-listed" // the dataplane has a list without this service
+	CauseMode      Cause = "mode"       // the mode of the mesh excludes its kind
 	CauseNoAddress Cause = "no-address" // it has no virtual address
-	CauseNoEgress  Cause = "no-egress"  // it is outside of the mesh, and there is no egress to lead there
+	CauseNoEgress  Cause = "no-egress"  // it is outside the mesh, and the zone has no egress
 	CauseNoProxy   Cause = "no-proxy"   // the dataplane has no transparent proxy
 )
 
@@ -33,21 +32,21 @@ const (
 type Verdict struct {
 	Reachable bool
 	Cause     Cause
-	Entry     int // of the list or the outbounds, where one decides; else -1
+	Entry     int // index in the list or in the outbounds if an entry decides, else -1
 }
 
-// Reach is what one dataplane lists of what it reaches, read once.
+// Reach holds the reachability lists of one dataplane, parsed once.
 type Reach struct {
 	view      *View
 	dataplane *resource.Resource
-	tp        *resource.TransparentProxying // nil: it has no transparent proxy
+	tp        *resource.TransparentProxying // nil without a transparent proxy
 	mode      string
-	services  map[string]int // index in reachableServices by name; nil: all
+	services  map[string]int // index in reachableServices by name; nil means all
 	byName    map[resource.Key][]int
-	byLabels  []int // entries of refs by labels
+	byLabels  []int // entries of refs that select by labels
 }
 
-// Reach reads what a dataplane lists.
+// Reach parses the reachability lists of a dataplane.
 func (v *View) Reach(r *resource.Resource) *Reach {
 	out := &Reach{view: v, dataplane: r, mode: v.Spec.ServicesMode()}
 	dp, ok := r.Spec.(*resource.Dataplane)
@@ -78,9 +77,9 @@ func (v *View) Reach(r *resource.Resource) *Reach {
 	return out
 }
 
-// Of says whether the dataplane reaches a service of the view at its virtual address, by what it
-// lists alone. Where it lists nothing that is about the service the cause is CauseOpen, and
-// something else may restrict it.
+// Of reports whether the dataplane's lists let it reach a service of the view at its virtual
+// address. If no list applies to the service, the cause is CauseOpen, and policies may still
+// restrict it.
 func (r *Reach) Of(s *Service) Verdict {
 	no := func(c Cause) Verdict { return Verdict{Cause: c, Entry: -1} }
 	switch {
@@ -98,8 +97,8 @@ func (r *Reach) Of(s *Service) Verdict {
 		}
 		return no(CauseNotListed)
 	case r.byName == nil:
-		// Without references every service resource is reachable, except in the mode that wants them
-		// spelled out, and, as in the reference, of a dataplane that restricts itself to values of
+		// Without references every service resource is reachable, with two exceptions: the mode
+		// that requires references, and, as in Kuma, dataplanes that list values of
 		// kuma.io/service.
 		switch {
 		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled &&
@@ -113,7 +112,7 @@ func (r *Reach) Of(s *Service) Verdict {
 	return r.listed(s)
 }
 
-// listed looks for the first reference that selects a service resource.
+// listed finds the first reference that selects a service resource.
 func (r *Reach) listed(s *Service) Verdict {
 	out := Verdict{Cause: CauseNotListed, Entry: -1}
 	refs := r.tp.ReachableBackends.Refs
@@ -134,7 +133,7 @@ func (r *Reach) listed(s *Service) Verdict {
 	return out
 }
 
-// labelled reports whether a service resource has labels.
+// labelled reports whether a service resource has all labels of want.
 func (s *Service) labelled(want map[string]string) bool {
 	for k, val := range want {
 		if have, ok := s.Labels[k]; !ok || have != val {
@@ -144,11 +143,11 @@ func (s *Service) labelled(want map[string]string) bool {
 	return true
 }
 
-// virtual adds the outbounds at virtual addresses that the dataplane reaches.
-func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
+// virtual appends the outbounds at virtual addresses that the dataplane reaches.
+func (r *Reach) virtual(out []Outbound, admit func(*Service) bool) []Outbound {
 	for _, s := range r.view.services {
 		verdict := r.Of(s)
-		if !verdict.Reachable || verdict.Cause == CauseOpen && keep != nil && !keep(s) {
+		if !verdict.Reachable || verdict.Cause == CauseOpen && admit != nil && !admit(s) {
 			continue
 		}
 		ob := r.view.VirtualOutbound(s)
@@ -171,8 +170,7 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 	return out
 }
 
-// at adds an outbound at an address, where the transparent proxy of the dataplane takes addresses
-// of that family.
+// at appends an outbound at an address if the dataplane's transparent proxy uses that IP family.
 func (r *Reach) at(out []Outbound, ob Outbound, addr netip.Addr, port uint32) []Outbound {
 	if r.tp.IPFamilyMode == resource.IPFamilyIPv6 && addr.Is4() || r.tp.IPFamilyMode == resource.IPFamilyIPv4 &&
 		addr.Is6() {
@@ -182,7 +180,7 @@ func (r *Reach) at(out []Outbound, ob Outbound, addr netip.Addr, port uint32) []
 	return append(out, ob)
 }
 
-// VirtualOutbound is the outbound at the virtual address of a service.
+// VirtualOutbound returns the outbound at the virtual address of a service.
 func (v *View) VirtualOutbound(s *Service) Outbound {
 	out := Outbound{Address: s.VIP, Port: s.Port, Service: s}
 	if s.ID.Kind == KindTag {
@@ -191,7 +189,7 @@ func (v *View) VirtualOutbound(s *Service) Outbound {
 	return out
 }
 
-// EachOutbound calls f for each outbound of the dataplane that leads to a service, in their order.
+// EachOutbound calls f for each outbound of the dataplane that leads to a service, in order.
 func (v *View) EachOutbound(r *resource.Resource, f func(i int, s *Service)) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
@@ -207,18 +205,17 @@ func (v *View) EachOutbound(r *resource.Resource, f func(i int, s *Service)) {
 	}
 }
 
-// Unserved says why no dataplane of this zone has an outbound to a service, whatever it lists;
-// false where it may have.
+// Unserved returns the reason why no dataplane of this zone can have an outbound to a service. The
+// result is false if one can.
 func (v *View) Unserved(s *Service) (Cause, bool) {
-	// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
+	// The egress routes HTTP to an external service. Without an egress there is no listener for it.
 	if s.ID.Kind == KindMeshExternalService && s.Protocol.HTTP() && len(v.egress.List) == 0 {
 		return CauseNoEgress, true
 	}
 	return "", false
 }
 
-// Lists reports of which services a list of the dataplane decides whether it reaches them: tag
-// services, and service resources.
+// Lists reports whether a list of the dataplane restricts tag services, and service resources.
 func Lists(dp *resource.Dataplane) (services, backends bool) {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil {

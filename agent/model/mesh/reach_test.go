@@ -15,8 +15,8 @@ import (
 
 const reachTP = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, %s}\n"
 
-// TestListsThatLeadNowhere says what an entry names that is not there, and what may have been
-// meant.
+// TestListsThatLeadNowhere checks the warnings about entries that match nothing, and their
+// suggestions.
 func TestListsThatLeadNowhere(t *testing.T) {
 	doc := meshDoc + "meshServices: {mode: Everywhere}\n" + dataplane("a", "10.0.0.1", "backend", "") +
 		service("redis", "app: x", "dataplaneTags: {kuma.io/service: backend}",
@@ -57,13 +57,12 @@ func TestListsThatLeadNowhere(t *testing.T) {
 	long := "reachableServices: [" + strings.Repeat("x, ", 1000) + "y]"
 	v := build(t, doc+dataplane("web", "10.0.0.2", "web", fmt.Sprintf(reachTP, long)))
 	if _, warnings := v.Outbounds(v.Dataplane("web")); len(warnings) != 17 ||
-		!strings.Contains(warnings[16].Reason, "985 further entries") {
+		!strings.Contains(warnings[16].Reason, "985 more entries") {
 		t.Errorf("%d warnings, the last %v", len(warnings), warnings[len(warnings)-1])
 	}
 }
 
-// TestReferenceDefaults selects in the namespace of the dataplane, and by labels that nobody has
-// written.
+// TestReferenceDefaults selects in the namespace of the dataplane, and by implied labels.
 func TestReferenceDefaults(t *testing.T) {
 	k8s := func(kind, name, ns, labels, spec string) string {
 		return fmt.Sprintf("---\napiVersion: kuma.io/v1alpha1\nkind: %s\nmesh: default\n"+
@@ -102,8 +101,8 @@ func TestReferenceDefaults(t *testing.T) {
 	}
 }
 
-// reads is the specification, read once more: whether references make a service reachable. It looks
-// at documents.
+// reads implements the specification a second time: it reports whether references make a service
+// reachable, from the documents.
 func reads(v *mesh.View, dp *resource.Resource, tp *resource.TransparentProxying, s *mesh.Service) bool {
 	if s.ID.Kind == mesh.KindTag {
 		if v.Spec.ServicesMode() == resource.MeshServicesExclusive {
@@ -148,8 +147,8 @@ func reads(v *mesh.View, dp *resource.Resource, tp *resource.TransparentProxying
 	return false
 }
 
-// TestRestrictedIsFiltered holds for random lists: what a proxy reaches is what a reading of the
-// specification leaves of what the proxy without lists reaches, whatever the order of the lists.
+// TestRestrictedIsFiltered checks random lists: a proxy reaches the services of a proxy without
+// lists, filtered by the specification, in any order of the lists.
 func TestRestrictedIsFiltered(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
@@ -214,10 +213,10 @@ func TestRestrictedIsFiltered(t *testing.T) {
 		}
 		slices.Reverse(services)
 		slices.Reverse(refs)
-		again := reached(build(t, doc.String()+lists(services, refs)))
-		slices.Sort(again)
-		if !slices.Equal(got, again) {
-			rt.Fatalf("in another order: %v and %v", got, again)
+		reordered := reached(build(t, doc.String()+lists(services, refs)))
+		slices.Sort(reordered)
+		if !slices.Equal(got, reordered) {
+			rt.Fatalf("in another order: %v and %v", got, reordered)
 		}
 	})
 }

@@ -9,18 +9,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A change concerns few services. What was made for the previous view is reused by three rules,
-// each of which looks at all that the thing depends on:
+// A change affects few services. A view reuses results of the previous view by three rules. Each
+// covers all inputs of the result:
 //
 //   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of
 //     the node and the ingresses of other zones are unchanged.
-//   - A service is reused that was made of the same inbounds and ingresses alone, under the same
+//   - A service is reused if it depends only on the same inbounds and ingresses, under the same
 //     Mesh.
-//   - The names are reused while no service and no virtual host has another resource or address.
+//   - The names are reused while the resources and addresses of all services and virtual hosts are
+//     unchanged.
 
-// reusable returns the previous view if nothing has changed that all inbounds and services depend
-// on: the Mesh, the zone, the ingresses of other zones, and the egresses that lead there. It is nil
-// otherwise.
+// reusable returns the previous view if the inputs shared by all inbounds and services are
+// unchanged: the Mesh, the zone, the ingresses of other zones, and the egresses that lead there.
+// Else it returns nil.
 func (v *View) reusable() *View {
 	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients ||
 		!v.sameIngresses() || v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
@@ -29,8 +30,8 @@ func (v *View) reusable() *View {
 	return v.prev
 }
 
-// sameIngresses reports whether the previous view was made in the same zone, with the same
-// ingresses at the same addresses.
+// sameIngresses reports whether the previous view has the same zone, and the same ingresses at the
+// same addresses.
 func (v *View) sameIngresses() bool {
 	if v.prev.Zone != v.Zone || len(v.prev.zones.behind) != len(v.zones.behind) {
 		return false
@@ -45,15 +46,15 @@ func (v *View) sameIngresses() bool {
 	return true
 }
 
-// regroup makes the groups of an index out of those of the one before. Only services of which
-// inbounds came or went get another list.
+// regroup builds the groups from those of the previous index. Only services that gained or lost
+// inbounds get a new list.
 func (ix *inboundIndex) regroup(before *inboundIndex, came, gone []*inbound) {
 	ix.by, ix.services = before.by, before.services
 	if len(came) == 0 && len(gone) == 0 {
 		return
 	}
 	left := make(map[*inbound]bool, len(gone))
-	touched := map[string][]*inbound{} // what came to each
+	touched := map[string][]*inbound{} // new inbounds of each service
 	for _, in := range gone {
 		left[in] = true
 		touched[in.service] = nil
@@ -79,7 +80,7 @@ func (ix *inboundIndex) regroup(before *inboundIndex, came, gone []*inbound) {
 	}
 }
 
-// madeOf reports whether a service depends on these inbounds and ingresses alone.
+// madeOf reports whether a service depends on only these inbounds and ingresses.
 func (s *Service) madeOf(list []*inbound, through []Endpoint) bool {
 	return s.fixed && slices.Equal(s.from, list) && s.through == firstOf(through)
 }
@@ -91,8 +92,8 @@ func firstOf(list []Endpoint) *Endpoint {
 	return &list[0]
 }
 
-// reusePorts adds the ports that a service resource had in the previous view, if they would come
-// out the same: it was made of that resource (nil: of tags) and these inbounds.
+// reusePorts adds the ports of a service resource from the previous view if they have the same
+// inputs: the resource r (nil for services derived from tags) and these inbounds.
 func (v *View) reusePorts(key resource.Key, r *resource.Resource, list []*inbound) bool {
 	prev := v.reusable()
 	if prev == nil {
@@ -108,17 +109,17 @@ func (v *View) reusePorts(key resource.Key, r *resource.Resource, list []*inboun
 	return true
 }
 
-// clone returns a copy for the next view, which gives it a place and addresses.
+// clone returns a copy for the next view, which sets its index and addresses.
 func (s *Service) clone() *Service {
 	next := *s
 	return &next
 }
 
-// previousTags goes through the tag services of the previous view. They must be asked for in the
-// order of their names.
+// previousTags iterates over the tag services of the previous view. Callers must ask for names in
+// sorted order.
 type previousTags []*Service
 
-// find returns the service of that name if it was made of these inbounds and ingresses alone, or
+// find returns the service of that name if it depends on only these inbounds and ingresses, else
 // nil.
 func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *Service {
 	for len(*t) > 0 && (*t)[0].ID.Kind == KindTag && (*t)[0].Tag < name {
@@ -130,8 +131,7 @@ func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *S
 	return (*t)[0]
 }
 
-// sameNames reports whether the services are those of the previous view as far as their names
-// depend on them.
+// sameNames reports whether the services have the same inputs for names as in the previous view.
 func (v *View) sameNames() bool {
 	prev := v.reusable()
 	return prev != nil && prev.IPv6 == v.IPv6 && v.sameHosts() &&

@@ -17,9 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// againSlots are resources of a mesh, each with the forms that it can have: all that views take
-// over from each other depends on some of them.
-func againSlots() [][]string {
+// documentForms returns resources of a mesh, each with its possible forms. Every result that views
+// reuse depends on some of them.
+func documentForms() [][]string {
 	const mtls = "mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
 	slots := [][]string{{
 		meshDoc, meshDoc + "meshServices: {mode: Everywhere}\n", meshDoc + "meshServices: {mode: Everywhere}\n" + mtls,
@@ -75,7 +75,7 @@ func againSlots() [][]string {
 	)
 }
 
-// viewDump is what a view says, in a form that can be compared.
+// viewDump holds the public results of a view in a comparable form.
 type viewDump struct {
 	Services []mesh.Service
 	Warnings []mesh.Warning
@@ -97,8 +97,8 @@ func dumpView(v *mesh.View) viewDump {
 	return d
 }
 
-// sameDump compares resources by their content, as views do, and of an ingress none of what it
-// leads to beside.
+// sameDump compares resources by their content, as views do. It ignores the other services behind
+// an ingress.
 var sameDump = cmp.Options{
 	cmpopts.IgnoreUnexported(mesh.Service{}), cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b mesh.Endpoint) bool {
@@ -113,8 +113,8 @@ func sameContent(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil && a.Key == b.Key && (a.Digest == b.Digest || a.Kind == "ZoneIngress")
 }
 
-// TestViewsTakeOver changes a mesh at random, again and again. The view that takes over what it can
-// from the one before is the view that is made from nothing, and the one before stays as it was.
+// TestViewsTakeOver changes a mesh at random many times. Each view that reuses parts of the
+// previous one equals a view built from scratch, and the previous view does not change.
 func TestViewsTakeOver(t *testing.T) {
 	decode := func(doc string) *resource.Resource {
 		rs, faults := kinds.Registry().Decode("test", []byte(doc))
@@ -123,7 +123,7 @@ func TestViewsTakeOver(t *testing.T) {
 		}
 		return rs[0]
 	}
-	slots := againSlots()
+	slots := documentForms()
 	forms := make([][]*resource.Resource, len(slots))
 	for i, docs := range slots {
 		for _, doc := range docs {
@@ -146,9 +146,9 @@ func TestViewsTakeOver(t *testing.T) {
 				for range rapid.IntRange(0, 2).Draw(t, "changes") {
 					i := rapid.IntRange(0, len(have)-1).Draw(t, "which")
 					have[i] = rapid.SampledFrom(forms[i]).Draw(t, "form")
-					if have[i] != nil && rapid.IntRange(0, 3).Draw(t, "anew") == 0 { // read again, and the same
-						again := *have[i]
-						have[i] = &again
+					if have[i] != nil && rapid.IntRange(0, 3).Draw(t, "anew") == 0 { // decoded a second time, with equal content
+						decoded := *have[i]
+						have[i] = &decoded
 					}
 				}
 			}
@@ -182,7 +182,7 @@ func TestViewsTakeOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(dumpView(fresh), dumpView(next), sameDump); diff != "" {
-				t.Fatalf("a view that takes over differs from one that is made from nothing: %s", diff)
+				t.Fatalf("a view that reuses parts differs from one built from scratch: %s", diff)
 			}
 			if last != nil {
 				if diff := cmp.Diff(before, dumpView(last), sameDump); diff != "" {
@@ -194,23 +194,23 @@ func TestViewsTakeOver(t *testing.T) {
 	})
 }
 
-// TestOneChangeMakesLittle counts what is made anew when one endpoint of many moves: less than a
-// third.
+// TestOneChangeMakesLittle measures allocations after one of many endpoints moved: less than a
+// third of a full build.
 func TestOneChangeMakesLittle(t *testing.T) {
 	for _, mode := range []string{resource.MeshServicesDisabled, resource.MeshServicesExclusive} {
 		rs := bigMesh(200, 4, mode)
 		set, moved := resource.NewSet(rs), resource.NewSet(append(rs, endpoint("s00100", 2, "10.200.0.1")))
 		var last *mesh.View
-		made := func(set *resource.Set, prev *mesh.View) float64 {
+		allocations := func(set *resource.Set, prev *mesh.View) float64 {
 			o := mesh.Options{}
 			if prev != nil {
 				o.VIPs.Known = prev.VIPs()
 			}
 			return testing.AllocsPerRun(3, func() { last, _ = mesh.Build(set, "default", o, prev) })
 		}
-		first := made(set, nil)
-		if again := made(moved, last); again > first/3 {
-			t.Errorf("%s: one endpoint moved, and the view took %.0f allocations, of %.0f for the first", mode, again, first)
+		first := allocations(set, nil)
+		if second := allocations(moved, last); second > first/3 {
+			t.Errorf("%s: one endpoint moved, and the view took %.0f allocations, of %.0f for the first", mode, second, first)
 		}
 	}
 }

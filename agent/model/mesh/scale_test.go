@@ -10,13 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// digest makes resources that the tests build without a decoder differ by content.
+// digest returns different digests for resources that tests build without a decoder.
 func digest(parts ...any) resource.Digest {
 	sum := sha256.Sum256(fmt.Appendln(nil, parts...))
 	return resource.Digest(sum[:16])
 }
 
-// bigMesh has the tag services s0, s1, … with so many endpoints each, and a MeshService for each.
+// bigMesh returns the tag services s0, s1, … with the given number of endpoints each, and a
+// MeshService for each.
 func bigMesh(services, endpoints int, mode string) []*resource.Resource {
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"},
 		Spec: &resource.Mesh{MeshServices: &resource.MeshServices{Mode: mode}}}}
@@ -47,8 +48,8 @@ func endpoint(service string, n int, address string) *resource.Resource {
 	}
 }
 
-// BenchmarkBuild derives a mesh of 5,000 services with 4 endpoints each: from nothing, and after
-// one endpoint moved.
+// BenchmarkBuild builds a mesh of 5,000 services with 4 endpoints each: from scratch, and after one
+// endpoint moved.
 func BenchmarkBuild(b *testing.B) {
 	for _, mode := range []string{resource.MeshServicesDisabled, resource.MeshServicesExclusive} {
 		rs := bigMesh(5000, 4, mode)
@@ -78,8 +79,8 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// zonedMesh has so many dataplanes of another zone behind an ingress that lists no services: all of
-// one service, each with tags of its own.
+// zonedMesh returns dataplanes of another zone, all of one service and with different tags, behind
+// an ingress that lists no services.
 func zonedMesh(dataplanes int) []*resource.Resource {
 	rs := []*resource.Resource{
 		{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{MTLS: &resource.MTLS{
@@ -98,8 +99,8 @@ func zonedMesh(dataplanes int) []*resource.Resource {
 	return rs
 }
 
-// TestZonesAreReused builds the view of a mesh with another zone again: of unchanged resources next
-// to nothing is made anew, and of one changed dataplane only what concerns it.
+// TestZonesAreReused rebuilds the view of a mesh with another zone. It allocates next to nothing
+// for unchanged resources, and little after one dataplane changed.
 func TestZonesAreReused(t *testing.T) {
 	rs := append(zonedMesh(500), bigMesh(50, 4, resource.MeshServicesDisabled)[1:]...)
 	set := resource.NewSet(rs)
@@ -119,19 +120,18 @@ func TestZonesAreReused(t *testing.T) {
 		t.Errorf("an unchanged mesh took %.0f allocations, of %.0f for the first view", n, whole)
 	}
 	if next.Service(web).Endpoints != first.Service(web).Endpoints {
-		t.Error("the endpoints of a service in another zone were made anew")
+		t.Error("the endpoints of a service in another zone were rebuilt")
 	}
 	moved := resource.NewSet(append(slices.Clone(rs), endpoint("s00010", 2, "10.200.0.1")))
 	if next, _ = allocs(moved, first); next.Service(web).Endpoints != first.Service(web).Endpoints {
-		t.Error("a dataplane of this zone moved, and the endpoints of a service in another zone were made anew")
+		t.Error("a dataplane of this zone moved, and the endpoints of a service in another zone were rebuilt")
 	}
 	if got := len(next.Service(web).Endpoints.List); got != 500 {
 		t.Errorf("the service in the other zone has %d endpoints", got)
 	}
 }
 
-// TestZonesAreLinear counts what the ingress of a zone costs when twice as many dataplanes are
-// behind it.
+// TestZonesAreLinear compares the cost of an ingress's zone with that of twice as many dataplanes.
 func TestZonesAreLinear(t *testing.T) {
 	allocs := func(n int) float64 {
 		set := resource.NewSet(zonedMesh(n))
@@ -146,8 +146,8 @@ func TestZonesAreLinear(t *testing.T) {
 	}
 }
 
-// BenchmarkZones derives a mesh of which 4,000 dataplanes are behind the ingress of another zone
-// that lists no services: from nothing, and again from the same resources.
+// BenchmarkZones builds a mesh with 4,000 dataplanes behind the ingress of another zone that lists
+// no services: from scratch, and from the same resources.
 func BenchmarkZones(b *testing.B) {
 	set := resource.NewSet(zonedMesh(4000))
 	first, err := mesh.Build(set, "default", mesh.Options{}, nil)

@@ -8,14 +8,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pair is one tag or label that something must have.
+// pair is a tag or label that a selector requires.
 type pair struct{ key, value string }
 
-// groups holds, for the pairs that selectors ask for, what has them. Every selector then goes
-// through the smallest group of its pairs, and not through everything there is.
+// groups holds the candidates for each pair that some selector requires. A selector scans only the
+// smallest group among its pairs.
 type groups[T any] map[pair][]T
 
-// want makes room for the pairs of a selector. The value "*" asks for nothing in particular.
+// want creates groups for the pairs of a selector. The value "*" matches any value and needs none.
 func (g groups[T]) want(selector map[string]string) {
 	for k, v := range selector {
 		if v != "*" {
@@ -24,7 +24,7 @@ func (g groups[T]) want(selector map[string]string) {
 	}
 }
 
-// put adds something to the group of a pair that is asked for.
+// put adds x to the group of a pair, if that group exists.
 func (g groups[T]) put(key, value string, x T) {
 	p := pair{key, value}
 	if list, ok := g[p]; ok {
@@ -32,8 +32,8 @@ func (g groups[T]) put(key, value string, x T) {
 	}
 }
 
-// smallest returns the smallest group of the pairs of a selector, or otherwise when it asks for
-// none.
+// smallest returns the smallest group among the pairs of a selector, or otherwise if it has no
+// pairs.
 func (g groups[T]) smallest(selector map[string]string, otherwise []T) []T {
 	best := otherwise
 	for k, v := range selector {
@@ -41,7 +41,7 @@ func (g groups[T]) smallest(selector map[string]string, otherwise []T) []T {
 			continue
 		}
 		if list := g[pair{k, v}]; len(list) < len(best) {
-			best = list // of two of one size either will do: what is taken from them is the same
+			best = list // groups of equal size give the same result
 		}
 	}
 	return best
@@ -83,18 +83,18 @@ func (v *View) newFinder(ix *inboundIndex, services []*resource.Resource) *finde
 	return f
 }
 
-// exact returns the value that a selector wants of a key, when it is one value.
+// exact returns the single value that a selector requires for a key, if there is one.
 func exact(selector map[string]string, key string) (string, bool) {
 	val, ok := selector[key]
 	return val, ok && val != "*"
 }
 
-// find returns what a selector selects. The slice must not be changed.
+// find returns the inbounds that a selector selects. Callers must not modify the slice.
 func (f *finder) find(sel *resource.MeshServiceSelector) []*inbound {
 	candidates := f.ix.all
 	name, byService := exact(sel.DataplaneTags, resource.TagService)
 	switch {
-	case byService && len(sel.DataplaneTags) == 1: // as nearly every selector is
+	case byService && len(sel.DataplaneTags) == 1: // the common case
 		return f.ix.by[name]
 	case byService:
 		candidates = f.ix.by[name]
@@ -120,18 +120,18 @@ func (ix *inboundIndex) ofDataplane(name string) []*inbound {
 	return ix.all[from:to]
 }
 
-func filter[T any](list []T, keep func(T) bool) []T {
+func filter[T any](list []T, match func(T) bool) []T {
 	var out []T
 	for _, x := range list {
-		if keep(x) {
+		if match(x) {
 			out = append(out, x)
 		}
 	}
 	return out
 }
 
-// matchesPort reports whether a port of a MeshService leads to an inbound: by number, by name, or
-// by its own number where it names no target.
+// matchesPort reports whether a port of a MeshService leads to an inbound: by target number, by
+// target name, or by the port's own number if it has no target.
 func matchesPort(in *resource.Inbound, p *resource.MeshServicePort) bool {
 	switch {
 	case p.TargetPort == nil:
@@ -153,12 +153,12 @@ func Contains(have, want map[string]string) bool {
 	return true
 }
 
-// impliedLabels are the labels that every resource of a mesh has, whether or not they are written.
+// impliedLabels returns the labels that every resource of a mesh has implicitly.
 func impliedLabels() [4]string {
 	return [...]string{resource.LabelMesh, resource.LabelOrigin, resource.LabelZone, resource.LabelEnv}
 }
 
-// label returns one label of a resource, written or implied. Written labels take precedence.
+// label returns one explicit or implied label of a resource. Explicit labels take precedence.
 func (v *View) label(r *resource.Resource, key string) (string, bool) {
 	if val, ok := r.Labels[key]; ok {
 		return val, true
@@ -169,7 +169,7 @@ func (v *View) label(r *resource.Resource, key string) (string, bool) {
 	case resource.LabelOrigin:
 		return "zone", true
 	case resource.LabelZone:
-		return v.Zone, r.Labels[resource.LabelOrigin] != "global" // a global resource has a zone only where one is written
+		return v.Zone, r.Labels[resource.LabelOrigin] != "global" // a global resource has a zone only by an explicit label
 	case resource.LabelEnv:
 		if r.Labels[resource.LabelNamespace] != "" {
 			return "kubernetes", true
@@ -179,13 +179,13 @@ func (v *View) label(r *resource.Resource, key string) (string, bool) {
 	return "", false
 }
 
-// eachLabel calls f with the written and implied labels of a resource. The order is not fixed.
+// eachLabel calls f with the explicit and implied labels of a resource, in no fixed order.
 func (v *View) eachLabel(r *resource.Resource, f func(key, value string)) {
 	for k, val := range r.Labels {
 		f(k, val)
 	}
 	for _, k := range impliedLabels() {
-		if _, written := r.Labels[k]; written {
+		if _, explicit := r.Labels[k]; explicit {
 			continue
 		}
 		if val, ok := v.label(r, k); ok {
@@ -194,7 +194,7 @@ func (v *View) eachLabel(r *resource.Resource, f func(key, value string)) {
 	}
 }
 
-// hasLabels reports whether a resource has all the given labels, written or implied.
+// hasLabels reports whether a resource has all given labels, explicit or implied.
 func (v *View) hasLabels(r *resource.Resource, want map[string]string) bool {
 	for k, val := range want {
 		if have, ok := v.label(r, k); !ok || have != val {
@@ -204,7 +204,7 @@ func (v *View) hasLabels(r *resource.Resource, want map[string]string) bool {
 	return true
 }
 
-// Labels returns the written and implied labels of a resource, in a new map.
+// Labels returns the explicit and implied labels of a resource in a new map.
 func (v *View) Labels(r *resource.Resource) map[string]string {
 	out := maps.Clone(r.Labels)
 	if out == nil {
@@ -214,7 +214,7 @@ func (v *View) Labels(r *resource.Resource) map[string]string {
 	return out
 }
 
-// InboundTags are the tags of an inbound with the zone of the node where it names none.
+// InboundTags returns the tags of an inbound. The zone defaults to the zone of the node.
 func (v *View) InboundTags(tags map[string]string) map[string]string {
 	out := maps.Clone(tags)
 	if out == nil {
@@ -226,8 +226,8 @@ func (v *View) InboundTags(tags map[string]string) map[string]string {
 	return out
 }
 
-// hasTags reports whether the tags of an inbound, with the zone of the node where they name none,
-// have every entry of want; the value "*" matches any.
+// hasTags reports whether the tags of an inbound contain every entry of want. The zone defaults to
+// the zone of the node; the value "*" matches any value.
 func (v *View) hasTags(tags, want map[string]string) bool {
 	for k, val := range want {
 		have, ok := tags[k]

@@ -14,16 +14,16 @@ import (
 // Protocol is the application protocol of a service or an inbound.
 type Protocol string
 
-// Protocols that proxies are configured for. Everything else is treated as TCP.
+// Protocols that proxies are configured for. Any other protocol is treated as TCP.
 const (
 	ProtocolTCP   Protocol = "tcp"
-	ProtocolTLS   Protocol = "tls" // opaque to the proxy, as tcp
+	ProtocolTLS   Protocol = "tls" // opaque to the proxy, like tcp
 	ProtocolHTTP  Protocol = "http"
 	ProtocolHTTP2 Protocol = "http2"
 	ProtocolGRPC  Protocol = "grpc"
 )
 
-// ParseProtocol reads the value of kuma.io/protocol or appProtocol; what is unknown is TCP.
+// ParseProtocol parses the value of kuma.io/protocol or appProtocol. Unknown values are TCP.
 func ParseProtocol(s string) Protocol {
 	switch p := Protocol(s); p {
 	case ProtocolTLS, ProtocolHTTP, ProtocolHTTP2, ProtocolGRPC:
@@ -32,14 +32,14 @@ func ParseProtocol(s string) Protocol {
 	return ProtocolTCP
 }
 
-// HTTP reports whether proxies understand the requests of that protocol.
+// HTTP reports whether proxies parse requests of that protocol.
 func (p Protocol) HTTP() bool {
 	return p == ProtocolHTTP || p == ProtocolHTTP2 || p == ProtocolGRPC
 }
 
-// common returns the protocol that both sides understand: gRPC is HTTP/2, everything is TCP. A
-// server of HTTP/1.1 need not understand HTTP/2, and one of HTTP/2 alone need not understand
-// HTTP/1.1, so that of both nothing but bytes are known.
+// common returns the protocol that both sides understand: gRPC counts as HTTP/2, and everything as
+// TCP. HTTP/1.1 and HTTP/2 have only TCP in common, since a server of one may not understand the
+// other.
 func common(a, b Protocol) Protocol {
 	switch {
 	case a == b:
@@ -58,7 +58,8 @@ const (
 	KindMeshMultiZoneService = "MeshMultiZoneService"
 )
 
-// ServiceID names a service, for service resources one port of it. Name is the name of its cluster.
+// ServiceID identifies a service, or one port of a service resource. Name is the name of its
+// cluster.
 type ServiceID struct {
 	Kind string
 	Name string
@@ -68,62 +69,62 @@ func (a ServiceID) compare(b ServiceID) int {
 	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
-// Service is one destination that a proxy can have a cluster for: a value of the tag
-// kuma.io/service, or one port of a service resource (MeshService, MeshExternalService or
+// Service is one destination for which a proxy can have a cluster: a value of the tag
+// kuma.io/service, or one port of a service resource (MeshService, MeshExternalService, or
 // MeshMultiZoneService).
 type Service struct {
 	ID       ServiceID
 	Tag      string       // value of kuma.io/service; "" for service resources
-	Resource resource.Key // of the service resource; zero for tag services
-	FullName string       // of a service resource, as other zones know it: with its Kubernetes namespace, where it has one
+	Resource resource.Key // key of the service resource; zero for tag services
+	FullName string       // name of a service resource in other zones: with its Kubernetes namespace, if it has one
 	Labels   map[string]string
-	Section  string // name of the port of a service resource, "" when it has none
+	Section  string // port name of a service resource; may be ""
 	Protocol Protocol
 	VIP      netip.Addr // virtual IPv4 address; the ports of a service resource share one
-	VIP6     netip.Addr // virtual IPv6 address; proxies listen there only when View.IPv6 is set
-	// Endpoints are ready to take traffic. Those of an external service are part of its cluster, not
-	// of EDS.
+	VIP6     netip.Addr // virtual IPv6 address; proxies listen on it only if View.IPv6 is set
+	// Endpoints are those that accept traffic. For an external service they are part of the cluster
+	// and not of EDS.
 	Endpoints *EndpointSet
-	// Outside is where an external service really is; nil for services of the mesh.
+	// Outside holds the real endpoints of an external service; nil for services of the mesh.
 	Outside *EndpointSet
-	// Beyond is what lies behind the ingresses of other zones, where traffic goes there through the
-	// egresses of this zone: Endpoints has these in its place. Nil where there is none, or where it is
-	// reached directly.
+	// Beyond holds the endpoints behind the ingresses of other zones if traffic to them passes
+	// through the egresses of this zone. Endpoints then holds the egresses. It is nil otherwise.
 	Beyond *EndpointSet
-	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove
-	// one, sorted: those that it lists, else those of all services of the dataplanes that it selects,
-	// as in the reference. Tag services have the one of their tag.
+	// Identities are the SPIFFE IDs accepted from endpoints with mTLS, sorted: the listed ones, or
+	// else, as in Kuma, those of all services of the selected dataplanes. A tag service has the ID
+	// of its tag.
 	Identities []string
-	// Index is the place of the service in View.Services; views with the same Catalog have the same
-	// services there. It is -1 for a service that nothing offers.
+	// Index is the position of the service in View.Services. Views with the same Catalog have the
+	// same services at each index. It is -1 for a service without instances.
 	Index int
-	// NotReady is how many endpoints there are beside Endpoints, which take no traffic now.
+	// NotReady is the number of endpoints that do not accept traffic now. They are not in
+	// Endpoints.
 	NotReady int
 	Port     uint32 // at the virtual address
-	// Aliases are where a tag service outside of the mesh is dialled beside that: at the ports that
-	// its ExternalServices name, and at their addresses where these are IPs. An alias without an
-	// address is at the virtual ones. Sorted.
+	// Aliases are additional addresses of a tag service outside the mesh: the ports of its
+	// ExternalServices, and their addresses where these are IPs. An alias without an address
+	// applies to the virtual addresses. Sorted.
 	Aliases  []netip.AddrPort
-	Derived  bool // from kuma.io/service tags: Resource is not in the set
+	Derived  bool // from kuma.io/service tags; the set has no such resource
 	External bool // endpoints lie outside the mesh
-	Egress   bool // an external service that is reached through the egresses of the zone, which Endpoints are then
-	// it lies outside the mesh, and no policy lets the proxy that the service is for go there; never
-	// set in a View
+	Egress   bool // an external service reached through the zone's egresses, which are in Endpoints
+	// Denied means that the service is outside the mesh and no policy lets the proxy reach it. It
+	// is never set in a View.
 	Denied   bool
-	TLSReady bool // every endpoint of a MeshService takes mutual TLS, by its status
-	// TLSNotReady says that not every endpoint takes mutual TLS, by the status of the MeshService.
+	TLSReady bool // by its status, every endpoint of the MeshService accepts mutual TLS
+	// TLSNotReady means that, by the MeshService's status, not every endpoint accepts mutual TLS.
 	TLSNotReady bool
-	fixed       bool // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
+	fixed       bool // depends only on from, through, res, and the Mesh, so the next view can reuse it
 
 	claimed []resource.VIP            // addresses from the status of the resource
 	res     *resource.Resource        // nil for tag services and derived ones
 	port    *resource.MeshServicePort // of a MeshService
-	from    []*inbound                // of which its endpoints are made
-	through *Endpoint                 // the first of the ingresses that lead to a tag service; nil for none
+	from    []*inbound                // inbounds of its endpoints
+	through *Endpoint                 // first ingress that leads to a tag service; may be nil
 }
 
-// serviceKey is what has names and virtual addresses: a tag service, or a service resource with all
-// its ports.
+// serviceKey identifies an owner of names and virtual addresses: a tag service, or a service
+// resource with all its ports.
 type serviceKey struct{ kind, name string }
 
 func (k serviceKey) compare(o serviceKey) int {
@@ -137,7 +138,7 @@ func (s *Service) key() serviceKey {
 	return serviceKey{s.ID.Kind, s.Resource.Name}
 }
 
-// EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal
+// EndpointSet holds the endpoints of a service. Views share a set until it changes, so equal
 // pointers mean equal endpoints.
 type EndpointSet struct {
 	List []Endpoint
@@ -148,22 +149,22 @@ type Endpoint struct {
 	Address  string // IP; a host name only for external services
 	Port     uint32
 	Zone     string
-	Tags     map[string]string  // as written, with kuma.io/service; must not be changed
-	Resource *resource.Resource // Dataplane, ExternalService or MeshExternalService it comes from
-	Index    int                // of the inbound or endpoint in it
-	Weight   uint32             // 0 counts as 1; an ingress has the number of instances behind it
+	Tags     map[string]string  // as given, with kuma.io/service; must not be modified
+	Resource *resource.Resource // the Dataplane, ExternalService, or MeshExternalService of the endpoint
+	Index    int                // of the inbound or endpoint within the resource
+	Weight   uint32             // 0 counts as 1; for an ingress, the number of instances behind it
 }
 
-// Dead reports whether the endpoint is on a node that does not answer.
+// Dead reports whether the endpoint is on a node that does not respond.
 func (e *Endpoint) Dead() bool {
 	return e.Resource != nil && e.Resource.Labels[resource.LabelLiveness] == resource.LivenessDead
 }
 
-// EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the
-// service, with its zone.
+// EachTag calls f with the endpoint tags that other proxies see, sorted: its tags with its zone but
+// without the service.
 func (e *Endpoint) EachTag(f func(key, value string)) {
-	var room [16]string
-	keys := room[:0]
+	var buf [16]string
+	keys := buf[:0]
 	for k := range e.Tags {
 		if k != resource.TagService && k != resource.TagZone {
 			keys = append(keys, k)
@@ -204,13 +205,13 @@ func equalEndpoints(a, b Endpoint) bool {
 	switch {
 	case a.Address != b.Address || a.Port != b.Port || a.Zone != b.Zone:
 		return false
-	case a.Relay(): // what else it leads to does not count
+	case a.Relay(): // other services behind an ingress do not matter
 		return b.Relay() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
 	}
 	return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index
 }
 
-// Subset returns the endpoints whose tags contain all the given ones.
+// Subset returns the endpoints whose tags contain all given tags.
 func (s *EndpointSet) Subset(tags map[string]string) []Endpoint {
 	if len(tags) == 0 {
 		return s.List
@@ -228,8 +229,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// SectionName is how the sectionName of a targetRef names a port of a service: by its name, or by
-// its number where it has none.
+// SectionName returns the sectionName by which a targetRef names a port: the port's name, or its
+// number if it has no name.
 func SectionName(name string, port uint32) string {
 	if name != "" {
 		return name

@@ -7,18 +7,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// DestinationName is the cluster name of one port of a service resource:
-// mesh_name_namespace_zone_kind_port, as users know it from the reference.
+// DestinationName returns the cluster name of one port of a service resource in Kuma's form:
+// mesh_name_namespace_zone_kind_port.
 func DestinationName(mesh, name, namespace, zone, short string, port uint32) string {
 	b := make([]byte, 0, len(mesh)+len(name)+len(namespace)+len(zone)+len(short)+10)
-	for _, part := range [...]string{mesh, name, namespace, zone, short} {
-		b = append(append(b, part...), '_')
+	for _, field := range [...]string{mesh, name, namespace, zone, short} {
+		b = append(append(b, field...), '_')
 	}
 	return string(strconv.AppendUint(b, uint64(port), 10))
 }
 
-// zoneOf is the zone in the name of a service resource. A document that came from a global place
-// belongs to no zone.
+// zoneOf returns the zone in the name of a service resource. A resource from a global control plane
+// has no zone.
 func (v *View) zoneOf(r *resource.Resource) string {
 	if z := r.Labels[resource.LabelZone]; z != "" {
 		return z
@@ -37,8 +37,8 @@ func (v *View) newServicePort(r *resource.Resource, kind, short string, port uin
 	}
 }
 
-// fullName is the name of a service in the server names of mTLS. One that was synced goes by the
-// name that it has at home.
+// fullName returns the name of a service in mTLS server names. A synced service has the name of its
+// origin.
 func fullName(r *resource.Resource) string {
 	switch ns := r.Namespace(); {
 	case r.Kind != KindMeshService:
@@ -51,8 +51,8 @@ func fullName(r *resource.Resource) string {
 	return r.Name
 }
 
-// serviceLabels are the labels of a service resource, shared with the previous view where they are
-// the same.
+// serviceLabels returns the labels of a service resource. It shares unchanged ones with the
+// previous view.
 func (v *View) serviceLabels(r *resource.Resource) map[string]string {
 	if v.prev != nil && v.prev.Zone == v.Zone {
 		if before := v.prev.ports[r.Key]; len(before) > 0 && before[0].res == r {
@@ -62,16 +62,16 @@ func (v *View) serviceLabels(r *resource.Resource) map[string]string {
 	return v.Labels(r)
 }
 
-// local reports whether a service resource is of the zone of this node, so that its endpoints are
+// local reports whether a service resource belongs to the node's zone, so that its endpoints are
 // dataplanes of this mesh.
 func (v *View) local(r *resource.Resource) bool {
 	z := r.Labels[resource.LabelZone]
 	return z == "" || z == v.Zone
 }
 
-// dropTwins leaves one service of each name: of ports of two resources that make one cluster name,
-// because their display names, namespaces and zones are the same, that of the first resource by
-// name; one that is made of tags comes last.
+// dropTwins removes services with duplicate cluster names, which occur when display name,
+// namespace, and zone of two resources are equal. The first resource by name stays; services
+// derived from tags come last.
 func (v *View) dropTwins() {
 	kept := v.services[:0]
 	for i := 0; i < len(v.services); {
@@ -91,12 +91,12 @@ func (v *View) dropTwins() {
 		})
 		for _, s := range same {
 			if s != first {
-				v.warnf(s.Resource, "its port %d would be the cluster %s, which is that of %s already: the port is left out; "+
-					"give one of the two another %s", s.Port, s.ID.Name, first.Resource, resource.LabelDisplayName)
-				v.warnf(first.Resource, "%s would have the cluster %s too: its port %d is left out", s.Resource, s.ID.Name, s.Port)
+				v.warnf(s.Resource, "port %d has the cluster name %s, which %s already uses: the port is ignored; "+
+					"change %s of one of them", s.Port, s.ID.Name, first.Resource, resource.LabelDisplayName)
+				v.warnf(first.Resource, "%s has the same cluster name %s: its port %d is ignored", s.Resource, s.ID.Name, s.Port)
 				v.ports[s.Resource] = slices.DeleteFunc(v.ports[s.Resource], func(o *Service) bool { return o == s })
 				for _, o := range v.ports[s.Resource] {
-					o.fixed = false // the next view has to drop the port again
+					o.fixed = false // the next view has to drop the port too
 				}
 			}
 		}
@@ -107,7 +107,7 @@ func (v *View) dropTwins() {
 	v.services = kept
 }
 
-// statusVIPs are the addresses in the status of a service resource.
+// statusVIPs returns the addresses in the status of a service resource.
 func statusVIPs(r *resource.Resource) []resource.VIP {
 	st := resource.StatusOf(r.Spec)
 	switch {
@@ -119,8 +119,8 @@ func statusVIPs(r *resource.Resource) []resource.VIP {
 	return st.VIPs
 }
 
-// addMeshExternalServices adds each MeshExternalService. As in the reference, traffic to it leaves
-// through a zone egress: without one it has no endpoints, and HTTP has no outbound at all.
+// addMeshExternalServices adds each MeshExternalService. As in Kuma, traffic to it passes through a
+// zone egress. Without an egress it has no endpoints, and HTTP services have no outbound.
 func (v *View) addMeshExternalServices(list []*resource.Resource) {
 	for r, spec := range resource.Specs[*resource.MeshExternalService](list) {
 		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol)
@@ -134,8 +134,8 @@ func (v *View) addMeshExternalServices(list []*resource.Resource) {
 	}
 }
 
-// addMultiZoneServices adds the ports of each MeshMultiZoneService: the endpoints of all selected
-// MeshServices at the port of the same number.
+// addMultiZoneServices adds the ports of each MeshMultiZoneService with the endpoints of all
+// selected MeshServices at the same port number.
 func (v *View) addMultiZoneServices(all []*resource.Resource) {
 	if len(all) == 0 {
 		return
@@ -161,8 +161,8 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 	}
 }
 
-// unavailable reports whether a MeshService of another zone says that nothing serves it now. One of
-// this zone is known by its endpoints, whatever it says.
+// unavailable reports whether the status of another zone's MeshService says that it has no
+// available endpoint. For a service of this zone the endpoints decide.
 func (v *View) unavailable(s *Service) bool {
 	if s.res == nil || v.local(s.res) {
 		return false
@@ -216,13 +216,13 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 	case len(selected) == 0:
 		v.warnf(r.Key, "spec.selector.meshService: no MeshService has the labels %s: the service has no endpoints", labels)
 	case len(missing) > 0:
-		v.warnf(r.Key, "spec.%s: no MeshService with the labels %s has a port of that number: nothing serves it",
+		v.warnf(r.Key, "spec.%s: no MeshService with the labels %s has a port with that number: no endpoint serves it",
 			list(missing, ", spec."), labels)
 	}
 }
 
-// dedupe drops endpoints that two selected services share. Instances behind one ingress are added
-// up.
+// dedupe drops endpoints that two selected services share. It adds up the instances behind one
+// ingress.
 func dedupe(list []Endpoint) []Endpoint {
 	type addr struct {
 		host string

@@ -12,8 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// describeServices writes each service of a kind with its cluster, section, protocol and endpoints,
-// and the ones that are not ready behind a plus.
+// describeServices formats each service of a kind with its cluster, section, protocol, and
+// endpoints, and the number of endpoints that are not ready after a plus sign.
 func describeServices(v *mesh.View, kind string) []string {
 	var out []string
 	for _, s := range v.Services() {
@@ -41,7 +41,7 @@ func inbounds(name, address string, list ...string) string {
 		name, address, strings.Join(list, "}\n  - {"))
 }
 
-// TestDerivedServices makes MeshServices of tags as the reference does.
+// TestDerivedServices derives MeshServices from tags as Kuma does.
 func TestDerivedServices(t *testing.T) {
 	const a80 = "port: 80, tags: {kuma.io/service: a, kuma.io/protocol: http}"
 	for _, c := range []struct{ name, doc, want, warnings string }{
@@ -57,7 +57,7 @@ func TestDerivedServices(t *testing.T) {
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80 10.0.0.3:80`,
 			"a: it is derived from the tag kuma.io/service, and dataplanes with the tag differ in their ports: the ports of " +
 				"a-1 are used, and other ports of a-2, a-3 are ignored; " +
-				"give all the same ports, names and protocols, or write the MeshService"},
+				"give all of them the same ports, names, and protocols, or create the MeshService"},
 		{"a document of that name goes before", exclusive(inbounds("a-1", "10.0.0.1", a80),
 			service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 1, targetPort: 80}")),
 			`default_a__default_msvc_1 "" tcp 10.0.0.1:80`, ""},
@@ -66,11 +66,11 @@ func TestDerivedServices(t *testing.T) {
 				"dataplaneTags: {x: y}", "{port: 80}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80|default_a__east_msvc_80 "" tcp`, ""},
 		{"no name", exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: A:b}")), "",
-			`A:b: no MeshService is derived from the tag kuma.io/service: "A:b" is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed; it stays a tag service`},
+			`A:b: no MeshService is derived from the tag kuma.io/service: "A:b" is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed; it remains a tag service`},
 		{"too long a name",
 			exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: "+strings.Repeat("a", 64)+"}")), "",
 			strings.Repeat("a", 64) + ": no MeshService is derived from the tag kuma.io/service: the name has 64 characters, " +
-				"at most 63 are allowed; it stays a tag service"},
+				"at most 63 are allowed; it remains a tag service"},
 		{"ignored inbounds", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: Ignored")), "", ""},
 		{"one port on two addresses", exclusive(inbounds("a-1", "10.0.0.1", a80, a80+", address: 10.0.0.9")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.9:80`, ""},
@@ -92,7 +92,7 @@ func TestDerivedServices(t *testing.T) {
 	}
 }
 
-// TestDerivedDocument is a derived MeshService as a document would have it.
+// TestDerivedDocument checks a derived MeshService in document form.
 func TestDerivedDocument(t *testing.T) {
 	v := build(t,
 		exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"),
@@ -110,19 +110,21 @@ func TestDerivedDocument(t *testing.T) {
 		t.Error(diff)
 	}
 	if v.Derived(key("s")) != nil || v.Derived(key("none")) != nil {
-		t.Error("what is written, or not there, is said to be derived")
+		t.Error("an explicit or missing service is reported as derived")
 	}
-	// What is derived is what the document would give.
-	again := build(t,
+	// The document yields the same service as the derivation.
+	explicit := build(t,
 		exclusive(inbounds("a-1", "10.0.0.1", "port: 80, name: web, tags: {kuma.io/service: a, kuma.io/protocol: http}"),
 			service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, name: web, targetPort: 80, appProtocol: http}")))
-	got, written := describeServices(v, mesh.KindMeshService)[0], describeServices(again, mesh.KindMeshService)[0]
-	if strings.TrimPrefix(got, "default_a___msvc_80") != strings.TrimPrefix(written, "default_a__default_msvc_80") {
-		t.Errorf("derived %s, written %s", got, written)
+	derivedText, wantText := describeServices(v, mesh.KindMeshService)[0],
+		describeServices(explicit, mesh.KindMeshService)[0]
+	if strings.TrimPrefix(derivedText, "default_a___msvc_80") != strings.TrimPrefix(wantText,
+		"default_a__default_msvc_80") {
+		t.Errorf("derived %s, from the document %s", derivedText, wantText)
 	}
 }
 
-// TestMeshServiceWarnings names what of a MeshService leads nowhere.
+// TestMeshServiceWarnings checks the warnings about parts of a MeshService without effect.
 func TestMeshServiceWarnings(t *testing.T) {
 	dps := meshDoc + strings.Replace(dataplane("a", "10.0.0.1", "a", ""), "name: a\n", "name: a\nlabels: {team: blue}\n",
 		1) + dataplane("b", "10.0.0.2", "b", "")
@@ -136,16 +138,16 @@ func TestMeshServiceWarnings(t *testing.T) {
 			"spec.selector: no inbound of a dataplane has the labels team=red: the service has no endpoints"},
 		{"nothing in another zone", "kuma.io/zone: east", "dataplaneTags: {kuma.io/service: gone}", "{port: 8080}", ""},
 		{"everything by labels", "", "dataplaneLabels: {matchLabels: {}}", "{port: 8080}",
-			"spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all 2 inbounds of the mesh " +
+			"spec.selector.dataplaneLabels.matchLabels is empty and matches every dataplane: all 2 inbounds of the mesh " +
 				"are selected; name a label that only dataplanes of this service have"},
 		{"labels that every dataplane has by itself",
 			"", "dataplaneLabels: {matchLabels: {kuma.io/zone: default, team: blue}}", "{port: 8080}", ""},
 		{"no selector", "", "", "{port: 8080}",
-			"spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef"},
-		{"no ports", "", "dataplaneRef: {name: a}", "", "spec.ports: the list is empty: give at least one port"},
+			"spec.selector is empty and selects nothing: set dataplaneTags, dataplaneLabels or dataplaneRef"},
+		{"no ports", "", "dataplaneRef: {name: a}", "", "spec.ports is empty: list at least one port"},
 		{"ports without inbounds", "", "dataplaneRef: {name: a}",
 			"{port: 8080}, {port: 1}, {port: 2, name: two, targetPort: 3}, {port: 4, targetPort: none}",
-			`spec.ports[1] (port 1), spec.ports[2] ("two", targetPort 3), spec.ports[3] (targetPort "none"): none of the 1 selected inbounds is behind it: ` +
+			`spec.ports[1] (port 1), spec.ports[2] ("two", targetPort 3), spec.ports[3] (targetPort "none"): none of the 1 selected inbounds matches: ` +
 				"set targetPort to the port or the name of one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,7 +163,7 @@ func TestMeshServiceWarnings(t *testing.T) {
 	}
 }
 
-// TestServicesShareInbounds lets two MeshServices, and the derived one, select one inbound.
+// TestServicesShareInbounds selects one inbound by two MeshServices and a derived one.
 func TestServicesShareInbounds(t *testing.T) {
 	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""),
 		service("one", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080, appProtocol: http}"),
@@ -176,7 +178,8 @@ func TestServicesShareInbounds(t *testing.T) {
 	}
 }
 
-// TestServicesOfOneName keeps one of two services that would be one cluster, and tells both.
+// TestServicesOfOneName checks that one of two services with the same cluster name remains, and
+// that both get a warning.
 func TestServicesOfOneName(t *testing.T) {
 	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", ""), service("y", "kuma.io/display-name: s",
 		"dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}, {port: 81, targetPort: 8080}"),
@@ -191,19 +194,19 @@ func TestServicesOfOneName(t *testing.T) {
 	got := warningsOf(v, "MeshService")
 	slices.Sort(got)
 	wantWarnings := []string{
-		"a: its port 8080 would be the cluster default_a___msvc_8080, which is that of MeshService/default/z already: the " +
-			"port is left out; give one of the two another kuma.io/display-name",
-		"s: MeshService/default/y would have the cluster default_s__default_msvc_80 too: its port 80 is left out",
-		"y: its port 80 would be the cluster default_s__default_msvc_80, which is that of MeshService/default/s " +
-			"already: the port is left out; give one of the two another kuma.io/display-name",
-		"z: MeshService/default/a would have the cluster default_a___msvc_8080 too: its port 8080 is left out",
+		"a: port 8080 has the cluster name default_a___msvc_8080, which MeshService/default/z already uses: the port is " +
+			"ignored; change kuma.io/display-name of one of them",
+		"s: MeshService/default/y has the same cluster name default_s__default_msvc_80: its port 80 is ignored",
+		"y: port 80 has the cluster name default_s__default_msvc_80, which MeshService/default/s already uses: the port is " +
+			"ignored; change kuma.io/display-name of one of them",
+		"z: MeshService/default/a has the same cluster name default_a___msvc_8080: its port 8080 is ignored",
 	}
 	if diff := cmp.Diff(wantWarnings, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestMultiZoneServices joins MeshServices by their labels.
+// TestMultiZoneServices selects MeshServices by their labels.
 func TestMultiZoneServices(t *testing.T) {
 	multi := func(labels, ports string) string {
 		return "---\ntype: MeshMultiZoneService\nmesh: default\nname: m\nspec:\n  selector: {meshService: {matchLabels: {" +
@@ -232,8 +235,8 @@ func TestMultiZoneServices(t *testing.T) {
 		{"no such labels", "app: x, more: y", "{port: 80}", `default_m__default_mzsvc_80 "" tcp`,
 			"m: spec.selector.meshService: no MeshService has the labels app=x, more=y: the service has no endpoints"},
 		{"no such port", "app: x", "{port: 80}, {port: 8080}, {port: 1}",
-			`default_m__default_mzsvc_1 "" tcp|default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080|default_m__default_mzsvc_8080 "" tcp`, "m: spec.ports[1] " +
-				"(8080), spec.ports[2] (1): no MeshService with the labels app=x has a port of that number: nothing serves it"},
+			`default_m__default_mzsvc_1 "" tcp|default_m__default_mzsvc_80 "" http2 10.0.0.1:8080 10.0.0.2:8080|default_m__default_mzsvc_8080 "" tcp`, "m: spec.ports[1] (8080), " +
+				"spec.ports[2] (1): no MeshService with the labels app=x has a port with that number: no endpoint serves it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := build(t, services+multi(c.labels, c.ports))
@@ -247,7 +250,7 @@ func TestMultiZoneServices(t *testing.T) {
 	}
 }
 
-// TestThousandsOfLabels selects among services and dataplanes with thousands of labels each.
+// TestThousandsOfLabels selects among services and dataplanes with thousands of labels.
 func TestThousandsOfLabels(t *testing.T) {
 	many := func(i int) map[string]string {
 		out := map[string]string{"own": fmt.Sprint(i)}
@@ -290,8 +293,8 @@ func TestThousandsOfLabels(t *testing.T) {
 	}
 }
 
-// TestAnotherInboundAtThePort: an inbound is an endpoint of a service whose tags it has itself, not
-// of one that another inbound of the dataplane is part of.
+// TestAnotherInboundAtThePort checks that an inbound is an endpoint of a service only if it has the
+// service's tags itself, not if another inbound of the dataplane has them.
 func TestAnotherInboundAtThePort(t *testing.T) {
 	v := build(t, exclusive(dataplane("a", "10.0.0.1",
 		"a", "  - port: 3001\n    tags: {kuma.io/service: b, kuma.io/protocol: http}\n"),

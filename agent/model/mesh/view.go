@@ -1,6 +1,6 @@
 // Package mesh derives an immutable view of one mesh from a set of resources: its services, their
-// endpoints and virtual addresses, and what each proxy may reach. It is pure: the same set gives
-// the same view, and a view never changes once it is built.
+// endpoints and virtual addresses, and the services that each proxy may reach. It is pure: the same
+// set yields the same view.
 package mesh
 
 import (
@@ -16,55 +16,54 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// DefaultZone is the zone of a node that names none.
+// DefaultZone is the zone of a node without a configured zone.
 const DefaultZone = "default"
 
-// Options are the facts about the node that a view depends on. The zero value is safe.
+// Options holds the facts about the node that a view depends on. The zero value is safe.
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
 	VIPs VIPOptions
-	// FlatNetwork says that dataplanes of other zones are reached directly, also where their zone has
-	// an ingress.
+	// FlatNetwork makes proxies reach dataplanes of other zones directly, even if their zone has an
+	// ingress.
 	FlatNetwork bool
-	// Sidecars are what proxies say in their annotations that they reach, by the name of the
-	// dataplane.
+	// Sidecars holds the reachability that proxies announce in their annotations, by dataplane
+	// name.
 	Sidecars map[string]*resource.Reach
-	// Transition says that the mutual TLS of the mesh is being switched; nil: it is as the Mesh has
-	// it.
+	// Transition is set while the mutual TLS of the mesh is being switched on or off; else nil.
 	Transition *Transition
 }
 
-// Transition is a mesh whose mutual TLS is being switched on or off: inbounds take it and plain
-// text, whatever policies say.
+// Transition describes a mesh whose mutual TLS is being switched on or off: inbounds accept both
+// TLS and plain text, regardless of policies.
 type Transition struct {
-	Spec         *resource.Mesh // as the Mesh is meanwhile, with mutual TLS that is permissive
+	Spec         *resource.Mesh // the Mesh in the meantime, with permissive mutual TLS
 	PlainClients bool           // proxies send each other plain text
 }
 
-// View is one mesh as a proxy's config is made from it.
+// View is one mesh in the form from which proxy configs are generated.
 type View struct {
 	Name string
 	Zone string
 	Spec *resource.Mesh
 
-	// Warnings are about resources that could not take part, each naming the resource.
+	// Warnings are about resources that are not used in full. Each names its resource.
 	Warnings []Warning
-	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints
-	// reached by EDS are not part of it.
+	// Catalog is a hash of all inputs of listeners, clusters, and routes. Endpoints that proxies
+	// get over EDS are not part of it.
 	Catalog [32]byte
-	// Common is a hash over what all proxies of the mesh depend on beside the services.
+	// Common is a hash of the inputs that all proxies of the mesh share, except the services.
 	Common [32]byte
-	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not
-	// answer with them.
+	// IPv6 reports whether proxies also listen on the IPv6 addresses of services. If not, a
+	// resolver must not return these addresses.
 	IPv6 bool
 
-	// WebSockets says that requests between proxies of the mesh may become WebSockets: inbounds take
-	// upgrades over HTTP/2.
+	// WebSockets reports whether requests between proxies of the mesh may become WebSockets:
+	// inbounds accept upgrades over HTTP/2.
 	WebSockets bool
-	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too,
-	// whatever policies say.
+	// Switching reports whether the mutual TLS of the mesh is being switched: inbounds accept plain
+	// text too, regardless of policies.
 	Switching bool
-	// Unaddressed says that some service has no virtual address yet; see [VIPOptions.Fixed].
+	// Unaddressed reports whether a service has no virtual address yet; see [VIPOptions.Fixed].
 	Unaddressed bool
 
 	plainClients bool // proxies send each other plain text
@@ -79,23 +78,23 @@ type View struct {
 	egress     *EndpointSet                // the egresses of the zone
 	names      *nameTable
 	zones      zones
-	prev       *View // the previous view, only while this one is built
+	prev       *View // the previous view; set only during Build
 
 	sidecars sidecars
 
 	inbounds     *inboundIndex
 	meshServices []*resource.Resource // sorted by name
-	gateways     map[string]bool      // their values of kuma.io/service
+	gateways     map[string]bool      // values of kuma.io/service of gateways
 }
 
-// Warning is something about a resource that its owner should know.
+// Warning is a message for the owner of a resource.
 type Warning struct {
 	Resource resource.Key `json:"resource"`
 	Reason   string       `json:"reason"`
 }
 
-// Build derives the view of one mesh. Parts of prev (nil is allowed) whose inputs did not change
-// are shared with the new view. It fails when the set has no mesh of that name.
+// Build derives the view of one mesh. The new view shares the parts of prev whose inputs did not
+// change; prev may be nil. Build fails if the set has no mesh of that name.
 func Build(set *resource.Set, name string, o Options, prev *View) (*View, error) {
 	if o.Zone == "" {
 		o.Zone = DefaultZone
@@ -157,7 +156,7 @@ func (v *View) Dataplane(name string) *resource.Resource {
 	return findByName(v.dataplanes, name)
 }
 
-// findByName returns the resource of that name in a list that is sorted by name, or nil.
+// findByName returns the resource of that name in a list sorted by name, or nil.
 func findByName(list []*resource.Resource, name string) *resource.Resource {
 	i, ok := slices.BinarySearchFunc(list, name, func(r *resource.Resource, name string) int {
 		return strings.Compare(r.Name, name)
@@ -168,10 +167,10 @@ func findByName(list []*resource.Resource, name string) *resource.Resource {
 	return list[i]
 }
 
-// Dataplanes returns all dataplanes of the mesh, sorted by name. The slice must not be changed.
+// Dataplanes returns all dataplanes of the mesh, sorted by name. Callers must not modify the slice.
 func (v *View) Dataplanes() []*resource.Resource { return v.dataplanes }
 
-// Services returns all services, sorted by kind and name. The slice must not be changed.
+// Services returns all services, sorted by kind and name. Callers must not modify the slice.
 func (v *View) Services() []*Service { return v.services }
 
 // Service returns a service, or nil.
@@ -194,8 +193,8 @@ func (v *View) add(s *Service) {
 	}
 }
 
-// reuse replaces endpoint sets that equal those of the previous view, so that whoever made
-// something of them sees by the pointer that nothing changed.
+// reuse replaces endpoint sets that equal those of the previous view, so that equal pointers show
+// that nothing changed.
 func (v *View) reuse(prev *View) {
 	if prev == nil {
 		return
@@ -211,8 +210,7 @@ func (v *View) reuse(prev *View) {
 	}
 }
 
-// hash covers what proxies see of the mesh beside EDS. A dataplane's own resource is not part of
-// it.
+// hash covers the inputs of proxy configs except EDS and the proxy's own dataplane.
 func (v *View) hash() [32]byte {
 	h := sha256.New()
 	var b []byte
@@ -284,10 +282,10 @@ func (v *View) hash() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// common hashes the Mesh, as the steps of a switch of mutual TLS have it, and the zone.
+// common hashes the Mesh, in its current step of an mTLS switch, and the zone.
 func (v *View) common(t *Transition) [32]byte {
-	var room [512]byte
-	b := append(room[:0], v.mesh.Digest[:]...)
+	var buf [512]byte
+	b := append(buf[:0], v.mesh.Digest[:]...)
 	b = append(append(append(b, v.Name...), 0), v.Zone...)
 	for _, is := range [...]bool{v.WebSockets, v.Switching, v.plainClients, len(v.egress.List) > 0} {
 		b = strconv.AppendBool(append(b, 0), is)
@@ -299,8 +297,8 @@ func (v *View) common(t *Transition) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// TagString renders tags as proxies exchange them in the x-kuma-tags header:
-// &key=value,value&&key=value&, keys and values sorted.
+// TagString formats tags for the x-kuma-tags header: &key=value,value&&key=value&, with sorted keys
+// and values.
 func TagString(tags map[string][]string) string {
 	var b strings.Builder
 	for _, k := range sortedKeys(tags) {

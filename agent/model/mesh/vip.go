@@ -13,18 +13,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// VIPRange is where the virtual addresses of one kind of service come from.
+// VIPRange holds the ranges for virtual addresses of one kind of service.
 type VIPRange struct{ V4, V6 netip.Prefix }
 
-// VIPRanges are the ranges of all kinds of services. A zero prefix stands for the one of
+// VIPRanges holds the ranges of all kinds of services. A zero prefix selects the one of
 // [DefaultVIPRanges].
 type VIPRanges struct {
 	Tag, MeshService, MeshExternalService, MeshMultiZoneService VIPRange
 }
 
-// DefaultVIPRanges are those of the reference: parts of 240.0.0.0/4, which is reserved (RFC 1112,
-// section 4) and never routed, and of fd00::/8, which is for local use (RFC 4193), so that no real
-// destination is hidden.
+// DefaultVIPRanges returns Kuma's ranges. They are parts of 240.0.0.0/4, which is reserved (RFC
+// 1112, section 4) and never routed, and of fd00::/8, which is for local use (RFC 4193), so they
+// hide no real destination.
 func DefaultVIPRanges() VIPRanges {
 	at := func(n byte) VIPRange {
 		return VIPRange{
@@ -35,7 +35,7 @@ func DefaultVIPRanges() VIPRanges {
 	return VIPRanges{Tag: at(0), MeshService: at(1), MeshExternalService: at(2), MeshMultiZoneService: at(3)}
 }
 
-// Prefixes returns all ranges, with the standard ones for those that are zero.
+// Prefixes returns all ranges, with defaults for zero prefixes.
 func (r VIPRanges) Prefixes() (out []netip.Prefix) {
 	usual := DefaultVIPRanges()
 	for _, x := range [...][2]VIPRange{{r.Tag, usual.Tag}, {r.MeshService, usual.MeshService},
@@ -51,27 +51,28 @@ func (r VIPRanges) kinds() map[string]VIPRange {
 		KindMeshExternalService: r.MeshExternalService, KindMeshMultiZoneService: r.MeshMultiZoneService}
 }
 
-// VIPOptions say how services get their virtual addresses. The zero value is safe: the default
-// ranges, and no memory.
+// VIPOptions controls the assignment of virtual addresses. The zero value is safe: default ranges,
+// and no known addresses.
 type VIPOptions struct {
 	Ranges VIPRanges
-	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes
-	// that family. They do so in any case where some proxy of the mesh takes no other. Services always
-	// have those addresses.
+	// IPv6 makes proxies also listen on the IPv6 addresses if their transparent proxy uses that
+	// family. They do so in any case if some proxy of the mesh uses only IPv6. Services always have
+	// these addresses.
 	IPv6  bool
-	Known *VIPs // what the previous view left; nil: nothing
-	// Domains are names outside of the mesh that get virtual addresses, from the ranges of
-	// MeshExternalService; sorted, each once.
+	Known *VIPs // the addresses after the previous view; may be nil
+	// Domains are names outside the mesh that get virtual addresses from the ranges of
+	// MeshExternalService; sorted, without duplicates.
 	Domains []string
-	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first
-	// view without it. Entries of Known that are due at Now are forgotten.
+	// Now is the current time. The addresses of a removed service become free Hold after the first
+	// view without it. Entries of Known that are due at Now are dropped.
 	Now  time.Time
 	Hold time.Duration
-	// Fixed has services that Known does not have go without an address, unless their status says one.
+	// Fixed assigns no new addresses: services that Known lacks get only an address from their
+	// status.
 	Fixed bool
 }
 
-// pools are the ranges by kind and family.
+// pools returns the ranges by kind and family.
 func (o *VIPOptions) pools() map[string]*[families]vipPool {
 	out, standard := map[string]*[families]vipPool{}, DefaultVIPRanges().kinds()
 	for kind, r := range o.Ranges.kinds() {
@@ -81,12 +82,12 @@ func (o *VIPOptions) pools() map[string]*[families]vipPool {
 	return out
 }
 
-// VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given
-// where nothing changed.
+// VIPs returns the addresses to pass to the next view. It is the pointer from VIPOptions.Known if
+// nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
 
-// Domain returns the virtual addresses of one of [VIPOptions.Domains]; both are invalid for another
-// name.
+// Domain returns the virtual addresses of one of [VIPOptions.Domains]. For any other name both are
+// invalid.
 func (v *View) Domain(name string) (v4, v6 netip.Addr) {
 	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int {
 		return strings.Compare(d.name, name)
@@ -96,22 +97,22 @@ func (v *View) Domain(name string) (v4, v6 netip.Addr) {
 	return netip.Addr{}, netip.Addr{}
 }
 
-// HasDomains reports whether there are names outside of the mesh that have virtual addresses.
+// HasDomains reports whether names outside the mesh have virtual addresses.
 func (v *View) HasDomains() bool { return len(v.domains) > 0 }
 
-// domain is a name outside of the mesh with its addresses.
+// domain is a name outside the mesh with its addresses.
 type domain struct {
 	name string
 	addr [families]netip.Addr
 }
 
-// domainKey is who owns the addresses of a domain. No resource has such a name.
+// domainKey returns the owner of a domain's addresses. No resource has such a name.
 func domainKey(name string) serviceKey {
 	return serviceKey{kind: KindMeshExternalService, name: "domain " + name}
 }
 
-// someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no
-// other address of a service is of use there.
+// someIPv6 reports whether the transparent proxy of some dataplane uses only IPv6, so that it needs
+// IPv6 addresses of services.
 func (v *View) someIPv6() bool {
 	for _, dp := range resource.Specs[*resource.Dataplane](v.dataplanes) {
 		if tp := dp.Networking.TransparentProxying; tp != nil && tp.IPFamilyMode == resource.IPFamilyIPv6 {
@@ -121,8 +122,9 @@ func (v *View) someIPv6() bool {
 	return false
 }
 
-// maxProbes bounds the search for a free address. It covers every address of a range of that size;
-// a larger one comes to it only with tens of thousands of services and hardly a free address left.
+// maxProbes limits the search for a free address. It covers every address of a range of that size.
+// In a larger range the search gets this far only with tens of thousands of services and hardly a
+// free address.
 const maxProbes = 1 << 16
 
 // Parameters of the 64-bit FNV hash.
@@ -131,20 +133,19 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// vipPool is a range of virtual addresses as a row of slots.
+// vipPool is a range of virtual addresses as numbered slots.
 type vipPool struct {
 	prefix netip.Prefix
 	mask   uint64 // slots - 1
 }
 
-// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62
-// are used.
+// newVIPPool returns the pool of a range. It uses at most the first 2^62 addresses.
 func newVIPPool(p netip.Prefix) vipPool {
 	p = p.Masked()
 	return vipPool{p, 1<<min(p.Addr().BitLen()-p.Bits(), 62) - 1}
 }
 
-// size is the number of slots.
+// size returns the number of slots.
 func (p *vipPool) size() int { return int(min(p.mask, math.MaxInt-1)) + 1 }
 
 // at returns the address of a slot.
@@ -154,15 +155,15 @@ func (p *vipPool) at(slot uint64) netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// holds reports whether an address is one of the slots.
+// holds reports whether an address belongs to one of the slots.
 func (p *vipPool) holds(a netip.Addr) bool {
 	b := a.As16()
 	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
 }
 
-// probe is the row of slots that an owner tries, one after the other. The step is odd and the
-// number of slots a power of two, so that it comes by every slot once; two owners with one first
-// choice part there.
+// probe is the sequence of slots that an owner tries. The step is odd and the number of slots a
+// power of two, so the sequence visits every slot once. Two owners with the same first slot usually
+// have different steps.
 type probe struct{ slot, step, mask uint64 }
 
 func (p *vipPool) probe(mesh string, o serviceKey) probe {
@@ -171,9 +172,9 @@ func (p *vipPool) probe(mesh string, o serviceKey) probe {
 		for i := range len(s) {
 			x = (x ^ uint64(s[i])) * fnvPrime
 		}
-		x *= fnvPrime // of a zero byte, which ends each part
+		x *= fnvPrime // a zero byte ends each field
 	}
-	// The step takes other bits than the slot: those of the product's upper half.
+	// The step uses other bits than the slot: those of the product's upper half.
 	step, _ := bits.Mul64(x, 0x9e3779b97f4a7c15)
 	return probe{slot: (x ^ x>>24 ^ x>>48) & p.mask, step: step | 1, mask: p.mask}
 }

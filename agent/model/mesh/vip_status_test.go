@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestAddressesInStatus reads what the status of services may say.
+// TestAddressesInStatus parses addresses in the status of services.
 func TestAddressesInStatus(t *testing.T) {
 	doc := meshDoc + dataplane("a", "10.0.0.1", "a", "")
 	svc := func(name, labels, ips string) string {
@@ -25,10 +25,10 @@ func TestAddressesInStatus(t *testing.T) {
 		{"both", "", "{ip: 'fd00:fd01::9'}, {ip: 241.0.0.9}", "241.0.0.9", "fd00:fd01::9", ""},
 		{"mapped", "", "{ip: '::ffff:241.0.0.9'}", "241.0.0.9", "", ""},
 		{"twice", "", "{ip: 241.0.0.9}, {ip: 241.0.0.9}", "241.0.0.9", "", ""},
-		{"several", "", "{ip: 241.0.0.9}, {ip: 241.0.0.8}", "241.0.0.9", "", "241.0.0.9 is used and 241.0.0.8 is not"},
-		{"of another kind", "", "{ip: 243.0.0.9}", "243.0.0.9", "", "lies in the range of MeshMultiZoneService"},
-		{"of tags", "", "{ip: 240.0.0.9}", "240.0.0.9", "", "lies in the range of kuma.io/service"},
-		{"outside", "", "{ip: 10.96.0.7}", "10.96.0.7", "", "outside of the ranges"},
+		{"several", "", "{ip: 241.0.0.9}, {ip: 241.0.0.8}", "241.0.0.9", "", "241.0.0.9 is used, 241.0.0.8 is not"},
+		{"of another kind", "", "{ip: 243.0.0.9}", "243.0.0.9", "", "is in the range of MeshMultiZoneService"},
+		{"of tags", "", "{ip: 240.0.0.9}", "240.0.0.9", "", "is in the range of kuma.io/service"},
+		{"outside", "", "{ip: 10.96.0.7}", "10.96.0.7", "", "outside the ranges"},
 		{"of a cluster", "k8s.kuma.io/namespace: ns", "{ip: 10.96.0.7}", "10.96.0.7", "", ""},
 		{"loopback", "", "{ip: 127.0.0.1}", "", "", "cannot be a virtual address"},
 		{"multicast", "", "{ip: 'ff02::1'}", "", "", "cannot be a virtual address"},
@@ -62,8 +62,8 @@ func TestAddressesInStatus(t *testing.T) {
 	}
 }
 
-// TestStatusPins lets a status take an address from who has it by chance, and keep it once it is
-// gone.
+// TestStatusPins checks that a status takes an address from its current owner, and that the service
+// keeps the address after the status is removed.
 func TestStatusPins(t *testing.T) {
 	decode := func(doc string) *resource.Set {
 		rs, faults := kinds.Registry().Decode("test", []byte(doc))
@@ -91,7 +91,7 @@ func TestStatusPins(t *testing.T) {
 		n.view(t, decode(one+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
 		t.Errorf("without the status: %v, want nothing to move from %v", after, pinned)
 	}
-	// a comes first by name; b has it.
+	// a sorts first, but b has the address.
 	v = n.view(t, decode(one+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
 	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 ||
 		v.Warnings[0].Resource.Name != "a" {
@@ -100,8 +100,8 @@ func TestStatusPins(t *testing.T) {
 	}
 }
 
-// TestStatusOfAnotherKind lets a MeshService have, by its status, the address that a tag service
-// chose: the tag service gets another one, whether it has the address already or comes later.
+// TestStatusOfAnotherKind gives a MeshService, by its status, the address that a tag service chose.
+// The tag service gets another one, whether it had the address before or comes later.
 func TestStatusOfAnotherKind(t *testing.T) {
 	first := (&vipNode{}).see(t, []string{"web"})["web"].v4
 	doc := meshDoc + dataplane("d", "10.0.0.1", "web", "") +
@@ -122,8 +122,7 @@ func TestStatusOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestHostileMemory gives a memory that no agent has written: no address is shared, nor outside of
-// its range.
+// TestHostileMemory passes manipulated known addresses: no address is shared or outside its range.
 func TestHostileMemory(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	n := &vipNode{known: mesh.NewVIPs([]mesh.VIPEntry{

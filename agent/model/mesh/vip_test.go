@@ -14,10 +14,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// vips are the two addresses of a service.
+// vips holds the two addresses of a service.
 type vips struct{ v4, v6 string }
 
-// tagged is a mesh with one dataplane for each tag service.
+// tagged returns a mesh with one dataplane for each tag service.
 func tagged(names []string) *resource.Set {
 	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}}}
 	for i, n := range names {
@@ -31,7 +31,7 @@ func tagged(names []string) *resource.Set {
 	return resource.NewSet(rs)
 }
 
-// vipNode is a node as far as virtual addresses go: what it remembers.
+// vipNode simulates a node's known virtual addresses.
 type vipNode struct {
 	ranges mesh.VIPRanges
 	known  *mesh.VIPs
@@ -61,8 +61,8 @@ type require interface {
 	Fatalf(format string, args ...any)
 }
 
-// see shows a node these tag services, and returns what each has. It fails when two share an
-// address.
+// see builds a view with the given tag services and returns their addresses. It fails if two
+// services share an address.
 func (n *vipNode) see(t require, names []string) map[string]vips {
 	return addressesOf(t, n.view(t, tagged(names)))
 }
@@ -86,17 +86,16 @@ func addressesOf(t require, v *mesh.View) map[string]vips {
 	return out
 }
 
-// restart keeps what a file would.
+// restart saves and restores the known addresses as a file would.
 func (n *vipNode) restart() {
 	list := n.known.Entries()
 	slices.Reverse(list)
 	n.known = mesh.NewVIPs(list)
 }
 
-// TestNodesAgreeOnAddresses lets two nodes see services come and go, each in an order of its own.
-// With ranges as large as they are by default no first choices meet, and then all have the same
-// address on both nodes, at any time, and none ever moves, even over a restart or when it was gone
-// for longer than addresses wait.
+// TestNodesAgreeOnAddresses shows two nodes services that come and go in different orders. With the
+// default ranges, first choices do not collide. So each service has the same address on both nodes
+// at any time, and its address never changes, even over a restart or after the reservation ended.
 func TestNodesAgreeOnAddresses(t *testing.T) {
 	universe := make([]string, 60)
 	for i := range universe {
@@ -129,12 +128,11 @@ func TestNodesAgreeOnAddresses(t *testing.T) {
 	})
 }
 
-// TestAddressesInTinyRanges forces services to meet: 14 of them, and 8 addresses. It holds each
-// node to what is promised then. None moves while it lives nor, when it comes back in time, after
-// it was gone; none is shared, nor is one of a service that may come back; a newcomer has its first
-// choice unless somebody has that already; one without an address lives only in a full range; and
-// all of it over restarts. A second node that sees the same things has the same addresses, whatever
-// the order of its resources.
+// TestAddressesInTinyRanges makes 14 services compete for 8 addresses, with restarts. An address
+// does not change while its service exists, or if the service returns in time. No address is
+// shared, not even with a service that may return. A new service gets its first choice unless that
+// is taken, and a service has no address only if the range is full. A second node that sees the
+// same services in another order assigns the same addresses.
 func TestAddressesInTinyRanges(t *testing.T) {
 	tiny := mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.1.2.8/29"),
 		V6: netip.MustParsePrefix("fd00::40/125")}}
@@ -145,8 +143,8 @@ func TestAddressesInTinyRanges(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		n, other := &vipNode{ranges: tiny}, &vipNode{ranges: tiny}
-		held := map[string]vips{}       // what lives or may come back
-		until := map[string]time.Time{} // of those that went
+		held := map[string]vips{}       // of services that exist or may return
+		until := map[string]time.Time{} // for removed services
 		steps := rapid.SliceOfN(rapid.SliceOfNDistinct(rapid.SampledFrom(universe), 0, 10, rapid.ID), 1, 12).Draw(t, "steps")
 		for _, step := range steps {
 			n.now = n.now.Add(time.Duration(rapid.IntRange(0, 70).Draw(t, "minutes")) * time.Minute)
@@ -182,7 +180,7 @@ func TestAddressesInTinyRanges(t *testing.T) {
 
 const none = "invalid IP"
 
-// checkTiny checks one step against what was held before it.
+// checkTiny checks one step against the addresses before it.
 func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
 	for _, of := range []func(vips) string{func(a vips) string { return a.v4 }, func(a vips) string { return a.v6 }} {
 		taken := map[string]string{}
@@ -191,7 +189,7 @@ func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
 				taken[of(a)] = name
 			}
 		}
-		for _, name := range step { // newcomers choose in this order
+		for _, name := range step { // new services choose in this order
 			a := of(have[name])
 			before, known := held[name]
 			switch {
@@ -217,8 +215,8 @@ func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
 	}
 }
 
-// TestFullRange gives 300 services the 256 addresses of a range, says so once, and serves those
-// that wait when the addresses of others become free.
+// TestFullRange assigns the 256 addresses of a range to 300 services. It expects one warning, and
+// an address for the waiting services when others become free.
 func TestFullRange(t *testing.T) {
 	n := &vipNode{ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.7.0/24")}},
 		now: time.Unix(1e9, 0)}
@@ -259,8 +257,8 @@ func TestFullRange(t *testing.T) {
 	}
 }
 
-// TestMemoryIsKept builds a view again: the memory is the same pointer, so that nobody writes it
-// anew.
+// TestMemoryIsKept rebuilds a view: VIPs returns the same pointer, so that no caller saves it
+// needlessly.
 func TestMemoryIsKept(t *testing.T) {
 	n := &vipNode{now: time.Unix(1e9, 0)}
 	n.see(t, []string{"a", "b"})
@@ -308,8 +306,8 @@ func BenchmarkVIPs(b *testing.B) {
 	}
 }
 
-// TestClockWasAhead has a service go while the clock is years ahead. When it is set right, what the
-// service had waits no longer than it is to.
+// TestClockWasAhead removes a service while the clock is years ahead. After the clock is corrected,
+// its addresses are reserved no longer than usual.
 func TestClockWasAhead(t *testing.T) {
 	for _, gone := range []bool{false, true} { // the service, or its mesh
 		n := &vipNode{now: time.Unix(4e9, 0)}

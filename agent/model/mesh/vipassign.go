@@ -9,25 +9,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// claim is a service whose addresses are not simply those that it had.
+// claim is a service whose addresses need a decision.
 type claim struct {
 	owner serviceKey
-	ports []*Service   // none for a host or a domain
-	host  *virtualHost // nil for others
-	entry int          // in the memory, -1 for none
+	ports []*Service   // empty for a host or a domain
+	host  *virtualHost // set only for a host
+	entry int          // index in the known addresses, or -1
 	addr  [families]netip.Addr
 }
 
-// entryState is what a view does with an entry of the memory.
+// entryState is the use of a known entry in the new view.
 type entryState uint8
 
 const (
-	entryAbsent  entryState = iota // no service of the view has it
+	entryAbsent  entryState = iota // no service of the view owns it
 	entryClaimed                   // a claim decides
-	entryShared                    // the service has these addresses, and the next memory has this entry
+	entryShared                    // the service has these addresses, and the result shares the entry
 )
 
-// vipAssigner gives the services of one view their addresses.
+// vipAssigner assigns addresses to the services of one view.
 type vipAssigner struct {
 	v       *View
 	o       *VIPOptions
@@ -35,17 +35,17 @@ type vipAssigner struct {
 	known   *VIPs
 	states  []entryState              // of the entries of known
 	claims  []claim                   // in the order of services
-	pins    map[netip.Addr]serviceKey // who has which address by its status
-	waiting []*vipEntry               // of services that are gone and may come back, sorted by owner
-	changed bool                      // the memory changes
+	pins    map[netip.Addr]serviceKey // owners of the addresses set by a status
+	waiting []*vipEntry               // of removed services that may return, sorted by owner
+	changed bool                      // the known addresses change
 	due     time.Time
 }
 
-// assignVIPs gives every service its virtual addresses. In this order counts: what its status says;
-// what it had, as the memory has it; and for a newcomer the first free one of a row that a hash of
-// its name begins, so that nodes agree without talking. Newcomers of one view choose in the order
-// of their names. What a service has never moves but when a status says so, and the addresses of a
-// service that is gone wait for it for a while.
+// assignVIPs assigns virtual addresses to every service. The order of precedence is: the address in
+// the service's status, its known address, and for a new service the first free address of a
+// sequence derived from a hash of its name, so that nodes agree without communication. New services
+// of one view choose in the order of their names. An assigned address changes only if a status
+// requires it. The addresses of a removed service stay reserved for a while.
 func (v *View) assignVIPs(o *VIPOptions) {
 	a := &vipAssigner{v: v, o: o, pools: o.pools(), pins: map[netip.Addr]serviceKey{}}
 	a.known = o.Known.within(o.Ranges, a.pools)
@@ -62,7 +62,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 		v.Unaddressed = v.Unaddressed || o.Fixed && len(list) > 0
 		if o.Fixed && len(list) > 0 && family(f) == v4 {
 			v.warnf(v.mesh.Key, "services without a virtual address: %d, the first is %s %q; "+
-				"they get theirs when the state disk has taken it", len(list), kindName(list[0].owner.kind), list[0].owner.name)
+				"they get one when the state directory accepts writes", len(list), kindName(list[0].owner.kind), list[0].owner.name)
 		}
 		for len(list) > 0 && !o.Fixed {
 			n := 1
@@ -88,13 +88,13 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	v.IPv6, v.vips = o.IPv6 || v.someIPv6(), a.remember()
 }
 
-// enumerate gives services what they had, and lists the others. With all it lists every service, as
-// it has to when a status can take an address from anyone.
+// enumerate assigns known addresses and lists the remaining services as claims. With all it lists
+// every service, which is necessary if a status can take an address from any of them.
 func (a *vipAssigner) enumerate(all bool) {
 	if n := len(a.v.services) - len(a.known.entries); all || n > 0 {
 		a.claims = make([]claim, 0, max(n, 0)+16)
 	}
-	at := 0 // services and memory are sorted nearly alike
+	at := 0 // services and known entries have nearly the same order
 	for from, to := 0, 0; from < len(a.v.services); from = to {
 		s := a.v.services[from]
 		o := s.key()
@@ -125,7 +125,7 @@ func (a *vipAssigner) enumerate(all bool) {
 	}
 }
 
-// hosts lists the names that VirtualOutbounds make, behind all services.
+// hosts adds the names of VirtualOutbounds after all services.
 func (a *vipAssigner) hosts() {
 	for i := range a.v.hosts {
 		h := &a.v.hosts[i]
@@ -133,7 +133,7 @@ func (a *vipAssigner) hosts() {
 	}
 }
 
-// named adds a claim that is no service.
+// named adds a claim that is not a service.
 func (a *vipAssigner) named(c claim) {
 	c.entry = -1
 	if at, ok := a.known.find(c.owner); ok {
@@ -142,14 +142,14 @@ func (a *vipAssigner) named(c claim) {
 	a.claims = append(a.claims, c)
 }
 
-// outside lists names outside of the mesh, behind all services.
+// outside adds names outside the mesh after all services.
 func (a *vipAssigner) outside(domains []string) {
 	for _, name := range domains {
 		a.named(claim{owner: domainKey(name)})
 	}
 }
 
-// had is the address that the memory has for a claim; invalid when there is none.
+// had returns the known address of a claim; invalid if there is none.
 func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 	if c.entry < 0 {
 		return netip.Addr{}
@@ -157,7 +157,7 @@ func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 	return a.known.entries[c.entry].addr[f]
 }
 
-// warnf warns about a claim: the resource of a tag service is the mesh.
+// warnf warns about a claim. A warning about a tag service goes to the mesh.
 func (a *vipAssigner) warnf(c *claim, format string, args ...any) {
 	k := a.v.mesh.Key
 	if len(c.ports) > 0 && c.ports[0].Resource != (resource.Key{}) {
@@ -166,7 +166,7 @@ func (a *vipAssigner) warnf(c *claim, format string, args ...any) {
 	a.v.warnf(k, format, args...)
 }
 
-// wait finds the addresses that wait for services that are gone to come back.
+// wait reserves the addresses of removed services that may return.
 func (a *vipAssigner) wait() {
 	now, latest := a.o.Now.UnixMilli(), a.o.Now.Add(a.o.Hold).UnixMilli()
 	for i, state := range a.states {
@@ -174,7 +174,7 @@ func (a *vipAssigner) wait() {
 			continue
 		}
 		e := *a.known.entries[i]
-		if e.gone == 0 || e.gone > latest { // later than that is of a clock that was ahead
+		if e.gone == 0 || e.gone > latest { // a later time comes from a clock that was ahead
 			e.gone = latest
 		}
 		for f := range families {
@@ -190,7 +190,7 @@ func (a *vipAssigner) wait() {
 	}
 }
 
-// newcomers leaves services what they have, and returns those that lack an address, sorted.
+// newcomers leaves known addresses unchanged and returns the claims without an address, sorted.
 func (a *vipAssigner) newcomers() (out [families][]*claim) {
 	for i := range a.claims {
 		c := &a.claims[i]
@@ -200,8 +200,8 @@ func (a *vipAssigner) newcomers() (out [families][]*claim) {
 			}
 			had := a.had(c, f)
 			if by, ok := a.pins[had]; ok && by != c.owner {
-				a.warnf(c, "its virtual address %s is in the status of %s %q, which takes precedence: it gets another address",
-					had, by.kind, by.name)
+				a.warnf(c, "its virtual address %s is in the status of %s %q, which takes precedence: this service gets "+
+					"another address", had, by.kind, by.name)
 				had = netip.Addr{}
 			}
 			if c.addr[f] = had; !had.IsValid() {
@@ -215,7 +215,7 @@ func (a *vipAssigner) newcomers() (out [families][]*claim) {
 	return out
 }
 
-// choose gives addresses to newcomers of one kind.
+// choose assigns addresses to new services of one kind.
 func (a *vipAssigner) choose(f family, newcomers []*claim) {
 	kind := newcomers[0].owner.kind
 	pool := &a.pools[kind][f]
@@ -258,13 +258,12 @@ func (a *vipAssigner) choose(f family, newcomers []*claim) {
 			}
 		}
 	}
-	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have no address in it, the first "+
-		"is %s %q; %d addresses are reserved for services that are gone; widen the range in vips of the agent's config",
+	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have no address, the first "+
+		"is %s %q; %d addresses are reserved for removed services; widen the range in vips of the agent's config",
 		pool.prefix, len(without), kindName(kind), without[0].owner.name, waiting)
 }
 
-// taken goes through the addresses of the pool of a kind that some service has, or that wait for
-// one.
+// taken iterates over the addresses of a kind's pool that a service has or that are reserved.
 func (a *vipAssigner) taken(kind string, f family) iter.Seq[netip.Addr] {
 	from, _ := a.known.find(serviceKey{kind: kind})
 	to, _ := a.known.find(serviceKey{kind: kind + "\x00"})
@@ -274,7 +273,7 @@ func (a *vipAssigner) taken(kind string, f family) iter.Seq[netip.Addr] {
 				return
 			}
 		}
-		for i := range a.claims { // of another kind too: a status is free to say any address
+		for i := range a.claims { // of other kinds too: a status may name any address
 			if addr := a.claims[i].addr[f]; a.pools[kind][f].holds(addr) && !yield(addr) {
 				return
 			}
@@ -287,16 +286,16 @@ func (a *vipAssigner) taken(kind string, f family) iter.Seq[netip.Addr] {
 	}
 }
 
-// takenVIPs answers which addresses of a pool are taken. A few questions are answered by looking
-// through all; a set is made when there are more.
+// takenVIPs reports which addresses of a pool are taken. It answers a few queries by a scan and
+// builds a set for more.
 type takenVIPs struct {
 	all   iter.Seq[netip.Addr]
-	size  int // how many are taken in the end, at most
+	size  int // upper bound of the number of taken addresses
 	asked int
 	set   map[netip.Addr]bool
 }
 
-// maxLookThrough is how many questions are answered without a set.
+// maxLookThrough is the number of queries that are answered by a scan.
 const maxLookThrough = 6
 
 func (t *takenVIPs) has(addr netip.Addr) bool {
@@ -327,7 +326,7 @@ func (t *takenVIPs) add(addr netip.Addr) {
 	}
 }
 
-// remember returns the memory of the view.
+// remember returns the addresses to pass to the next view.
 func (a *vipAssigner) remember() *VIPs {
 	changed := a.waiting // entries that are not shared
 	for i := range a.claims {

@@ -8,9 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/mesh"
 )
 
-// TestDomainAddresses: names outside of the mesh have virtual addresses like services: the same on
-// every node, kept over restarts and while others come and go, and free a while after they are
-// gone.
+// TestDomainAddresses checks that names outside the mesh have virtual addresses like services: the
+// same on every node, unchanged over restarts and while others come and go, and free a while after
+// their removal.
 func TestDomainAddresses(t *testing.T) {
 	set, now := tagged([]string{"web", "api"}), time.Unix(1_800_000_000, 0)
 	build := func(known *mesh.VIPs, domains ...string) *mesh.View {

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// VIPs is what is remembered of the virtual addresses of one mesh: who has which, and who had it
-// until lately. It is immutable; [View.VIPs] is the memory after a view was built, to be given to
-// the next in [VIPOptions.Known].
+// VIPs holds the virtual addresses of one mesh: their owners, and recent owners that are gone. It
+// is immutable. [View.VIPs] returns the addresses after a view was built; pass them to the next
+// view in [VIPOptions.Known].
 type VIPs struct {
-	entries []*vipEntry // sorted by owner; the next memory shares those that stay as they are
+	entries []*vipEntry // sorted by owner; unchanged entries are shared with the next VIPs
 	due     time.Time
-	ranges  *VIPRanges // that hold all addresses; nil: not checked yet
+	ranges  *VIPRanges // ranges that contain all addresses; nil if not checked yet
 }
 
-// VIPEntry is the addresses of one service. One that is invalid is not remembered.
+// VIPEntry holds the addresses of one service. NewVIPs ignores invalid addresses.
 type VIPEntry struct {
 	Kind string // of the service: KindTag …
-	Name string // of its resource, or the value of kuma.io/service
+	Name string // name of its resource, or the value of kuma.io/service
 	V4   netip.Addr
 	V6   netip.Addr
-	Gone time.Time // when the addresses of a service that is gone become free; zero while it lives
+	Gone time.Time // when the addresses of a removed service become free; zero while it exists
 }
 
-// family numbers the two kinds of addresses.
+// family is an IP family.
 type family int
 
 const (
@@ -44,15 +44,15 @@ func familyOf(a netip.Addr) family {
 type vipEntry struct {
 	owner serviceKey
 	addr  [families]netip.Addr
-	gone  int64 // in Unix milliseconds; 0 while the service lives
+	gone  int64 // in Unix milliseconds; 0 while the service exists
 }
 
 // any reports whether the entry has an address.
 func (e *vipEntry) any() bool { return e.addr[v4].IsValid() || e.addr[v6].IsValid() }
 
-// NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two
-// services with one address, the first is believed; so an entry that was tampered with can cost a
-// service its address, and never share one.
+// NewVIPs returns the VIPs of entries in any order. If two entries have the same service, or two
+// services the same address, the first one wins. A manipulated entry can therefore cost a service
+// its address but never share one.
 func NewVIPs(list []VIPEntry) *VIPs {
 	m := &VIPs{entries: make([]*vipEntry, 0, len(list))}
 	taken := make(map[serviceKey]bool, len(list))
@@ -79,7 +79,7 @@ func NewVIPs(list []VIPEntry) *VIPs {
 	return m
 }
 
-// Len is the number of services that are remembered.
+// Len returns the number of services with an entry.
 func (m *VIPs) Len() int {
 	if m == nil {
 		return 0
@@ -87,7 +87,7 @@ func (m *VIPs) Len() int {
 	return len(m.entries)
 }
 
-// Entries returns all that is remembered, sorted by kind and name.
+// Entries returns all entries, sorted by kind and name.
 func (m *VIPs) Entries() []VIPEntry {
 	if m == nil {
 		return nil
@@ -102,7 +102,7 @@ func (m *VIPs) Entries() []VIPEntry {
 	return out
 }
 
-// Due is when an address becomes free that a service without one waits for; zero when none waits.
+// Due returns the time when a reserved address becomes free; zero if none is reserved.
 func (m *VIPs) Due() time.Time {
 	if m == nil {
 		return time.Time{}
@@ -110,9 +110,9 @@ func (m *VIPs) Due() time.Time {
 	return m.due
 }
 
-// Release returns the memory after the mesh itself is gone: every address becomes free at a time,
-// unless it is due earlier. (One that is due later is of a clock that was ahead.) It is nil when
-// nothing is left at now.
+// Release returns the VIPs after the mesh was removed: every address becomes free at the given
+// time, unless it is due earlier. (A later due time comes from a clock that was ahead.) The result
+// is nil if nothing remains at now.
 func (m *VIPs) Release(now, free time.Time) *VIPs {
 	if m == nil {
 		return nil
@@ -139,13 +139,13 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 	return out
 }
 
-// find returns the place of an owner, or where it would be.
+// find returns the index of an owner, or the index at which to insert it.
 func (m *VIPs) find(o serviceKey) (int, bool) {
 	return slices.BinarySearchFunc(m.entries, o, func(e *vipEntry, o serviceKey) int { return e.owner.compare(o) })
 }
 
-// within returns the memory without the addresses that lie outside of the ranges, as they do when
-// the ranges are others than they were. It is m where there are none.
+// within returns the VIPs without addresses outside the ranges, which occur after the ranges were
+// reconfigured. It returns m if there are none.
 func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VIPs {
 	switch {
 	case m == nil:

@@ -6,11 +6,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// pin gives services the addresses that their status says. Of two that say the same, the one that
-// has it retains it, else the first gets it. It is free to lie outside of the ranges: on Kubernetes
-// it is that of the Service.
+// pin assigns the addresses in the status of services. If two services name the same address, the
+// one that has it retains it; else the first one gets it. The address may lie outside the ranges:
+// on Kubernetes it is the address of the Service.
 func (a *vipAssigner) pin() {
-	for _, first := range [...]bool{true, false} { // first those that have it
+	for _, first := range [...]bool{true, false} { // first the services that already have it
 		for i := range a.claims {
 			c := &a.claims[i]
 			for f, addr := range a.wanted(c, !first) {
@@ -18,7 +18,8 @@ func (a *vipAssigner) pin() {
 				switch {
 				case !addr.IsValid() || first && a.had(c, family(f)) != addr:
 				case !first && used && by != c.owner:
-					a.warnf(c, "the virtual address %s in its status is already used by %s: it gets another address", addr, by.name)
+					a.warnf(c, "the virtual address %s in its status is already used by %s: this service gets another address",
+						addr, by.name)
 				default:
 					c.addr[f], a.pins[addr] = addr, c.owner
 				}
@@ -27,7 +28,7 @@ func (a *vipAssigner) pin() {
 	}
 }
 
-// wanted reads the addresses in the status of a claim: the first of each family that can be used.
+// wanted returns the addresses in the status of a claim: the first usable one of each family.
 func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 	say := func(format string, args ...any) {
 		if warn {
@@ -49,26 +50,26 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 		switch {
 		case addr.Zone() != "" || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() ||
 			addr.IsLinkLocalUnicast():
-			say("status: %s cannot be a virtual address, so it is not used: give an address of a network", vip.IP)
+			say("status: %s cannot be a virtual address, so it is not used: set a unicast address", vip.IP)
 			continue
 		case out[f].IsValid():
 			if out[f] != addr {
-				say("status: of several virtual addresses of one family, %s is used and %s is not", out[f], addr)
+				say("status: several virtual addresses of one family: %s is used, %s is not", out[f], addr)
 			}
 			continue
 		case ranged && of != c.owner.kind:
-			say("status: the virtual address %s lies in the range of %s: it is used, and no service of that kind gets it",
+			say("status: the virtual address %s is in the range of %s: it is used, and no service of that kind gets it",
 				addr, kindName(of))
 		case !ranged && c.ports[0].Labels[resource.LabelNamespace] == "":
-			say("status: the virtual address %s lies outside of the ranges of this agent: it is used, "+
-				"and whatever else has this address cannot be reached", addr)
+			say("status: the virtual address %s is outside the ranges of this agent: it is used, "+
+				"and any other host with this address is unreachable", addr)
 		}
 		out[f] = addr
 	}
 	return out
 }
 
-// rangeOf is the kind of service that an address is for; false where it lies outside of all ranges.
+// rangeOf returns the kind of service whose range contains an address; false if no range does.
 func (a *vipAssigner) rangeOf(addr netip.Addr) (kind string, ok bool) {
 	for kind, pools := range a.pools {
 		if pools[familyOf(addr)].prefix.Contains(addr) {

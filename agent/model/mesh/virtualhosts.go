@@ -12,11 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxVirtualHosts bounds what the VirtualOutbounds of a mesh make.
+// maxVirtualHosts limits the number of hosts that the VirtualOutbounds of a mesh yield.
 const maxVirtualHosts = 20_000
 
-// virtualHost is a host name that VirtualOutbounds make, with addresses of its own and the
-// outbounds at these.
+// virtualHost is a hostname from VirtualOutbounds, with its virtual addresses and outbounds.
 type virtualHost struct {
 	name  string
 	addr  [families]netip.Addr
@@ -30,26 +29,26 @@ type virtualPort struct {
 	by     resource.Key
 }
 
-// hostKey is who owns the addresses of a virtual host. No service has such a name.
+// hostKey returns the owner of a virtual host's addresses. No service has such a name.
 func hostKey(name string) serviceKey { return serviceKey{kind: KindTag, name: "host " + name} }
 
-// candidate is a port at a host that one VirtualOutbound makes of the tags of something.
+// candidate is a port of a host that one VirtualOutbound yields for some tags.
 type candidate struct {
 	host string
 	virtualPort
-	exact int // how many tags the selector names
+	exact int // number of tags in the selector
 	text  string
 }
 
-// addVirtualHosts makes the hosts of all VirtualOutbounds. Of two that lead one port of one name to
-// different tags the one with the selector that names most tags has it, then the first by name.
-// (The reference asks for their age, which not all nodes would agree on.)
+// addVirtualHosts computes the hosts of all VirtualOutbounds. If two of them define the same port
+// of a name with different tags, the selector with more tags wins, and then the first name. (Kuma
+// compares their age, on which nodes may disagree.)
 func (v *View) addVirtualHosts(list, external []*resource.Resource) {
 	if len(list) == 0 {
 		return
 	}
 	var all []candidate
-	seen := map[string]bool{} // by what decides
+	seen := map[string]bool{} // by all inputs of the decision
 	var decides []byte
 	failed := map[resource.Key][]string{}
 	fill := func(r *resource.Resource, o *resource.VirtualOutbound, tags map[string]string) {
@@ -99,11 +98,11 @@ func (v *View) addVirtualHosts(list, external []*resource.Resource) {
 	})
 	v.hosts = hostsOf(v, all)
 	for _, k := range slices.SortedFunc(maps.Keys(failed), resource.Key.Compare) {
-		v.warnf(k, "it makes no name of %s", joinSome(failed[k], "; "))
+		v.warnf(k, "no name for %s", joinSome(failed[k], "; "))
 	}
 }
 
-// hostsOf joins sorted candidates, with a warning for each VirtualOutbound that lost a port.
+// hostsOf merges sorted candidates. It warns about each VirtualOutbound that lost a port.
 func hostsOf(v *View, all []candidate) (out []virtualHost) {
 	lost := map[resource.Key][]string{}
 	n := 0
@@ -121,7 +120,7 @@ func hostsOf(v *View, all []candidate) (out []virtualHost) {
 			continue
 		}
 		if n++; n > maxVirtualHosts {
-			v.warnf(c.by, "the VirtualOutbounds of the mesh make more than %d names and ports: the rest is dropped; "+
+			v.warnf(c.by, "the VirtualOutbounds of the mesh yield more than %d names and ports: the others are dropped; "+
 				"narrow the selectors", maxVirtualHosts)
 			if len(h.ports) == 0 {
 				out = out[:len(out)-1]
@@ -131,13 +130,13 @@ func hostsOf(v *View, all []candidate) (out []virtualHost) {
 		h.ports = append(h.ports, c.virtualPort)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(lost), resource.Key.Compare) {
-		v.warnf(k, "%s: one port of a name leads to one place; add parameters to the templates that tell them apart",
+		v.warnf(k, "%s: a port of a name leads to one destination; add parameters to the templates that distinguish them",
 			joinSome(lost[k], "; "))
 	}
 	return out
 }
 
-// joinSome joins the first few texts.
+// joinSome joins the first few strings.
 func joinSome(list []string, sep string) string {
 	const most = 4
 	if len(list) <= most {
@@ -146,7 +145,7 @@ func joinSome(list []string, sep string) string {
 	return fmt.Sprintf("%s%sand %d more", strings.Join(list[:most], sep), sep, len(list)-most)
 }
 
-// tagText names tags in a fixed order.
+// tagText formats tags in a fixed order.
 func tagText(tags map[string]string) string {
 	var b strings.Builder
 	for i, k := range sortedKeys(tags) {
@@ -158,9 +157,9 @@ func tagText(tags map[string]string) string {
 	return b.String()
 }
 
-// virtualHosts adds the outbounds at the addresses of virtual hosts, for the services that the
+// virtualHosts appends the outbounds at the addresses of virtual hosts, for the services that the
 // dataplane reaches.
-func (r *Reach) virtualHosts(out []Outbound, keep func(*Service) bool) []Outbound {
+func (r *Reach) virtualHosts(out []Outbound, admit func(*Service) bool) []Outbound {
 	for i := range r.view.hosts {
 		h := &r.view.hosts[i]
 		for _, p := range h.ports {
@@ -169,7 +168,7 @@ func (r *Reach) virtualHosts(out []Outbound, keep func(*Service) bool) []Outboun
 				continue
 			}
 			verdict := r.Of(s)
-			if !verdict.Reachable || verdict.Cause == CauseOpen && keep != nil && !keep(s) {
+			if !verdict.Reachable || verdict.Cause == CauseOpen && admit != nil && !admit(s) {
 				continue
 			}
 			ob := Outbound{Service: s, Tags: p.tags, Subset: subset(p.tags)}
@@ -182,7 +181,7 @@ func (r *Reach) virtualHosts(out []Outbound, keep func(*Service) bool) []Outboun
 	return out
 }
 
-// named returns the host as something that has a name; its labels are none.
+// named returns the host as an owner of a name, without labels.
 func (h *virtualHost) named(ipv6 bool) named {
 	n := named{serviceKey: hostKey(h.name), vips: [2]netip.Addr{h.addr[v4]}, host: h}
 	if ipv6 {
@@ -191,7 +190,7 @@ func (h *virtualHost) named(ipv6 bool) named {
 	return n
 }
 
-// equal reports whether two hosts are the same for whoever asks for the name.
+// equal reports whether two hosts give the same DNS answers.
 func (h *virtualHost) equal(o *virtualHost) bool {
 	return h.name == o.name && h.addr == o.addr && slices.EqualFunc(h.ports, o.ports, func(a, b virtualPort) bool {
 		return a.number == b.number && a.by == b.by && maps.Equal(a.tags, b.tags)
@@ -203,14 +202,14 @@ func (v *View) sameHosts() bool {
 	return slices.EqualFunc(v.hosts, v.prev.hosts, func(a, b virtualHost) bool { return a.equal(&b) })
 }
 
-// leadsTo reports whether all that listens for the host is about a tag service.
+// leadsTo reports whether all ports of the host lead to a tag service.
 func (h *virtualHost) leadsTo(s *named) bool {
 	return s.kind == KindTag && s.host == nil &&
 		!slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
 }
 
-// HostAddresses are the virtual addresses of the names that VirtualOutbounds make, which are of no
-// service; nil for none.
+// HostAddresses returns the virtual addresses of names from VirtualOutbounds. They belong to no
+// service. The result may be nil.
 func (v *View) HostAddresses() map[netip.Addr]bool {
 	if len(v.hosts) == 0 {
 		return nil
@@ -226,8 +225,8 @@ func (v *View) HostAddresses() map[netip.Addr]bool {
 	return out
 }
 
-// HostAt is the name that VirtualOutbounds make with a virtual address, and the ports there; "" for
-// no such address.
+// HostAt returns the name from VirtualOutbounds with a virtual address, and the ports there; "" if
+// there is none.
 func (v *View) HostAt(a netip.Addr) (name string, ports []uint32) {
 	for i := range v.hosts {
 		if h := &v.hosts[i]; h.addr[v4] == a || h.addr[v6] == a {

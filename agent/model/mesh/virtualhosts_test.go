@@ -10,14 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// virtualOutbound is one whose parameters are the service and the version.
+// virtualOutbound returns a VirtualOutbound with the service and the version as parameters.
 func virtualOutbound(name, match, host, port string) string {
 	return fmt.Sprintf("---\ntype: VirtualOutbound\nmesh: default\nname: %s\nselectors: [{match: {%s}}]\nconf: {host: "+
 		"%q, port: %q, parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}\n", name, match, host, port)
 }
 
-// virtual lists the names that VirtualOutbounds make, each with its ports and the tags that
-// outbounds there have, and what became of other names.
+// virtual formats the names from VirtualOutbounds with their ports and tags, and the status of
+// rejected names.
 func virtual(t *testing.T, v *mesh.View) string {
 	t.Helper()
 	var b strings.Builder
@@ -40,7 +40,7 @@ func virtual(t *testing.T, v *mesh.View) string {
 	return b.String()
 }
 
-// TestVirtualHosts makes names of tags.
+// TestVirtualHosts checks the names that VirtualOutbounds yield for tags.
 func TestVirtualHosts(t *testing.T) {
 	version := func(doc, v string) string {
 		return strings.Replace(doc, "protocol: http}", "protocol: http, version: "+v+"}", 1)
@@ -62,10 +62,10 @@ func TestVirtualHosts(t *testing.T) {
 		{"of two for one port the one that names most tags has it", virtualOutbound("a", "kuma.io/service: a", "one", "80") +
 			virtualOutbound("b", "kuma.io/service: a, version: v2", "one", "80"), "one by b [80]: 80=amap[version:v2]\n" +
 			"! a: one:80 leads to kuma.io/service=a, version=v2 by b, and not to kuma.io/service=a, " +
-			"version=v1: one port of a name leads to one place; add parameters to the templates that tell them apart\n"},
+			"version=v1: a port of a name leads to one destination; add parameters to the templates that distinguish them\n"},
 		{"what is no host name", virtualOutbound("v", "kuma.io/service: a", "x.{{.version}}.{{.s}}-", "80"), ""},
 		{"what is no port", virtualOutbound("v", "kuma.io/service: a", "x", "1{{.version}}"),
-			"! v: it makes no name of kuma.io/service \"a\": \"1v1\" is not a port: it is a number from 1 to 65535; " +
+			"! v: no name for kuma.io/service \"a\": \"1v1\" is not a port: it is a number from 1 to 65535; " +
 				"kuma.io/service \"a\": \"1v2\" is not a port: it is a number from 1 to 65535\n"},
 		{"the name that the tag gives leads there", virtualOutbound("v", "kuma.io/service: web", "web.mesh", "7000"),
 			"web.mesh by v [7000]: 7000=webmap[]\n"},
@@ -92,11 +92,11 @@ func TestVirtualHosts(t *testing.T) {
 		if got := virtual(t, v); got != c.want {
 			t.Errorf("%s:\n%swant\n%s", c.what, got, c.want)
 		}
-		again, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{VIPs: mesh.VIPOptions{Known: v.VIPs()}}, v)
+		rebuilt, err := mesh.Build(resource.NewSet(rs), "default", mesh.Options{VIPs: mesh.VIPOptions{Known: v.VIPs()}}, v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again.Catalog != v.Catalog || again.VIPs() != v.VIPs() || &again.Hostnames()[0] != &v.Hostnames()[0] {
+		if rebuilt.Catalog != v.Catalog || rebuilt.VIPs() != v.VIPs() || &rebuilt.Hostnames()[0] != &v.Hostnames()[0] {
 			t.Errorf("%s: the next view is another one", c.what)
 		}
 	}
@@ -111,9 +111,9 @@ func TestVirtualHosts(t *testing.T) {
 	}
 }
 
-// TestVirtualHostsOfOtherZones makes names of the services that ingresses of other zones offer:
-// beside those of the zone, of the same service too, and not of what the zone's own ingress offers
-// or what belongs to another mesh.
+// TestVirtualHostsOfOtherZones checks names for services behind ingresses of other zones. They
+// appear beside those of the node's zone, also for the same service. Services that the zone's own
+// ingress offers, and services of another mesh, yield none.
 func TestVirtualHostsOfOtherZones(t *testing.T) {
 	const at = "address: 10.9.0.1, port: 10001, advertisedAddress: 192.0.2.1, advertisedPort: 10001"
 	of := func(mesh, service, version string) string {

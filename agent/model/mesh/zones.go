@@ -11,11 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxInstances bounds the weight of one endpoint: Envoy takes at most 2^32-1 in one locality, and
-// so 65,536 endpoints of this weight.
+// maxInstances limits the weight of one endpoint. Envoy accepts a sum of at most 2^32-1 in one
+// locality, which allows 65,536 endpoints of this weight.
 const maxInstances = 1<<16 - 1
 
-// ingress is a ZoneIngress of another zone as proxies of this one reach it.
+// ingress is a ZoneIngress of another zone as proxies of this zone reach it.
 type ingress struct {
 	zone    string
 	at      netip.AddrPort
@@ -24,10 +24,10 @@ type ingress struct {
 	spec    *resource.ZoneIngress
 }
 
-// zones are the other zones that are reached through their ingresses. Endpoints of zones that are
-// not among them are reached directly.
+// zones holds the other zones that are reached through their ingresses. Endpoints of any other zone
+// are reached directly.
 type zones struct {
-	behind   map[string][]*ingress // by zone, sorted by name; none where no ingress can be used
+	behind   map[string][]*ingress // by zone, sorted by name; empty if no ingress is usable
 	tags     map[string][]Endpoint // by value of kuma.io/service
 	from     []*resource.Resource  // the ZoneIngress resources; nil in a flat network
 	warnings []Warning
@@ -37,9 +37,9 @@ func (z *zones) warnf(k resource.Key, format string, args ...any) {
 	z.warnings = append(z.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
 }
 
-// indexZones finds the ingresses. A zone that has one is not reached directly, even if no traffic
-// can go through the ingress; in a flat network every zone is. The zones of the previous view are
-// reused where all that they depend on is unchanged.
+// indexZones indexes the ingresses. A zone with an ingress is never reached directly, even if the
+// ingress is unusable; in a flat network every zone is. The zones of the previous view are reused
+// if all their inputs are unchanged.
 func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	if flat {
 		list = nil
@@ -61,23 +61,25 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 			direct = v.inboundAddresses()
 		}
 		if _, ok := v.zones.behind[spec.Zone]; !ok {
-			v.zones.behind[spec.Zone] = nil // it is behind an ingress, whatever becomes of this one
+			v.zones.behind[spec.Zone] = nil // the zone is behind an ingress even if this one is unusable
 		}
 		host, port := spec.Advertised()
 		addr, err := netip.ParseAddr(host)
 		if err != nil || port == 0 || port > 65535 {
-			v.zones.warnf(r.Key, "it is advertised at %q, port %d, and an endpoint needs an IP address and a port: no "+
+			v.zones.warnf(r.Key, "the advertised address %q, port %d, is not an IP address with a port: no "+
 				"traffic goes through it; set networking.advertisedAddress and advertisedPort", host, port)
 			continue
 		}
 		in := &ingress{zone: spec.Zone, at: netip.AddrPortFrom(addr.Unmap(), uint16(port)), res: r, spec: spec}
 		in.address = in.at.Addr().String()
 		if other := at[in.at]; other != nil {
-			v.zones.warnf(r.Key, "it is advertised at %s as %s is: no traffic goes through it", in.at, other.res.Key)
+			v.zones.warnf(r.Key, "the advertised address %s is also that of %s: no traffic goes through this ingress",
+				in.at, other.res.Key)
 			continue
 		}
 		if dp, ok := direct[in.at]; ok {
-			v.zones.warnf(r.Key, "it is advertised at %s, where %s has an inbound: no traffic goes through it", in.at, dp)
+			v.zones.warnf(r.Key,
+				"the advertised address %s is also that of an inbound of %s: no traffic goes through this ingress", in.at, dp)
 			continue
 		}
 		at[in.at] = in
@@ -85,7 +87,7 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	}
 }
 
-// inboundAddresses are those that are reached directly if anything is.
+// inboundAddresses returns the addresses of inbounds that are reached directly.
 func (v *View) inboundAddresses() map[netip.AddrPort]resource.Key {
 	out := map[netip.AddrPort]resource.Key{}
 	for d, spec := range resource.Specs[*resource.Dataplane](v.dataplanes) {
@@ -106,7 +108,7 @@ func (v *View) behindIngress(zone string) bool {
 	return ok
 }
 
-// endpoint is the ingress as an endpoint.
+// endpoint returns the ingress as an endpoint.
 func (in *ingress) endpoint(tags map[string]string, instances uint32, index int) Endpoint {
 	return Endpoint{
 		Address: in.address, Port: uint32(in.at.Port()), Zone: in.zone, Tags: tags,
@@ -114,8 +116,8 @@ func (in *ingress) endpoint(tags map[string]string, instances uint32, index int)
 	}
 }
 
-// addOffered finds which tag services the ingresses lead to: those that they list, or where one
-// lists nothing at all, those of the dataplanes in its zone.
+// addOffered adds the tag services that the ingresses lead to: those that an ingress lists, or
+// those of the dataplanes in its zone if it lists none.
 func (v *View) addOffered(ix *inboundIndex) {
 	if len(v.zones.behind) > 0 && v.zones.tags == nil {
 		v.zones.tags = map[string][]Endpoint{}
@@ -137,7 +139,7 @@ func (v *View) addOffered(ix *inboundIndex) {
 			}
 		}
 		v.warnCrossing()
-		if prev := v.reusable(); prev != nil { // so that services are reused whose endpoints are unchanged
+		if prev := v.reusable(); prev != nil { // so that services with unchanged endpoints are reused
 			for service, list := range v.zones.tags {
 				if old := prev.zones.tags[service]; slices.EqualFunc(old, list, equalEndpoints) {
 					v.zones.tags[service] = old
@@ -148,11 +150,11 @@ func (v *View) addOffered(ix *inboundIndex) {
 	v.Warnings = append(v.Warnings, v.zones.warnings...)
 }
 
-// tally counts instances by their tags, in the order in which the tags are first seen.
+// tally counts instances by their tags, in the order of first occurrence.
 type tally struct {
 	tags  []map[string]string
 	count []uint32
-	at    map[string]int // index by the tags
+	at    map[string]int // index by tags
 }
 
 // tallyZones counts the instances behind ingresses, by zone and service.
@@ -191,7 +193,7 @@ func tallyZones(ix *inboundIndex) map[string]map[string]*tally {
 	return out
 }
 
-// addListed adds what an ingress says that it leads to in this mesh.
+// addListed adds the services of this mesh that an ingress lists.
 func (v *View) addListed(in *ingress) {
 	external, otherZone, capped := 0, 0, 0
 	for i := range in.spec.AvailableServices {
@@ -215,40 +217,40 @@ func (v *View) addListed(in *ingress) {
 		n    int
 		what string
 	}{
-		{external, "services outside the mesh, and those are not reached through an ingress: they are left out"},
-		{otherZone, "services of another zone than its own: they are left out"},
-		{capped, "services with more than 65535 instances: that many count"},
+		{external, "services outside the mesh, which an ingress cannot reach: they are ignored"},
+		{otherZone, "services of another zone: they are ignored"},
+		{capped, "services with more than 65535 instances: 65535 are counted"},
 	} {
 		if w.n > 0 {
-			v.zones.warnf(in.res.Key, "availableServices: of mesh %s it lists %d %s", v.Name, w.n, w.what)
+			v.zones.warnf(in.res.Key, "availableServices lists for mesh %s %d %s", v.Name, w.n, w.what)
 		}
 	}
 }
 
-// crosses reports whether proxies send a service what an ingress can route: TLS, with a server
+// crosses reports whether an ingress can route traffic to a service: it needs TLS with a server
 // name.
 func (v *View) crosses(s *Service) bool { return !s.External && v.UsesTLS(s) }
 
-// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. Where the mesh
-// takes plain text too they do so as well, so that permissions hold among them: not towards a
-// MeshService whose status says that it is not ready for it, and not while that is being switched.
+// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. They also do in
+// permissive mode, so that permissions apply between proxies. They do not if the MeshService's
+// status says that it is not ready, or while mutual TLS is being switched.
 func (v *View) UsesTLS(s *Service) bool {
 	b := v.Spec.MTLSEnabled()
 	return b != nil && (!b.Permissive() || !v.plainClients && !s.TLSNotReady)
 }
 
-// warnCrossing warns of a mesh whose traffic cannot cross zones.
+// warnCrossing warns about a mesh whose traffic cannot cross zones.
 func (v *View) warnCrossing() {
 	names := strings.Join(sortedKeys(v.zones.behind), ", ")
 	if v.Spec.MTLSEnabled() == nil {
-		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, "+
-			"and the mesh has none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config "+
-			"where the network is flat", names)
+		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by TLS server name, "+
+			"but the mesh has no mTLS: nothing there is reachable; enable mtls, or set mesh.flatNetwork in the agent's config "+
+			"if the network is flat", names)
 	}
 }
 
-// ofItsZone leaves of the inbounds that a MeshService selects those of the zone that its label
-// says, where zones are behind ingresses: the ingresses of other zones do not know it.
+// ofItsZone filters the inbounds that a MeshService selects to the zone in its label if zones are
+// behind ingresses, because the ingresses of other zones do not know the service.
 func (v *View) ofItsZone(r *resource.Resource, selected []*inbound) []*inbound {
 	zone := r.Labels[resource.LabelZone]
 	if zone == "" || len(v.zones.behind) == 0 {
@@ -257,9 +259,8 @@ func (v *View) ofItsZone(r *resource.Resource, selected []*inbound) []*inbound {
 	return filter(selected, func(in *inbound) bool { return in.ep.Zone == zone })
 }
 
-// throughIngresses adds to a service resource those of its inbounds that are behind ingresses. One
-// of another zone, of which nothing is known but the service, has an endpoint for each ingress of
-// the zone.
+// throughIngresses adds the inbounds behind ingresses to a service resource. A service of another
+// zone without known inbounds gets an endpoint for each ingress of that zone.
 func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inbound) bool) {
 	if len(v.zones.behind) == 0 || !v.crosses(s) {
 		return
@@ -284,14 +285,14 @@ func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inb
 	v.addBeyond(s, list)
 }
 
-// Relay reports whether an endpoint is the ingress of another zone, or an egress of this one, which
-// stands for as many instances as its weight.
+// Relay reports whether an endpoint is the ingress of another zone or an egress of this zone. Its
+// weight is the number of instances behind it.
 func (e *Endpoint) Relay() bool {
 	return e.Resource != nil && (e.Resource.Kind == "ZoneIngress" || e.Resource.Kind == "ZoneEgress")
 }
 
-// addBeyond adds to a service what lies behind the ingresses of other zones. Where traffic leaves
-// through the egresses of this zone, each of them stands for all of it.
+// addBeyond adds the endpoints behind the ingresses of other zones to a service. If traffic leaves
+// through the egresses of this zone, each egress represents all of them.
 func (v *View) addBeyond(s *Service, list []Endpoint) {
 	switch {
 	case len(list) == 0:
@@ -310,15 +311,15 @@ func (v *View) addBeyond(s *Service, list []Endpoint) {
 	}
 }
 
-// Distinct joins the endpoints that are one ingress or egress: Envoy takes one endpoint of an
-// address. It has the instances of all, and the zone and the tags that all have. The list is
-// returned as it is when there are none to join.
+// Distinct merges endpoints of the same ingress or egress, because Envoy accepts one endpoint per
+// address. The result has the sum of their instances, and the zone and tags that all have in
+// common. Without duplicates it returns the list itself.
 func Distinct(list []Endpoint) []Endpoint {
-	type place struct {
+	type hostPort struct {
 		host string
 		port uint32
 	}
-	at := map[place]int{}
+	at := map[hostPort]int{}
 	var out []Endpoint
 	for i := range list {
 		e := &list[i]
@@ -331,7 +332,7 @@ func Distinct(list []Endpoint) []Endpoint {
 		if out == nil {
 			out = append(make([]Endpoint, 0, len(list)), list[:i]...)
 		}
-		p := place{e.Address, e.Port}
+		p := hostPort{e.Address, e.Port}
 		n, ok := at[p]
 		if !ok {
 			at[p] = len(out)

@@ -15,7 +15,7 @@ import (
 
 const strictMesh = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
 
-// zoned is a dataplane of a zone.
+// zoned returns a dataplane of a zone.
 func zoned(name, address, zone, tags string) string {
 	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n"+
 		"  - {port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http, kuma.io/zone: %s%s}}\n", name,
@@ -43,7 +43,7 @@ func inZone(t testing.TB, doc string, o mesh.Options) *mesh.View {
 	return v
 }
 
-// endpoints writes the endpoints of a service as a proxy gets them: "address:port zone weight
+// endpoints formats the endpoints of a service as proxies get them: "address:port zone weight
 // tags".
 func endpoints(s *mesh.Service) []string {
 	var out []string
@@ -65,7 +65,7 @@ func endpoints(s *mesh.Service) []string {
 	return out
 }
 
-// TestZones reaches the instances of other zones as the set says.
+// TestZones checks how proxies reach the instances of other zones.
 func TestZones(t *testing.T) {
 	dps := zoned("a", "10.0.0.1", "west", ", version: v1") + zoned("b", "10.0.1.1", "east", ", version: v1") +
 		zoned("c", "10.0.1.2", "east", ", version: v2") + zoned("d", "10.0.1.3", "east", ", version: v2")
@@ -134,21 +134,21 @@ func TestZones(t *testing.T) {
 
 		{name: "a host name", doc: strictMesh + dps + zoneIngress("in", "east", "address: ingress.example.com, port: 1", ""),
 			want:    []string{"10.0.0.1:80 west version=v1"},
-			warning: "ZoneIngress/in: it is advertised at \"ingress.example.com\", port 1"},
+			warning: "ZoneIngress/in: the advertised address \"ingress.example.com\", port 1"},
 		{name: "two at one address", doc: strictMesh + dps + zoneIngress("in", "east", at, "") +
 			zoneIngress("other", "north", at, ""), want: []string{
 			"10.0.0.1:80 west version=v1", "10.9.0.1:10001 east x3"},
-			warning: "ZoneIngress/other: it is advertised at 10.9.0.1:10001 as ZoneIngress/in is"},
+			warning: "ZoneIngress/other: the advertised address 10.9.0.1:10001 is also that of ZoneIngress/in"},
 		{name: "at a dataplane's address", doc: strictMesh + dps +
 			zoneIngress("in", "east", "address: 10.0.0.1, port: 80", ""), want: []string{"10.0.0.1:80 west version=v1"},
-			warning: "where Dataplane/default/a has an inbound"},
+			warning: "also that of an inbound of Dataplane/default/a"},
 		{name: "too many instances", doc: strictMesh + zoneIngress("in", "east", at, "{tags: {kuma.io/service: web}, "+
 			"instances: 4294967295}, {tags: {kuma.io/service: web, a: b}, instances: 4294967295}"),
 			want:    []string{"10.9.0.1:10001 east x65535"},
-			warning: "ZoneIngress/in: availableServices: of mesh default it lists 2 services with more than 65535 instances"},
+			warning: "ZoneIngress/in: availableServices lists for mesh default 2 services with more than 65535 instances"},
 		{name: "of others", doc: strictMesh + zoned("a", "10.0.0.1", "west", "") + zoneIngress("in", "east", at,
 			"{tags: {kuma.io/service: web, kuma.io/zone: north}}, {tags: {kuma.io/service: web}, externalService: true}"),
-			want: []string{"10.0.0.1:80 west"}, warning: "it lists 1 services of another zone than its own"},
+			want: []string{"10.0.0.1:80 west"}, warning: "1 services of another zone: they"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := inZone(t, c.doc, mesh.Options{Zone: "west", FlatNetwork: c.flat})
@@ -179,10 +179,10 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestNobodyIsReachedInTwoWays makes zones at random. In the services of each, no address is both
-// that of a dataplane and that of an ingress; no dataplane of a zone behind an ingress is reached
-// directly, nor one of another mesh; and the weight of an ingress that lists nothing is the number
-// of ready instances in its zone.
+// TestNobodyIsReachedInTwoWays builds random zones. In each zone's services, no address is both a
+// dataplane's and an ingress's. No dataplane of another mesh, or of a zone behind an ingress, is
+// reached directly. The weight of an ingress that lists nothing is the number of ready instances in
+// its zone.
 func TestNobodyIsReachedInTwoWays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"},

@@ -23,7 +23,7 @@ func statusOf(a *testAPI) (s api.Status, warnings int) {
 		a.t.Errorf("%d: %v", r.status, err)
 	}
 	for _, p := range s.Problems {
-		if p.Severity == api.SeverityWarning && strings.Contains(p.Reason, "probes: they have no effect") {
+		if p.Severity == api.SeverityWarning && strings.Contains(p.Reason, "probes have no effect") {
 			warnings++
 		}
 	}

@@ -80,7 +80,7 @@ func TestServices(t *testing.T) {
 		t.Error(diff)
 	}
 	if s := got.Items[1]; !s.Derived || s.Labels["kuma.io/managed-by"] != "meshservice-generator" || len(s.VIPs) != 1 ||
-		s.Hostnames[1].Message != "the service has no label x, which the template asks for" ||
+		s.Hostnames[1].Message != "the service has no label x, which the template uses" ||
 		s.Ports[0].Zones[0] != "default" {
 		t.Errorf("%+v", s)
 	}
