@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Put makes changes, all or none, and returns the new versions. They are on disk when it returns,
-// and on their way to other nodes.
+// Put applies changes, all or none, and returns the new versions. When it returns, they are on
+// disk, and the node has started to send them to its peers.
 func (n *Node) Put(puts ...Put) ([]*Record, error) {
 	n.writes.Lock()
 	defer n.writes.Unlock()
@@ -37,8 +37,8 @@ func (n *Node) Delete(keys ...Key) ([]*Record, error) {
 	return n.Put(puts...)
 }
 
-// SetOwn says all that this node owns. Before the first call, others keep what the last boot of
-// this node has said.
+// SetOwn replaces the set of items that this node owns. Until the first call after a start, peers
+// keep the items that this node published before it restarted.
 func (n *Node) SetOwn(items []Item) error {
 	if err := engine.CheckOwn(items); err != nil {
 		return fmt.Errorf("gossip: %w", err)
@@ -47,18 +47,18 @@ func (n *Node) SetOwn(items []Item) error {
 	return nil
 }
 
-// Leave says that this node goes for good: others drop what it owns at once, but for what it keeps.
-// The caller then ends the context of Run.
-func (n *Node) Leave(ctx context.Context, keep []Item) error {
-	if err := engine.CheckOwn(keep); err != nil {
+// Leave announces that this node leaves permanently: peers drop its items at once, except those in
+// remaining. Then the caller cancels the context of Run.
+func (n *Node) Leave(ctx context.Context, remaining []Item) error {
+	if err := engine.CheckOwn(remaining); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
-	n.step(engine.Own{Items: keep, Leaving: true})
+	n.step(engine.Own{Items: remaining, Leaving: true})
 	n.mu.Lock()
 	list := n.list
 	n.mu.Unlock()
 	if list == nil {
-		return errors.New("gossip: the node does not run")
+		return errors.New("gossip: the node is not running")
 	}
 	wait := 5 * time.Second
 	if t, ok := ctx.Deadline(); ok {
@@ -70,28 +70,30 @@ func (n *Node) Leave(ctx context.Context, keep []Item) error {
 	return nil
 }
 
-// Forget drops what a node owns that is gone for good. A node that is alive comes back.
+// Forget drops the items of a node that has left permanently. A node that is alive publishes them
+// again.
 func (n *Node) Forget(id NodeID) { n.step(engine.Forget{Node: id}) }
 
-// Vouch says that what a dead node owns was reached, so that the node is not forgotten after a day.
+// Vouch records that the items of a dead node were reachable, so the node is not forgotten after a
+// day.
 func (n *Node) Vouch(id NodeID) { n.step(engine.Vouch{Node: id}) }
 
-// Record returns the version of a key that is in force, or nil. A deleted one is returned as such
-// for as long as it is remembered.
+// Record returns the current version of a key, or nil. It returns the tombstone of a deleted record
+// until the tombstone expires.
 func (n *Node) Record(k Key) *Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Record(k)
 }
 
-// Records returns all records that are in force and not deleted, by key.
+// Records returns all current records without tombstones, sorted by key.
 func (n *Node) Records() []*Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Records()
 }
 
-// Owned is what a node owns, and what becomes of it.
+// Owned holds the items of a node and whether they are served.
 type Owned struct {
 	Node    NodeID
 	Name    string
@@ -100,7 +102,7 @@ type Owned struct {
 	Items   []Item
 }
 
-// Owned returns what all nodes own, by node.
+// Owned returns the items of all nodes, sorted by node.
 func (n *Node) Owned() []Owned {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,47 +120,47 @@ func (n *Node) Owned() []Owned {
 	return out
 }
 
-// Hold reports whether so many nodes died at once that a cut is suspected: nothing is removed
-// meanwhile.
+// Hold reports whether so many nodes died at once that a network partition is suspected. No node's
+// items are removed during a hold.
 func (n *Node) Hold() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Hold()
 }
 
-// Conflicts returns versions that have lost against one whose writer did not know them.
+// Conflicts returns versions that lost to a concurrent write.
 func (n *Node) Conflicts() []*Conflict {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Conflicts()
 }
 
-// Limbo returns records that may have been deleted long ago. A Put of the same key brings them
-// back.
+// Limbo returns records that may have been deleted long ago. A Put of the same key restores them.
 func (n *Node) Limbo() []*Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Limbo()
 }
 
-// Stats are figures of a node.
+// Stats holds counters and gauges of a node.
 type Stats struct {
 	engine.Stats
 	Unsaved   int    // operations that wait for the disk
-	SaveError string // of the last write, "" if it went well
-	Dropped   uint64 // messages, since too many waited for the engine
+	SaveError string // error of the last write; "" on success
+	Dropped   uint64 // received messages dropped because the queue was full
 	Unsent    uint64
 	Exchanges uint64 // push/pulls because members differed
-	// members whose metadata is wrong, connections above the bounds, and messages on streams that
-	// break the rules
+	// Refused counts members with invalid metadata, connections above the limits, and malformed
+	// stream messages.
 	Refused uint64
 
-	// of UDP and streams; without headers, and without what memberlist exchanges over TCP
+	// Packets and bytes over UDP and streams, without headers and without memberlist's TCP
+	// exchanges.
 	PacketsIn, PacketsOut, BytesIn, BytesOut uint64
 	StreamsIn, StreamsOut                    uint64 // connections
 }
 
-// Stats returns the figures.
+// Stats returns current counters and gauges.
 func (n *Node) Stats() Stats {
 	n.mu.Lock()
 	s := Stats{Stats: n.engine.Stats()}
@@ -180,8 +182,8 @@ func (n *Node) Stats() Stats {
 	return s
 }
 
-// UseKeys replaces the keys of the pool: the first encrypts, all decrypt. To change a key, add the
-// new one everywhere, put it first everywhere, and then remove the old one.
+// UseKeys replaces the keys of the pool: the first encrypts, all decrypt. To rotate a key, first
+// add the new key on all nodes, then make it the first key on all nodes, then remove the old key.
 func (n *Node) UseKeys(keys [][]byte) error {
 	o := n.opt
 	o.Keys = keys
@@ -189,7 +191,7 @@ func (n *Node) UseKeys(keys [][]byte) error {
 		return err
 	}
 	if n.ring == nil {
-		return errors.New("gossip: the node was started without keys: restart it to encrypt")
+		return errors.New("gossip: the node was started without keys; restart it with keys to encrypt")
 	}
 	for _, k := range keys {
 		if err := n.ring.AddKey(k); err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A question is asked of one member and answered by it, beside the records: for what only that node
-// knows, and only when somebody wants to know it. Frames are a byte, a number that the answer
-// repeats, the name of the sender with its length, and the text.
+// Questions go to one member, outside the replicated records. They fetch data on demand that only
+// this member has. A frame is a type byte, a number that the answer repeats, the sender's name with
+// its length, and the text.
 const (
-	frameQuestion = 0xe1 // no message of the engine begins so: see its protocol version
+	frameQuestion = 0xe1 // engine messages never start with this byte: see protocolVersion
 	frameAnswer   = 0xe2
 	frameHead     = 1 + 8 + 1
 
-	// MaxQuestion bounds a question and an answer in bytes.
+	// MaxQuestion limits a question and an answer, in bytes.
 	MaxQuestion = 1 << 20
 
 	answersAtOnce = 4
@@ -30,33 +30,33 @@ const (
 
 // Errors of questions.
 var (
-	// ErrNoMember says that the node is not there.
-	ErrNoMember = errors.New("the node is no living member")
-	// ErrTooLong says that a question passes its bound.
+	// ErrNoMember means that the node is not alive.
+	ErrNoMember = errors.New("the node is not a live member")
+	// ErrTooLong means that a question is longer than MaxQuestion.
 	ErrTooLong = errors.New("the question is too long")
 )
 
-// asks is what is asked and answered.
-type asks struct {
+// questions tracks questions of this node and answers to other nodes.
+type questions struct {
 	mu      sync.Mutex
 	waiting map[uint64]chan []byte
-	closed  bool          // nothing is answered any more
-	slots   chan struct{} // of answers under way
+	closed  bool          // no new answers start
+	slots   chan struct{} // limits concurrent answers
 }
 
-// close ends the taking of questions.
-func (a *asks) close() {
+// close stops answering questions.
+func (a *questions) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
 }
 
-func newAsks() asks {
-	return asks{waiting: map[uint64]chan []byte{}, slots: make(chan struct{}, answersAtOnce)}
+func newQuestions() questions {
+	return questions{waiting: map[uint64]chan []byte{}, slots: make(chan struct{}, answersAtOnce)}
 }
 
-// Ask puts a question to a node and returns what its [Options.Answer] says. It fails when ctx ends
-// first: the node may be dead, too busy, or of a version that answers no questions.
+// Ask sends a question to a node and returns the answer of its [Options.Answer]. It fails if ctx
+// ends first: the node may be dead, too busy, or of a version that does not answer questions.
 func (n *Node) Ask(ctx context.Context, id NodeID, question []byte) ([]byte, error) {
 	if len(question) > MaxQuestion {
 		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrTooLong, len(question), MaxQuestion)
@@ -68,13 +68,13 @@ func (n *Node) Ask(ctx context.Context, id NodeID, question []byte) ([]byte, err
 		return nil, ErrNoMember
 	}
 	number, answer := rand.Uint64(), make(chan []byte, 1)
-	n.asks.mu.Lock()
-	n.asks.waiting[number] = answer
-	n.asks.mu.Unlock()
+	n.questions.mu.Lock()
+	n.questions.waiting[number] = answer
+	n.questions.mu.Unlock()
 	defer func() {
-		n.asks.mu.Lock()
-		delete(n.asks.waiting, number)
-		n.asks.mu.Unlock()
+		n.questions.mu.Lock()
+		delete(n.questions.waiting, number)
+		n.questions.mu.Unlock()
 	}()
 	if err := n.sendFrame(k.name, frameQuestion, number, question); err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (n *Node) sendFrame(member string, kind byte, number uint64, text []byte) e
 	return nil
 }
 
-// frame takes a question or an answer, and reports whether it is one. It does not wait.
-func (n *Node) frame(b []byte) bool {
+// handleFrame handles a question or an answer, and reports whether b is one. It does not block.
+func (n *Node) handleFrame(b []byte) bool {
 	if len(b) == 0 || b[0] != frameQuestion && b[0] != frameAnswer {
 		return false
 	}
@@ -122,13 +122,13 @@ func (n *Node) frame(b []byte) bool {
 		return true
 	}
 	if b[0] == frameAnswer {
-		n.asks.mu.Lock()
-		answer := n.asks.waiting[number]
-		n.asks.mu.Unlock()
+		n.questions.mu.Lock()
+		answer := n.questions.waiting[number]
+		n.questions.mu.Unlock()
 		if answer != nil {
 			select {
 			case answer <- text:
-			default: // there was one already
+			default: // an answer has already arrived
 			}
 		}
 		return true
@@ -136,19 +136,19 @@ func (n *Node) frame(b []byte) bool {
 	if n.opt.Answer == nil {
 		return true
 	}
-	n.asks.mu.Lock()
-	defer n.asks.mu.Unlock()
-	if n.asks.closed {
+	n.questions.mu.Lock()
+	defer n.questions.mu.Unlock()
+	if n.questions.closed {
 		return true
 	}
 	select {
-	case n.asks.slots <- struct{}{}:
+	case n.questions.slots <- struct{}{}:
 	default:
-		n.counters.inboxFull.Add(1) // who asks asks again
+		n.counters.inboxFull.Add(1) // the peer asks again
 		return true
 	}
 	n.wg.Go(func() {
-		defer func() { <-n.asks.slots }()
+		defer func() { <-n.questions.slots }()
 		ctx, cancel := context.WithTimeout(n.life, answerTime)
 		defer cancel()
 		if answer := n.opt.Answer(ctx, text); len(answer) > 0 && len(answer) <= MaxQuestion {

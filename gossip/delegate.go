@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// delegate is what memberlist calls. It may hold its locks meanwhile, so nothing here waits or
-// calls it back: events go into queues.
+// delegate implements memberlist's callbacks. memberlist may hold locks during a callback, so these
+// methods do not block and do not call memberlist: they queue events.
 type delegate struct{ n *Node }
 
 var (
@@ -26,8 +26,8 @@ var (
 	_ memberlist.AliveDelegate = delegate{}
 )
 
-// memberlistConfig is the LAN configuration of memberlist, with what makes it robust here: a name
-// for each boot, no compression, no state in push/pull, one delegate protocol for ever.
+// memberlistConfig returns memberlist's LAN configuration, with a name for each start, no
+// compression, no state in push/pull, and a fixed delegate protocol version.
 func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = n.member
@@ -51,12 +51,12 @@ func (n *Node) memberlistConfig(t memberlist.NodeAwareTransport) *memberlist.Con
 	return c
 }
 
-// NodeMeta says who this node is.
+// NodeMeta returns the metadata of this node.
 func (d delegate) NodeMeta(int) []byte { return d.n.meta.encode() }
 
-// NotifyMsg takes a message of a peer.
+// NotifyMsg queues a message from a peer.
 func (d delegate) NotifyMsg(b []byte) {
-	if d.n.frame(b) {
+	if d.n.handleFrame(b) {
 		return
 	}
 	select {
@@ -66,16 +66,16 @@ func (d delegate) NotifyMsg(b []byte) {
 	}
 }
 
-// GetBroadcasts returns nothing: memberlist's queue carries membership alone.
+// GetBroadcasts returns nothing: memberlist's queue carries only membership.
 func (d delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState returns nothing: push/pull carries membership alone.
+// LocalState returns nothing: push/pull carries only membership.
 func (d delegate) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState ignores what a peer sends, for the same reason.
+// MergeRemoteState does nothing: push/pull carries only membership.
 func (d delegate) MergeRemoteState([]byte, bool) {}
 
-// NotifyAlive refuses members that are not what they say.
+// NotifyAlive rejects members whose metadata is invalid or does not match their name.
 func (d delegate) NotifyAlive(o *memberlist.Node) error {
 	m, err := decodeMeta(o.Meta)
 	if err != nil {
@@ -84,27 +84,28 @@ func (d delegate) NotifyAlive(o *memberlist.Node) error {
 	}
 	if o.Name != m.member() {
 		d.n.counters.badMember.Add(1)
-		return errors.New("the name is not that of its node and epoch")
+		return errors.New("the member name does not match its node and epoch")
 	}
 	return nil
 }
 
-// NotifyJoin notes that a member is there.
+// NotifyJoin records that a member is alive.
 func (d delegate) NotifyJoin(o *memberlist.Node) { d.n.noteMember(o, true) }
 
-// NotifyUpdate notes that a member has new metadata.
+// NotifyUpdate records new metadata of a member.
 func (d delegate) NotifyUpdate(o *memberlist.Node) { d.n.noteMember(o, true) }
 
-// NotifyLeave notes that a member is dead or has left.
+// NotifyLeave records that a member is dead or has left.
 func (d delegate) NotifyLeave(o *memberlist.Node) { d.n.noteMember(o, false) }
 
-// AckPayload answers a probe with the root of all entries and a hash of the members.
+// AckPayload returns the payload of a probe response: the root of all entries and a hash of the
+// members.
 func (d delegate) AckPayload() []byte {
 	root := d.n.root.Load()
 	return binary.BigEndian.AppendUint64(engine.AckPayload(*root, time.Now()), d.n.membersHash.Load())
 }
 
-// NotifyPingComplete compares what an answer to a probe says with what is known here.
+// NotifyPingComplete compares a probe response with the local state.
 func (d delegate) NotifyPingComplete(o *memberlist.Node, rtt time.Duration, payload []byte) {
 	if len(payload) < engine.AckSize+8 {
 		return
@@ -117,26 +118,28 @@ func (d delegate) NotifyPingComplete(o *memberlist.Node, rtt time.Duration, payl
 	}
 }
 
-// memberHash is what a member adds to the hash of all: the sum does not depend on their order.
+// memberHash returns the contribution of a member to the hash of all members. The sum does not
+// depend on their order.
 func memberHash(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
-	x := h.Sum64() // FNV alone is too regular for names that differ in one digit
+	x := h.Sum64() // plain FNV is too regular for names that differ in one digit
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
 }
 
-// lineLimit bounds the lines of a log to logRate a second: what peers send must not fill the disk.
+// lineLimit limits logging to logRate lines per second, so peers cannot fill the disk.
 type lineLimit struct {
 	mu    sync.Mutex
 	since time.Time // mu
-	lines int       // mu; in the second from since on
+	lines int       // mu; since the time in since
 }
 
 const logRate = 20
 
-// allow reports whether a line may be logged now, and how many could not in the second before.
+// allow reports whether a line may be logged now, and how many lines were dropped in the previous
+// second.
 func (l *lineLimit) allow(now time.Time) (ok bool, dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,13 +151,13 @@ func (l *lineLimit) allow(now time.Time) (ok bool, dropped int) {
 	return l.lines <= logRate, dropped
 }
 
-// logWriter passes memberlist's log on.
+// logWriter forwards memberlist's log.
 type logWriter struct {
 	log   *slog.Logger
 	limit lineLimit
 }
 
-// Write takes one line. memberlist's logger calls it for one at a time.
+// Write logs one line. memberlist's logger serializes calls.
 func (w *logWriter) Write(b []byte) (int, error) {
 	level, text := slog.LevelInfo, strings.TrimSpace(string(b))
 	for _, l := range []struct {
@@ -174,7 +177,7 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	}
 	ok, dropped := w.limit.allow(time.Now())
 	if dropped > 0 {
-		w.log.Warn("membership: more lines than are logged", "dropped", dropped)
+		w.log.Warn("membership: log lines dropped", "dropped", dropped)
 	}
 	if ok {
 		w.log.Log(context.Background(), level, "membership: "+strings.TrimPrefix(text, "memberlist: "))

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Figures of writing behind.
+// Delays of background writes.
 const (
 	writeDelay = 100 * time.Millisecond
 	writeRetry = time.Second
 )
 
-// disk writes to the storage: what must be there at once, together with what waits; the rest a
-// little later, many changes at a time.
+// disk writes to the storage. Durable operations are written at once, with all pending ones. Others
+// are batched and written after writeDelay.
 type disk struct {
 	storage Storage
 	log     *slog.Logger
@@ -23,29 +23,29 @@ type disk struct {
 	writing sync.Mutex // one write at a time; taken before mu
 
 	mu      sync.Mutex
-	waiting []Op           // mu; the newest of each key
-	index   map[string]int // mu; bucket and key → place in waiting
-	failed  error          // mu; of the last write
+	pending []Op           // mu; the newest of each key
+	index   map[string]int // mu; bucket and key → index in pending
+	failed  error          // mu; error of the last write
 }
 
 func newDisk(s Storage, log *slog.Logger) *disk {
 	return &disk{storage: s, log: log, dirty: make(chan struct{}, 1), index: map[string]int{}}
 }
 
-// add puts operations behind those that wait; the last one of a key counts.
+// add appends operations to the pending ones. The last operation of a key wins.
 func (d *disk) add(ops []Op) {
 	for _, op := range ops {
 		k := op.Bucket + "\x00" + op.Key
 		if i, ok := d.index[k]; ok {
-			d.waiting[i] = op
+			d.pending[i] = op
 			continue
 		}
-		d.index[k] = len(d.waiting)
-		d.waiting = append(d.waiting, op)
+		d.index[k] = len(d.pending)
+		d.pending = append(d.pending, op)
 	}
 }
 
-// later leaves operations to run.
+// later queues operations for a background write.
 func (d *disk) later(ops []Op) {
 	if len(ops) == 0 {
 		return
@@ -59,32 +59,31 @@ func (d *disk) later(ops []Op) {
 	}
 }
 
-// durable writes all that waits and then ops, in one transaction. When that fails, ops are not
-// kept.
+// durable writes all pending operations and ops in one transaction. On failure it discards ops.
 func (d *disk) durable(ops []Op) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	d.mu.Lock()
-	waiting := d.waiting
-	d.waiting, d.index = nil, map[string]int{}
+	pending := d.pending
+	d.pending, d.index = nil, map[string]int{}
 	d.mu.Unlock()
-	if len(waiting)+len(ops) == 0 {
+	if len(pending)+len(ops) == 0 {
 		return nil
 	}
-	err := d.storage.Write(append(waiting[:len(waiting):len(waiting)], ops...))
+	err := d.storage.Write(append(pending[:len(pending):len(pending)], ops...))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = err
 	if err != nil {
-		newer := d.waiting
-		d.waiting, d.index = nil, map[string]int{}
-		d.add(waiting)
+		newer := d.pending
+		d.pending, d.index = nil, map[string]int{}
+		d.add(pending)
 		d.add(newer)
 	}
 	return err
 }
 
-// run writes what waits until the context ends.
+// run writes pending operations until ctx ends.
 func (d *disk) run(ctx context.Context) {
 	for {
 		select {
@@ -103,15 +102,15 @@ func (d *disk) run(ctx context.Context) {
 			if err == nil {
 				break
 			}
-			d.log.Warn("the state of gossip cannot be saved; it goes on in memory", "error", err)
+			d.log.Warn("cannot save gossip state; the agent continues in memory", "error", err)
 			delay = writeRetry
 		}
 	}
 }
 
-// state returns how many operations wait, and why the last write failed.
+// state returns the number of pending operations and the error of the last write.
 func (d *disk) state() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.waiting), d.failed
+	return len(d.pending), d.failed
 }

@@ -1,11 +1,11 @@
-// Package gossip makes a cluster of nodes without a centre: each knows the others, and each has all
-// records. It knows nothing of what is in the records.
+// Package gossip connects nodes into a cluster without a central server. Each node tracks the other
+// members and stores all records. The package does not interpret record contents.
 //
-// memberlist finds members and notices when they fail. What is replicated, and how, is decided by
-// package engine, a state machine; this package gives it time, chance, a disk and a network, and
-// its callers an interface.
+// memberlist discovers members and detects failures. Package engine, a state machine, decides what
+// to replicate and when. This package provides time, randomness, storage, and a network to the
+// engine, and an API to callers.
 //
-// Messages travel as memberlist's own packets do: encrypted and authenticated with the keys of the
-// pool, and bound to its label. What does not fit a packet goes over streams that are kept open, on
-// the same port. Whoever has the key of the pool is believed: records are not signed yet.
+// Messages travel as memberlist packets: encrypted and authenticated with the keys of the pool, and
+// bound to its label. Messages too large for a packet use long-lived streams on the same port. A
+// member with the pool key is trusted: records are not signed yet.
 package gossip

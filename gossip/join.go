@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Figures of joining.
+// Intervals of joining.
 const (
-	joinInterval   = 5 * time.Second        // between tries to reach nodes that are away
-	aloneInterval  = time.Second            // the same while no other node is there
-	membersSettle  = 300 * time.Millisecond // after a change of members, in which a difference may settle by itself
-	exchangePause  = 200 * time.Millisecond // between push/pulls because of differences
-	resolveTimeout = 3 * time.Second
+	joinInterval     = 5 * time.Second        // between attempts to reach dead nodes
+	isolatedInterval = time.Second            // the same while no other node is alive
+	membersGrace     = 300 * time.Millisecond // after a membership change, in which differences are ignored once
+	exchangePause    = 200 * time.Millisecond // between push/pulls
+	resolveTimeout   = 3 * time.Second
 )
 
-// joinLoop joins the seeds, and afterwards tries nodes that are away: memberlist forgets the dead,
-// and two halves of a cut would never meet again.
+// joinLoop joins the seeds, and then periodically retries dead nodes. Without this, two halves of a
+// network partition would never merge again, because memberlist forgets dead nodes.
 func (n *Node) joinLoop(ctx context.Context) {
 	n.join(n.opt.Seeds())
 	for {
 		wait := joinInterval
-		if n.alone() {
-			wait = aloneInterval
+		if n.isolated() {
+			wait = isolatedInterval
 		}
 		wait = wait*3/4 + time.Duration(rand.Int64N(int64(wait)/2))
 		select {
@@ -32,7 +32,7 @@ func (n *Node) joinLoop(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		dead, alive := n.away()
+		dead, alive := n.deadAddrs()
 		switch {
 		case alive == 0:
 			n.join(n.opt.Seeds())
@@ -48,7 +48,7 @@ func (n *Node) joinLoop(ctx context.Context) {
 	}
 }
 
-// exchangeLoop does the push/pulls that differences of members ask for.
+// exchangeLoop runs the push/pulls requested by compareMembers.
 func (n *Node) exchangeLoop(ctx context.Context) {
 	for {
 		select {
@@ -57,7 +57,7 @@ func (n *Node) exchangeLoop(ctx context.Context) {
 		case peer := <-n.exchange:
 			n.counters.exchanges.Add(1)
 			if _, err := n.list.Join([]string{peer}); err != nil {
-				n.opt.Log.Debug("members could not be compared", "peer", peer, "error", err)
+				n.opt.Log.Debug("cannot compare members", "peer", peer, "error", err)
 			}
 		}
 		select {
@@ -68,14 +68,14 @@ func (n *Node) exchangeLoop(ctx context.Context) {
 	}
 }
 
-// alone reports whether no other node is up.
-func (n *Node) alone() bool {
-	_, alive := n.away()
+// isolated reports whether no other node is alive.
+func (n *Node) isolated() bool {
+	_, alive := n.deadAddrs()
 	return alive == 0
 }
 
-// away returns the addresses of nodes that are dead and not given up, and how many are alive.
-func (n *Node) away() (dead []string, alive int) {
+// deadAddrs returns the addresses of dead nodes to retry, and the number of live nodes.
+func (n *Node) deadAddrs() (dead []string, alive int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, k := range n.roster {
@@ -90,7 +90,7 @@ func (n *Node) away() (dead []string, alive int) {
 	return dead, alive
 }
 
-// join contacts addresses, all at once, and reports how many have answered.
+// join contacts all addresses concurrently and returns the number of nodes that responded.
 func (n *Node) join(addrs []string) int {
 	done := make(chan int, len(addrs))
 	own := n.Addr().String()
@@ -109,7 +109,7 @@ func (n *Node) join(addrs []string) int {
 			n.wg.Go(func() {
 				k, err := n.list.Join([]string{ip})
 				if err != nil {
-					n.opt.Log.Debug("a node could not be reached", "addr", ip, "error", err)
+					n.opt.Log.Debug("cannot reach node", "addr", ip, "error", err)
 				}
 				select {
 				case done <- k:
@@ -131,14 +131,14 @@ func (n *Node) join(addrs []string) int {
 	return ok
 }
 
-// maxJoin bounds the addresses that are contacted at once.
+// maxJoin limits the addresses contacted by one join.
 const maxJoin = 16
 
-// resolve returns the addresses behind a host name and port.
+// resolve returns the IP addresses and port of a host:port.
 func (n *Node) resolve(addr string) []string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		n.opt.Log.Warn("an address to join is no host:port", "addr", addr)
+		n.opt.Log.Warn("address to join is not host:port", "addr", addr)
 		return nil
 	}
 	if net.ParseIP(host) != nil {
@@ -148,7 +148,7 @@ func (n *Node) resolve(addr string) []string {
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		n.opt.Log.Warn("the name of a node to join is not resolved", "host", host, "error", err)
+		n.opt.Log.Warn("cannot resolve the name of a node to join", "host", host, "error", err)
 		return nil
 	}
 	var out []string
@@ -158,7 +158,7 @@ func (n *Node) resolve(addr string) []string {
 	return out
 }
 
-// Join contacts addresses (host:port) and returns how many have answered.
+// Join contacts addresses (host:port) and returns the number of nodes that responded.
 func (n *Node) Join(addrs ...string) int {
 	n.mu.Lock()
 	running := n.list != nil

@@ -14,26 +14,26 @@ import (
 // States of members.
 const (
 	StateAlive = "alive"
-	StateDead  = "dead" // it does not answer
-	StateLeft  = "left" // it has said that it goes for good
+	StateDead  = "dead" // the member does not respond
+	StateLeft  = "left" // the member left permanently
 )
 
 // Member is a node of the cluster as this node sees it.
 type Member struct {
 	Node    NodeID
-	Epoch   uint64 // of its boot
+	Epoch   uint64 // epoch of the last start
 	Name    string
 	Zone    string
 	Addr    netip.AddrPort
 	Version string
 	State   string    // [StateAlive], [StateDead] or [StateLeft]
-	Since   time.Time // of the state, as far as it is known here
+	Since   time.Time // time at which this node saw State change
 	Self    bool
 
-	engine.PeerState // what its last answer to a probe has said
+	engine.PeerState // state reported by its last probe response
 }
 
-// memberEvent is a change that memberlist has told.
+// memberEvent is a membership change reported by memberlist.
 type memberEvent struct {
 	name string
 	meta meta
@@ -41,20 +41,20 @@ type memberEvent struct {
 	up   bool
 }
 
-// known is a node that was seen since the start, or that is on disk.
-type known struct {
+// rosterEntry is a node seen since the start, or loaded from disk.
+type rosterEntry struct {
 	Member
-	name string // of the member
+	name string // member name in memberlist
 }
 
 const (
-	bucketRoster = "roster" // node id → address, of nodes that were seen
+	bucketRoster = "roster" // node ID → address of each node that was seen
 	maxRoster    = 16384
-	rosterFor    = 24 * time.Hour // a dead node is tried again
+	rosterFor    = 24 * time.Hour // how long to retry a dead node
 )
 
-// noteMember queues what memberlist tells. Nothing is dropped: there are no more events than
-// members change.
+// noteMember queues a membership change. The queue is unbounded: it holds at most one event for
+// each change.
 func (n *Node) noteMember(o *memberlist.Node, up bool) {
 	m, err := decodeMeta(o.Meta)
 	if err != nil {
@@ -80,8 +80,8 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 	}
 }
 
-// takeMembers gives the engine what memberlist has told. A later boot of a node replaces earlier
-// ones, whatever memberlist still thinks of them. The caller holds mu.
+// takeMembers converts queued membership changes to engine events. A later start of a node replaces
+// earlier ones, even if memberlist still lists those. The caller holds mu.
 func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 	n.memberMu.Lock()
 	events := n.memberEvents
@@ -91,8 +91,8 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 		id := ev.meta.node
 		if id == n.opt.Self {
 			if ev.up && ev.name != n.member && ev.meta.epoch > n.meta.epoch {
-				n.opt.Log.Error("another node uses the identity of this one, or has; remove the identity of one of them, "+
-					"so that it gets a new one", "addr", ev.addr)
+				n.opt.Log.Error("another node uses or used this node's identity; remove the identity of one of the two nodes, "+
+					"so it gets a new one", "addr", ev.addr)
 				n.counters.cloned.Add(1)
 			}
 			continue
@@ -100,7 +100,7 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 		old, seen := n.roster[id]
 		switch {
 		case ev.up && seen && old.Epoch > ev.meta.epoch:
-			continue // an earlier boot
+			continue // an earlier start
 		case ev.up && !seen && len(n.roster) >= maxRoster:
 			n.counters.rosterFull.Add(1)
 		case ev.up:
@@ -110,7 +110,7 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 				out = append(out, engine.PeerUp{Member: ev.name, Node: id})
 			}
 			n.addrs[ev.name] = ev.addr.String()
-			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone,
+			n.roster[id] = rosterEntry{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone,
 				Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
 			if old.Addr != ev.addr {
 				ops = append(ops, Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
@@ -128,8 +128,8 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 	return out, ops
 }
 
-// loadRoster takes the nodes that were seen before the start: they are tried when the seeds do not
-// answer.
+// loadRoster loads the nodes seen before the start. The node tries them if the seeds do not
+// respond.
 func (n *Node) loadRoster(saved []Op) {
 	for _, op := range saved {
 		addr, err := netip.ParseAddrPort(string(op.Value))
@@ -137,13 +137,13 @@ func (n *Node) loadRoster(saved []Op) {
 			continue
 		}
 		id := NodeID([]byte(op.Key))
-		n.roster[id] = known{Member: Member{Node: id, Addr: addr, State: StateDead, Since: time.Now()}}
+		n.roster[id] = rosterEntry{Member: Member{Node: id, Addr: addr, State: StateDead, Since: time.Now()}}
 	}
 }
 
-// Members returns all nodes that are known, this one among them, by name and node. A node that
-// memberlist suspects is alive until it is dead: its list of members gives the suspicion only to
-// those who read it while it changes.
+// Members returns all known nodes including this one, sorted by name and node ID. A member that
+// memberlist suspects counts as alive: reading the suspicion from memberlist's list would race with
+// its updates.
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,20 +162,20 @@ func (n *Node) Members() []Member {
 	return out
 }
 
-// left reports whether a node said that it goes for good, or was forgotten. The caller holds mu.
+// left reports whether a node left permanently or was forgotten. The caller holds mu.
 func (n *Node) left(id NodeID) bool {
 	m := n.engine.Manifest(id)
 	return m != nil && (m.Leaving || m.Forgotten)
 }
 
-// compareMembers asks for a push/pull with a peer that knows other members. What has just changed
-// here is left to what is on its way.
+// compareMembers requests a push/pull with a peer whose member list differs. Right after a local
+// change it defers once, because an update may be on its way.
 func (n *Node) compareMembers(o *memberlist.Node, hash uint64) {
 	if hash == n.membersHash.Load() {
 		return
 	}
 	n.memberMu.Lock()
-	fresh := time.Since(n.membersAt) < membersSettle && !n.membersWait
+	fresh := time.Since(n.membersAt) < membersGrace && !n.membersWait
 	n.membersWait = fresh
 	n.memberMu.Unlock()
 	if fresh {
@@ -183,6 +183,6 @@ func (n *Node) compareMembers(o *memberlist.Node, hash uint64) {
 	}
 	select {
 	case n.exchange <- o.Name + "/" + o.Address():
-	default: // one is under way
+	default: // an exchange is already pending
 	}
 }

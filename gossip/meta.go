@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// meta is what a member says of itself in memberlist's metadata.
+// meta is the memberlist metadata of a member.
 type meta struct {
 	node    NodeID
 	epoch   uint64
@@ -37,12 +37,12 @@ func (m meta) encode() []byte {
 	return protowire.AppendString(protowire.AppendTag(b, metaVersion, protowire.BytesType), m.version)
 }
 
-// decodeMeta reads metadata. Fields that it does not know are passed over.
+// decodeMeta decodes metadata. It skips unknown fields.
 func decodeMeta(b []byte) (m meta, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return m, errors.New("metadata is cut off")
+			return m, errors.New("metadata is truncated")
 		}
 		b = b[n:]
 		var bytes []byte
@@ -56,7 +56,7 @@ func decodeMeta(b []byte) (m meta, err error) {
 			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
 		if n < 0 {
-			return m, errors.New("metadata is cut off")
+			return m, errors.New("metadata is truncated")
 		}
 		b = b[n:]
 		switch num {
@@ -76,10 +76,10 @@ func decodeMeta(b []byte) (m meta, err error) {
 		}
 	}
 	if m.node == (NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText || len(m.version) > maxMetaText {
-		return m, errors.New("metadata has no node id, or a text that is too long")
+		return m, errors.New("metadata has no node ID, or a field that is too long")
 	}
 	return m, nil
 }
 
-// member is the name that fits the metadata.
+// member returns the member name for this node and epoch.
 func (m meta) member() string { return engine.MemberName(m.node, m.epoch) }

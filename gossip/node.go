@@ -13,25 +13,25 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Node is one member of the cluster. It is safe for use by many goroutines.
+// Node is a member of the cluster. It is safe for concurrent use.
 type Node struct {
 	opt    Options
 	meta   meta
-	member string // name in memberlist
+	member string // member name in memberlist
 
-	writes sync.Mutex // one local change at a time; taken before mu, and held over the disk
+	writes sync.Mutex // serializes local changes; taken before mu, and held during disk writes
 
-	mu       sync.Mutex // never held over the disk or the network
+	mu       sync.Mutex // never held during disk or network access
 	engine   *engine.Engine
-	roster   map[NodeID]known
-	addrs    map[string]string // of members that are up
+	roster   map[NodeID]rosterEntry
+	addrs    map[string]string // address of each live member
 	watchers map[*Watcher]struct{}
-	serving  map[NodeID]Serving // as watchers were told
+	serving  map[NodeID]Serving // state last reported to watchers
 	list     *memberlist.Memberlist
 	addr     netip.AddrPort
 	ring     *memberlist.Keyring // nil without encryption
 	started  time.Time
-	closing  bool // nothing is started any more
+	closing  bool // no goroutine may start any more
 
 	disk *disk
 
@@ -40,21 +40,21 @@ type Node struct {
 
 	memberMu     sync.Mutex
 	memberEvents []memberEvent
-	live         map[string]bool // members that are up, as memberlist says
-	membersAt    time.Time       // when that changed last
-	membersWait  bool            // a difference was left to what is on its way
+	live         map[string]bool // members that memberlist reports as alive
+	membersAt    time.Time       // last change of live
+	membersWait  bool            // a comparison was deferred, because an update may be on its way
 	membersHash  atomic.Uint64
 	root         atomic.Pointer[engine.Digest]
-	exchange     chan string // one slot: a peer that knows other members
+	exchange     chan string // one slot: a peer with a different member list
 
-	ready    chan struct{}
-	stopped  chan struct{}
-	wg       sync.WaitGroup
-	life     context.Context // of Run
-	asks     asks
-	socket   *transport
-	notes    lineLimit
-	counters nodeCounters
+	ready     chan struct{}
+	stopped   chan struct{}
+	wg        sync.WaitGroup
+	life      context.Context // context of Run
+	questions questions
+	socket    *transport
+	notes     lineLimit
+	counters  nodeCounters
 }
 
 type nodeCounters struct {
@@ -64,7 +64,7 @@ type nodeCounters struct {
 // inboxSize bounds the messages that wait for the engine.
 const inboxSize = 4096
 
-// New returns a node with what its storage has kept. It is a member once it runs.
+// New returns a node with the state loaded from storage. It joins the cluster in Run.
 func New(o Options) (*Node, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -72,13 +72,13 @@ func New(o Options) (*Node, error) {
 	o = o.withDefaults()
 	saved, err := o.Storage.Load()
 	if err != nil {
-		return nil, fmt.Errorf("gossip: load what was saved: %w", err)
+		return nil, fmt.Errorf("gossip: load saved state: %w", err)
 	}
-	n := &Node{opt: o, roster: map[NodeID]known{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{},
+	n := &Node{opt: o, roster: map[NodeID]rosterEntry{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{},
 		serving: map[NodeID]Serving{},
 		inbox:   make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
-		exchange: make(chan string, 1),
-		asks:     newAsks(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
+		exchange:  make(chan string, 1),
+		questions: newQuestions(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
 	n.root.Store(&engine.Digest{})
 	if len(o.Keys) > 0 {
 		if n.ring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
@@ -90,24 +90,23 @@ func New(o Options) (*Node, error) {
 	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)
 	if err := n.disk.durable(act.Durable); err != nil {
-		return nil, fmt.Errorf("gossip: the epoch of this start cannot be saved, and without it peers would take later "+
-			"changes for old ones: %w", err)
+		return nil, fmt.Errorf("gossip: cannot save the epoch of this start, so peers would ignore later changes: %w", err)
 	}
 	n.act(act)
 	return n, nil
 }
 
-// Ready is closed when the sockets are open.
+// Ready returns a channel that is closed when the sockets are open.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// Addr is where others reach this node, once it is ready.
+// Addr returns the address that peers use to reach this node. It is valid once the node is ready.
 func (n *Node) Addr() netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addr
 }
 
-// Run makes the node a member until the context ends. It may be called once.
+// Run joins the cluster and runs the node until ctx ends. It must be called only once.
 func (n *Node) Run(ctx context.Context) error {
 	defer close(n.stopped)
 	ctx, cancel := context.WithCancel(ctx)
@@ -125,11 +124,11 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
-	n.asks.close()
-	err := n.list.Shutdown() // closes the transport, and so ends what waits for peers
+	n.questions.close()
+	err := n.list.Shutdown() // closes the transport, which stops goroutines that wait for peers
 	n.wg.Wait()
 	if e := n.disk.durable(nil); e != nil {
-		return fmt.Errorf("gossip: save what was not saved yet: %w", e)
+		return fmt.Errorf("gossip: save state: %w", e)
 	}
 	return err
 }
@@ -157,11 +156,11 @@ func (n *Node) open() error {
 	return nil
 }
 
-// loop hands events to the engine, one after the other.
+// loop passes events to the engine, one at a time.
 func (n *Node) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var told time.Time
+	var servingAt time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -178,9 +177,9 @@ func (n *Node) loop(ctx context.Context) {
 			}
 		case <-timer.C:
 			n.step(engine.Tick{})
-			if now := time.Now(); now.Sub(told) >= time.Second {
-				n.tellServing()
-				told = now
+			if now := time.Now(); now.Sub(servingAt) >= time.Second {
+				n.notifyServing()
+				servingAt = now
 			}
 		}
 		n.mu.Lock()
@@ -190,17 +189,17 @@ func (n *Node) loop(ctx context.Context) {
 	}
 }
 
-// step gives the engine an event and does what it asks for.
+// step passes an event to the engine and executes the returned actions.
 func (n *Node) step(ev engine.Event) {
 	n.mu.Lock()
 	act := n.engine.Step(time.Now(), ev)
-	n.told(act.Changed)
+	n.notify(act.Changed)
 	root := n.engine.Root()
 	n.root.Store(&root)
 	n.mu.Unlock()
 	if len(act.Durable) > 0 {
 		if err := n.disk.durable(act.Durable); err != nil {
-			n.opt.Log.Error("the state of gossip cannot be saved; what depends on it is not sent", "error", err)
+			n.opt.Log.Error("cannot save gossip state; messages that depend on it are not sent", "error", err)
 			act.Send = nil
 		}
 	}
@@ -212,7 +211,7 @@ func (n *Node) act(act engine.Actions) {
 	for _, note := range act.Notes {
 		ok, dropped := n.notes.allow(time.Now())
 		if dropped > 0 {
-			n.opt.Log.Warn("more has happened than is logged; conflicts, limbo and figures have all of it", "dropped", dropped)
+			n.opt.Log.Warn("gossip events were not logged; see conflicts, limbo and metrics for all of them", "dropped", dropped)
 		}
 		if ok {
 			n.opt.Log.Warn(note.Text, "what", note.What)
@@ -242,7 +241,7 @@ func (n *Node) act(act engine.Actions) {
 		}
 		if err := list.SendToAddress(memberlist.Address{Addr: addrs[i], Name: name}, s.Data); err != nil {
 			n.counters.unsent.Add(1)
-			n.opt.Log.Debug("a message was not sent", "to", addrs[i], "bytes", len(s.Data), "error", err)
+			n.opt.Log.Debug("message not sent", "to", addrs[i], "bytes", len(s.Data), "error", err)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	for _, junk := range []string{"\xe1", "\xe1234567890", "\xe112345678\xff", "\xe212345678\x01a answer to nothing"} {
-		if !a.frame([]byte(junk)) {
+		if !a.handleFrame([]byte(junk)) {
 			t.Errorf("%q is given to the engine", junk)
 		}
 	}
@@ -299,10 +299,10 @@ func TestOptionsRefuse(t *testing.T) {
 		"Keys is empty":                   func(o *Options) { o.Keys = nil },
 		"both Keys and Insecure":          func(o *Options) { o.Insecure = true },
 		"Keys[1] has 5 bytes":             func(o *Options) { o.Keys = append(o.Keys, []byte("short")) },
-		"Bind[0] is no address":           func(o *Options) { o.Bind = []netip.AddrPort{{}} },
+		"Bind[0] is not a valid address":           func(o *Options) { o.Bind = []netip.AddrPort{{}} },
 		"Bind[1] is a second":             func(o *Options) { o.Bind = append(loopback[:1:1], loopback...) },
 		"Name, Zone and Version may have": func(o *Options) { o.Name = strings.Repeat("x", 65) },
-		"load what was saved: oh!":        func(o *Options) { o.Storage = broken{} },
+		"load saved state: oh!":        func(o *Options) { o.Storage = broken{} },
 	} {
 		o := good
 		change(&o)
@@ -312,7 +312,7 @@ func TestOptionsRefuse(t *testing.T) {
 	}
 }
 
-type broken struct{ nowhere }
+type broken struct{ noStorage }
 
 func (broken) Load() ([]Op, error) { return nil, errors.New("oh!") }
 

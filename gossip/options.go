@@ -14,70 +14,70 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Types of package engine that callers of this one meet.
+// Types of package engine that appear in this API.
 type (
-	// Key names a record.
+	// Key identifies a record.
 	Key = engine.Key
-	// NodeID names a node for all its life.
+	// NodeID identifies a node permanently.
 	NodeID = engine.NodeID
-	// Record is one version of what a Key names.
+	// Record is one version of a record.
 	Record = engine.Record
 	// Put is a change of a record.
 	Put = engine.Put
 	// Item is one thing that a node owns.
 	Item = engine.OwnItem
-	// Conflict is a version that has lost against one whose writer did not know it.
+	// Conflict is a version that lost to a concurrent write.
 	Conflict = engine.Conflict
-	// Serving says what becomes of the things that a node owns.
+	// Serving tells how to use the items of a node.
 	Serving = engine.Serving
-	// Op is a change of what is on disk.
+	// Op is a change of stored data.
 	Op = engine.Op
-	// Limits bound what is kept.
+	// Limits bounds the stored data.
 	Limits = engine.Limits
 )
 
-// Storage keeps what must outlive the process: values by bucket and key, which are bytes.
+// Storage persists values by bucket and key. Keys are arbitrary bytes.
 type Storage interface {
 	// Load returns everything, in any order.
 	Load() ([]Op, error)
-	// Write applies operations in their order, all or none, and returns when they are on disk. It is
-	// called by one goroutine at a time.
+	// Write applies operations in order, all or none, and returns when they are on disk. Calls are
+	// never concurrent.
 	Write([]Op) error
 }
 
-// Options of a node. Self, Cluster and one of Keys and Insecure are required.
+// Options configures a node. Self, Cluster, and either Keys or Insecure are required.
 type Options struct {
-	Self    NodeID // of this node for all its life; kept by the caller
-	Name    string // of this node, for people
+	Self    NodeID // permanent ID of this node; the caller stores it
+	Name    string // display name
 	Zone    string
-	Version string // of the program, for members to see
-	Cluster string // nodes of another cluster are not listened to; up to 64 bytes
+	Version string // version of the program, shown to members
+	Cluster string // up to 64 bytes; nodes of other clusters are ignored
 
-	Bind []netip.AddrPort // one address for each family; port 0: any, the same for all. Empty: 0.0.0.0 and any port
-	// Advertise is what others reach this node at. Zero: the address of Bind, or one of this host
-	// where that is unspecified.
+	Bind []netip.AddrPort // one address per IP family; port 0: any port, the same for all. Empty: 0.0.0.0 and any port
+	// Advertise is the address that peers use to reach this node. Zero: the address of Bind or, if
+	// that is unspecified, an address of this host.
 	Advertise netip.AddrPort
-	TCPOnly   bool // packets go over TCP too
+	TCPOnly   bool // send packets over TCP too
 
-	// Seeds returns addresses (host:port or ip:port) of nodes to join. It is asked each time, so that
-	// it can resolve names anew. Nil: none.
+	// Seeds returns the addresses (host:port or ip:port) of nodes to join. It is called before each
+	// attempt, so names can be resolved again. Nil: none.
 	Seeds func() []string
 
-	Keys     [][]byte // of the pool: 16, 24 or 32 bytes; the first encrypts, all decrypt
-	Insecure bool     // without Keys: everything is sent and taken in the clear
+	Keys     [][]byte // keys of the pool: 16, 24 or 32 bytes; the first encrypts, all decrypt
+	Insecure bool     // run without Keys: messages are neither encrypted nor authenticated
 
-	// Answer answers what a member asks with [Node.Ask]; "" is no answer. It is called by several
-	// goroutines at once. Nil: nothing is answered.
+	// Answer returns the answer to another member's [Node.Ask], or "" for no answer. It must be
+	// safe for concurrent use. Nil: questions are ignored.
 	Answer func(ctx context.Context, question []byte) []byte
 
-	Storage Storage // nil: nothing outlives the process
+	Storage Storage // nil: no state survives the process
 	Limits  Limits
-	Log     *slog.Logger // nil: nothing is logged
+	Log     *slog.Logger // nil: no logs
 
-	transport memberlist.NodeAwareTransport // of tests
+	transport memberlist.NodeAwareTransport // set by tests
 }
 
-// Validate reports what is missing or wrong.
+// Validate returns an error for the first missing or invalid option.
 func (o Options) Validate() error {
 	switch {
 	case o.Self == (NodeID{}):
@@ -87,7 +87,7 @@ func (o Options) Validate() error {
 	case len(o.Name) > 64 || len(o.Zone) > 64 || len(o.Version) > 64:
 		return errors.New("gossip options: Name, Zone and Version may have 64 bytes each")
 	case len(o.Keys) == 0 && !o.Insecure:
-		return errors.New("gossip options: Keys is empty: set a key of 32 bytes, or Insecure to send everything in the clear")
+		return errors.New("gossip options: Keys is empty: set a key of 32 bytes, or Insecure to send without encryption")
 	case len(o.Keys) > 0 && o.Insecure:
 		return errors.New("gossip options: both Keys and Insecure are set: remove one")
 	}
@@ -99,10 +99,10 @@ func (o Options) Validate() error {
 	seen := map[bool]bool{}
 	for i, b := range o.Bind {
 		if !b.Addr().IsValid() {
-			return fmt.Errorf("gossip options: Bind[%d] is no address", i)
+			return fmt.Errorf("gossip options: Bind[%d] is not a valid address", i)
 		}
 		if v4 := b.Addr().Unmap().Is4(); seen[v4] {
-			return fmt.Errorf("gossip options: Bind[%d] is a second address of its family, one is allowed", i)
+			return fmt.Errorf("gossip options: Bind[%d] is a second address of the same family, only one is allowed", i)
 		} else {
 			seen[v4] = true
 		}
@@ -121,20 +121,20 @@ func (o Options) withDefaults() Options {
 		o.Seeds = func() []string { return nil }
 	}
 	if o.Storage == nil {
-		o.Storage = nowhere{}
+		o.Storage = noStorage{}
 	}
 	return o
 }
 
-// nowhere is a storage that forgets.
-type nowhere struct{}
+// noStorage discards writes.
+type noStorage struct{}
 
-func (nowhere) Load() ([]Op, error) { return nil, nil }
-func (nowhere) Write([]Op) error    { return nil }
+func (noStorage) Load() ([]Op, error) { return nil, nil }
+func (noStorage) Write([]Op) error    { return nil }
 
 func newEngine(o Options, saved []Op) (*engine.Engine, engine.Actions) {
 	return engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
 }
 
-// ParseNodeID reads what [NodeID.String] writes.
+// ParseNodeID parses the output of [NodeID.String].
 func ParseNodeID(s string) (NodeID, error) { return engine.ParseNodeID(s) }

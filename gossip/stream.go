@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// A stream is a TCP connection that carries messages in one direction, each with its length before
-// it (4 bytes, big endian). What is in them memberlist has encrypted, as it does with packets.
+// A stream is a TCP connection that carries messages in one direction. Each message follows its
+// length (4 bytes, big endian). memberlist encrypts stream messages like packets.
 
-// stream is one that this node has opened, or is about to.
+// stream is an outbound stream. It may not be connected yet.
 type stream struct {
 	queue chan []byte
-	bytes int // under transport.mu; waiting
+	bytes int // under transport.mu; queued
 }
 
 var (
-	errStreamFull  = errors.New("gossip: too much waits for a peer")
+	errStreamFull  = errors.New("gossip: the queue to a peer is full")
 	errStreamsFull = errors.New("gossip: too many streams to peers are open")
 )
 
-// writeStream hands a message to the stream to an address, and opens it if there is none. It does
-// not wait.
+// writeStream queues a message on the stream to an address, and opens the stream if necessary. It
+// does not block.
 func (t *transport) writeStream(b []byte, addr string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,8 +55,8 @@ func (t *transport) writeStream(b []byte, addr string) error {
 	}
 }
 
-// runStream connects and writes what waits, until nothing has come for a while or the connection
-// breaks.
+// runStream connects and writes queued messages until the stream is idle for streamIdle or the
+// connection breaks.
 func (t *transport) runStream(addr string, s *stream) {
 	lost := 0
 	defer func() {
@@ -74,7 +74,7 @@ func (t *transport) runStream(addr string, s *stream) {
 	}
 	t.counters.streamsOut.Add(1)
 	defer func() { _ = c.Close() }()
-	t.wg.Go(func() { // the peer never writes: a read ends when it closes, or when this end does
+	t.wg.Go(func() { // the peer never writes, so Read returns when either end closes
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.Close()
 	})
@@ -99,7 +99,7 @@ func (t *transport) runStream(addr string, s *stream) {
 			t.mu.Lock()
 			done := len(s.queue) == 0
 			if done {
-				delete(t.outbound, addr) // what comes now opens another one
+				delete(t.outbound, addr) // later messages open a new stream
 			}
 			t.mu.Unlock()
 			if done {
@@ -112,7 +112,8 @@ func (t *transport) runStream(addr string, s *stream) {
 	}
 }
 
-// readStream reads messages until the connection ends, stays silent for long or breaks the rules.
+// readStream reads messages until the connection ends, is idle for too long, or violates the
+// protocol.
 func (t *transport) readStream(c net.Conn) {
 	var size [4]byte
 	for {
@@ -125,15 +126,15 @@ func (t *transport) readStream(c net.Conn) {
 			t.counters.malformed.Add(1)
 			return
 		}
-		// A message has a time of its own: a peer that sends a byte now and then must not hold memory.
+		// Each message has a separate deadline, so a slow peer cannot hold memory.
 		_ = c.SetReadDeadline(time.Now().Add(2 * firstByte))
 		if err := t.memory.Acquire(t.ctx, n); err != nil {
 			return
 		}
-		var b bytes.Buffer // it grows with what comes, not with what was promised
+		var b bytes.Buffer // grows with received bytes, not with the announced length
 		_, err := io.CopyN(&b, c, n)
 		if err == nil {
-			t.hand(b.Bytes(), c.RemoteAddr(), time.Now())
+			t.deliver(b.Bytes(), c.RemoteAddr(), time.Now())
 		}
 		t.memory.Release(n)
 		if err != nil {

@@ -16,30 +16,29 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Bounds of the transport.
+// Limits of the transport.
 const (
-	maxDatagram    = 1400     // bytes; what is longer goes over a stream
-	maxFrame       = 2 << 20  // bytes of a message on a stream, with what encryption adds
-	maxInbound     = 1024     // connections that others have made
-	maxInboundHost = 32       // of them from one address
-	inboundMemory  = 32 << 20 // bytes of messages that are being read from streams
-	maxOutbound    = 1024     // streams to others
-	outboundMemory = 8 << 20  // bytes that wait for one stream
+	maxDatagram    = 1400     // bytes; longer messages use a stream
+	maxFrame       = 2 << 20  // bytes of a message on a stream, including encryption overhead
+	maxInbound     = 1024     // inbound connections
+	maxInboundHost = 32       // inbound connections from one address
+	inboundMemory  = 32 << 20 // bytes of messages being read from streams
+	maxOutbound    = 1024     // outbound streams
+	outboundMemory = 8 << 20  // bytes queued for one stream
 	dialTimeout    = 3 * time.Second
-	firstByte      = 5 * time.Second  // to show what a connection is for
-	streamIdle     = 30 * time.Second // before a stream that nobody uses is closed by who has opened it
+	firstByte      = 5 * time.Second  // to send the first byte of a connection
+	streamIdle     = 30 * time.Second // before the dialing node closes an idle stream
 )
 
-// streamByte is the first byte of a connection that carries messages one after the other. Those of
-// memberlist begin with 244, for the label, or with the number of a message type, which are
-// below 20.
+// streamByte is the first byte of a connection that carries a sequence of messages. Connections of
+// memberlist begin with 244 (the label) or with a message type, which is below 20.
 const streamByte = 0xa7
 
-// viaStream before the name of an address asks the transport for a stream whatever the length.
+// viaStream is a prefix of an address name. It makes the transport use a stream for any length.
 const viaStream = "stream:"
 
-// transport carries packets and connections of memberlist: one UDP and one TCP socket for each
-// address, on one port.
+// transport carries memberlist's packets and connections. It has one UDP and one TCP socket for
+// each address, all on the same port.
 type transport struct {
 	udp      []*net.UDPConn
 	tcp      []*net.TCPListener
@@ -63,11 +62,10 @@ type transportCounters struct {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// listen opens the sockets. With port 0 the kernel chooses one, the same for all addresses and for
-// UDP.
+// listen opens the sockets. With port 0, the kernel selects one port for all addresses and for UDP.
 func listen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
 	var err error
-	for range 10 { // another program may have the port of UDP
+	for range 10 { // the UDP port may be in use
 		var t *transport
 		if t, err = tryListen(bind, tcpOnly); err == nil {
 			return t, nil
@@ -111,7 +109,7 @@ func tryListen(bind []netip.AddrPort, tcpOnly bool) (*transport, error) {
 	return t, nil
 }
 
-// start begins to read.
+// start starts the goroutines that read the sockets.
 func (t *transport) start() {
 	for _, u := range t.udp {
 		t.wg.Go(func() { t.readPackets(u) })
@@ -130,10 +128,10 @@ func (t *transport) closeSockets() {
 	}
 }
 
-// addr is the first address that is listened on.
+// addr returns the first listening address.
 func (t *transport) addr() netip.AddrPort { return t.tcp[0].Addr().(*net.TCPAddr).AddrPort() }
 
-// FinalAdvertiseAddr returns the address that others are told.
+// FinalAdvertiseAddr returns the address to advertise to peers.
 func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	own := t.addr()
 	if port == 0 {
@@ -142,23 +140,23 @@ func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	if ip != "" {
 		a, err := netip.ParseAddr(ip)
 		if err != nil {
-			return nil, 0, fmt.Errorf("gossip: advertised address %q is no IP address", ip)
+			return nil, 0, fmt.Errorf("gossip: advertised address %q is not an IP address", ip)
 		}
 		return a.AsSlice(), port, nil
 	}
 	if !own.Addr().IsUnspecified() {
 		return own.Addr().AsSlice(), port, nil
 	}
-	a, err := outsideAddr(own.Addr().Is4())
+	a, err := advertisableAddr(own.Addr().Is4())
 	if err != nil {
 		return nil, 0, err
 	}
 	return a.AsSlice(), port, nil
 }
 
-// outsideAddr picks the address of this host that others reach it by: a private one before a public
-// one, and the loopback address where there is no other.
-func outsideAddr(v4 bool) (netip.Addr, error) {
+// advertisableAddr selects the address of this host that peers can reach: a private address if
+// there is one, else a public one, else the loopback address.
+func advertisableAddr(v4 bool) (netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("gossip: addresses of this host: %w", err)
@@ -185,15 +183,15 @@ func outsideAddr(v4 bool) (netip.Addr, error) {
 		}
 	}
 	if rank < 0 {
-		return best, errors.New("gossip: this host has no address to advertise: set one")
+		return best, errors.New("gossip: this host has no address to advertise; set one")
 	}
 	return best, nil
 }
 
-// PacketCh returns what has come as packets, over UDP or a stream.
+// PacketCh returns packets received over UDP or a stream.
 func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
-// StreamCh returns connections of memberlist.
+// StreamCh returns inbound connections of memberlist.
 func (t *transport) StreamCh() <-chan net.Conn { return t.conns }
 
 // WriteTo sends a packet.
@@ -201,8 +199,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	return t.WriteToAddress(b, memberlist.Address{Addr: addr})
 }
 
-// WriteToAddress sends a packet: over UDP if it fits, else over a stream. A stream takes it without
-// waiting; what cannot be sent there is counted.
+// WriteToAddress sends a packet over UDP if it fits, else over a stream. Stream writes do not
+// block; packets that cannot be queued are counted.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
 	t.counters.packetsOut.Add(1)
 	t.counters.bytesOut.Add(uint64(len(b)))
@@ -223,21 +221,21 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	return time.Time{}, fmt.Errorf("gossip: no socket for %s: this node has no address of that family", to)
 }
 
-// DialTimeout connects to a peer for memberlist.
+// DialTimeout connects to a peer.
 func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	return (&net.Dialer{Timeout: min(timeout, dialTimeout)}).DialContext(t.ctx, "tcp", addr)
 }
 
-// DialAddressTimeout connects to a peer for memberlist.
+// DialAddressTimeout connects to a peer.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	return t.DialTimeout(a.Addr, timeout)
 }
 
-// Shutdown closes everything and waits for it.
+// Shutdown closes all sockets and connections and waits for their goroutines.
 func (t *transport) Shutdown() error {
 	t.closeSockets()
 	t.mu.Lock()
-	t.end() // no stream is opened any more
+	t.end() // no new streams from here on
 	for c := range t.inbound {
 		_ = c.Close()
 	}
@@ -255,14 +253,14 @@ func (t *transport) readPackets(u *net.UDPConn) {
 			if t.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			continue // an ICMP error of an earlier packet
+			continue // an ICMP error for an earlier packet
 		}
-		t.hand(append(make([]byte, 0, n), buf[:n]...), net.UDPAddrFromAddrPort(from), now)
+		t.deliver(append(make([]byte, 0, n), buf[:n]...), net.UDPAddrFromAddrPort(from), now)
 	}
 }
 
-// hand gives a packet to memberlist.
-func (t *transport) hand(b []byte, from net.Addr, now time.Time) {
+// deliver passes a packet to memberlist.
+func (t *transport) deliver(b []byte, from net.Addr, now time.Time) {
 	t.counters.packetsIn.Add(1)
 	t.counters.bytesIn.Add(uint64(len(b)))
 	if len(b) == 0 {
@@ -284,7 +282,7 @@ func (t *transport) accept(l *net.TCPListener) {
 				_ = c.Close()
 			}
 			return
-		case err != nil: // too many open files: the next one may be closed soon
+		case err != nil: // too many open files; retry when some may have been closed
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-t.ctx.Done():
@@ -300,7 +298,7 @@ func (t *transport) accept(l *net.TCPListener) {
 	}
 }
 
-// admit notes a connection, unless there are too many.
+// admit registers a connection. It returns false if a limit is reached.
 func (t *transport) admit(c *net.TCPConn) bool {
 	from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	t.mu.Lock()
@@ -324,8 +322,7 @@ func (t *transport) forget(c net.Conn) {
 	t.mu.Unlock()
 }
 
-// serve looks at the first byte of a connection: it is a stream of messages, or one of
-// memberlist's.
+// serve reads the first byte of a connection to tell message streams from memberlist's connections.
 func (t *transport) serve(c *net.TCPConn) {
 	t.counters.streamsIn.Add(1)
 	var first [1]byte
@@ -343,22 +340,22 @@ func (t *transport) serve(c *net.TCPConn) {
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	select {
-	case t.conns <- &begunConn{TCPConn: c, first: first[:], closed: func() { t.forget(c) }}: // memberlist closes it
+	case t.conns <- &peekedConn{TCPConn: c, first: first[:], closed: func() { t.forget(c) }}: // memberlist closes it
 	case <-t.ctx.Done():
 		t.forget(c)
 		_ = c.Close()
 	}
 }
 
-// begunConn is a connection whose first byte was read already.
-type begunConn struct {
+// peekedConn is a connection whose first byte was already read.
+type peekedConn struct {
 	*net.TCPConn
 	first  []byte
 	closed func()
 }
 
-// Read returns the first byte before what follows.
-func (c *begunConn) Read(b []byte) (int, error) {
+// Read returns the peeked byte first.
+func (c *peekedConn) Read(b []byte) (int, error) {
 	if len(c.first) > 0 && len(b) > 0 {
 		n := copy(b, c.first)
 		c.first = c.first[n:]
@@ -367,8 +364,8 @@ func (c *begunConn) Read(b []byte) (int, error) {
 	return c.TCPConn.Read(b)
 }
 
-// Close closes the connection.
-func (c *begunConn) Close() error {
+// Close unregisters and closes the connection.
+func (c *peekedConn) Close() error {
 	c.closed()
 	return c.TCPConn.Close()
 }

@@ -8,19 +8,18 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Change says what has changed: a record by its key, or what a node owns or what becomes of it.
+// Change names a record or a node that changed.
 type Change = engine.Change
 
-// Watcher tells one reader what has changed. Changes of the same thing are one change: whoever is
-// slow misses no state, only steps to it.
+// Watcher reports changes to one reader. Changes of the same object are merged, so a slow reader
+// misses intermediate states but never the last one.
 type Watcher struct {
 	n     *Node
 	bell  chan struct{}
 	dirty map[Change]struct{} // under the node's mu
 }
 
-// Watch returns a watcher whose first Take is everything that there is. Close it when it is not
-// needed any more.
+// Watch returns a watcher. Its first Take returns all records and nodes. The caller must close it.
 func (n *Node) Watch() *Watcher {
 	w := &Watcher{n: n, bell: make(chan struct{}, 1), dirty: map[Change]struct{}{}}
 	n.mu.Lock()
@@ -43,10 +42,10 @@ func (w *Watcher) ring() {
 	}
 }
 
-// C has a value when there is something to take.
+// C returns a channel that has a value when Take would return changes.
 func (w *Watcher) C() <-chan struct{} { return w.bell }
 
-// Take returns what has changed since the last call, in no order.
+// Take returns the changes since the last call, in no particular order.
 func (w *Watcher) Take() []Change {
 	w.n.mu.Lock()
 	defer w.n.mu.Unlock()
@@ -62,8 +61,8 @@ func (w *Watcher) Close() {
 	delete(w.n.watchers, w)
 }
 
-// told notes changes for all watchers. The caller holds mu.
-func (n *Node) told(changes []Change) {
+// notify reports changes to all watchers. The caller holds mu.
+func (n *Node) notify(changes []Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -75,8 +74,8 @@ func (n *Node) told(changes []Change) {
 	}
 }
 
-// tellServing tells watchers of nodes whose things are served otherwise than before.
-func (n *Node) tellServing() {
+// notifyServing reports nodes whose Serving state has changed to watchers.
+func (n *Node) notifyServing() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var changed []Change
@@ -90,5 +89,5 @@ func (n *Node) tellServing() {
 			}
 		}
 	}
-	n.told(changed)
+	n.notify(changed)
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// news is an entry that has a new version, and who brought it.
+// news is an entry with a new version, and the peer that sent it.
 type news struct {
 	slot Slot
 	from string
 }
 
-// refuse remembers a version that is not taken.
+// refuse records a rejected version, so it is not requested again.
 func (e *Engine) refuse(h Head, why string) {
 	e.count("refused: " + why)
 	if len(e.refused) < maxRefused {
@@ -22,8 +22,7 @@ func (e *Engine) refuse(h Head, why string) {
 	}
 }
 
-// known reports whether a version need not be asked for: it is there, it has lost, or it was
-// refused.
+// known reports whether a version need not be requested: it is present, lost, or was rejected.
 func (e *Engine) known(h Head) bool {
 	if en := e.entries[h.Slot]; en != nil && !en.head.Version.Less(h.Version) {
 		return true
@@ -35,14 +34,14 @@ func (e *Engine) known(h Head) bool {
 	return p != nil && !p.manifest.Version().Less(h.Version)
 }
 
-// mainland reports whether somebody who agreed last at a time knows of every deletion whose
-// tombstone may be gone.
-func (e *Engine) mainland(agreed time.Time) bool {
-	return !agreed.IsZero() && e.judged().Sub(agreed) < e.cfg.Limits.Horizon-e.cfg.Limits.Horizon/30
+// knowsDeletions reports whether a node that last agreed with a peer at this time has seen every
+// deletion whose tombstone may have expired.
+func (e *Engine) knowsDeletions(agreed time.Time) bool {
+	return !agreed.IsZero() && e.poolTime().Sub(agreed) < e.cfg.Limits.Horizon-e.cfg.Limits.Horizon/30
 }
 
-// admit takes a record of a peer, and reports whether it is new and the winner. peerAgreed is when
-// the peer last agreed with another.
+// admit merges a record from a peer, and reports whether it is new and the winner. peerAgreed is
+// the time at which the peer last agreed with another.
 func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
 	h := r.head()
 	en := e.entries[h.Slot]
@@ -58,11 +57,11 @@ func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
 	}
 	winner, loser, rel := Merge(en.record, r)
 	if loser != nil && rel != Superseded {
-		e.lost(winner, loser, rel)
+		e.addConflict(winner, loser, rel)
 	}
 	if winner != r || en.head.Version == h.Version {
 		if en.head.Version == h.Version && !bytes.Equal(winner.raw, en.record.raw) {
-			en.record = winner // another signature
+			en.record = winner // a different signature
 			e.out.Write = append(e.out.Write, recordOp(winner))
 		}
 		return false
@@ -72,32 +71,32 @@ func (e *Engine) admit(r *Record, peerAgreed time.Time) bool {
 	return true
 }
 
-// reasonAgainst says why a record that would win is not taken, "" if it is.
+// reasonAgainst returns why a record that would win is rejected, or "".
 func (e *Engine) reasonAgainst(en *entry, r *Record, h Head, peerAgreed time.Time) string {
-	if r.HLC > wall(e.judged().Add(maxSkew)) {
+	if r.HLC > wall(e.poolTime().Add(maxSkew)) {
 		return e.park(r, h)
 	}
 	if en == nil && r.HLC < e.cut {
 		switch {
 		case r.Deleted:
-			return "expired" // what it deletes is not here, and it is not kept elsewhere for long either
-		case e.mainland(e.agreed) && e.mainland(peerAgreed):
-			e.toLimbo(r, "it is older than deletions are remembered here, and unknown here")
+			return "expired" // its target is unknown here, and other nodes will soon drop it too
+		case e.knowsDeletions(e.agreed) && e.knowsDeletions(peerAgreed):
+			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
 			return "limbo"
-		case e.mainland(e.agreed) && !peerAgreed.IsZero():
-			return "guest" // who brings it was away for so long that it will put it aside itself
-		case e.mainland(e.agreed):
-			e.toLimbo(r, "it is older than deletions are remembered here, and unknown here")
+		case e.knowsDeletions(e.agreed) && !peerAgreed.IsZero():
+			return "guest" // the peer was away too long, and will move the record to limbo itself
+		case e.knowsDeletions(e.agreed):
+			e.toLimbo(r, "it is older than all remembered deletions, and this node does not have it")
 			return "limbo"
 		}
 	}
 	return e.reasonOfBounds(en, r)
 }
 
-// reasonOfBounds says which bound a record would pass.
+// reasonOfBounds returns the limit that a record would exceed, or "".
 func (e *Engine) reasonOfBounds(en *entry, r *Record) string {
 	if r.Deleted && en != nil {
-		return "" // it takes less than what it replaces
+		return "" // smaller than the version it replaces
 	}
 	records, size := 1, len(r.raw)
 	if en != nil && en.record.Writer == r.Writer {
@@ -107,13 +106,14 @@ func (e *Engine) reasonOfBounds(en *entry, r *Record) string {
 		(u.records+records > e.cfg.Limits.WriterRecords || u.bytes+size > e.cfg.Limits.WriterBytes) {
 		return "writer full"
 	}
-	if e.bytes+size > e.cfg.Limits.Bytes+e.cfg.Limits.Bytes/8 { // more than nodes get: policies come first
+	// a higher limit than for manifests: policies have priority
+	if e.bytes+size > e.cfg.Limits.Bytes+e.cfg.Limits.Bytes/8 {
 		return "store full"
 	}
 	return ""
 }
 
-// park keeps a record that is dated in the future until its time comes.
+// park stores a record dated in the future until that time.
 func (e *Engine) park(r *Record, h Head) string {
 	if old := e.parked[h.Slot]; old != nil && !old.Version().Less(h.Version) {
 		return "future"
@@ -123,13 +123,13 @@ func (e *Engine) park(r *Record, h Head) string {
 	}
 	e.parked[h.Slot] = r
 	e.note("future",
-		fmt.Sprintf("%s is dated %s, in the future: it is put aside until then; check the clocks of the nodes",
+		fmt.Sprintf("%s is dated %s, which is in the future; it takes effect then. Check the clocks of the nodes",
 			r.Key, r.HLC.Time().UTC().Format(time.RFC3339)))
 	return "future"
 }
 
 func (e *Engine) releaseParked() {
-	limit := wall(e.judged().Add(maxSkew))
+	limit := wall(e.poolTime().Add(maxSkew))
 	for _, slot := range sortedSlots(e.parked) {
 		r := e.parked[slot]
 		if r.HLC > limit {
@@ -142,7 +142,7 @@ func (e *Engine) releaseParked() {
 	}
 }
 
-// sortedSlots returns the slots of a map in order: the same events give the same actions.
+// sortedSlots returns the slots of a map in order, so the same events produce the same actions.
 func sortedSlots[V any](m map[Slot]V) []Slot {
 	return slices.SortedFunc(maps.Keys(m), func(a, b Slot) int { return bytes.Compare(a[:], b[:]) })
 }
@@ -159,19 +159,19 @@ func (e *Engine) toLimbo(r *Record, why string) {
 	}
 	e.limbo[slot] = r
 	e.write(bucketLimbo, string(slot[:]), r.raw)
-	e.note("limbo", fmt.Sprintf("%s may have been deleted long ago, and is put aside: %s", r.Key, why))
+	e.note("limbo", fmt.Sprintf("%s may have been deleted long ago and is in limbo: %s", r.Key, why))
 }
 
-// expire drops tombstones that are older than the horizon, and marks of forgotten nodes. All nodes
-// do so by the same hours.
+// expire drops tombstones older than the horizon, and old marks of forgotten nodes. The time is
+// truncated, so all nodes expire the same entries.
 func (e *Engine) expire() {
-	step := max(e.cfg.Limits.Horizon/720, time.Millisecond) // an hour of 30 days
-	cut := wall(e.judged().Add(-e.cfg.Limits.Horizon).Truncate(step))
+	step := max(e.cfg.Limits.Horizon/720, time.Millisecond) // an hour if the horizon is 30 days
+	cut := wall(e.poolTime().Add(-e.cfg.Limits.Horizon).Truncate(step))
 	if cut == e.cut {
 		return
 	}
 	e.cut = cut
-	oldest := uint64(max(e.judged().Add(-forgetFor).Unix(), 0))
+	oldest := uint64(max(e.poolTime().Add(-forgetFor).Unix(), 0))
 	old := map[Slot]*entry{}
 	for slot, en := range e.entries {
 		if en.record != nil && en.record.Deleted && en.record.HLC < cut ||
@@ -191,7 +191,7 @@ func (e *Engine) expire() {
 	}
 }
 
-// receiveRecords takes the records of a message.
+// receiveRecords merges the records of a message.
 func (e *Engine) receiveRecords(m *message) {
 	agreed := time.Time{}
 	if m.Agreed > 0 {
@@ -202,24 +202,24 @@ func (e *Engine) receiveRecords(m *message) {
 		if e.admit(r.clone(), agreed) {
 			e.news = append(e.news, news{slot, m.From})
 		}
-		e.gotten(slot)
+		e.dropKnown(slot)
 	}
 }
 
-// clone returns a record that does not retain the message that it came in.
+// clone returns a copy that does not retain the message that contains the record.
 func (r *Record) clone() *Record {
 	c := *r
 	c.raw = bytes.Clone(r.raw)
-	c.Body, c.Signature = r.partOf(c.raw, r.Body), r.partOf(c.raw, r.Signature)
+	c.Body, c.Signature = r.sliceOf(c.raw, r.Body), r.sliceOf(c.raw, r.Signature)
 	return &c
 }
 
-// partOf returns the part of a copy of r.raw at which a part of r.raw is. Both end where their
-// array does, so that their capacities tell where the part begins.
-func (r *Record) partOf(raw, part []byte) []byte {
-	if part == nil {
+// sliceOf returns the slice of raw, a copy of r.raw, at the same offset as field in r.raw. Slices
+// of r.raw extend to the end of its array, so the capacities yield the offset.
+func (r *Record) sliceOf(raw, field []byte) []byte {
+	if field == nil {
 		return nil
 	}
-	at := cap(r.raw) - cap(part)
-	return raw[at : at+len(part)]
+	at := cap(r.raw) - cap(field)
+	return raw[at : at+len(field)]
 }

@@ -8,7 +8,7 @@ type bucket struct {
 	at                 time.Time
 }
 
-// take reports whether n tokens are there, and takes them.
+// take removes n tokens if there are enough, and reports whether it did.
 func (b *bucket) take(now time.Time, n float64) bool {
 	if d := now.Sub(b.at).Seconds(); d > 0 {
 		b.level = min(b.burst, b.level+d*b.rate)

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Conflict is a version that has lost against one whose writer did not know it.
+// Conflict is a version that lost to a concurrent write.
 type Conflict struct {
 	Record   *Record
 	Relation Relation  // Concurrent or Undecided
-	Seen     time.Time // when this node saw that it had lost
+	Seen     time.Time // when this node detected the conflict
 
-	dropped bool // it is in the order alone
+	dropped bool // deleted from bySlot, but still in order
 }
 
 type conflicts struct {
 	bySlot map[Slot][]*Conflict
-	order  []*Conflict // as they came, with dropped ones among them
+	order  []*Conflict // in order of arrival, including dropped ones
 	n      int
 }
 
@@ -36,7 +36,7 @@ func (c *Conflict) encode() []byte {
 
 func decodeConflict(b []byte) (*Conflict, error) {
 	if len(b) < 9 || Relation(b[0]) != Concurrent && Relation(b[0]) != Undecided {
-		return nil, errors.New("conflict is cut off")
+		return nil, errors.New("conflict is truncated")
 	}
 	r, err := DecodeRecord(b[9:])
 	return &Conflict{Record: r, Relation: Relation(b[0]), Seen: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:9])))},
@@ -53,7 +53,7 @@ func (s *conflicts) put(c *Conflict) {
 	s.order = append(s.order, c)
 }
 
-// oldest returns the one that came first; there must be one.
+// oldest returns the first conflict. There must be one.
 func (s *conflicts) oldest() *Conflict {
 	for s.order[0].dropped {
 		s.order = s.order[1:]
@@ -93,8 +93,8 @@ func (e *Engine) dropConflict(c *Conflict) {
 	e.write(bucketConflicts, c.key(), nil)
 }
 
-// lost keeps a version that has lost unseen.
-func (e *Engine) lost(winner, loser *Record, rel Relation) {
+// addConflict stores a version that lost to a concurrent write.
+func (e *Engine) addConflict(winner, loser *Record, rel Relation) {
 	slot := loser.Key.slot()
 	list := e.conflicts.bySlot[slot]
 	for _, c := range list {
@@ -119,12 +119,12 @@ func (e *Engine) lost(winner, loser *Record, rel Relation) {
 		e.count("conflict dropped: too many")
 	}
 	e.count("conflicts")
-	e.note("conflict", fmt.Sprintf("%s was changed on two sides; the change of %s by %x is in force, "+
-		"that of %s by %x is kept as a conflict", loser.Key, winner.HLC.Time().UTC().Format(time.RFC3339), winner.Writer,
+	e.note("conflict", fmt.Sprintf("%s was changed concurrently on two nodes; the change of %s by %x is in force, "+
+		"that of %s by %x is listed as a conflict", loser.Key, winner.HLC.Time().UTC().Format(time.RFC3339), winner.Writer,
 		loser.HLC.Time().UTC().Format(time.RFC3339), loser.Writer))
 }
 
-// resolve drops the conflicts that a new version was made with knowledge of.
+// resolve drops the conflicts that a new version supersedes.
 func (e *Engine) resolve(r *Record) {
 	for _, c := range slices.Clone(e.conflicts.bySlot[r.Key.slot()]) {
 		if r.knows(c.Record) || sameContent(r, c.Record) {

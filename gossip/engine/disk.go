@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Op is a change of what is on disk: a value that is set, or deleted where Value is nil.
+// Op changes stored data: it sets a value, or deletes it if Value is nil.
 type Op struct {
 	Bucket string
 	Key    string // bytes, not text
 	Value  []byte
 }
 
-// Buckets. Their values are as they travel, but for conflicts, which have a head of 9 bytes, and
-// meta.
+// Buckets. Values are in wire format, except those of conflicts, which have a header of 9 bytes,
+// and of meta.
 const (
 	bucketRecords   = "records"
 	bucketManifests = "manifests"
@@ -28,7 +28,7 @@ const (
 	metaAgreed = "agreed"
 )
 
-// Buckets lists the buckets of operations.
+// Buckets returns the names of all buckets.
 func Buckets() []string {
 	return []string{bucketRecords, bucketManifests, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
 }
@@ -48,16 +48,16 @@ func getNumber(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// recordOp is what is written for a record that is the newest.
+// recordOp returns the operation that stores a record.
 func recordOp(r *Record) Op {
 	slot := r.Key.slot()
 	return Op{bucketRecords, string(slot[:]), r.raw}
 }
 
-// load takes what was saved. What cannot be read is left out and noted: peers have it too.
+// load restores saved state. It skips and reports unreadable values: peers have them too.
 func (e *Engine) load(saved []Op) {
 	var manifests []*Manifest
-	held := map[BodyHash][]byte{}
+	bodies := map[BodyHash][]byte{}
 	for _, op := range saved {
 		var err error
 		switch op.Bucket {
@@ -72,7 +72,7 @@ func (e *Engine) load(saved []Op) {
 				manifests = append(manifests, m)
 			}
 		case bucketBodies:
-			held[HashBody(op.Value)] = op.Value
+			bodies[HashBody(op.Value)] = op.Value
 		case bucketConflicts:
 			var c *Conflict
 			if c, err = decodeConflict(op.Value); err == nil {
@@ -94,29 +94,29 @@ func (e *Engine) load(saved []Op) {
 		}
 		if err != nil {
 			e.count("damaged")
-			e.note("damaged", fmt.Sprintf("a saved value of %s cannot be read and is left out: %v", op.Bucket, err))
+			e.note("damaged", fmt.Sprintf("skipped an unreadable saved value of %s: %v", op.Bucket, err))
 		}
 	}
 	slices.SortStableFunc(e.conflicts.order, func(a, b *Conflict) int { return a.Seen.Compare(b.Seen) })
 	for _, m := range manifests {
-		if e.whole(m, held) {
-			e.setManifest(nil, m, held)
+		if e.complete(m, bodies) {
+			e.setManifest(nil, m, bodies)
 		}
 	}
-	e.out = Actions{Notes: e.out.Notes} // it is on disk
+	e.out = Actions{Notes: e.out.Notes} // loaded values are already on disk
 }
 
-// whole reports whether all bodies of a manifest are there.
-func (e *Engine) whole(m *Manifest, held map[BodyHash][]byte) bool {
+// complete reports whether all bodies of a manifest are present.
+func (e *Engine) complete(m *Manifest, bodies map[BodyHash][]byte) bool {
 	for _, x := range m.Entries {
-		if _, ok := held[x.Hash]; !ok && e.bodies[x.Hash] == nil {
+		if _, ok := bodies[x.Hash]; !ok && e.bodies[x.Hash] == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// setRecord makes r the version of its key.
+// setRecord makes r the current version of its key.
 func (e *Engine) setRecord(old *entry, r *Record) {
 	h := r.head()
 	if old == nil {
@@ -134,7 +134,7 @@ func (e *Engine) setRecord(old *entry, r *Record) {
 	e.out.Changed = append(e.out.Changed, Change{Key: r.Key})
 }
 
-// dropRecord removes what is known of a key, without a tombstone.
+// dropRecord removes a record without a tombstone.
 func (e *Engine) dropRecord(en *entry) {
 	e.tree.drop(en.head)
 	e.account(en.record, -1)
@@ -162,13 +162,13 @@ func (e *Engine) account(r *Record, sign int) {
 	}
 }
 
-// setManifest makes m the manifest of its node; all bodies must be in held or known.
-func (e *Engine) setManifest(old *entry, m *Manifest, held map[BodyHash][]byte) {
+// setManifest makes m the current manifest of its node. All bodies must be in bodies or stored.
+func (e *Engine) setManifest(old *entry, m *Manifest, bodies map[BodyHash][]byte) {
 	h := m.head()
 	for _, x := range m.Entries {
 		b := e.bodies[x.Hash]
 		if b == nil {
-			b = &body{data: held[x.Hash]}
+			b = &body{data: bodies[x.Hash]}
 			e.bodies[x.Hash] = b
 			e.bytes += len(b.data)
 			e.write(bucketBodies, string(x.Hash[:]), b.data)
@@ -189,7 +189,7 @@ func (e *Engine) setManifest(old *entry, m *Manifest, held map[BodyHash][]byte) 
 	e.bytes += len(m.raw)
 	e.write(bucketManifests, string(h.Slot[:]), m.raw)
 	e.out.Changed = append(e.out.Changed, Change{Node: m.Node})
-	e.live.owns(m.Node, m.Leaving, m.Forgotten)
+	e.live.setLeft(m.Node, m.Leaving, m.Forgotten)
 }
 
 func (e *Engine) dropBodies(m *Manifest) {

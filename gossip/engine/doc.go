@@ -1,16 +1,16 @@
 // Package engine replicates opaque records among the members of a cluster. It is a state machine:
-// Step takes the time and an event and returns what is to be sent, stored and told. It starts no
-// goroutine, opens no socket and reads no clock; chance is passed in. So the same events give the
-// same actions, and a seed replays a failure.
+// Step takes the time and an event, and returns messages to send, data to store, and changes to
+// report. It starts no goroutines, opens no sockets, and does not read a clock; randomness is an
+// input. The same events always produce the same actions, so a seed replays a failure.
 //
-// There are two classes of entries. A Record has many writers: each change is a Record with a
-// Version, and the greatest version wins on every node. What was written without knowledge of the
-// winner is kept as a Conflict. A deletion is a Record too, a tombstone. A Manifest has one writer,
-// its node: it lists what the node owns, and the newest manifest is all of it.
+// There are two classes of entries. A Record can be written by every node. Each change is a Record
+// with a Version, and the greatest version wins on every node. A version that loses to a concurrent
+// write is stored as a Conflict. A deletion is a Record too: a tombstone. A Manifest is written
+// only by its node. It lists the items of the node, and a new manifest replaces the previous one
+// completely.
 //
-// Merging takes the greatest version of an entry, so messages may be lost, repeated and reordered.
-// What they miss is found by comparing digests: the sums of a tree over all entries.
+// Merging takes the greatest version of an entry, so messages may be lost, repeated, or reordered.
+// Nodes find missing entries by comparing digests: the sums of a tree over all entries.
 //
-// What comes from peers is bounded in size, number and rate. What is not taken is counted with its
-// reason.
+// Data from peers is limited in size, number, and rate. Rejected data is counted by reason.
 package engine

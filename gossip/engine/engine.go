@@ -6,51 +6,51 @@ import (
 	"time"
 )
 
-// Config of an engine. Self and Random are required.
+// Config configures an engine. Self and Random are required.
 type Config struct {
 	Self   NodeID
-	Member string        // own member name; empty: MemberName of the epoch that this boot gets
-	Name   string        // of the node, for people
-	Random func(int) int // a number from 0 up to, but not, its argument
-	Limits Limits        // zero values stand for the defaults
+	Member string        // own member name; empty: MemberName with the epoch of this start
+	Name   string        // display name of the node
+	Random func(int) int // returns a number in [0, n)
+	Limits Limits        // zero values select the defaults
 }
 
-// Limits bound what an engine keeps and takes. Zero values stand for the defaults in brackets.
+// Limits bounds stored and accepted data. Zero values select the defaults in brackets.
 type Limits struct {
-	Horizon       time.Duration // how long tombstones are kept [30 days]
-	WriterRecords int           // records of one writer [10,000]
-	WriterBytes   int           // and their bytes [32 MiB]
-	Bytes         int           // of everything [512 MiB]
-	Conflicts     int           // versions that lost [1,000]
-	Parked        int           // records that are dated in the future [1,000]
+	Horizon       time.Duration // lifetime of tombstones [30 days]
+	WriterRecords int           // records per writer [10,000]
+	WriterBytes   int           // bytes per writer [32 MiB]
+	Bytes         int           // bytes of all entries [512 MiB]
+	Conflicts     int           // versions that lost to a concurrent write [1,000]
+	Parked        int           // records dated in the future [1,000]
 	Limbo         int           // records that may have been deleted long ago [1,000]
-	Tombstones    int           // above it, local deletions are refused [200,000]
+	Tombstones    int           // above this number, local deletions are refused [200,000]
 }
 
-// Figures of the protocol.
+// Parameters of the protocol.
 const (
-	pushCopies     = 3                     // peers that a small change is sent to at once
-	announceCopies = 6                     // peers that a large one is announced to at once
-	rumorCopies    = 3                     // peers that each round of announcements goes to
-	rumorRounds    = 4                     // of announcements, for those that the first copies have missed
-	rumorInterval  = 25 * time.Millisecond // between rounds
-	maxRumors      = 8192                  // waiting for a round
-	pushRate       = 50                    // small changes a second that are sent unasked; more are announced
-	maxSkew        = 10 * time.Second      // how far in the future a record may be dated
-	refusedFor     = 10 * time.Minute      // a version that was refused is not asked for again
-	maxRefused     = 16384                 // versions that are remembered as refused
-	conflictsEach  = 3                     // versions that lost, by key
-	conflictsFor   = 7 * 24 * time.Hour    // they are kept
-	forgetFor      = 180 * 24 * time.Hour  // the mark of a forgotten node is kept
-	goneAfter      = 24 * time.Hour        // a dead node is forgotten
-	peerRate       = 500                   // entries a second that are taken unasked from one peer
+	pushCopies     = 3                     // peers that receive a small change at once
+	announceCopies = 6                     // peers that receive the announcement of a large change at once
+	rumorCopies    = 3                     // peers that receive each round of announcements
+	rumorRounds    = 4                     // rounds of announcements, for nodes missed by the first copies
+	rumorInterval  = 25 * time.Millisecond // between rounds of announcements
+	maxRumors      = 8192                  // announcements that wait for a round
+	pushRate       = 50                    // small changes per second sent in full; further changes are announced
+	maxSkew        = 10 * time.Second      // maximum distance of a record's date into the future
+	refusedFor     = 10 * time.Minute      // a rejected version is not requested again for this time
+	maxRefused     = 16384                 // rejected versions to remember
+	conflictsEach  = 3                     // conflicts per key
+	conflictsFor   = 7 * 24 * time.Hour    // lifetime of conflicts
+	forgetFor      = 180 * 24 * time.Hour  // lifetime of the mark of a forgotten node
+	goneAfter      = 24 * time.Hour        // a dead node is forgotten after this time
+	peerRate       = 500                   // unsolicited entries per second accepted from one peer
 	peerBurst      = 5000
-	settleTime     = 250 * time.Millisecond // after a change, in which a difference may settle by itself
-	unsureFor      = time.Minute            // after the clock was set, nothing expires
-	catchUp        = time.Minute            // after it has come, a node passes nothing on before it has agreed with a peer
-	joinTries      = 4                      // comparisons after this node has come
+	gracePeriod    = 250 * time.Millisecond // after a change; a difference in this time is ignored once
+	unsureFor      = time.Minute            // nothing expires for this time after a clock change
+	catchUp        = time.Minute            // a new node forwards nothing in this time before it agrees with a peer
+	joinTries      = 4                      // comparisons started after this node joins
 	joinEvery      = 150 * time.Millisecond // between them
-	syncRate       = 4                      // comparisons that are started in a second
+	syncRate       = 4                      // comparisons started per second
 )
 
 func (l Limits) withDefaults() Limits {
@@ -72,42 +72,42 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Event is something that has happened. The types below implement it.
+// Event is an input of Step.
 type Event interface{ event() }
 
 type (
-	// Received is a message of a peer. Data must not be changed any more.
+	// Received is a message from a peer. The caller must not modify Data afterwards.
 	Received struct{ Data []byte }
-	// Acked is what a probe of a peer has brought: the answer to AckPayload.
+	// Acked is a probe response with the AckPayload of a peer.
 	Acked struct {
 		Member  string
 		Payload []byte
 		RTT     time.Duration
 	}
-	// PeerUp says that a member is there: new, or again.
+	// PeerUp means that a member is alive. It may repeat.
 	PeerUp struct {
 		Member string
 		Node   NodeID
 	}
-	// PeerDown says that a member does not answer any more.
+	// PeerDown means that a member no longer responds.
 	PeerDown struct{ Member string }
-	// Tick says that the time of Next has come.
+	// Tick means that the time returned by Next has come.
 	Tick struct{}
-	// Committed says that records of Prepare are on disk.
+	// Committed means that records returned by Prepare are on disk.
 	Committed struct{ Records []*Record }
-	// Own sets all that this node owns. With Leaving, the node leaves, and what it owns is what stays
-	// of it.
+	// Own replaces the items of this node. With Leaving, the node leaves permanently, and Items are
+	// the remaining ones.
 	Own struct {
 		Items   []OwnItem
 		Leaving bool
 	}
-	// Forget says that a node is gone for good.
+	// Forget means that a node has left permanently.
 	Forget struct{ Node NodeID }
-	// Vouch says that what a dead node owns was reached: the node is not forgotten for being dead.
+	// Vouch means that items of a dead node were reachable. It prevents the node from being forgotten.
 	Vouch struct{ Node NodeID }
 )
 
-// OwnItem is one thing that this node owns.
+// OwnItem is an item of this node.
 type OwnItem struct {
 	Key  Key
 	Body []byte
@@ -123,10 +123,10 @@ func (Committed) event() {}
 func (Own) event()       {}
 func (Forget) event()    {}
 
-// Actions are what a step asks for, to be done in the order of the fields.
+// Actions lists the work requested by a step. The caller executes it in the order of the fields.
 type Actions struct {
-	Durable []Op // to be on disk before anything is sent
-	Write   []Op // to be written in their order, soon
+	Durable []Op // must be on disk before anything is sent
+	Write   []Op // to be written soon, in order
 	Send    []Send
 	Changed []Change
 	Notes   []Note
@@ -136,21 +136,21 @@ type Actions struct {
 type Send struct {
 	To   string
 	Data []byte
-	// Stream asks for a way that does not lose messages one by one. It is set for those that are
-	// longer than MaxPacket, and for those that are sent again.
+	// Stream requests a reliable transport. It is set for messages longer than MaxPacket, and for
+	// repeated requests.
 	Stream bool
 }
 
-// Change says of what there is a new version: of a record, or of what a node owns.
+// Change names a record or a node with a new version.
 type Change struct {
 	Key  Key // zero for a node
 	Node NodeID
 }
 
-// Note is something that people should see. Text is a sentence, What a stable name.
+// Note is a message for operators. What is a stable name, Text a sentence.
 type Note struct{ What, Text string }
 
-// entry is what is known of a slot: a record or a manifest.
+// entry is the current version of a slot: a record or a manifest.
 type entry struct {
 	head     Head
 	record   *Record
@@ -162,7 +162,7 @@ type body struct {
 	refs int
 }
 
-// Engine is the state of one node. It is not safe for concurrent use.
+// Engine is the replication state of one node. It is not safe for concurrent use.
 type Engine struct {
 	cfg     Config
 	now     time.Time
@@ -176,21 +176,21 @@ type Engine struct {
 	conflicts conflicts
 	parked    map[Slot]*Record
 	limbo     map[Slot]*Record
-	refused   map[Head]time.Time // until when
+	refused   map[Head]time.Time // value: time of expiry
 
 	peers    map[string]*peer
-	alive    []string // members that are up, in no order
-	skew     time.Duration
-	agreed   time.Time // last time that a peer had the same root
-	agreedOn time.Time // what is on disk of it
-	cut      HLC       // tombstones before it are dropped
-	changed  time.Time // when the root changed last
-	settling bool      // a difference was left to what is on its way
-	unsure   time.Time // until when the clock was set too lately to let anything expire by it
-	starts   bucket    // of comparisons
+	alive    []string      // live members, in no particular order
+	skew     time.Duration // median offset of peers' clocks from the local one
+	agreed   time.Time     // last time a peer had the same root
+	agreedOn time.Time     // value of agreed on disk
+	cut      HLC           // tombstones before it are dropped
+	changed  time.Time     // last change of the root
+	deferred bool          // a comparison was deferred, because an update may be on its way
+	unsure   time.Time     // no expiry before this time: the clock was set
+	starts   bucket        // limits comparisons
 
-	met       bool // this boot has agreed with a peer
-	joinTries int  // comparisons that are still to be started after this node has come
+	met       bool // agreed with a peer since the start
+	joinTries int  // comparisons to start after joining
 	joinAt    time.Time
 	firstPeer time.Time
 
@@ -200,7 +200,7 @@ type Engine struct {
 	push     bucket
 	own      own
 	live     liveness
-	nextRun  time.Time // of tasks that are not urgent
+	nextRun  time.Time // time of the next run of periodic tasks
 	counters map[string]uint64
 	out      Actions
 	news     []news
@@ -208,7 +208,7 @@ type Engine struct {
 
 type usage struct{ records, bytes int }
 
-// New returns an engine with what is on disk, and what is to be done first.
+// New returns an engine with the saved state, and the first actions.
 func New(cfg Config, now time.Time, saved []Op) (*Engine, Actions) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	e := &Engine{cfg: cfg, now: now, entries: map[Slot]*entry{}, bodies: map[BodyHash]*body{}, usage: map[Writer]*usage{},
@@ -229,16 +229,16 @@ func New(cfg Config, now time.Time, saved []Op) (*Engine, Actions) {
 	return e, e.take()
 }
 
-// MemberName is the name of a node in one boot: another one with each, so that a new address or a
-// count that starts again is never held against what peers remember.
+// MemberName returns the member name of a node for one start. It differs between starts, so peers
+// do not apply remembered addresses or counters of an earlier start.
 func MemberName(n NodeID, epoch uint64) string {
 	return n.String() + "-" + strconv.FormatUint(epoch, 16)
 }
 
-// Member returns the own member name.
+// Member returns the member name of this node.
 func (e *Engine) Member() string { return e.cfg.Member }
 
-// Step takes an event. The time must be that of the wall clock; it may jump either way.
+// Step processes an event. now is the wall-clock time; it may jump in either direction.
 func (e *Engine) Step(now time.Time, ev Event) Actions {
 	if d := now.Sub(e.now); d < -time.Second || d > maxSkew {
 		e.clockMoved(d)
@@ -269,7 +269,7 @@ func (e *Engine) Step(now time.Time, ev Event) Actions {
 	return e.take()
 }
 
-// Next returns when a Tick is due.
+// Next returns the time at which a Tick is due.
 func (e *Engine) Next() time.Time {
 	at := e.nextRun
 	if len(e.rumors.queue) > 0 && e.rumors.at.Before(at) {
@@ -294,12 +294,12 @@ func (e *Engine) note(what, text string) { e.out.Notes = append(e.out.Notes, Not
 
 func (e *Engine) count(what string) { e.counters[what]++ }
 
-// judged is the time by the clocks of most peers, or by the own one where fewer than three are
-// known. Records are dated, parked and expired by it, so that a node whose clock is wrong neither
-// misses changes nor forgets deletions.
-func (e *Engine) judged() time.Time { return e.now.Add(e.skew) }
+// poolTime returns the time according to most peers, or to the local clock if fewer than three
+// peers are known. It is used to date, park, and expire records, so a node with a wrong clock does
+// not miss changes or forget deletions.
+func (e *Engine) poolTime() time.Time { return e.now.Add(e.skew) }
 
-// send encodes a message.
+// send encodes and queues a message.
 func (e *Engine) send(to string, m message) {
 	m.From = e.cfg.Member
 	if !e.agreed.IsZero() {
@@ -309,7 +309,7 @@ func (e *Engine) send(to string, m message) {
 	e.out.Send = append(e.out.Send, Send{to, data, m.Stream || len(data) > MaxPacket})
 }
 
-// run does what is due by time.
+// run executes tasks whose time has come.
 func (e *Engine) run() {
 	if !e.rumors.at.After(e.now) {
 		e.rumorRound()
@@ -327,10 +327,10 @@ func (e *Engine) run() {
 	e.nextRun = e.now.Add(time.Second)
 	e.releaseParked()
 	maps.DeleteFunc(e.refused, func(_ Head, until time.Time) bool {
-		return !until.After(e.now) || until.Sub(e.now) > refusedFor // the clock went back
+		return !until.After(e.now) || until.Sub(e.now) > refusedFor // the clock was set back
 	})
 	e.expirePending()
-	e.live.look(e.now)
+	e.live.markUnseen(e.now)
 	if !e.unsure.After(e.now) || e.unsure.Sub(e.now) > unsureFor {
 		e.expire()
 		for _, n := range e.live.gone(e.now) {

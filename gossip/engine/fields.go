@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// field is one numbered field of an encoded message: bytes, or a number.
+// field is a decoded field of an encoded message: bytes, or a number.
 type field struct {
 	num   protowire.Number
 	bytes []byte
@@ -15,15 +15,15 @@ type field struct {
 	typ   protowire.Type
 }
 
-// walk calls visit for each field. Numbers must not fall, and only those that repeat may come
-// twice: so that what is signed reads in one way alone. Fields that visit does not know must be
-// passed over, not refused: later versions add some.
+// walk calls visit for each field. Field numbers must be ascending, and only repeated fields may
+// occur twice, so signed content has a unique encoding. visit must ignore unknown fields, because
+// later versions add some.
 func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func(field) error) error {
 	var last protowire.Number
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return fmt.Errorf("%s: a field is cut off", what)
+			return fmt.Errorf("%s: a field is truncated", what)
 		}
 		if num < last || num == last && !repeats(num) {
 			return fmt.Errorf("%s: field %d comes after field %d", what, num, last)
@@ -42,7 +42,7 @@ func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func
 			return fmt.Errorf("%s: field %d has wire type %d, which is not used here", what, num, typ)
 		}
 		if n < 0 {
-			return fmt.Errorf("%s: field %d is cut off", what, num)
+			return fmt.Errorf("%s: field %d is truncated", what, num)
 		}
 		b = b[n:]
 		if err := visit(f); err != nil {
@@ -54,7 +54,7 @@ func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func
 
 func never(protowire.Number) bool { return false }
 
-// take checks the length of a bytes field.
+// take returns the value of a bytes field of at most limit bytes.
 func (f field) take(limit int) ([]byte, error) {
 	if f.typ != protowire.BytesType {
 		return nil, fmt.Errorf("has wire type %d, not bytes", f.typ)
@@ -65,7 +65,7 @@ func (f field) take(limit int) ([]byte, error) {
 	return f.bytes, nil
 }
 
-// number checks that a field holds a number.
+// number returns the value of a numeric field.
 func (f field) number() (uint64, error) {
 	if f.typ == protowire.BytesType {
 		return 0, errors.New("holds bytes, not a number")
@@ -73,14 +73,14 @@ func (f field) number() (uint64, error) {
 	return f.value, nil
 }
 
-// text sets a string from a bytes field.
+// text stores the value of a bytes field in a string.
 func (f field) text(to *string, limit int) error {
 	b, err := f.take(limit)
 	*to = string(b)
 	return err
 }
 
-// hash sets a 16-byte value.
+// hash stores a 16-byte value.
 func (f field) hash(to *[16]byte) error {
 	b, err := f.take(16)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Key names a record. The engine does not know what the parts mean.
+// Key identifies a record. The engine does not interpret its fields.
 type Key struct {
 	Kind string `json:"kind"`
 	Mesh string `json:"mesh,omitempty"`
@@ -24,10 +24,10 @@ func (k Key) String() string {
 	return k.Kind + " " + k.Mesh + "/" + k.Name
 }
 
-// maxKeyPart bounds each part of a key.
+// maxKeyPart limits each field of a key, in bytes.
 const maxKeyPart = 253
 
-// Validate reports a part that is missing, too long or not printable.
+// Validate reports a field that is missing, too long, or not printable.
 func (k Key) Validate() error {
 	if k.Kind == "" || k.Name == "" {
 		return fmt.Errorf("key %q: kind and name are required", k.String())
@@ -43,16 +43,16 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// Hash is 128 bits of a SHA-256.
+// Hash is the first 128 bits of a SHA-256 sum.
 type Hash [16]byte
 
 // String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// Short is the part of a hash by which a lineage names a version.
+// Short returns the prefix of a hash that identifies a version in a lineage.
 func (h Hash) Short() uint64 { return binary.BigEndian.Uint64(h[:8]) }
 
-// sum hashes parts, each with its length, under a domain.
+// sum hashes length-prefixed parts, with a domain for separation.
 func sum(domain string, parts ...[]byte) Hash {
 	d := sha256.New()
 	d.Write([]byte(domain))
@@ -63,13 +63,13 @@ func sum(domain string, parts ...[]byte) Hash {
 	return Hash(d.Sum(nil)[:16])
 }
 
-// NodeID names a node for all its life.
+// NodeID identifies a node permanently.
 type NodeID [16]byte
 
 // String returns the id in hexadecimal.
 func (n NodeID) String() string { return hex.EncodeToString(n[:]) }
 
-// ParseNodeID is the inverse of NodeID.String.
+// ParseNodeID parses the output of NodeID.String.
 func ParseNodeID(s string) (NodeID, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(NodeID{}) {
@@ -78,8 +78,8 @@ func ParseNodeID(s string) (NodeID, error) {
 	return NodeID(b), nil
 }
 
-// Slot is where an entry stands in the tree of digests, and how peers ask for it: a hash of its
-// class and key.
+// Slot is the position of an entry in the tree of digests, and its name in requests. It is a hash
+// of its class and key.
 type Slot = Hash
 
 func (k Key) slot() Slot {
@@ -88,14 +88,14 @@ func (k Key) slot() Slot {
 
 func (n NodeID) slot() Slot { return sum("nearside manifest", n[:]) }
 
-// Version orders what an entry has been. The greater one wins on every node.
+// Version orders the versions of an entry. The greater version wins on every node.
 type Version struct {
-	// Order is the HLC of a record, or epoch and sequence number of a manifest.
+	// Order is the HLC of a record, or the epoch and sequence number of a manifest.
 	Order  uint64
 	Digest Hash // of the content
 }
 
-// Less reports whether o wins over v.
+// Less reports whether o is greater than v.
 func (v Version) Less(o Version) bool {
 	if v.Order != o.Order {
 		return v.Order < o.Order
@@ -103,13 +103,13 @@ func (v Version) Less(o Version) bool {
 	return string(v.Digest[:]) < string(o.Digest[:])
 }
 
-// Head is what announces and digests say of an entry.
+// Head identifies a version of an entry in announcements and digests.
 type Head struct {
 	Slot Slot
 	Version
 }
 
-// headSize is the length of an encoded Head.
+// headSize is the length of an encoded Head in bytes.
 const headSize = 16 + 8 + 16
 
 func (h Head) append(b []byte) []byte {
@@ -118,7 +118,7 @@ func (h Head) append(b []byte) []byte {
 	return append(b, h.Digest[:]...)
 }
 
-var errHeads = errors.New("heads are cut off")
+var errHeads = errors.New("heads are truncated")
 
 func parseHeads(b []byte) ([]Head, error) {
 	if len(b)%headSize != 0 {
@@ -133,7 +133,7 @@ func parseHeads(b []byte) ([]Head, error) {
 
 func parseHashes(b []byte) ([]Hash, error) {
 	if len(b)%16 != 0 {
-		return nil, errors.New("hashes are cut off")
+		return nil, errors.New("hashes are truncated")
 	}
 	out := make([]Hash, 0, len(b)/16)
 	for ; len(b) > 0; b = b[16:] {

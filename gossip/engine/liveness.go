@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// Figures of liveness.
+// Parameters of liveness.
 const (
-	removeAfter = 30 * time.Second // a dead node's things are not used any more
-	holdWindow  = 60 * time.Second // in which deaths count as one event
-	holdPercent = 30               // of all nodes: more than that at once is rather a cut than their death
+	removeAfter = 30 * time.Second // items of a dead node are removed after this time
+	holdWindow  = 60 * time.Second // deaths in this window count as one event
+	holdPercent = 30               // of all nodes; if more die at once, a network partition is more likely
 )
 
-// Serving says what becomes of the things that a node owns.
+// Serving tells how to use the items of a node.
 type Serving int
 
 const (
-	// Serve them as they are.
+	// Serve: use the items.
 	Serve Serving = iota
-	// Unhealthy ones are used where there are no others.
+	// Unhealthy: use the items only if there are no others.
 	Unhealthy
-	// Removed ones are not used, and kept in the store.
+	// Removed: do not use the items. They stay in the store.
 	Removed
 )
 
 // String returns "serve", "unhealthy" or "removed".
 func (s Serving) String() string { return [...]string{"serve", "unhealthy", "removed"}[s] }
 
-// nodeLife is what is known of the life of a node. A suspect node is alive here.
+// nodeLife is the liveness of a node. A suspect node counts as alive.
 type nodeLife struct {
-	members int // names of it that are up; more than one for a moment after a restart
+	members int // live members of the node; more than one briefly after a restart
 	died    time.Time
-	vouched time.Time // somebody reached what it owns
-	held    bool      // it died together with many others
-	left    bool      // it said so, or was forgotten
+	vouched time.Time // last time its items were reachable
+	held    bool      // died at the same time as many others
+	left    bool      // left permanently, or was forgotten
 }
 
 type liveness struct {
@@ -43,13 +43,13 @@ type liveness struct {
 	self  NodeID
 }
 
-// unseenFor is how long after a start a node may be missing that is known from the disk alone.
+// unseenFor is the time after a start in which a node known only from disk counts as alive.
 const unseenFor = 30 * time.Second
 
-// look counts nodes as dead that nobody has seen since the start, though there are others. Without
-// any others, everything on disk is served.
-func (l *liveness) look(now time.Time) {
-	if since := now.Sub(l.start); since >= 0 && since < unseenFor || l.alone() {
+// markUnseen counts nodes as dead that were not seen since the start, if other nodes are alive.
+// Without other nodes, all items on disk are served.
+func (l *liveness) markUnseen(now time.Time) {
+	if since := now.Sub(l.start); since >= 0 && since < unseenFor || l.isolated() {
 		return
 	}
 	var unseen []NodeID
@@ -64,7 +64,7 @@ func (l *liveness) look(now time.Time) {
 	}
 }
 
-// shift moves all times with the clock.
+// shift moves all times after the clock was set.
 func (l *liveness) shift(by time.Duration) {
 	l.start = l.start.Add(by)
 	for _, n := range l.nodes {
@@ -86,8 +86,8 @@ func (l *liveness) node(n NodeID) *nodeLife {
 
 func (l *liveness) up(n NodeID) bool { return l.nodes[n] != nil && l.nodes[n].members > 0 }
 
-// alone reports whether no other node is up.
-func (l *liveness) alone() bool {
+// isolated reports whether no other node is alive.
+func (l *liveness) isolated() bool {
 	for _, n := range l.nodes {
 		if n.members > 0 {
 			return false
@@ -96,8 +96,8 @@ func (l *liveness) alone() bool {
 	return true
 }
 
-// owns says what the manifest of a node says of it.
-func (l *liveness) owns(n NodeID, leaving, forgotten bool) {
+// setLeft records whether a node has left, according to its manifest.
+func (l *liveness) setLeft(n NodeID, leaving, forgotten bool) {
 	life := l.node(n)
 	life.left = leaving || forgotten
 }
@@ -116,7 +116,7 @@ func (l *liveness) memberDown(n NodeID, now time.Time) {
 	}
 	life.members = 0
 	life.died = now
-	recent, alive := 0, 1 // this node is
+	recent, alive := 0, 1 // this node
 	for _, o := range l.nodes {
 		if o.members > 0 {
 			alive++
@@ -135,7 +135,7 @@ func (n *nodeLife) recent(now time.Time) bool {
 	return !n.died.IsZero() && now.Sub(n.died) < holdWindow
 }
 
-// release ends the hold when most of those that died together are back: then the others are dead.
+// release ends a hold when most of the nodes that died at once are back. The others count as dead.
 func (l *liveness) release(now time.Time) {
 	held, alive := 0, 1
 	for _, o := range l.nodes {
@@ -155,7 +155,7 @@ func (l *liveness) release(now time.Time) {
 	}
 }
 
-// hold reports whether so many nodes died at once that a cut is suspected.
+// hold reports whether so many nodes died at once that a network partition is suspected.
 func (l *liveness) hold() bool {
 	for _, o := range l.nodes {
 		if o.held && !o.left {
@@ -165,12 +165,12 @@ func (l *liveness) hold() bool {
 	return false
 }
 
-// serving says what becomes of the things of a node, and since when it is dead.
+// serving tells how to use the items of a node.
 func (l *liveness) serving(n NodeID, now time.Time) Serving {
 	life := l.nodes[n]
 	switch {
 	case life == nil:
-		return Serve // it has not been seen since the start: what is on disk is served until somebody knows better
+		return Serve // not seen since the start: serve items on disk until a peer reports otherwise
 	case life.left:
 		return Removed
 	case life.members > 0 || life.died.IsZero():
@@ -181,7 +181,7 @@ func (l *liveness) serving(n NodeID, now time.Time) Serving {
 	return Removed
 }
 
-// gone lists nodes that have been dead for so long that they are forgotten.
+// gone returns nodes that have been dead long enough to be forgotten.
 func (l *liveness) gone(now time.Time) []NodeID {
 	var out []NodeID
 	for id, n := range l.nodes {

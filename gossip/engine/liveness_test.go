@@ -38,12 +38,12 @@ func TestLiveness(t *testing.T) {
 		now := simStart
 		l := liveness{nodes: map[NodeID]*nodeLife{}, start: now}
 		for i := range c.nodes {
-			l.owns(NodeID{byte(i)}, false, false)
+			l.setLeft(NodeID{byte(i)}, false, false)
 			l.memberUp(NodeID{byte(i)}, now)
 		}
 		now = now.Add(time.Minute)
 		for _, i := range c.left {
-			l.owns(NodeID{byte(i)}, true, false)
+			l.setLeft(NodeID{byte(i)}, true, false)
 		}
 		for _, i := range c.down {
 			now = now.Add(time.Second)
@@ -68,20 +68,20 @@ func TestLiveness(t *testing.T) {
 func TestLivenessAfterAStart(t *testing.T) {
 	l := liveness{nodes: map[NodeID]*nodeLife{}, start: simStart}
 	for i := range 5 {
-		l.owns(NodeID{byte(i)}, false, false)
+		l.setLeft(NodeID{byte(i)}, false, false)
 	}
-	l.look(simStart.Add(time.Hour))
+	l.markUnseen(simStart.Add(time.Hour))
 	if s := l.serving(NodeID{0}, simStart.Add(time.Hour)); s != Serve {
 		t.Errorf("alone: %v", s)
 	}
 	for i := range 4 {
 		l.memberUp(NodeID{byte(i)}, simStart)
 	}
-	l.look(simStart.Add(10 * time.Second))
+	l.markUnseen(simStart.Add(10 * time.Second))
 	if s := l.serving(NodeID{4}, simStart.Add(10*time.Second)); s != Serve {
 		t.Errorf("soon after the start: %v", s)
 	}
-	l.look(simStart.Add(31 * time.Second))
+	l.markUnseen(simStart.Add(31 * time.Second))
 	if s := l.serving(NodeID{4}, simStart.Add(32*time.Second)); s != Unhealthy {
 		t.Errorf("missing: %v", s)
 	}

@@ -19,24 +19,24 @@ type Put struct {
 
 // Errors of local changes.
 var (
-	// ErrClock says that the clock of this node is too far from those of its peers.
+	// ErrClock means that this node's clock differs too much from those of its peers.
 	ErrClock = errors.New("the clock of this node is wrong")
-	// ErrFull says that a bound is reached.
-	ErrFull = errors.New("too much is stored")
+	// ErrFull means that a limit is reached.
+	ErrFull = errors.New("a storage limit is reached")
 )
 
-// Prepare makes the next versions of some keys, and what has to be on disk before they are handed
-// over as Committed. Nobody else may prepare in between.
+// Prepare returns the next versions of some keys, and the operations to write to disk before the
+// versions are passed to Step as Committed. Calls must not overlap.
 func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 	skew := e.skew
 	if d := now.Sub(e.now); d < -time.Second || d > maxSkew {
-		skew = 0 // the clock was set; it will be measured anew
+		skew = 0 // the clock was set; the skew will be measured again
 	}
 	if skew > maxSkew || skew < -maxSkew {
-		return nil, nil, fmt.Errorf("%w: it differs by %s from those of most peers, at most %s are allowed; set it, "+
+		return nil, nil, fmt.Errorf("%w: it differs by %s from the clocks of most peers, at most %s are allowed; set it "+
 			"or wait for NTP", ErrClock, skew.Round(time.Second), maxSkew)
 	}
-	judged := now.Add(skew)
+	poolTime := now.Add(skew)
 	var out []*Record
 	var ops []Op
 	for _, p := range puts {
@@ -45,29 +45,29 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 		if en != nil {
 			parent = en.record
 		}
-		for _, r := range slices.Backward(out) { // of the same call
+		for _, r := range slices.Backward(out) { // earlier changes of this call
 			if r.Key == p.Key {
 				parent = r
 				break
 			}
 		}
-		if parent != nil && parent.HLC > wall(judged.Add(maxSkew)) {
-			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change now would not take effect anywhere "+
-				"before that", ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
+		if parent != nil && parent.HLC > wall(poolTime.Add(maxSkew)) {
+			return nil, nil, fmt.Errorf("%w: %s is dated %s, in the future; a change would not take effect before that",
+				ErrClock, p.Key, parent.HLC.Time().UTC().Format(time.RFC3339))
 		}
 		var hlc HLC
 		if parent != nil {
 			hlc = parent.HLC
 		}
-		r, err := successor(p.Key, parent, next(judged, hlc), e.writer(), p.Delete, p.MediaType, p.Body)
+		r, err := successor(p.Key, parent, next(poolTime, hlc), e.writer(), p.Delete, p.MediaType, p.Body)
 		if err != nil {
 			return nil, nil, err
 		}
 		if why := e.reasonOfBounds(en, r); why != "" {
-			return nil, nil, fmt.Errorf("%w: %s cannot be stored (%s); delete what is not needed", ErrFull, p.Key, why)
+			return nil, nil, fmt.Errorf("%w: %s cannot be stored (%s); delete records that are not needed", ErrFull, p.Key, why)
 		}
 		if p.Delete && e.tombs >= e.cfg.Limits.Tombstones {
-			return nil, nil, fmt.Errorf("%w: %d deletions are remembered, no more are allowed; the oldest are dropped after %s",
+			return nil, nil, fmt.Errorf("%w: %d deletions are stored, the maximum; the oldest expire after %s",
 				ErrFull, e.tombs, e.cfg.Limits.Horizon)
 		}
 		out = append(out, r)
@@ -78,7 +78,7 @@ func (e *Engine) Prepare(now time.Time, puts []Put) ([]*Record, []Op, error) {
 
 func (e *Engine) writer() Writer { return Writer(e.cfg.Self[:8]) }
 
-// committed takes local changes that are on disk.
+// committed merges local changes that are on disk.
 func (e *Engine) committed(records []*Record) {
 	for _, r := range records {
 		slot := r.Key.slot()
@@ -88,10 +88,10 @@ func (e *Engine) committed(records []*Record) {
 		} else {
 			winner, loser, rel := Merge(en.record, r)
 			if rel != Superseded {
-				e.lost(winner, loser, rel)
+				e.addConflict(winner, loser, rel)
 			}
 			if winner != r {
-				e.out.Write = append(e.out.Write, recordOp(winner)) // over what Prepare has put on disk
+				e.out.Write = append(e.out.Write, recordOp(winner)) // replaces the version written by Prepare
 				continue
 			}
 			e.setRecord(en, r)
@@ -105,7 +105,7 @@ func (e *Engine) committed(records []*Record) {
 	}
 }
 
-// Record returns the version of a key that is in force, a tombstone included, or nil.
+// Record returns the current version of a key, or nil. It may be a tombstone.
 func (e *Engine) Record(k Key) *Record {
 	if en := e.entries[k.slot()]; en != nil {
 		return en.record
@@ -113,7 +113,7 @@ func (e *Engine) Record(k Key) *Record {
 	return nil
 }
 
-// Records returns all records that are in force, without tombstones, by key.
+// Records returns all current records without tombstones, sorted by key.
 func (e *Engine) Records() []*Record {
 	var out []*Record
 	for _, en := range e.entries {
@@ -132,7 +132,7 @@ func sortRecords(l []*Record) {
 	})
 }
 
-// Manifest returns what a node says that it owns, or nil.
+// Manifest returns the manifest of a node, or nil.
 func (e *Engine) Manifest(n NodeID) *Manifest {
 	if en := e.entries[n.slot()]; en != nil {
 		return en.manifest
@@ -140,7 +140,7 @@ func (e *Engine) Manifest(n NodeID) *Manifest {
 	return nil
 }
 
-// Nodes returns the manifests of all nodes, by node.
+// Nodes returns the manifests of all nodes, sorted by node.
 func (e *Engine) Nodes() []*Manifest {
 	var out []*Manifest
 	for _, en := range e.entries {
@@ -152,7 +152,7 @@ func (e *Engine) Nodes() []*Manifest {
 	return out
 }
 
-// Body returns what an entry of a manifest names.
+// Body returns the body of a manifest entry, or nil.
 func (e *Engine) Body(h BodyHash) []byte {
 	if b := e.bodies[h]; b != nil {
 		return b.data
@@ -160,7 +160,7 @@ func (e *Engine) Body(h BodyHash) []byte {
 	return nil
 }
 
-// Serving says what becomes of the things of a node.
+// Serving tells how to use the items of a node.
 func (e *Engine) Serving(n NodeID, now time.Time) Serving {
 	if n == e.cfg.Self {
 		return Serve
@@ -168,29 +168,29 @@ func (e *Engine) Serving(n NodeID, now time.Time) Serving {
 	return e.live.serving(n, now)
 }
 
-// Hold reports whether so many nodes died at once that a cut is suspected: then nothing is removed.
+// Hold reports whether so many nodes died at once that a network partition is suspected.
 func (e *Engine) Hold() bool { return e.live.hold() }
 
-// Conflicts returns the versions that have lost unseen, by key, newest first.
+// Conflicts returns the versions that lost to a concurrent write, by key, newest first.
 func (e *Engine) Conflicts() []*Conflict { return e.conflicts.all() }
 
-// Limbo returns records that may have been deleted long ago. A Put of the same key takes them out.
+// Limbo returns records that may have been deleted long ago. A Put of the same key removes them.
 func (e *Engine) Limbo() []*Record {
 	out := slices.Collect(maps.Values(e.limbo))
 	sortRecords(out)
 	return out
 }
 
-// PeerState is what the last answer of a member to a probe has said.
+// PeerState is the state reported by a member's last probe response.
 type PeerState struct {
-	Heard  time.Time // zero: it was not probed yet
+	Heard  time.Time // zero: no probe yet
 	RTT    time.Duration
-	Ahead  time.Duration // its clock, of the own one
-	Agrees bool          // it had then the entries that are here now
-	Root   Digest        // of the entries that it had then
+	Ahead  time.Duration // offset of its clock from the local clock
+	Agrees bool          // its entries then equal the local entries now
+	Root   Digest        // of its entries at that time
 }
 
-// Peer returns what is known of a member.
+// Peer returns the state of a member, or zero.
 func (e *Engine) Peer(member string) PeerState {
 	p := e.peers[member]
 	if p == nil || p.heard.IsZero() {
@@ -199,7 +199,7 @@ func (e *Engine) Peer(member string) PeerState {
 	return PeerState{Heard: p.heard, RTT: p.rtt, Ahead: p.clock, Agrees: p.root == e.tree.sum, Root: p.root}
 }
 
-// Stats are figures of an engine.
+// Stats holds counters and gauges of an engine.
 type Stats struct {
 	Entries, Tombstones, Bytes         int
 	Conflicts, Parked, Limbo, Refused  int
@@ -212,7 +212,7 @@ type Stats struct {
 	Counters                           map[string]uint64
 }
 
-// Stats returns the figures.
+// Stats returns current counters and gauges.
 func (e *Engine) Stats() Stats {
 	return Stats{Entries: len(e.entries), Tombstones: e.tombs, Bytes: e.bytes, Conflicts: e.conflicts.n,
 		Parked: len(e.parked),

@@ -10,43 +10,43 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Bounds of a manifest.
+// Limits of a manifest.
 const (
 	MaxManifest        = 64 << 10 // bytes of an encoded manifest
 	MaxManifestEntries = 1000
-	MaxBody            = 16 << 10 // bytes of what an entry names
+	MaxBody            = 16 << 10 // bytes of a body
 	maxNodeName        = 253
 )
 
-// BodyHash names the body of an entry: its SHA-256.
+// BodyHash identifies the body of an entry by its SHA-256 sum.
 type BodyHash [sha256.Size]byte
 
 // HashBody returns the hash of a body.
 func HashBody(b []byte) BodyHash { return sha256.Sum256(b) }
 
-// Entry is one thing that a node owns.
+// Entry is one item of a node.
 type Entry struct {
 	Key  Key
 	Hash BodyHash
 }
 
-// Manifest is all that a node owns, at one time. It is immutable.
+// Manifest lists all items of a node at one time. It is immutable.
 type Manifest struct {
 	Node NodeID
-	Name string // of the node, for people
-	// Order is the epoch, which grows with each boot, in the upper 40 bits, and a sequence number in
-	// the lower 24.
+	Name string // display name of the node
+	// Order holds the epoch in the upper 40 bits and a sequence number in the lower 24 bits. The epoch
+	// grows with each start.
 	Order     uint64
-	Leaving   bool // the node has left on purpose
-	Forgotten bool // somebody has declared that the node is gone for good; what it owned is dropped
+	Leaving   bool // the node left permanently
+	Forgotten bool // a node declared it permanently gone; its items are dropped
 	Entries   []Entry
-	Signature []byte // a place: nothing signs and nothing verifies yet
+	Signature []byte // reserved; signatures are not implemented yet
 
 	raw    []byte
 	digest Hash
 }
 
-// Fields of the content of a manifest.
+// Fields of a manifest's content.
 const (
 	manifestNode = iota + 1
 	manifestName
@@ -66,21 +66,21 @@ const (
 
 const sequenceBits = 24
 
-// makeOrder joins epoch and sequence number.
+// makeOrder combines an epoch and a sequence number.
 func makeOrder(epoch, seq uint64) uint64 { return epoch<<sequenceBits | seq }
 
-// Epoch of the boot that the manifest is of.
+// Epoch returns the epoch of the start that wrote the manifest.
 func (m *Manifest) Epoch() uint64 { return m.Order >> sequenceBits }
 
-// Version returns the version by which manifests of a node are ordered.
+// Version returns the version that orders the manifests of a node.
 func (m *Manifest) Version() Version { return Version{m.Order, m.digest} }
 
-// Encoded returns the manifest as it travels. It must not be changed.
+// Encoded returns the wire format of the manifest. Callers must not modify it.
 func (m *Manifest) Encoded() []byte { return m.raw }
 
 func (m *Manifest) head() Head { return Head{m.Node.slot(), m.Version()} }
 
-// seal sorts the entries, encodes a manifest and returns it complete.
+// seal sorts the entries, encodes the manifest, and returns it with raw and digest set.
 func (m Manifest) seal() (*Manifest, error) {
 	entries := slices.Clone(m.Entries)
 	slices.SortFunc(entries, func(a, b Entry) int {
@@ -103,7 +103,7 @@ func (m Manifest) seal() (*Manifest, error) {
 	return DecodeManifest(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
 }
 
-// DecodeManifest reads a manifest. It keeps b, which must not be changed any more.
+// DecodeManifest decodes a manifest. It retains b, which must not be modified afterwards.
 func DecodeManifest(b []byte) (*Manifest, error) {
 	content, signature, err := split("manifest", b, MaxManifest)
 	if err != nil {
@@ -138,7 +138,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 				return err
 			}
 			if seen[e.Key] || len(seen) == MaxManifestEntries {
-				return fmt.Errorf("%s stands twice, or there are more than %d entries", e.Key, MaxManifestEntries)
+				return fmt.Errorf("%s is listed twice, or there are more than %d entries", e.Key, MaxManifestEntries)
 			}
 			seen[e.Key] = true
 			m.Entries = append(m.Entries, e)
@@ -152,7 +152,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		return nil, errors.New("manifest has no node or no epoch")
 	}
 	if m.Forgotten && len(m.Entries) > 0 {
-		return nil, errors.New("manifest of a node that is gone has entries")
+		return nil, errors.New("manifest of a forgotten node has entries")
 	}
 	return m, nil
 }

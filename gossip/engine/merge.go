@@ -2,16 +2,16 @@ package engine
 
 import "bytes"
 
-// Relation is what a merge says about the version that did not win.
+// Relation describes how the losing version of a merge relates to the winner.
 type Relation int
 
 const (
-	// Superseded: the winner was made from it, or has the same content, or both are the same version.
+	// Superseded: the winner was derived from it, has the same content, or is the same version.
 	Superseded Relation = iota
-	// Concurrent: whoever wrote the winner did not know it.
+	// Concurrent: the winner was written without knowledge of it.
 	Concurrent
-	// Undecided: it is older than the lineage of the winner reaches. It is kept as a conflict too:
-	// nothing is lost unseen.
+	// Undecided: it is older than the winner's lineage reaches. It is stored as a conflict too, so no
+	// write is lost silently.
 	Undecided
 )
 
@@ -20,10 +20,9 @@ func (r Relation) String() string {
 	return [...]string{"superseded", "concurrent", "undecided"}[r]
 }
 
-// Merge picks the version of a key that all nodes come to, and says what the other one is to it.
-// Both must be of one key; either may be nil. The winner is the greater version, so that merging is
-// commutative, associative and idempotent; of one version with two signatures, the greater one is
-// taken.
+// Merge returns the winning version of a key, the loser, and their relation. Both must have the
+// same key; either may be nil. The winner is the greater version, so merging is commutative,
+// associative, and idempotent. If one version has two signatures, the greater encoding wins.
 func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 	switch {
 	case a == nil:
@@ -41,7 +40,7 @@ func Merge(a, b *Record) (winner, loser *Record, rel Relation) {
 	return a, b, relate(a, b)
 }
 
-// relate says what a version that lost is to the one that won.
+// relate returns the relation of a losing version to the winner.
 func relate(winner, loser *Record) Relation {
 	switch {
 	case winner.knows(loser), sameContent(winner, loser):
@@ -52,8 +51,7 @@ func relate(winner, loser *Record) Relation {
 	return Concurrent
 }
 
-// sameContent reports whether two versions say the same, so that neither takes anything away from
-// the other.
+// sameContent reports whether two versions have the same content.
 func sameContent(a, b *Record) bool {
 	return a.Deleted == b.Deleted && a.MediaType == b.MediaType && bytes.Equal(a.Body, b.Body)
 }

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Bounds of messages.
+// Limits of messages.
 const (
-	// MaxPacket is the length that a message may have to be sent as a packet, which can get lost. With
-	// what encryption, label and headers add it stays below the smallest MTU of IPv6.
+	// MaxPacket is the maximum length of a message that is sent as a packet, which can get lost. With
+	// encryption, label, and headers, it stays below the minimum MTU of IPv6.
 	MaxPacket = 1100
-	// MaxMessage is the length of the longest message.
+	// MaxMessage is the maximum length of a message.
 	MaxMessage = 1 << 20
 
 	// protocolVersion is the first byte of each message.
@@ -23,29 +23,29 @@ const (
 	sumsSize        = 1 + 8 + 16*sumSize
 )
 
-// Sums are the sums of the 16 parts below a prefix, as the sender has them.
+// Sums holds the sender's sums of the 16 children of a prefix.
 type Sums struct {
 	Prefix
 	Parts [16]uint64
 }
 
-// Leaves are all heads below a prefix that the sender has.
+// Leaves holds all heads of the sender below a prefix.
 type Leaves struct {
 	Prefix
 	Heads []Head
 }
 
-// message is all that members say to each other. Each part may be missing.
+// message is the only message type of the protocol. Each field may be empty.
 type message struct {
 	From      string // member name of the sender
-	Agreed    uint64 // when the sender last agreed with a peer, milliseconds since 1970; 0: never
+	Agreed    uint64 // when the sender last agreed with a peer, in milliseconds since 1970; 0: never
 	Have      []Head
 	Want      []Slot
 	WantBody  []BodyHash
-	Request   uint64 // number of a Want, returned with its answers
+	Request   uint64 // number of a Want, repeated in its replies
 	Reply     uint64
-	Last      bool // of the answers to Reply
-	Stream    bool // of a Want: it is sent again, over a stream, and so should be its answer
+	Last      bool // last message of a reply
+	Stream    bool // of a Want: it is a repetition over a stream, and the reply should use one too
 	Sums      []Sums
 	Leaves    []Leaves
 	Records   []*Record
@@ -126,7 +126,7 @@ func (p Prefix) append(b []byte) []byte {
 
 func parsePrefix(b []byte) (Prefix, error) {
 	if len(b) < 9 {
-		return Prefix{}, errors.New("prefix is cut off")
+		return Prefix{}, errors.New("prefix is truncated")
 	}
 	p := Prefix{b[0], binary.BigEndian.Uint64(b[1:])}
 	if !p.valid() {
@@ -139,13 +139,13 @@ func repeats(n protowire.Number) bool {
 	return n == messageLeaves || n == messageRecord || n == messageManifest || n == messageBody
 }
 
-// decodeMessage reads a message. It keeps b, which must not be changed any more.
+// decodeMessage decodes a message. It retains b, which must not be modified afterwards.
 func decodeMessage(b []byte) (*message, error) {
 	if len(b) > MaxMessage {
 		return nil, fmt.Errorf("message has %d bytes, at most %d are allowed", len(b), MaxMessage)
 	}
 	if len(b) == 0 || b[0] != protocolVersion {
-		return nil, errors.New("message is of a protocol version that is not known here")
+		return nil, errors.New("message has an unknown protocol version")
 	}
 	m := &message{}
 	err := walk("message", b[1:], repeats, m.set)
@@ -191,14 +191,14 @@ func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
 		m.Want, err = parseHashes(v)
 	case messageWantBody:
 		if len(v)%len(BodyHash{}) != 0 {
-			return errors.New("hashes of bodies are cut off")
+			return errors.New("hashes of bodies are truncated")
 		}
 		for ; len(v) > 0; v = v[len(BodyHash{}):] {
 			m.WantBody = append(m.WantBody, BodyHash(v[:len(BodyHash{})]))
 		}
 	case messageSums:
 		if len(v)%sumsSize != 0 {
-			return errors.New("sums are cut off")
+			return errors.New("sums are truncated")
 		}
 		for ; len(v) > 0; v = v[sumsSize:] {
 			s := Sums{}

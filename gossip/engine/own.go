@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// own is what this node says of itself.
+// own is the published state of this node.
 type own struct {
 	epoch, seq uint64
 	items      []OwnItem
 	leaving    bool
-	published  bool // in this boot
-	adopted    int  // how often the epoch was raised above one that this boot has not written
+	published  bool // since the start
+	adopted    int  // times the epoch was raised above an unknown epoch of this node
 	cloned     bool
 }
 
-// pending is a manifest whose bodies are not all here yet.
+// pending is a manifest with missing bodies.
 type pending struct {
 	manifest *Manifest
 	bodies   map[BodyHash][]byte
@@ -27,20 +27,19 @@ type pending struct {
 	tries    int
 }
 
-// Bounds of manifests that wait for bodies.
+// Limits of manifests with missing bodies.
 const (
 	maxPending      = 256
 	maxPendingBytes = 64 << 20
-	bodiesEach      = 48 // asked for at a time: less than answerLimit
+	bodiesEach      = 48 // per request; less than answerLimit
 	pendingTries    = 3
-	// a restored disk can meet several of its later states, one by one, where peers were cut off from
-	// each other
+	// After a restore of its disk, a node can meet several later states of itself, one by one, if its
+	// peers were partitioned.
 	maxAdopted  = 3
 	futureEpoch = 366 * 24 * 3600 // seconds that an epoch may be ahead of the clock
 )
 
-// startEpoch takes an epoch above all that were written before, to be on disk before anything is
-// sent.
+// startEpoch sets an epoch above all earlier ones. It must be on disk before anything is sent.
 func (e *Engine) startEpoch() {
 	epoch := max(e.own.epoch+1, uint64(max(e.now.Unix(), 1)))
 	if en := e.entries[e.cfg.Self.slot()]; en != nil {
@@ -59,7 +58,7 @@ func (e *Engine) setOwn(ev Own) {
 	e.publish()
 }
 
-// publish makes a manifest of what this node owns.
+// publish creates a manifest of this node's items.
 func (e *Engine) publish() {
 	if e.own.cloned {
 		e.count("refused: own manifest of a cloned node")
@@ -70,22 +69,22 @@ func (e *Engine) publish() {
 		e.own.seq = 1
 	}
 	m := Manifest{Node: e.cfg.Self, Name: e.cfg.Name, Order: makeOrder(e.own.epoch, e.own.seq), Leaving: e.own.leaving}
-	held := map[BodyHash][]byte{}
+	bodies := map[BodyHash][]byte{}
 	for _, i := range e.own.items {
 		h := HashBody(i.Body)
-		held[h] = i.Body
+		bodies[h] = i.Body
 		m.Entries = append(m.Entries, Entry{i.Key, h})
 	}
 	sealed, err := m.seal()
 	if err != nil {
-		e.note("own", fmt.Sprintf("what this node owns cannot be published: %v", err))
+		e.note("own", fmt.Sprintf("the items of this node cannot be published: %v", err))
 		return
 	}
-	e.setManifest(e.entries[e.cfg.Self.slot()], sealed, held)
+	e.setManifest(e.entries[e.cfg.Self.slot()], sealed, bodies)
 	e.news = append(e.news, news{slot: e.cfg.Self.slot()})
 }
 
-// CheckOwn reports what of an Own event would pass a bound.
+// CheckOwn returns an error if items exceed a limit of Own events.
 func CheckOwn(items []OwnItem) error {
 	m := Manifest{Node: NodeID{1}, Order: 1}
 	for _, i := range items {
@@ -98,7 +97,7 @@ func CheckOwn(items []OwnItem) error {
 	return err
 }
 
-// receiveManifests takes the manifests and bodies of a message.
+// receiveManifests stores the manifests and bodies of a message.
 func (e *Engine) receiveManifests(m *message) {
 	for _, x := range m.Manifests {
 		e.receiveManifest(x, m)
@@ -106,14 +105,14 @@ func (e *Engine) receiveManifests(m *message) {
 	if len(m.Bodies) == 0 || len(e.pending) == 0 {
 		return
 	}
-	held := map[BodyHash][]byte{}
+	bodies := map[BodyHash][]byte{}
 	for _, b := range m.Bodies {
-		held[HashBody(b)] = b
+		bodies[HashBody(b)] = b
 	}
 	for _, slot := range sortedSlots(e.pending) {
 		p := e.pending[slot]
 		for _, x := range p.manifest.Entries {
-			if b, ok := held[x.Hash]; ok && p.bodies[x.Hash] == nil && e.pendingBytes()+len(b) <= maxPendingBytes {
+			if b, ok := bodies[x.Hash]; ok && p.bodies[x.Hash] == nil && e.pendingBytes()+len(b) <= maxPendingBytes {
 				p.bodies[x.Hash] = append(make([]byte, 0, len(b)), b...)
 				p.size += len(b)
 			}
@@ -131,18 +130,18 @@ func (e *Engine) pendingBytes() (n int) {
 
 func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	h := x.head()
-	defer e.gotten(h.Slot)
+	defer e.dropKnown(h.Slot)
 	if e.known(h) {
 		return
 	}
 	en := e.entries[h.Slot]
 	if en != nil && en.head.Order == h.Order && en.head.Digest != h.Digest {
 		e.note("cloned",
-			fmt.Sprintf("node %s says two things at the same time: its identity is in use twice, or its disk was restored",
-				x.Node))
+			fmt.Sprintf("node %s published two manifests with the same order: two nodes use its identity, "+
+				"or its disk was restored", x.Node))
 	}
-	if x.Epoch() > uint64(max(e.judged().Unix(), 0))+futureEpoch {
-		e.refuse(h, "future") // above any that a node can come to by itself; it would be the last one
+	if x.Epoch() > uint64(max(e.poolTime().Unix(), 0))+futureEpoch {
+		e.refuse(h, "future") // no honest node reaches it, and no later epoch could replace it
 		return
 	}
 	if size := len(x.raw); en == nil && e.bytes+size > e.cfg.Limits.Bytes {
@@ -172,22 +171,21 @@ func (e *Engine) receiveManifest(x *Manifest, m *message) {
 	e.advance(h.Slot, p, true)
 }
 
-// advance makes a manifest the one of its node if all bodies are here, and asks for some that are
-// not.
+// advance accepts a manifest if all of its bodies are present, and requests missing ones otherwise.
 func (e *Engine) advance(slot Slot, p *pending, progress bool) {
-	if e.whole(p.manifest, p.bodies) {
+	if e.complete(p.manifest, p.bodies) {
 		delete(e.pending, slot)
 		e.acceptManifest(p)
 		return
 	}
-	if !progress || p.until.After(e.now) && e.lacks(p, bodiesEach) == nil {
+	if !progress || p.until.After(e.now) && e.missingBodies(p, bodiesEach) == nil {
 		return
 	}
 	p.until = e.now.Add(pullSlow)
-	e.send(p.from, message{WantBody: e.lacks(p, bodiesEach)})
+	e.send(p.from, message{WantBody: e.missingBodies(p, bodiesEach)})
 }
 
-func (e *Engine) lacks(p *pending, limit int) (out []BodyHash) {
+func (e *Engine) missingBodies(p *pending, limit int) (out []BodyHash) {
 	for _, x := range p.manifest.Entries {
 		if p.bodies[x.Hash] == nil && e.bodies[x.Hash] == nil && len(out) < limit && !slices.Contains(out, x.Hash) {
 			out = append(out, x.Hash)
@@ -221,14 +219,14 @@ func (e *Engine) acceptManifest(p *pending) {
 	e.setManifest(e.entries[slot], m, p.bodies)
 	e.news = append(e.news, news{slot, p.from})
 	if m.Node == e.cfg.Self {
-		e.heardOwn(m)
+		e.receivedOwn(m)
 	}
 }
 
-// heardOwn: a peer has a manifest of this node that this boot has not written. It is of an earlier
-// boot whose epoch was not kept, and the epoch is raised above it; if that happens again and again,
-// somebody else uses this identity.
-func (e *Engine) heardOwn(m *Manifest) {
+// receivedOwn handles a manifest of this node that this start has not written. It comes from an
+// earlier start whose epoch was lost, so the epoch is raised above it. If that happens repeatedly,
+// another node uses this identity.
+func (e *Engine) receivedOwn(m *Manifest) {
 	switch {
 	case !e.own.published:
 		e.setEpoch(m.Epoch() + 1)
@@ -236,17 +234,17 @@ func (e *Engine) heardOwn(m *Manifest) {
 		e.own.adopted++
 		e.setEpoch(m.Epoch() + 1)
 		e.note("epoch",
-			"peers knew a later state of this node than its disk: the disk was restored, or the identity is in use twice")
+			"peers have a later state of this node than its disk: the disk was restored, or two nodes use its identity")
 		e.publish()
 	case !e.own.cloned:
 		e.own.cloned = true
-		e.note("cloned", "another node uses the identity of this one: remove the identity of one of them, "+
-			"so that it gets a new one, and restart it")
+		e.note("cloned", "another node uses the identity of this node; remove the identity of one of them, "+
+			"so it gets a new one, and restart it")
 	}
 }
 
-// forget marks a node as gone for good. The mark is a manifest, the same on every node that makes
-// it, and above all of the epoch.
+// forget marks a node as permanently gone. The mark is a manifest that is identical on every node
+// that creates it, and greater than all manifests of the epoch.
 func (e *Engine) forget(n NodeID, why string) {
 	en := e.entries[n.slot()]
 	if en == nil || en.manifest.Forgotten || n == e.cfg.Self {
@@ -257,7 +255,7 @@ func (e *Engine) forget(n NodeID, why string) {
 	if err != nil {
 		return
 	}
-	e.note("forgotten", fmt.Sprintf("node %s is forgotten: %s", n, why))
+	e.note("forgotten", fmt.Sprintf("node %s was forgotten: %s", n, why))
 	e.setManifest(en, m, nil)
 	e.news = append(e.news, news{slot: n.slot()})
 }

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// Figures of pulls.
+// Parameters of pulls.
 const (
-	pullFast    = 50 * time.Millisecond  // for a packet, and more where the peer is far
-	pullTimeout = 500 * time.Millisecond // for a stream, which is taken after pullPackets packets
-	pullSlow    = 2 * time.Second        // for a large one
-	pullTries   = 6                      // before a version is given up
+	pullFast    = 50 * time.Millisecond  // for a packet; longer for distant peers
+	pullTimeout = 500 * time.Millisecond // for a stream, which is used after pullPackets packets
+	pullSlow    = 2 * time.Second        // for a large request
+	pullTries   = 6                      // attempts per version
 	pullPackets = 3
-	pullSlots   = 128 // asked for in one request
-	pullsEach   = 2   // requests under way to one peer
+	pullSlots   = 128 // versions per request
+	pullsEach   = 2   // pending requests per peer
 	pullsAll    = 8
-	askScan     = 1024 // wants that are looked at in one step
-	bigBurst    = 400  // wants after which a peer probably has more than it could say
+	askScan     = 1024 // wants examined per step
+	bigBurst    = 400  // number of wants that suggests the peer has more than it announced
 	maxWants    = 8192
 	maxSources  = 4
-	answerChunk = 256 << 10 // bytes of one message of an answer
-	answerLimit = 1 << 20   // bytes of an answer; what is left is asked for again
+	answerChunk = 256 << 10 // bytes per message of a reply
+	answerLimit = 1 << 20   // bytes per reply; the rest is requested again
 )
 
-// want is a version that a peer has and this node lacks.
+// want is a version that a peer has and this node needs.
 type want struct {
 	head    Head
 	sources []string
 	tries   int
-	request uint64 // under way; 0: not asked for
+	request uint64 // pending request; 0: none
 }
 
-// request is a question that is under way.
+// request is a pending request.
 type request struct {
 	to    string
 	slots []Slot
@@ -40,19 +40,19 @@ type request struct {
 
 type wants struct {
 	bySlot   map[Slot]*want
-	queue    []Slot // wanted and not asked for, in order
+	queue    []Slot // wanted and not requested yet, in order
 	requests map[uint64]*request
 	last     uint64
-	burst    int    // wants since there were none
-	compared bool   // some of them come from a comparison
-	more     string // a peer that has more than it could say; it is compared with again
+	burst    int    // wants since the last time there were none
+	compared bool   // some wants come from a comparison
+	more     string // a peer with more than it announced; the next comparison is with it
 }
 
 func (w *wants) init() {
 	w.bySlot, w.requests = map[Slot]*want{}, map[uint64]*request{}
 }
 
-// due returns when a request times out, zero without any.
+// due returns when the next request times out, or zero.
 func (w *wants) due(now time.Time) (at time.Time) {
 	for _, r := range w.requests {
 		if at.IsZero() || r.until.Before(at) {
@@ -62,22 +62,22 @@ func (w *wants) due(now time.Time) (at time.Time) {
 	return at
 }
 
-// restart gives all requests their time anew: the clock was set.
+// restart resets all timeouts after the clock was set.
 func (w *wants) restart(now time.Time) {
 	for _, r := range w.requests {
 		r.until = now.Add(pullTimeout)
 	}
 }
 
-// gotten ends a want if its version, or a later one, is here.
-func (e *Engine) gotten(s Slot) {
+// dropKnown removes a want if its version or a later one is present.
+func (e *Engine) dropKnown(s Slot) {
 	if w := e.wants.bySlot[s]; w != nil && e.known(w.head) {
 		delete(e.wants.bySlot, s)
 	}
 }
 
-// lose forgets a peer.
-func (w *wants) lose(member string) {
+// dropPeer times out all requests to a peer.
+func (w *wants) dropPeer(member string) {
 	for _, r := range w.requests {
 		if r.to == member {
 			r.until = time.Time{}
@@ -88,7 +88,7 @@ func (w *wants) lose(member string) {
 	}
 }
 
-// wantHeads notes which of the heads of a peer are wanted.
+// wantHeads adds the unknown heads of a peer to the wants.
 func (e *Engine) wantHeads(heads []Head, from string) {
 	for _, h := range heads {
 		if e.known(h) {
@@ -111,7 +111,7 @@ func (e *Engine) wantHeads(heads []Head, from string) {
 	}
 }
 
-// ask sends requests for what is wanted, as many as may be under way.
+// ask sends requests for wanted versions, up to the limit of pending requests.
 func (e *Engine) ask() {
 	if len(e.wants.queue) > 0 && len(e.wants.requests) < pullsAll {
 		byPeer := map[string][]Slot{}
@@ -153,7 +153,8 @@ func (e *Engine) ask() {
 	}
 }
 
-// source picks a peer that has a version and may be asked, and forgets those that are gone.
+// source selects a peer that has a version and may receive a request. It drops sources that are
+// gone.
 func (e *Engine) source(w *want, chosen map[string][]Slot) string {
 	w.sources = slices.DeleteFunc(w.sources, func(m string) bool { return e.peers[m] == nil })
 	for _, m := range w.sources {
@@ -169,11 +170,11 @@ func (e *Engine) source(w *want, chosen map[string][]Slot) string {
 func (e *Engine) request(to string, slots []Slot) {
 	e.wants.last++
 	n := e.wants.last
-	timeout, again := max(pullFast, 3*e.peers[to].rtt), false
+	timeout, viaStream := max(pullFast, 3*e.peers[to].rtt), false
 	for _, s := range slots {
-		again = again || e.wants.bySlot[s].tries >= pullPackets
+		viaStream = viaStream || e.wants.bySlot[s].tries >= pullPackets
 	}
-	if again {
+	if viaStream {
 		timeout = pullTimeout
 	}
 	if len(slots) > 8 {
@@ -184,10 +185,11 @@ func (e *Engine) request(to string, slots []Slot) {
 	for _, s := range slots {
 		e.wants.bySlot[s].request = n
 	}
-	e.send(to, message{Want: slots, Request: n, Stream: again})
+	e.send(to, message{Want: slots, Request: n, Stream: viaStream})
 }
 
-// endRequest takes back what was not answered, to ask somebody else.
+// endRequest removes a request and queues its missing versions for another source. lacking means
+// that the reply is complete.
 func (e *Engine) endRequest(n uint64, lacking bool) {
 	r := e.wants.requests[n]
 	delete(e.wants.requests, n)
@@ -216,7 +218,7 @@ func (e *Engine) endRequest(n uint64, lacking bool) {
 		case e.wants.burst >= bigBurst:
 			e.wants.more = r.to
 		case e.wants.compared && lacking:
-			e.agree() // where changes never cease, roots are hardly ever equal
+			e.agree() // with constant changes, roots are rarely equal
 		}
 		e.wants.burst, e.wants.compared = 0, false
 	}
@@ -236,7 +238,7 @@ func (e *Engine) expireWants() {
 	}
 }
 
-// receive takes a message.
+// receive processes a message.
 func (e *Engine) receive(data []byte) {
 	m, err := decodeMessage(data)
 	if err != nil {
@@ -259,7 +261,7 @@ func (e *Engine) receive(data []byte) {
 		e.endRequest(m.Reply, true)
 	}
 	if e.peers[m.From] == nil {
-		return // it is not known where it can be reached, or whether it is a member at all
+		return // its address and membership are unknown
 	}
 	if len(m.Want)+len(m.WantBody) > 0 {
 		e.answer(m)
@@ -269,11 +271,11 @@ func (e *Engine) receive(data []byte) {
 	}
 }
 
-// mayPush reports whether a peer may bring entries that nobody has asked for.
+// mayPush reports whether the rate limit of a peer allows n unsolicited entries.
 func (e *Engine) mayPush(from string, n int) bool {
 	p := e.peers[from]
 	if p == nil {
-		p = e.peers[""] // those that are not members yet share one
+		p = e.peers[""] // nodes that are not members yet share one limit
 		if p == nil {
 			p = &peer{bucket: bucket{rate: peerRate, burst: peerBurst, level: peerBurst, at: e.now}}
 			e.peers[""] = p
@@ -282,11 +284,11 @@ func (e *Engine) mayPush(from string, n int) bool {
 	return p.bucket.take(e.now, float64(n))
 }
 
-// answer sends what a peer asks for and is here.
+// answer sends the requested entries and bodies that this node has.
 func (e *Engine) answer(q *message) {
 	out := message{Reply: q.Request, Stream: q.Stream}
 	size, total := 0, 0
-	room := func(n int) bool {
+	fits := func(n int) bool {
 		if total += n; total > answerLimit && total != n {
 			return false
 		}
@@ -303,12 +305,12 @@ func (e *Engine) answer(q *message) {
 			continue
 		}
 		if en.record != nil {
-			if !room(len(en.record.raw)) {
+			if !fits(len(en.record.raw)) {
 				break
 			}
 			out.Records = append(out.Records, en.record)
 		} else {
-			if !room(len(en.manifest.raw)) {
+			if !fits(len(en.manifest.raw)) {
 				break
 			}
 			out.Manifests = append(out.Manifests, en.manifest)
@@ -319,7 +321,7 @@ func (e *Engine) answer(q *message) {
 		if b == nil {
 			continue
 		}
-		if !room(len(b.data)) {
+		if !fits(len(b.data)) {
 			break
 		}
 		out.Bodies = append(out.Bodies, b.data)

@@ -7,48 +7,46 @@ import (
 	"slices"
 )
 
-// Bounds of a record.
+// Limits of a record.
 const (
-	MaxRecord    = 64 << 10 // bytes of an encoded record, signature included
+	MaxRecord    = 64 << 10 // bytes of an encoded record, including the signature
 	MaxLineage   = 8
 	maxMediaType = 127
 	maxSignature = 4 << 10
 )
 
-// Writer names whose change a record is: the first 8 bytes of the id of the node that took the
-// write.
+// Writer identifies the node that made a change: the first 8 bytes of its ID.
 type Writer [8]byte
 
-// Ancestor names a version that another one was made from.
+// Ancestor identifies a version that another version was derived from.
 type Ancestor struct {
 	HLC   HLC
-	Short uint64 // Hash.Short of its digest
+	Short uint64 // Hash.Short of the digest
 }
 
-// Record is one version of what a Key names. It is immutable. Body and Signature must not be
-// changed by those who read them.
+// Record is one version of a record. It is immutable; callers must not modify Body or Signature.
 type Record struct {
 	Key    Key
 	HLC    HLC
 	Writer Writer
-	// Lineage names up to MaxLineage versions that this one was made from, newest first.
+	// Lineage lists up to MaxLineage ancestors of this version, newest first.
 	Lineage   []Ancestor
 	Deleted   bool   // a tombstone
 	MediaType string // of the body
 	Body      []byte
-	Signature []byte // a place: nothing signs and nothing verifies yet
+	Signature []byte // reserved; signatures are not implemented yet
 
-	raw    []byte // the envelope as it was received or made; it holds the fields that are not known here
+	raw    []byte // encoded envelope; preserves unknown fields
 	digest Hash   // of the content
 }
 
-// Fields of the envelope: what is signed, and the signature.
+// Fields of the envelope.
 const (
 	envelopeContent   = 1
 	envelopeSignature = 2
 )
 
-// Fields of the content of a record.
+// Fields of a record's content.
 const (
 	recordKind = iota + 1
 	recordMesh
@@ -61,18 +59,18 @@ const (
 	recordBody
 )
 
-// Version returns the version by which records of a key are ordered.
+// Version returns the version that orders the records of a key.
 func (r *Record) Version() Version { return Version{uint64(r.HLC), r.digest} }
 
-// ID names the version among all.
+// ID returns a unique name of the version.
 func (r *Record) ID() string { return fmt.Sprintf("%016x-%x", uint64(r.HLC), r.digest[:4]) }
 
-// Encoded returns the record as it travels. It must not be changed.
+// Encoded returns the wire format of the record. Callers must not modify it.
 func (r *Record) Encoded() []byte { return r.raw }
 
 func (r *Record) head() Head { return Head{r.Key.slot(), r.Version()} }
 
-// seal encodes a record and returns it complete.
+// seal encodes a record and returns it with raw and digest set.
 func (r Record) seal() (*Record, error) {
 	if err := r.Key.Validate(); err != nil {
 		return nil, err
@@ -90,7 +88,7 @@ func (r Record) seal() (*Record, error) {
 	return DecodeRecord(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
 }
 
-// successor makes the next version of a key. parent is nil for a key that nothing is known of.
+// successor returns the next version of a key. parent is nil for an unknown key.
 func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string,
 	body []byte) (*Record, error) {
 	r := Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}
@@ -101,7 +99,7 @@ func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaTy
 	return r.seal()
 }
 
-// split takes an envelope apart.
+// split decodes an envelope.
 func split(what string, b []byte, limit int) (content, signature []byte, err error) {
 	if len(b) > limit {
 		return nil, nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(b), limit)
@@ -121,7 +119,7 @@ func split(what string, b []byte, limit int) (content, signature []byte, err err
 	return content, signature, err
 }
 
-// DecodeRecord reads a record. It keeps b, which must not be changed any more.
+// DecodeRecord decodes a record. It retains b, which must not be modified afterwards.
 func DecodeRecord(b []byte) (*Record, error) {
 	content, signature, err := split("record", b, MaxRecord)
 	if err != nil {
@@ -179,11 +177,10 @@ func (f field) writer(to *Writer) error {
 
 func (r *Record) ancestor() Ancestor { return Ancestor{r.HLC, r.digest.Short()} }
 
-// knows reports whether r was made from a version.
+// knows reports whether r was derived from o.
 func (r *Record) knows(o *Record) bool { return slices.Contains(r.Lineage, o.ancestor()) }
 
-// reach is the HLC of the oldest version that the lineage names, where there may be older ones that
-// it does not.
+// reach returns the HLC of the oldest version in a full lineage, or 0 if the lineage is complete.
 func (r *Record) reach() HLC {
 	if len(r.Lineage) < MaxLineage {
 		return 0
@@ -208,7 +205,7 @@ func (f field) lineage() ([]Ancestor, error) {
 		return nil, err
 	}
 	if len(b)%ancestorSize != 0 {
-		return nil, errors.New("is cut off")
+		return nil, errors.New("is truncated")
 	}
 	var out []Ancestor
 	for ; len(b) > 0; b = b[ancestorSize:] {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// peer is a member that is up.
+// peer is a live member.
 type peer struct {
 	name    string
 	node    NodeID
-	clock   time.Duration // how far its clock is ahead
-	clockAt time.Time     // zero: not known
+	clock   time.Duration // offset of its clock from the local clock
+	clockAt time.Time     // zero: unknown
 	rtt     time.Duration // of the last probe
-	root    Digest        // that it had then
-	heard   time.Time     // zero: it was not probed yet
-	bucket  bucket        // of what is taken unasked
-	pulls   int           // requests that are under way
+	root    Digest        // reported by the last probe
+	heard   time.Time     // zero: no probe yet
+	bucket  bucket        // limits unsolicited entries
+	pulls   int           // pending requests
 
-	synced time.Time // when the last comparison was started
-	roots  [2]Digest // own and its root then
-	tries  int       // comparisons with the same two roots
+	synced time.Time // start of the last comparison
+	roots  [2]Digest // local root and its root at that time
+	tries  int       // comparisons with these roots
 }
 
-// rumor is a version that is still announced.
+// rumor is a version that is still being announced.
 type rumor struct {
 	head   Head
 	rounds int
@@ -49,8 +49,8 @@ func (e *Engine) peerUp(ev PeerUp) {
 	p.node = ev.Node
 	p.roots, p.tries, p.synced = [2]Digest{}, 0, time.Time{}
 	if !e.met || e.now.Sub(e.agreed) > 10*time.Second {
-		// This node has just come, or has been cut off. The first peers may not know it yet and not
-		// answer, so it is tried some more times.
+		// This node has just joined, or was disconnected. The first peers may not know it yet and not
+		// answer, so the comparison is repeated.
 		e.startSync(p, nil)
 		if e.firstPeer.IsZero() {
 			e.firstPeer = e.now
@@ -68,11 +68,11 @@ func (e *Engine) peerDown(ev PeerDown) {
 	}
 	delete(e.peers, ev.Member)
 	e.alive = slices.DeleteFunc(e.alive, func(m string) bool { return m == ev.Member })
-	e.wants.lose(ev.Member)
+	e.wants.dropPeer(ev.Member)
 	e.live.memberDown(p.node, e.now)
 }
 
-// pick returns up to n members that are up, none of them twice and not the one to leave out.
+// pick returns up to n different live members, without one of them.
 func (e *Engine) pick(n int, without string) []string {
 	var out []string
 	if len(e.alive) <= 2*n {
@@ -83,7 +83,7 @@ func (e *Engine) pick(n int, without string) []string {
 		}
 		return pool[:min(n, len(pool))]
 	}
-	for range 8 * n { // few draws are in vain: there are more than twice as many
+	for range 8 * n { // most draws succeed: there are more than 2n members
 		m := e.alive[e.cfg.Random(len(e.alive))]
 		if m != without && !slices.Contains(out, m) && len(out) < n {
 			out = append(out, m)
@@ -92,8 +92,9 @@ func (e *Engine) pick(n int, without string) []string {
 	return out
 }
 
-// spread passes on what is new since the last step: what is small at once, in whole; the rest is
-// announced. All of it is announced some more times, for those that the first copies miss.
+// spread sends versions that are new since the last step. Small entries are sent in full at once,
+// others are announced. All are announced in later rounds too, for nodes missed by the first
+// copies.
 func (e *Engine) spread() {
 	if len(e.news) == 0 {
 		return
@@ -101,7 +102,7 @@ func (e *Engine) spread() {
 	list := e.news
 	e.news = nil
 	if since := e.now.Sub(e.firstPeer); !e.met && since >= 0 && since < catchUp {
-		// This node has just come: what is new to it is not new to others.
+		// This node has just joined: entries new to it are not new to its peers.
 		list = slices.DeleteFunc(list, func(n news) bool { return n.from != "" })
 	}
 	push, announce := message{}, message{}
@@ -133,13 +134,14 @@ func (e *Engine) spread() {
 	}
 }
 
-// room is how many bytes of entries fit a packet.
-func (e *Engine) room() int { return MaxPacket - len(e.cfg.Member) - messageRest }
+// packetCapacity returns how many bytes of entries fit into a packet.
+func (e *Engine) packetCapacity() int { return MaxPacket - len(e.cfg.Member) - messageRest }
 
-// messageRest is what a message has beside the name of its sender and entries.
+// messageRest is the overhead of a message, without the sender's name and entries.
 const messageRest = 32
 
-// addSmall adds an entry that fits a packet, with the bodies that a manifest needs.
+// addSmall adds an entry that fits into a packet, with the bodies of a manifest. It returns false
+// if the entry is too long or the rate limit is reached.
 func (e *Engine) addSmall(m *message, en *entry) bool {
 	size := 0
 	var bodies [][]byte
@@ -153,7 +155,7 @@ func (e *Engine) addSmall(m *message, en *entry) bool {
 			size += len(b) + 4
 		}
 	}
-	if size > e.room() || !e.push.take(e.now, 1) {
+	if size > e.packetCapacity() || !e.push.take(e.now, 1) {
 		return false
 	}
 	if en.record != nil {
@@ -165,7 +167,7 @@ func (e *Engine) addSmall(m *message, en *entry) bool {
 	return true
 }
 
-// sendSplit sends what are small entries, in as few packets as they fit.
+// sendSplit sends small entries in as few packets as possible.
 func (e *Engine) sendSplit(to string, all message) {
 	var m message
 	size := 0
@@ -176,7 +178,7 @@ func (e *Engine) sendSplit(to string, all message) {
 		m, size = message{}, 0
 	}
 	for _, r := range all.Records {
-		if size+len(r.raw) > e.room() {
+		if size+len(r.raw) > e.packetCapacity() {
 			flush()
 		}
 		m.Records = append(m.Records, r)
@@ -187,7 +189,7 @@ func (e *Engine) sendSplit(to string, all message) {
 		for _, en := range x.Entries {
 			n += len(e.bodies[en.Hash].data) + 4
 		}
-		if size+n > e.room() {
+		if size+n > e.packetCapacity() {
 			flush()
 		}
 		m.Manifests = append(m.Manifests, x)
@@ -199,7 +201,7 @@ func (e *Engine) sendSplit(to string, all message) {
 	flush()
 }
 
-// headsEach is how many heads a message carries.
+// headsEach is the maximum number of heads in a message.
 const headsEach = 4096
 
 func (e *Engine) sendHeads(to string, heads []Head) {
@@ -208,7 +210,7 @@ func (e *Engine) sendHeads(to string, heads []Head) {
 	}
 }
 
-// rumor begins to announce a version.
+// rumor starts to announce a version.
 func (e *Engine) rumor(h Head) {
 	if len(e.alive) == 0 {
 		return
@@ -228,8 +230,8 @@ func (e *Engine) rumor(h Head) {
 	e.rumors.queue = append(e.rumors.queue, h.Slot)
 }
 
-// rumorRound announces what is new to a few peers. Much at a time goes to fewer: each of them
-// passes it on.
+// rumorRound announces new versions to a few peers. Many versions at once get fewer rounds, because
+// each receiver announces them too.
 func (e *Engine) rumorRound() {
 	if len(e.rumors.queue) == 0 {
 		return
@@ -259,7 +261,7 @@ func (e *Engine) rumorRound() {
 	}
 }
 
-// AckPayload is what an answer to a probe carries: the root of all entries, and the own clock.
+// AckPayload returns the payload of a probe response: the root of all entries and the local time.
 func AckPayload(root Digest, now time.Time) []byte {
 	b := []byte{protocolVersion}
 	b = binary.BigEndian.AppendUint64(b, root[0])
@@ -267,7 +269,7 @@ func AckPayload(root Digest, now time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(max(now.UnixMilli(), 0)))
 }
 
-// AckSize is the length of AckPayload. What follows it in an answer is of others.
+// AckSize is the length of AckPayload. Callers may append further bytes.
 const AckSize = 1 + 16 + 8
 
 // Root returns the sum of all entries.
@@ -288,20 +290,21 @@ func (e *Engine) acked(ev Acked) {
 		e.agree()
 		return
 	}
-	if since := e.now.Sub(e.changed); since >= 0 && since < settleTime && !e.settling {
-		e.settling = true // what is new here is on its way
+	if since := e.now.Sub(e.changed); since >= 0 && since < gracePeriod && !e.deferred {
+		e.deferred = true // the update is probably on its way
 		return
 	}
-	e.settling = false
+	e.deferred = false
 	e.startSync(p, &root)
 }
 
-// agree notes that all that a peer has is here.
+// agree records that this node has all entries of a peer.
 func (e *Engine) agree() {
-	e.agreed, e.met, e.settling, e.joinTries = e.judged(), true, false, 0
+	e.agreed, e.met, e.deferred, e.joinTries = e.poolTime(), true, false, 0
 }
 
-// medianClock is how far the clocks of peers are ahead of the own one, by most of them.
+// medianClock returns the median offset of the peers' clocks, or 0 below 2 s or with fewer than
+// three peers.
 func (e *Engine) medianClock() time.Duration {
 	var all []time.Duration
 	for _, m := range e.alive {
@@ -319,7 +322,7 @@ func (e *Engine) medianClock() time.Duration {
 	return 0
 }
 
-// clockMoved forgets what was measured with a clock that has been set since.
+// clockMoved discards measurements made before the clock was set.
 func (e *Engine) clockMoved(by time.Duration) {
 	e.skew = 0
 	e.unsure = e.now.Add(by).Add(unsureFor)

@@ -2,18 +2,18 @@ package engine
 
 import "time"
 
-// Figures of comparisons.
+// Parameters of comparisons.
 const (
-	syncEach    = time.Second      // at most one is started with a peer in this time
-	syncTries   = 3                // with the same two roots, before a lasting difference is assumed
-	syncLasting = 10 * time.Minute // between comparisons that find the same difference
-	syncWide    = 4096             // entries from which on a comparison starts one level lower
-	syncGive    = 64 << 10         // bytes that are sent without being asked for; the rest is announced
-	syncHeads   = 4096             // heads in one message of a comparison
+	syncEach    = time.Second      // minimum interval of comparisons with a peer
+	syncTries   = 3                // comparisons with unchanged roots, after which a difference counts as permanent
+	syncLasting = 10 * time.Minute // interval of comparisons with a permanent difference
+	syncWide    = 4096             // number of entries above which a comparison starts one level lower
+	syncGive    = 64 << 10         // bytes sent without a request; the rest is announced
+	syncHeads   = 4096             // maximum heads in a message of a comparison
 )
 
-// startSync compares with a peer whose root differs, or whose root is not known (nil). It keeps no
-// state: what gets lost is found by the next one.
+// startSync starts a comparison with a peer whose root differs, or is unknown (nil). It is
+// stateless: if a message is lost, the next comparison finds the difference.
 func (e *Engine) startSync(p *peer, root *Digest) {
 	since := e.now.Sub(p.synced)
 	if since >= 0 && since < syncEach {
@@ -24,7 +24,7 @@ func (e *Engine) startSync(p *peer, root *Digest) {
 	} else if roots := [2]Digest{e.tree.sum, *root}; p.roots != roots {
 		p.roots, p.tries = roots, 0
 	} else if p.tries++; p.tries >= syncTries && since >= 0 && since < syncLasting {
-		return // the same difference as before: something that one side does not take
+		return // same difference as before: one side rejects an entry
 	}
 	if !e.starts.take(e.now, 1) {
 		return
@@ -50,7 +50,7 @@ func (e *Engine) sumsOf(p Prefix) Sums {
 	return Sums{p, s}
 }
 
-// compare goes one level down where the sums of a peer differ, and exchanges what differs where it
+// compare descends one level where the sums of a peer differ, and exchanges entries where the peer
 // has listed its heads.
 func (e *Engine) compare(m *message) {
 	out := message{}
@@ -62,7 +62,7 @@ func (e *Engine) compare(m *message) {
 				continue
 			}
 			if heads > syncHeads || len(out.Sums) > 512 {
-				break // the rest is found by the next comparison
+				break // the next comparison finds the rest
 			}
 			c := s.Prefix.child(i)
 			if counts[i] > leafSize {
@@ -86,8 +86,8 @@ func (e *Engine) compare(m *message) {
 	}
 }
 
-// exchange compares all heads of a part with those of a peer: asks for what is newer there, and
-// gives what is newer here.
+// exchange compares all heads of a leaf with those of a peer. It requests versions that are newer
+// on the peer and sends or announces versions that are newer here.
 func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []Head) (int, []Head) {
 	own, counts := e.tree.sums(l.Prefix)
 	total := 0
@@ -95,7 +95,7 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 		total += n
 	}
 	if total > syncWide && l.Depth < maxDepth-1 {
-		out.Sums = append(out.Sums, Sums{l.Prefix, own}) // too many to compare one by one
+		out.Sums = append(out.Sums, Sums{l.Prefix, own}) // too many to compare individually
 		return given, have
 	}
 	theirs := make(map[Slot]Version, len(l.Heads))
@@ -112,7 +112,7 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 			continue
 		}
 		en := e.entries[h.Slot]
-		if !there && e.yieldOld(en, m) {
+		if !there && e.moveToLimbo(en, m) {
 			continue
 		}
 		size := 0
@@ -135,15 +135,15 @@ func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []
 	return given, have
 }
 
-// yieldOld puts a record aside that is older than deletions are remembered, that the peer does not
-// know, and that the peer would know if it had not been deleted: the peer has been there all the
-// time, and this node has not. Nothing deleted comes back that way.
-func (e *Engine) yieldOld(en *entry, m *message) bool {
-	if en.record == nil || en.record.Deleted || en.record.HLC >= e.cut || e.agreed.IsZero() || e.mainland(e.agreed) ||
-		m.Agreed == 0 || !e.mainland(time.UnixMilli(int64(min(m.Agreed, 1<<52)))) {
+// moveToLimbo drops a record into limbo if it is older than all remembered deletions and the peer
+// does not have it, although the peer was never away and this node was. So a deleted record cannot
+// return.
+func (e *Engine) moveToLimbo(en *entry, m *message) bool {
+	if en.record == nil || en.record.Deleted || en.record.HLC >= e.cut || e.agreed.IsZero() ||
+		e.knowsDeletions(e.agreed) || m.Agreed == 0 || !e.knowsDeletions(time.UnixMilli(int64(min(m.Agreed, 1<<52)))) {
 		return false
 	}
-	e.toLimbo(en.record, "this node was away for longer than deletions are remembered, and its peers do not have it")
+	e.toLimbo(en.record, "this node was away for longer than the lifetime of deletions, and a peer does not have it")
 	e.dropRecord(en)
 	return true
 }

@@ -6,15 +6,14 @@ import (
 	"slices"
 )
 
-// leafSize is how many heads a part of the tree may have before it is divided, and how many are
-// listed instead of summed.
+// leafSize is the maximum number of heads in a leaf, and of heads listed instead of summed.
 const leafSize = 16
 
-// maxDepth bounds the tree: a prefix fits into 64 bits.
+// maxDepth limits the depth of the tree, so a prefix fits into 64 bits.
 const maxDepth = 16
 
-// Digest is the sum of the hashes of heads. The sum of a part of the tree depends on what is in it
-// alone, not on how it is divided.
+// Digest is the sum of the hashes of heads. The digest of a subtree depends only on its heads, not
+// on its structure.
 type Digest [2]uint64
 
 func (d *Digest) add(h Hash) {
@@ -27,11 +26,10 @@ func (d *Digest) subtract(h Hash) {
 	d[1] -= binary.BigEndian.Uint64(h[8:])
 }
 
-// Prefix names a part of the tree: the slots whose first Depth hexadecimal digits are those of
-// Bits.
+// Prefix identifies a subtree: the slots whose first Depth hexadecimal digits equal those of Bits.
 type Prefix struct {
 	Depth uint8
-	Bits  uint64 // left-aligned, zero below
+	Bits  uint64 // left-aligned; lower bits are zero
 }
 
 func (p Prefix) holds(s Slot) bool {
@@ -42,7 +40,7 @@ func (p Prefix) child(i int) Prefix {
 	return Prefix{p.Depth + 1, p.Bits | uint64(i)<<(60-4*uint(p.Depth))}
 }
 
-// valid reports whether the bits below the depth are zero.
+// valid reports whether the depth is allowed and the bits below it are zero.
 func (p Prefix) valid() bool {
 	return p.Depth < maxDepth && (p.Depth == 0 && p.Bits == 0 || p.Depth > 0 && p.Bits<<(4*uint(p.Depth)) == 0)
 }
@@ -55,18 +53,18 @@ func digit(s Slot, depth uint8) int {
 	return int(b & 15)
 }
 
-// tree is a 16-ary tree of heads by slot, with the sum of each part.
+// tree is a 16-ary tree of heads by slot, with the sum of each subtree.
 type tree struct {
 	sum   Digest
 	count int
-	kids  *[16]tree // nil: the heads stand in items
+	kids  *[16]tree // nil: a leaf with items
 	items []Head
 }
 
-// hash is what a head adds to sums.
+// hash returns the contribution of a head to sums.
 func (h Head) hash() Hash { return sum("nearside head", h.append(nil)) }
 
-// put adds the head of a slot that is not in the tree.
+// put adds a head. The tree must not contain its slot.
 func (t *tree) put(h Head) { t.insert(h, h.hash(), 0) }
 
 func (t *tree) insert(h Head, hash Hash, depth uint8) {
@@ -86,7 +84,7 @@ func (t *tree) insert(h Head, hash Hash, depth uint8) {
 	t.kids[digit(h.Slot, depth)].insert(h, hash, depth+1)
 }
 
-// drop removes a head that is in the tree.
+// drop removes a head. The tree must contain it.
 func (t *tree) drop(h Head) { t.remove(h, h.hash(), 0) }
 
 func (t *tree) remove(h Head, hash Hash, depth uint8) {
@@ -103,7 +101,7 @@ func (t *tree) remove(h Head, hash Hash, depth uint8) {
 	}
 }
 
-// heads appends all heads in this part.
+// heads appends all heads of the subtree.
 func (t *tree) heads(to []Head) []Head {
 	to = append(to, t.items...)
 	if t.kids != nil {
@@ -125,8 +123,7 @@ func (t *tree) at(p Prefix) []Head {
 	return out
 }
 
-// sums returns the sums of the 16 parts of a prefix, cut to sumSize bytes, and how many heads each
-// has.
+// sums returns the shortened sums and the head counts of the 16 children of a prefix.
 func (t *tree) sums(p Prefix) (out [16]uint64, counts [16]int) {
 	n := t
 	for d := uint8(0); d < p.Depth && n.kids != nil; d++ {
@@ -152,5 +149,6 @@ func (t *tree) sums(p Prefix) (out [16]uint64, counts [16]int) {
 	return out, counts
 }
 
-// short is the part of a sum that comparisons carry: two parts that differ look alike once in 2^48.
+// short returns the prefix of a sum used in comparisons. Different sums collide with probability
+// 2^-48.
 func (d Digest) short() uint64 { return d[0] & (1<<(8*sumSize) - 1) }

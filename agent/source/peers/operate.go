@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // filePrefix marks an entry of gossip.join that is a file with addresses.
@@ -105,7 +106,7 @@ var (
 
 // Forget drops what a node owns that is gone for good.
 func (s *Source) Forget(name string) error {
-	var found []gossip.NodeID
+	var found []engine.NodeID
 	for _, m := range s.node.Members() {
 		if m.Name != name && m.Node.String() != name {
 			continue
@@ -132,7 +133,7 @@ func (s *Source) Forget(name string) error {
 
 // Ask puts a question to a member; see [Options.Answer].
 func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, error) {
-	node, err := gossip.ParseNodeID(id)
+	node, err := engine.ParseNodeID(id)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 // replaced them.
 func (s *Source) Conflicts() []api.Conflict {
 	names := s.names(s.node.Owned())
-	of := func(r *gossip.Record, state string) api.Conflict {
+	of := func(r *engine.Record, state string) api.Conflict {
 		writer := [8]byte(r.Writer)
 		c := api.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted,
 			Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}

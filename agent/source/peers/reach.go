@@ -41,27 +41,27 @@ type reachBody struct {
 
 // reach is what is known of the dataplanes of dead nodes, guarded by the mu of the source.
 type reach struct {
-	found map[gossip.NodeID]reachBody                             // by this node
-	said  map[gossip.NodeID]map[gossip.NodeID]reachBody           // by others: who, of whom
-	now   map[gossip.NodeID]map[resource.Key]bool                 // together, of nodes that are dead
-	dead  map[gossip.NodeID]uint64                                // epochs of the nodes that were dead at the last look
+	found map[engine.NodeID]reachBody                             // by this node
+	said  map[engine.NodeID]map[engine.NodeID]reachBody           // by others: who, of whom
+	now   map[engine.NodeID]map[resource.Key]bool                 // together, of nodes that are dead
+	dead  map[engine.NodeID]uint64                                // epochs of the nodes that were dead at the last look
 	bell  chan struct{}                                           // one slot: a node has died
 	dial  func(context.Context, string, string) (net.Conn, error) // net.Dialer's
 }
 
 func (r *reach) open() {
-	r.found, r.said, r.now = map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[gossip.NodeID]reachBody{},
-		map[gossip.NodeID]map[resource.Key]bool{}
+	r.found, r.said, r.now = map[engine.NodeID]reachBody{}, map[engine.NodeID]map[engine.NodeID]reachBody{},
+		map[engine.NodeID]map[resource.Key]bool{}
 	r.bell = make(chan struct{}, 1)
 	r.dial = (&net.Dialer{}).DialContext
 }
 
 // takeReach reads what nodes say of others, and returns the nodes of which something else is known
 // than before.
-func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) map[gossip.NodeID]bool {
+func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) map[engine.NodeID]bool {
 	r := &s.reach
-	living := map[gossip.NodeID]bool{s.self: true}
-	dead := map[gossip.NodeID]uint64{} // epochs
+	living := map[engine.NodeID]bool{s.self: true}
+	dead := map[engine.NodeID]uint64{} // epochs
 	for i := range all {
 		o := &all[i]
 		switch {
@@ -75,11 +75,11 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) m
 			r.said[o.Node] = reachItems(o)
 		}
 	}
-	maps.DeleteFunc(r.said, func(id gossip.NodeID, _ map[gossip.NodeID]reachBody) bool {
+	maps.DeleteFunc(r.said, func(id engine.NodeID, _ map[engine.NodeID]reachBody) bool {
 		return !slices.ContainsFunc(all, func(o gossip.Owned) bool { return o.Node == id })
 	})
 	r.said[s.self] = r.found
-	now := map[gossip.NodeID]map[resource.Key]bool{}
+	now := map[engine.NodeID]map[resource.Key]bool{}
 	for who, said := range r.said {
 		if !living[who] {
 			continue
@@ -98,7 +98,7 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) m
 			}
 		}
 	}
-	out := map[gossip.NodeID]bool{}
+	out := map[engine.NodeID]bool{}
 	for id := range dead {
 		if !maps.Equal(now[id], r.now[id]) {
 			out[id] = true
@@ -120,8 +120,8 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) m
 }
 
 // reachItems reads what a node says of others. What it says wrongly is nothing.
-func reachItems(o *gossip.Owned) map[gossip.NodeID]reachBody {
-	out := map[gossip.NodeID]reachBody{}
+func reachItems(o *gossip.Owned) map[engine.NodeID]reachBody {
+	out := map[engine.NodeID]reachBody{}
 	for _, item := range o.Items {
 		if item.Key.Kind != kindReach || item.Body == nil {
 			continue
@@ -136,16 +136,16 @@ func reachItems(o *gossip.Owned) map[gossip.NodeID]reachBody {
 }
 
 // reachOwn are the items that say what this node has reached, sorted.
-func (s *Source) reachOwn() (out []gossip.Item) {
+func (s *Source) reachOwn() (out []engine.OwnItem) {
 	for _, id := range slices.SortedFunc(maps.Keys(s.reach.found), compareNodes) {
 		if body, err := json.Marshal(s.reach.found[id]); err == nil && len(body) <= engine.MaxBody {
-			out = append(out, gossip.Item{Key: gossip.Key{Kind: kindReach, Name: id.String()}, Body: body})
+			out = append(out, engine.OwnItem{Key: engine.Key{Kind: kindReach, Name: id.String()}, Body: body})
 		}
 	}
 	return out
 }
 
-func compareNodes(a, b gossip.NodeID) int { return slices.Compare(a[:], b[:]) }
+func compareNodes(a, b engine.NodeID) int { return slices.Compare(a[:], b[:]) }
 
 func dataplaneName(k resource.Key) string { return k.Mesh + "/" + k.Name }
 
@@ -231,7 +231,7 @@ func (s *Source) reachLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		dead := s.duties()
-		found := map[gossip.NodeID]reachBody{}
+		found := map[engine.NodeID]reachBody{}
 		for _, o := range dead {
 			names := s.try(ctx, s.targets(&o))
 			if len(names) > 0 {
@@ -247,7 +247,7 @@ func (s *Source) reachLoop(ctx context.Context) {
 
 // duties are the dead nodes whose dataplanes this node is to try.
 func (s *Source) duties() (out []gossip.Owned) {
-	var living []gossip.NodeID
+	var living []engine.NodeID
 	for _, m := range s.node.Members() {
 		if m.Self || m.State == gossip.StateAlive {
 			living = append(living, m.Node)
@@ -263,8 +263,8 @@ func (s *Source) duties() (out []gossip.Owned) {
 
 // rank is the place of a node among those that could look after another one: all nodes come to the
 // same order.
-func rank(self, of gossip.NodeID, living []gossip.NodeID) (place int) {
-	score := func(id gossip.NodeID) uint64 {
+func rank(self, of engine.NodeID, living []engine.NodeID) (place int) {
+	score := func(id engine.NodeID) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write(of[:])
 		_, _ = h.Write(id[:])
@@ -325,7 +325,7 @@ func (s *Source) try(ctx context.Context, list []target) []string {
 }
 
 // foundOut takes what this node has found, tells it and acts on it.
-func (s *Source) foundOut(found map[gossip.NodeID]reachBody) {
+func (s *Source) foundOut(found map[engine.NodeID]reachBody) {
 	s.mu.Lock()
 	same := maps.EqualFunc(found, s.reach.found, func(a, b reachBody) bool {
 		return a.Epoch == b.Epoch && slices.Equal(a.Dataplanes, b.Dataplanes)
@@ -342,13 +342,13 @@ func (s *Source) foundOut(found map[gossip.NodeID]reachBody) {
 	s.reach.found = found
 	s.mu.Unlock()
 	s.tellOwn()
-	s.take([]gossip.Change{{Node: s.self}}, false)
+	s.take([]engine.Change{{Node: s.self}}, false)
 }
 
 // agentLost names the nodes whose agents do not answer, though their dataplanes do, with the number
 // of these.
-func (s *Source) agentLost() map[gossip.NodeID]int {
-	out := map[gossip.NodeID]int{}
+func (s *Source) agentLost() map[engine.NodeID]int {
+	out := map[engine.NodeID]int{}
 	for id, keys := range s.reach.now {
 		if len(keys) > 0 {
 			out[id] = len(keys)

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // nodeID reads the id of this node, or makes a fresh one: it names the node for all its life.
-func nodeID(path string) (id gossip.NodeID, fresh bool, err error) {
+func nodeID(path string) (id engine.NodeID, fresh bool, err error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
-		if id, err = gossip.ParseNodeID(strings.TrimSpace(string(b))); err != nil {
+		if id, err = engine.ParseNodeID(strings.TrimSpace(string(b))); err != nil {
 			err = fmt.Errorf("%s: %w; restore it from a backup, or remove it to become a new node", path, err)
 		}
 		return id, false, err

@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Names of files in paths.state.
@@ -58,7 +59,7 @@ type Options struct {
 // the same time.
 type Source struct {
 	o       Options
-	self    gossip.NodeID
+	self    engine.NodeID
 	node    *gossip.Node
 	disk    *storage
 	cold    bool // nothing was known of the pool at the start
@@ -68,7 +69,7 @@ type Source struct {
 	mu      sync.Mutex
 	waiting map[resource.Key]string                               // records that are not in force here, and why
 	clashes map[resource.Key]string                               // resources of other nodes that are not taken, and why
-	peers   map[gossip.NodeID]map[resource.Key]*resource.Resource // what others own, as far as it can be used
+	peers   map[engine.NodeID]map[resource.Key]*resource.Resource // what others own, as far as it can be used
 	shared  map[resource.Key]bool                                 // what was written here and may not be in the store yet
 	own     [32]byte                                              // of what was said to be owned last
 	trust   trust
@@ -78,7 +79,7 @@ type Source struct {
 	agreed  bool // with a peer, since the start
 	left    bool // for good
 	keysErr string
-	differs map[gossip.NodeID]time.Time // members that have something else, and since when that is seen
+	differs map[engine.NodeID]time.Time // members that have something else, and since when that is seen
 
 	keyStamp string // of the loop alone
 	seedsErr atomic.Pointer[string]
@@ -118,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		}
 		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(),
 			waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
-			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
+			peers: map[engine.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
 			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind},
 			Advertise: advertise, TCPOnly: o.TCPOnly,
@@ -238,14 +239,14 @@ func (s *Source) loop(ctx context.Context) {
 // Share puts what an operator writes into the pool. It is on disk when it returns, and on its way
 // to others.
 func (s *Source) Share(changes []store.Change) error {
-	var puts []gossip.Put
+	var puts []engine.Put
 	for i := range changes {
 		c := &changes[i]
-		k := gossip.Key(c.Key)
+		k := engine.Key(c.Key)
 		if c.Source.Kind != store.SourceAPI || ofNode(c.Key.Kind) || c.Deleted && s.node.Record(k) == nil {
 			continue
 		}
-		p := gossip.Put{Key: k, Delete: c.Deleted}
+		p := engine.Put{Key: k, Delete: c.Deleted}
 		if !c.Deleted {
 			body, err := resource.Marshal(c.Resource)
 			if err != nil {

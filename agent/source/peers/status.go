@@ -48,7 +48,7 @@ func revision(root engine.Digest) string {
 
 // compare notes since when members have something else than this node.
 func (s *Source) compare() {
-	next := map[gossip.NodeID]time.Time{}
+	next := map[engine.NodeID]time.Time{}
 	now := s.o.Now()
 	list := s.node.Members()
 	s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
-	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // storage keeps the pool in a database file of its own.
@@ -71,12 +71,12 @@ func guard(f func() error) (err error) {
 }
 
 // Load implements [gossip.Storage].
-func (s *storage) Load() (out []gossip.Op, err error) {
+func (s *storage) Load() (out []engine.Op, err error) {
 	err = guard(func() error {
 		return s.db.View(func(tx *bolt.Tx) error {
 			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 				return b.ForEach(func(k, v []byte) error {
-					out = append(out, gossip.Op{Bucket: string(name), Key: string(k), Value: append([]byte{}, v...)})
+					out = append(out, engine.Op{Bucket: string(name), Key: string(k), Value: append([]byte{}, v...)})
 					return nil
 				})
 			})
@@ -86,7 +86,7 @@ func (s *storage) Load() (out []gossip.Op, err error) {
 }
 
 // Write implements [gossip.Storage]: one transaction, which is on disk when it returns.
-func (s *storage) Write(ops []gossip.Op) error {
+func (s *storage) Write(ops []engine.Op) error {
 	return guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {
 			for _, op := range ops {

@@ -12,11 +12,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // take brings what has changed in the pool into the store. What this node writes itself is left to
 // the write, which puts it there once it is in the pool; at first it is not.
-func (s *Source) take(changes []gossip.Change, first bool) {
+func (s *Source) take(changes []engine.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.o.Store.Snapshot()
@@ -24,9 +25,9 @@ func (s *Source) take(changes []gossip.Change, first bool) {
 	names := s.names(all)
 	var records []store.Op
 	var came []time.Time
-	nodes := map[gossip.NodeID]bool{}
+	nodes := map[engine.NodeID]bool{}
 	for _, c := range changes {
-		if c.Node != (gossip.NodeID{}) {
+		if c.Node != (engine.NodeID{}) {
 			nodes[c.Node] = true
 			continue
 		}
@@ -56,7 +57,7 @@ func (s *Source) take(changes []gossip.Change, first bool) {
 }
 
 // wrote reports whether a record is of this node.
-func (s *Source) wrote(r *gossip.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
+func (s *Source) wrote(r *engine.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
 
 // settle looks at what was shared lately: a version of another node may have come between the pool
 // and the store.
@@ -69,8 +70,8 @@ func (s *Source) settle() {
 	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
 	var records []store.Op
 	for key := range maps.Clone(s.shared) {
-		r := s.node.Record(gossip.Key(key))
-		op, differs := s.record(snap, gossip.Key(key), names)
+		r := s.node.Record(engine.Key(key))
+		op, differs := s.record(snap, engine.Key(key), names)
 		switch {
 		case !differs:
 			delete(s.shared, key)
@@ -94,7 +95,7 @@ func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
 }
 
 // record returns what a record of the pool does to the store, if anything.
-func (s *Source) record(snap *store.Snapshot, k gossip.Key, names map[[8]byte]string) (op store.Op, ok bool) {
+func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]string) (op store.Op, ok bool) {
 	key := resource.Key(k)
 	have, known := snap.Get(key)
 	of := have.Source.Kind
@@ -147,8 +148,8 @@ func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
 }
 
 // takeOwned reads what nodes say they own.
-func (s *Source) takeOwned(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
-	seen := map[gossip.NodeID]bool{}
+func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool) {
+	seen := map[engine.NodeID]bool{}
 	reached := s.takeReach(all, nodes)
 	for i := range all {
 		o := &all[i]
@@ -186,7 +187,7 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 // first by its id has it, and what this node has itself stays.
 func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op) {
 	clear(s.clashes)
-	names := map[gossip.NodeID]string{}
+	names := map[engine.NodeID]string{}
 	for i := range all {
 		names[all[i].Node] = all[i].Name
 	}
@@ -267,7 +268,7 @@ func (s *Source) retry() {
 	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
 	var records []store.Op
 	for key := range maps.Clone(s.waiting) {
-		if op, ok := s.record(snap, gossip.Key(key), names); ok {
+		if op, ok := s.record(snap, engine.Key(key), names); ok {
 			records = append(records, op)
 		}
 	}
@@ -283,7 +284,7 @@ func (s *Source) offer() {
 	snap := s.o.Store.Snapshot()
 	var changes []store.Change
 	for _, rec := range snap.BySource(store.SourceAPI) {
-		if !ofNode(rec.Kind) && s.node.Record(gossip.Key(rec.Key)) == nil {
+		if !ofNode(rec.Kind) && s.node.Record(engine.Key(rec.Key)) == nil {
 			changes = append(changes,
 				store.Change{Key: rec.Key, Revision: store.Revision{Source: rec.Source, Resource: rec.Resource}})
 		}
@@ -308,7 +309,7 @@ func (s *Source) prune() {
 	snap := s.o.Store.Snapshot()
 	var gone []store.Op
 	for _, rec := range snap.BySource(store.SourceGossip) {
-		if s.node.Record(gossip.Key(rec.Key)) == nil {
+		if s.node.Record(engine.Key(rec.Key)) == nil {
 			gone = append(gone, store.Op{Delete: rec.Key, Source: rec.Source})
 		}
 	}
@@ -323,7 +324,7 @@ func (s *Source) tellOwn() {
 	if s.left {
 		return
 	}
-	var items []gossip.Item
+	var items []engine.OwnItem
 	sum := sha256.New()
 	for _, rec := range s.o.Store.Snapshot().Records() {
 		if !ofNode(rec.Kind) || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
@@ -333,7 +334,7 @@ func (s *Source) tellOwn() {
 		if err != nil {
 			continue // it was encoded when it was stored
 		}
-		items = append(items, gossip.Item{Key: gossip.Key(rec.Key), Body: body})
+		items = append(items, engine.OwnItem{Key: engine.Key(rec.Key), Body: body})
 		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
 	}
 	for _, i := range slices.Concat(s.trustItems(), s.reachOwn()) {

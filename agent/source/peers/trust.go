@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/identity"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // kindAuthority is that of items with the authorities of a node, by mesh and backend; see
@@ -22,8 +23,8 @@ const kindAuthority = "NodeCA"
 // guarded by the mu of the source.
 type trust struct {
 	own     map[resource.Key]*identity.Authorities // as others are told, those that were given up among them
-	of      map[gossip.NodeID]map[resource.Key]*identity.Authorities
-	refused map[gossip.NodeID]string // what is not taken of a node, and why
+	of      map[engine.NodeID]map[resource.Key]*identity.Authorities
+	refused map[engine.NodeID]string // what is not taken of a node, and why
 	all     atomic.Pointer[identity.Others]
 }
 
@@ -31,8 +32,8 @@ type trust struct {
 // known again.
 func (s *Source) openTrust() {
 	s.trust.own = map[resource.Key]*identity.Authorities{}
-	s.trust.of = map[gossip.NodeID]map[resource.Key]*identity.Authorities{}
-	s.trust.refused = map[gossip.NodeID]string{}
+	s.trust.of = map[engine.NodeID]map[resource.Key]*identity.Authorities{}
+	s.trust.refused = map[engine.NodeID]string{}
 	s.trust.all.Store(identity.NewOthers(nil))
 	for _, o := range s.node.Owned() {
 		if o.Node == s.self {
@@ -62,8 +63,8 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 
 // takeTrust reads the authorities of nodes again. What a dead node has signed is still valid; that
 // of one that was forgotten is not.
-func (s *Source) takeTrust(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
-	seen := map[gossip.NodeID]bool{}
+func (s *Source) takeTrust(all []gossip.Owned, nodes map[engine.NodeID]bool) {
+	seen := map[engine.NodeID]bool{}
 	for i := range all {
 		o := &all[i]
 		if o.Node == s.self {
@@ -74,8 +75,8 @@ func (s *Source) takeTrust(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
 			s.trust.of[o.Node] = s.authorities(o)
 		}
 	}
-	maps.DeleteFunc(s.trust.refused, func(id gossip.NodeID, _ string) bool { return !seen[id] })
-	maps.DeleteFunc(s.trust.of, func(id gossip.NodeID, _ map[resource.Key]*identity.Authorities) bool { return !seen[id] })
+	maps.DeleteFunc(s.trust.refused, func(id engine.NodeID, _ string) bool { return !seen[id] })
+	maps.DeleteFunc(s.trust.of, func(id engine.NodeID, _ map[resource.Key]*identity.Authorities) bool { return !seen[id] })
 	var list []*identity.Authorities
 	for _, of := range s.trust.of {
 		list = append(list, slices.Collect(maps.Values(of))...)
@@ -108,7 +109,7 @@ func (s *Source) Tell(list []identity.Authorities) {
 	}
 	before := s.trustItems()
 	s.trust.own = next
-	changed := !slices.EqualFunc(before, s.trustItems(), func(a, b gossip.Item) bool {
+	changed := !slices.EqualFunc(before, s.trustItems(), func(a, b engine.OwnItem) bool {
 		return a.Key == b.Key && bytes.Equal(a.Body, b.Body)
 	})
 	s.mu.Unlock()
@@ -142,10 +143,10 @@ func (s *Source) Told() (others, without int) {
 }
 
 // trustItems are the authorities of this node for others, sorted.
-func (s *Source) trustItems() (out []gossip.Item) {
+func (s *Source) trustItems() (out []engine.OwnItem) {
 	for _, key := range slices.SortedFunc(maps.Keys(s.trust.own), compareKeys) {
 		if body, err := s.trust.own[key].Encode(); err == nil { // it always is encoded
-			out = append(out, gossip.Item{Key: gossip.Key(key), Body: body})
+			out = append(out, engine.OwnItem{Key: engine.Key(key), Body: body})
 		}
 	}
 	return out
