@@ -12,7 +12,7 @@ import (
 
 // Put applies changes, all or none, and returns the new versions. When it returns, they are on
 // disk, and the node has started to send them to its peers.
-func (n *Node) Put(puts ...Put) ([]*Record, error) {
+func (n *Node) Put(puts ...engine.Put) ([]*engine.Record, error) {
 	n.writes.Lock()
 	defer n.writes.Unlock()
 	n.mu.Lock()
@@ -29,17 +29,17 @@ func (n *Node) Put(puts ...Put) ([]*Record, error) {
 }
 
 // Delete deletes records, all or none.
-func (n *Node) Delete(keys ...Key) ([]*Record, error) {
-	var puts []Put
+func (n *Node) Delete(keys ...engine.Key) ([]*engine.Record, error) {
+	var puts []engine.Put
 	for _, k := range keys {
-		puts = append(puts, Put{Key: k, Delete: true})
+		puts = append(puts, engine.Put{Key: k, Delete: true})
 	}
 	return n.Put(puts...)
 }
 
 // SetOwn replaces the set of items that this node owns. Until the first call after a start, peers
 // keep the items that this node published before it restarted.
-func (n *Node) SetOwn(items []Item) error {
+func (n *Node) SetOwn(items []engine.OwnItem) error {
 	if err := engine.CheckOwn(items); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
@@ -49,7 +49,7 @@ func (n *Node) SetOwn(items []Item) error {
 
 // Leave announces that this node leaves permanently: peers drop its items at once, except those in
 // remaining. Then the caller cancels the context of Run.
-func (n *Node) Leave(ctx context.Context, remaining []Item) error {
+func (n *Node) Leave(ctx context.Context, remaining []engine.OwnItem) error {
 	if err := engine.CheckOwn(remaining); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
@@ -72,22 +72,22 @@ func (n *Node) Leave(ctx context.Context, remaining []Item) error {
 
 // Forget drops the items of a node that has left permanently. A node that is alive publishes them
 // again.
-func (n *Node) Forget(id NodeID) { n.step(engine.Forget{Node: id}) }
+func (n *Node) Forget(id engine.NodeID) { n.step(engine.Forget{Node: id}) }
 
 // Vouch records that the items of a dead node were reachable, so the node is not forgotten after a
 // day.
-func (n *Node) Vouch(id NodeID) { n.step(engine.Vouch{Node: id}) }
+func (n *Node) Vouch(id engine.NodeID) { n.step(engine.Vouch{Node: id}) }
 
 // Record returns the current version of a key, or nil. It returns the tombstone of a deleted record
 // until the tombstone expires.
-func (n *Node) Record(k Key) *Record {
+func (n *Node) Record(k engine.Key) *engine.Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Record(k)
 }
 
 // Records returns all current records without tombstones, sorted by key.
-func (n *Node) Records() []*Record {
+func (n *Node) Records() []*engine.Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Records()
@@ -95,11 +95,11 @@ func (n *Node) Records() []*Record {
 
 // Owned holds the items of a node and whether they are served.
 type Owned struct {
-	Node    NodeID
+	Node    engine.NodeID
 	Name    string
 	Epoch   uint64
-	Serving Serving
-	Items   []Item
+	Serving engine.Serving
+	Items   []engine.OwnItem
 }
 
 // Owned returns the items of all nodes, sorted by node.
@@ -113,7 +113,7 @@ func (n *Node) Owned() []Owned {
 		}
 		o := Owned{Node: m.Node, Name: m.Name, Epoch: m.Epoch(), Serving: n.engine.Serving(m.Node, time.Now())}
 		for _, x := range m.Entries {
-			o.Items = append(o.Items, Item{Key: x.Key, Body: n.engine.Body(x.Hash)})
+			o.Items = append(o.Items, engine.OwnItem{Key: x.Key, Body: n.engine.Body(x.Hash)})
 		}
 		out = append(out, o)
 	}
@@ -129,14 +129,14 @@ func (n *Node) Hold() bool {
 }
 
 // Conflicts returns versions that lost to a concurrent write.
-func (n *Node) Conflicts() []*Conflict {
+func (n *Node) Conflicts() []*engine.Conflict {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Conflicts()
 }
 
 // Limbo returns records that may have been deleted long ago. A Put of the same key restores them.
-func (n *Node) Limbo() []*Record {
+func (n *Node) Limbo() []*engine.Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.engine.Limbo()

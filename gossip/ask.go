@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Questions go to one member, outside the replicated records. They fetch data on demand that only
@@ -57,7 +59,7 @@ func newQuestions() questions {
 
 // Ask sends a question to a node and returns the answer of its [Options.Answer]. It fails if ctx
 // ends first: the node may be dead, too busy, or of a version that does not answer questions.
-func (n *Node) Ask(ctx context.Context, id NodeID, question []byte) ([]byte, error) {
+func (n *Node) Ask(ctx context.Context, id engine.NodeID, question []byte) ([]byte, error) {
 	if len(question) > MaxQuestion {
 		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrTooLong, len(question), MaxQuestion)
 	}

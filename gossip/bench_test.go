@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"fmt"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 	"runtime"
 	"syscall"
 	"testing"
@@ -29,7 +31,7 @@ func BenchmarkPutToPeer(b *testing.B) {
 	for b.Loop() {
 		i++
 		want := fmt.Sprint(i)
-		if _, err := nodes[0].Put(Put{Key: keyA, Body: []byte(want)}); err != nil {
+		if _, err := nodes[0].Put(engine.Put{Key: keyA, Body: []byte(want)}); err != nil {
 			b.Fatal(err)
 		}
 		for body(nodes[1], keyA) != want {
@@ -55,9 +57,10 @@ func BenchmarkIdle(b *testing.B) {
 			}}))
 	}
 	for at := 0; at < records; at += 100 {
-		var puts []Put
+		var puts []engine.Put
 		for i := range 100 {
-			puts = append(puts, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(at + i)}, Body: make([]byte, 730)})
+			puts = append(puts,
+				engine.Put{Key: engine.Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(at + i)}, Body: make([]byte, 730)})
 		}
 		if _, err := nodes[0].Put(puts...); err != nil {
 			b.Fatal(err)

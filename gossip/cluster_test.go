@@ -3,6 +3,8 @@ package gossip
 import (
 	"flag"
 	"fmt"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 	"slices"
 	"strings"
 	"testing"
@@ -54,10 +56,11 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		}
 
 		// A burst.
-		var puts []Put
+		var puts []engine.Put
 		for i := range 1000 {
 			puts = append(puts,
-				Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)}, Body: []byte(strings.Repeat("x", 900) + fmt.Sprint(i))})
+				engine.Put{Key: engine.Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(i)},
+					Body: []byte(strings.Repeat("x", 900) + fmt.Sprint(i))})
 		}
 		s.bytes.Store(0)
 		if _, err := nodes[7].Put(puts...); err != nil {
@@ -92,13 +95,13 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		if !nodes[0].Hold() {
 			t.Error("half of the nodes are gone at once, and no cut is suspected")
 		}
-		both := Key{Kind: "K", Mesh: "m", Name: "1"}
+		both := engine.Key{Kind: "K", Mesh: "m", Name: "1"}
 		for i, n := range []running{nodes[3], nodes[size-3]} {
-			if _, err := n.Put(Put{Key: both, Body: []byte(fmt.Sprint("side ", i))},
-				Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint("side ", i)}, Body: []byte("x")}); err != nil {
+			if _, err := n.Put(engine.Put{Key: both, Body: []byte(fmt.Sprint("side ", i))},
+				engine.Put{Key: engine.Key{Kind: "K", Mesh: "m", Name: fmt.Sprint("side ", i)}, Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := n.Delete(Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(500 + i)}); err != nil {
+			if _, err := n.Delete(engine.Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(500 + i)}); err != nil {
 				t.Fatal(err)
 			}
 			pass(time.Second)
@@ -152,11 +155,12 @@ func TestRestartWithNewAddress(t *testing.T) {
 			}
 			return true
 		}, pass)
-		key := Key{Kind: "K", Mesh: "m", Name: "a"}
-		if _, err := nodes[3].Put(Put{Key: key, Body: []byte("1")}); err != nil {
+		key := engine.Key{Kind: "K", Mesh: "m", Name: "a"}
+		if _, err := nodes[3].Put(engine.Put{Key: key, Body: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := nodes[9].SetOwn([]Item{{Key: Key{Kind: "D", Name: "d"}, Body: []byte("before")}}); err != nil {
+		if err := nodes[9].SetOwn([]engine.OwnItem{{Key: engine.Key{Kind: "D", Name: "d"}, Body: []byte("before")}}); err !=
+			nil {
 			t.Fatal(err)
 		}
 		pass(5 * time.Second)
@@ -166,10 +170,11 @@ func TestRestartWithNewAddress(t *testing.T) {
 			t.Error("what was known is gone after a restart")
 		}
 		began := time.Now()
-		if _, err := nodes[3].Put(Put{Key: key, Body: []byte("2")}); err != nil {
+		if _, err := nodes[3].Put(engine.Put{Key: key, Body: []byte("2")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := nodes[9].SetOwn([]Item{{Key: Key{Kind: "D", Name: "d"}, Body: []byte("after")}}); err != nil {
+		if err := nodes[9].SetOwn([]engine.OwnItem{{Key: engine.Key{Kind: "D", Name: "d"}, Body: []byte("after")}}); err !=
+			nil {
 			t.Fatal(err)
 		}
 		in := until(t, time.Minute, "the change arrives", func() bool {
@@ -214,7 +219,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 		worst, missing := time.Duration(0), 0
 		for i := range 20 {
 			pass(3 * time.Second)
-			if _, err := nodes[i%size].Put(Put{Key: keyA, Body: []byte(fmt.Sprint(i))}); err != nil {
+			if _, err := nodes[i%size].Put(engine.Put{Key: keyA, Body: []byte(fmt.Sprint(i))}); err != nil {
 				t.Fatal(err)
 			}
 			took := until(t, 10*time.Second, "the change", func() bool {

@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"context"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 	"log/slog"
 	"sync"
 	"time"
@@ -23,7 +25,7 @@ type disk struct {
 	writing sync.Mutex // one write at a time; taken before mu
 
 	mu      sync.Mutex
-	pending []Op           // mu; the newest of each key
+	pending []engine.Op    // mu; the newest of each key
 	index   map[string]int // mu; bucket and key → index in pending
 	failed  error          // mu; error of the last write
 }
@@ -33,7 +35,7 @@ func newDisk(s Storage, log *slog.Logger) *disk {
 }
 
 // add appends operations to the pending ones. The last operation of a key wins.
-func (d *disk) add(ops []Op) {
+func (d *disk) add(ops []engine.Op) {
 	for _, op := range ops {
 		k := op.Bucket + "\x00" + op.Key
 		if i, ok := d.index[k]; ok {
@@ -46,7 +48,7 @@ func (d *disk) add(ops []Op) {
 }
 
 // later queues operations for a background write.
-func (d *disk) later(ops []Op) {
+func (d *disk) later(ops []engine.Op) {
 	if len(ops) == 0 {
 		return
 	}
@@ -60,7 +62,7 @@ func (d *disk) later(ops []Op) {
 }
 
 // durable writes all pending operations and ops in one transaction. On failure it discards ops.
-func (d *disk) durable(ops []Op) error {
+func (d *disk) durable(ops []engine.Op) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	d.mu.Lock()

@@ -20,7 +20,7 @@ const (
 
 // Member is a node of the cluster as this node sees it.
 type Member struct {
-	Node    NodeID
+	Node    engine.NodeID
 	Epoch   uint64 // epoch of the last start
 	Name    string
 	Zone    string
@@ -82,7 +82,7 @@ func (n *Node) noteMember(o *memberlist.Node, up bool) {
 
 // takeMembers converts queued membership changes to engine events. A later start of a node replaces
 // earlier ones, even if memberlist still lists those. The caller holds mu.
-func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
+func (n *Node) takeMembers() (out []engine.Event, ops []engine.Op) {
 	n.memberMu.Lock()
 	events := n.memberEvents
 	n.memberEvents = nil
@@ -113,7 +113,7 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 			n.roster[id] = rosterEntry{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone,
 				Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
 			if old.Addr != ev.addr {
-				ops = append(ops, Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
+				ops = append(ops, engine.Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
 			}
 		default:
 			delete(n.addrs, ev.name)
@@ -130,13 +130,13 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 
 // loadRoster loads the nodes seen before the start. The node tries them if the seeds do not
 // respond.
-func (n *Node) loadRoster(saved []Op) {
+func (n *Node) loadRoster(saved []engine.Op) {
 	for _, op := range saved {
 		addr, err := netip.ParseAddrPort(string(op.Value))
-		if op.Bucket != bucketRoster || err != nil || len(op.Key) != len(NodeID{}) || len(n.roster) >= maxRoster {
+		if op.Bucket != bucketRoster || err != nil || len(op.Key) != len(engine.NodeID{}) || len(n.roster) >= maxRoster {
 			continue
 		}
-		id := NodeID([]byte(op.Key))
+		id := engine.NodeID([]byte(op.Key))
 		n.roster[id] = rosterEntry{Member: Member{Node: id, Addr: addr, State: StateDead, Since: time.Now()}}
 	}
 }
@@ -163,7 +163,7 @@ func (n *Node) Members() []Member {
 }
 
 // left reports whether a node left permanently or was forgotten. The caller holds mu.
-func (n *Node) left(id NodeID) bool {
+func (n *Node) left(id engine.NodeID) bool {
 	m := n.engine.Manifest(id)
 	return m != nil && (m.Leaving || m.Forgotten)
 }

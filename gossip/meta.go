@@ -11,7 +11,7 @@ import (
 
 // meta is the memberlist metadata of a member.
 type meta struct {
-	node    NodeID
+	node    engine.NodeID
 	epoch   uint64
 	name    string
 	zone    string
@@ -64,7 +64,7 @@ func decodeMeta(b []byte) (m meta, err error) {
 			if len(bytes) != len(m.node) {
 				return m, fmt.Errorf("node id has %d bytes, %d are required", len(bytes), len(m.node))
 			}
-			m.node = NodeID(bytes)
+			m.node = engine.NodeID(bytes)
 		case metaEpoch:
 			m.epoch = value
 		case metaName:
@@ -75,7 +75,8 @@ func decodeMeta(b []byte) (m meta, err error) {
 			m.version = string(bytes)
 		}
 	}
-	if m.node == (NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText || len(m.version) > maxMetaText {
+	if m.node == (engine.NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText ||
+		len(m.version) > maxMetaText {
 		return m, errors.New("metadata has no node ID, or a field that is too long")
 	}
 	return m, nil

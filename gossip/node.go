@@ -23,10 +23,10 @@ type Node struct {
 
 	mu       sync.Mutex // never held during disk or network access
 	engine   *engine.Engine
-	roster   map[NodeID]rosterEntry
+	roster   map[engine.NodeID]rosterEntry
 	addrs    map[string]string // address of each live member
 	watchers map[*Watcher]struct{}
-	serving  map[NodeID]Serving // state last reported to watchers
+	serving  map[engine.NodeID]engine.Serving // state last reported to watchers
 	list     *memberlist.Memberlist
 	addr     netip.AddrPort
 	ring     *memberlist.Keyring // nil without encryption
@@ -74,9 +74,10 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip: load saved state: %w", err)
 	}
-	n := &Node{opt: o, roster: map[NodeID]rosterEntry{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{},
-		serving: map[NodeID]Serving{},
-		inbox:   make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
+	n := &Node{opt: o, roster: map[engine.NodeID]rosterEntry{}, addrs: map[string]string{},
+		watchers: map[*Watcher]struct{}{},
+		serving:  map[engine.NodeID]engine.Serving{},
+		inbox:    make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{},
 		exchange:  make(chan string, 1),
 		questions: newQuestions(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
 	n.root.Store(&engine.Digest{})

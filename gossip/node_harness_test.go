@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"fmt"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 	"net/netip"
 	"testing"
 	"time"
@@ -46,11 +48,11 @@ func waitFor(t *testing.T, n running, what string, holds func() bool) {
 
 func members(n running, want int) func() bool { return func() bool { return alive(n) == want } }
 
-func body(n running, k Key) string {
+func body(n running, k engine.Key) string {
 	if r := n.Record(k); r != nil && !r.Deleted {
 		return string(r.Body)
 	}
 	return ""
 }
 
-var keyA, keyB = Key{Kind: "K", Mesh: "m", Name: "a"}, Key{Kind: "K", Mesh: "m", Name: "b"}
+var keyA, keyB = engine.Key{Kind: "K", Mesh: "m", Name: "a"}, engine.Key{Kind: "K", Mesh: "m", Name: "b"}

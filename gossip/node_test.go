@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 	"io"
 	"log/slog"
 	"net"
@@ -42,8 +44,8 @@ func TestThreeNodes(t *testing.T) {
 				waitFor(t, n, "three members", members(n, 3))
 			}
 			large := strings.Repeat("x", 60<<10)
-			if _, err := a.Put(Put{Key: keyA, Body: []byte("small")},
-				Put{Key: keyB, Body: []byte(large), MediaType: "text/plain"}); err != nil {
+			if _, err := a.Put(engine.Put{Key: keyA, Body: []byte("small")},
+				engine.Put{Key: keyB, Body: []byte(large), MediaType: "text/plain"}); err != nil {
 				t.Fatal(err)
 			}
 			for _, n := range nodes {
@@ -64,8 +66,8 @@ func TestThreeNodes(t *testing.T) {
 			if _, err := b.Delete(keyA); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.SetOwn([]Item{{Key: Key{Kind: "D", Mesh: "m", Name: "c-1"}, Body: []byte("dataplane")},
-				{Key: Key{Kind: "D", Mesh: "m", Name: "c-2"}, Body: make([]byte, 16<<10)}}); err != nil {
+			if err := c.SetOwn([]engine.OwnItem{{Key: engine.Key{Kind: "D", Mesh: "m", Name: "c-1"}, Body: []byte("dataplane")},
+				{Key: engine.Key{Kind: "D", Mesh: "m", Name: "c-2"}, Body: make([]byte, 16<<10)}}); err != nil {
 				t.Fatal(err)
 			}
 			owned := func(n running, items int) func() bool {
@@ -122,7 +124,7 @@ func TestAsk(t *testing.T) {
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
 	for what, c := range map[string]struct {
-		of   NodeID
+		of   engine.NodeID
 		q    string
 		want error
 	}{
@@ -199,7 +201,7 @@ func TestKeysAreChanged(t *testing.T) {
 			}
 		}
 		text := fmt.Sprint(len(keys), keys[0][0])
-		if _, err := a.Put(Put{Key: keyA, Body: []byte(text)}); err != nil {
+		if _, err := a.Put(engine.Put{Key: keyA, Body: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 		waitFor(t, b, "a change under "+text, func() bool { return body(b, keyA) == text })
@@ -221,13 +223,13 @@ func TestRestart(t *testing.T) {
 	a := socketNode(t, 1, Options{Storage: stores[0]})
 	b := socketNode(t, 2, Options{Storage: stores[1]}, a)
 	waitFor(t, b, "two members", members(b, 2))
-	if _, err := a.Put(Put{Key: keyA, Body: []byte("1")}); err != nil {
+	if _, err := a.Put(engine.Put{Key: keyA, Body: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, b, "the change", func() bool { return body(b, keyA) == "1" })
 	epoch := a.Stats().Epoch
 	stopAll([]running{a, b})
-	if _, err := a.Put(Put{Key: keyB, Body: []byte("written while it did not run")}); err != nil {
+	if _, err := a.Put(engine.Put{Key: keyB, Body: []byte("written while it did not run")}); err != nil {
 		t.Error(err)
 	}
 	a = socketNode(t, 1, Options{Storage: stores[0]})
@@ -243,13 +245,14 @@ func TestRestart(t *testing.T) {
 	stores[0].mu.Lock()
 	stores[0].err = errors.New("no space left on device")
 	stores[0].mu.Unlock()
-	if _, err := a.Put(Put{Key: keyA, Body: []byte("2")}); err == nil || !strings.Contains(err.Error(), "no space") {
+	if _, err := a.Put(engine.Put{Key: keyA, Body: []byte("2")}); err == nil ||
+		!strings.Contains(err.Error(), "no space") {
 		t.Errorf("a change on a full disk: %v", err)
 	}
 	if body(a, keyA) != "1" {
 		t.Error("a change that was refused is in force")
 	}
-	if _, err := c.Put(Put{Key: keyA, Body: []byte("3")}); err != nil {
+	if _, err := c.Put(engine.Put{Key: keyA, Body: []byte("3")}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, a, "a change of another node, in memory", func() bool { return body(a, keyA) == "3" })
@@ -264,7 +267,7 @@ func TestRestart(t *testing.T) {
 // TestWatch: a watcher gets everything first, and then what changes; many changes of a key are one.
 func TestWatch(t *testing.T) {
 	n := socketNode(t, 1, Options{})
-	if _, err := n.Put(Put{Key: keyA, Body: []byte("1")}); err != nil {
+	if _, err := n.Put(engine.Put{Key: keyA, Body: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	w := n.Watch()
@@ -273,7 +276,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("at first: %v", got)
 	}
 	for i := range 5 {
-		if _, err := n.Put(Put{Key: keyB, Body: []byte(fmt.Sprint(i))}); err != nil {
+		if _, err := n.Put(engine.Put{Key: keyB, Body: []byte(fmt.Sprint(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -292,17 +295,17 @@ func TestWatch(t *testing.T) {
 }
 
 func TestOptionsRefuse(t *testing.T) {
-	good := Options{Self: NodeID{1}, Cluster: "c", Keys: [][]byte{testKey}}
+	good := Options{Self: engine.NodeID{1}, Cluster: "c", Keys: [][]byte{testKey}}
 	for want, change := range map[string]func(*Options){
-		"Self is required":                func(o *Options) { o.Self = NodeID{} },
+		"Self is required":                func(o *Options) { o.Self = engine.NodeID{} },
 		"Cluster has 0 bytes":             func(o *Options) { o.Cluster = "" },
 		"Keys is empty":                   func(o *Options) { o.Keys = nil },
 		"both Keys and Insecure":          func(o *Options) { o.Insecure = true },
 		"Keys[1] has 5 bytes":             func(o *Options) { o.Keys = append(o.Keys, []byte("short")) },
-		"Bind[0] is not a valid address":           func(o *Options) { o.Bind = []netip.AddrPort{{}} },
+		"Bind[0] is not a valid address":  func(o *Options) { o.Bind = []netip.AddrPort{{}} },
 		"Bind[1] is a second":             func(o *Options) { o.Bind = append(loopback[:1:1], loopback...) },
 		"Name, Zone and Version may have": func(o *Options) { o.Name = strings.Repeat("x", 65) },
-		"load saved state: oh!":        func(o *Options) { o.Storage = broken{} },
+		"load saved state: oh!":           func(o *Options) { o.Storage = broken{} },
 	} {
 		o := good
 		change(&o)
@@ -314,10 +317,10 @@ func TestOptionsRefuse(t *testing.T) {
 
 type broken struct{ noStorage }
 
-func (broken) Load() ([]Op, error) { return nil, errors.New("oh!") }
+func (broken) Load() ([]engine.Op, error) { return nil, errors.New("oh!") }
 
 func FuzzMeta(f *testing.F) {
-	f.Add(meta{node: NodeID{1}, epoch: 7, name: "n", zone: "z"}.encode())
+	f.Add(meta{node: engine.NodeID{1}, epoch: 7, name: "n", zone: "z"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMeta(b)
 		if err != nil {

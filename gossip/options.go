@@ -14,41 +14,19 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Types of package engine that appear in this API.
-type (
-	// Key identifies a record.
-	Key = engine.Key
-	// NodeID identifies a node permanently.
-	NodeID = engine.NodeID
-	// Record is one version of a record.
-	Record = engine.Record
-	// Put is a change of a record.
-	Put = engine.Put
-	// Item is one thing that a node owns.
-	Item = engine.OwnItem
-	// Conflict is a version that lost to a concurrent write.
-	Conflict = engine.Conflict
-	// Serving tells how to use the items of a node.
-	Serving = engine.Serving
-	// Op is a change of stored data.
-	Op = engine.Op
-	// Limits bounds the stored data.
-	Limits = engine.Limits
-)
-
 // Storage persists values by bucket and key. Keys are arbitrary bytes.
 type Storage interface {
 	// Load returns everything, in any order.
-	Load() ([]Op, error)
+	Load() ([]engine.Op, error)
 	// Write applies operations in order, all or none, and returns when they are on disk. Calls are
 	// never concurrent.
-	Write([]Op) error
+	Write([]engine.Op) error
 }
 
 // Options configures a node. Self, Cluster, and either Keys or Insecure are required.
 type Options struct {
-	Self    NodeID // permanent ID of this node; the caller stores it
-	Name    string // display name
+	Self    engine.NodeID // permanent ID of this node; the caller stores it
+	Name    string        // display name
 	Zone    string
 	Version string // version of the program, shown to members
 	Cluster string // up to 64 bytes; nodes of other clusters are ignored
@@ -71,7 +49,7 @@ type Options struct {
 	Answer func(ctx context.Context, question []byte) []byte
 
 	Storage Storage // nil: no state survives the process
-	Limits  Limits
+	Limits  engine.Limits
 	Log     *slog.Logger // nil: no logs
 
 	transport memberlist.NodeAwareTransport // set by tests
@@ -80,7 +58,7 @@ type Options struct {
 // Validate returns an error for the first missing or invalid option.
 func (o Options) Validate() error {
 	switch {
-	case o.Self == (NodeID{}):
+	case o.Self == (engine.NodeID{}):
 		return errors.New("gossip options: Self is required")
 	case o.Cluster == "" || len(o.Cluster) > 64:
 		return fmt.Errorf("gossip options: Cluster has %d bytes, 1 to 64 are allowed", len(o.Cluster))
@@ -129,12 +107,9 @@ func (o Options) withDefaults() Options {
 // noStorage discards writes.
 type noStorage struct{}
 
-func (noStorage) Load() ([]Op, error) { return nil, nil }
-func (noStorage) Write([]Op) error    { return nil }
+func (noStorage) Load() ([]engine.Op, error) { return nil, nil }
+func (noStorage) Write([]engine.Op) error    { return nil }
 
-func newEngine(o Options, saved []Op) (*engine.Engine, engine.Actions) {
+func newEngine(o Options, saved []engine.Op) (*engine.Engine, engine.Actions) {
 	return engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
 }
-
-// ParseNodeID parses the output of [NodeID.String].
-func ParseNodeID(s string) (NodeID, error) { return engine.ParseNodeID(s) }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // simnet is a network in memory, for virtual time: packets take a moment, can be lost, and do not
@@ -146,24 +148,24 @@ func (h *simHost) Shutdown() error {
 // memory is a storage that outlives nodes.
 type memory struct {
 	mu     sync.Mutex
-	values map[string]Op
+	values map[string]engine.Op
 	writes int
 	err    error
 }
 
-func newMemory() *memory { return &memory{values: map[string]Op{}} }
+func newMemory() *memory { return &memory{values: map[string]engine.Op{}} }
 
-func (m *memory) Load() ([]Op, error) {
+func (m *memory) Load() ([]engine.Op, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []Op
+	var out []engine.Op
 	for _, op := range m.values {
 		out = append(out, op)
 	}
 	return out, nil
 }
 
-func (m *memory) Write(ops []Op) error {
+func (m *memory) Write(ops []engine.Op) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -219,7 +221,7 @@ func run(t testing.TB, o Options) running {
 
 func simAddr(i int) string { return fmt.Sprintf("10.0.%d.%d:7946", i/200, i%200+1) }
 
-func simID(i int) NodeID { return NodeID{byte(i >> 8), byte(i), 0xaa} }
+func simID(i int) engine.NodeID { return engine.NodeID{byte(i >> 8), byte(i), 0xaa} }
 
 // simNode starts node i of a network, which knows the first three.
 func simNode(t *testing.T, s *simnet, i int, store Storage, addr string) running {

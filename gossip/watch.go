@@ -8,27 +8,24 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Change names a record or a node that changed.
-type Change = engine.Change
-
 // Watcher reports changes to one reader. Changes of the same object are merged, so a slow reader
 // misses intermediate states but never the last one.
 type Watcher struct {
 	n     *Node
 	bell  chan struct{}
-	dirty map[Change]struct{} // under the node's mu
+	dirty map[engine.Change]struct{} // under the node's mu
 }
 
 // Watch returns a watcher. Its first Take returns all records and nodes. The caller must close it.
 func (n *Node) Watch() *Watcher {
-	w := &Watcher{n: n, bell: make(chan struct{}, 1), dirty: map[Change]struct{}{}}
+	w := &Watcher{n: n, bell: make(chan struct{}, 1), dirty: map[engine.Change]struct{}{}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, r := range n.engine.Records() {
-		w.dirty[Change{Key: r.Key}] = struct{}{}
+		w.dirty[engine.Change{Key: r.Key}] = struct{}{}
 	}
 	for _, m := range n.engine.Nodes() {
-		w.dirty[Change{Node: m.Node}] = struct{}{}
+		w.dirty[engine.Change{Node: m.Node}] = struct{}{}
 	}
 	n.watchers[w] = struct{}{}
 	w.ring()
@@ -46,7 +43,7 @@ func (w *Watcher) ring() {
 func (w *Watcher) C() <-chan struct{} { return w.bell }
 
 // Take returns the changes since the last call, in no particular order.
-func (w *Watcher) Take() []Change {
+func (w *Watcher) Take() []engine.Change {
 	w.n.mu.Lock()
 	defer w.n.mu.Unlock()
 	out := slices.Collect(maps.Keys(w.dirty))
@@ -62,7 +59,7 @@ func (w *Watcher) Close() {
 }
 
 // notify reports changes to all watchers. The caller holds mu.
-func (n *Node) notify(changes []Change) {
+func (n *Node) notify(changes []engine.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -78,14 +75,14 @@ func (n *Node) notify(changes []Change) {
 func (n *Node) notifyServing() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var changed []Change
+	var changed []engine.Change
 	now := time.Now()
 	for _, m := range n.engine.Nodes() {
 		s := n.engine.Serving(m.Node, now)
 		if old, ok := n.serving[m.Node]; !ok || old != s {
 			n.serving[m.Node] = s
 			if ok {
-				changed = append(changed, Change{Node: m.Node})
+				changed = append(changed, engine.Change{Node: m.Node})
 			}
 		}
 	}
