@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// These tests run real memberlist in virtual time. memberlist's own chance is not seeded, so they
-// hold bounds, not traces.
+// These tests run real memberlist in virtual time. memberlist's randomness is not seeded, so they
+// check limits, not traces.
 
-// until lets virtual time pass until something holds, and returns how long that took.
+// until advances virtual time until holds returns true, and returns the elapsed time.
 func until(t *testing.T, limit time.Duration, what string, holds func() bool, pass func(time.Duration)) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -28,7 +28,7 @@ func until(t *testing.T, limit time.Duration, what string, holds func() bool, pa
 	return time.Since(began)
 }
 
-// clusterSize is 200 for the figures of docs/performance.md.
+// clusterSize is 200 for the measurements in docs/performance.md.
 var clusterSize = flag.Int("members", 50, "nodes of TestMassStartCutAndHeal")
 
 func TestMassStartCutAndHeal(t *testing.T) {
@@ -44,7 +44,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		until(t, time.Minute, "all know all", full, pass)
 		t.Logf("mass start of %d: all know all after %v (goal 5s at 50, 8s at 200)", size, time.Since(began))
 		if time.Since(began) > 5*time.Second {
-			t.Error("goal 7 is missed")
+			t.Error("goal 7 is not met")
 		}
 		pass(30 * time.Second)
 		s.bytes.Store(0)
@@ -52,10 +52,9 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		idle := s.bytes.Load() / 30 / int64(size)
 		t.Logf("idle: each node sends %d bytes a second (goal 300 at 500)", idle)
 		if idle > 300 {
-			t.Error("goal 10 is missed")
+			t.Error("goal 10 is not met")
 		}
 
-		// A burst.
 		var puts []engine.Put
 		for i := range 1000 {
 			puts = append(puts,
@@ -79,10 +78,10 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		t.Logf("burst of 1,000 records to %d: %v (goal 2s), %.2fx bytes (goal 3.5x), with a second of everything else",
 			size, took, copies)
 		if took > 2*time.Second || copies > 3.5 {
-			t.Error("goal 4 is missed")
+			t.Error("goal 4 is not met")
 		}
 
-		// A cut of 120 s, with changes on both sides.
+		// A partition of 120 s, with changes on both sides.
 		s.mu.Lock()
 		for i := range size / 2 {
 			s.side[simAddr(i)] = 1
@@ -114,7 +113,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		more := until(t, time.Minute, "all agree", func() bool { return agree(nodes) }, pass)
 		t.Logf("heal after 120 s: members %v (goal 8s), state %v later (goal 2s)", took, more)
 		if took > 8*time.Second || more > 2*time.Second {
-			t.Error("goal 6 is missed")
+			t.Error("goal 6 is not met")
 		}
 		conflicts := 0
 		for _, n := range nodes {
@@ -132,7 +131,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		t.Logf("packets that were dropped since a host's queue was full: %d; messages that the engines dropped: %d",
 			s.full.Load(), nodes[0].Stats().Dropped)
 		stopAll(nodes)
-		pass(time.Minute) // memberlist's last timers
+		pass(time.Minute) // let memberlist's last timers expire
 	})
 }
 
@@ -167,7 +166,7 @@ func TestRestartWithNewAddress(t *testing.T) {
 		nodes[9].stop()
 		nodes[9] = simNode(t, s, 9, stores[9], "10.0.9.9:7946")
 		if r := nodes[9].Record(key); r == nil || string(r.Body) != "1" {
-			t.Error("what was known is gone after a restart")
+			t.Error("saved state is lost after a restart")
 		}
 		began := time.Now()
 		if _, err := nodes[3].Put(engine.Put{Key: key, Body: []byte("2")}); err != nil {
@@ -180,7 +179,7 @@ func TestRestartWithNewAddress(t *testing.T) {
 		in := until(t, time.Minute, "the change arrives", func() bool {
 			return string(nodes[9].Record(key).Body) == "2"
 		}, pass)
-		until(t, time.Minute, "what it owns arrives", func() bool {
+		until(t, time.Minute, "its items arrive", func() bool {
 			for _, n := range nodes {
 				ok := false
 				for _, o := range n.Owned() {
@@ -196,15 +195,15 @@ func TestRestartWithNewAddress(t *testing.T) {
 		t.Logf("restart with a new address: a change of another node is there after %v, "+
 			"its own everywhere after %v (goal 1s)", in, time.Since(began))
 		if time.Since(began) > time.Second {
-			t.Error("goal 8 is missed")
+			t.Error("goal 8 is not met")
 		}
 		stopAll(nodes)
-		pass(time.Minute) // memberlist's last timers
+		pass(time.Minute) // let memberlist's last timers expire
 	})
 }
 
-// TestLossAndOneWayCut: where three packets of ten are lost, and one node does not hear another at
-// all, nobody is taken for dead for long, and a change is everywhere within 2 s.
+// TestLossAndOneWayCut checks that with 30 % packet loss, and one node that receives nothing from
+// another, no node counts as dead for long, and a change reaches all nodes within 2 s.
 func TestLossAndOneWayCut(t *testing.T) {
 	const size = 20
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +236,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 			for _, n := range nodes {
 				for _, o := range n.Owned() {
 					if o.Serving.String() == "removed" {
-						t.Errorf("what node %s owns is removed", o.Name)
+						t.Errorf("the items of node %s are removed", o.Name)
 					}
 				}
 			}
@@ -245,7 +244,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 		t.Logf("30 %% loss and a cut one way: a change is everywhere within %v (goal 2s); "+
 			"in %d of 20 looks somebody was taken for dead", worst, missing)
 		if worst > 2*time.Second {
-			t.Error("goal 3 is missed")
+			t.Error("goal 3 is not met")
 		}
 		s.mu.Lock()
 		s.loss, s.deaf = 0, [2]string{}
@@ -256,7 +255,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 	})
 }
 
-// simCluster starts so many nodes; full reports whether each knows all.
+// simCluster starts size nodes. full reports whether each knows all others.
 func simCluster(t *testing.T, s *simnet, size int) (nodes []running, full func() bool) {
 	for i := range size {
 		nodes = append(nodes, simNode(t, s, i, newMemory(), simAddr(i)))

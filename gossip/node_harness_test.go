@@ -13,7 +13,7 @@ const patience = 2 * time.Minute
 
 var loopback = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
 
-// socketNode starts a node on real sockets that joins others.
+// socketNode starts a node on real sockets. It joins seeds.
 func socketNode(t *testing.T, i int, o Options, seeds ...running) running {
 	t.Helper()
 	o.Self, o.Name = simID(i), fmt.Sprint("node-", i)
@@ -29,7 +29,7 @@ func socketNode(t *testing.T, i int, o Options, seeds ...running) running {
 	return run(t, o)
 }
 
-// waitFor waits for changes of a node until something holds.
+// waitFor waits until holds returns true. It checks after each change of the node.
 func waitFor(t *testing.T, n running, what string, holds func() bool) {
 	t.Helper()
 	w := n.Watch()
@@ -39,7 +39,7 @@ func waitFor(t *testing.T, n running, what string, holds func() bool) {
 		select {
 		case <-w.C():
 			w.Take()
-		case <-time.After(20 * time.Millisecond): // members are not watched
+		case <-time.After(20 * time.Millisecond): // changes of members are not reported
 		case <-limit:
 			t.Fatalf("%s: not within %v; members %v, figures %+v", what, patience, n.Members(), n.Stats())
 		}

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// TestThreeNodes: members find each other, changes of all sizes arrive, deletions do, and what a
-// node owns goes when it leaves.
+// TestThreeNodes checks that members find each other, that changes of all sizes and deletions
+// arrive, and that a node's items are removed when it leaves.
 func TestThreeNodes(t *testing.T) {
 	for name, o := range map[string]Options{
 		"encrypted": {},
@@ -82,7 +82,7 @@ func TestThreeNodes(t *testing.T) {
 			}
 			for _, n := range nodes {
 				waitFor(t, n, "the deletion", func() bool { return n.Record(keyA).Deleted && len(n.Records()) == 1 })
-				waitFor(t, n, "what node 3 owns", owned(n, 2))
+				waitFor(t, n, "the items of node 3", owned(n, 2))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -103,8 +103,8 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
-// TestAsk: a member answers what another one asks, large texts too; nobody waits for one that is
-// silent, dead or not there.
+// TestAsk checks that a member answers short and long questions, and that Ask fails at once for
+// unknown or dead members.
 func TestAsk(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	b := socketNode(t, 2, Options{Answer: func(ctx context.Context, q []byte) []byte {
@@ -144,8 +144,8 @@ func TestAsk(t *testing.T) {
 	stopAll([]running{a, b})
 }
 
-// TestStrangers: a node with another key or of another cluster does not get in, and garbage on the
-// port disturbs nobody.
+// TestStrangers checks that nodes with another key or of another cluster cannot join, and that
+// garbage on the port has no effect.
 func TestStrangers(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	other := socketNode(t, 2, Options{Keys: [][]byte{bytes.Repeat([]byte{7}, 32)}}, a)
@@ -161,7 +161,7 @@ func TestStrangers(t *testing.T) {
 		}
 		_, _ = c.Write(garbage)
 		_ = c.(*net.TCPConn).CloseWrite()
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second)) // less than the minute that a silent one may stay
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second)) // less than the minute after which silent connections close
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a connection with %.20q stays open", garbage)
 		}
@@ -188,7 +188,7 @@ func TestStrangers(t *testing.T) {
 	stopAll([]running{a, b, other, foreign, plain})
 }
 
-// TestKeysAreChanged: the key of a pool is changed while it runs.
+// TestKeysAreChanged rotates the key of a running pool.
 func TestKeysAreChanged(t *testing.T) {
 	a := socketNode(t, 1, Options{})
 	b := socketNode(t, 2, Options{}, a)
@@ -216,8 +216,8 @@ func TestKeysAreChanged(t *testing.T) {
 	stopAll([]running{a, b, old})
 }
 
-// TestRestart: what was acknowledged is there after a restart, and a node without anything gets all
-// from its peers.
+// TestRestart checks that acknowledged changes survive a restart, and that a node without data gets
+// all records from its peers.
 func TestRestart(t *testing.T) {
 	stores := []*memory{newMemory(), newMemory()}
 	a := socketNode(t, 1, Options{Storage: stores[0]})
@@ -239,9 +239,9 @@ func TestRestart(t *testing.T) {
 	b = socketNode(t, 2, Options{Storage: stores[1]}, a)
 	c := socketNode(t, 3, Options{}, a)
 	for _, n := range []running{b, c} {
-		waitFor(t, n, "what was written meanwhile", func() bool { return body(n, keyB) != "" && body(n, keyA) == "1" })
+		waitFor(t, n, "the changes written meanwhile", func() bool { return body(n, keyB) != "" && body(n, keyA) == "1" })
 	}
-	// The disk fails: nothing is acknowledged that is not on it.
+	// With a failing disk, no change is acknowledged.
 	stores[0].mu.Lock()
 	stores[0].err = errors.New("no space left on device")
 	stores[0].mu.Unlock()
@@ -260,11 +260,15 @@ func TestRestart(t *testing.T) {
 	stores[0].mu.Lock()
 	stores[0].err = nil
 	stores[0].mu.Unlock()
-	waitFor(t, a, "what waited is saved", func() bool { s := a.Stats(); return s.SaveError == "" && s.Unsaved == 0 })
+	waitFor(t, a, "pending operations are saved", func() bool {
+		s := a.Stats()
+		return s.SaveError == "" && s.Unsaved == 0
+	})
 	stopAll([]running{a, b, c})
 }
 
-// TestWatch: a watcher gets everything first, and then what changes; many changes of a key are one.
+// TestWatch checks that a watcher first gets all records, then changes, and that several changes of
+// a key are merged.
 func TestWatch(t *testing.T) {
 	n := socketNode(t, 1, Options{})
 	if _, err := n.Put(engine.Put{Key: keyA, Body: []byte("1")}); err != nil {
@@ -332,7 +336,8 @@ func FuzzMeta(f *testing.F) {
 	})
 }
 
-// TestLogIsBounded: a flood of what is logged is cut, and the number of what is missing is told.
+// TestLogIsBounded checks that a flood of log lines is truncated, and that the number of dropped
+// lines is logged.
 func TestLogIsBounded(t *testing.T) {
 	var out bytes.Buffer
 	w := &logWriter{log: slog.New(slog.NewTextHandler(&out, nil))}

@@ -19,14 +19,14 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// simnet is a network in memory, for virtual time: packets take a moment, can be lost, and do not
-// pass where it is cut.
+// simnet is an in-memory network for virtual time. Packets are delayed, can be lost, and do not
+// cross a partition.
 type simnet struct {
 	mu      sync.Mutex
 	hosts   map[string]*simHost
-	side    map[string]int // hosts of different sides do not reach each other
+	side    map[string]int // hosts on different sides cannot reach each other
 	loss    float64
-	deaf    [2]string // the second one does not hear the first
+	deaf    [2]string // the second host receives nothing from the first
 	packets atomic.Int64
 	bytes   atomic.Int64
 	full    atomic.Int64
@@ -52,7 +52,7 @@ func (s *simnet) host(addr string) *simHost {
 	return h
 }
 
-// reach returns the host at an address; cut says that it is not reached.
+// reach returns the host at an address, and whether a partition blocks it.
 func (s *simnet) reach(from, to string) (h *simHost, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *simHost) Shutdown() error {
 	return nil
 }
 
-// memory is a storage that outlives nodes.
+// memory is a Storage that survives restarts of a node.
 type memory struct {
 	mu     sync.Mutex
 	values map[string]engine.Op
@@ -182,7 +182,7 @@ func (m *memory) Write(ops []engine.Op) error {
 	return nil
 }
 
-// running is a node that runs.
+// running is a running node.
 type running struct {
 	*Node
 	stop func()
@@ -223,7 +223,7 @@ func simAddr(i int) string { return fmt.Sprintf("10.0.%d.%d:7946", i/200, i%200+
 
 func simID(i int) engine.NodeID { return engine.NodeID{byte(i >> 8), byte(i), 0xaa} }
 
-// simNode starts node i of a network, which knows the first three.
+// simNode starts node i of a network. Its seeds are the first three nodes.
 func simNode(t *testing.T, s *simnet, i int, store Storage, addr string) running {
 	return run(t, Options{Self: simID(i), Name: fmt.Sprint("node-", i), Storage: store, transport: s.host(addr),
 		Seeds: func() []string { return []string{simAddr(0), simAddr(1), simAddr(2)} }})
@@ -237,7 +237,7 @@ func stopAll(nodes []running) {
 	wg.Wait()
 }
 
-// alive counts the members that a node takes for alive, itself among them.
+// alive returns the number of members that are alive according to n, including itself.
 func alive(n running) (k int) {
 	for _, m := range n.Members() {
 		if m.State == "alive" {

@@ -22,8 +22,8 @@ func manySaved(b *testing.B, n int) []Op {
 	return saved
 }
 
-// BenchmarkLoad is a start with 100,000 records of 730 bytes on disk. The heap holds the records
-// once, as saved does.
+// BenchmarkLoad measures a start with 100,000 records of 730 bytes on disk. The heap holds the
+// records once, because they share the saved bytes.
 func BenchmarkLoad(b *testing.B) {
 	saved := manySaved(b, 100000)
 	var before, after runtime.MemStats
@@ -38,7 +38,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkReceive is a record of 1 KB that a peer pushes into a store of 100,000.
+// BenchmarkReceive measures receiving a record of 1 KB with 100,000 records stored.
 func BenchmarkReceive(b *testing.B) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}},
 		simStart, manySaved(b, 100000))

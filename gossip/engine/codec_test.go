@@ -45,7 +45,7 @@ func TestMessageRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.encode(), want.encode()) {
-		t.Error("a message that was decoded is encoded otherwise")
+		t.Error("decoding and encoding changed the message")
 	}
 	got.Leaves[1].Heads, got.Bodies[1] = nil, []byte{}
 	if !reflect.DeepEqual(got, want) {
@@ -53,8 +53,8 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreKept: a record of a later version passes through unchanged, and what is not
-// known is part of its digest.
+// TestUnknownFieldsAreKept checks that a record of a later version is forwarded unchanged, and that
+// unknown fields are part of its digest.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	r := sample(t).Records[0]
 	content, _, err := split("record", r.raw, MaxRecord)
@@ -68,12 +68,12 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Encoded(), raw) || got.Key != r.Key || got.digest == r.digest {
-		t.Error("fields of a later version are not kept or not in the digest")
+		t.Error("unknown fields are lost or missing in the digest")
 	}
 }
 
-// TestCloneLeavesTheMessage: a clone is what the record is, and what was cloned does not change
-// with the message that it came in.
+// TestCloneLeavesTheMessage checks that a clone equals its record and does not share memory with
+// the message.
 func TestCloneLeavesTheMessage(t *testing.T) {
 	signed := appendText(bytes.Clone(sample(t).Records[0].raw), envelopeSignature, "signature")
 	for _, r := range append(sample(t).Records, mustDecode(t, signed)) {
@@ -138,7 +138,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := DecodeRecord(r.Encoded())
 		if err != nil || again.Version() != r.Version() || !bytes.Equal(again.Encoded(), b) {
-			t.Errorf("a record that was decoded does not decode to itself: %v", err)
+			t.Errorf("encoding and decoding changed the record: %v", err)
 		}
 		if w, _, rel := Merge(r, again); w.Version() != r.Version() || rel != Superseded {
 			t.Error("a record is in conflict with itself")
@@ -154,7 +154,7 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		if again, err := DecodeManifest(m.Encoded()); err != nil || again.Version() != m.Version() {
-			t.Errorf("a manifest that was decoded does not decode to itself: %v", err)
+			t.Errorf("encoding and decoding changed the manifest: %v", err)
 		}
 	})
 }
@@ -168,12 +168,12 @@ func FuzzMessage(f *testing.F) {
 		}
 		once := m.encode()
 		if m, err = decodeMessage(once); err != nil || !bytes.Equal(m.encode(), once) {
-			t.Errorf("a message that was decoded and encoded does not decode to itself: %v", err)
+			t.Errorf("encoding and decoding changed the message: %v", err)
 		}
 	})
 }
 
-// FuzzReceive: whatever a member sends, an engine goes on.
+// FuzzReceive checks that no message can break an engine.
 func FuzzReceive(f *testing.F) {
 	f.Add(sample(f).encode(), sample(f).encode())
 	f.Fuzz(func(t *testing.T, a, b []byte) {
@@ -184,7 +184,7 @@ func FuzzReceive(f *testing.F) {
 			e.Step(simStart.Add(time.Duration(i)*time.Second), Acked{"node", data, 0})
 		}
 		if e.tree.sum != rebuilt(e) {
-			t.Error("the tree is not that of the entries")
+			t.Error("the tree does not match the entries")
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 		var tr tree
 		held := map[Slot]Head{}
 		for range rapid.IntRange(0, 300).Draw(t, "changes") {
-			// Few bits, and half of them shared, so that parts divide and join.
+			// Few bits, half of them shared, so subtrees split and merge.
 			n := rapid.IntRange(0, 120).Draw(t, "slot")
 			slot := sum("test", []byte{byte(n)})
 			if n%2 == 0 {
@@ -211,7 +211,7 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 			tr.put(h)
 			held[slot] = h
 		}
-		// A tree that was filled in another order, and never changed, has the same sums everywhere.
+		// A tree that was filled in another order has the same sums everywhere.
 		var fresh tree
 		for _, h := range held {
 			fresh.put(h)
@@ -227,7 +227,7 @@ func TestTreeSumsWhatItHolds(t *testing.T) {
 			}
 		}
 		if tr.sum != fresh.sum || tr.count != len(held) || len(tr.at(Prefix{})) != len(held) {
-			t.Fatal("the sum of the tree is not that of what it holds")
+			t.Fatal("the sum of the tree does not match its heads")
 		}
 	})
 }

@@ -147,7 +147,7 @@ type Change struct {
 	Node NodeID
 }
 
-// Note is a message for operators. What is a stable name, Text a sentence.
+// Note is a message for operators: a stable name and a sentence.
 type Note struct{ What, Text string }
 
 // entry is the current version of a slot: a record or a manifest.

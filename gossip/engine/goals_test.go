@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// lan is a network of n nodes that know and agree with each other, with 0.2 to 0.4 ms one way.
+// lan returns a network of n nodes that know and agree with each other, with a one-way delay of 0.2
+// to 0.4 ms.
 func lan(t testing.TB, seed uint64, n int, loss float64) *sim {
 	s := newSim(t, seed, n, Limits{})
 	s.delay = func() time.Duration { return 200*time.Microsecond + time.Duration(s.rng.IntN(200))*time.Microsecond }
@@ -22,7 +23,7 @@ func lan(t testing.TB, seed uint64, n int, loss float64) *sim {
 	return s
 }
 
-// change writes on a node, and returns the record.
+// change writes on a node and returns the records.
 func (s *sim) change(n *simNode, puts ...Put) []*Record {
 	records, ops, err := n.engine.Prepare(s.local(n), puts)
 	if err != nil {
@@ -33,7 +34,8 @@ func (s *sim) change(n *simNode, puts ...Put) []*Record {
 	return records
 }
 
-// spreadOf makes changes on a node and returns when each of the others had all of them, sorted.
+// spreadOf makes changes on a node and returns the sorted times at which the other nodes had all of
+// them.
 func (s *sim) spreadOf(size, count int, limit time.Duration) []time.Duration {
 	var puts []Put
 	for i := range count {
@@ -65,19 +67,19 @@ func (s *sim) spreadOf(size, count int, limit time.Duration) []time.Duration {
 	return times
 }
 
-func at(times []time.Duration, percent int) time.Duration {
+func percentile(times []time.Duration, percent int) time.Duration {
 	return times[min(len(times)-1, len(times)*percent/100)]
 }
 
-// TestGoalsOfSpread measures, in virtual time, how changes spread on a LAN, and holds them to the
-// goals.
+// TestGoalsOfSpread measures in virtual time how changes spread on a LAN, and compares the results
+// with the goals.
 func TestGoalsOfSpread(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		n, size, count int
 		loss           float64
 		p50, p99, all  time.Duration
-		copies         float64 // bytes sent, by those that are needed
+		copies         float64 // bytes sent, divided by the bytes required
 		uploads        int
 		runs           int
 	}{
@@ -101,7 +103,7 @@ func TestGoalsOfSpread(t *testing.T) {
 			if len(times) != c.n-1 {
 				t.Fatalf("%s, seed %d: %d of %d nodes have all", c.name, seed+1, len(times), c.n-1)
 			}
-			p50, p99, all = max(p50, at(times, 50)), max(p99, at(times, 99)), max(all, times[len(times)-1])
+			p50, p99, all = max(p50, percentile(times, 50)), max(p99, percentile(times, 99)), max(all, times[len(times)-1])
 			total := s.sent["packets"] + s.sent["streams"]
 			copies = max(copies, float64(total)/float64((c.n-1)*c.count*(c.size+100)))
 			uploads = max(uploads, origin.uploads)
@@ -109,13 +111,13 @@ func TestGoalsOfSpread(t *testing.T) {
 		t.Logf("%-24s p50 %v (goal %v), p99 %v (%v), all %v (%v), %.2fx bytes (%.1fx), uploads of the origin %d (%d); "+
 			"worst of %d seeds", c.name, p50, c.p50, p99, c.p99, all, c.all, copies, c.copies, uploads, c.uploads, c.runs)
 		if p50 > c.p50 || p99 > c.p99 || all > c.all || copies > c.copies || c.uploads > 0 && uploads > c.uploads {
-			t.Errorf("%s: a goal is missed", c.name)
+			t.Errorf("%s: a goal is not met", c.name)
 		}
 	}
 }
 
-// TestGoalsOfAgreement: two nodes with the same 100,000 entries say nothing; ten differences cost
-// what ten differences cost.
+// TestGoalsOfAgreement checks that two nodes with the same 100,000 entries exchange nothing, and
+// that ten differences cost only their share.
 func TestGoalsOfAgreement(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills two stores with 100,000 entries")
@@ -164,12 +166,11 @@ func TestGoalsOfAgreement(t *testing.T) {
 	t.Logf("10 of 100,000 entries differ: %d bytes beside the bodies (goal 6 KB), %d messages (4 round trips are 8)",
 		sent, messages)
 	if sent > 6<<10 || messages > 8 {
-		t.Error("a goal is missed")
+		t.Error("a goal is not met")
 	}
 }
 
-// TestColdJoin: a node without anything gets 20,000 entries, records first of all asked for in
-// turn, and not much more than their bytes.
+// TestColdJoin checks that an empty node gets 20,000 entries with little overhead.
 func TestColdJoin(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{})
 	s.delay = func() time.Duration { return 250 * time.Microsecond }
@@ -203,6 +204,6 @@ func TestColdJoin(t *testing.T) {
 	sent := float64(s.sent["packets"]+s.sent["streams"]) / float64(raw)
 	t.Logf("20,000 entries: %v of virtual time, %.2fx their bytes (goal 1.2x)", s.now.Sub(began), sent)
 	if s.now.Sub(began) > 5*time.Second || sent > 1.2 {
-		t.Error("a goal is missed")
+		t.Error("a goal is not met")
 	}
 }

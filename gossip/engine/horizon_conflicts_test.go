@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestConflictIsResolved: a conflict is listed on the nodes that saw it until somebody writes what
-// it says, and restarts do not lose it.
+// TestConflictIsResolved checks that nodes list a conflict until a write has the same content, and
+// that restarts do not lose it.
 func TestConflictIsResolved(t *testing.T) {
 	s := trio(t)
 	s.isolate(0)
@@ -37,7 +37,7 @@ func TestConflictIsResolved(t *testing.T) {
 	}
 }
 
-// TestForget: a node that is forgotten is gone everywhere, and comes back if it is alive after all.
+// TestForget checks that a forgotten node is removed everywhere, and returns if it is still alive.
 func TestForget(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
@@ -50,7 +50,7 @@ func TestForget(t *testing.T) {
 	s.run(3 * time.Second)
 	for i := range 2 {
 		if m := s.nodes[i].engine.Manifest(n.id); !m.Forgotten || len(m.Entries) > 0 {
-			t.Errorf("node %d has not forgotten: %+v", i, m)
+			t.Errorf("node %d did not forget the node: %+v", i, m)
 		}
 	}
 	s.start(n)
@@ -67,7 +67,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestBounds: what passes a bound is refused and counted, and nothing grows beyond it.
+// TestBounds checks that the engine rejects and counts entries above a limit, and stays below all
+// limits.
 func TestBounds(t *testing.T) {
 	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 },
 		Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, simStart, nil)
@@ -99,7 +100,7 @@ func TestBounds(t *testing.T) {
 	}
 	st := e.Stats()
 	if st.Entries != 50 || st.Parked != 5 || st.Conflicts > 10 || st.Counters["refused: writer full"] == 0 {
-		t.Errorf("bounds are passed: %+v", st)
+		t.Errorf("limits are exceeded: %+v", st)
 	}
 	for range 20 {
 		var many []*Record
@@ -113,9 +114,9 @@ func TestBounds(t *testing.T) {
 		push(many...)
 	}
 	if e.Stats().Counters["refused: too many from a peer"] == 0 {
-		t.Error("a flood from one peer is taken")
+		t.Error("a flood from one peer is accepted")
 	}
 	if _, _, err := e.Prepare(simStart, []Put{{Key: Key{"K", "m", "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
-		t.Error("a record that is too large is taken")
+		t.Error("a record that is too large is accepted")
 	}
 }

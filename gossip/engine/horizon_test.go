@@ -11,7 +11,7 @@ import (
 
 const horizon = 200 * time.Hour
 
-// trio is three nodes that agree, in a network without faults.
+// trio returns three nodes that agree, in a network without faults.
 func trio(t *testing.T) *sim {
 	s := newSim(t, 1, 3, Limits{Horizon: horizon})
 	for _, n := range s.nodes {
@@ -55,9 +55,9 @@ func (s *sim) inLimbo(n int, k Key) bool {
 
 var oldKey, newKey = Key{"K", "m", "old"}, Key{"K", "m", "new"}
 
-// TestReturnAfterTheHorizon: a node that was away for longer than deletions are remembered brings
-// nothing back. What it wrote itself meanwhile long ago is put aside, visible; what it wrote lately
-// is taken.
+// TestReturnAfterTheHorizon checks that a node that was away for longer than the horizon does not
+// restore deleted records. Old records that it wrote in the meantime are moved to limbo; recent
+// ones are accepted.
 func TestReturnAfterTheHorizon(t *testing.T) {
 	s := trio(t)
 	s.change(s.nodes[0], Put{Key: oldKey, Body: []byte("1")})
@@ -65,14 +65,14 @@ func TestReturnAfterTheHorizon(t *testing.T) {
 	s.isolate(2)
 	s.run(10 * time.Second)
 	s.change(s.nodes[0], Put{Key: oldKey, Delete: true})
-	ownOld := Key{"K", "m", "written in the cut, long ago"}
+	ownOld := Key{"K", "m", "written in the partition, long ago"}
 	s.change(s.nodes[2], Put{Key: ownOld, Body: []byte("2")})
 	for range 10 {
 		s.skip(horizon / 8)
 		s.run(2 * time.Minute)
 	}
 	if s.nodes[0].engine.Stats().Tombstones != 0 {
-		t.Fatal("the tombstone is kept for longer than the horizon")
+		t.Fatal("the tombstone outlives the horizon")
 	}
 	s.change(s.nodes[2], Put{Key: newKey, Body: []byte("3")})
 	clear(s.cut)
@@ -85,26 +85,26 @@ func TestReturnAfterTheHorizon(t *testing.T) {
 			t.Errorf("node %d: a record that may have been deleted is live", i)
 		}
 		if !s.live(i, newKey) {
-			t.Errorf("node %d: a record that was written lately is missing", i)
+			t.Errorf("node %d: a recent record is missing", i)
 		}
 		if s.nodes[i].engine.tree.sum != s.nodes[0].engine.tree.sum {
 			t.Errorf("node %d does not agree", i)
 		}
 	}
 	if !s.inLimbo(2, oldKey) || !s.inLimbo(2, ownOld) {
-		t.Errorf("what was put aside is not shown: %v", s.nodes[2].engine.Limbo())
+		t.Errorf("records in limbo are not listed: %v", s.nodes[2].engine.Limbo())
 	}
-	// An operator takes it back with a write.
+	// An operator restores a record with a write.
 	l := s.nodes[2].engine.Limbo()[1]
 	s.change(s.nodes[2], Put{Key: l.Key, Body: l.Body})
 	s.run(5 * time.Second)
 	if !s.live(0, l.Key) || s.inLimbo(2, l.Key) {
-		t.Error("a record that was taken back is not live everywhere, or still in limbo")
+		t.Error("a restored record is not live everywhere, or still in limbo")
 	}
 }
 
-// TestHalvesThatForgotEachOther: a record that only one half has, older than deletions are
-// remembered, is put aside in the other half, and lives on where it was.
+// TestHalvesThatForgotEachOther checks that a record older than the horizon that only one half has
+// is moved to limbo in the other half, and stays live where it was.
 func TestHalvesThatForgotEachOther(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{Horizon: horizon})
 	for _, n := range s.nodes {
@@ -153,8 +153,8 @@ func TestHalvesThatForgotEachOther(t *testing.T) {
 	}
 }
 
-// TestClockSetFarAhead: a clock that jumps by a year makes a node drop nothing, and its writes wait
-// for the clock.
+// TestClockSetFarAhead checks that a node whose clock jumps by a year drops nothing, and that its
+// writes fail until the clock is right.
 func TestClockSetFarAhead(t *testing.T) {
 	s := newSim(t, 1, 4, Limits{Horizon: horizon})
 	for _, n := range s.nodes {
@@ -167,28 +167,27 @@ func TestClockSetFarAhead(t *testing.T) {
 	s.nodes[3].clock = 365 * 24 * time.Hour
 	s.run(2 * time.Minute)
 	if s.nodes[3].engine.Stats().Tombstones != 1 {
-		t.Error("the tombstone was dropped by a clock that is wrong")
+		t.Error("a wrong clock expired the tombstone")
 	}
 	if _, _, err := s.nodes[3].engine.Prepare(s.local(s.nodes[3]), []Put{{Key: newKey}}); err == nil ||
 		!strings.Contains(err.Error(), "clock") {
-		t.Errorf("a write with a clock that is wrong: %v", err)
+		t.Errorf("a write with a wrong clock: %v", err)
 	}
 	s.change(s.nodes[0], Put{Key: newKey, Body: []byte("2")})
 	s.run(time.Second)
 	if !s.live(3, newKey) {
-		t.Error("a node whose clock is wrong misses changes")
+		t.Error("a node with a wrong clock misses changes")
 	}
 	s.nodes[3].clock = 0
 	s.run(2 * time.Minute)
 	s.change(s.nodes[3], Put{Key: newKey, Body: []byte("3")})
 	s.run(time.Second)
 	if r := s.nodes[0].engine.Record(newKey); string(r.Body) != "3" {
-		t.Error("a write after the clock was set right does not spread")
+		t.Error("a write after the clock was corrected does not spread")
 	}
 }
 
-// TestClone: a node that is started a second time from a copy of its disk does not make the two
-// fight for ever.
+// TestClone checks that a node and a copy started from its disk do not raise their epochs forever.
 func TestClone(t *testing.T) {
 	s := trio(t)
 	s.nodes[2].items = []OwnItem{{Key{"D", "m", "a"}, []byte("original")}}
@@ -204,19 +203,19 @@ func TestClone(t *testing.T) {
 	s.run(30 * time.Second)
 	st := s.nodes[2].engine.Stats()
 	if !st.Cloned && !clone.engine.Stats().Cloned {
-		t.Error("neither the node nor its clone says that the identity is in use twice")
+		t.Error("neither the node nor its clone reports the duplicate identity")
 	}
 	root, epoch := st.Root, s.nodes[0].engine.Manifest(clone.id).Epoch()
 	s.run(time.Minute)
 	for _, n := range s.nodes {
 		if n.engine.Stats().Root != root || n.engine.Manifest(clone.id).Epoch() != epoch {
-			t.Errorf("node %d: the two still fight", n.i)
+			t.Errorf("node %d: the two still raise their epochs", n.i)
 		}
 	}
 }
 
-// TestRestoredDisk: a node whose disk and clock are those of an earlier day takes an epoch above
-// what peers know of it, and says so.
+// TestRestoredDisk checks that a node whose disk and clock were set back takes an epoch above the
+// one that its peers know, and reports it.
 func TestRestoredDisk(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]
@@ -242,8 +241,9 @@ func TestRestoredDisk(t *testing.T) {
 	}
 }
 
-// TestCommitMeetsALaterVersion: while a local change was being written to disk, a greater version
-// came. The disk has that one in the end, and the change is a conflict, also after a restart.
+// TestCommitMeetsALaterVersion receives a greater version during the disk write of a local change.
+// The greater version is on disk in the end, and the local change is a conflict, also after a
+// restart.
 func TestCommitMeetsALaterVersion(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
@@ -268,8 +268,8 @@ func TestCommitMeetsALaterVersion(t *testing.T) {
 	}
 }
 
-// TestHostilePeer: a peer with the key of the pool sends what it likes. Nothing grows beyond its
-// bounds, and the others go on.
+// TestHostilePeer checks that a peer with the pool's key cannot exceed any limit or disturb other
+// nodes, whatever it sends.
 func TestHostilePeer(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[0]
@@ -304,22 +304,22 @@ func TestHostilePeer(t *testing.T) {
 	}
 	st := n.engine.Stats()
 	if st.Wants > maxWants || st.Pending > maxPending || st.Refused > maxRefused || st.Pulls > pullsAll {
-		t.Errorf("bounds are passed: %+v", st)
+		t.Errorf("limits are exceeded: %+v", st)
 	}
 	s.change(s.nodes[1], Put{Key: newKey, Body: []byte("x")})
 	s.run(time.Second)
 	if !s.live(0, newKey) || !s.live(2, newKey) {
-		t.Error("a change of others does not arrive")
+		t.Error("a change of another node does not arrive")
 	}
 	s.step(n, PeerDown{"evil"})
 	s.run(time.Minute)
 	if st := n.engine.Stats(); st.Wants+st.Pending+st.Pulls > 0 {
-		t.Errorf("what a peer that is gone has promised is still waited for: %+v", st)
+		t.Errorf("the engine still waits for a peer that is gone: %+v", st)
 	}
 }
 
-// TestAgreementUnderLoad: where changes never cease, so that roots are hardly ever equal, nodes
-// know all the same that they are up to date.
+// TestAgreementUnderLoad checks that nodes detect that they are up to date under constant changes,
+// when roots are rarely equal.
 func TestAgreementUnderLoad(t *testing.T) {
 	s := trio(t)
 	s.loss = 0.3
@@ -334,7 +334,7 @@ func TestAgreementUnderLoad(t *testing.T) {
 	}
 }
 
-// TestEpochInTheFuture: the last epoch that there is, in the name of another node, is not taken.
+// TestEpochInTheFuture checks that the greatest possible epoch is rejected from another node.
 func TestEpochInTheFuture(t *testing.T) {
 	s := trio(t)
 	n := s.nodes[2]

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// TestLiveness holds the table of what becomes of the things of a node to its rows.
+// TestLiveness checks the table of Serving states.
 func TestLiveness(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		nodes int // beside this one
+		nodes int // without this one
 		down  []int
 		up    []int
 		left  []int
-		after time.Duration // since the deaths
+		after time.Duration // time since the deaths
 		want  []Serving
 		hold  bool
 	}{
@@ -63,8 +63,8 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestLivenessAfterAStart: nodes that are known from the disk alone are served as long as nobody is
-// there who could know better, and count as dead when others are there and they are not.
+// TestLivenessAfterAStart checks that nodes known only from disk are served while this node is
+// isolated, and count as dead when others are alive and they are not.
 func TestLivenessAfterAStart(t *testing.T) {
 	l := liveness{nodes: map[NodeID]*nodeLife{}, start: simStart}
 	for i := range 5 {

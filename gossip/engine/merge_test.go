@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// history draws records of one key as nodes write them: each is made from any of those before it,
-// or from none.
+// history draws records of one key as nodes write them: each is derived from an earlier one or from
+// none.
 func history(t *rapid.T) []*Record {
 	key := Key{"Kind", "mesh", "name"}
 	var all []*Record
@@ -73,9 +73,8 @@ func TestMergeIsOrderFree(t *testing.T) {
 	})
 }
 
-// TestMergeFindsConflicts: a version that was overwritten by somebody who knew it is no conflict,
-// one that was not known is, as long as the lineage reaches back to it; what lies further back is
-// undecided, never dropped.
+// TestMergeFindsConflicts checks that a version is superseded if the writer of the winner knew it,
+// concurrent if not, and undecided if it is older than the lineage reaches.
 func TestMergeFindsConflicts(t *testing.T) {
 	key := Key{"Kind", "mesh", "name"}
 	write := func(parent *Record, hlc HLC, w byte, body string) *Record {
@@ -105,14 +104,14 @@ func TestMergeFindsConflicts(t *testing.T) {
 	}
 	equal := write(chain[2], 216, 2, "12")
 	if _, _, rel := Merge(equal, last); rel != Superseded {
-		t.Errorf("an edit that says the same is %v", rel)
+		t.Errorf("an edit with the same content is %v", rel)
 	}
 	tomb, err := successor(key, chain[2], 300, Writer{2}, true, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if w, l, rel := Merge(last, tomb); w != tomb || l != last || rel != Concurrent {
-		t.Errorf("an edit that a later deletion did not know is %v", rel)
+		t.Errorf("an edit unknown to a later deletion is %v", rel)
 	}
 }
 

@@ -11,31 +11,30 @@ import (
 )
 
 var (
-	oneSeed  = flag.Uint64("seed", 0, "replay this seed of TestSeeds, and print what happens in it")
-	seeds    = flag.Int("seeds", 1000, "how many seeds TestSeeds runs")
-	fromSeed = flag.Uint64("from", 1, "the first of them")
+	oneSeed  = flag.Uint64("seed", 0, "replay this seed of TestSeeds, and print its events")
+	seeds    = flag.Int("seeds", 1000, "number of seeds that TestSeeds runs")
+	fromSeed = flag.Uint64("from", 1, "first seed")
 )
 
-// written is a change that was made, and what is known of its fate.
-type written struct {
+// change is a write of the test.
+type change struct {
 	r      *Record
-	parent *written
+	parent *change
 	node   int
 	at     time.Time
-	// its only durable copy may have been taken back with the disk that it was on, or it was never
-	// acknowledged
+	// fragile: its only durable copy may be lost with a restored disk, or it was not acknowledged
 	fragile bool
 }
 
-// truth is all that was ever written.
+// truth holds all writes of a run.
 type truth struct {
-	all   map[Hash]*written
-	saves map[int][]time.Time // when the states of a disk that can come back were made
+	all   map[Hash]*change
+	saves map[int][]time.Time // times of the disk states that can be restored
 }
 
 var simKeys = []Key{{"A", "m", "1"}, {"A", "m", "2"}, {"B", "", "3"}}
 
-// world runs one seed: some operations with faults between them, then peace.
+// world runs one seed: operations and faults, then a quiet period.
 func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 	s = newSim(t, seed, 3, Limits{Horizon: 200 * time.Hour})
 	s.nodes = s.nodes[:2+s.rng.IntN(2)]
@@ -44,7 +43,7 @@ func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 			s.nodes = append(s.nodes, &simNode{i: i, id: NodeID{0, byte(i), 1}, disk: map[string]Op{}})
 		}
 	}
-	s.history = &truth{all: map[Hash]*written{}, saves: map[int][]time.Time{}}
+	s.history = &truth{all: map[Hash]*change{}, saves: map[int][]time.Time{}}
 	s.loss = []float64{0, 0.1, 0.5}[s.rng.IntN(3)]
 	s.dup = []float64{0, 0.2}[s.rng.IntN(2)]
 	for _, n := range s.nodes {
@@ -52,7 +51,7 @@ func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 	}
 	rounds := 20 + s.rng.IntN(40)
 	if s.keys = simKeys; s.rng.IntN(5) == 0 {
-		s.keys, rounds = simKeys[:1], 3*rounds // more versions than a lineage names
+		s.keys, rounds = simKeys[:1], 3*rounds // more versions than a lineage holds
 	}
 	for range rounds {
 		s.operate()
@@ -71,12 +70,12 @@ func world(t testing.TB, seed uint64) (s *sim, ops int, err error) {
 		}
 	}
 	s.run(20 * time.Second)
-	s.skip(150 * time.Minute) // what is dated in the future takes effect
+	s.skip(150 * time.Minute) // records dated in the future take effect
 	s.run(90 * time.Second)
 	return s, ops, s.verify()
 }
 
-// operate does one thing.
+// operate runs one random operation or fault.
 func (s *sim) operate() {
 	n := s.nodes[s.rng.IntN(len(s.nodes))]
 	o := s.nodes[s.rng.IntN(len(s.nodes))]
@@ -85,7 +84,7 @@ func (s *sim) operate() {
 		s.write(n)
 	case k < 55:
 		s.own(n)
-	case k < 63: // cut in two
+	case k < 63: // partition into two sides
 		side := s.rng.IntN(1 << len(s.nodes))
 		s.logf("cut %b", side)
 		for _, a := range s.nodes {
@@ -127,7 +126,7 @@ func (s *sim) operate() {
 	}
 }
 
-// write changes a key on a node, with a crash at any point.
+// write changes a key on a node. The node may crash at any point.
 func (s *sim) write(n *simNode) {
 	if !n.up {
 		return
@@ -142,7 +141,7 @@ func (s *sim) write(n *simNode) {
 		s.logf("write on %d refused: %v", n.i, err)
 		return
 	}
-	w := &written{r: records[0], node: n.i, at: s.now, fragile: true}
+	w := &change{r: records[0], node: n.i, at: s.now, fragile: true}
 	if parent != nil {
 		w.parent = s.history.all[parent.digest]
 	}
@@ -159,7 +158,7 @@ func (s *sim) write(n *simNode) {
 	}
 	if s.rng.IntN(4) == 0 {
 		boot := n.boot
-		s.run(time.Duration(s.rng.IntN(10)) * time.Millisecond) // the disk takes its time
+		s.run(time.Duration(s.rng.IntN(10)) * time.Millisecond) // duration of the disk write
 		if !n.up || n.boot != boot {
 			return
 		}
@@ -180,7 +179,7 @@ func (s *sim) own(n *simNode) {
 	s.step(n, Own{Items: n.items})
 }
 
-// verify holds what all nodes know against what was written.
+// verify compares the state of all nodes with the writes.
 func (s *sim) verify() error {
 	first := s.nodes[0].engine
 	for _, n := range s.nodes {
@@ -190,23 +189,23 @@ func (s *sim) verify() error {
 				s.dump(s.nodes[0]))
 		}
 		if n.engine.tree.sum != rebuilt(n.engine) {
-			return fmt.Errorf("the tree of node %d is not that of its entries", n.i)
+			return fmt.Errorf("the tree of node %d does not match its entries", n.i)
 		}
 		if st.Limbo > 0 || st.Parked > 0 || st.Wants > 0 || st.Pulls > 0 || st.Pending > 0 || st.News > 0 || st.Cloned {
-			return fmt.Errorf("node %d is not quiet: %+v", n.i, st)
+			return fmt.Errorf("node %d is not idle: %+v", n.i, st)
 		}
 		if st.Conflicts > conflictsEach*len(simKeys) {
 			return fmt.Errorf("node %d lists %d conflicts", n.i, st.Conflicts)
 		}
-		s.lookForDropped(n)
+		s.detectDropped(n)
 		if err := s.verifyOwn(n); err != nil {
 			return err
 		}
 	}
-	// All that the heads and the conflicts of any node know.
+	// Digests that are current or listed as conflicts on any node.
 	seen := map[Hash]bool{}
 	content := map[string]bool{}
-	see := func(w *written) {
+	see := func(w *change) {
 		for ; w != nil && !seen[w.r.digest]; w = w.parent {
 			seen[w.r.digest] = true
 			content[fmt.Sprint(w.r.Key, w.r.Deleted, string(w.r.Body))] = true
@@ -222,8 +221,8 @@ func (s *sim) verify() error {
 			see(s.history.all[c.Record.digest])
 		}
 	}
-	// What says the same as one of these is no loss, and what that was made from was overwritten by
-	// somebody who knew it.
+	// A write with the same content as one of these is not lost, and its ancestors were overwritten
+	// with knowledge of them.
 	for before := -1; before != len(seen); {
 		before = len(seen)
 		for _, w := range s.history.all {
@@ -242,7 +241,7 @@ func (s *sim) verify() error {
 				w.r.Key, w.r.digest[:4], w.node, head)
 		}
 		if !s.dropped && !seen[w.r.digest] {
-			return fmt.Errorf("an acknowledged write has lost unseen: %v %x on node %d", w.r.Key, w.r.digest[:4], w.node)
+			return fmt.Errorf("an acknowledged write was lost silently: %v %x on node %d", w.r.Key, w.r.digest[:4], w.node)
 		}
 	}
 	return nil
@@ -263,7 +262,7 @@ func (s *sim) verifyOwn(n *simNode) error {
 			continue
 		}
 		if m == nil {
-			return fmt.Errorf("node %d does not know what node %d owns", n.i, o.i)
+			return fmt.Errorf("node %d does not know the items of node %d", n.i, o.i)
 		}
 		var got, want []string
 		for _, x := range m.Entries {
@@ -275,10 +274,10 @@ func (s *sim) verifyOwn(n *simNode) error {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			return fmt.Errorf("node %d thinks that node %d owns %.80q, it owns %.80q", n.i, o.i, got, want)
+			return fmt.Errorf("node %d has these items of node %d: %.80q, want %.80q", n.i, o.i, got, want)
 		}
 		if sv := n.engine.Serving(o.id, s.local(n)); sv != Serve {
-			return fmt.Errorf("node %d does not serve what node %d owns: %v", n.i, o.i, sv)
+			return fmt.Errorf("node %d does not serve the items of node %d: %v", n.i, o.i, sv)
 		}
 	}
 	return nil
@@ -293,9 +292,9 @@ func (s *sim) dump(n *simNode) string {
 	return b.String()
 }
 
-// TestSeeds: whatever is written, lost, repeated, cut, crashed, restored and set wrong, in the end
-// all nodes agree on the greatest version, what was acknowledged is in force or listed, and nothing
-// that was deleted is back.
+// TestSeeds checks that after any sequence of writes, losses, repetitions, partitions, crashes,
+// restores, and clock errors, all nodes agree on the greatest version, acknowledged writes are
+// current or listed as conflicts, and no deleted record is restored.
 func TestSeeds(t *testing.T) {
 	if *oneSeed != 0 {
 		s, _, err := world(t, *oneSeed)
@@ -325,22 +324,22 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds, %d operations, %d conflicts listed in the end; in %d seeds a list was full, "+
-		"so that it is not looked whether all losers are listed", *seeds, ops, conflicts, full)
+		"so the test did not check that all losers are listed", *seeds, ops, conflicts, full)
 	if full > *seeds/3 {
-		t.Error("too many seeds do not look for losers")
+		t.Error("too many seeds did not check for losers")
 	}
 	if conflicts == 0 && *seeds >= 100 {
-		t.Error("no conflicts in any seed: the test does not try what it is meant to")
+		t.Error("no conflicts in any seed: the test does not cover conflicts")
 	}
 }
 
-// TestSeedsReplay: a seed gives the same run each time.
+// TestSeedsReplay checks that runs of a seed are identical.
 func TestSeedsReplay(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
 		a, _, _ := world(t, seed)
 		b, _, _ := world(t, seed)
 		if !slices.Equal(a.trace, b.trace) || !maps.Equal(a.sent, b.sent) {
-			t.Fatalf("seed %d ran in two ways", seed)
+			t.Fatalf("two runs of seed %d differ", seed)
 		}
 	}
 }

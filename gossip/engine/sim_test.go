@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// sim runs engines in one goroutine, on a clock and a network of its own. The seed decides about
-// everything.
+// sim runs engines in one goroutine, with a virtual clock and network. The seed determines all
+// events.
 type sim struct {
 	t      testing.TB
 	rng    *rand.Rand
-	now    time.Time // the true one
+	now    time.Time // true time
 	queue  events
 	seq    int
 	nodes  []*simNode
@@ -27,12 +27,12 @@ type sim struct {
 	delay     func() time.Duration
 	cut       map[[2]int]bool // from, to
 
-	sent      map[string]int // bytes: packets, streams
+	sent      map[string]int // bytes sent as packets and over streams
 	delivered func(n *simNode)
 	posted    func(Send)
 	history   *truth
-	keys      []Key // that are written
-	dropped   bool  // some conflicts, since there were too many
+	keys      []Key // keys that the run writes
+	dropped   bool  // some conflicts were dropped because there were too many
 	trace     []string
 }
 
@@ -42,15 +42,15 @@ type simNode struct {
 	boot    int
 	up      bool
 	engine  *Engine
-	clock   time.Duration // ahead of the true one
+	clock   time.Duration // offset from the true time
 	disk    map[string]Op
 	pending []Op
 	old     []map[string]Op // earlier states of the disk
-	view    map[int]string  // member names that are up in its view
+	view    map[int]string  // names of live members according to this node
 	failed  map[int]int
 	items   []OwnItem
 	ticks   time.Time
-	uploads int // messages with a record to others
+	uploads int // messages with a record to other nodes
 	notes   []Note
 }
 
@@ -92,7 +92,7 @@ func (s *sim) after(d time.Duration, run func()) {
 	heap.Push(&s.queue, simEvent{s.now.Add(d), s.seq, run})
 }
 
-// runUntil runs what happens up to a time.
+// runUntil runs all events up to a time.
 func (s *sim) runUntil(t time.Time) {
 	for len(s.queue) > 0 && !s.queue[0].at.After(t) {
 		ev := heap.Pop(&s.queue).(simEvent)
@@ -111,7 +111,7 @@ func maxTime(a, b time.Time) time.Time {
 
 func (s *sim) run(d time.Duration) { s.runUntil(s.now.Add(d)) }
 
-// skip lets time pass in which nothing happens.
+// skip advances the clock without events.
 func (s *sim) skip(d time.Duration) {
 	s.run(3 * time.Second)
 	s.now = s.now.Add(d)
@@ -148,7 +148,7 @@ func (s *sim) step(n *simNode, ev Event) {
 	}
 }
 
-// tick sets the timer of a node.
+// tick schedules the next tick of a node.
 func (s *sim) tick(n *simNode) {
 	d := min(max(n.engine.Next().Sub(s.local(n)), time.Millisecond), time.Second)
 	at := s.now.Add(d)
@@ -175,7 +175,7 @@ func apply(disk map[string]Op, ops []Op) {
 	}
 }
 
-// durable writes what waits, and more, in one transaction.
+// durable writes all pending operations and ops in one transaction.
 func (n *simNode) durable(ops []Op) {
 	apply(n.disk, n.pending)
 	apply(n.disk, ops)
@@ -249,12 +249,12 @@ func (s *sim) post(from *simNode, m Send) {
 	for range copies {
 		d := s.delay()
 		if stream {
-			d += s.delay() + s.delay() // the handshake
+			d += s.delay() + s.delay() // handshake
 			for s.rng.Float64() < s.loss {
-				d += 200 * time.Millisecond // TCP sends again
+				d += 200 * time.Millisecond // TCP retransmission
 			}
 		} else if s.rng.Float64() < s.dup {
-			d += time.Duration(s.rng.IntN(300)) * time.Millisecond // overtaken by others
+			d += time.Duration(s.rng.IntN(300)) * time.Millisecond // reordering
 		}
 		s.after(d, func() {
 			if to.up && to.boot == boot && !s.cut[[2]int{from.i, to.i}] {
@@ -268,7 +268,7 @@ func (s *sim) linked(a, b *simNode) bool {
 	return a.up && b.up && !s.cut[[2]int{a.i, b.i}] && !s.cut[[2]int{b.i, a.i}]
 }
 
-// probe stands for memberlist: once a second a node looks at another one.
+// probe simulates memberlist: each node probes another one every second.
 func (s *sim) probe(n *simNode, boot int) {
 	if !n.up || n.boot != boot {
 		return
@@ -302,17 +302,17 @@ func (s *sim) meet(n, o *simNode) {
 }
 
 func (s *sim) crash(n *simNode) {
-	s.lookForDropped(n)
+	s.detectDropped(n)
 	n.up, n.pending = false, nil
 }
 
-func (s *sim) lookForDropped(n *simNode) {
+func (s *sim) detectDropped(n *simNode) {
 	for what, k := range n.engine.Stats().Counters {
 		s.dropped = s.dropped || k > 0 && strings.HasPrefix(what, "conflict dropped")
 	}
 }
 
-// join makes all nodes know all others at once.
+// join makes all nodes know each other at once.
 func (s *sim) join() {
 	for _, n := range s.nodes {
 		for _, o := range s.nodes {
