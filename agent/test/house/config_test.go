@@ -9,24 +9,59 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
-// keyRow is a row of the table of keys: key, default, meaning.
-var keyRow = regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z.]+)` \\| (.+?) \\| (.+?) \\|$")
+// keyRow is a row of a table of keys: anchor, key, default, meaning. itemRow is one about the items
+// of a list: anchor, key, meaning.
+var (
+	keyRow  = regexp.MustCompile("(?m)^\\| <a id=\"(.+?)\"></a>`([a-z][A-Za-z.]+)` \\| (.+?) \\| (.+?) \\|$")
+	itemRow = regexp.MustCompile("(?m)^\\| <a id=\"(.+?)\"></a>" +
+		"`([a-z][A-Za-z.\\[\\]]*\\[\\][A-Za-z.\\[\\]]*)` \\| (.+?) \\|$")
+)
 
-// TestConfigReference holds the table of docs/config.md to the keys of the agent: all of them in
-// their order, and for each the default, the meaning, and whether a change takes effect without a
-// restart.
-func TestConfigReference(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/config.md")
+const configPage = root + "/docs/config.md"
+
+// checkRows compares the rows of docs/config.md with the wanted cells behind the anchors.
+// UPDATE_GOLDEN=1 rewrites rows that differ in more than backquotes.
+func checkRows(t *testing.T, row *regexp.Regexp, want [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(configPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := keyRow.FindAllStringSubmatch(string(text), -1)
-	keys := config.Keys()
-	plain := strings.NewReplacer("`", "")
-	for i, k := range keys {
-		if i >= len(rows) || rows[i][1] != k.Path {
-			t.Fatalf("docs/config.md: row %d of the table of keys is not %s: add, remove or move a row", i+1, k.Path)
+	plain, page := strings.NewReplacer("`", ""), string(text)
+	rows := row.FindAllStringSubmatch(page, -1)
+	for i, w := range want {
+		key := w[0]
+		if i >= len(rows) || rows[i][2] != key {
+			t.Fatalf("docs/config.md: row %d is not %s: add, remove, or move a row", i+1, key)
 		}
+		if anchor := strings.ReplaceAll(key, "[]", ""); rows[i][1] != anchor {
+			t.Errorf("docs/config.md: the anchor of %s is %q, want %q", key, rows[i][1], anchor)
+		}
+		if plain.Replace(strings.Join(rows[i][3:], "|")) == plain.Replace(strings.Join(w[1:], "|")) {
+			continue
+		}
+		if os.Getenv("UPDATE_GOLDEN") == "" {
+			t.Errorf("docs/config.md: %s: %q, want %q", key, rows[i][3:], w[1:])
+		}
+		page = strings.Replace(page, rows[i][0], "| <a id=\""+rows[i][1]+"\"></a>`"+key+"` | "+
+			strings.Join(w[1:], " | ")+" |", 1)
+	}
+	if len(rows) > len(want) {
+		t.Errorf("docs/config.md: %s is not a key", rows[len(want)][2])
+	}
+	if page != string(text) && os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(configPage, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestConfigReference compares the tables of docs/config.md with the keys of the agent: all of them
+// in their order, each with its anchor, its default, its meaning, and whether a change takes effect
+// without a restart.
+func TestConfigReference(t *testing.T) {
+	var want [][]string
+	for _, k := range config.Keys() {
 		def, doc := "`"+k.Default+"`", k.Doc
 		if k.Path == "node.name" {
 			def = "host name" // the default of the machine that the test runs on
@@ -34,44 +69,21 @@ func TestConfigReference(t *testing.T) {
 		if k.Live {
 			doc += " *live*"
 		}
-		if rows[i][2] != def {
-			t.Errorf("docs/config.md: the default of %s is %s, not %s", k.Path, def, rows[i][2])
-		}
-		if plain.Replace(rows[i][3]) != doc {
-			t.Errorf("docs/config.md: %s: %q differs from what the agent says of it, %q", k.Path, rows[i][3], doc)
-		}
+		want = append(want, []string{k.Path, def, doc})
 	}
-	if len(rows) != len(keys) {
-		t.Errorf("docs/config.md: %s is no key", rows[len(keys)][1])
-	}
+	checkRows(t, keyRow, want)
 }
 
-// itemRow is a row of a table of the keys of items: key, meaning.
-var itemRow = regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z.]*\\[\\][A-Za-z.\\[\\]]*)` \\| (.+?) \\|$")
-
-// TestConfigItems holds the tables of docs/config.md about the items of lists to their keys, list
-// by list in the order of the table of keys.
+// TestConfigItems compares the tables of docs/config.md about the items of lists with their keys,
+// list by list in the order of the keys.
 func TestConfigItems(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/config.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := itemRow.FindAllStringSubmatch(string(text), -1)
-	plain := strings.NewReplacer("`", "")
+	var want [][]string
 	for _, list := range config.Keys() {
 		for _, k := range list.Items {
-			if len(rows) == 0 || rows[0][1] != k.Path {
-				t.Fatalf("docs/config.md: the next row about items is not %s: add, remove or move a row", k.Path)
-			}
-			if plain.Replace(rows[0][2]) != k.Doc {
-				t.Errorf("docs/config.md: %s: %q differs from what the agent says of it, %q", k.Path, rows[0][2], k.Doc)
-			}
-			rows = rows[1:]
+			want = append(want, []string{k.Path, k.Doc})
 		}
 	}
-	if len(rows) > 0 {
-		t.Errorf("docs/config.md: %s is no key of an item", rows[0][1])
-	}
+	checkRows(t, itemRow, want)
 }
 
 // TestConfigVariables holds every variable that a document names to a key, and every key's variable

@@ -25,6 +25,7 @@ var (
 	span    = regexp.MustCompile("`[^`\n]+`")
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#{1,6}[ \t]+(.+?)[ \t]*$`)
+	anchor  = regexp.MustCompile(`<a id="([^"]+)">`)
 	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
 	target  = regexp.MustCompile(`(?m)^([a-z]+(?:-[a-z]+)*):`)
 	makeUse = regexp.MustCompile(`\bmake ([a-z]+(?:-[a-z]+)*)`)
@@ -85,9 +86,13 @@ func brokenLinks(fsys fs.FS, docs map[string]string) []breach {
 	return out
 }
 
-// anchors returns the names that the headings of a document can be linked by, as GitHub makes them.
+// anchors returns the fragments that a document can be linked by: those that GitHub derives from
+// its headings, and the ids of its anchors.
 func anchors(doc string) map[string]bool {
 	out := map[string]bool{}
+	for _, m := range anchor.FindAllStringSubmatch(doc, -1) {
+		out[m[1]] = true
+	}
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(doc, ""), -1) {
 		a := strings.Map(func(r rune) rune {
 			switch {
@@ -170,10 +175,11 @@ func TestPicturesCanBeRead(t *testing.T) {
 // TestBrokenLinksAreFound shows that the check of the links can fail.
 func TestBrokenLinksAreFound(t *testing.T) {
 	fsys := fstest.MapFS{
-		"README.md": {Data: []byte("[a](docs/a.md) [b](docs/b.md#two-words) [c](docs/b.md#nothing) [d](gone.md) " +
+		"README.md": {Data: []byte("[a](docs/a.md) [b](docs/b.md#two-words) " +
+			"[k](docs/b.md#a.key) [c](docs/b.md#nothing) [d](gone.md) " +
 			"[e](https://example.org/x) [f](#top) `[g](not/a/link.md)`\n```\n[h](nor/this.md)\n```\n# Top\n")},
 		"docs/a.md": {Data: []byte("[up](../README.md) <!-- [x](commented/out.md) -->")},
-		"docs/b.md": {Data: []byte("## Two *words*!\n")},
+		"docs/b.md": {Data: []byte("## Two *words*!\n| <a id=\"a.key\"></a>`a.key` |\n")},
 		"docs/c.md": {Data: []byte("alone; links to [itself](c.md)")},
 	}
 	docs := documents(t, fsys)
