@@ -42,7 +42,7 @@ type Options struct {
 const (
 	defaultTTL = 30
 	MaxAddrs   = 64
-	maxPorts   = 64
+	MaxPorts   = 64
 	// maxDelta is how many names may differ from the base of a table before all are indexed anew.
 	maxDelta = 256
 )
@@ -178,8 +178,8 @@ func (b *builder) add(h *Host) {
 		err = fmt.Errorf("%q: it has a PTR and other records; give these another name", Clip(h.Name))
 	case len(h.Addrs) > MaxAddrs:
 		err = fmt.Errorf("%q: it has %d addresses, at most %d are allowed", Clip(h.Name), len(h.Addrs), MaxAddrs)
-	case len(h.Ports) > maxPorts:
-		err = fmt.Errorf("%q: it has %d ports, at most %d are allowed", Clip(h.Name), len(h.Ports), maxPorts)
+	case len(h.Ports) > MaxPorts:
+		err = fmt.Errorf("%q: it has %d ports, at most %d are allowed", Clip(h.Name), len(h.Ports), MaxPorts)
 	}
 	if err != nil {
 		b.errorf("host %w", err)

@@ -152,7 +152,7 @@ func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
 		s := o.Service
 		switch {
 		case h.Origin == mesh.OriginVirtual && o.Address.IsValid():
-			return slices.Contains(h.VIPs, o.Address)
+			return slices.Contains(h.Addrs, o.Address)
 		case apart[o.Address]:
 			return false
 		}

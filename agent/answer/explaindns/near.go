@@ -37,7 +37,7 @@ func (x *dnsQuestion) empty(n *names.Name) string {
 	switch {
 	case n == nil:
 		return "there are only names below it"
-	case len(n.VIPs) == 0:
+	case len(n.Addrs) == 0:
 		return x.because(n, n.Name) + ", and has no virtual address"
 	}
 	return fmt.Sprintf("%s, and no address of the families that the client is told: %s",

@@ -273,7 +273,7 @@ func (x *dnsQuestion) records(name, qtype string) (out []DNSRecord) {
 			}
 		}
 	default:
-		for _, a := range n.VIPs {
+		for _, a := range n.Addrs {
 			if a.Is4() == (qtype == "A") {
 				add(a.String())
 			}

@@ -79,7 +79,7 @@ func serviceKey(kind, in, name string) resource.Key {
 // DNSNameOf returns a name with the claims of services that are visible; nil for all.
 func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) api.DNSName {
 	out := api.DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(),
-		Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []api.DNSPort{},
+		Addresses: append([]netip.Addr{}, n.Addrs...), Ports: []api.DNSPort{},
 		Zone: n.Zone, Origin: string(n.Origin), Generator: n.Generator.Name}
 	for _, p := range n.Ports {
 		out.Ports = append(out.Ports, api.DNSPort{Name: p.Name, Port: p.Number})

@@ -98,11 +98,12 @@ func (p *part) addDomains(t *Table) {
 		}); ok || slices.ContainsFunc(p.names[had:], is) {
 			continue
 		}
-		n := &Name{Mesh: p.name, view: p.view, rank: 1, group: t.domainGroup(p.name, d.name)}
-		n.Hostname = mesh.Hostname{Name: d.name, Kind: d.by.Kind, Resource: d.by, Origin: mesh.OriginPolicy}
+		n := &Name{Mesh: p.name, view: p.view, rank: 1}
+		n.Hostname = mesh.Hostname{Host: table.Host{Name: d.name, Group: t.domainGroup(p.name, d.name)}, Kind: d.by.Kind,
+			Resource: d.by, Origin: mesh.OriginPolicy}
 		for _, a := range []netip.Addr{d.v4, d.v6} {
 			if a.IsValid() {
-				n.VIPs = append(n.VIPs, a)
+				n.Addrs = append(n.Addrs, a)
 			}
 		}
 		p.names = append(p.names, n)

@@ -37,7 +37,7 @@ func TestDomains(t *testing.T) {
 		built := names.Build(usual, w.meshes(docs, c.local...), nil)
 		if n := built.Find(name); (n != nil) != c.listed {
 			t.Errorf("%s: it is listed: %v", c.what, n)
-		} else if n != nil && (n.Resource.Name != "p" || n.Origin != "policy" || len(n.VIPs) != 2) {
+		} else if n != nil && (n.Resource.Name != "p" || n.Origin != "policy" || len(n.Addrs) != 2) {
 			t.Errorf("%s: %+v", c.what, n.Hostname)
 		}
 		if again := names.Build(usual, w.meshes(docs, c.local...), built); again != built {

@@ -8,14 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// host returns a name as a resolver has it.
-func (n *Name) host() table.Host {
-	return table.Host{Name: n.Name, Addrs: n.VIPs, Ports: n.Ports, Group: n.group}
-}
-
 // host returns the reverse name.
 func (p *pointer) host() table.Host {
-	return table.Host{Name: table.ReverseName(p.addr), PTR: p.to.Name, Group: p.to.group}
+	return table.Host{Name: table.ReverseName(p.addr), PTR: p.to.Name, Group: p.to.Group}
 }
 
 // Hosts returns all that a resolver answers.
@@ -23,7 +18,7 @@ func (t *Table) Hosts() []table.Host {
 	out := make([]table.Host, 0, len(t.Names)+len(t.reverse)+1)
 	out = append(out, table.Host{Name: Canary, Addrs: []netip.Addr{CanaryAddr()}})
 	for _, n := range t.Names {
-		out = append(out, n.host())
+		out = append(out, n.Host)
 	}
 	for i := range t.reverse {
 		out = append(out, t.reverse[i].host())
@@ -60,13 +55,13 @@ func (t *Table) Since(prev *Table) Change {
 	more := func() bool { return len(c.Put)+len(c.Remove) <= maxChange }
 	differences(prev.Names, t.Names, func(a, b *Name) int { return strings.Compare(a.Name, b.Name) },
 		func(a, b *Name) bool {
-			return a == b || a.group == b.group && slices.Equal(a.VIPs, b.VIPs) && slices.Equal(a.Ports, b.Ports)
+			return a == b || a.Group == b.Group && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
 		},
 		func(gone *Name) bool { c.Remove = append(c.Remove, gone.Name); return more() },
-		func(now *Name) bool { c.Put = append(c.Put, now.host()); return more() })
+		func(now *Name) bool { c.Put = append(c.Put, now.Host); return more() })
 	if more() {
 		differences(prev.reverse, t.reverse, func(a, b pointer) int { return a.addr.Compare(b.addr) },
-			func(a, b pointer) bool { return a.to == b.to || a.to.group == b.to.group && a.to.Name == b.to.Name },
+			func(a, b pointer) bool { return a.to == b.to || a.to.Group == b.to.Group && a.to.Name == b.to.Name },
 			func(gone pointer) bool { c.Remove = append(c.Remove, table.ReverseName(gone.addr)); return more() },
 			func(now pointer) bool { c.Put = append(c.Put, now.host()); return more() })
 	}

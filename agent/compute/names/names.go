@@ -47,14 +47,12 @@ type Mesh struct {
 
 // Name is a name that is answered.
 type Name struct {
-	mesh.Hostname
-	Mesh   string
-	Ports  []table.Port // of the service
-	Others []*Name      // of other meshes that claim the name and do not have it
+	mesh.Hostname // with the ports of the service
+	Mesh          string
+	Others        []*Name // of other meshes that claim the name and do not have it
 
-	view  *mesh.View
-	rank  int // of the mesh
-	group uint32
+	view *mesh.View
+	rank int // of the mesh
 }
 
 // Service is the name of the service.
@@ -217,7 +215,7 @@ func (p *part) make(t *Table) {
 		*n = Name{Hostname: p.hostnames[i], Mesh: p.name, view: p.view, rank: rank}
 		n.Ports = ports(p.view, &n.Hostname)
 		if t.options.ReachableOnly {
-			n.group = t.groups.of(groupKey{p.name, n.Kind, n.Service()})
+			n.Group = t.groups.of(groupKey{p.name, n.Kind, n.Service()})
 		}
 		p.names[i] = n
 	}
@@ -227,11 +225,7 @@ func (p *part) make(t *Table) {
 // ports returns those of the service that has a name.
 func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	if h.Origin == mesh.OriginVirtual {
-		out := make([]table.Port, 0, min(len(h.Ports), maxPorts))
-		for _, p := range h.Ports[:cap(out)] {
-			out = append(out, table.Port{Number: uint16(p)}) // #nosec G115 -- a port of a VirtualOutbound has 16 bits
-		}
-		return out
+		return h.Ports[:min(len(h.Ports), table.MaxPorts)]
 	}
 	if h.Kind == mesh.KindTag {
 		s := v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: h.Tag})
@@ -243,15 +237,12 @@ func ports(v *mesh.View, h *mesh.Hostname) []table.Port {
 	list := v.Ports(h.Resource)
 	out := make([]table.Port, 0, len(list))
 	for _, s := range list {
-		if s.Port <= 65535 && len(out) < maxPorts {
+		if s.Port <= 65535 && len(out) < table.MaxPorts {
 			out = append(out, table.Port{Name: s.Section, Number: uint16(s.Port)}) // #nosec G115 -- it was compared
 		}
 	}
 	return out
 }
-
-// maxPorts is how many ports of a service are told.
-const maxPorts = 64
 
 // compare says which of two claims to one name comes first.
 func (n *Name) compare(o *Name) int {
@@ -297,7 +288,7 @@ func (t *Table) merge() {
 func (t *Table) point() {
 	at := make(map[netip.Addr]int, len(t.Names))
 	for _, n := range t.Names {
-		for _, a := range n.VIPs {
+		for _, a := range n.Addrs {
 			i, known := at[a]
 			switch {
 			case !known:

@@ -225,7 +225,7 @@ func (t *Table) see() {
 	live := map[uint32]bool{}
 	if t.options.ReachableOnly {
 		for _, n := range t.Names {
-			live[n.group] = true
+			live[n.Group] = true
 		}
 	}
 	t.groups.live = len(live)

@@ -205,7 +205,7 @@ func TestExplained(t *testing.T) {
 		"---\ntype: HostnameGenerator\nname: g\nspec: {selector: {meshService: {matchLabels: {}}}, " +
 		"template: '{{ .DisplayName }}.svc.mesh.local'}\n"
 	n := newNode(t, docs, "dns.upstreams="+up).run()
-	vip := n.State().Table.Find("api.mesh").VIPs[0].String()
+	vip := n.State().Table.Find("api.mesh").Addrs[0].String()
 	for _, name := range []string{"api.mesh", "API.Mesh", "b.mesh", "a.b.mesh", "a_b.mesh", "x.a.b.mesh", "x.api.mesh",
 		"mesh", "db.svc.mesh.local", "svc.mesh.local", "mesh.local", "local",
 		"nothing.svc.mesh.local", "_web._tcp.db.svc.mesh.local", "_tcp.db.svc.mesh.local", "_no._tcp.db.svc.mesh.local",

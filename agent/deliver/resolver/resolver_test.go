@@ -24,7 +24,7 @@ const patience = 2 * time.Minute
 func TestAnswers(t *testing.T) {
 	up, asked := upstream(t)
 	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.upstreams="+up).run()
-	vip := n.State().Table.Find("api.mesh").VIPs[0].String()
+	vip := n.State().Table.Find("api.mesh").Addrs[0].String()
 	for _, network := range []string{"udp", "tcp"} {
 		for name, want := range map[string]string{
 			"api.mesh": "NOERROR " + vip, "nothing.mesh": "NXDOMAIN", "www.example.com": "NOERROR 198.51.100.7",

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // Limits of a mesh's hostnames. Names beyond them are dropped, with a warning.
@@ -30,15 +31,16 @@ const (
 
 // Hostname is a name by which workloads find a service. Each name of a mesh has one owner.
 type Hostname struct {
-	Name      string       // lower case, without the final dot
+	// Host has the name in lower case without the final dot, and the virtual addresses that proxies
+	// listen on, IPv4 first; it may have none. Its ports are set only for OriginVirtual: other names
+	// use the ports of their service.
+	table.Host
 	Kind      string       // of the service
 	Resource  resource.Key // the service resource; zero for tag services
 	Tag       string       // value of kuma.io/service; set only for tag services
-	VIPs      []netip.Addr // virtual addresses that proxies listen on, IPv4 first; may be empty
 	Zone      string       // zone of the service; may be ""
 	Origin    Origin
 	Generator resource.Key // for OriginGenerator and OriginVirtual
-	Ports     []uint32     // listener ports; only for OriginVirtual (other names use the ports of their service)
 	Contested bool         // another service claims the same name
 }
 

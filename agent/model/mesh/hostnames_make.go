@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns/table"
 )
 
 // tagDomain is the suffix of the names of tag services, as in Kuma.
@@ -100,18 +101,19 @@ func (m *nameMaker) tell(s *named, st HostnameStatus) {
 }
 
 func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
-	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin,
+	h := Hostname{Host: table.Host{Name: name}, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone],
+		Origin:    origin,
 		Generator: generator}
 	switch {
 	case s.host != nil: // the service of the first port decides who may see the name
 		h.Tag = s.host.ports[0].tags[resource.TagService]
 		for _, p := range s.host.ports {
-			h.Ports = append(h.Ports, p.number)
+			h.Ports = append(h.Ports, table.Port{Number: uint16(p.number)}) // #nosec G115 -- it has 16 bits
 		}
 	case s.kind == KindTag:
 		h.Tag = s.name
 	}
-	h.VIPs = slices.DeleteFunc(slices.Clone(s.vips[:]), func(a netip.Addr) bool { return !a.IsValid() })
+	h.Addrs = slices.DeleteFunc(slices.Clone(s.vips[:]), func(a netip.Addr) bool { return !a.IsValid() })
 	return h
 }
 

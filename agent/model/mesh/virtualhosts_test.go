@@ -26,9 +26,13 @@ func virtual(t *testing.T, v *mesh.View) string {
 		if h.Origin != mesh.OriginVirtual {
 			continue
 		}
-		fmt.Fprintf(&b, "%s by %s %v:", h.Name, h.Generator.Name, h.Ports)
+		var ports []uint16
+		for _, p := range h.Ports {
+			ports = append(ports, p.Number)
+		}
+		fmt.Fprintf(&b, "%s by %s %v:", h.Name, h.Generator.Name, ports)
 		for _, o := range outs {
-			if o.Address == h.VIPs[0] {
+			if o.Address == h.Addrs[0] {
 				fmt.Fprintf(&b, " %d=%s%v", o.Port, o.Tags[resource.TagService], o.Subset)
 			}
 		}
