@@ -10,38 +10,37 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Annotations that say what a proxy may reach.
+// Annotations that restrict which services a proxy may reach.
 const (
 	AnnotationReachableBackends = "kuma.io/reachable-backends"
 	AnnotationReachableServices = "kuma.io/transparent-proxying-reachable-services"
 )
 
-// Bounds of what is read from one annotation.
+// Limits for one annotation.
 const (
 	maxAnnotation       = 64 << 10
-	maxAnnotationNodes  = 20_000 // values, aliases expanded
+	maxAnnotationNodes  = 20_000 // values, with expanded aliases
 	maxAnnotationDepth  = 16
 	maxAnnotationFaults = 20
 )
 
-// Reach is what annotations say that a proxy may reach, in the form of the fields of
-// TransparentProxying. Nil means that nothing is said.
+// Reach holds the reachability set by annotations, in the form of the fields of
+// TransparentProxying. A nil field means that no annotation sets it.
 type Reach struct {
 	Services []string
 	Backends *ReachableBackends
-	// Notes are about what leads nowhere, each with its field path.
+	// Notes describe references that match nothing, each with its field path.
 	Notes []string
 
-	path string // where the annotations stand
+	path string // field path of the annotations
 }
 
-// IsZero reports whether nothing is said.
+// IsZero reports whether no annotation sets a value.
 func (r *Reach) IsZero() bool { return r.Services == nil && r.Backends == nil }
 
-// ParseReach reads the annotations that say what a proxy may reach; the others are not looked at.
-// path is where they stand, as in "metadata.annotations". An annotation with a fault says nothing,
-// and the other one still holds. A reference to a kind that is no service leads nowhere: it is left
-// out and noted.
+// ParseReach parses the annotations that restrict reachability and ignores all others. path is
+// their field path, such as "metadata.annotations". An invalid annotation has no effect; the other
+// one still applies. A reference to a kind that is not a service is dropped with a note.
 func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
 	out := Reach{path: path}
 	var faults Faults
@@ -57,14 +56,14 @@ func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
 	return out, faults
 }
 
-// parseServiceList reads names between commas, nil when there is a fault.
+// parseServiceList parses comma-separated names. It returns nil if there is a fault.
 func parseServiceList(v *Validator, text string) []string {
 	switch {
 	case len(text) > maxAnnotation:
 		v.Faultf("it has %d bytes; at most %d are allowed", len(text), maxAnnotation)
 		return nil
 	case strings.TrimSpace(text) == "":
-		v.Faultf("it is empty: name services with commas between them, or leave the annotation out for all")
+		v.Faultf("the value is empty: list services separated by commas, or remove the annotation to reach all")
 		return nil
 	}
 	var faults []Fault
@@ -80,7 +79,7 @@ func parseServiceList(v *Validator, text string) []string {
 	return list
 }
 
-// parseBackends reads the YAML of refs. The result is nil when there is a fault.
+// parseBackends parses the YAML of refs. It returns nil if there is a fault.
 func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	var faults Faults
 	v := NewValidator(path, (*[]Fault)(&faults))
@@ -96,8 +95,8 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 		return nil, nil, faults
 	case root == nil || root.Kind == strict.Null || root.Kind == strict.Mapping && root.Get("refs") == nil &&
 		len(root.Pairs) == 0:
-		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
-			"refs: [] makes nothing reachable, without the annotation all is")
+		v.Faultf("the value is empty: list reachable services in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
+			"refs: [] makes no service reachable, and without the annotation all are reachable")
 		return nil, nil, faults
 	}
 	out := new(ReachableBackends)
@@ -105,7 +104,7 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	d.Check(root)
 	d.Decode(root, out)
 	for _, f := range d.Faults {
-		f.Field, f.Line = joined(path, f.Field), 0 // the line is that of the annotation and not of the document around it
+		f.Field, f.Line = joined(path, f.Field), 0 // a line within the annotation, not within the document
 		faults = append(faults, f)
 	}
 	if len(faults) > 0 {
@@ -134,7 +133,7 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 }
 
 func unknownBackendKind(kind string) string {
-	out := fmt.Sprintf("%s is no kind of service, the reference leads nowhere: give one of %s",
+	out := fmt.Sprintf("%s is not a kind of service, so the reference matches nothing: use one of %s",
 		strict.Quote(kind), strings.Join(backendKinds[:], ", "))
 	if near := strict.Nearest(kind, backendKinds[:]); near != "" {
 		out += fmt.Sprintf("; did you mean %q?", near)
@@ -142,7 +141,7 @@ func unknownBackendKind(kind string) string {
 	return out
 }
 
-// joined puts a field path behind another.
+// joined appends one field path to another.
 func joined(path, field string) string {
 	if field == "" || field[0] == '[' {
 		return path + field
@@ -158,9 +157,9 @@ func bounded(faults []Fault) []Fault {
 	return faults
 }
 
-// Restrict returns the dataplane with what annotations say put into its fields, r itself where
-// nothing is said. A field that is there holds, and what an annotation says otherwise is noted in
-// [Dataplane.Notes].
+// Restrict returns the dataplane with the reachability of annotations in its fields, or r itself if
+// there is none. An existing field takes precedence, and [Dataplane.Notes] records an annotation
+// that contradicts it.
 func (a *Reach) Restrict(r *Resource) *Resource {
 	dp, ok := r.Spec.(*Dataplane)
 	if !ok || a.IsZero() && len(a.Notes) == 0 {
@@ -177,8 +176,7 @@ func (a *Reach) Restrict(r *Resource) *Resource {
 	return &out
 }
 
-// into puts what is said into the fields of a dataplane, whose transparent proxying is not shared
-// afterwards.
+// into sets the fields of a dataplane. It copies the dataplane's transparent proxying first.
 func (a *Reach) into(dp *Dataplane) {
 	dp.Notes = append(dp.Notes, a.Notes...)
 	note := func(said bool, annotation, reason string) {
@@ -187,14 +185,14 @@ func (a *Reach) into(dp *Dataplane) {
 		}
 	}
 	if dp.Networking.TransparentProxying == nil {
-		const none = "the dataplane has no networking.transparentProxying, and reaches the outbounds that it lists"
+		const none = "the dataplane has no networking.transparentProxying and reaches only the outbounds that it lists"
 		note(a.Backends != nil, AnnotationReachableBackends, none)
 		note(a.Services != nil, AnnotationReachableServices, none)
 		return
 	}
 	tp := *dp.Networking.TransparentProxying
 	dp.Networking.TransparentProxying = &tp
-	const overruled = "networking.transparentProxying.%s says otherwise and holds; leave one of the two out"
+	const overruled = "networking.transparentProxying.%s takes precedence; remove one of the two"
 	if tp.ReachableBackends == nil {
 		tp.ReachableBackends = a.Backends
 	} else {
@@ -209,7 +207,7 @@ func (a *Reach) into(dp *Dataplane) {
 	}
 }
 
-// annotate puts the annotations of a Kubernetes document into its dataplane.
+// annotate applies the annotations of a Kubernetes document to its dataplane.
 func (d *decoder) annotate(h *header, spec Spec) {
 	dp, ok := spec.(*Dataplane)
 	if !ok || h.annotations == nil {

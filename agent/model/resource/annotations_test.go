@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// specExample is the annotation of the specification.
+// specExample is the example annotation of the specification.
 const specExample = `refs:
 - kind: MeshService
   name: demo-app
@@ -31,7 +31,7 @@ const specExample = `refs:
     kuma.io/display-name: httpbin
 `
 
-// TestParseReach reads annotations, or says what is wrong with them and what to do.
+// TestParseReach checks parsed annotations, and the faults of invalid ones with their remedies.
 func TestParseReach(t *testing.T) {
 	const backends, services = resource.AnnotationReachableBackends, resource.AnnotationReachableServices
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
@@ -43,7 +43,7 @@ func TestParseReach(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotation, value string
 		want              string   // the JSON
-		faults            []string // a part of each
+		faults            []string // a substring of each
 		notes             []string
 	}{
 		"the example": {backends, specExample, `{"Services":null,"Backends":{"refs":[` +
@@ -54,10 +54,10 @@ func TestParseReach(t *testing.T) {
 			`{"Services":null,"Backends":{"refs":[{"kind":"MeshMultiZoneService","name":"a","port":80}]}}`, nil, nil},
 		"nothing": {backends, `refs: []`, `{"Services":null,"Backends":{}}`, nil, nil},
 		"no text": {backends, "", "",
-			[]string{`metadata.annotations["kuma.io/reachable-backends"]: it is empty: list what is reachable in refs`}, nil},
-		"comments alone": {backends, "# nothing\n", "", []string{"it is empty"}, nil},
-		"null":           {backends, "null", "", []string{"it is empty"}, nil},
-		"no refs":        {backends, "{}", "", []string{"it is empty"}, nil},
+			[]string{`metadata.annotations["kuma.io/reachable-backends"]: the value is empty: list reachable services in refs`}, nil},
+		"comments alone": {backends, "# nothing\n", "", []string{"the value is empty"}, nil},
+		"null":           {backends, "null", "", []string{"the value is empty"}, nil},
+		"no refs":        {backends, "{}", "", []string{"the value is empty"}, nil},
 		"refs: null": {backends, "refs:\n", "",
 			[]string{`["kuma.io/reachable-backends"].refs: the list is missing: refs: [] makes nothing reachable`}, nil},
 		"not YAML": {backends, "refs: [", "", []string{"line 1 of its value: not valid YAML"}, nil},
@@ -71,7 +71,7 @@ func TestParseReach(t *testing.T) {
 		"wrong type": {backends, "refs: [{kind: MeshService, name: a, port: many}]",
 			"", []string{`.refs[0].port: "many" is a string`}, nil},
 		"both": {backends, "refs: [{kind: MeshService, name: a, labels: {x: y}}]", "",
-			[]string{".refs[0].labels: labels select services by themselves: remove them, or remove name, namespace and port"},
+			[]string{".refs[0].labels: labels exclude name, namespace, and port: remove one or the other"},
 			nil},
 		"labels, port": {backends, "refs: [{kind: MeshService, port: 80, labels: {x: y}}]",
 			"", []string{".refs[0].labels"}, nil},
@@ -86,8 +86,8 @@ func TestParseReach(t *testing.T) {
 		"unknown kind": {backends,
 			"refs: [{kind: MeshServices, name: a}, {kind: MeshService, name: b}, {kind: Dataplane, name: c}]",
 			`{"Services":null,"Backends":{"refs":[{"kind":"MeshService","name":"b"}]}}`, nil,
-			[]string{`metadata.annotations["kuma.io/reachable-backends"].refs[0].kind: "MeshServices" is no kind of service, the reference leads nowhere: give one of MeshService, MeshExternalService, MeshMultiZoneService; did you mean "MeshService"?`,
-				`.refs[2].kind: "Dataplane" is no kind of service`}},
+			[]string{`metadata.annotations["kuma.io/reachable-backends"].refs[0].kind: "MeshServices" is not a kind of service, so the reference matches nothing: use one of MeshService, MeshExternalService, MeshMultiZoneService; did you mean "MeshService"?`,
+				`.refs[2].kind: "Dataplane" is not a kind of service`}},
 		"a fault behind an unknown kind": {backends, "refs: [{kind: Foo}, {kind: MeshService}]",
 			"", []string{".refs[1].name: the name is missing"}, nil},
 		"huge": {backends, "refs: []" + strings.Repeat(" ", 64<<10), "",
@@ -101,7 +101,7 @@ func TestParseReach(t *testing.T) {
 		"services": {services, "demo-app_kuma-demo_svc_5000, redis_kuma-demo_svc_6379",
 			`{"Services":["demo-app_kuma-demo_svc_5000","redis_kuma-demo_svc_6379"],"Backends":null}`, nil, nil},
 		"no services": {services, " ", "",
-			[]string{"it is empty: name services with commas between them, or leave the annotation out for all"}, nil},
+			[]string{"the value is empty: list services separated by commas, or remove the annotation to reach all"}, nil},
 		"an empty name": {services, "a,,b", "",
 			[]string{`["kuma.io/transparent-proxying-reachable-services"][1]: the name of a service is empty`}, nil},
 		"no name": {services, "a,b c", "", []string{`[1]: "b c" is not the name of a service`}, nil},
@@ -149,7 +149,7 @@ func slicesOf(a, b string, n int) (out []string) {
 	return out
 }
 
-// TestOneOfTwoAnnotations has a fault in one annotation, and the other one holds.
+// TestOneOfTwoAnnotations checks that a valid annotation applies if the other one is invalid.
 func TestOneOfTwoAnnotations(t *testing.T) {
 	got, faults := resource.ParseReach("x",
 		map[string]string{resource.AnnotationReachableServices: "a", resource.AnnotationReachableBackends: "refs"})
@@ -165,7 +165,7 @@ func kubernetesDataplane(annotations, transparent string) string {
 		"    inbound: [{port: 80, tags: {kuma.io/service: web}}]\n" + transparent
 }
 
-// TestAnnotatedDataplane puts annotations into the fields of a Kubernetes document.
+// TestAnnotatedDataplane checks that annotations of a Kubernetes document become fields.
 func TestAnnotatedDataplane(t *testing.T) {
 	const (
 		annotation = "    kuma.io/reachable-backends: 'refs: [{kind: MeshService, name: backend}]'\n"
@@ -197,14 +197,14 @@ func TestAnnotatedDataplane(t *testing.T) {
 	}
 	other := one(kubernetesDataplane(annotation, tp+", reachableBackends: {refs: []}}\n"))
 	if tp := other.Spec.(*resource.Dataplane).Networking.TransparentProxying; len(tp.ReachableBackends.Refs) != 0 {
-		t.Errorf("the annotation goes over the field: %s", json(other))
+		t.Errorf("the annotation overrides the field: %s", json(other))
 	}
-	if want := `metadata.annotations["kuma.io/reachable-backends"]: without effect: networking.transparentProxying.reachableBackends says otherwise and holds`; !strings.HasPrefix(notes(other), want) {
-		t.Errorf("noted is %q", notes(other))
+	if want := `metadata.annotations["kuma.io/reachable-backends"]: without effect: networking.transparentProxying.reachableBackends takes precedence`; !strings.HasPrefix(notes(other), want) {
+		t.Errorf("note %q", notes(other))
 	}
 	if n := notes(one(kubernetesDataplane(annotation, ""))); !strings.Contains(n,
 		"the dataplane has no networking.transparentProxying") {
-		t.Errorf("noted is %q", n)
+		t.Errorf("note %q", n)
 	}
 	_, faults := registry(t).Decode("f.yaml",
 		[]byte(kubernetesDataplane("    kuma.io/reachable-backends: 'refs: [{kind: MeshService}]'\n", tp+"}\n")))
@@ -219,7 +219,7 @@ func TestAnnotatedDataplane(t *testing.T) {
 	}
 }
 
-// FuzzParseReach reads anything; what it takes is a valid part of a Dataplane.
+// FuzzParseReach parses any text; an accepted result is valid in a Dataplane.
 func FuzzParseReach(f *testing.F) {
 	f.Add(specExample, "a,b")
 	f.Add("refs: [{kind: Foo, name: a}]", ",")
@@ -235,9 +235,9 @@ func FuzzParseReach(f *testing.F) {
 			Inbound:             []resource.Inbound{{Port: 80, Tags: map[string]string{"kuma.io/service": "a"}}},
 			TransparentProxying: &resource.TransparentProxying{RedirectPortInbound: 1, RedirectPortOutbound: 2}}}
 		r := got.Restrict(&resource.Resource{Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "a"}, Spec: dp})
-		sealed, again := registry(t).Seal(r)
-		if len(again) > 0 {
-			t.Fatalf("taken and then refused: %v", again)
+		sealed, faults := registry(t).Seal(r)
+		if len(faults) > 0 {
+			t.Fatalf("parsed but then rejected: %v", faults)
 		}
 		if !got.IsZero() && sealed.Digest != r.Digest {
 			t.Fatal("the digest is not that of the content")

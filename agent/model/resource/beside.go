@@ -2,22 +2,21 @@ package resource
 
 import "github.com/nearside-mesh/nearside/agent/base/strict"
 
-// On returns the registry with workers, on which it decodes the documents of large streams side by
-// side. Each calls do for every number below n, on so many workers, and returns when all calls
-// have, as Each of package workers. Nothing else differs: the results are those of the registry
-// without workers.
+// On returns a registry that decodes the documents of large streams in parallel. The function each
+// calls do for every number below n, on up to the given number of workers, and returns when all
+// calls have returned; see Each in package workers. Results are the same as without workers.
 func (r *Registry) On(workers int, each func(workers, n int, do func(worker, i int)) error) *Registry {
 	out := *r
 	out.workers, out.each = workers, each
 	return &out
 }
 
-// fewChunks is how many documents are decoded on the caller's goroutine: workers would not pay.
+// fewChunks is the number of documents up to which workers do not pay off.
 const fewChunks = 64
 
-// sideBySide decodes the documents of a stream on workers, and reports whether it has: a stream
-// that is near a bound, where what is before a document counts, is decoded one document after the
-// other.
+// sideBySide decodes the documents of a stream on workers and reports whether it did. It does not
+// for a stream near a limit, because the documents before a document count towards the limit; such
+// a stream is decoded in sequence.
 func (r *Registry) sideBySide(out *stream, data []byte, m mode) bool {
 	lim := m.lim
 	if r.each == nil || r.workers < 2 || m.stored != nil || len(data) > lim.FileBytes {

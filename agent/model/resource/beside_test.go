@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// each has every worker do its share.
+// each distributes the calls over all workers.
 func each(workers, n int, do func(worker, i int)) error {
 	var wg sync.WaitGroup
 	for worker := range workers {
@@ -24,8 +24,8 @@ func each(workers, n int, do func(worker, i int)) error {
 	return nil
 }
 
-// TestSideBySide has the same resources and faults, in the same order, with workers as without: of
-// good streams, of such with faults of all sorts, and of those that come near the bounds.
+// TestSideBySide checks that workers do not change the resources, the faults, or their order, for
+// valid streams, for streams with faults of all kinds, and for streams near the limits.
 func TestSideBySide(t *testing.T) {
 	reg, err := resource.NewRegistry(resource.Core()...)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// The checks that validation of several kinds shares. Each reports at the validator it is given.
+// Checks that several kinds share. Each reports its faults to the validator.
 
-// Protocols that a port may speak.
+// Protocols of ports.
 var protocols = [...]string{"http", "http2", "grpc", "tcp", "tls", "kafka"}
 
 const maxTagValue = 253
 
-// Port checks a port number, and says whether it is one.
+// Port checks a port number and reports whether it is valid.
 func (v *Validator) Port(p uint32) bool {
 	if p < 1 || p > 65535 {
 		v.Faultf("%d is not a port: 1 to 65535 is allowed", p)
@@ -26,14 +26,14 @@ func (v *Validator) Port(p uint32) bool {
 	return true
 }
 
-// portOrZero allows the zero that stands for a default.
+// portOrZero accepts zero, which selects a default.
 func (v *Validator) portOrZero(p uint32) {
 	if p != 0 {
 		v.Port(p)
 	}
 }
 
-// OneOf checks that a value is one of those allowed, and says whether it is.
+// OneOf checks that a value is among those allowed and reports whether it is.
 func (v *Validator) OneOf(s string, allowed ...string) bool {
 	if slices.Contains(allowed, s) {
 		return true
@@ -46,35 +46,35 @@ func (v *Validator) OneOf(s string, allowed ...string) bool {
 	return false
 }
 
-// optional checks a value that may be missing.
+// optional checks a value that may be empty.
 func (v *Validator) optional(s string, allowed ...string) {
 	if s != "" {
 		v.OneOf(s, allowed...)
 	}
 }
 
-// name checks the name of a resource, a mesh, a zone or a port.
+// name checks the name of a resource, mesh, zone, or port.
 func (v *Validator) name(s string) {
 	if reason := nameFault(s); reason != "" {
 		v.Faultf("%s", reason)
 	}
 }
 
-// optionalName checks a name that may be missing.
+// optionalName checks a name that may be empty.
 func (v *Validator) optionalName(s string) {
 	if s != "" {
 		v.name(s)
 	}
 }
 
-// serverName checks the server name of TLS, which may be missing.
+// serverName checks a TLS server name, which may be empty.
 func (v *Validator) serverName(s string) {
 	if s != "" {
 		v.HostName(s, "a server name")
 	}
 }
 
-// parseIP reads an IP address without a zone.
+// parseIP parses an IP address without a zone.
 func parseIP(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(s)
 	return a, err == nil && a.Zone() == ""
@@ -88,14 +88,14 @@ func (v *Validator) ip(s string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// bindIP checks an address that something is reached or listens at: an IP address, but not "any".
+// bindIP checks an IP address to listen on or connect to. The unspecified address is invalid.
 func (v *Validator) bindIP(s string) {
 	if a, ok := v.ip(s); ok && a.IsUnspecified() {
-		v.Faultf("%s stands for every address: give the one that is meant", strict.Quote(s))
+		v.Faultf("%s means every address: give a specific one", strict.Quote(s))
 	}
 }
 
-// Host checks an address that others dial: an IP address or a host name.
+// Host checks an address to connect to: an IP address or a host name.
 func (v *Validator) Host(s string) {
 	if s == "" {
 		v.Faultf("the address is missing: give an IP address or a host name")
@@ -103,16 +103,16 @@ func (v *Validator) Host(s string) {
 	}
 	if a, ok := parseIP(s); ok {
 		if a.IsUnspecified() {
-			v.Faultf("%s stands for every address: give the one that others dial", strict.Quote(s))
+			v.Faultf("%s means every address: give the one that others connect to", strict.Quote(s))
 		}
 		return
 	}
 	v.HostName(s, "an IP address or a host name")
 }
 
-// HostName checks a DNS name as RFC 1123 section 2.1 has it, with the underscores that service
-// names use and an optional dot at the end. The last label has a letter, so that a mistyped IP
-// address does not pass for a name.
+// HostName checks a DNS name by RFC 1123 section 2.1, with underscores as in service names and an
+// optional final dot. The last label must contain a letter, so that a mistyped IP address is not
+// accepted as a name.
 func (v *Validator) HostName(s, wanted string) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
@@ -138,12 +138,12 @@ func (v *Validator) HostName(s, wanted string) {
 		}
 	}
 	if strings.Trim(last, "0123456789") == "" {
-		v.Faultf("%s is not %s: the part behind the last dot has no letter, and it is not an IP address either",
+		v.Faultf("%s is not %s: the part after the last dot has no letter, and it is not an IP address",
 			strict.Quote(s), wanted)
 	}
 }
 
-// Tags checks names and values of tags. Any value may be "*" where the tags select.
+// Tags checks the names and values of tags. With selecting, the value "*" is allowed.
 func (v *Validator) Tags(tags map[string]string, selecting bool) {
 	for _, k := range sortedKeys(tags) {
 		at := v.Key(k)
@@ -151,14 +151,14 @@ func (v *Validator) Tags(tags map[string]string, selecting bool) {
 		case k == "":
 			at.Faultf("the name of a tag is empty")
 		case !tagChars(k, true):
-			at.Faultf("the name of a tag has letters, digits, '.', '-', '_', ':' and '/' alone")
+			at.Faultf("the name of a tag may contain only letters, digits, '.', '-', '_', ':' and '/'")
 		case value == "":
 			at.Faultf("the value of the tag is empty: give one or remove the tag")
 		case selecting && value == "*":
 		case len(value) > maxTagValue:
 			at.Faultf("the value has %d characters, at most %d are allowed", len(value), maxTagValue)
 		case !tagChars(value, false):
-			at.Faultf("%s: the value of a tag has letters, digits, '.', '-', '_' and ':' alone", strict.Quote(value))
+			at.Faultf("%s: the value of a tag may contain only letters, digits, '.', '-', '_' and ':'", strict.Quote(value))
 		}
 	}
 }
@@ -173,7 +173,7 @@ func tagChars(s string, slash bool) bool {
 	return true
 }
 
-// serviceTags checks tags that make something part of a service.
+// serviceTags checks the tags of an instance of a service.
 func (v *Validator) serviceTags(tags map[string]string) {
 	v.Tags(tags, false)
 	if _, ok := tags[TagService]; !ok {
@@ -184,7 +184,7 @@ func (v *Validator) serviceTags(tags map[string]string) {
 	}
 }
 
-// matchLabels checks a selector by labels.
+// matchLabels checks a label selector.
 func (v *Validator) matchLabels(labels map[string]string) {
 	for _, k := range sortedKeys(labels) {
 		if reason := labelKeyFault(k); reason != "" {
@@ -196,14 +196,14 @@ func (v *Validator) matchLabels(labels map[string]string) {
 	}
 }
 
-// unset reports a field that is set where it has no meaning.
+// unset reports a field that is set but has no meaning here.
 func (v *Validator) unset(set bool, field, format string, args ...any) {
 	if set {
 		v.Field(field).Faultf(format, args...)
 	}
 }
 
-// validate checks that exactly one source is given.
+// validate checks that exactly one source is set.
 func (s *DataSource) validate(v *Validator) {
 	if s == nil {
 		return
@@ -234,14 +234,14 @@ func (v *Validator) keyPair(cert *DataSource, key *KeySource) {
 	key.Source().validate(v.Field("clientKey"))
 }
 
-// Bounds of names and labels, as Kubernetes and Kuma have them.
+// Limits of names and labels, as in Kubernetes and Kuma.
 const (
 	maxName       = 253
 	maxLabelName  = 63
 	maxLabelValue = 63
 )
 
-// nameFault says what is wrong with the name of a resource or a mesh, "" when nothing is.
+// nameFault describes the fault in the name of a resource or mesh, or returns "".
 func nameFault(name string) string {
 	switch {
 	case name == "":
@@ -261,15 +261,15 @@ func nameFault(name string) string {
 	return ""
 }
 
-// SPIFFEID is the name that proxies of a service prove themselves with in their mesh, which is the
-// trust domain (SPIFFE-ID, section 2).
+// SPIFFEID returns the identity of a service's proxies. The mesh is the trust domain (SPIFFE-ID,
+// section 2).
 func SPIFFEID(mesh, service string) string { return "spiffe://" + mesh + "/" + service }
 
 func lower(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 func alnum(c byte) bool { return lower(c) || c >= 'A' && c <= 'Z' }
 
-// wordFault checks a label value or the part of a label key behind the slash: letters, digits, '-',
-// '_' and '.' that begin and end with a letter or digit.
+// wordFault checks a label value, or the part of a label key after the slash: letters, digits, '-',
+// '_', and '.', with a letter or digit at both ends.
 func wordFault(s string) string {
 	for i := range len(s) {
 		if c := s[i]; !alnum(c) && c != '-' && c != '.' && c != '_' {
@@ -282,7 +282,7 @@ func wordFault(s string) string {
 	return ""
 }
 
-// labelKeyFault checks a label key: an optional DNS name and a slash, then a word.
+// labelKeyFault checks a label key: an optional DNS name with a slash, and a word.
 func labelKeyFault(key string) string {
 	prefix, word, found := strings.Cut(key, "/")
 	if !found {

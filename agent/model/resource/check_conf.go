@@ -7,53 +7,52 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// The checks that the confs of several policies share. Nil is never reported: what is required is
-// for the conf to say.
+// Checks that the confs of several policies share. They accept nil; a conf reports its missing
+// required fields itself.
 
-// maxHeader bounds the name of a header and maxPattern the length of a regular expression.
+// maxHeader limits the name of a header, and maxPattern the length of a regular expression.
 const (
 	maxHeader  = 256
 	maxPattern = 1024
 )
 
-// Timeout checks a time limit: 0s, which means none, or at least a millisecond, the unit in which
-// Envoy counts.
+// Timeout checks a timeout: 0s, which disables it, or at least a millisecond, Envoy's unit.
 func (v *Validator) Timeout(d *Duration) {
 	if d != nil && d.Duration > 0 && d.Duration < time.Millisecond {
-		v.Faultf("%s is less than a millisecond, which would be taken as no limit: give 1ms or more, or 0s for no limit", d)
+		v.Faultf("%s is less than a millisecond, which Envoy treats as no limit: give 1ms or more, or 0s for no limit", d)
 	}
 }
 
-// Positive checks a time span that has no meaning when it is 0s.
+// Positive checks a duration that must not be 0s.
 func (v *Validator) Positive(d *Duration) {
 	if d != nil && d.Duration < time.Millisecond {
 		v.Faultf("%s is too short: give 1ms or more", d)
 	}
 }
 
-// AtLeastOne checks a count that has no meaning when it is 0.
+// AtLeastOne checks a count that must not be 0.
 func (v *Validator) AtLeastOne(n *uint32) {
 	if n != nil && *n == 0 {
 		v.Faultf("0 is not allowed: give 1 or more")
 	}
 }
 
-// Percent checks a whole number of percent.
+// Percent checks an integer percentage.
 func (v *Validator) Percent(n *uint32) {
 	if n != nil && *n > 100 {
 		v.Faultf("%d is not a percentage: 0 to 100 is allowed", *n)
 	}
 }
 
-// Percentage checks a decimal number of percent.
+// Percentage checks a decimal percentage.
 func (v *Validator) Percentage(d *Decimal) {
 	if d != nil && !(d.value >= 0 && d.value <= 100) {
 		v.Faultf("%s is not a percentage: 0 to 100 is allowed", d.text)
 	}
 }
 
-// HeaderName checks the name of an HTTP header: a token of RFC 9110 section 5.1, in lower case as
-// HTTP/2 has it.
+// HeaderName checks the name of an HTTP header: a token by RFC 9110 section 5.1, in lower case as
+// in HTTP/2.
 func (v *Validator) HeaderName(s string) {
 	switch {
 	case s == "":
@@ -90,7 +89,7 @@ func headerChar(c byte) bool {
 func (v *Validator) HeaderValue(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 && c != '\t' || c == 0x7f {
-			v.Faultf("%s has a control character, which no header may have", strict.Quote(s))
+			v.Faultf("%s contains a control character, which headers must not contain", strict.Quote(s))
 			return
 		}
 	}

@@ -59,7 +59,7 @@ func (s *MeshService) Validate(v *Validator) {
 	s.Status.validate(v.Field("status"))
 }
 
-// portSet checks the ports of a service: numbers and names are unique.
+// portSet checks that the numbers and names of a service's ports are unique.
 type portSet struct {
 	list    *Validator
 	n       int
@@ -75,14 +75,14 @@ func (s *portSet) add(name string, number uint32, protocol string) *Validator {
 	v := s.list.Index(s.n)
 	if v.Field("port").Port(number) {
 		if first, ok := s.numbers[number]; ok {
-			v.Field("port").Faultf("%d is already the port of ports[%d]: each port has its own number", number, first)
+			v.Field("port").Faultf("%d is already the port of ports[%d]: port numbers must be unique", number, first)
 		} else {
 			s.numbers[number] = s.n
 		}
 	}
 	if name != "" {
 		if first, ok := s.names[name]; ok {
-			v.Field("name").Faultf("%s is already the name of ports[%d]: each port has its own", strict.Quote(name), first)
+			v.Field("name").Faultf("%s is already the name of ports[%d]: port names must be unique", strict.Quote(name), first)
 		} else {
 			s.names[name] = s.n
 		}
@@ -100,7 +100,7 @@ func (s *ServiceStatus) validate(v *Validator) {
 	for i, vip := range s.VIPs {
 		v.Field("vips").Index(i).Field("ip").bindIP(vip.IP)
 	}
-	if s.VIP != nil && s.VIP.IP != "" { // an empty one is an absent one
+	if s.VIP != nil && s.VIP.IP != "" { // an empty address counts as absent
 		v.Field("vip").Field("ip").bindIP(s.VIP.IP)
 	}
 	if s.TLS != nil && s.TLS.Status != "" {
@@ -134,7 +134,7 @@ func (s *MeshExternalService) Validate(v *Validator) {
 
 func (e MeshExternalEndpoint) validate(v *Validator) {
 	if path, ok := strings.CutPrefix(e.Address, "unix://"); ok {
-		// The kernel's sun_path holds 108 bytes with the NUL that ends it (unix(7)).
+		// The kernel's sun_path holds 108 bytes including the final NUL (unix(7)).
 		if !strings.HasPrefix(path, "/") || len(path) > 107 {
 			v.Field("address").Faultf("%s is not a socket: write unix:// and an absolute path of at most 107 bytes",
 				strict.Quote(e.Address))

@@ -7,9 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent,
-// percentage or port, as the methods of Validator have them, someItems for a list that is not
-// empty, or the values that are allowed, with a bar between two. What is not given passes.
+// bounds checks a decoded field by its tag "check". The tag is positive, timeout, atLeastOne,
+// percent, percentage, or port, like the methods of Validator; someItems for a list that must not
+// be empty; or the allowed values, separated by bars. An absent field passes.
 func bounds(d *strict.Decoder, f *strict.Field, n *strict.Node, field reflect.Value, clean bool) {
 	if f.Check == "" || !clean {
 		return

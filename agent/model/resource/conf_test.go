@@ -78,8 +78,7 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
-// TestPointerToList: a conf that points to a list says with an empty one that there is to be
-// nothing.
+// TestPointerToList checks that an empty list clears a field that points to a list.
 func TestPointerToList(t *testing.T) {
 	for in, want := range map[string]string{`{"list":[]}`: `{"list":[]}`, `{"list":["a"]}`: `{"list":["a"]}`, `{}`: `{}`} {
 		c, faults := decodeValues(t, in)
@@ -130,8 +129,8 @@ func TestSharedChecks(t *testing.T) {
 	}
 }
 
-// FuzzDecimal decodes any text as a decimal: what is taken is finite, comes out as it went in, and
-// decodes again to the same number.
+// FuzzDecimal decodes any text as a decimal: an accepted number is finite and survives a round trip
+// unchanged.
 func FuzzDecimal(f *testing.F) {
 	for _, seed := range []string{
 		"1.5", "-0", "+.5", "1e9", "0x1p-2", "NaN", "infinity", "1_000", ".", "", "9999999999999999999999999999999",

@@ -9,26 +9,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Dataplane is one workload's proxy: what it listens for and what it wants to reach.
+// Dataplane describes the proxy of one workload: its inbounds and outbounds.
 type Dataplane struct {
 	Networking Networking `json:"networking"`
 	Probes     *Probes    `json:"probes,omitempty"`
 	Envoy      *EnvoyConf `json:"envoy,omitempty"`
 
-	// Notes are about annotations that it came with and that are not in force. They are no part of the
-	// document.
+	// Notes describe annotations that are not in force. They are not part of the document.
 	Notes []string `json:"-"`
 }
 
-// EnvoyConf says by which variant of xDS the Envoy asks. It is accepted and kept; nearside serves
-// both, as the bootstrap has it.
+// EnvoyConf names the variant of xDS that the Envoy requests. It is stored without effect; the
+// bootstrap selects the variant, and nearside serves both.
 type EnvoyConf struct {
 	XDSTransportProtocolVariant *string `json:"xdsTransportProtocolVariant,omitempty" check:"DEFAULT|GRPC|DELTA_GRPC"`
 }
 
-// Networking is the proxy's place in the network.
+// Networking holds the addresses and ports of the proxy.
 type Networking struct {
-	// IP or host name others reach the proxy at
+	// IP or host name under which others reach the proxy
 	Address             string               `json:"address"`
 	AdvertisedAddress   string               `json:"advertisedAddress,omitempty"` // replaces Address for other proxies
 	Gateway             *Gateway             `json:"gateway,omitempty"`
@@ -38,13 +37,13 @@ type Networking struct {
 	Admin               *Admin               `json:"admin,omitempty"`
 }
 
-// Gateway marks a proxy without inbounds of its own. Only delegated gateways are served.
+// Gateway marks a proxy without inbounds. Only delegated gateways are served.
 type Gateway struct {
 	Tags map[string]string `json:"tags,omitempty"`
 	Type string            `json:"type,omitempty"` // "", DELEGATED or BUILTIN
 }
 
-// Inbound is one port the workload serves.
+// Inbound is one port that the workload serves.
 type Inbound struct {
 	Port           uint32            `json:"port"`
 	Name           string            `json:"name,omitempty"`
@@ -58,8 +57,7 @@ type Inbound struct {
 	ServiceProbe   *ServiceProbe     `json:"serviceProbe,omitempty"`
 }
 
-// Speaks is the protocol of the workload, as the field says it or else the tag; "" where neither
-// does.
+// Speaks returns the protocol of the workload from the field, or else from the tag; it may be "".
 func (in *Inbound) Speaks() string { return cmp.Or(in.Protocol, in.Tags[TagProtocol]) }
 
 // Inbound states.
@@ -69,13 +67,12 @@ const (
 	InboundIgnored  = "Ignored"
 )
 
-// InboundHealth is the older way to say that an inbound is not ready.
+// InboundHealth is the older form to mark an inbound as not ready.
 type InboundHealth struct {
 	Ready bool `json:"ready"`
 }
 
-// ServiceProbe asks the proxy to probe the workload. It is accepted and kept; nearside does not act
-// on it.
+// ServiceProbe asks the proxy to probe the workload. It is stored without effect.
 type ServiceProbe struct {
 	Interval           *Duration `json:"interval,omitempty"`
 	Timeout            *Duration `json:"timeout,omitempty"`
@@ -84,12 +81,12 @@ type ServiceProbe struct {
 	TCP                *Raw      `json:"tcp,omitempty"`
 }
 
-// Outbound is one destination the workload dials by a port or address of its own.
+// Outbound is one destination that the workload reaches at a separate port or address.
 type Outbound struct {
 	Address    string            `json:"address,omitempty"` // "": 127.0.0.1
 	Port       uint32            `json:"port"`
 	Tags       map[string]string `json:"tags,omitempty"`
-	BackendRef *OutboundRef      `json:"backendRef,omitempty"` // instead of Tags
+	BackendRef *OutboundRef      `json:"backendRef,omitempty"` // replaces Tags
 }
 
 // OutboundRef names a service resource.
@@ -108,7 +105,7 @@ const (
 	IPFamilyIPv6      = "IPv6"
 )
 
-// TransparentProxying says that the workload's traffic is redirected to the proxy.
+// TransparentProxying means that the workload's traffic is redirected to the proxy.
 type TransparentProxying struct {
 	RedirectPortInbound   uint32             `json:"redirectPortInbound,omitempty"`
 	RedirectPortInboundV6 uint32             `json:"redirectPortInboundV6,omitempty"` // superseded by IPFamilyMode
@@ -119,12 +116,12 @@ type TransparentProxying struct {
 	ReachableBackends     *ReachableBackends `json:"reachableBackends,omitempty"`    // nil: all; no refs: none
 }
 
-// ReachableBackends lists the service resources that the proxy gets config for.
+// ReachableBackends lists the service resources that the proxy's config contains.
 type ReachableBackends struct {
 	Refs []ReachableBackendRef `json:"refs,omitempty"`
 }
 
-// ReachableBackendRef names services by name (with namespace and port) or by labels alone.
+// ReachableBackendRef selects services by name (with namespace and port), or only by labels.
 type ReachableBackendRef struct {
 	Kind      string            `json:"kind"`
 	Name      string            `json:"name,omitempty"`
@@ -133,16 +130,16 @@ type ReachableBackendRef struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// Admin is the proxy's admin endpoint as the reference format has it.
+// Admin is the proxy's admin endpoint in Kuma's format.
 type Admin struct {
 	Port uint32 `json:"port,omitempty"`
 }
 
-// Kinds of service that a dataplane refers to.
+// Kinds of services that a dataplane may refer to.
 var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZoneService"}
 
-// Validate checks the dataplane. A part of it that speaks of other resources is checked where these
-// are known.
+// Validate checks the dataplane. References to other resources are checked when the mesh view is
+// built.
 func (d *Dataplane) Validate(v *Validator) {
 	if d.Probes != nil {
 		d.Probes.validate(v.Field("probes"))
@@ -156,7 +153,7 @@ func (d *Dataplane) Validate(v *Validator) {
 	n.Admin.validate(v.Field("admin"))
 	switch {
 	case n.Gateway == nil && len(n.Inbound) == 0:
-		v.Faultf("a dataplane has at least one inbound, or a gateway section")
+		v.Faultf("a dataplane needs at least one inbound or a gateway section")
 	case n.Gateway != nil && len(n.Inbound) > 0:
 		v.Field("inbound").Faultf("a gateway has no inbounds: remove them or the gateway section")
 	}
@@ -172,8 +169,8 @@ func (d *Dataplane) Validate(v *Validator) {
 	}
 }
 
-// ownPort checks the port of item i of a list, whose items differ in address or port. seen has the
-// items before it.
+// ownPort checks the port of item i of a list whose items differ in address or port. seen maps the
+// previous items to their indices.
 func (v *Validator) ownPort(address string, port uint32, list string, i int, seen map[string]int) {
 	if !v.Port(port) {
 		return
@@ -221,7 +218,7 @@ func (p *ServiceProbe) validate(v *Validator) {
 	v.Field("healthyThreshold").AtLeastOne(p.HealthyThreshold)
 }
 
-// defaultOutboundAddress is where an outbound without an address listens.
+// defaultOutboundAddress is the listener address of an outbound without an address.
 const defaultOutboundAddress = "127.0.0.1"
 
 func (n *Networking) validateOutbounds(list *Validator) {
@@ -266,21 +263,22 @@ func orService(kind string) string {
 	return kind
 }
 
-// couldBeKind reports whether a text may be the kind of a resource, known or not.
+// couldBeKind reports whether a string has the form of a resource kind, known or not.
 func couldBeKind(kind string) bool {
 	return kind != "" && len(kind) <= maxLabelName &&
 		!strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) })
 }
 
-// backend checks what references to services share: a kind, and a name or labels.
+// backend checks the fields that all references to services share: a kind, and a name or labels.
 func (v *Validator) backend(kind, name, namespace string, port bool, labels map[string]string) {
-	// A kind that is not known may be one of a later version: it leads nowhere, and the view says so.
+	// An unknown kind may come from a later version. It matches nothing, and the view warns about
+	// it.
 	if !couldBeKind(kind) {
 		v.Field("kind").OneOf(kind, backendKinds[:]...)
 	}
 	switch {
 	case len(labels) > 0 && (name != "" || namespace != "" || port):
-		v.Field("labels").Faultf("labels select services by themselves: remove them, or remove name, namespace and port")
+		v.Field("labels").Faultf("labels exclude name, namespace, and port: remove one or the other")
 	case len(labels) == 0 && name == "":
 		v.Field("name").Faultf("the name is missing: give the name of the service, or labels that select services")
 	case name != "":
@@ -303,7 +301,7 @@ func (t *TransparentProxying) validate(v *Validator) {
 	for i := range t.ReachableBackends.Refs {
 		r, at := &t.ReachableBackends.Refs[i], v.Field("reachableBackends").Field("refs").Index(i)
 		r.validate(at)
-		if couldBeKind(r.Kind) { // others are refused already
+		if couldBeKind(r.Kind) { // others are already rejected
 			at.Field("kind").OneOf(r.Kind, backendKinds[:]...)
 		}
 	}

@@ -11,19 +11,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// SchemaVersion is the newest version of Kuma whose documents are known: their fields, and what
-// these mean.
+// SchemaVersion is the newest Kuma version whose fields are known, with their meaning.
 const SchemaVersion = "2.13"
 
-// Decode reads a stream of YAML or JSON documents in the universal or the Kubernetes format, within
-// the default limits. It returns every good document, and every fault of the others; a document
-// with a fault yields no resource. File stands in the faults and is not opened. Empty documents are
-// skipped and not counted.
+// Decode decodes a stream of YAML or JSON documents in the universal or the Kubernetes format,
+// within the default limits. It returns all valid resources, and all faults of the other documents.
+// file is used only in faults. Empty documents are skipped and not counted.
 func (r *Registry) Decode(file string, data []byte) ([]*Resource, Faults) {
 	return r.DecodeLimits(file, data, Limits{})
 }
 
-// DecodeOne decodes a text that must hold exactly one resource.
+// DecodeOne decodes a text that must contain exactly one resource.
 func (r *Registry) DecodeOne(data []byte) (*Resource, error) {
 	rs, faults := r.Decode("", data)
 	switch {
@@ -35,22 +33,21 @@ func (r *Registry) DecodeOne(data []byte) (*Resource, error) {
 	return rs[0], nil
 }
 
-// DecodeLimits is Decode within other limits.
+// DecodeLimits is like Decode with other limits.
 func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resource, Faults) {
 	return r.decode(file, data, mode{lim: lim})
 }
 
-// DecodeShown is Decode for documents that an agent has shown, or that are for one:
-// [secret.Redacted] in the place of a secret is no fault. A document that holds it is not
-// validated: the agent that has the secret does that.
+// DecodeShown is like Decode for documents that an agent printed, or that are sent to one:
+// [secret.Redacted] is accepted in place of a secret. Documents that contain it are not validated,
+// because only the agent has the secret.
 func (r *Registry) DecodeShown(file string, data []byte) ([]*Resource, Faults) {
 	return r.decode(file, data, mode{shown: bytes.Contains(data, []byte(secret.Redacted))})
 }
 
-// DecodeOver is Decode for documents that may have been read from the agent and go back to it:
-// where [secret.Redacted] stands for a secret of the resource that stored returns, that secret
-// takes its place. Stored is asked for the resources of documents that hold a mark, and returns nil
-// for those that do not exist.
+// DecodeOver is like Decode for documents that may have been read from the agent: it replaces
+// [secret.Redacted] by the secret at the same position of the resource that stored returns. It
+// calls stored only for documents that contain a mark; stored returns nil for an unknown resource.
 func (r *Registry) DecodeOver(data []byte, stored func(Key) *Resource) ([]*Resource, Faults) {
 	if !bytes.Contains(data, []byte(secret.Redacted)) {
 		stored = nil
@@ -58,12 +55,12 @@ func (r *Registry) DecodeOver(data []byte, stored func(Key) *Resource) ([]*Resou
 	return r.decode("", data, mode{stored: stored})
 }
 
-// mode says how the documents of a stream are decoded.
+// mode holds the options for decoding the documents of a stream.
 type mode struct {
 	lim Limits
-	// whose secrets marks stand for; nil: marks stand for nothing
+	// returns the resource whose secrets replace marks; nil: marks are not replaced
 	stored func(Key) *Resource
-	shown  bool                                                   // marks stay, for an agent to replace
+	shown  bool                                                   // marks remain, for an agent to replace
 	tags   func(*strict.Decoder, []strict.Pair) map[string]string // of [Registry.Sharing]
 }
 
@@ -80,16 +77,16 @@ func newDecoder(m mode, types strict.Types) *decoder {
 	return d
 }
 
-// policyFields are those of the spec of a policy.
+// policyFields are the spec fields of a policy.
 var policyFields = [...]string{"targetRef", "from", "to", "rules", "default"}
 
-// unknown says of a field that does not exist which name or which place was likely meant.
+// unknown suggests the intended name or position of an unknown field.
 func unknown(d *strict.Decoder, p *strict.Pair, names []string) string {
 	switch {
 	case d.AtTop() && slices.Contains(names, "spec") && slices.Contains(policyFields[:], p.Key):
-		return "is in the wrong place: it stands below spec"
+		return "is in the wrong place: it belongs below spec"
 	case d.AtTop() && p.Key == "spec" && len(d.Top) > 0:
-		return "this kind has no spec: its fields stand at the top, beside type; these are " + strings.Join(names, ", ")
+		return "this kind has no spec: its fields are at the top level, next to type; they are " + strings.Join(names, ", ")
 	}
 	reason := fmt.Sprintf("unknown field %s: it is not known in the schema of Kuma %s; ",
 		strict.Quote(p.Key), SchemaVersion)
@@ -128,18 +125,18 @@ func (r *Registry) decoded(m mode, types strict.Types, doc strict.Document) deco
 	return decodedDocument{res: res, id: id, faults: d.Finish()}
 }
 
-// decodedDocument is what became of one document.
+// decodedDocument is the result for one document.
 type decodedDocument struct {
-	unread *Fault // why there is none
+	unread *Fault // why the document is unreadable
 	res    *Resource
 	id     string // of the resource, for messages
 	faults Faults
 }
 
-// maxStreamFaults bounds what one call reports.
+// maxStreamFaults limits the number of faults that one call returns.
 const maxStreamFaults = 10_000
 
-// stream is what became of the documents of a file.
+// stream collects the results for the documents of a file.
 type stream struct {
 	file    string
 	out     []*Resource
@@ -172,8 +169,8 @@ func (s *stream) end() ([]*Resource, Faults) {
 	return s.out, s.faults
 }
 
-// Seal makes a valid, immutable resource of parts made by the program: it validates, gives the
-// digest and copies, so that the result is the one that Decode would have returned.
+// Seal validates a resource that the program built, computes its digest, and copies it. The result
+// equals the one that Decode returns for its document.
 func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
 	b, err := Marshal(res)
 	if err != nil {
@@ -193,7 +190,7 @@ func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
 	return out[0], nil
 }
 
-// document decodes one document. The resource counts only when no fault was found. The second
+// document decodes one document. The resource is valid only if no fault was found. The second
 // result is the name of the resource for messages.
 func (r *Registry) document(d *decoder, root *strict.Node) (*Resource, string) {
 	if root.Kind != strict.Mapping {
@@ -243,15 +240,14 @@ func (d *decoder) spec(h *header, spec Spec) {
 	if h.spec.Kind == strict.Null {
 		return
 	}
-	// The schemas of kinds with a spec know no null. Kinds whose fields stand beside the type are
-	// messages of protobuf in Kuma, and of what is in the form of Kubernetes its API server takes
-	// nulls away: both take null for what is not given.
+	// Kinds with a spec do not allow null. Kinds with top-level fields are protobuf messages in
+	// Kuma, and the Kubernetes API server removes nulls: both treat null as absent.
 	d.NoNull = !h.desc.SpecAtTop && !h.kubernetes
 	d.Decode(h.spec, spec)
 	d.NoNull = false
 }
 
-// restore puts the secrets of the stored resource in the places of their marks.
+// restore replaces marks by the secrets of the stored resource.
 func (d *decoder) restore(h *header) {
 	if d.stored == nil || !secret.CarriesMark(h.spec) {
 		return
@@ -269,7 +265,7 @@ func (d *decoder) restore(h *header) {
 	}
 }
 
-// status decodes the status of a service, which stands beside the spec.
+// status decodes the status of a service, which documents hold next to the spec.
 func (d *decoder) status(h *header, spec Spec) {
 	holder, ok := spec.(statusHolder)
 	switch {
@@ -286,8 +282,8 @@ func (d *decoder) status(h *header, spec Spec) {
 	}
 }
 
-// validate runs the checks of the spec. A value that could not be decoded has its fault already;
-// that its place now looks empty is not a second one.
+// validate runs the checks of the spec. It reports no second fault for a field that could not be
+// decoded and is therefore empty.
 func (d *decoder) validate(h *header, root *strict.Node, res *Resource) {
 	var found []Fault
 	v := NewValidator(strings.Join(h.specPath, "."), &found)

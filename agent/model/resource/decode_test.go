@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// one decodes a document that must be good.
+// one decodes a valid document.
 func one(t testing.TB, r *resource.Registry, doc string) *resource.Resource {
 	t.Helper()
 	res, faults := r.Decode("", []byte(doc))
@@ -35,8 +35,8 @@ func canonical(t testing.TB, res *resource.Resource) string {
 	return string(b)
 }
 
-// TestFormatsAgree: the same resource in the universal format, as JSON and in the Kubernetes format
-// is one resource.
+// TestFormatsAgree checks that the universal format, JSON, and the Kubernetes format yield the same
+// resource.
 func TestFormatsAgree(t *testing.T) {
 	r := registry(t)
 	for _, c := range []struct{ universal, json, kubernetes string }{
@@ -118,13 +118,13 @@ func TestCanonicalForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := one(t, r, string(y)); again.Digest != res.Digest {
-			t.Errorf("YAML form differs:\n%s\n%s", y, canonical(t, again))
+		if decoded := one(t, r, string(y)); decoded.Digest != res.Digest {
+			t.Errorf("YAML form differs:\n%s\n%s", y, canonical(t, decoded))
 		}
 	}
 }
 
-// TestStreams covers what may stand around and between documents.
+// TestStreams checks text around and between documents.
 func TestStreams(t *testing.T) {
 	const a, b = "type: Mesh\nname: a\n", "type: Mesh\nname: b\n"
 	r := registry(t)
@@ -164,7 +164,8 @@ func TestMergeKeys(t *testing.T) {
 	}
 }
 
-// TestLimits: what is too large, too deep or too much is refused with its bound, and quickly.
+// TestLimits checks that input that is too large, too deep, or too numerous is rejected quickly,
+// with the limit.
 func TestLimits(t *testing.T) {
 	r := registry(t)
 	bomb := "type: Mesh\nname: bomb\nconstraints:\n  a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
@@ -349,7 +350,7 @@ func TestDecodeLargeMesh(t *testing.T) {
 	}
 }
 
-// TestVirtualOutbound: what one may say, by its faults: "" for none.
+// TestVirtualOutbound checks the faults of VirtualOutbounds; "" means none.
 func TestVirtualOutbound(t *testing.T) {
 	registry, err := resource.NewRegistry(resource.Core()...)
 	if err != nil {
@@ -369,12 +370,12 @@ func TestVirtualOutbound(t *testing.T) {
 		{"{{.s}}..x", "80", params, "a: b", "conf.host", "1 to 63 characters"},
 		{"x", "{{.port}}000000", params, "a: b", "conf.port", "1 to 65535"},
 		{"x", "0", params, "a: b", "conf.port", "1 to 65535"},
-		{"x", "80", "[]", "a: b", "conf.parameters", "no parameter is about the tag kuma.io/service"},
-		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: s}]", "a: b", "conf.parameters[1].name", "twice"},
+		{"x", "80", "[]", "a: b", "conf.parameters", "no parameter uses the tag kuma.io/service"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: s}]", "a: b", "conf.parameters[1].name", "two parameters"},
 		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a-b}]", "a: b", "conf.parameters[1].name",
 			"letters and digits"},
 		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a, tagKey: 'x y'}]",
-			"a: b", "conf.parameters[1].tagKey", "alone"},
+			"a: b", "conf.parameters[1].tagKey", "may contain only"},
 		{"x", "80", params, "", "selectors[0].match", "no tag is given"},
 	} {
 		doc := fmt.Sprintf("{type: VirtualOutbound, name: v, selectors: [{match: {%s}}], conf: {host: %q, port: %q, "+
@@ -382,9 +383,9 @@ func TestVirtualOutbound(t *testing.T) {
 		rs, faults := registry.Decode("", []byte(doc))
 		switch {
 		case c.reason == "" && len(faults) == 0:
-			if again, err := resource.Marshal(rs[0]); err != nil ||
-				!strings.Contains(string(again), `"parameters":[{"name":"s","tagKey":"kuma.io/service"},{"name":"port"}]`) {
-				t.Errorf("%s comes out as %s (%v)", doc, again, err)
+			if decoded, err := resource.Marshal(rs[0]); err != nil ||
+				!strings.Contains(string(decoded), `"parameters":[{"name":"s","tagKey":"kuma.io/service"},{"name":"port"}]`) {
+				t.Errorf("%s comes out as %s (%v)", doc, decoded, err)
 			}
 		case c.reason == "" || !slices.ContainsFunc(faults, func(f resource.Fault) bool {
 			return f.Field == c.field && strings.Contains(f.Reason, c.reason)

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Scope says whether the resources of a kind belong to a mesh.
+// Scope tells whether the resources of a kind belong to a mesh.
 type Scope int
 
 const (
@@ -15,24 +15,23 @@ const (
 	ScopeGlobal
 )
 
-// Descriptor declares one kind to the decoder, the store, the API and the commands.
+// Descriptor declares one kind to the decoder, the store, the API, and the commands.
 type Descriptor struct {
 	Kind   string // "MeshTimeout"
-	Plural string // path segment of the HTTP API, "meshtimeouts"
-	Short  string // Kuma's short name where it has one ("dp", "mt"), else ""
+	Plural string // URL path segment in the HTTP API, "meshtimeouts"
+	Short  string // Kuma's short name ("dp", "mt"); may be ""
 	Scope  Scope
-	// SpecAtTop is true for kinds whose universal form has its fields beside type, mesh and name
-	// instead of below spec: Mesh, Dataplane, ExternalService, ZoneEgress, ZoneIngress and the legacy
-	// policies.
+	// SpecAtTop is true for kinds whose universal form has the spec's fields at the top level:
+	// Mesh, Dataplane, ExternalService, ZoneEgress, ZoneIngress, and the legacy policies.
 	SpecAtTop bool
 	// New returns an empty spec to decode into.
 	New func() Spec
-	// Policy is true for kinds that act on proxies through a targetRef or (Legacy) selectors; only
-	// these may carry kuma.io/effect.
+	// Policy is true for kinds that apply to proxies through a targetRef or (Legacy) selectors.
+	// Only these may have kuma.io/effect.
 	Policy bool
 	Legacy bool
-	// Inert is true for kinds that are decoded, validated and stored, and that nothing acts on yet.
-	// Whoever writes one is told so.
+	// Inert is true for kinds that are decoded, validated, and stored without effect. Writing one
+	// causes a warning.
 	Inert bool
 }
 
@@ -46,8 +45,8 @@ type Registry struct {
 	tags    func(*strict.Decoder, []strict.Pair) map[string]string // see [Registry.Sharing]; nil: nothing is shared
 }
 
-// NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is
-// incomplete.
+// NewRegistry returns a registry of the given kinds. It fails if two kinds share a name or a
+// descriptor is incomplete.
 func NewRegistry(ds ...Descriptor) (*Registry, error) {
 	r := &Registry{list: ds, byName: make(map[string]int, 3*len(ds))}
 	for i, d := range ds {
@@ -71,7 +70,7 @@ func NewRegistry(ds ...Descriptor) (*Registry, error) {
 	return r, nil
 }
 
-// Lookup finds a kind by its name in any case: the kind, its plural or its short name.
+// Lookup returns the kind with a name in any case: the kind, its plural, or its short name.
 func (r *Registry) Lookup(name string) (Descriptor, bool) {
 	i, ok := r.byName[strings.ToLower(name)]
 	if !ok {
@@ -80,11 +79,11 @@ func (r *Registry) Lookup(name string) (Descriptor, bool) {
 	return r.list[i], true
 }
 
-// All returns the descriptors in registration order. The slice must not be changed.
+// All returns the descriptors in registration order. Callers must not modify the slice.
 func (r *Registry) All() []Descriptor { return r.list }
 
-// Core returns the descriptors of the kinds that make up a mesh before any policy acts on it.
-// Plurals and short names are those of Kuma's API and kumactl.
+// Core returns the descriptors of the kinds that make up a mesh without policies. Plurals and short
+// names are those of Kuma's API and kumactl.
 func Core() []Descriptor {
 	return []Descriptor{
 		{Kind: "Mesh", Plural: "meshes", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(Mesh) }},

@@ -5,9 +5,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Embedded reads a value that stands as text in a field of a document: one YAML or JSON document
-// within the default limits. It returns the value as canonical JSON. Where the text cannot be read
-// that is a fault at this path, with the line in the text, and the result is nil.
+// Embedded parses a string field that contains one YAML or JSON document, within the default
+// limits. It returns canonical JSON. If the text is invalid, it reports a fault at this path with
+// the line in the text, and returns nil.
 func (v *Validator) Embedded(text string) []byte {
 	lim := Limits{}.WithDefaults()
 	root, fault := strict.One([]byte(text), lim)

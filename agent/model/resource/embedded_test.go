@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TestEmbedded reads texts in fields. An expectation that begins with an exclamation mark is a
-// fault: its field, then words of the reason.
+// TestEmbedded parses texts in fields. An expectation that begins with an exclamation mark is a
+// fault: its field, then a substring of the reason.
 func TestEmbedded(t *testing.T) {
 	for text, want := range map[string]string{
 		"b: 5s\na: [1, 1.50, 0x10, yes]\n": `{"a":[1,1.5,16,"yes"],"b":"5s"}`,

@@ -9,9 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Other ways into the decoder and out of a resource, for tests alone.
+// Additional entry points for tests.
 
-// MarshalYAML returns the same content as Marshal in the same order, as YAML for people.
+// MarshalYAML returns the content of Marshal in the same order as YAML.
 func MarshalYAML(r *Resource) ([]byte, error) {
 	b, err := Marshal(r)
 	if err != nil {
@@ -20,7 +20,7 @@ func MarshalYAML(r *Resource) ([]byte, error) {
 	return YAMLOf(b)
 }
 
-// YAMLOf writes a JSON document as YAML for people.
+// YAMLOf converts a JSON document to YAML.
 func YAMLOf(doc []byte) ([]byte, error) {
 	n := strict.JSON(doc)
 	if n == nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Fault is one thing wrong with a document.
+// Fault is one error in a document.
 type Fault = strict.Fault
 
 // Faults is a list of faults.
 type Faults = strict.Faults
 
-// Limits bounds what decoding accepts.
+// Limits limits the size of decoded documents.
 type Limits = strict.Limits
 
 // Validator collects faults below a field path. The zero value collects at the root.
@@ -46,13 +46,13 @@ func (v *Validator) Index(i int) *Validator {
 	return &Validator{path: fmt.Sprintf("%s[%d]", v.path, i), sink: v.sink}
 }
 
-// Hides reports whether the field at this path, or one around it, holds a secret, so that a fault
-// must not quote it.
+// Hides reports whether the field at this path, or one that contains it, holds a secret that a
+// fault must not quote.
 func (v *Validator) Hides() bool {
 	return slices.ContainsFunc(strict.Steps(v.path), secret.Field)
 }
 
-// Faultf reports a fault at this path. What looks like a private key is left out of it.
+// Faultf reports a fault at this path. It redacts text that looks like a private key.
 func (v *Validator) Faultf(format string, args ...any) {
 	*v.sink = append(*v.sink, Fault{Field: v.path, Reason: clip.Secrets(fmt.Sprintf(format, args...))})
 }

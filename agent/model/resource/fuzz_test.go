@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// roundTrip checks what holds for every accepted resource: the canonical form decodes to the same
-// resource and is written with the same bytes again; so is the YAML form.
+// roundTrip checks that the canonical form and the YAML form of an accepted resource decode to the
+// same resource, and marshal to the same bytes.
 func roundTrip(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -29,29 +29,30 @@ func roundTrip(t interface {
 		t.Fatalf("%v", err)
 	}
 	for _, form := range [][]byte{b, y} {
-		again, faults := r.Decode("", form)
-		if len(faults) > 0 || len(again) != 1 {
+		decoded, faults := r.Decode("", form)
+		if len(faults) > 0 || len(decoded) != 1 {
 			t.Fatalf("the written form is refused: %v\n%s", faults, form)
 		}
-		if again[0].Key != res.Key || again[0].Digest != res.Digest {
-			t.Fatalf("key %v digest %x became %v %x\n%s", res.Key, res.Digest, again[0].Key, again[0].Digest, form)
+		if decoded[0].Key != res.Key || decoded[0].Digest != res.Digest {
+			t.Fatalf("key %v digest %x became %v %x\n%s", res.Key, res.Digest, decoded[0].Key, decoded[0].Digest, form)
 		}
-		// The shape holds functions, which have no equality; it comes from the registry anyway.
+		// The shape contains functions, which cannot be compared; it comes from the registry
+		// anyway.
 		opts := cmp.Options{
 			cmp.FilterPath(func(p cmp.Path) bool {
 				return p.Last().String() == ".Shape" || p.Last().String() == ".Notes"
 			}, cmp.Ignore()),
 		}
-		if d := cmp.Diff(res, again[0], opts); d != "" {
+		if d := cmp.Diff(res, decoded[0], opts); d != "" {
 			t.Fatalf("%s\n%s", d, form)
 		}
-		if b2, err := resource.Marshal(again[0]); err != nil || string(b2) != string(b) {
+		if b2, err := resource.Marshal(decoded[0]); err != nil || string(b2) != string(b) {
 			t.Fatalf("%v\n%s\n%s", err, b, b2)
 		}
 	}
 }
 
-// seeds are documents of every kind in all forms.
+// seeds returns documents of every kind in all forms.
 func seeds(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/decode/*.txtar")
@@ -85,8 +86,8 @@ func seeds(t testing.TB) []string {
 	)
 }
 
-// FuzzDecode: any input gives resources and faults, never a panic, and what is accepted survives
-// writing and reading.
+// FuzzDecode checks that any input yields resources and faults without a panic, and that accepted
+// resources survive a round trip.
 func FuzzDecode(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add([]byte(s))
@@ -111,7 +112,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestRoundTripOfCases runs every accepted document of the cases through its written forms.
+// TestRoundTripOfCases checks the round trip of every accepted document of the cases.
 func TestRoundTripOfCases(t *testing.T) {
 	r := registry(t)
 	n := 0
@@ -127,8 +128,8 @@ func TestRoundTripOfCases(t *testing.T) {
 	}
 }
 
-// TestRoundTripOfAnyDataplane draws dataplanes; the valid ones survive writing and reading, and
-// sealing changes nothing.
+// TestRoundTripOfAnyDataplane draws dataplanes. Valid ones survive a round trip, and sealing does
+// not change them.
 func TestRoundTripOfAnyDataplane(t *testing.T) {
 	r := registry(t)
 	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9_.]{0,8}[a-z0-9])?`)

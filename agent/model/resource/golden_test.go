@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestDecodeCases decodes the input of each case in testdata/decode and compares what was accepted
-// and every fault. UPDATE_GOLDEN=1 writes what was found.
+// TestDecodeCases decodes the input of each case in testdata/decode and compares the accepted
+// resources and all faults. UPDATE_GOLDEN=1 updates the cases.
 func TestDecodeCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/decode/*.txtar")
 	if err != nil || len(files) == 0 {

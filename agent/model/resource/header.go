@@ -8,25 +8,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// apiVersion of Kuma's Kubernetes format.
+// apiVersion is the version of Kuma's Kubernetes format.
 const apiVersion = "kuma.io/v1alpha1"
 
-// header is what stands around the spec of a document, in either format.
+// header holds the fields around the spec of a document, in either format.
 type header struct {
 	desc       Descriptor
 	key        Key
 	labels     map[string]string
 	labelPath  string
 	kubernetes bool
-	spec       *strict.Node // nil when there is none
+	spec       *strict.Node // nil if there is none
 	specPath   []string
 	status     *strict.Node
 
-	annotations   map[string]string // of the Kubernetes format
+	annotations   map[string]string // only in the Kubernetes format
 	annotationsAt int               // their line
 }
 
-// id names the resource in messages; a name that is not one is quoted, as it may hold anything.
+// id returns the resource's name for messages. It quotes an invalid name, which may contain any
+// text.
 func (h *header) id() string {
 	k := h.key
 	if k.Name == "" {
@@ -38,8 +39,7 @@ func (h *header) id() string {
 	return k.String()
 }
 
-// Fields beside the spec. The ignored ones are written by control planes and say nothing about what
-// is wanted.
+// Fields next to the spec. Control planes write the ignored ones; they express no intent.
 var (
 	universalFields  = [...]string{"type", "mesh", "name", "labels"}
 	universalIgnored = [...]string{"creationTime", "modificationTime", "kri"}
@@ -51,8 +51,8 @@ var (
 	}
 )
 
-// header reads the fields around the spec; false when the kind is not known, so that the rest has
-// no meaning.
+// header decodes the fields around the spec. It returns false if the kind is unknown, so that the
+// rest cannot be decoded.
 func (r *Registry) header(d *decoder, root *strict.Node) (*header, bool) {
 	universal := root.Get("type") != nil
 	kubernetes := root.Get("apiVersion") != nil || root.Get("kind") != nil
@@ -63,8 +63,8 @@ func (r *Registry) header(d *decoder, root *strict.Node) (*header, bool) {
 	case universal:
 		return r.universal(d, root)
 	case kubernetes && root.Get("apiVersion") == nil && root.Get("metadata") == nil:
-		d.fault(root, "kind", "is of the Kubernetes format, which has apiVersion and metadata too; "+
-			"in the universal format the kind stands in type: write %q", "type: "+decodeField[string](d, root, "kind"))
+		d.fault(root, "kind", "belongs to the Kubernetes format, which also needs apiVersion and metadata; "+
+			"in the universal format, type names the kind: write %q", "type: "+decodeField[string](d, root, "kind"))
 		return nil, false
 	case kubernetes:
 		return r.kubernetes(d, root)
@@ -74,7 +74,7 @@ func (r *Registry) header(d *decoder, root *strict.Node) (*header, bool) {
 	return nil, false
 }
 
-// kind finds the descriptor that the field names.
+// kind returns the descriptor of the kind in a field.
 func (r *Registry) kind(d *decoder, root *strict.Node, field string) (Descriptor, bool) {
 	name := decodeField[string](d, root, field)
 	desc, ok := r.Lookup(name)
@@ -92,35 +92,35 @@ func (r *Registry) kind(d *decoder, root *strict.Node, field string) (Descriptor
 	switch near := strict.Nearest(name, kinds); {
 	case notServed(name) != "":
 		d.fault(root, field, "kind %s is not served: %s", strict.Quote(name), notServed(name))
-	case name == "" && len(d.Faults) > 0 && d.Faults[len(d.Faults)-1].Field == field: // the wrong type is reported
+	case name == "" && len(d.Faults) > 0 && d.Faults[len(d.Faults)-1].Field == field: // the wrong type is already reported
 	case name == "":
 		d.fault(root, field, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
 	case near != "":
 		d.fault(root, field, "unknown kind %s; did you mean %q?", strict.Quote(name), near)
 	default:
-		d.fault(root, field, "unknown kind %s; nearside api-resources lists those that there are", strict.Quote(name))
+		d.fault(root, field, "unknown kind %s; nearside api-resources lists all kinds", strict.Quote(name))
 	}
 	return desc, false
 }
 
-// notServed says of a kind of Kuma that is none here what there is instead; "" of all others.
+// notServed returns the alternative to a kind of Kuma that nearside does not support, or "".
 func notServed(kind string) string {
 	switch kind {
 	case "Secret", "GlobalSecret":
-		return "certificates and keys stand in data sources (file, inline or inlineString) of what uses them, " +
-			"and tokens are made by nearside token"
+		return "certificates and keys are data sources (file, inline, or inlineString) of the resource that uses them, " +
+			"and nearside token creates tokens"
 	case "Zone":
-		return "the zone of a node is node.zone of its agent's config"
+		return "node.zone in the agent's config sets the zone of a node"
 	case "MeshGateway", "MeshGatewayRoute", "MeshGatewayConfig", "MeshGatewayInstance":
-		return "there are no builtin gateways; a delegated one is a Dataplane with networking.gateway"
+		return "nearside has no builtin gateways; a delegated gateway is a Dataplane with networking.gateway"
 	case "MeshIdentity", "MeshTrust":
 		return "the authorities of a mesh are the backends in mtls of its Mesh"
 	case "DataplaneInsight", "MeshInsight", "ServiceInsight", "ZoneInsight", "ZoneIngressInsight", "ZoneEgressInsight":
-		return "it holds what a control plane has seen, and the agent answers with what it sees itself; leave it out"
+		return "a control plane writes it, and the agent reports its own observations; remove it"
 	case "ContainerPatch":
-		return "nothing is injected into pods; leave it out"
+		return "nearside injects nothing into pods; remove it"
 	case "MeshOPA", "OPAPolicy", "MeshGlobalRateLimit", "AccessRole", "AccessRoleBinding", "AccessAudit":
-		return "it is one of Kong Mesh; leave it out"
+		return "it belongs to Kong Mesh; remove it"
 	}
 	return ""
 }
@@ -164,7 +164,7 @@ func (r *Registry) universal(d *decoder, root *strict.Node) (*header, bool) {
 	return h, true
 }
 
-// body returns the part of a universal document that is the spec where the fields stand at the top.
+// body returns the node that holds the spec's fields in a universal document with a top-level spec.
 func body(root *strict.Node) *strict.Node {
 	n := *root
 	n.Pairs = slices.DeleteFunc(slices.Clone(root.Pairs), func(p strict.Pair) bool {
@@ -227,8 +227,9 @@ func (r *Registry) kubernetes(d *decoder, root *strict.Node) (*header, bool) {
 	return h, true
 }
 
-// mesh completes and checks the mesh of the key: from the field, or from the label that newer
-// Kubernetes kinds use. The label goes into the key, so that both formats give the same resource.
+// mesh decodes and checks the mesh of the key: from the field, or from the label that newer
+// Kubernetes kinds use. The label becomes part of the key, so that both formats yield the same
+// resource.
 func (d *decoder) mesh(root *strict.Node, h *header) {
 	at, value := "mesh", decodeField[string](d, root, "mesh")
 	if label, ok := h.labels[LabelMesh]; ok {
@@ -269,7 +270,7 @@ func (d *decoder) fault(n *strict.Node, path, format string, args ...any) {
 func (d *decoder) name(n *strict.Node, name, field string) {
 	v := n.Get(field)
 	if v != nil && v.Kind != strict.String && v.Kind != strict.Null {
-		return // reported as a wrong type
+		return // already reported as a wrong type
 	}
 	if reason := nameFault(name); reason != "" {
 		d.fault(n, field, "%s", reason)

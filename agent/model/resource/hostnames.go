@@ -9,20 +9,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// HostnamePart is a piece of a hostname template: text as it is, a field of the service, or the
+// HostnamePart is a piece of a hostname template: literal text, a field of the service, or the
 // value of a label. Exactly one is set.
 type HostnamePart struct {
 	Literal string
-	Field   string // DisplayName, Name, Namespace, Mesh or Zone
+	Field   string // DisplayName, Name, Namespace, Mesh, or Zone
 	Label   string
 }
 
 // Fields that a hostname template may use.
 var hostnameFields = [...]string{"DisplayName", "Name", "Namespace", "Mesh", "Zone"}
 
-// ParseHostnameTemplate cuts a HostnameGenerator's template into its parts. It knows {{
-// .DisplayName }} and the other fields, and {{ label "key" }}; nothing else of Go's template
-// language, which could loop or grow without bound.
+// ParseHostnameTemplate parses a HostnameGenerator's template. It supports {{ .DisplayName }} and
+// the other fields, and {{ label "key" }}. It does not support the rest of Go's template language,
+// which can loop or grow without limit.
 func ParseHostnameTemplate(s string) ([]HostnamePart, error) {
 	var parts []HostnamePart
 	for s != "" {
@@ -98,9 +98,9 @@ func (g *HostnameGenerator) Validate(v *Validator) {
 	var b strings.Builder
 	for _, p := range parts {
 		if p.Literal == "" {
-			b.WriteByte('x') // stands for what is filled in
+			b.WriteByte('x') // placeholder for a value
 		}
 		b.WriteString(p.Literal)
 	}
-	at.HostName(b.String(), "a template of host names (x stands for what is filled in)")
+	at.HostName(b.String(), "a template of host names (with x for each value)")
 }

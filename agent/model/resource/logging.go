@@ -8,26 +8,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Logging lists where the access logs of a mesh may go, for TrafficLog policies and for references
-// of MeshAccessLog.
+// Logging lists the destinations of a mesh's access logs, for TrafficLog policies and for
+// references of MeshAccessLog.
 type Logging struct {
-	// DefaultBackend is the backend of TrafficLogs that name none; "" for no logs.
+	// DefaultBackend is the backend of TrafficLogs that name none; "" disables their logs.
 	DefaultBackend string           `json:"defaultBackend,omitempty"`
 	Backends       []LoggingBackend `json:"backends,omitempty"`
 }
 
-// LoggingBackend is one place where access logs go.
+// LoggingBackend is one destination of access logs.
 type LoggingBackend struct {
 	Name   string       `json:"name"`
-	Format string       `json:"format,omitempty"` // "" for the default of the protocol
+	Format string       `json:"format,omitempty"` // "" selects the default of the protocol
 	Type   string       `json:"type"`             // LoggingFile or LoggingTCP
 	Conf   *LoggingConf `json:"conf,omitempty"`
 }
 
 // LoggingConf is the conf of a backend of either type.
 type LoggingConf struct {
-	Path    string `json:"path,omitempty"`    // of a file that Envoy appends to
-	Address string `json:"address,omitempty"` // host:port of a collector that takes lines
+	Path    string `json:"path,omitempty"`    // file that Envoy appends to
+	Address string `json:"address,omitempty"` // host:port of a collector that accepts lines
 }
 
 // Types of logging backends.
@@ -63,15 +63,16 @@ func backendNamed[B any](list []B, name string, of func(*B) string) *B {
 	return nil
 }
 
-// validateBackends checks that each backend of a list has a name of its own, that the default one
-// is among them, and each with one.
+// validateBackends checks that the backends of a list have unique names and that the default is one
+// of them, and calls one for each backend.
 func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) string, one func(*B, *Validator)) {
 	seen := make(map[string]int, len(list))
 	for i := range list {
 		b, v := &list[i], v.Field("backends").Index(i)
 		name := of(b)
 		if first, ok := seen[name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", strict.Quote(name), first)
+			v.Field("name").Faultf("%s is already the name of backends[%d]: backend names must be unique",
+				strict.Quote(name), first)
 		} else if name == "" {
 			v.Field("name").Faultf("the name is missing")
 		} else {
@@ -80,7 +81,8 @@ func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) 
 		one(b, v)
 	}
 	if _, ok := seen[preset]; preset != "" && !ok {
-		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", strict.Quote(preset))
+		v.Field("defaultBackend").Faultf("backend %s does not exist: give the name of one of the backends",
+			strict.Quote(preset))
 	}
 }
 
@@ -90,7 +92,8 @@ func (b *LoggingBackend) validateConf(v *Validator) {
 		conf = &LoggingConf{}
 	}
 	if b.Type == LoggingFile {
-		if conf.Path == "" || conf.Path[0] == '/' { // Kuma takes relative ones too: Envoy's working directory decides
+		// Kuma also accepts relative paths, which depend on Envoy's working directory
+		if conf.Path == "" || conf.Path[0] == '/' {
 			v.Field("path").FilePath(conf.Path)
 		}
 		v.unset(conf.Address != "", "address", "a file has no address: remove it, or set type to %s", LoggingTCP)
@@ -100,8 +103,8 @@ func (b *LoggingBackend) validateConf(v *Validator) {
 	v.unset(conf.Path != "", "path", "a collector has no path: remove it, or set type to %s", LoggingFile)
 }
 
-// HostPort checks the address of something that is dialled: an IP address or a host name, and a
-// port. An IPv6 address stands in brackets (RFC 3986 section 3.2.2).
+// HostPort checks an address to connect to: an IP address or a host name, and a port. An IPv6
+// address must be in brackets (RFC 3986 section 3.2.2).
 func (v *Validator) HostPort(s string) {
 	if s == "" {
 		v.Faultf(`the address is missing: give host:port, for example "127.0.0.1:5000"`)
@@ -115,7 +118,7 @@ func (v *Validator) HostPort(s string) {
 	v.Host(host)
 	n, err := strconv.ParseUint(port, 10, 32)
 	if err != nil {
-		v.Faultf("%s has no port number behind the colon: 1 to 65535 is allowed", strict.Quote(s))
+		v.Faultf("%s has no port number after the colon: 1 to 65535 is allowed", strict.Quote(s))
 		return
 	}
 	v.Port(uint32(n))
@@ -126,13 +129,13 @@ func (v *Validator) FilePath(s string) {
 	const maxPath = 4095 // PATH_MAX of Linux without its NUL byte
 	switch {
 	case s == "":
-		v.Faultf("the path is missing: give the file that lines are appended to")
+		v.Faultf("the path is missing: name the file that Envoy appends to")
 	case s[0] != '/':
 		v.Faultf("%s is not an absolute path: begin it with /", strict.Quote(s))
 	case strings.HasSuffix(s, "/"):
 		v.Faultf("%s is a directory: give a file in it", strict.Quote(s))
 	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		v.Faultf("%s has control characters: remove them", strict.Quote(s))
+		v.Faultf("%s contains control characters: remove them", strict.Quote(s))
 	case len(s) > maxPath:
 		v.Faultf("the path has %d bytes, at most %d are allowed", len(s), maxPath)
 	}

@@ -12,7 +12,7 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// specAtTop says whether the universal form has the spec's fields beside type, mesh and name.
+// specAtTop reports whether the universal form has the spec's fields at the top level.
 func specAtTop(s Spec) bool {
 	switch s.(type) {
 	case *Mesh, *Dataplane, *ExternalService, *VirtualOutbound, *ZoneEgress, *ZoneIngress, *LegacyPolicy:
@@ -22,15 +22,16 @@ func specAtTop(s Spec) bool {
 }
 
 // Marshal returns the canonical JSON of a resource in the universal format: type, mesh, name,
-// labels, then the spec and, where there is one, the status. Equal resources give equal bytes. It
-// holds the secrets of the resource and is for the disk and for digests; what is shown to anybody
-// is [Shown].
+// labels, then the spec, and the status if there is one. Equal resources yield equal bytes. The
+// result contains the secrets of the resource and is for the disk and for digests; use [Shown] for
+// output.
 func Marshal(r *Resource) ([]byte, error) {
 	b, _, err := marshal(r, true)
 	return b, err
 }
 
-// marshal returns the JSON of a resource, with its secrets or without, and whether it may hold any.
+// marshal returns the JSON of a resource, with or without its secrets, and whether it may contain
+// any.
 func marshal(r *Resource, secrets bool) (_ []byte, held bool, _ error) {
 	if r.Spec == nil {
 		return nil, false, fmt.Errorf("marshal %s: the spec is missing", r.Key)
@@ -59,8 +60,8 @@ func marshal(r *Resource, secrets bool) (_ []byte, held bool, _ error) {
 	return append(b, '}'), held, nil
 }
 
-// marshalSpec returns the JSON of a spec, with its secrets or without, and whether it may hold any.
-// Most hold none, and are written once.
+// marshalSpec returns the JSON of a spec, with or without its secrets, and whether it may contain
+// any. Most specs contain none and are marshaled once.
 func marshalSpec(s Spec, secrets bool) (b []byte, held bool, err error) {
 	b, err = strict.MarshalJSON(s)
 	if held = bytes.Contains(b, []byte(secret.Redacted)); err != nil || !secrets || !held {
@@ -70,7 +71,7 @@ func marshalSpec(s Spec, secrets bool) (b []byte, held bool, err error) {
 	return b, held, err
 }
 
-// envelope is what stands around the spec.
+// envelope holds the fields around the spec.
 type envelope struct {
 	Kind   string            `json:"type"`
 	Mesh   string            `json:"mesh,omitempty"`
@@ -78,7 +79,7 @@ type envelope struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// appendFields appends the fields of an object to one that is open and not empty.
+// appendFields appends the fields of an object to an unfinished object that is not empty.
 func appendFields(b, object []byte) []byte {
 	if len(object) <= len("{}") {
 		return b

@@ -7,17 +7,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Merge returns the confs merged field by field, the later over the earlier, as JSON merge patch
-// (RFC 7396) has it: mappings are merged, what is absent leaves the earlier value, and everything
-// else, lists too, is replaced. Tags on a field of a conf say otherwise:
+// Merge merges confs field by field; later confs take precedence. As in JSON merge patch (RFC
+// 7396), mappings are merged, absent fields leave the earlier value unchanged, and all other
+// values, including lists, are replaced. Tags on a field of a conf change this:
 //
-//	merge:"append"      the items of the later list come behind those of the earlier one
-//	merge:"key=Field"   items of the same Field are merged, others come behind
-//	merge:"also=Field"  a later value also removes the earlier value of Field, which says the same in another form
-//	merge:"first=Field" items of the same Field are merged; those of the later list come first, in its order
+//	merge:"append"      items of the later list follow those of the earlier one
+//	merge:"key=Field"   items with equal Field are merged; new items follow
+//	merge:"also=Field"  a later value also removes the earlier value of Field, an alternative form
+//	merge:"first=Field" items with equal Field are merged; items of the later list come first, in its order
 //
-// All confs have one type. They are not changed; the result shares memory with them and must not be
-// changed either. With a single conf the result is that conf; without any it is nil.
+// All confs have the same type. Merge does not change them; callers must not modify the result,
+// which shares memory with them. For a single conf the result is that conf; for none it is nil.
 func Merge(confs ...Conf) Conf {
 	if len(confs) == 0 {
 		return nil
@@ -38,8 +38,8 @@ func Merge(confs ...Conf) Conf {
 	return merged
 }
 
-// mergeInto merges src over dst. A value that is zero counts as absent: what can be given as zero
-// is a pointer.
+// mergeInto merges src into dst. A zero value counts as absent; fields that may be set to zero are
+// pointers.
 func mergeInto(dst, src reflect.Value, how string) {
 	if src.IsZero() {
 		return
@@ -99,11 +99,11 @@ func mergeInto(dst, src reflect.Value, how string) {
 	}
 }
 
-// mergeable says whether a struct is merged by its fields. Those that read documents in their own
-// way, such as durations, are values.
+// mergeable reports whether a struct is merged by its fields. Types that decode themselves, such as
+// durations, are values.
 func mergeable(t reflect.Type) bool { return !strict.IsValue(t) }
 
-// mergeList merges two lists, of which dst is the earlier one.
+// mergeList merges src into the earlier list dst.
 func mergeList(dst, src reflect.Value, how string) {
 	if how == "" || dst.Len() == 0 {
 		dst.Set(src)
@@ -146,7 +146,7 @@ func mergeList(dst, src reflect.Value, how string) {
 	dst.Set(out)
 }
 
-// keyOf is the canonical form of the field that items of a list are known by.
+// keyOf returns the canonical form of the field that identifies items of a list.
 func keyOf(item reflect.Value, field string) string {
 	b, _ := strict.MarshalJSON(item.FieldByName(field).Interface()) // a decoded value always has a JSON form
 	return string(b)

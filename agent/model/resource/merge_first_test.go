@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// orderedConf is a conf of which an earlier item goes before a later one.
+// orderedConf is a conf whose earlier items take precedence over later ones.
 type orderedConf struct {
 	Rules []orderedRule `json:"rules,omitempty" merge:"first=Match"`
 }
@@ -28,8 +28,8 @@ func rule(match, a, b string) orderedRule {
 	return orderedRule{Match: []string{match}, Do: orderedThing{A: a, B: b}}
 }
 
-// TestMergeFirst: the rules of the stronger conf come first in their order, with what the weaker
-// one says of the same match, then those that only the weaker one has.
+// TestMergeFirst checks that the rules of the stronger conf come first in their order, merged with
+// the weaker conf's values for the same match, followed by the rules that only the weaker conf has.
 func TestMergeFirst(t *testing.T) {
 	weak := &orderedConf{Rules: []orderedRule{rule("x", "weak", "weak"), rule("y", "weak", ""), rule("z", "", "weak")}}
 	strong := &orderedConf{Rules: []orderedRule{rule("z", "strong", ""), rule("w", "", ""), rule("x", "", "strong")}}

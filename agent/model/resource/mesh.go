@@ -19,12 +19,12 @@ type Mesh struct {
 	// accepted; nearside creates none
 	SkipCreatingInitialPolicies []string `json:"skipCreatingInitialPolicies,omitempty"`
 	Logging                     *Logging `json:"logging,omitempty"`
-	Metrics                     *Raw     `json:"metrics,omitempty"` // accepted, not acted on
+	Metrics                     *Raw     `json:"metrics,omitempty"` // accepted without effect
 	Tracing                     *Tracing `json:"tracing,omitempty"`
-	Constraints                 *Raw     `json:"constraints,omitempty"` // accepted, not acted on
+	Constraints                 *Raw     `json:"constraints,omitempty"` // accepted without effect
 }
 
-// MTLS switches mutual TLS on.
+// MTLS enables mutual TLS.
 type MTLS struct {
 	EnabledBackend string        `json:"enabledBackend,omitempty"`
 	SkipValidation bool          `json:"skipValidation,omitempty"`
@@ -37,61 +37,61 @@ type MTLSBackend struct {
 	Type      string     `json:"type"`           // BackendBuiltin or BackendProvided
 	Mode      string     `json:"mode,omitempty"` // "", ModeStrict or ModePermissive
 	DPCert    *DPCert    `json:"dpCert,omitempty"`
-	RootChain *RootChain `json:"rootChain,omitempty"` // accepted; nothing is requested
+	RootChain *RootChain `json:"rootChain,omitempty"` // accepted without effect
 	Conf      *MTLSConf  `json:"conf,omitempty"`
 }
 
-// Types of backends, and how strict they are.
+// Types and modes of backends.
 const (
-	BackendBuiltin  = "builtin"  // the agent makes the authority
-	BackendProvided = "provided" // its certificate and key are given
+	BackendBuiltin  = "builtin"  // the agent creates the authority
+	BackendProvided = "provided" // certificate and key are configured
 	ModeStrict      = "STRICT"
 	ModePermissive  = "PERMISSIVE"
 )
 
-// Permissive reports whether proxies take plain text beside mutual TLS.
+// Permissive reports whether proxies accept plain text besides mutual TLS.
 func (b *MTLSBackend) Permissive() bool { return b.Mode == ModePermissive }
 
-// MTLSConf is the conf of a backend: CACert of a builtin one, Cert and Key of one that is provided.
+// MTLSConf is the conf of a backend: CACert of a builtin one, Cert and Key of a provided one.
 type MTLSConf struct {
 	CACert *BuiltinCA  `json:"caCert,omitempty"`
 	Cert   *DataSource `json:"cert,omitempty"`
 	Key    *KeySource  `json:"key,omitempty"`
 }
 
-// BuiltinCA is about the certificate of an authority that the agent makes.
+// BuiltinCA configures the certificate of an authority that the agent creates.
 type BuiltinCA struct {
 	RSABits    uint32 `json:"RSAbits,omitempty"`    // 0: an ECDSA key
-	Expiration string `json:"expiration,omitempty"` // as Rotation.Expiration
+	Expiration string `json:"expiration,omitempty"` // like Rotation.Expiration
 }
 
-// RootChain is about asking for the certificates of the authority.
+// RootChain configures requests for the authority's certificates.
 type RootChain struct {
 	RequestTimeout *Duration `json:"requestTimeout,omitempty"`
 }
 
-// DPCert is about the certificates of proxies.
+// DPCert configures the certificates of proxies.
 type DPCert struct {
 	Rotation       *Rotation `json:"rotation,omitempty"`
 	RequestTimeout *Duration `json:"requestTimeout,omitempty"`
 }
 
-// Rotation of proxy certificates.
+// Rotation configures the rotation of proxy certificates.
 type Rotation struct {
 	Expiration string `json:"expiration,omitempty"` // Kuma's form, also "1d"
 }
 
-// MeshNetworking holds defaults of traffic that leaves the mesh.
+// MeshNetworking holds defaults for traffic that leaves the mesh.
 type MeshNetworking struct {
 	Outbound *MeshOutbound `json:"outbound,omitempty"`
 }
 
-// MeshOutbound says whether unknown destinations may be reached. Passthrough nil means true.
+// MeshOutbound controls access to unknown destinations. A nil Passthrough means true.
 type MeshOutbound struct {
 	Passthrough *bool `json:"passthrough,omitempty"`
 }
 
-// Routing between zones.
+// Routing configures the traffic between zones.
 type Routing struct {
 	LocalityAwareLoadBalancing             bool `json:"localityAwareLoadBalancing,omitempty"`
 	ZoneEgress                             bool `json:"zoneEgress,omitempty"`
@@ -106,8 +106,8 @@ const (
 	MeshServicesExclusive         = "Exclusive"
 )
 
-// MeshServices says how far MeshService objects replace kuma.io/service tags. An empty Mode means
-// Disabled.
+// MeshServices controls how far MeshService resources replace kuma.io/service tags. An empty Mode
+// means Disabled.
 type MeshServices struct {
 	Mode string `json:"mode,omitempty"`
 }
@@ -133,7 +133,7 @@ func (m *Mesh) Passthrough() bool {
 	return *m.Networking.Outbound.Passthrough
 }
 
-// ServicesMode returns the mode of service resources with its default.
+// ServicesMode returns the mode of service resources, or its default.
 func (m *Mesh) ServicesMode() string {
 	if m.MeshServices == nil || m.MeshServices.Mode == "" {
 		return MeshServicesDisabled
@@ -168,7 +168,7 @@ func (m *MTLS) validate(v *Validator) {
 	for i := range m.Backends {
 		b, v := &m.Backends[i], v.Field("backends").Index(i)
 		if first, ok := seen[b.Name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own",
+			v.Field("name").Faultf("%s is already the name of backends[%d]: backend names must be unique",
 				strict.Quote(b.Name), first)
 		} else {
 			v.Field("name").name(b.Name)
@@ -184,13 +184,13 @@ func (m *MTLS) validate(v *Validator) {
 		}
 	}
 	if _, ok := seen[m.EnabledBackend]; m.EnabledBackend != "" && !ok {
-		v.Field("enabledBackend").Faultf("there is no backend %s: give the name of one of the backends",
+		v.Field("enabledBackend").Faultf("backend %s does not exist: give the name of one of the backends",
 			strict.Quote(m.EnabledBackend))
 	}
 }
 
-// Bounds of the RSA keys of authorities, in bits: below, they can be broken; above, making one
-// takes too long.
+// Limits of the authorities' RSA keys, in bits. Shorter keys can be broken; longer keys take too
+// long to generate.
 const (
 	minRSABits = 2048
 	maxRSABits = 4096
@@ -203,13 +203,13 @@ func (b *MTLSBackend) validateConf(v *Validator) {
 	}
 	switch b.Type {
 	case BackendBuiltin:
-		v.unset(conf.Cert != nil, "cert", "a builtin backend makes its own certificate: remove it, or set type to %s",
+		v.unset(conf.Cert != nil, "cert", "a builtin backend generates its certificate: remove it, or set type to %s",
 			BackendProvided)
-		v.unset(conf.Key != nil, "key", "a builtin backend makes its own key: remove it, or set type to %s", BackendProvided)
+		v.unset(conf.Key != nil, "key", "a builtin backend generates its key: remove it, or set type to %s", BackendProvided)
 		if ca := conf.CACert; ca != nil {
 			v := v.Field("caCert")
 			if ca.RSABits != 0 && (ca.RSABits < minRSABits || ca.RSABits > maxRSABits) {
-				v.Field("RSAbits").Faultf("%d is not the size of a key: %d to %d bits are allowed; without it the key is ECDSA",
+				v.Field("RSAbits").Faultf("%d is not a valid key size: %d to %d bits are allowed; without a size the key is ECDSA",
 					ca.RSABits, minRSABits, maxRSABits)
 			}
 			if _, err := ca.Lifetime(); err != nil {
@@ -230,7 +230,7 @@ func (b *MTLSBackend) validateConf(v *Validator) {
 	}
 }
 
-// Lifetime returns the time that the certificate of the authority is valid, 0 when it is not given.
+// Lifetime returns the validity of the authority's certificate, 0 if unset.
 func (c *BuiltinCA) Lifetime() (time.Duration, error) {
 	if c == nil {
 		return 0, nil
@@ -238,7 +238,7 @@ func (c *BuiltinCA) Lifetime() (time.Duration, error) {
 	return lifetime(c.Expiration)
 }
 
-// Lifetime returns the time that certificates of proxies are valid, 0 when it is not given.
+// Lifetime returns the validity of proxy certificates, 0 if unset.
 func (r *Rotation) Lifetime() (time.Duration, error) {
 	if r == nil {
 		return 0, nil
@@ -246,7 +246,7 @@ func (r *Rotation) Lifetime() (time.Duration, error) {
 	return lifetime(r.Expiration)
 }
 
-// lifetime reads a time span. Beside the units of Go it knows y (365 days), w and d, as Kuma does.
+// lifetime parses a duration. Besides Go's units it accepts y (365 days), w, and d, like Kuma.
 func lifetime(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil

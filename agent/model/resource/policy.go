@@ -7,100 +7,98 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Conf is what one policy kind adds to the shape that all policies share.
+// Conf is the part of a policy that its kind defines.
 type Conf interface {
 	Validate(v *Validator)
 }
 
-// TargetRef says what a policy, or one of its items, is about.
+// TargetRef selects the target of a policy or of one of its items.
 type TargetRef struct {
 	Kind string `json:"kind"` // what is selected
 	// the name of one resource, or a value of the tag kuma.io/service
 	Name string `json:"name,omitempty"`
-	// of a resource with that name, on Kubernetes
+	// namespace of that resource, on Kubernetes
 	Namespace string `json:"namespace,omitempty"`
-	// of MeshSubset and MeshServiceSubset: all of them must be there
+	// required tags, for MeshSubset and MeshServiceSubset
 	Tags map[string]string `json:"tags,omitempty"`
-	// all resources with these labels, in the place of one name
+	// selects all resources with these labels, instead of one name
 	Labels map[string]string `json:"labels,omitempty"`
-	// one port or inbound of it, by name or number
+	// one port or inbound of the target, by name or number
 	SectionName string `json:"sectionName,omitempty"`
-	// not allowed: a policy is about its own mesh
+	// not allowed: a policy applies only to its mesh
 	Mesh string `json:"mesh,omitempty"`
-	// Sidecar, Gateway or both; without it both
+	// Sidecar, Gateway, or both; both if unset
 	ProxyTypes []string `json:"proxyTypes,omitempty" check:"someItems"`
 }
 
-// Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf
+// Policy holds the structure of all targetRef policies. The plugin of a kind supplies the Conf
 // types through the PolicyShape of its descriptor.
 type Policy struct {
 	Shape     *PolicyShape
 	TargetRef *TargetRef   // nil: the whole mesh
-	From      []PolicyItem // traffic that arrives
-	Rules     []PolicyItem // the newer form of From, instead of it; their targetRefs are the Mesh
-	To        []PolicyItem // traffic that leaves
-	Default   Conf         // for kinds that act on the proxy as a whole
+	From      []PolicyItem // inbound traffic
+	Rules     []PolicyItem // newer form of From, which excludes it; their targetRefs are the Mesh
+	To        []PolicyItem // outbound traffic
+	Default   Conf         // for kinds that apply to the whole proxy
 }
 
-// PolicyItem is one entry of from, rules or to.
+// PolicyItem is one entry of from, rules, or to.
 type PolicyItem struct {
 	TargetRef TargetRef
-	Matches   []ClientMatch // of rules: the clients; empty for all
+	Matches   []ClientMatch // only in rules: the clients; empty for all
 	Conf      Conf
 }
 
-// PolicyShape says what a policy kind may hold.
+// PolicyShape defines the fields that a policy kind allows.
 type PolicyShape struct {
-	Top []string // kinds that the top-level targetRef may have
-	// TopFromOnly lists further kinds of the top-level targetRef that are allowed only where the
-	// policy has no to: routes that are matched where traffic arrives.
+	Top []string // kinds allowed in the top-level targetRef
+	// TopFromOnly lists further kinds for the top-level targetRef that are allowed only without to:
+	// routes that are matched on inbound traffic.
 	TopFromOnly []string
-	// TopToOnly lists further kinds of the top-level targetRef that are allowed only where the policy
-	// has no from.
+	// TopToOnly lists further kinds for the top-level targetRef that are allowed only without from.
 	TopToOnly []string
-	// MeshName is true where kind Mesh may carry a name and kind MeshService tags, as the design of
-	// MeshAccessLog has it.
+	// MeshName is true if kind Mesh may have a name and kind MeshService may have tags, as in the
+	// design of MeshAccessLog.
 	MeshName bool
-	From     []string // kinds that a from item may have; empty: from is refused
-	To       []string // kinds that a to item may have; empty: to is refused
-	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart.
-	// NoMatches says why it may not, and what to do instead.
+	From     []string // kinds allowed in a from item; empty: from is rejected
+	To       []string // kinds allowed in a to item; empty: to is rejected
+	// Rules is true for kinds with spec.rules, and RuleMatches if a rule may match clients.
+	// NoMatches gives the reason if it may not, and the alternative.
 	Rules, RuleMatches bool
 	NoMatches          string
-	// NewRuleConf returns an empty conf of rules to decode into; nil where it is that of from. Rules
-	// with one of their own are not merged: each of them counts.
+	// NewRuleConf returns an empty conf of rules; nil if rules have the conf of from. Rules with a
+	// separate conf type are not merged: each of them applies.
 	NewRuleConf func() Conf
 	// Default is true for kinds with spec.default.
 	Default bool
-	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute:
-	// hostnames, rules); false where the conf stands below default.
+	// Inline is true if the conf consists of the fields of an item next to targetRef
+	// (MeshHTTPRoute: hostnames, rules), and false if it is below default.
 	Inline bool
-	// NewConf returns an empty conf to decode into.
+	// NewConf returns an empty conf.
 	NewConf func() Conf
-	// Check, when set, is the plugin's own check of what neither the shape nor one conf can say. It
-	// runs last.
+	// Check, if set, is the plugin's additional check. It runs last.
 	Check func(p *Policy, v *Validator)
-	// CheckLabels, when set, checks what depends on the labels of the policy too.
+	// CheckLabels, if set, is a check that depends on the labels of the policy.
 	CheckLabels func(p *Policy, labels map[string]string, v *Validator)
 }
 
-// LegacyPolicy is the shape of the source-destination policies (legacy).
+// LegacyPolicy holds the structure of the source-destination policies (legacy).
 type LegacyPolicy struct {
 	Shape        *LegacyShape     `json:"-"`
 	Sources      []LegacySelector `json:"sources,omitempty"`      // connections from
 	Destinations []LegacySelector `json:"destinations,omitempty"` // connections to
 	Selectors    []LegacySelector `json:"selectors,omitempty"`    // ProxyTemplate: the proxies
-	Conf         Conf             `json:"conf,omitempty"`         // nil where the document has none
+	Conf         Conf             `json:"conf,omitempty"`         // nil if the document has none
 }
 
-// LegacyShape says what a legacy kind may hold.
+// LegacyShape defines the fields that a legacy kind allows.
 type LegacyShape struct {
-	// Selectors is true for kinds that select proxies (ProxyTemplate); the others select connections
-	// by sources and destinations.
+	// Selectors is true for kinds that select proxies (ProxyTemplate). The others select
+	// connections by sources and destinations.
 	Selectors bool
-	// NewConf returns an empty conf to decode into; nil for kinds without one (TrafficPermission).
+	// NewConf returns an empty conf; nil for kinds without one (TrafficPermission).
 	NewConf func() Conf
-	// ConfRequired is true where a policy without conf says nothing.
+	// ConfRequired is true if a policy needs a conf.
 	ConfRequired bool
 }
 
@@ -109,7 +107,7 @@ type LegacySelector struct {
 	Match map[string]string `json:"match"`
 }
 
-// Validate checks the shape that all policies share, then the confs.
+// Validate checks the structure that all policies share, and then the confs.
 func (p *Policy) Validate(v *Validator) {
 	s := p.Shape
 	if s == nil {
@@ -122,11 +120,11 @@ func (p *Policy) Validate(v *Validator) {
 	if !s.Default && !s.Inline && len(p.Arriving()) == 0 && len(p.To) == 0 {
 		switch {
 		case len(s.From) > 0 && len(s.To) > 0:
-			v.Faultf("the policy says nothing: give from, to or both")
+			v.Faultf("the policy is empty: give from, to or both")
 		case len(s.From) > 0:
-			v.Field("from").Faultf("the policy says nothing: give at least one item")
+			v.Field("from").Faultf("the policy is empty: give at least one item")
 		case len(s.To) > 0:
-			v.Field("to").Faultf("the policy says nothing: give at least one item")
+			v.Field("to").Faultf("the policy is empty: give at least one item")
 		}
 	}
 	if p.Default != nil {
@@ -155,7 +153,7 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	kind := p.TargetRef.Kind
 	switch {
 	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
-		at.Field("kind").Faultf("%s is matched where traffic arrives, so it goes with from alone: move to into another "+
+		at.Field("kind").Faultf("%s matches inbound traffic and allows only from: move to into another "+
 			"policy, or give one of %s", kind, strings.Join(s.Top, ", "))
 	case slices.Contains(s.TopToOnly, kind) && len(p.Arriving()) > 0:
 		field := p.ArrivingField()
@@ -184,12 +182,11 @@ func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyIt
 	}
 }
 
-// Ref checks a reference that stands in a conf against the kinds allowed there, and the other
-// fields against the kind.
+// Ref checks a reference in a conf: its kind against those allowed there, and the other fields
+// against the kind.
 func (v *Validator) Ref(t *TargetRef, kinds ...string) { t.validate(v, kinds, false, false) }
 
-// validate checks the kind against those allowed at this place, and the other fields against the
-// kind.
+// validate checks the kind against those allowed here, and the other fields against the kind.
 func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags bool) {
 	if !v.Field("kind").OneOf(t.Kind, kinds...) {
 		return
@@ -223,8 +220,8 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 	switch {
 	case !name || t.Kind == "Mesh" || t.Kind == "Dataplane" && t.Name == "":
 	case labels && len(t.Labels) > 0:
-		v.unset(t.Name != "", "name", "labels select by themselves: remove them or the name")
-		v.unset(t.Namespace != "", "namespace", "labels select by themselves: remove them or the namespace")
+		v.unset(t.Name != "", "name", "labels exclude a name: remove one of them")
+		v.unset(t.Namespace != "", "namespace", "labels exclude a namespace: remove one of them")
 	case t.Name == "" && labels:
 		v.Field("name").Faultf("the name is missing: kind %s is named, or selected by labels", t.Kind)
 	case t.Name == "":
@@ -233,7 +230,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 	if name && t.Name != "" {
 		if reason := nameFault(t.Name); reason != "" && !(t.Kind == "MeshServiceSubset" || t.Kind == "MeshService") {
 			v.Field("name").Faultf("%s", reason)
-		} else if reason != "" && !tagChars(t.Name, false) { // also a value of the tag kuma.io/service
+		} else if reason != "" && !tagChars(t.Name, false) { // a value of the tag kuma.io/service is also allowed
 			v.Field("name").Faultf("%s is not the name of a service", strict.Quote(t.Name))
 		}
 	}

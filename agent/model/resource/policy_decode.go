@@ -22,8 +22,8 @@ func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor 
 	}
 }
 
-// DecodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what
-// its shape makes.
+// DecodeNode decodes targetRef, from, rules, to, and default. It decodes confs into the types of
+// the kind's shape.
 func (p *Policy) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if p.Shape == nil {
 		p.Shape = &PolicyShape{}
@@ -74,8 +74,8 @@ func (p *Policy) items(d *strict.Decoder, n *strict.Node) []PolicyItem {
 	return out
 }
 
-// item reads one entry of from or to. An item without default has an empty conf; whether that is
-// enough is for the conf's own validation to say.
+// item decodes one entry of from or to. An item without default has an empty conf, which its own
+// validation may reject.
 func (p *Policy) item(d *strict.Decoder, n *strict.Node, out *PolicyItem) {
 	conf, ref, known := &strict.Node{Kind: strict.Mapping, Line: n.Line}, *n, []string{"targetRef", "default"}
 	if p.Shape.Inline && n.Kind == strict.Mapping {
@@ -96,7 +96,7 @@ func (p *Policy) item(d *strict.Decoder, n *strict.Node, out *PolicyItem) {
 	}
 }
 
-// rules reads entries of rules: matches and default.
+// rules decodes the entries of rules: matches and default.
 func (p *Policy) rules(d *strict.Decoder, n *strict.Node) []PolicyItem {
 	if !d.Is(n, strict.List, "a list") || len(n.Items) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func decodeConf(d *strict.Decoder, n *strict.Node, c Conf) Conf {
 	return c
 }
 
-// MarshalJSON writes the policy in canonical order.
+// MarshalJSON returns the policy in canonical order.
 func (p *Policy) MarshalJSON() ([]byte, error) {
 	inline := p.Shape != nil && p.Shape.Inline
 	items := func(list []PolicyItem) []itemJSON {
@@ -155,7 +155,7 @@ func (p *Policy) MarshalJSON() ([]byte, error) {
 	}{p.TargetRef, items(p.From), rulesJSON(p.Rules), items(p.To), p.Default})
 }
 
-// ruleJSON writes an entry of rules.
+// ruleJSON marshals an entry of rules.
 type ruleJSON struct {
 	Matches []ClientMatch `json:"matches,omitempty"`
 	Conf    Conf          `json:"default,omitempty"`
@@ -169,7 +169,7 @@ func rulesJSON(list []PolicyItem) []ruleJSON {
 	return out
 }
 
-// itemJSON writes an item of from or to.
+// itemJSON marshals an item of from or to.
 type itemJSON struct {
 	*PolicyItem
 	inline bool
@@ -195,7 +195,7 @@ func (i itemJSON) MarshalJSON() ([]byte, error) {
 	return append(appendFields(b[:len(b)-1], conf), '}'), nil
 }
 
-// DecodeNode reads the selectors and the conf.
+// DecodeNode decodes the selectors and the conf.
 func (p *LegacyPolicy) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if p.Shape == nil {
 		p.Shape = &LegacyShape{}

@@ -12,15 +12,14 @@ type ClientMatch struct {
 	SpiffeID *SpiffeIDMatch `json:"spiffeID,omitempty"`
 }
 
-// SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate: it holds when it does for one of
-// them.
+// SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate. One matching ID suffices.
 type SpiffeIDMatch struct {
 	Type  string `json:"type"` // MatchExact or MatchPrefix
 	Value string `json:"value"`
 }
 
-// Types of SpiffeIDMatch. A prefix is one of bytes: spiffe://default/web is one of
-// spiffe://default/web-2 too.
+// Types of SpiffeIDMatch. A prefix matches bytes: spiffe://default/web also matches
+// spiffe://default/web-2.
 const (
 	MatchExact  = "Exact"
 	MatchPrefix = "Prefix"
@@ -28,11 +27,11 @@ const (
 
 const (
 	spiffeScheme = "spiffe://"
-	maxSPIFFEID  = 2048 // bytes, as the standard has it
+	maxSPIFFEID  = 2048 // bytes, by the SPIFFE standard
 	maxMatches   = 100  // of one list
 )
 
-// Holds reports whether the match holds for one of the SPIFFE IDs.
+// Holds reports whether the match is true for one of the SPIFFE IDs.
 func (m *ClientMatch) Holds(ids []string) bool {
 	if m.SpiffeID == nil {
 		return false
@@ -46,13 +45,13 @@ func (m *ClientMatch) Holds(ids []string) bool {
 	return false
 }
 
-// Covers reports whether the match holds for every client for which another one does.
+// Covers reports whether the match includes every client that o includes.
 func (m *ClientMatch) Covers(o *ClientMatch) bool {
 	return m.SpiffeID != nil && o.SpiffeID != nil && (*m.SpiffeID == *o.SpiffeID ||
 		m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(o.SpiffeID.Value, m.SpiffeID.Value))
 }
 
-// String names the match in a message.
+// String formats the match for a message.
 func (m *ClientMatch) String() string {
 	if m.SpiffeID == nil {
 		return ""
@@ -66,7 +65,7 @@ func (m *ClientMatch) String() string {
 // Matches checks a list of matches.
 func (v *Validator) Matches(list []ClientMatch) {
 	if len(list) > maxMatches {
-		v.Faultf("%d matches are given, at most %d are allowed: divide them among several rules, or give prefixes",
+		v.Faultf("%d matches are given, at most %d are allowed: split them into several rules, or use prefixes",
 			len(list), maxMatches)
 		return
 	}
@@ -103,8 +102,7 @@ func notInSPIFFEID(r rune) bool {
 	return r >= 0x80 || !alnum(byte(r)) && !strings.ContainsRune(".-_~%:/", r)
 }
 
-// Arriving returns what the policy says of traffic that arrives: the items of rules, or those of
-// from.
+// Arriving returns the items for inbound traffic: those of rules, or those of from.
 func (p *Policy) Arriving() []PolicyItem {
 	if len(p.Rules) > 0 {
 		return p.Rules
@@ -120,7 +118,7 @@ func (p *Policy) ArrivingField() string {
 	return "from"
 }
 
-// validateRules checks rules, which are about all clients but for their matches.
+// validateRules checks rules, which apply to all clients that their matches select.
 func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 	if len(p.Rules) == 0 {
 		return
@@ -130,14 +128,14 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 		n     int
 	}{{"from", len(p.From)}, {"to", len(p.To)}} {
 		if other.n > 0 {
-			list.Faultf("rules and %s do not go together in one policy: move %s into another policy", other.field, other.field)
+			list.Faultf("a policy cannot have both rules and %s: move %s into another policy", other.field, other.field)
 		}
 	}
 	for i := range p.Rules {
 		it, v := &p.Rules[i], list.Index(i)
 		if len(it.Matches) > 0 && !s.RuleMatches {
-			v.Field("matches").Faultf("%s; remove it, and the rule is for all clients",
-				cmp.Or(s.NoMatches, "this kind does not tell clients apart in rules"))
+			v.Field("matches").Faultf("%s; remove it to apply the rule to all clients",
+				cmp.Or(s.NoMatches, "rules of this kind apply to all clients"))
 		} else {
 			v.Field("matches").Matches(it.Matches)
 		}

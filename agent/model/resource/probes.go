@@ -2,14 +2,14 @@ package resource
 
 import "strings"
 
-// Probes are HTTP probes that the proxy is to hand on to the workload without mutual TLS. They are
-// accepted and kept; nearside does not act on them, and a warning of the dataplane says so.
+// Probes are HTTP probes that the proxy forwards to the workload without mutual TLS. They are
+// stored without effect, and the dataplane gets a warning.
 type Probes struct {
 	Port      uint32          `json:"port"`
 	Endpoints []ProbeEndpoint `json:"endpoints,omitempty"`
 }
 
-// ProbeEndpoint is one path that is handed on.
+// ProbeEndpoint is one forwarded path.
 type ProbeEndpoint struct {
 	InboundPort uint32 `json:"inboundPort"`
 	InboundPath string `json:"inboundPath"`
@@ -23,7 +23,7 @@ func (p *Probes) validate(v *Validator) {
 		at.Field("inboundPort").Port(e.InboundPort)
 		for _, f := range [...][2]string{{"inboundPath", e.InboundPath}, {"path", e.Path}} {
 			if !strings.HasPrefix(f[1], "/") {
-				at.Field(f[0]).Faultf("%q is not a path: it begins with /", f[1])
+				at.Field(f[0]).Faultf("%q is not a path: it must begin with /", f[1])
 			}
 		}
 	}

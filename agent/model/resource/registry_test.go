@@ -6,7 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// timeoutConf stands for the conf of a plugin: typed and with a check of its own.
+// timeoutConf is the typed conf of an example plugin, with its own check.
 type timeoutConf struct {
 	ConnectionTimeout *resource.Duration `json:"connectionTimeout,omitempty"`
 	HTTP              *struct {
@@ -23,7 +23,7 @@ func (c *timeoutConf) Validate(v *resource.Validator) {
 
 func raw() resource.Conf { return new(resource.RawConf) }
 
-// registry has the core kinds and one kind of every shape.
+// registry returns the core kinds and one kind of every shape.
 func registry(t testing.TB) *resource.Registry {
 	t.Helper()
 	ds := append(resource.Core(),

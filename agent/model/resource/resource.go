@@ -1,8 +1,8 @@
-// Package resource holds the typed resources of a mesh and their strict decoding.
+// Package resource defines the typed resources of a mesh and decodes them strictly.
 //
-// A resource is what an operator writes in the Kuma universal or Kubernetes format, or an Envoy
-// brings in its node metadata. Decoding happens once, at the edge; everything behind it works on
-// typed, validated, immutable values. The package is pure: no goroutine, clock, file or socket.
+// A resource comes from an operator, in the universal or Kubernetes format of Kuma, or from the
+// node metadata of an Envoy. It is decoded once, at the edge. All other code works on typed,
+// validated, immutable values. The package is pure: no goroutine, clock, file, or socket.
 package resource
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Labels and tags that carry meaning.
+// Labels and tags with a meaning.
 const (
 	TagService             = "kuma.io/service"
 	TagProtocol            = "kuma.io/protocol"
@@ -30,13 +30,12 @@ const (
 	LabelEffect      = "kuma.io/effect"
 	LabelPolicyRole  = "kuma.io/policy-role"
 	LabelEnv         = "kuma.io/env"        // universal or kubernetes
-	LabelManagedBy   = "kuma.io/managed-by" // what made the resource
+	LabelManagedBy   = "kuma.io/managed-by" // creator of the resource
 
-	// LabelLiveness says what is known of the node of a dataplane of another node: one of the two
-	// below.
+	// LabelLiveness holds the liveness of another node's dataplane: one of the two values below.
 	LabelLiveness   = "nearside.io/liveness"
-	LivenessDead    = "dead"       // the node does not answer
-	LivenessNoAgent = "agent-lost" // its agent does not answer, and the dataplane does
+	LivenessDead    = "dead"       // the node does not respond
+	LivenessNoAgent = "agent-lost" // the agent does not respond, but the dataplane does
 
 	EffectShadow = "shadow"
 	// DefaultMesh is the mesh of a document that names none.
@@ -65,25 +64,25 @@ func (k Key) Compare(o Key) int {
 
 // Spec is the typed body of one kind.
 type Spec interface {
-	// Validate reports every fault of the spec. It sees this resource alone: what depends on others is
-	// decided where the mesh is known.
+	// Validate reports every fault of the spec. It sees only this resource; faults that depend on
+	// other resources are found where the mesh is known.
 	Validate(v *Validator)
 }
 
 // Digest is the content hash of a resource: the first 16 bytes of SHA-256 over its canonical JSON.
 type Digest [16]byte
 
-// Resource is one decoded, validated resource. It is immutable once Decode has returned it.
+// Resource is one decoded and validated resource. It is immutable after Decode has returned it.
 type Resource struct {
 	Key
-	Labels map[string]string // nil when there are none
+	Labels map[string]string // nil if there are none
 	Spec   Spec
-	Digest Digest // over the canonical JSON, labels included
-	// HasSecrets is true where some field is shown as [Redacted].
+	Digest Digest // of the canonical JSON, including labels
+	// HasSecrets is true if Shown redacts a field.
 	HasSecrets bool
 }
 
-// Format writes the key, whatever the verb: a spec may hold more than a log should.
+// Format prints only the key for any verb, so that no secret gets into a log.
 func (r *Resource) Format(f fmt.State, _ rune) {
 	if r == nil {
 		_, _ = io.WriteString(f, "<nil>")
@@ -92,7 +91,7 @@ func (r *Resource) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, r.Key.String())
 }
 
-// Namespace returns the Kubernetes namespace, "" for universal resources.
+// Namespace returns the Kubernetes namespace, or "" for universal resources.
 func (r *Resource) Namespace() string { return r.Labels[LabelNamespace] }
 
 // DisplayName returns the name without the namespace that a Kubernetes object carries in Key.Name.
@@ -103,19 +102,19 @@ func (r *Resource) DisplayName() string {
 	return r.Name
 }
 
-// Shadow reports whether the resource is a policy that must not touch real proxies.
+// Shadow reports whether the resource is a policy that must not affect real proxies.
 func (r *Resource) Shadow() bool { return r.Labels[LabelEffect] == EffectShadow }
 
-// Set is an immutable collection of resources, indexed by kind and key. It is what the pure half of
-// the agent works on: the live set, the set with shadow policies counted, the set a diff would
-// make.
+// Set is an immutable collection of resources, indexed by kind and key. All pure parts of the agent
+// work on sets: the live set, the set that includes shadow policies, or the set after a proposed
+// change.
 type Set struct {
 	byKind map[string][]*Resource // sorted by mesh, then name
 	n      int
 }
 
-// NewSet builds a set. Of two resources with one key the later wins. It is fastest when rs is
-// sorted by key.
+// NewSet returns a set. If two resources have the same key, the later one wins. It is fastest if rs
+// is sorted by key.
 func NewSet(rs []*Resource) *Set {
 	s := &Set{byKind: map[string][]*Resource{}}
 	counts := map[string]int{}
@@ -132,7 +131,7 @@ func NewSet(rs []*Resource) *Set {
 		if !slices.IsSortedFunc(l, byName) {
 			slices.SortStableFunc(l, byName)
 		}
-		// Of equal keys, which stand in the order given, the last stays.
+		// The sort is stable, so the last of several equal keys is the latest.
 		kept := l[:0]
 		for i, r := range l {
 			if i+1 == len(l) || byName(r, l[i+1]) != 0 {
@@ -162,15 +161,15 @@ func (s *Set) Get(k Key) *Resource {
 	return l[i]
 }
 
-// Len is the number of resources.
+// Len returns the number of resources.
 func (s *Set) Len() int { return s.n }
 
-// Kind returns the resources of a kind in all meshes, sorted by mesh and name. The slice must not
-// be changed.
+// Kind returns the resources of a kind in all meshes, sorted by mesh and name. Callers must not
+// modify the slice.
 func (s *Set) Kind(kind string) []*Resource { return s.byKind[kind] }
 
-// InMesh returns the resources of a kind in one mesh, sorted by name. The slice must not be
-// changed.
+// InMesh returns the resources of a kind in one mesh, sorted by name. Callers must not modify the
+// slice.
 func (s *Set) InMesh(kind, mesh string) []*Resource {
 	l := s.byKind[kind]
 	from, _ := slices.BinarySearchFunc(l, mesh, func(r *Resource, m string) int {
@@ -186,7 +185,7 @@ func (s *Set) InMesh(kind, mesh string) []*Resource {
 	return l[from:to]
 }
 
-// All returns every resource, sorted by kind, mesh and name.
+// All returns all resources, sorted by kind, mesh, and name.
 func (s *Set) All() []*Resource {
 	out := make([]*Resource, 0, s.n)
 	for _, kind := range slices.Sorted(maps.Keys(s.byKind)) {
@@ -195,7 +194,7 @@ func (s *Set) All() []*Resource {
 	return out
 }
 
-// Specs goes through the resources of a list whose spec has the type T.
+// Specs iterates over the resources of a list whose spec has type T.
 func Specs[T Spec](list []*Resource) iter.Seq2[*Resource, T] {
 	return func(yield func(*Resource, T) bool) {
 		for _, r := range list {

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
-// keys are documents with the same key in each field that takes one, and the key.
+// keys returns documents with the same key in each field that accepts one, and the key.
 func keys(t testing.TB) (docs map[string]string, leaks *secrettest.Leaks) {
 	t.Helper()
 	cert, key := secrettest.Authority(t, "x")
@@ -43,7 +43,8 @@ func keys(t testing.TB) (docs map[string]string, leaks *secrettest.Leaks) {
 	}, leaks
 }
 
-// TestSecretsAreNotShown: no way to write a resource shows its key, but the canonical form has it.
+// TestSecretsAreNotShown checks that no output of a resource contains its key, except the canonical
+// form.
 func TestSecretsAreNotShown(t *testing.T) {
 	r := registry(t)
 	docs, leaks := keys(t)
@@ -52,8 +53,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 		if leaks.In([]byte(canonical(t, res))) == "" {
 			t.Errorf("%s: the canonical form has lost the key", name)
 		}
-		again := one(t, r, canonical(t, res))
-		if again.Digest != res.Digest {
+		restored := one(t, r, canonical(t, res))
+		if restored.Digest != res.Digest {
 			t.Errorf("%s: what is read back from disk is another resource", name)
 		}
 		shown, err := resource.Shown(res)
@@ -62,7 +63,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		}
 		texts := map[string]string{"Shown": string(shown)}
 		if strings.HasPrefix(name, "key in") {
-			continue // the rest is of types, and that is the type of a certificate
+			continue // the others are type names, and CERTIFICATE is one
 		}
 		values := []any{res, *res, res.Spec, []*resource.Resource{res}, map[string]any{"x": res.Spec}}
 		switch spec := res.Spec.(type) {
@@ -97,8 +98,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestSecretsAreKept: a document that was shown and comes back is the resource again, in every
-// format and order.
+// TestSecretsAreKept checks that a redacted document restores the resource, in every format and
+// order.
 func TestSecretsAreKept(t *testing.T) {
 	r := registry(t)
 	docs, _ := keys(t)
@@ -157,8 +158,8 @@ func plain(t testing.TB, r *resource.Registry, like *resource.Resource) func(res
 	return func(resource.Key) *resource.Resource { return res }
 }
 
-// TestSecretsOfBackends: backends keep their keys by name. One that is renamed, or new, has none to
-// keep.
+// TestSecretsOfBackends checks that backends retain their keys by name. A renamed or new backend
+// has no key to restore.
 func TestSecretsOfBackends(t *testing.T) {
 	r := registry(t)
 	backend := func(name, key string) string {
@@ -195,14 +196,14 @@ func TestSecretsOfBackends(t *testing.T) {
 			t.Errorf("%s: %v, %v", given, got, faults)
 		}
 	}
-	// An alias of YAML is one value that stands at two places.
+	// A YAML alias is one value at two positions.
 	got, faults := over("type: Mesh\nname: m\nmtls:\n  backends:\n  - {name: a, type: provided, " +
 		"conf: &c {cert: {inlineString: c}, key: {inlineString: '[redacted]'}}}\n  - {name: b, type: provided, conf: *c}\n")
 	if want := one(t, r, mesh(backend("a", "secret of a"), backend("b", "secret of b"))); len(faults) > 0 ||
 		canonical(t, got[0]) != canonical(t, want) {
 		t.Errorf("with an alias: %v", faults)
 	}
-	// A comparison tells what became of each key.
+	// A comparison shows which keys changed.
 	other := one(t, r, mesh(backend("a", "secret of b"), backend("b", "secret of a"), backend("c", "secret of c")))
 	pair, err := resource.ShownPair(stored, other)
 	if err != nil || bytes.Equal(pair[0], pair[1]) || bytes.Contains(append(pair[0], pair[1]...), []byte("secret")) {
@@ -213,7 +214,7 @@ func TestSecretsOfBackends(t *testing.T) {
 	}
 }
 
-// TestFaultsDoNotQuoteKeys: whatever is wrong with a key, the fault is about its place.
+// TestFaultsDoNotQuoteKeys checks that faults of keys name only their position.
 func TestFaultsDoNotQuoteKeys(t *testing.T) {
 	r := registry(t)
 	_, key := secrettest.Authority(t, "x")
@@ -270,8 +271,8 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 // yamlOf writes a JSON document as YAML.
 func yamlOf(doc []byte) ([]byte, error) { return resource.YAMLOf(doc) }
 
-// FuzzDecodeOver writes arbitrary documents over a resource with secrets: what comes out is shown
-// without them.
+// FuzzDecodeOver decodes any document over a resource with secrets: the output contains none of
+// them.
 func FuzzDecodeOver(f *testing.F) {
 	r := registry(f)
 	const doc = `{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inlineString": "5ecre7-of-a"}}},

@@ -2,19 +2,19 @@ package resource
 
 import "github.com/nearside-mesh/nearside/agent/model/secret"
 
-// ExternalService is a service outside the mesh under a kuma.io/service tag.
+// ExternalService is a service outside the mesh with a kuma.io/service tag.
 type ExternalService struct {
 	Networking ExternalNetworking `json:"networking"`
 	Tags       map[string]string  `json:"tags"`
 }
 
-// ExternalNetworking is where it is.
+// ExternalNetworking holds the address of the service.
 type ExternalNetworking struct {
 	Address string       `json:"address"` // host:port
 	TLS     *ExternalTLS `json:"tls,omitempty"`
 }
 
-// ExternalTLS is how the proxy speaks to it.
+// ExternalTLS configures the TLS connection to the service.
 type ExternalTLS struct {
 	Enabled            bool        `json:"enabled,omitempty"`
 	CACert             *DataSource `json:"caCert,omitempty"`
@@ -25,7 +25,7 @@ type ExternalTLS struct {
 	ServerName         string      `json:"serverName,omitempty"`
 }
 
-// DataSource is where bytes come from: exactly one field is set.
+// DataSource is a source of bytes. Exactly one field is set.
 type DataSource struct {
 	Secret       string `json:"secret,omitempty"`
 	File         string `json:"file,omitempty"`
@@ -33,8 +33,8 @@ type DataSource struct {
 	InlineString string `json:"inlineString,omitempty"`
 }
 
-// KeySource is where a private key comes from: exactly one field is set. What stands in the
-// document is a secret; the name of a secret and the path of a file are not.
+// KeySource is the source of a private key. Exactly one field is set. A key in the document is a
+// secret; the name of a secret and the path of a file are not.
 type KeySource struct {
 	Secret       string       `json:"secret,omitempty"`
 	File         string       `json:"file,omitempty"`
@@ -42,7 +42,7 @@ type KeySource struct {
 	InlineString secret.Text  `json:"inlineString,omitzero"`
 }
 
-// Source returns the same with the key in clear. It must not be kept or shown.
+// Source returns the source with the key in clear text. Callers must not store or print it.
 func (k *KeySource) Source() *DataSource {
 	if k == nil {
 		return nil
@@ -50,29 +50,29 @@ func (k *KeySource) Source() *DataSource {
 	return &DataSource{Secret: k.Secret, File: k.File, Inline: k.Inline.Reveal(), InlineString: k.InlineString.Reveal()}
 }
 
-// MeshService is a service of the mesh as a resource of its own.
+// MeshService is a service of the mesh, defined by a resource.
 type MeshService struct {
 	Selector   MeshServiceSelector   `json:"selector"`
 	Ports      []MeshServicePort     `json:"ports,omitempty"`
 	Identities []MeshServiceIdentity `json:"identities,omitempty"`
 	State      string                `json:"state,omitempty"`
-	Status     *ServiceStatus        `json:"-"` // VIPs and hostnames are honoured when given
+	Status     *ServiceStatus        `json:"-"` // VIPs and hostnames are used if set
 }
 
-// States of a MeshService: whether something in its zone serves it.
+// States of a MeshService: whether it has endpoints in its zone.
 const (
 	ServiceAvailable   = "Available"
 	ServiceUnavailable = "Unavailable"
 )
 
-// MeshServiceSelector selects dataplanes: one of the fields.
+// MeshServiceSelector selects dataplanes by one of its fields.
 type MeshServiceSelector struct {
 	DataplaneTags   map[string]string  `json:"dataplaneTags,omitempty"`
 	DataplaneLabels *LabelSelector     `json:"dataplaneLabels,omitempty"`
 	DataplaneRef    *DataplaneSelector `json:"dataplaneRef,omitempty"`
 }
 
-// LabelSelector matches labels exactly.
+// LabelSelector selects by exact label values.
 type LabelSelector struct {
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 }
@@ -90,7 +90,7 @@ type MeshServicePort struct {
 	AppProtocol string       `json:"appProtocol,omitempty"`
 }
 
-// MeshServiceIdentity is what the service proves itself with.
+// MeshServiceIdentity is an identity in the certificates of the service.
 type MeshServiceIdentity struct {
 	Type  string `json:"type"` // IdentityServiceTag or IdentitySPIFFE
 	Value string `json:"value"`
@@ -102,11 +102,11 @@ const (
 	IdentitySPIFFE     = "SpiffeID"
 )
 
-// ServiceStatus is the status part that service resources share. In documents it stands under
-// status beside the spec, in both formats.
+// ServiceStatus is the part of the status that service resources share. Documents have it under
+// status next to the spec, in both formats.
 type ServiceStatus struct {
 	VIPs               []VIP     `json:"vips,omitempty"`
-	VIP                *VIP      `json:"vip,omitempty"` // MeshExternalService has one
+	VIP                *VIP      `json:"vip,omitempty"` // only in MeshExternalService
 	Addresses          []Address `json:"addresses,omitempty"`
 	TLS                *TLSState `json:"tls,omitempty"`
 	HostnameGenerators []Raw     `json:"hostnameGenerators,omitempty"`
@@ -114,7 +114,7 @@ type ServiceStatus struct {
 	MeshServices       []Raw     `json:"meshServices,omitempty"`
 }
 
-// TLSState says whether all endpoints of a MeshService take mutual TLS.
+// TLSState tells whether all endpoints of a MeshService accept mutual TLS.
 type TLSState struct {
 	Status string `json:"status,omitempty"` // "", TLSReady or TLSNotReady
 }
@@ -137,7 +137,7 @@ type Address struct {
 	HostnameGeneratorRef *Raw   `json:"hostnameGeneratorRef,omitempty"`
 }
 
-// MeshExternalService is a service outside the mesh as a resource of its own.
+// MeshExternalService is a service outside the mesh, defined by a resource.
 type MeshExternalService struct {
 	Match     MeshExternalMatch      `json:"match"`
 	Endpoints []MeshExternalEndpoint `json:"endpoints,omitempty"`
@@ -146,7 +146,7 @@ type MeshExternalService struct {
 	Status    *ServiceStatus         `json:"-"`
 }
 
-// MeshExternalMatch is what the workload dials.
+// MeshExternalMatch is the destination that the workload connects to.
 type MeshExternalMatch struct {
 	Type     string `json:"type,omitempty"` // HostnameGenerator
 	Port     uint32 `json:"port"`
@@ -159,7 +159,7 @@ type MeshExternalEndpoint struct {
 	Port    uint32 `json:"port,omitempty"`
 }
 
-// MeshExternalTLS is how the proxy speaks to it.
+// MeshExternalTLS configures the TLS connection to the endpoints.
 type MeshExternalTLS struct {
 	Enabled            bool                      `json:"enabled,omitempty"`
 	Version            *TLSVersion               `json:"version,omitempty"`
@@ -167,13 +167,13 @@ type MeshExternalTLS struct {
 	Verification       *MeshExternalVerification `json:"verification,omitempty"`
 }
 
-// TLSVersion bounds the protocol version: TLSAuto, TLS10, TLS11, TLS12, TLS13.
+// TLSVersion limits the protocol version: TLSAuto, TLS10, TLS11, TLS12, TLS13.
 type TLSVersion struct {
 	Min string `json:"min,omitempty"`
 	Max string `json:"max,omitempty"`
 }
 
-// MeshExternalVerification of the server, and the client's own certificate.
+// MeshExternalVerification configures the verification of the server, and the client certificate.
 type MeshExternalVerification struct {
 	Mode            string      `json:"mode,omitempty"` // SkipSAN, SkipCA, SkipAll, Secured
 	ServerName      string      `json:"serverName,omitempty"`
@@ -189,7 +189,7 @@ type SANMatch struct {
 	Value string `json:"value"`
 }
 
-// MeshMultiZoneService joins the MeshServices of several zones.
+// MeshMultiZoneService combines the MeshServices of several zones.
 type MeshMultiZoneService struct {
 	Selector MultiZoneSelector `json:"selector"`
 	Ports    []MultiZonePort   `json:"ports,omitempty"`
@@ -201,32 +201,32 @@ type MultiZoneSelector struct {
 	MeshService LabelSelector `json:"meshService"`
 }
 
-// MultiZonePort is one port of it.
+// MultiZonePort is one port of a MeshMultiZoneService.
 type MultiZonePort struct {
 	Name        string `json:"name,omitempty"`
 	Port        uint32 `json:"port"`
 	AppProtocol string `json:"appProtocol,omitempty"`
 }
 
-// HostnameGenerator gives services their names.
+// HostnameGenerator assigns hostnames to services.
 type HostnameGenerator struct {
 	Selector  HostnameSelector `json:"selector"`
 	Template  string           `json:"template,omitempty"`
 	Extension *Raw             `json:"extension,omitempty"`
 }
 
-// HostnameSelector selects services: one of the fields.
+// HostnameSelector selects services by one of its fields.
 type HostnameSelector struct {
 	MeshService          *LabelSelector `json:"meshService,omitempty"`
 	MeshExternalService  *LabelSelector `json:"meshExternalService,omitempty"`
 	MeshMultiZoneService *LabelSelector `json:"meshMultiZoneService,omitempty"`
 }
 
-// statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside
-// it in documents.
+// statusHolder is a spec of a kind with a status. The status is a field of the spec in Go, and next
+// to it in documents.
 type statusHolder interface{ status() **ServiceStatus }
 
-// StatusOf returns the status of a service resource, nil where there is none.
+// StatusOf returns the status of a service resource, or nil.
 func StatusOf(s Spec) *ServiceStatus {
 	if h, ok := s.(statusHolder); ok {
 		return *h.status()

@@ -6,29 +6,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Sharer keeps one of equal maps, for all who decode. It may be used by many goroutines at once.
+// Sharer deduplicates equal maps across decoders. It is safe for concurrent use.
 type Sharer interface {
-	// Share returns the map of a key, which may be used again afterwards: the known one or the one
-	// that is made now.
+	// Share returns the map of a key: a known one, or the result of make. The caller may reuse key.
 	Share(key []byte, make func() map[string]string) map[string]string
 }
 
-// Sharing returns the registry with a sharer of the tags of outbounds: hundreds of proxies that
-// list the same thousand outbounds have the same tags, and each map takes 400 bytes. They are never
-// changed, so equal ones can be one.
+// Sharing returns a registry that deduplicates the tags of outbounds. Hundreds of proxies that list
+// the same thousand outbounds have equal tags, and each map takes 400 bytes. The maps are never
+// modified, so equal ones can be shared.
 func (r *Registry) Sharing(s Sharer) *Registry {
 	out := *r
 	out.tags = func(d *strict.Decoder, pairs []strict.Pair) map[string]string { return sharedTags(s, d, pairs) }
 	return &out
 }
 
-// Bounds of the maps that are shared.
+// Limits of shared maps.
 const (
-	maxSharedPairs = 4   // of one map
-	maxSharedBytes = 255 // of the texts of one map, and of their lengths
+	maxSharedPairs = 4   // per map
+	maxSharedBytes = 255 // all strings of a map with their lengths
 )
 
-// sharedTags returns the tags that the pairs of a mapping make; nil where they are not shared.
+// sharedTags returns the map of tag pairs; nil if they are not shared.
 func sharedTags(s Sharer, d *strict.Decoder, pairs []strict.Pair) map[string]string {
 	if len(pairs) > maxSharedPairs || !d.Below("outbound") {
 		return nil
@@ -39,14 +38,14 @@ func sharedTags(s Sharer, d *strict.Decoder, pairs []strict.Pair) map[string]str
 		if p.Value.Kind != strict.String || len(key)+len(p.Key)+len(p.Value.Text)+2 > maxSharedBytes {
 			return nil
 		}
-		// With their lengths in front, no two lists of texts are alike.
+		// The length prefixes make the encoding unambiguous.
 		key = append(append(key, byte(len(p.Key))), p.Key...)
 		key = append(append(key, byte(len(p.Value.Text))), p.Value.Text...)
 	}
 	return s.Share(key, func() map[string]string {
 		out := make(map[string]string, len(pairs))
 		for i := range pairs {
-			out[strings.Clone(pairs[i].Key)] = strings.Clone(pairs[i].Value.Text) // a part of the document else
+			out[strings.Clone(pairs[i].Key)] = strings.Clone(pairs[i].Value.Text) // the clone does not retain the document
 		}
 		return out
 	})

@@ -18,8 +18,8 @@ func (s sharer) Share(key []byte, make func() map[string]string) map[string]stri
 	return s[string(key)]
 }
 
-// TestOutboundsShareTags: equal tags of outbounds are one map in memory, also of dataplanes that
-// come one by one, and different ones are told apart, whatever their texts are.
+// TestOutboundsShareTags checks that equal tags of outbounds share one map, also across dataplanes
+// that are decoded one by one, and that different tags never do, whatever their texts.
 func TestOutboundsShareTags(t *testing.T) {
 	r := registry(t).Sharing(sharer{})
 	tags := func(name string, lists ...string) (out []map[string]string) {

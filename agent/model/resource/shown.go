@@ -6,9 +6,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Shown returns the JSON of a resource as it may be shown to everybody: that of [Marshal] with
-// [secret.Redacted] for each secret. Secrets are what stands in a field of a secret type, and every
-// text that holds a private key.
+// Shown returns the JSON of a resource for output: that of [Marshal] with [secret.Redacted] in
+// place of each secret. Secrets are fields of a secret type, and every string that contains a
+// private key.
 func Shown(r *Resource) ([]byte, error) {
 	b, _, err := marshal(r, false)
 	if err != nil {
@@ -17,7 +17,7 @@ func Shown(r *Resource) ([]byte, error) {
 	return secret.WithoutKeys(b)
 }
 
-// ShownSpec returns the JSON of the spec of a resource as [Shown] has it.
+// ShownSpec returns the JSON of a resource's spec, redacted like [Shown].
 func ShownSpec(r *Resource) ([]byte, error) {
 	b, _, err := marshalSpec(r.Spec, false)
 	if err != nil {
@@ -26,9 +26,9 @@ func ShownSpec(r *Resource) ([]byte, error) {
 	return secret.WithoutKeys(b)
 }
 
-// ShownPair returns two states of a resource as [Shown], for a comparison: where a secret differs,
-// so does what stands for it. With several secrets their marks are numbered, and equal ones have
-// the same number.
+// ShownPair returns two states of a resource, redacted like [Shown], for a comparison: if a secret
+// differs, its mark differs too. If there are several secrets, the marks are numbered, and equal
+// secrets have equal numbers.
 func ShownPair(from, to *Resource) ([2][]byte, error) {
 	var shown, real [2][]byte
 	for i, r := range [...]*Resource{from, to} {

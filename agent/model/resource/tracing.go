@@ -2,9 +2,9 @@ package resource
 
 import "net/url"
 
-// Tracing lists where the spans of a mesh may go, for TrafficTrace policies.
+// Tracing lists the destinations of a mesh's spans, for TrafficTrace policies.
 type Tracing struct {
-	// DefaultBackend is the backend of TrafficTraces that name none; "" for none.
+	// DefaultBackend is the backend of TrafficTraces that name none; "" disables their spans.
 	DefaultBackend string           `json:"defaultBackend,omitempty"`
 	Backends       []TracingBackend `json:"backends,omitempty"`
 }
@@ -12,17 +12,18 @@ type Tracing struct {
 // TracingBackend is one collector of spans.
 type TracingBackend struct {
 	Name     string       `json:"name"`
-	Sampling *Decimal     `json:"sampling,omitempty" check:"percentage"` // percent of requests; all without it
+	Sampling *Decimal     `json:"sampling,omitempty" check:"percentage"` // percentage of requests; all if unset
 	Type     string       `json:"type"`                                  // TracingZipkin or TracingDatadog
 	Conf     *TracingConf `json:"conf,omitempty"`
 }
 
-// TracingConf is the conf of a backend: URL to SharedSpanContext of Zipkin, the others of Datadog.
+// TracingConf is the conf of a backend: URL to SharedSpanContext for Zipkin, the others for
+// Datadog.
 type TracingConf struct {
 	URL               string `json:"url,omitempty"` // of the API
 	TraceID128Bit     *bool  `json:"traceId128bit,omitempty"`
 	APIVersion        string `json:"apiVersion,omitempty"`        // "" for httpJson
-	SharedSpanContext *bool  `json:"sharedSpanContext,omitempty"` // true when there is none
+	SharedSpanContext *bool  `json:"sharedSpanContext,omitempty"` // true if unset
 
 	Address      string `json:"address,omitempty"`
 	Port         uint32 `json:"port,omitempty"`
@@ -75,7 +76,7 @@ func (b *TracingBackend) validateConf(v *Validator) {
 		v.Field("url").Faultf("the URL of the collector is missing, such as http://zipkin:9411/api/v2/spans")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		v.Field("url").
-			Faultf("it is not a URL of http or https with a host: write for example http://zipkin:9411/api/v2/spans")
+			Faultf("the value is not an http or https URL with a host: write for example http://zipkin:9411/api/v2/spans")
 	}
 	v.Field("apiVersion").optional(c.APIVersion, "httpJson", "httpProto")
 	for field, set := range map[string]bool{

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestTracing: backends of a mesh are complete, and of one type.
+// TestTracing checks that the tracing backends of a mesh are complete and of one type.
 func TestTracing(t *testing.T) {
 	r := registry(t)
 	for _, c := range []struct{ tracing, field, reason string }{
 		{`{backends: [{name: a, type: zipkin, sampling: 99.5, conf: {url: "http://z:9411/api/v2/spans", apiVersion: httpJson}}, {name: b, type: datadog, conf: {address: d, port: 8126, splitService: true}}]}`, "", ""},
-		{`{defaultBackend: a}`, "tracing.defaultBackend", "no backend"},
+		{`{defaultBackend: a}`, "tracing.defaultBackend", "does not exist"},
 		{`{backends: [{type: zipkin, conf: {url: "http://z/"}}]}`, "tracing.backends[0].name", "missing"},
 		{`{backends: [{name: a, type: jaeger}]}`, "tracing.backends[0].type", "zipkin, datadog"},
 		{`{backends: [{name: a, type: zipkin}]}`, "tracing.backends[0].conf.url", "missing"},

@@ -8,13 +8,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Raw is a part of a document that nearside keeps as it is: canonical JSON of any value.
+// Raw is a value of any type that nearside stores unchanged, as canonical JSON.
 type Raw struct{ JSON []byte }
 
-// DecodesNull says that null is a value.
+// DecodesNull marks null as a valid value.
 func (r *Raw) DecodesNull() {}
 
-// DecodeNode reads the value.
+// DecodeNode decodes the value.
 func (r *Raw) DecodeNode(_ *strict.Decoder, n *strict.Node) { r.JSON = n.Canonical() }
 
 // MarshalJSON returns the value; an empty Raw is null.
@@ -25,13 +25,13 @@ func (r Raw) MarshalJSON() ([]byte, error) {
 	return r.JSON, nil
 }
 
-// RawConf is the Conf of a policy that no plugin acts on yet: a mapping, kept as canonical JSON.
+// RawConf is the Conf of a policy without a plugin: a mapping, stored as canonical JSON.
 type RawConf struct{ JSON []byte }
 
 // Validate accepts any mapping.
 func (c *RawConf) Validate(*Validator) {}
 
-// DecodeNode reads the value.
+// DecodeNode decodes the value.
 func (c *RawConf) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if !d.Is(n, strict.Mapping, "a mapping") {
 		return
@@ -47,14 +47,13 @@ func (c *RawConf) MarshalJSON() ([]byte, error) {
 	return c.JSON, nil
 }
 
-// RawSpec is the Spec of a kind that nearside stores and does not act on: a mapping, kept as
-// canonical JSON.
+// RawSpec is the Spec of a kind that nearside stores without effect: a mapping, as canonical JSON.
 type RawSpec struct{ RawConf }
 
-// Duration is a time span, written as Go and Kuma write it ("10s", "1h30m").
+// Duration is a duration in the format of Go and Kuma ("10s", "1h30m").
 type Duration struct{ time.Duration }
 
-// DecodeNode reads the value.
+// DecodeNode decodes the value.
 func (t *Duration) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	switch n.Kind {
 	case strict.Null:
@@ -64,7 +63,7 @@ func (t *Duration) DecodeNode(d *strict.Decoder, n *strict.Node) {
 			t.Duration = 0
 			return
 		}
-		d.Faultf(n.Line, "%s is a number without a unit: write it with one, for example \"%ss\"",
+		d.Faultf(n.Line, "%s is a number without a unit: add one, for example \"%ss\"",
 			n.Show(), strict.Short(n.Text))
 		return
 	case strict.String:
@@ -84,7 +83,7 @@ func (t *Duration) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	}
 }
 
-// MarshalJSON writes the duration as Go does.
+// MarshalJSON formats the duration like Go.
 func (t Duration) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, t.String()), nil
 }
@@ -92,10 +91,10 @@ func (t Duration) MarshalJSON() ([]byte, error) {
 // IntOrString is a port number or a port name.
 type IntOrString struct {
 	Int    uint32
-	String string // "" when Int is meant
+	String string // "" if Int is set
 }
 
-// DecodeNode reads the value.
+// DecodeNode decodes the value.
 func (v *IntOrString) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	switch n.Kind {
 	case strict.Null:
@@ -117,7 +116,7 @@ func (v *IntOrString) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	}
 }
 
-// MarshalJSON writes the number or the name.
+// MarshalJSON returns the number or the name.
 func (v IntOrString) MarshalJSON() ([]byte, error) {
 	if v.String != "" {
 		return strict.MarshalJSON(v.String)
@@ -125,19 +124,18 @@ func (v IntOrString) MarshalJSON() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(v.Int), 10), nil
 }
 
-// maxDecimal bounds the text of a Decimal: more digits than a float64 can tell apart have no use.
+// maxDecimal limits the length of a Decimal. More digits exceed the precision of a float64.
 const maxDecimal = 32
 
-// Decimal is a decimal number, written as a number (62.5) or, as Kuma writes it, as a string
-// ("62.5"). It keeps the form in which it was written.
+// Decimal is a decimal number, given as a number (62.5) or, as in Kuma, as a string ("62.5"). It
+// retains the original form.
 type Decimal struct {
 	value  float64
 	text   string
 	quoted bool
 }
 
-// NewDecimal returns a number in the form in which Kuma writes it: in quotes where it has a
-// fraction.
+// NewDecimal returns a number in Kuma's form: quoted if it has a fraction.
 func NewDecimal(f float64) Decimal {
 	text := strconv.FormatFloat(f, 'f', -1, 64)
 	return Decimal{value: f, text: text, quoted: strings.Contains(text, ".")}
@@ -146,10 +144,10 @@ func NewDecimal(f float64) Decimal {
 // Float returns the number.
 func (d *Decimal) Float() float64 { return d.value }
 
-// String returns the number as it was written.
+// String returns the number in its original form.
 func (d *Decimal) String() string { return d.text }
 
-// DecodeNode reads the value.
+// DecodeNode decodes the value.
 func (d *Decimal) DecodeNode(dec *strict.Decoder, n *strict.Node) {
 	switch n.Kind {
 	case strict.Null:
@@ -174,7 +172,8 @@ func (d *Decimal) DecodeNode(dec *strict.Decoder, n *strict.Node) {
 	d.value, d.text, d.quoted = f, n.Text, n.Kind == strict.String
 }
 
-// decimalText reports whether a string is an optional sign and digits around at most one point.
+// decimalText reports whether a string consists of an optional sign and digits with at most one
+// point.
 func decimalText(s string) bool {
 	if s != "" && (s[0] == '-' || s[0] == '+') {
 		s = s[1:]
@@ -193,7 +192,7 @@ func decimalText(s string) bool {
 	return digits > 0 && points <= 1
 }
 
-// MarshalJSON returns the number in the form in which it was written.
+// MarshalJSON returns the number in its original form.
 func (d Decimal) MarshalJSON() ([]byte, error) {
 	switch {
 	case d.text == "":

@@ -9,28 +9,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// VirtualOutbound (legacy) gives workloads host names, and ports at addresses of these, that
-// templates make of the tags of inbounds and of external services.
+// VirtualOutbound (legacy) gives workloads host names with ports, made by templates from the tags
+// of inbounds and external services.
 type VirtualOutbound struct {
-	Selectors []LegacySelector    `json:"selectors"` // of these tags
+	Selectors []LegacySelector    `json:"selectors"` // select the tags
 	Conf      VirtualOutboundConf `json:"conf"`
 }
 
-// VirtualOutboundConf is how names and ports are made. In both templates {{ .name }} is the value
-// of the tag of a parameter.
+// VirtualOutboundConf holds the templates for names and ports. In both, {{ .name }} is the value of
+// a parameter's tag.
 type VirtualOutboundConf struct {
 	Host       string              `json:"host"`
 	Port       string              `json:"port"`
 	Parameters []TemplateParameter `json:"parameters"`
 }
 
-// TemplateParameter gives a tag a name in the templates.
+// TemplateParameter assigns a template name to a tag.
 type TemplateParameter struct {
 	Name   string `json:"name"`
 	TagKey string `json:"tagKey,omitempty"` // "": Name
 }
 
-// Tag is the key of the tag of the parameter.
+// Tag returns the tag key of the parameter.
 func (p *TemplateParameter) Tag() string {
 	if p.TagKey != "" {
 		return p.TagKey
@@ -38,7 +38,7 @@ func (p *TemplateParameter) Tag() string {
 	return p.Name
 }
 
-// Validate checks that the templates can make a name and a port.
+// Validate checks that the templates can yield a name and a port.
 func (o *VirtualOutbound) Validate(v *Validator) {
 	sel := v.Field("selectors")
 	if len(o.Selectors) == 0 {
@@ -55,11 +55,11 @@ func (o *VirtualOutbound) Validate(v *Validator) {
 	o.Conf.validateParameters(v.Field("parameters"))
 	host, port := v.Field("host"), v.Field("port")
 	if text, ok := o.Conf.check(host, o.Conf.Host, "x", "{{ .service }}.mesh"); ok {
-		host.HostName(text, "a template of host names (x stands for what is filled in)")
+		host.HostName(text, "a template of host names (with x for each value)")
 	}
 	if text, ok := o.Conf.check(port, o.Conf.Port, "1", "8080"); ok {
 		if _, reason := portNumber(text); reason != "" {
-			port.Faultf("%s (1 stands for what is filled in)", reason)
+			port.Faultf("%s (with 1 for each value)", reason)
 		}
 	}
 }
@@ -70,22 +70,24 @@ func (c *VirtualOutboundConf) validateParameters(v *Validator) {
 		p, at := &c.Parameters[i], v.Index(i)
 		service = service || p.Tag() == TagService
 		if p.Name == "" || strings.ContainsFunc(p.Name, func(r rune) bool { return r > 127 || !alnum(byte(r)) }) {
-			at.Field("name").Faultf("%s is not the name of a parameter: it has letters and digits alone", strict.Quote(p.Name))
+			at.Field("name").Faultf("%s is not the name of a parameter: only letters and digits are allowed",
+				strict.Quote(p.Name))
 		}
 		if !tagChars(p.TagKey, true) {
-			at.Field("tagKey").Faultf("the name of a tag has letters, digits, '.', '-', '_', ':' and '/' alone")
+			at.Field("tagKey").Faultf("the name of a tag may contain only letters, digits, '.', '-', '_', ':' and '/'")
 		}
 		if slices.ContainsFunc(c.Parameters[:i], func(o TemplateParameter) bool { return o.Name == p.Name }) {
-			at.Field("name").Faultf("the parameter %s is given twice: give each a name of its own", strict.Quote(p.Name))
+			at.Field("name").Faultf("two parameters have the name %s: give each a different name", strict.Quote(p.Name))
 		}
 	}
 	if !service {
-		v.Faultf("no parameter is about the tag %s, which says where connections go: add {name: service, tagKey: %s}",
+		v.Faultf("no parameter uses the tag %s, which selects the destination: add {name: service, tagKey: %s}",
 			TagService, TagService)
 	}
 }
 
-// check fills a template in with the same text everywhere. False where it is none.
+// check fills a template with the same value for every parameter. It returns false if the template
+// is invalid.
 func (c *VirtualOutboundConf) check(v *Validator, template, with, example string) (string, bool) {
 	if template == "" {
 		v.Faultf("the template is missing, for example %s", example)
@@ -102,9 +104,9 @@ func (c *VirtualOutboundConf) check(v *Validator, template, with, example string
 	return text, reason == ""
 }
 
-// Filled is what the templates make of the tags of something: the name, the port, and those of the
-// tags that parameters are about. Where tags lack one that a template asks for, lacks is its key,
-// and where else they make nothing reason says why.
+// Filled applies the templates to tags. It returns the name, the port, and the tags that the
+// parameters use. If a required tag is missing, lacks is its key; if the result is invalid, reason
+// says why.
 func (o *VirtualOutbound) Filled(tags map[string]string) (host string, port uint32, chosen map[string]string,
 	lacks, reason string) {
 	host, lacks, reason = o.Conf.fill(o.Conf.Host, tags)
@@ -132,8 +134,8 @@ func (o *VirtualOutbound) Filled(tags map[string]string) (host string, port uint
 	return strings.ToLower(strings.TrimSuffix(host, ".")), port, chosen, "", ""
 }
 
-// Strength is how many tags the strongest of the selectors names exactly that match tags; false
-// when none matches.
+// Strength returns the number of exact tags in the most specific selector that matches; false if
+// none matches.
 func (o *VirtualOutbound) Strength(tags map[string]string) (exact int, matches bool) {
 	for i := range o.Selectors {
 		n, all := 0, true
@@ -153,8 +155,8 @@ func (o *VirtualOutbound) Strength(tags map[string]string) (exact int, matches b
 	return exact, matches
 }
 
-// fill puts the values of tags into a template. It knows {{ .name }}, and nothing else of Go's
-// template language, which could loop or grow without bound.
+// fill replaces the parameters of a template by tag values. It supports {{ .name }} and not the
+// rest of Go's template language, which can loop or grow without limit.
 func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (text, lacks, reason string) {
 	var b strings.Builder
 	for rest := template; rest != ""; {
@@ -181,14 +183,14 @@ func (c *VirtualOutboundConf) fill(template string, tags map[string]string) (tex
 			return "", c.Parameters[i].Tag(), ""
 		}
 		b.WriteString(value)
-		if rest = next; b.Len() > 4*maxName { // no name is that long, and it is enough to say so
+		if rest = next; b.Len() > 4*maxName { // already too long for a name; this much suffices for the message
 			break
 		}
 	}
 	return b.String(), "", ""
 }
 
-// portNumber reads a port, or says why it is none.
+// portNumber parses a port, or returns the reason why it is invalid.
 func portNumber(s string) (port uint32, reason string) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {

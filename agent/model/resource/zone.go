@@ -2,26 +2,26 @@ package resource
 
 // ZoneEgress is a proxy through which traffic leaves the zone.
 type ZoneEgress struct {
-	Zone       string               `json:"zone,omitempty"` // "": the zone of whoever reads it
+	Zone       string               `json:"zone,omitempty"` // "" means the zone of the reading agent
 	Networking ZoneEgressNetworking `json:"networking"`
 }
 
-// ZoneEgressNetworking is where it listens.
+// ZoneEgressNetworking holds the listener address of the egress.
 type ZoneEgressNetworking struct {
 	Address string `json:"address"`
 	Port    uint32 `json:"port"`
 	Admin   *Admin `json:"admin,omitempty"`
 }
 
-// ZoneIngress is a proxy through which traffic of other zones comes into the zone.
+// ZoneIngress is a proxy through which traffic from other zones enters the zone.
 type ZoneIngress struct {
-	Zone              string                `json:"zone,omitempty"` // "": the zone of whoever reads it
+	Zone              string                `json:"zone,omitempty"` // "" means the zone of the reading agent
 	Networking        ZoneIngressNetworking `json:"networking"`
 	AvailableServices []AvailableService    `json:"availableServices,omitempty"`
 }
 
-// ZoneIngressNetworking is where it listens, and where other zones reach it when that is another
-// place.
+// ZoneIngressNetworking holds the listener address of the ingress, and the address under which
+// other zones reach it, if that differs.
 type ZoneIngressNetworking struct {
 	Address           string `json:"address,omitempty"`
 	Port              uint32 `json:"port"`
@@ -38,7 +38,8 @@ type AvailableService struct {
 	ExternalService bool              `json:"externalService,omitempty"`
 }
 
-// Advertised is where other zones reach the ingress: "" when that is nowhere.
+// Advertised returns the address and port under which other zones reach the ingress; "" if there is
+// none.
 func (z *ZoneIngress) Advertised() (address string, port uint32) {
 	if n := &z.Networking; n.AdvertisedAddress != "" {
 		return n.AdvertisedAddress, n.AdvertisedPort
@@ -55,8 +56,7 @@ func (z *ZoneEgress) Validate(v *Validator) {
 	z.Networking.Admin.validate(v.Field("admin"))
 }
 
-// Validate checks the ingress. One that is only known from another zone may say where it is
-// advertised and not where it listens there.
+// Validate checks the ingress. An ingress of another zone may have only an advertised address.
 func (z *ZoneIngress) Validate(v *Validator) {
 	v.Field("zone").optionalName(z.Zone)
 	n, at := &z.Networking, v.Field("networking")

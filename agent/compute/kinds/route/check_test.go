@@ -213,7 +213,7 @@ func TestRefused(t *testing.T) {
 		{"MeshHTTPRoute", refs(`{"kind":"MeshServiceSubset","tags":{"a":"b"}}`), back + "[0].name", "missing"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","tags":{"a":"b"}}`), back + "[0].tags", "remove"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","labels":{"a":"b"}}`), back + "[0].name",
-			"labels select by themselves"},
+			"labels exclude a name"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","sectionName":"http"}`), back + "[0].sectionName",
 			"give port"},
 		{"MeshHTTPRoute", refs(`{"kind":"MeshService","name":"a","port":0}`), back + "[0].port", "1 to 65535"},
