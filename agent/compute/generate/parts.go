@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -182,7 +181,12 @@ func (d *digest) pairs(m map[string]string) {
 		return
 	}
 	d.number(len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
+	keys := make([]string, 0, 8) // on the stack: this runs for each outbound of each proxy
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
 		d.add(k, m[k])
 	}
 }
