@@ -6,14 +6,19 @@ import (
 	"strings"
 )
 
-// encoding are the folders from resources to what an Envoy is sent: a message is encoded there
-// once.
+// encoding lists the folders between resources and the bytes that Envoy receives. They encode each
+// message once.
 var encoding = []string{"agent/compute", "agent/deliver/reconcile", "agent/deliver/rollout", "agent/deliver/logs"}
 
-// mayDecode are the files and packages below encoding that decode messages, each with its reason.
+// mayDecode lists the files and packages below encoding that may decode messages, with the reason.
 var mayDecode = map[string]string{
-	"agent/compute/check":            "reads one resource of each shape, and what users have encoded",
-	"agent/compute/match":            "answers questions about a config; no config is made of it",
+	"agent/compute/check/cache.go":             "decodes one resource of each shape; see decision 0017",
+	"agent/compute/check/walkmessage.go":       "decodes what such a resource packs",
+	"agent/compute/check/typedstruct.go":       "decodes the JSON form of what a patch packs",
+	"agent/compute/check/rules_parts.go":       "decodes the HTTP options of such a cluster",
+	"agent/compute/check/rules_httpfilters.go": "decodes a descriptor set that a user has encoded",
+
+	"agent/compute/match":            "answers questions about a config and edits none",
 	"agent/compute/generate/dump.go": "reads the config that an Envoy has",
 
 	"agent/compute/draft/whole.go":   "a user's patch is about the whole message",
@@ -23,10 +28,10 @@ var mayDecode = map[string]string{
 // decoders are the functions and methods that decode a message.
 var decoders = []string{"Unmarshal", "UnmarshalTo", "UnmarshalNew", "UnmarshalFrom"}
 
-// notMessages are packages whose decoders are of other formats.
+// notMessages lists packages whose decoders read other formats.
 var notMessages = []string{"encoding/json", "google.golang.org/protobuf/encoding/protojson", "go.yaml.in/yaml/v3"}
 
-// ruleDecode: what was just encoded is not decoded again.
+// ruleDecode reports code that decodes a message which the agent has encoded.
 func ruleDecode(t *tree) []breach {
 	var out []breach
 	t.each(func(p *pkg, f *file) {
@@ -46,8 +51,8 @@ func ruleDecode(t *tree) []breach {
 				return true
 			}
 			if path, _ := f.selector(s); !slices.Contains(notMessages, path) {
-				out = append(out, breach{f.at(n), "a message is decoded with " + s.Sel.Name +
-					": take the value before it is encoded, or edit its fields as agent/compute/draft does"})
+				out = append(out, breach{f.at(n), s.Sel.Name + " decodes a message: use the value before it is encoded, " +
+					"or edit its wire form as agent/compute/draft does"})
 			}
 			return true
 		})
