@@ -33,11 +33,6 @@ func NewPool() *Pool {
 
 // Seal seals the wire form of a message of a type, which is not kept.
 func (p *Pool) Seal(typeURL, name string, body []byte) *Resource {
-	return p.seal(typeURL, name, body, nil)
-}
-
-// seal is Seal, which takes the resource of a list that is sorted by name where it is the same.
-func (p *Pool) seal(typeURL, name string, body []byte, like []*Resource) *Resource {
 	if p == nil {
 		return NewResource(name, slices.Clone(body))
 	}
@@ -49,10 +44,6 @@ func (p *Pool) seal(typeURL, name string, body []byte, like []*Resource) *Resour
 		return have
 	}
 	p.sweep()
-	if r := Find(like, name); r != nil && r.Version == string(version[:]) {
-		p.known[key] = weak.Make(r)
-		return r
-	}
 	r := p.made(ResourceID{typeURL, name}, string(version[:]), body)
 	p.known[key] = weak.Make(r)
 	return r

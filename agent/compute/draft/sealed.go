@@ -145,10 +145,6 @@ type Sealer struct {
 	// Envoy is served it.
 	Inline bool
 
-	// Like is a config of the same proxy, or of one like it, whose resources are taken where they come
-	// out the same; nil: there is none.
-	Like *Sealed
-
 	pool    *Pool
 	out     *Sealed
 	faults  []Fault
@@ -239,15 +235,7 @@ func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([
 	if s.scratch = body; err != nil {
 		return
 	}
-	s.out.Resources[rank] = append(s.out.Resources[rank], s.seal(rank, name, body))
-}
-
-func (s *Sealer) seal(rank int, name string, body []byte) *Resource {
-	var like []*Resource
-	if s.Like != nil {
-		like = s.Like.Resources[rank]
-	}
-	return s.pool.seal(Types[rank], name, body, like)
+	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(Types[rank], name, body))
 }
 
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.

@@ -240,7 +240,6 @@ func (g *generator) begin(in *Input, prev *Proxy, match *policy.Match) (err erro
 	g.d, g.sealer, g.clusters = &draft.Draft{}, draft.NewSealer(g.memo.sealed()), make(map[string]bool, firstPart)
 	g.sealer.Inline = in.Inline
 	if prev != nil {
-		g.sealer.Like = prev.Sealed
 		g.memo.keep(prev.parts...)
 	}
 	g.parts = &partMaker{g: g}
