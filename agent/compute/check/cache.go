@@ -10,37 +10,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// minKept is how many results are kept at least.
-const minKept = 1 << 13
-
-// cache remembers what was found of resources by themselves. It keeps no resource alive but those
-// of the last config.
+// cache holds the findings of single resources: of the last list of each kind, and by shape. The
+// only resources that it keeps alive are those of the last config.
 type cache struct {
 	plans *plans
 	last  [envoy.NumKinds]results
-	byKey map[resourceKey]*checked
-	// repeats are the packed messages of the present check.
+	// repeats holds the findings of the network filters of the current check.
 	repeats repeats
-	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
-	types  [envoy.NumKinds]*shapeType
+	types   [envoy.NumKinds]*shapeType
+	// shapes holds a template for each shape, or nil for a shape that cannot have one.
 	shapes map[string]*template
-	// filters are the types of network filters that have shapes, by URL.
+	// filters holds the types of network filters that have shapes, by type URL.
 	filters map[string]*shapeType
 	shaper  shaper
-	// used counts what the present check has looked up, so that the cache is emptied when most of it
-	// is old.
-	used int
 }
 
-// results are those of a list of resources, in its order.
+// results holds the findings of a list of resources, in its order.
 type results struct {
 	list []*envoy.Resource
 	of   []*checked
-}
-
-type resourceKey struct {
-	kind          envoy.Kind
-	name, version string
 }
 
 func (c *cache) begin() {
@@ -50,21 +38,13 @@ func (c *cache) begin() {
 		c.filters = filterTypes(c.types[envoy.KindListener])
 	}
 	c.repeats = repeats{shaper: c.repeats.shaper}
-	if len(c.byKey) > max(minKept, 4*c.used) {
-		c.byKey = nil
-	}
-	if c.byKey == nil {
-		c.byKey = map[resourceKey]*checked{}
-	}
-	c.used = 0
 }
 
-// all returns what is known of the resources of a kind. As a rule the list is like the last one but
-// for a few.
+// all returns the findings of the resources of a kind. Most lists differ from the last one in a few
+// resources only.
 func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 	last := c.last[k]
 	if slices.Equal(last.list, list) {
-		c.used += len(list)
 		return last.of
 	}
 	out := make([]*checked, len(list))
@@ -84,22 +64,11 @@ func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
 		}
 	}
 	c.last[k] = results{slices.Clone(list), out}
-	c.used += len(list)
 	return out
 }
 
+// get checks a single resource, or derives its findings from a resource of the same shape.
 func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
-	key := resourceKey{k, r.Name, r.Version}
-	known := c.byKey[key]
-	if known == nil || r.Version == "" {
-		known = c.byShape(k, r)
-		c.byKey[key] = known
-	}
-	return known
-}
-
-// byShape checks a resource by itself, or takes what is known of one that differs in names alone.
-func (c *cache) byShape(k envoy.Kind, r *envoy.Resource) *checked {
 	s := &c.shaper
 	if c.types[k] == nil || !s.take(k, c.types[k], r.Body()) || s.names[s.own] != r.Name {
 		return c.examine(k, r)

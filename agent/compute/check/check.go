@@ -46,7 +46,7 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 // Forget lets go of what was found of single resources. What is known of their shapes stays, and is
 // most of the work that is saved.
 func (c *Checker) Forget() {
-	c.cache.byKey, c.cache.last = nil, [envoy.NumKinds]results{}
+	c.cache.last = [envoy.NumKinds]results{}
 	c.set = set{}
 }
 
@@ -100,9 +100,7 @@ func (c *Checker) Alone(k envoy.Kind, r *envoy.Resource) []finding.Finding {
 // Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing
 // is found in it, and it refers to nothing.
 func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
-	used := c.cache.used
 	c.cache.begin()
-	c.cache.used = used // what the last config needs is kept
 	found := c.cache.get(k, r)
 	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+
 		len(found.binds) == 0 && !found.blocked

@@ -51,7 +51,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 			want := cold.examine(k, r)
 			warm.begin()
 			before := len(warm.shapes)
-			got := warm.byShape(k, r)
+			got := warm.get(k, r)
 			if len(warm.shapes) == before && warm.shapes[string(warm.shaper.key)] != nil {
 				taken++
 			}
@@ -255,7 +255,7 @@ func TestShapesForget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := c.byShape(envoy.KindCluster, r).findings; len(found) > 0 {
+		if found := c.get(envoy.KindCluster, r).findings; len(found) > 0 {
 			t.Fatal(found)
 		}
 	}
@@ -307,7 +307,7 @@ func TestShapesAreNotTooWide(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if found := warm.byShape(c.kind, r).findings; (len(found) > 0) != (i == 1) {
+				if found := warm.get(c.kind, r).findings; (len(found) > 0) != (i == 1) {
 					t.Errorf("%v: findings %v", m, found)
 				}
 			}

@@ -123,44 +123,21 @@ func (s *proxyState) problem(k resource.Key, severity, reason string) {
 	s.problems = append(s.problems, api.Problem{Resource: k.String(), Severity: severity, Reason: reason})
 }
 
-// derived is what the meshes of a pass were made from. They stay while all of it does.
-type derived struct {
-	set      *resource.Set
-	sidecars map[string]map[string]*resource.Reach // by mesh
-	due      time.Time                             // for the sake of virtual addresses; zero: never
-	steady   bool                                  // they do not change by themselves before that
-	problems []api.Problem
-}
-
-// derive brings the meshes up to the state, and returns when that is due again for the sake of
-// virtual addresses; zero: never.
+// derive derives the meshes of the snapshot. It returns when the next pass is due because virtual
+// addresses expire; zero means never.
 func (p *pass) derive() (due time.Time) {
-	was, sidecars := &p.r.derived, map[string]map[string]*resource.Reach{}
-	for _, m := range p.set.Kind("Mesh") {
-		if p.r.o.Sidecars != nil {
-			sidecars[m.Name] = p.r.o.Sidecars(m.Name)
-		}
-	}
-	same := func(a, b map[string]*resource.Reach) bool { return maps.Equal(a, b) }
-	if was.steady && was.set == p.set && maps.EqualFunc(was.sidecars, sidecars, same) &&
-		(was.due.IsZero() || p.now.Before(was.due)) {
-		p.meshes, p.problems = p.r.meshes, slices.Clone(was.problems)
-		return was.due
-	}
 	for _, m := range p.set.Kind("Mesh") {
 		p.transitions[m.Name] = p.transition(m)
 	}
-	problems, settled, stored := len(p.problems), false, false
+	problems, stored := len(p.problems), false
 	if fixed := p.r.vips.storing(); !fixed {
 		p.meshes = p.buildMeshes(p.set, false)
-		due, settled, stored = p.r.vips.keep(p.meshes, p.r.Trigger)
+		due, stored = p.r.vips.keep(p.meshes, p.r.Trigger)
 	}
-	if !stored { // the disk stalls: until it has the new addresses, everything else goes on without them
-		p.problems, settled = p.problems[:problems], false
+	if !stored { // the disk stalls: continue without the new addresses until they are stored
+		p.problems = p.problems[:problems]
 		p.meshes = p.buildMeshes(p.set, true)
 	}
-	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems),
-		steady: settled && len(p.switching) == 0}
 	p.r.meshes = p.meshes
 	return due
 }

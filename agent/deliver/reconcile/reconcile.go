@@ -132,7 +132,6 @@ type Reconciler struct {
 	logged    map[api.Problem]bool
 	switching map[string]*switching // by mesh
 	madeAt    map[string]uint64     // by mesh: revision of the store that it was derived from
-	derived   derived               // what the meshes were made from
 	renewAt   time.Time             // when a pass is due for the sake of certificates or virtual addresses; zero: never
 	passes    uint64                // begun so far
 	refused   map[node.Key]refusal  // for want of memory

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"log/slog"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -91,11 +90,11 @@ func (k *vipKeeper) wait() {
 	}
 }
 
-// keep remembers the addresses of a pass, on disk before any proxy hears of them, and returns when
-// the next pass is due for their sake: zero for never. settled says that there was nothing new, and
-// stored that proxies may hear of all. Where the disk takes too long, that is false and later is
-// called when it has them. What the disk refuses is written with the next commit of the store.
-func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, settled, stored bool) {
+// keep stores the addresses of a pass before any proxy is sent them, and returns when the next pass
+// is due because addresses expire; zero means never. stored is false if the disk takes too long; keep
+// then calls later once the addresses are stored. The next commit of the store writes addresses that
+// the disk refused.
+func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*mesh.VIPs, len(meshes))
@@ -130,12 +129,12 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due ti
 			}
 		}()
 		if !k.await(p) {
-			return time.Time{}, false, false
+			return time.Time{}, false
 		}
 		k.pending = nil
 	}
 	k.known.Store(&next)
-	return due, maps.Equal(before, next), true
+	return due, true
 }
 
 // await waits a while for the disk, and without an end where nobody has been served yet: proxies
