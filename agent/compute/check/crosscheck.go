@@ -1,8 +1,8 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -11,57 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// set checks the resources of a config against each other. It is kept for its room.
+// set checks the resources of a config against each other. A checker reuses its maps.
 type set struct {
 	names  [envoy.NumKinds]map[string]status
 	owners map[string]owner
 	gone   map[string]bool // clusters that were reported as removed
-	// missing are the extensions that Envoys of the build do not have.
+	// missing holds the extensions that Envoys of the build lack.
 	build   *finding.Build
 	missing *uses
 	out     []finding.Finding
-	last    lastCheck
-}
-
-// lastCheck is what the last check was of: as a rule the next proxy has most of it too.
-type lastCheck struct {
-	facts      finding.Facts
-	prev, next [envoy.NumKinds][]*envoy.Resource
-	clean      [envoy.NumKinds]bool // nothing was found of the kind
-	files      [envoy.NumKinds]bool // some of it has files, so that the host matters
-}
-
-// sameFacts reports whether the facts are those of the last check, as far as that is seen easily,
-// and takes note of them.
-func (l *lastCheck) sameFacts(facts *finding.Facts) bool {
-	was := l.facts
-	if l.facts = *facts; was.Host != facts.Host {
-		for k := range l.clean {
-			l.clean[k] = l.clean[k] && !l.files[k]
-		}
-	}
-	return was.Build == facts.Build && was.RE2Limit == facts.RE2Limit && was.SecretsLater == facts.SecretsLater &&
-		was.NoIPv6 == facts.NoIPv6 && was.LowestPort == facts.LowestPort && was.NoTransparent == facts.NoTransparent &&
-		slices.Equal(was.StaticClusters, facts.StaticClusters) && slices.Equal(was.Extensions, facts.Extensions) &&
-		len(was.Taken)+len(facts.Taken) == 0
-}
-
-// sameLists reports whether the resources of a kind, and those before, are those of the last check,
-// of which nothing was found, and takes note of them.
-func (l *lastCheck) sameLists(k envoy.Kind, prev, next []*envoy.Resource) bool {
-	if l.clean[k] && slices.Equal(l.next[k], next) && slices.Equal(l.prev[k], prev) {
-		return true
-	}
-	l.prev[k], l.next[k] = again(l.prev[k], prev), again(l.next[k], next)
-	return false
-}
-
-// again copies a list to where another one was.
-func again(to, list []*envoy.Resource) []*envoy.Resource {
-	if len(to) > len(list) {
-		clear(to[len(list):])
-	}
-	return append(to[:0], list...)
 }
 
 // status is what others can expect of a resource.
@@ -89,33 +47,18 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts,
 	if s.missing == nil || s.build != facts.Build {
 		s.build, s.missing = facts.Build, missing(facts.Build)
 	}
-	same := s.last.sameFacts(facts) // so far, all that what follows refers to
 	for _, k := range sendOrder {
-		if s.last.sameLists(k, prev[k], next[k]) && same {
-			continue
-		}
-		var had map[string]status
-		if same && k == envoy.KindSecret { // each proxy has others, of the same names
-			had, s.names[k] = s.names[k], nil
-		}
 		if s.names[k] == nil {
 			s.names[k] = make(map[string]status, len(next[k]))
 		}
 		clear(s.names[k])
-		from := len(s.out)
-		s.last.clean[k], s.last.files[k] = false, false
-		before := previous(prev[k], next[k])
+		before := c.before(k, prev[k], next[k], all[k])
 		for i, r := range next[k] {
-			s.one(c, k, r, before[i], prev, facts, all[k][i])
-			s.last.files[k] = s.last.files[k] || len(all[k][i].files) > 0
+			s.one(k, r, before[i], prev, facts, all[k][i])
 		}
 		if k == envoy.KindListener {
-			s.addresses(c, next[k], before, all[k])
+			s.addresses(next[k], before, all[k])
 		}
-		s.last.clean[k] = len(s.out) == from
-		same = had != nil && s.last.clean[k] && maps.EqualFunc(had, s.names[k], func(a, b status) bool {
-			return a.held == b.held && a.checked.secret == b.checked.secret
-		})
 	}
 	out := s.out
 	s.out = nil
@@ -123,7 +66,7 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts,
 }
 
 // one checks a resource in the light of those that were checked before.
-func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy.Snapshot, facts *finding.Facts,
+func (s *set) one(k envoy.Kind, r *envoy.Resource, before *checked, prev *envoy.Snapshot, facts *finding.Facts,
 	found *checked) {
 	if k == envoy.KindSecret && facts.SecretsLater {
 		s.names[k][r.Name] = status{checked: found}
@@ -185,8 +128,8 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 	switch k {
 	case envoy.KindListener:
 		bindings(found, facts, report)
-		if before != nil && before.Version != r.Version {
-			transition(c.get(k, before), found, report)
+		if before != nil {
+			transition(before, found, report)
 		}
 	case envoy.KindCluster:
 		if slices.Contains(facts.StaticClusters, r.Name) {
@@ -261,19 +204,14 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 // addresses finds listeners that want the same address. One that has it already keeps it, also
 // while another form of the listener is on its way or is held back: Envoy gives it to no other one
 // in the same update, not even where the two swap.
-func (s *set) addresses(c *cache, list, before []*envoy.Resource, all []*checked) {
+func (s *set) addresses(list []*envoy.Resource, before, all []*checked) {
 	if s.owners == nil {
 		s.owners = make(map[string]owner, len(list))
 	}
 	clear(s.owners)
 	for _, settled := range []bool{true, false} {
 		for i, r := range list {
-			has := all[i]
-			if before[i] == nil {
-				has = &checked{}
-			} else if before[i].Version != r.Version {
-				has = c.get(envoy.KindListener, before[i])
-			}
+			has := cmp.Or(before[i], &checked{})
 			wants := all[i].binds
 			if all[i].blocked {
 				wants = has.binds // it stays as it is
@@ -361,13 +299,27 @@ func transition(before, after *checked, report func(int, finding.Severity, strin
 	}
 }
 
-// previous returns, for each resource of next, that of the same name in prev, nil for none. Lists
-// that are sorted by name, as they are as a rule, are merged.
+// before returns, for each resource of next, the findings of the resource with the same name in
+// prev, or nil if there is none. Only those of listeners are used, so for a changed resource of
+// another kind it returns the findings of next.
+func (c *cache) before(k envoy.Kind, prev, next []*envoy.Resource, all []*checked) []*checked {
+	out := make([]*checked, len(next))
+	for i, was := range previous(prev, next) {
+		switch {
+		case was == nil:
+		case k == envoy.KindListener && was.Version != next[i].Version:
+			out[i] = c.get(k, was)
+		default:
+			out[i] = all[i]
+		}
+	}
+	return out
+}
+
+// previous returns, for each resource of next, the resource with the same name in prev, or nil. It
+// merges lists that are sorted by name, which most are.
 func previous(prev, next []*envoy.Resource) []*envoy.Resource {
 	out := make([]*envoy.Resource, len(next))
-	if len(prev) == 0 {
-		return out
-	}
 	byName := func(a, b *envoy.Resource) int { return strings.Compare(a.Name, b.Name) }
 	if slices.IsSortedFunc(prev, byName) && slices.IsSortedFunc(next, byName) {
 		j := 0
