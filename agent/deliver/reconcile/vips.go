@@ -90,10 +90,10 @@ func (k *vipKeeper) wait() {
 	}
 }
 
-// keep stores the addresses of a pass before any proxy is sent them, and returns when the next pass
-// is due because addresses expire; zero means never. stored is false if the disk takes too long; keep
-// then calls later once the addresses are stored. The next commit of the store writes addresses that
-// the disk refused.
+// keep stores the addresses of a pass before any proxy is sent them, and returns when the next
+// pass is due because addresses expire; zero means never. stored is false if the disk takes too
+// long; keep then calls later once the addresses are stored. The next commit of the store writes
+// addresses that the disk refused.
 func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
