@@ -86,11 +86,11 @@ func TestApart(t *testing.T) {
 		want string
 	}{
 		{table.NewAnswers(names, nil), "192.0.2.1"},
-		{table.NewAnswers(names, nil).Others((*table.View)(nil).With([]uint32{table.Apart + 1})), "240.0.0.1"},
-		{table.NewAnswers(names, map[netip.Addr]*table.View{local: table.NewView(nil).With([]uint32{table.Apart + 2})}),
+		{table.NewAnswers(names, nil).Others(apart(table.Apart + 1)), "240.0.0.1"},
+		{table.NewAnswers(names, map[netip.Addr]*table.View{local: {V4: true, V6: true, Apart: []uint32{table.Apart + 2}}}),
 			"192.0.2.1"},
 		{table.NewAnswers(names,
-			map[netip.Addr]*table.View{local: (*table.View)(nil).With([]uint32{table.Apart + 2, table.Apart + 1})}),
+			map[netip.Addr]*table.View{local: apart(table.Apart+2, table.Apart+1)}),
 			"240.0.0.1"},
 	} {
 		c.srv.Swap(x.a)
@@ -99,6 +99,11 @@ func TestApart(t *testing.T) {
 		}
 		c.want("web.mesh", "A", 0, "web.mesh. 30 IN A 240.0.0.2")
 	}
+}
+
+// apart returns a view that also sees some groups that are apart.
+func apart(groups ...uint32) *table.View {
+	return &table.View{All: true, V4: true, V6: true, Apart: groups}
 }
 
 // FuzzPast: whatever a reply holds, the renamed one is a message of at most the given size with the

@@ -6,71 +6,53 @@ import (
 	"slices"
 )
 
-// View is which groups of hosts a client may see, and which families of their addresses. Nil sees
-// everything that is not apart.
+// View limits what a client gets. A nil view sees all hosts and addresses, except the hosts of
+// groups from [Apart] on.
 type View struct {
-	groups []uint64
-	all    bool   // groups
-	hidden uint16 // the type of address records that hosts have not; 0 for none
-	apart  []uint32
+	All    bool     // sees all groups below Apart
+	V4, V6 bool     // the address families that the client gets
+	Apart  []uint32 // the groups from Apart on that the client sees
+	groups []uint64 // bit set of the groups that the client sees
 }
 
-// NewView makes a view of some groups. Hosts of the group 0 are in every view.
+// Apart is the first group that only views that name it see. For other clients, the table does not
+// have the hosts of these groups.
+const Apart = 1 << 31
+
+// NewView returns a view of both address families of some groups. All views see the group 0.
 func NewView(groups []uint32) *View {
-	v := &View{}
+	v := &View{V4: true, V6: true}
 	for _, g := range groups {
-		for int(g/64) >= len(v.groups) {
-			v.groups = append(v.groups, make([]uint64, int(g/64)+1-len(v.groups))...)
-		}
-		v.groups[g/64] |= 1 << (g % 64)
+		v.Add(g)
 	}
 	return v
 }
 
-// Without4 returns the view without the IPv4 addresses of hosts. Nil stands for the view that sees
-// everything.
-func (v *View) Without4() *View { return v.without(TypeA) }
-
-// Without6 is [View.Without4] for IPv6.
-func (v *View) Without6() *View { return v.without(TypeAAAA) }
-
-func (v *View) without(qtype uint16) *View {
-	if v == nil {
-		return &View{all: true, hidden: qtype}
+// Add adds a group below [Apart].
+func (v *View) Add(group uint32) {
+	for int(group/64) >= len(v.groups) {
+		v.groups = append(v.groups, 0)
 	}
-	return &View{groups: v.groups, all: v.all, hidden: qtype, apart: v.apart}
+	v.groups[group/64] |= 1 << (group % 64)
 }
 
-// hides takes what a view does not see from the records of a type; false where none are left.
+// hides removes what the view does not see from the records of a type, and reports whether none are
+// left.
 func (v *View) hides(r *rrset) bool {
-	if v == nil || v.hidden == 0 {
+	if v == nil || v.V4 && v.V6 {
 		return false
 	}
-	if r.more > 0 { // which are of both families
+	if r.more > 0 { // additional records have both families
 		r.body, r.more = r.body[:recordsLen(r.body, int(r.count))], 0
 	}
-	return r.qtype == v.hidden
-}
-
-// Apart is the first of the groups that nobody sees but views that name them. To others their hosts
-// are not in the table.
-const Apart = 1 << 31
-
-// With returns the view with groups from [Apart] on.
-func (v *View) With(apart []uint32) *View {
-	out := View{all: true}
-	if v != nil {
-		out = *v
-	}
-	out.apart = apart
-	return &out
+	return r.qtype == TypeA && !v.V4 || r.qtype == TypeAAAA && !v.V6
 }
 
 func (v *View) sees(group uint32) bool {
 	if group >= Apart {
-		return v != nil && slices.Contains(v.apart, group)
+		return v != nil && slices.Contains(v.Apart, group)
 	}
-	return v == nil || v.all || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
+	return v == nil || v.All || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
 }
 
 // Answers is what a resolver answers by itself: a table, and the views of clients by their

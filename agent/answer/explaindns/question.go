@@ -81,9 +81,7 @@ func Name(in DNSInput, q *explain.DNSQuestion) (*DNS, error) {
 		return nil, &explain.QuestionError{Field: "ndots",
 			Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
 	}
-	if v := in.Table.OthersView(); v != nil {
-		x.view = v.DNS()
-	}
+	x.view = in.Table.OthersView().DNS()
 	if q.Dataplane != "" {
 		if err := x.dataplane(cmp.Or(q.Mesh, resource.DefaultMesh), q.Dataplane); err != nil {
 			return nil, err

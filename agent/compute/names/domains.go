@@ -167,5 +167,5 @@ func (t *Table) OthersView() *View {
 	if len(t.Others) == 0 {
 		return nil
 	}
-	return &View{All: true, V4: true, V6: true, apart: t.Others}
+	return &View{View: table.View{All: true, V4: true, V6: true, Apart: t.Others}}
 }

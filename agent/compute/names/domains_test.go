@@ -54,10 +54,7 @@ func TestDomains(t *testing.T) {
 					v = own
 				}
 			}
-			var as *table.View
-			if v != nil {
-				as = v.DNS()
-			}
+			as := v.DNS()
 			got, _, err := answers.Lookup(name, table.TypeA, as)
 			if err != nil || (got == table.OutcomeRecords) != want || !want && got != table.OutcomeElsewhere {
 				t.Errorf("%s, client %q: %v %v", c.what, addr, got, err)

@@ -185,17 +185,13 @@ func TestViews(t *testing.T) {
 		}
 		sees := func(addr string) string {
 			var out []string
-			v := built.View(netip.MustParseAddr(addr))
-			var dv *table.View
-			if v != nil {
-				dv = v.DNS()
-			}
+			view := built.View(netip.MustParseAddr(addr)).DNS()
 			for _, name := range []string{"s1.mesh", "s2.mesh", "s3.mesh"} {
 				for _, x := range []struct {
 					qtype  uint16
 					family string
 				}{{table.TypeA, "4"}, {table.TypeAAAA, "6"}} {
-					if got, _, err := answers.Lookup(name, x.qtype, dv); err == nil && got == table.OutcomeRecords {
+					if got, _, err := answers.Lookup(name, x.qtype, view); err == nil && got == table.OutcomeRecords {
 						out = append(out, name[:2]+"/"+x.family)
 					}
 				}

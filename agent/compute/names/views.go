@@ -11,33 +11,19 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// View is what the workloads behind one address are told.
+// View is the view of the workloads at one address.
 type View struct {
+	table.View
 	Addr       netip.Addr
-	Dataplanes []resource.Key // that have the address
-	All        bool           // services
-	V4, V6     bool           // families of addresses
-
-	groups []uint32
-	apart  []uint32 // groups of domains outside of the meshes
+	Dataplanes []resource.Key // with this address
 }
 
-// DNS returns the view as a resolver has it.
+// DNS returns the view in the form of the resolver's table, nil for nil.
 func (v *View) DNS() *table.View {
-	var out *table.View
-	if !v.All {
-		out = table.NewView(v.groups)
+	if v == nil {
+		return nil
 	}
-	switch {
-	case !v.V4:
-		out = out.Without4()
-	case !v.V6:
-		out = out.Without6()
-	}
-	if len(v.apart) > 0 {
-		out = out.With(v.apart)
-	}
-	return out
+	return &v.View
 }
 
 // View returns that of an address, nil for one that is told everything.
@@ -196,29 +182,27 @@ func (t *Table) reached(m *Mesh, r *resource.Resource) []uint32 {
 // see makes the views. Dataplanes that share an address are told what any of them is.
 func (t *Table) see() {
 	by := map[netip.Addr]*View{}
-	groups := map[netip.Addr]map[uint32]bool{}
 	for _, p := range t.parts {
 		for i := range p.clients {
 			c := &p.clients[i]
 			v := by[c.addr]
 			if v == nil {
-				v = &View{Addr: c.addr, apart: c.apart}
-				by[c.addr], groups[c.addr] = v, map[uint32]bool{}
+				v = &View{Addr: c.addr, View: table.View{Apart: c.apart}}
+				by[c.addr] = v
 			}
-			v.apart = common(v.apart, c.apart)
+			v.Apart = common(v.Apart, c.apart)
 			v.Dataplanes = append(v.Dataplanes, c.key)
 			v.All, v.V4, v.V6 = v.All || c.all, v.V4 || c.v4, v.V6 || c.v6
 			for _, g := range c.groups {
-				groups[c.addr][g] = true
+				v.Add(g)
 			}
 		}
 	}
-	for addr, v := range by {
-		if v.All && v.V4 && v.V6 && slices.Equal(v.apart, t.Others) {
+	for _, v := range by {
+		if v.All && v.V4 && v.V6 && slices.Equal(v.Apart, t.Others) {
 			continue
 		}
 		slices.SortFunc(v.Dataplanes, func(a, b resource.Key) int { return strings.Compare(a.String(), b.String()) })
-		v.groups = slices.Sorted(maps.Keys(groups[addr]))
 		t.Views = append(t.Views, *v)
 	}
 	slices.SortFunc(t.Views, func(a, b View) int { return a.Addr.Compare(b.Addr) })

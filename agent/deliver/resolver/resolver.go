@@ -191,11 +191,7 @@ func (r *Resolver) Update() {
 		for i := range next.Views {
 			views[next.Views[i].Addr] = next.Views[i].DNS()
 		}
-		a := table.NewAnswers(r.answer, views)
-		if len(next.Others) > 0 {
-			a = a.Others((*table.View)(nil).With(next.Others))
-		}
-		r.server.Swap(a)
+		r.server.Swap(table.NewAnswers(r.answer, views).Others(next.OthersView().DNS()))
 	}
 	r.made = *k
 	r.table.Store(next)
