@@ -47,25 +47,34 @@ const (
 	maxDelta = 256
 )
 
-// New makes a table. Hosts with faults and those whose name another host has are left out; the
-// errors say which and why. The first host with a name has it.
+// New returns a table, and an error for each host or suffix that it leaves out. If several hosts
+// have one name, the first one gets it.
 func New(o Options, hosts []Host) (*Table, []error) {
-	b := newBuilder(cmp.Or(o.TTL, defaultTTL), nil, len(hosts)+len(hosts)/4)
+	b := &builder{ttl: cmp.Or(o.TTL, defaultTTL), x: newIndex(maphash.MakeSeed(), len(hosts)+len(hosts)/4)}
 	for _, s := range o.Suffixes {
 		b.own(s)
 	}
 	for i := range hosts {
 		b.add(&hosts[i])
 	}
-	x := newIndex(b.seed, len(b.nodes), b.records, b.size)
-	b.each(x.add)
-	return &Table{ttl: b.ttl, base: x}, b.errs
+	b.x.names, b.x.sets, b.x.bytes = slices.Clone(b.x.names), slices.Clone(b.x.sets), slices.Clone(b.x.bytes)
+	return &Table{ttl: b.ttl, base: b.x}, b.errs
 }
 
-// With returns a table with some hosts replaced or added, and those of some names removed. It costs
-// as much as what changes, but for one of 256 changes or so.
+// With returns a table in which some hosts are replaced or added, and others removed by name. Its
+// cost depends on the number of changes, except that about one in 256 changes rebuilds the table.
 func (t *Table) With(put []Host, remove []string) (*Table, []error) {
-	b := newBuilder(t.ttl, t, 2*(len(put)+len(remove)))
+	b := &builder{ttl: t.ttl, base: t.base}
+	seed := maphash.MakeSeed()
+	if t.base != nil {
+		seed = t.base.seed
+	}
+	b.x = newIndex(seed, t.delta.len()+2*(len(put)+len(remove)))
+	if t.delta != nil {
+		for i := range t.delta.names {
+			b.x.add(t.delta, &t.delta.names[i])
+		}
+	}
 	for _, name := range remove {
 		b.remove(name)
 	}
@@ -73,74 +82,71 @@ func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 		b.remove(put[i].Name)
 		b.add(&put[i])
 	}
-	next := &Table{ttl: t.ttl, base: t.base}
-	next.delta = newIndex(b.seed, len(b.nodes)+t.delta.len(), b.records+t.delta.records(), b.size+t.delta.size())
-	b.each(next.delta.add)
-	t.delta.each(func(name []byte, n *node) {
-		if b.find(name, maphash.Bytes(b.seed, name)) == nil {
-			next.delta.add(name, n)
-		}
-	})
+	next := &Table{ttl: t.ttl, base: t.base, delta: b.x}
 	if next.delta.len() <= maxDelta {
 		return next, b.errs
 	}
-	x := newIndex(b.seed, next.delta.len()+t.base.len(), next.delta.records()+t.base.records(),
-		next.delta.size()+t.base.size())
-	next.each(x.add)
+	x := newIndex(seed, next.delta.len()+next.base.len())
+	next.each(func(from *index, e *entry) { x.add(from, e) })
 	return &Table{ttl: t.ttl, base: x}, b.errs
+}
+
+// builder fills an index. With a base, the index only has the differences from it.
+type builder struct {
+	ttl  uint32
+	base *index
+	x    *index
+	errs []error
+	// Reused memory: a name, and the records of one host.
+	buf  [2 * MaxName]byte
+	sets []rrset
+	body []byte
 }
 
 func (b *builder) errorf(format string, args ...any) {
 	b.errs = append(b.errs, fmt.Errorf(format, args...))
 }
 
-// node returns the node of a name to be changed; nil where there is none.
-func (b *builder) node(name []byte, h uint64) *node {
-	if n := b.find(name, h); n != nil || b.under == nil {
-		return n
+// find returns the number of a name's entry in the index, after a copy from the base if necessary;
+// -1 if there is none.
+func (b *builder) find(name []byte) int {
+	h := maphash.Bytes(b.x.seed, name)
+	i := b.x.find(name, h)
+	if i < 0 {
+		if j := b.base.find(name, h); j >= 0 {
+			return b.x.add(b.base, &b.base.names[j])
+		}
 	}
-	f := b.under.get(name)
-	if !f.ok() {
-		return nil
-	}
-	n := b.insert(name, h)
-	kept := n.name
-	f.x.fill(n, f.e)
-	n.name = kept
-	b.records += len(n.sets)
-	for i := range n.sets {
-		b.size += len(n.sets[i].body)
-	}
-	return n
+	return i
 }
 
-// make returns the node of a name, which is made with those above it where it is missing.
-func (b *builder) make(name []byte) *node {
-	h := maphash.Bytes(b.seed, name)
-	n := b.node(name, h)
-	if n != nil && !n.empty() {
-		return n
+// make returns the number of a name's entry. It adds the entry and those of the parents if they are
+// missing.
+func (b *builder) make(name []byte) int {
+	i := b.find(name)
+	if i >= 0 && !b.x.names[i].gone() {
+		return i
 	}
-	if n == nil {
-		n = b.insert(name, h)
+	if i < 0 {
+		i = b.x.insert(name)
 	}
 	if parent := name[1+name[0]:]; parent[0] != 0 {
-		b.make(parent).children++
+		b.x.names[b.make(parent)].children++
 	}
-	return n
+	return i
 }
 
-// release removes a node that has become empty, and those above it that have.
-func (b *builder) release(name []byte, n *node) {
-	for n.empty() {
+// release removes an entry that has become empty from its parents.
+func (b *builder) release(name []byte, i int) {
+	for b.x.names[i].gone() {
 		name = name[1+name[0]:]
 		if name[0] == 0 {
 			return
 		}
-		if n = b.node(name, maphash.Bytes(b.seed, name)); n == nil {
+		if i = b.find(name); i < 0 {
 			return
 		}
-		n.children--
+		b.x.names[i].children--
 	}
 }
 
@@ -153,7 +159,9 @@ func (b *builder) own(suffix string) {
 		b.errorf("suffix %w", err)
 		return
 	}
-	b.make(name).flags |= flagOwned
+	e := &b.x.names[b.make(name)]
+	e.flags |= flagOwned
+	b.x.mark(e)
 }
 
 func (b *builder) remove(host string) {
@@ -161,13 +169,14 @@ func (b *builder) remove(host string) {
 	if err != nil {
 		return // it was never there
 	}
-	n := b.node(name, maphash.Bytes(b.seed, name))
-	if n == nil || n.flags&flagHost == 0 {
+	i := b.find(name)
+	if i < 0 || b.x.names[i].flags&flagHost == 0 {
 		return
 	}
-	n.sets, n.group = nil, 0
-	n.flags &^= flagHost
-	b.release(name, n)
+	e := &b.x.names[i]
+	e.nsets, e.group = 0, 0
+	e.flags &^= flagHost
+	b.release(name, i)
 }
 
 func (b *builder) add(h *Host) {
@@ -185,7 +194,7 @@ func (b *builder) add(h *Host) {
 		b.errorf("host %w", err)
 		return
 	}
-	if n := b.node(name, maphash.Bytes(b.seed, name)); n != nil && n.flags&flagHost != 0 {
+	if i := b.find(name); i >= 0 && b.x.names[i].flags&flagHost != 0 {
 		b.errorf("host %q: another host has the name already", Clip(h.Name))
 		return
 	}
@@ -194,37 +203,41 @@ func (b *builder) add(h *Host) {
 		b.errorf("host %q: %w", Clip(h.Name), err)
 		return
 	}
-	n := b.make(name)
-	n.flags, n.group, n.sets = n.flags|flagHost, h.Group, b.keepSets(sets)
+	e := &b.x.names[b.make(name)]
+	e.flags, e.group = e.flags|flagHost, h.Group
+	b.x.mark(e)
+	for i := range sets {
+		b.x.addSet(e, &sets[i])
+	}
 }
 
-// setsOf makes the records of a host. They are good until it is called again.
+// setsOf returns the records of a host. They are valid until the next call.
 func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
-	out := b.sets[:0]
+	b.sets, b.body = b.sets[:0], b.body[:0]
 	for i := range h.Addrs {
 		if a := h.Addrs[i]; !a.IsValid() || a.Zone() != "" {
 			return nil, fmt.Errorf("%q is no address of a host; give one without a zone", a)
 		}
 	}
 	for _, qtype := range [...]uint16{TypeA, TypeAAAA} {
-		s := rrset{qtype: qtype}
-		b.body = b.body[:0]
+		s, start := rrset{qtype: qtype}, len(b.body)
 		for _, a := range h.Addrs {
 			switch a = a.Unmap(); {
 			case a.Is4() && qtype == TypeA:
 				v := a.As4()
-				b.body = append(b.record(b.body, HeaderLen, qtype, len(v)), v[:]...)
+				b.record(qtype, len(v))
+				b.body = append(b.body, v[:]...)
 			case a.Is6() && qtype == TypeAAAA:
 				v := a.As16()
-				b.body = append(b.record(b.body, HeaderLen, qtype, len(v)), v[:]...)
+				b.record(qtype, len(v))
+				b.body = append(b.body, v[:]...)
 			default:
 				continue
 			}
 			s.count++
 		}
-		if s.count > 0 {
-			s.body = b.keep(b.body)
-			out = append(out, s)
+		if s.body = b.body[start:]; s.count > 0 {
+			b.sets = append(b.sets, s)
 		}
 	}
 	if h.PTR != "" {
@@ -232,59 +245,64 @@ func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ptr: %w", err)
 		}
-		out = append(out,
-			rrset{qtype: TypePTR, count: 1, body: b.keep(append(b.record(nil, HeaderLen, TypePTR, len(to)), to...))})
+		start := len(b.body)
+		b.record(TypePTR, len(to))
+		b.body = append(b.body, to...)
+		b.sets = append(b.sets, rrset{qtype: TypePTR, count: 1, body: b.body[start:]})
 	}
 	if len(h.Ports) > 0 && !isWildcard(name) {
-		named := b.portSets(name, h, out)
-		whole := b.srv(name, 0, h.Ports, out)
-		for _, s := range append([]rrset{whole}, named...) {
-			s.body = b.keep(s.body)
-			out = append(out, s)
-		}
+		addrs := b.sets
+		b.srv(TypeSRV, "", name, h.Ports, addrs)
+		b.portSets(name, h, addrs)
 	}
-	b.sets = out
-	return out, nil
+	return b.sets, nil
 }
 
-// srv makes the SRV records of ports, with the addresses of the host behind them. skip is how many
-// bytes stand before the name of the host in the name asked for.
-func (b *builder) srv(host []byte, skip int, ports []Port, addrs []rrset) rrset {
-	s := rrset{qtype: TypeSRV}
+// srv adds the SRV records of ports with the addresses of the host. For a named port, label is the
+// wire form of its label, which is in front of the records; the name in a question then begins with
+// label and _tcp.
+func (b *builder) srv(qtype uint16, label string, host []byte, ports []Port, addrs []rrset) {
+	s, start := rrset{qtype: qtype}, len(b.body)
+	b.body = append(b.body, label...)
 	for _, p := range ports {
-		s.body = b.record(s.body, HeaderLen, TypeSRV, 6+len(host))
-		s.body = append(s.body, 0, 0, 0, 0) // priority and weight
-		s.body = append(binary.BigEndian.AppendUint16(s.body, p.Number), host...)
+		b.record(TypeSRV, 6+len(host))
+		b.body = append(b.body, 0, 0, 0, 0) // priority and weight
+		b.body = append(binary.BigEndian.AppendUint16(b.body, p.Number), host...)
 		s.count++
+	}
+	owner := HeaderLen
+	if label != "" {
+		owner += len(label) + len(tcpLabel)
 	}
 	for _, a := range addrs {
 		if a.qtype != TypeA && a.qtype != TypeAAAA {
 			continue
 		}
-		at := len(s.body)
-		s.body = append(s.body, a.body...)
-		for stride := len(a.body) / int(a.count); at < len(s.body); at += stride {
-			binary.BigEndian.PutUint16(s.body[at:], pointer(HeaderLen+skip))
+		at := len(b.body)
+		b.body = append(b.body, a.body[:recordsLen(a.body, int(a.count))]...)
+		for stride := (len(b.body) - at) / int(a.count); at < len(b.body); at += stride {
+			binary.BigEndian.PutUint16(b.body[at:], pointer(owner))
 		}
 		s.more += a.count
 	}
-	return s
+	s.body = b.body[start:]
+	b.sets = append(b.sets, s)
 }
 
 // pointer is a name that stands elsewhere in the message (RFC 1035 section 4.1.4).
 func pointer(at int) uint16 { return 0xc000 | uint16(at) }
 
-// record appends a record up to its data.
-func (b *builder) record(to []byte, owner int, qtype uint16, data int) []byte {
-	to = binary.BigEndian.AppendUint16(to, pointer(owner))
-	to = binary.BigEndian.AppendUint16(to, qtype)
-	to = binary.BigEndian.AppendUint16(to, ClassIN)
-	to = binary.BigEndian.AppendUint32(to, b.ttl)
-	return binary.BigEndian.AppendUint16(to, uint16(data))
+// record appends a record of the name in the question, except for its data.
+func (b *builder) record(qtype uint16, data int) {
+	b.body = binary.BigEndian.AppendUint16(b.body, pointer(HeaderLen))
+	b.body = binary.BigEndian.AppendUint16(b.body, qtype)
+	b.body = binary.BigEndian.AppendUint16(b.body, ClassIN)
+	b.body = binary.BigEndian.AppendUint32(b.body, b.ttl)
+	b.body = binary.BigEndian.AppendUint16(b.body, uint16(data))
 }
 
-// portSets makes the sets of named ports: the label of each, and its SRV records.
-func (b *builder) portSets(host []byte, h *Host, addrs []rrset) (out []rrset) {
+// portSets adds the records of named ports.
+func (b *builder) portSets(host []byte, h *Host, addrs []rrset) {
 	byLabel := map[string][]Port{}
 	for _, p := range h.Ports {
 		if p.Name == "" {
@@ -299,12 +317,10 @@ func (b *builder) portSets(host []byte, h *Host, addrs []rrset) (out []rrset) {
 			b.errorf("host %q, port %q: %w: it has no SRV record of its own", Clip(h.Name), Clip(p.Name), err)
 			continue
 		}
-		byLabel[string(byte(len(label)))+label] = append(byLabel[string(byte(len(label)))+label], p)
+		label = string(byte(len(label))) + label
+		byLabel[label] = append(byLabel[label], p)
 	}
 	for _, label := range slices.Sorted(maps.Keys(byLabel)) {
-		s := b.srv(host, len(label)+len(tcpLabel), byLabel[label], addrs)
-		s.qtype, s.body = typePort, append([]byte(label), s.body...)
-		out = append(out, s)
+		b.srv(typePort, label, host, byLabel[label], addrs)
 	}
-	return out
 }

@@ -21,17 +21,6 @@ const (
 	flagHost              // a name that somebody has given, other than one that only lies above such names
 )
 
-// node is a name of a table.
-type node struct {
-	name     []byte
-	sets     []rrset
-	flags    uint8
-	group    uint32
-	children int32 // names directly below it
-}
-
-func (n *node) empty() bool { return len(n.sets) == 0 && n.flags == 0 && n.children == 0 }
-
 // rrset is the records of a type, ready to follow a question: each begins with a pointer into the
 // question.
 type rrset struct {
@@ -289,46 +278,31 @@ func (t *Table) Len() (n int) {
 	if t == nil {
 		return 0
 	}
-	t.each(func(_ []byte, nd *node) {
-		if nd.flags&flagHost != 0 {
+	t.each(func(_ *index, e *entry) {
+		if e.flags&flagHost != 0 {
 			n++
 		}
 	})
 	return n
 }
 
-// each calls f with all names and their nodes, in no order. The arguments may not be kept.
-func (t *Table) each(f func(name []byte, n *node)) {
-	t.delta.each(func(name []byte, n *node) {
-		if !n.empty() {
-			f(name, n)
+// each calls f with all entries and their indexes, in no order.
+func (t *Table) each(f func(x *index, e *entry)) {
+	if t.delta != nil {
+		for i := range t.delta.names {
+			if e := &t.delta.names[i]; !e.gone() {
+				f(t.delta, e)
+			}
 		}
-	})
-	t.base.each(func(name []byte, n *node) {
-		if t.delta == nil || t.delta.find(name, maphash.Bytes(t.delta.seed, name)) < 0 {
-			f(name, n)
-		}
-	})
-}
-
-// each calls f with all names and their nodes. The arguments may not be kept.
-func (x *index) each(f func(name []byte, n *node)) {
-	if x == nil {
+	}
+	if t.base == nil {
 		return
 	}
-	var n node
-	for i := range x.names {
-		x.fill(&n, &x.names[i])
-		f(n.name, &n)
-	}
-}
-
-// fill makes a node of an entry, with which it shares the records.
-func (x *index) fill(n *node, e *entry) {
-	*n = node{name: x.bytes[e.name : e.name+uint32(e.nameLen)], flags: e.flags, group: e.group, children: e.children,
-		sets: n.sets[:0]}
-	for _, s := range x.sets[e.sets : e.sets+uint32(e.nsets)] {
-		n.sets = append(n.sets, rrset{s.qtype, s.count, s.more, x.bytes[s.at : s.at+s.len : s.at+s.len]})
+	for i := range t.base.names {
+		e := &t.base.names[i]
+		if name := t.base.name(e); t.delta == nil || t.delta.find(name, maphash.Bytes(t.delta.seed, name)) < 0 {
+			f(t.base, e)
+		}
 	}
 }
 
@@ -339,43 +313,68 @@ func (x *index) len() int {
 	return len(x.names)
 }
 
-func (x *index) records() int {
-	if x == nil {
-		return 0
-	}
-	return len(x.sets)
-}
-
-func (x *index) size() int {
-	if x == nil {
-		return 0
-	}
-	return len(x.bytes)
-}
-
 // slotsFor is how many places there are for some names: at most half of them are taken.
 func slotsFor(names int) int { return 1 << bits.Len(uint(2*names)) }
 
-// newIndex makes an index for as many names, sets of records and bytes of both as are added at the
-// most.
-func newIndex(seed maphash.Seed, names, sets, size int) *index {
-	return &index{seed: seed, names: make([]entry, 0, names), sets: make([]set, 0, sets), bytes: make([]byte, 0, size),
-		slots: make([]uint64, slotsFor(names))}
+// newIndex returns an index with room for some names.
+func newIndex(seed maphash.Seed, names int) *index {
+	return &index{seed: seed, slots: make([]uint64, slotsFor(names)), names: make([]entry, 0, names),
+		sets: make([]set, 0, names), bytes: make([]byte, 0, 64*names)}
 }
 
-// add adds a name that is not there yet.
-func (x *index) add(name []byte, n *node) {
-	e := entry{name: uint32(len(x.bytes)), nameLen: uint8(len(name)), flags: n.flags, group: n.group, children: n.children,
-		sets: uint32(len(x.sets)), nsets: uint8(len(n.sets))}
-	x.bytes = append(x.bytes, name...)
-	for i := range n.sets {
-		s := &n.sets[i]
-		x.sets = append(x.sets, set{uint32(len(x.bytes)), uint32(len(s.body)), s.qtype, s.count, s.more})
-		x.bytes = append(x.bytes, s.body...)
+func (x *index) name(e *entry) []byte { return x.bytes[e.name : e.name+uint32(e.nameLen)] }
+
+// insert adds an empty entry for a name that has none, and returns its number.
+func (x *index) insert(name []byte) int {
+	if slots := slotsFor(len(x.names) + 1); slots > len(x.slots) {
+		x.slots = make([]uint64, slots)
+		for i := range x.names {
+			x.place(x.name(&x.names[i]), i)
+		}
 	}
-	place(x.slots, maphash.Bytes(x.seed, name), len(x.names))
-	x.names = append(x.names, e)
-	if n.flags&flagOwned != 0 {
+	x.names = append(x.names, entry{name: uint32(len(x.bytes)), nameLen: uint8(len(name))})
+	x.bytes = append(x.bytes, name...)
+	x.place(name, len(x.names)-1)
+	return len(x.names) - 1
+}
+
+// place puts an entry into the hash table.
+func (x *index) place(name []byte, number int) {
+	h := maphash.Bytes(x.seed, name)
+	mask := uint64(len(x.slots) - 1)
+	i := h & mask
+	for x.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	x.slots[i] = h>>32<<32 | uint64(number+1)
+}
+
+// add adds a copy of another index's entry, and returns its number.
+func (x *index) add(from *index, old *entry) int {
+	i := x.insert(from.name(old))
+	e := &x.names[i]
+	e.flags, e.group, e.children = old.flags, old.group, old.children
+	x.mark(e)
+	for _, s := range from.sets[old.sets : old.sets+uint32(old.nsets)] {
+		x.addSet(e, &rrset{s.qtype, s.count, s.more, from.bytes[s.at : s.at+s.len]})
+	}
+	return i
+}
+
+// addSet adds the records of a type to the entry that got the last set, or to one without sets.
+func (x *index) addSet(e *entry, s *rrset) {
+	if e.nsets == 0 {
+		e.sets = uint32(len(x.sets))
+	}
+	e.nsets++
+	x.sets = append(x.sets, set{uint32(len(x.bytes)), uint32(len(s.body)), s.qtype, s.count, s.more})
+	x.bytes = append(x.bytes, s.body...)
+}
+
+// mark records the depth of an owned suffix or a wildcard.
+func (x *index) mark(e *entry) {
+	name := x.name(e)
+	if e.flags&flagOwned != 0 {
 		x.owned |= depthBit(labelsOf(name))
 	} else if isWildcard(name) {
 		x.wild |= depthBit(labelsOf(name) - 1)
