@@ -5,18 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// DefaultMemory bounds the buffers of a package's sources together, beyond one small buffer each.
+// DefaultMemory limits the buffers of all sources of a package, in addition to one base buffer
+// each.
 const DefaultMemory = 64 << 20
 
-// Buffers has the buffers of several sources. It bounds what they take together beyond one
-// baseBuffer each, so that memory does not grow with what they send, and uses buffers of the two
-// usual sizes again. Its methods may be called at the same time; a nil one makes each buffer anew
-// and has no bound.
+// Buffers allocates the buffers of several sources. It limits their total size beyond one
+// BaseBuffer each, so memory does not grow with the traffic, and reuses buffers of the two common
+// sizes. It is safe for concurrent use. A nil Buffers has no limit and does not reuse buffers.
 type Buffers struct {
-	rest       atomic.Int64 // bytes beyond a baseBuffer each
+	rest       atomic.Int64 // bytes available for buffers beyond BaseBuffer
 	base, flow sync.Pool    // of *buffer
 }
 
+// NewBuffers returns Buffers with a limit of size bytes.
 func NewBuffers(size int) *Buffers {
 	m := &Buffers{
 		base: sync.Pool{New: func() any { return &buffer{bytes: make([]byte, BaseBuffer)} }},
@@ -26,18 +27,17 @@ func NewBuffers(size int) *Buffers {
 	return m
 }
 
-// Left returns how many more bytes large buffers may take.
+// Left returns the number of bytes still available for large buffers.
 func (m *Buffers) Left() int64 { return m.rest.Load() }
 
-// buffer is what a source reads into.
+// buffer holds the data of one source.
 type buffer struct {
 	bytes  []byte
 	charge int64
 	of     *Buffers
 }
 
-// take returns a buffer of a size, or nil where the bound is reached. One of up to baseBuffer is
-// always there.
+// take returns a buffer, or nil if the limit is reached. Sizes up to BaseBuffer never fail.
 func (m *Buffers) take(size int) *buffer {
 	if m == nil {
 		return &buffer{bytes: make([]byte, size)}
@@ -60,7 +60,7 @@ func (m *Buffers) take(size int) *buffer {
 	return out
 }
 
-// release gives a buffer back. It is not used after.
+// release returns a buffer. The caller must not use it afterwards.
 func (b *buffer) release() {
 	m := b.of
 	if m == nil {

@@ -2,22 +2,19 @@ package accesslog
 
 import "context"
 
-// Destination takes lines and brings them to where they are kept. Its methods may be called at the
-// same time.
+// Destination stores or forwards lines. Its methods are safe for concurrent use.
 //
-// *rotation.File is one that may wait: while its disk is full, Write blocks. A [spool.Forwarder]
-// never waits for its collector.
+// *rotation.File may block: Write waits while its disk is full. A [spool.Forwarder] never waits for
+// its collector.
 type Destination interface {
-	// Write takes whole lines, each ending in LF, and returns how many of the bytes are done with:
-	// stored, spooled or, with their cause counted, dropped. The count ends at the end of a line. The
-	// error is that of ctx, or says that the destination is closed. The batch is neither changed nor
-	// kept.
+	// Write takes whole lines, each ending in LF. It returns how many bytes were stored, spooled, or
+	// dropped and counted; the number always ends at a line. The error is that of ctx, or means that
+	// the destination is closed. Write neither modifies nor retains the batch.
 	Write(ctx context.Context, batch []byte) (int, error)
 }
 
-// Appender is a [Destination] that drops lines by itself and tells whose they were. *rotation.File
-// is one.
+// Appender is a [Destination] that drops lines and reports how many. *rotation.File is an Appender.
 type Appender interface {
-	// Append is Write, and returns too how many lines of what is done with were dropped.
+	// Append is like Write. It also returns how many of the processed lines were dropped.
 	Append(ctx context.Context, batch []byte) (n, dropped int, err error)
 }

@@ -8,49 +8,48 @@ import (
 
 // Sizes in bytes.
 const (
-	BaseBuffer = 64 << 10   // of a source that sends something
-	FlowBuffer = 256 << 10  // of one that fills it
-	Quantum    = FlowBuffer // the most that is handed on in one turn, but for a single longer line
-	maxTail    = 16 << 10   // of the begun line that an idle source keeps in memory of its own
-	// DefaultMaxLine is the longest line that is stored whole.
+	BaseBuffer = 64 << 10   // buffer of an active source
+	FlowBuffer = 256 << 10  // buffer of a source that fills the base buffer
+	Quantum    = FlowBuffer // maximum size of a batch, except for a longer single line
+	maxTail    = 16 << 10   // maximum partial line that an idle source keeps in a separate buffer
+	// DefaultMaxLine is the default maximum length of a line in bytes.
 	DefaultMaxLine = 1 << 20
 )
 
-// ErrHeld is for a read while lines wait that were read before.
-var ErrHeld = errors.New("the lines that were read before are not handed on yet")
+// ErrPending means that Fill was called before earlier lines were flushed.
+var ErrPending = errors.New("earlier lines are not flushed yet")
 
-// Lines cuts what one source sends into lines and hands the whole ones on; the begun one stays
-// until its rest has come. A line that is longer than max is handed on in pieces, each with an LF.
-// The source is read by whoever calls fill, so it may be anything. One goroutine at a time may use
-// it.
+// Lines splits the data of one source into lines and passes whole lines to a destination. A partial
+// line stays in the buffer until the rest arrives. A line longer than Max is split into pieces that
+// each end in LF. It is not safe for concurrent use.
 //
-// A caller alternates fill and flush, calls idle when nothing is there to be read, and finish at
-// the end of the source.
+// A caller alternates Fill and Flush, calls Idle when there is nothing to read, and Finish at the
+// end of the source.
 type Lines struct {
 	To      Destination // may be replaced between calls
 	Count   *Counters
-	Max     int      // bytes of a line without its LF; 0: DefaultMaxLine
-	Buffers *Buffers // of several sources; nil: of this one alone, bounded by max
+	Max     int      // maximum bytes of a line without LF; 0: DefaultMaxLine
+	Buffers *Buffers // shared by several sources; nil: unshared buffers without a limit
 
-	buf   *buffer // nil while nothing is held
-	from  int     // what is before has been handed on
-	cut   int     // end of the whole lines
-	end   int     // end of what was read
+	buf   *buffer // nil while there is no data
+	from  int     // end of flushed lines
+	cut   int     // end of whole lines
+	end   int     // end of data
 	whole uint64  // lines between from and cut
-	fast  bool    // the source fills what it gets
-	long  bool    // the begun line is the rest of one of which a piece has been handed on
-	piece bool    // a piece of the begun line is counted, but could not be handed on
+	fast  bool    // the source fills its buffer
+	long  bool    // a piece of the current line was already flushed
+	piece bool    // a piece of the partial line was counted, but could not be flushed
 }
 
-// Fill calls read once, with room for what it finds, and returns what it has returned. It fails
-// where whole lines are held.
+// Fill calls read once with free buffer space and returns its result. It returns ErrPending while
+// there are unflushed lines.
 func (l *Lines) Fill(read func([]byte) (int, error)) (int, error) {
 	if l.cut > 0 || l.piece {
-		return 0, ErrHeld
+		return 0, ErrPending
 	}
-	l.makeRoom()
-	room := l.buf.bytes[l.end:]
-	n, err := read(room)
+	l.grow()
+	free := l.buf.bytes[l.end:]
+	n, err := read(free)
 	if n <= 0 {
 		if l.end == 0 {
 			l.Release()
@@ -58,14 +57,14 @@ func (l *Lines) Fill(read func([]byte) (int, error)) (int, error) {
 		return 0, err
 	}
 	l.Count.BytesIn.Add(uint64(n))
-	if i := bytes.LastIndexByte(room[:n], '\n'); i >= 0 {
+	if i := bytes.LastIndexByte(free[:n], '\n'); i >= 0 {
 		l.cut = l.end + i + 1
-		l.whole = CountLines(room[:i+1])
+		l.whole = CountLines(free[:i+1])
 		l.Count.In.Add(l.whole)
 		l.long = false
 	}
 	l.end += n
-	if n == len(room) {
+	if n == len(free) {
 		l.fast = true
 	} else if n < BaseBuffer/2 {
 		l.fast = false
@@ -75,24 +74,25 @@ func (l *Lines) Fill(read func([]byte) (int, error)) (int, error) {
 
 var newline = []byte{'\n'}
 
-// CountLines is how many lines end in a batch.
+// CountLines returns the number of LFs in a batch.
 func CountLines(batch []byte) uint64 { return uint64(bytes.Count(batch, newline)) } // #nosec G115 -- not negative
 
-// Held returns how many bytes are held, whole lines and the begun one.
+// Held returns the number of buffered bytes.
 func (l *Lines) Held() int { return l.end }
 
-// Ready returns how many bytes of whole lines are held.
+// Ready returns the number of buffered bytes in whole lines.
 func (l *Lines) Ready() int { return l.cut }
 
-// ExpectMuch lets the next fill take a large buffer: one large read costs less than several.
+// ExpectMuch lets the next Fill use a large buffer: one large read costs less than several small
+// ones.
 func (l *Lines) ExpectMuch() { l.fast = true }
 
-// Flows reports whether the next fill takes a large buffer.
+// Flows reports whether the next Fill uses a large buffer.
 func (l *Lines) Flows() bool { return l.fast && l.Size() < min(FlowBuffer, l.longest()+1) }
 
-// makeRoom takes a buffer, or a larger one for a source that fills it. At least one byte is free
-// after it.
-func (l *Lines) makeRoom() {
+// grow allocates a buffer, or a larger one for a source that fills it. Afterwards at least one byte
+// is free.
+func (l *Lines) grow() {
 	want := BaseBuffer
 	if l.fast {
 		want = FlowBuffer
@@ -103,7 +103,7 @@ func (l *Lines) makeRoom() {
 	}
 }
 
-// longest is the length of the longest line that stays whole, without its LF.
+// longest returns the maximum length of a line without its LF.
 func (l *Lines) longest() int {
 	if l.Max <= 0 {
 		return DefaultMaxLine
@@ -111,6 +111,7 @@ func (l *Lines) longest() int {
 	return l.Max
 }
 
+// Size returns the size of the buffer in bytes.
 func (l *Lines) Size() int {
 	if l.buf == nil {
 		return 0
@@ -118,8 +119,8 @@ func (l *Lines) Size() int {
 	return len(l.buf.bytes)
 }
 
-// resize moves what is held to a buffer of another size, and reports whether there was memory for
-// it.
+// resize moves the data to a buffer of another size. It returns false if the memory limit is
+// reached.
 func (l *Lines) resize(size int) bool {
 	next := l.Buffers.take(size)
 	if next == nil {
@@ -133,11 +134,11 @@ func (l *Lines) resize(size int) bool {
 	return true
 }
 
-// Flush hands on what can be: the whole lines, and a piece of a line for which there is no room.
-// After an error the rest is held, and a later call goes on.
+// Flush writes whole lines to the destination, and a piece of a line that fills the buffer. After
+// an error the rest stays buffered for the next call.
 func (l *Lines) Flush(ctx context.Context) error {
 	for l.from < l.cut {
-		if err := l.handOn(ctx, l.from+turn(l.buf.bytes[l.from:l.cut])); err != nil {
+		if err := l.write(ctx, l.from+batchSize(l.buf.bytes[l.from:l.cut])); err != nil {
 			return err
 		}
 	}
@@ -151,8 +152,8 @@ func (l *Lines) Flush(ctx context.Context) error {
 	return l.cutPiece(ctx)
 }
 
-// turn returns how much of lines is handed on at once: whole lines.
-func turn(lines []byte) int {
+// batchSize returns the number of bytes of whole lines for one batch.
+func batchSize(lines []byte) int {
 	if len(lines) <= Quantum {
 		return len(lines)
 	}
@@ -162,7 +163,7 @@ func turn(lines []byte) int {
 	return bytes.IndexByte(lines, '\n') + 1
 }
 
-// cutPiece hands on all of a begun line but its last byte, in whose place the LF goes.
+// cutPiece flushes a partial line except for its last byte, whose position the LF takes.
 func (l *Lines) cutPiece(ctx context.Context) error {
 	if !l.long {
 		l.long = true
@@ -173,21 +174,21 @@ func (l *Lines) cutPiece(ctx context.Context) error {
 		l.Count.In.Add(1)
 	}
 	last := l.end - 1
-	kept := l.buf.bytes[last]
+	saved := l.buf.bytes[last]
 	l.buf.bytes[last] = '\n'
 	l.cut, l.whole = l.end, 1
-	err := l.handOn(ctx, l.end)
-	if l.from == 0 { // a line is taken whole or not at all
-		l.buf.bytes[last], l.cut, l.whole = kept, 0, 0
+	err := l.write(ctx, l.end)
+	if l.from == 0 { // a line is written whole or not at all
+		l.buf.bytes[last], l.cut, l.whole = saved, 0, 0
 		return err
 	}
-	l.buf.bytes[0] = kept
+	l.buf.bytes[0] = saved
 	l.from, l.cut, l.end, l.piece = 0, 0, 1, false
 	return err
 }
 
-// handOn writes lines up to an end.
-func (l *Lines) handOn(ctx context.Context, end int) error {
+// write passes the lines up to end to the destination.
+func (l *Lines) write(ctx context.Context, end int) error {
 	for l.from < end {
 		batch := l.buf.bytes[l.from:end]
 		n, dropped, err := Deliver(ctx, l.To, batch)
@@ -196,11 +197,7 @@ func (l *Lines) handOn(ctx context.Context, end int) error {
 			if l.from+n < l.cut {
 				done = CountLines(batch[:n])
 			}
-			lost := min(uint64(max(dropped, 0)), done)
-			l.Count.Written.Add(done - lost)
-			if lost > 0 {
-				l.Count.Drop(CauseDiskFull, lost)
-			}
+			l.Count.Delivered(done, dropped)
 			l.from += n
 			l.whole -= done
 		}
@@ -214,9 +211,10 @@ func (l *Lines) handOn(ctx context.Context, end int) error {
 	return nil
 }
 
-var ErrNothingDone = errors.New("the destination has taken nothing and not said why")
+// ErrNothingDone means that a destination accepted nothing and returned no error.
+var ErrNothingDone = errors.New("the destination accepted no lines and returned no error")
 
-// Deliver is Destination.Write, with the lines that were dropped where the destination says it.
+// Deliver calls Append if the destination has it, else Write.
 func Deliver(ctx context.Context, to Destination, batch []byte) (n, dropped int, err error) {
 	if a, ok := to.(Appender); ok {
 		n, dropped, err = a.Append(ctx, batch)
@@ -226,7 +224,7 @@ func Deliver(ctx context.Context, to Destination, batch []byte) (n, dropped int,
 	return min(n, len(batch)), dropped, err
 }
 
-// compact moves the begun line to the front.
+// compact moves the partial line to the start of the buffer.
 func (l *Lines) compact() {
 	if l.from == 0 {
 		return
@@ -239,7 +237,7 @@ func (l *Lines) compact() {
 	}
 }
 
-// Idle gives memory back while there is nothing to be read. A begun line stays.
+// Idle releases memory while there is nothing to read. A partial line is kept.
 func (l *Lines) Idle() {
 	switch {
 	case l.cut > 0 || l.buf == nil:
@@ -253,7 +251,7 @@ func (l *Lines) Idle() {
 	}
 }
 
-// Finish hands on what is left at the end of the source. A line that was begun gets its LF here.
+// Finish flushes the remaining data at the end of the source. A partial line gets an LF.
 func (l *Lines) Finish(ctx context.Context) error {
 	if err := l.Flush(ctx); err != nil {
 		return err
@@ -274,7 +272,7 @@ func (l *Lines) Finish(ctx context.Context) error {
 	return err
 }
 
-// Drop gives up what is held, for a cause that is counted. A begun line counts as one.
+// Drop discards the buffered data and counts it as dropped. A partial line counts as one.
 func (l *Lines) Drop(why Cause) {
 	n := l.whole
 	if l.end > l.cut {
@@ -287,7 +285,7 @@ func (l *Lines) Drop(why Cause) {
 	l.Release()
 }
 
-// Release gives the buffer back, with what is in it.
+// Release discards the buffered data and releases the buffer.
 func (l *Lines) Release() {
 	if l.buf != nil {
 		l.buf.release()

@@ -76,7 +76,7 @@ func frame(t testing.TB, l *Lines, s *source) {
 			if !errors.Is(err, errPassing) || i > 1<<20 {
 				t.Fatal(err)
 			}
-			if _, err := l.Fill(s.read); !errors.Is(err, ErrHeld) {
+			if _, err := l.Fill(s.read); !errors.Is(err, ErrPending) {
 				t.Fatalf("a read while lines are held: %v", err)
 			}
 		}

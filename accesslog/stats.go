@@ -2,48 +2,48 @@ package accesslog
 
 import "sync/atomic"
 
-// Cause says why lines were dropped. It is the label of a metric, so the set is small and fixed.
+// Cause is the reason for dropped lines. It is a metric label, so the set is small and fixed.
 type Cause string
 
 // Causes of drops.
 const (
-	CauseSpoolFull Cause = "spool-full" // the spool has reached its limit of bytes
-	CauseSpoolAge  Cause = "spool-age"  // lines have waited longer in the spool than they may
-	CauseSpoolBad  Cause = "spool-bad"  // a segment of the spool was damaged
+	CauseSpoolFull Cause = "spool-full" // the spool reached its size limit
+	CauseSpoolAge  Cause = "spool-age"  // the lines exceeded the maximum age in the spool
+	CauseSpoolBad  Cause = "spool-bad"  // a segment of the spool is damaged
 	CauseDiskFull  Cause = "disk-full"  // the file or the spool could not be written
-	CauseRejected  Cause = "rejected"   // the collector has refused them for good
-	CauseStopped   Cause = "stopped"    // the time to stop was over
-	CauseRemoved   Cause = "removed"    // the destination was taken away
+	CauseRejected  Cause = "rejected"   // the collector rejected the lines permanently
+	CauseStopped   Cause = "stopped"    // the stop timeout was exceeded
+	CauseRemoved   Cause = "removed"    // the destination was removed
 )
 
-// causes in the order of counters.dropped.
+// causes lists the causes in the order of counters.dropped.
 var causes = [...]Cause{CauseSpoolFull, CauseSpoolAge, CauseSpoolBad, CauseDiskFull, CauseRejected, CauseStopped,
 	CauseRemoved}
 
-// Stats are counts of one stream since it was made. They are read without waiting, so they may
-// belong to moments that are a little apart; once nothing is under way In = Written + Spooled +
-// InFlight + the sum of Dropped.
+// Stats holds the counters of one stream since its creation. They are read without locks, so they
+// may be slightly inconsistent. Without traffic, In = Written + Spooled + InFlight + the sum of
+// Dropped.
 type Stats struct {
-	In       uint64           `json:"in"`                // lines that were read
-	BytesIn  uint64           `json:"bytesIn"`           //
+	In       uint64           `json:"in"` // lines read
+	BytesIn  uint64           `json:"bytesIn"`
 	Written  uint64           `json:"written"`           // lines in the file, or acknowledged by the collector
-	Spooled  uint64           `json:"spooled"`           // lines on disk that wait for their collector
+	Spooled  uint64           `json:"spooled"`           // lines on disk that wait for the collector
 	InFlight uint64           `json:"inFlight"`          // lines in memory
 	Dropped  map[Cause]uint64 `json:"dropped,omitempty"` // lines
-	// Unterminated lines ended with their connection or writer, and got their LF here.
+	// Unterminated lines had no LF when their connection or writer ended. They get one here.
 	Unterminated uint64 `json:"unterminated,omitempty"`
-	// Oversize lines were longer than the longest that is kept in memory, and are stored in several.
+	// Oversize lines exceeded the maximum length and were split.
 	Oversize uint64 `json:"oversize,omitempty"`
-	// Repeated lines were sent to a collector more than once, since it had not acknowledged them.
+	// Repeated lines were sent to a collector more than once, because it had not acknowledged them.
 	Repeated uint64 `json:"repeated,omitempty"`
-	// SpoolBytes are on disk, SpoolOldest is the age in seconds of the oldest of them.
+	// SpoolBytes are on disk. SpoolOldest is the age of the oldest line in seconds.
 	SpoolBytes  uint64  `json:"spoolBytes,omitempty"`
 	SpoolOldest float64 `json:"spoolOldestSeconds,omitempty"`
-	// Health is "" while all goes well, and else says what is wrong and what to do.
+	// Health is "" without problems. Otherwise it describes the problem and a remedy.
 	Health string `json:"health,omitempty"`
 }
 
-// Counters are the counts behind Stats. What is derived (InFlight) has no counter.
+// Counters holds the counters behind Stats. InFlight is derived and has no counter.
 type Counters struct {
 	In, BytesIn, Written, Spooled    atomic.Uint64
 	unterminated, Oversize, Repeated atomic.Uint64
@@ -59,8 +59,14 @@ func (c *Counters) Drop(why Cause, lines uint64) {
 	}
 }
 
-// Stats reads the counters. What has come in is read last, so that InFlight is never less than
-// nothing.
+// Delivered counts lines that a destination has processed. It stored all but the dropped ones.
+func (c *Counters) Delivered(lines uint64, dropped int) {
+	lost := min(uint64(max(dropped, 0)), lines)
+	c.Written.Add(lines - lost)
+	c.Drop(CauseDiskFull, lost)
+}
+
+// Stats reads the counters. It reads In last, so InFlight is never negative.
 func (c *Counters) Stats() Stats {
 	s := Stats{
 		Written: c.Written.Load(), Spooled: c.Spooled.Load(), Unterminated: c.unterminated.Load(),

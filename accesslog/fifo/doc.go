@@ -1,7 +1,7 @@
-// Package fifo makes FIFOs that processes write access logs into, reads them, and hands whole lines
-// to an [accesslog.Destination].
+// Package fifo creates FIFOs for access logs, reads them, and passes whole lines to an
+// [accesslog.Destination].
 //
-// Lines leave a FIFO only after they have been handed on, so the next process finds what a killed
-// one did not finish. A destination that waits never holds up the reading: lines then wait in
-// bounded memory, and are dropped and counted when that is full.
+// Lines are removed from a FIFO only after delivery, so the next process finds the unfinished lines
+// of a killed one. A blocked destination never blocks reading: lines then wait in memory, and are
+// dropped and counted when the memory limit is reached.
 package fifo

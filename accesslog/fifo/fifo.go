@@ -14,32 +14,31 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// pipeSize is what a FIFO is made to hold, where the kernel lets it.
+// pipeSize is the requested capacity of a FIFO in bytes.
 const pipeSize = 1 << 20
 
-// fifo is the reading end of a FIFO. Whole lines are taken out of it only after they have been
-// handed on, and a begun one stays in it: what this process has not finished when it is killed, the
-// next one finds.
+// fifo is the reading end of a FIFO. Whole lines are removed only after delivery, and partial lines
+// stay in it, so the next process finds the unfinished lines of a killed one.
 //
-// It has no writing end of its own, so poll(2) says whether any process has one.
+// It has no writing end, so poll(2) reports whether a process has one.
 type fifo struct {
 	fd       int
 	dev, ino uint64
 	capacity int
 	copies   *scratch
 	l        accesslog.Lines
-	pending  int  // bytes at the front that l has, and that are not taken out yet
-	peeked   int  // bytes that the last peek has seen
-	seen     bool // all that was there has been seen by the last step
-	left     int  // bytes that were in it when it was last read to the end
-	ended    bool // it had no writer then
-	exact    int  // bytes that are read without regard to the ends of lines; 0: none
+	pending  int  // bytes at the front that are in l, but not removed yet
+	peeked   int  // bytes seen by the last peek
+	seen     bool // the last step saw all data
+	left     int  // bytes in the FIFO after the last complete read
+	ended    bool // it had no writer at that time
+	exact    int  // bytes to read regardless of line ends; 0: whole lines
 
-	note      *note // nil: what was being written at a kill is written again
-	recovered bool  // the note of an earlier process is done with
+	note      *note // nil: a kill may duplicate lines
+	recovered bool  // the note of the previous process was handled
 }
 
-// openFIFO opens the FIFO of a name for reading. It never waits for a writer.
+// openFIFO opens a FIFO for reading. It does not wait for a writer.
 func openFIFO(dir int, name string) (*fifo, error) {
 	fd, err := openNoFollow(dir, name)
 	if err != nil {
@@ -55,8 +54,8 @@ func openFIFO(dir int, name string) (*fifo, error) {
 		return nil, fmt.Errorf("%s is not a FIFO", name)
 	}
 	f := &fifo{fd: fd, dev: uint64(st.Dev), ino: st.Ino}
-	// An unprivileged user has a limit for all of his pipes together. One that is smaller works too,
-	// with more reads.
+	// The kernel limits the total size of an unprivileged user's pipes. A smaller FIFO works with more
+	// reads.
 	for size := pipeSize; size >= 64<<10; size /= 4 {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size); !errors.Is(err, unix.EPERM) &&
 			!errors.Is(err, unix.EBUSY) {
@@ -67,8 +66,8 @@ func openFIFO(dir int, name string) (*fifo, error) {
 	if err != nil || f.capacity <= 0 {
 		f.capacity = 4096
 	}
-	// poll(2) shows no POLLHUP to a reader that has opened while nobody wrote, until a writer has come
-	// and gone.
+	// If a reader opens the FIFO before any writer, poll(2) reports no POLLHUP until a writer has
+	// opened and closed it.
 	if w, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC,
 		0); err == nil {
 		unix.Close(w)
@@ -76,6 +75,7 @@ func openFIFO(dir int, name string) (*fifo, error) {
 	return f, nil
 }
 
+// openNoFollow opens a name for reading without waiting and without following symbolic links.
 func openNoFollow(dir int, name string) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
@@ -95,7 +95,7 @@ func (f *fifo) close() {
 	unix.Close(f.fd)
 }
 
-// size returns how many bytes are in it.
+// size returns the number of bytes in the FIFO.
 func (f *fifo) size() int {
 	n, err := unix.IoctlGetInt(f.fd, unix.TIOCINQ)
 	if err != nil {
@@ -104,8 +104,8 @@ func (f *fifo) size() int {
 	return n
 }
 
-// written reports whether a process has it open for writing.
-func (f *fifo) written() bool {
+// hasWriter reports whether a process has the FIFO open for writing.
+func (f *fifo) hasWriter() bool {
 	p := []unix.PollFd{{Fd: int32(f.fd), Events: unix.POLLIN}}
 	for {
 		_, err := unix.Poll(p, 0)
@@ -115,8 +115,8 @@ func (f *fifo) written() bool {
 	}
 }
 
-// drain hands on what is in it, about limit bytes at most, and returns how many bytes it has taken
-// out. A half line whose writer is gone gets its LF.
+// drain delivers about limit bytes at most and returns the number of bytes removed. A partial line
+// whose writer is gone gets an LF.
 func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 	moved := 0
 	for {
@@ -132,14 +132,13 @@ func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 			return moved, err
 		}
 		if moved >= limit {
-			f.left, f.ended = f.size(), !f.written()
+			f.left, f.ended = f.size(), !f.hasWriter()
 			return moved, nil
 		}
 	}
 }
 
-// step reads once, hands on, and takes out what was handed on. It notes whether it has seen all
-// that there was.
+// step reads once, delivers the lines, and removes them. It sets seen if it read all data.
 func (f *fifo) step(ctx context.Context) (int, error) {
 	f.pending = 0
 	size := f.size()
@@ -149,8 +148,8 @@ func (f *fifo) step(ctx context.Context) (int, error) {
 	if size >= accesslog.BaseBuffer {
 		f.l.ExpectMuch()
 	}
-	aligned := f.l.Held() == 0 // what is handed on is the front of the FIFO
-	if _, err := f.l.Fill(f.peek); err != nil && !errors.Is(err, accesslog.ErrHeld) {
+	aligned := f.l.Held() == 0 // the batch starts at the front of the FIFO
+	if _, err := f.l.Fill(f.peek); err != nil && !errors.Is(err, accesslog.ErrPending) {
 		return 0, err
 	}
 	f.seen = f.peeked >= size
@@ -159,7 +158,7 @@ func (f *fifo) step(ctx context.Context) (int, error) {
 	}
 	if f.note != nil && aligned && f.l.Ready() <= accesslog.Quantum {
 		ctx = rotation.WithNote(ctx, f.note.set)
-		defer f.note.clear() // only now is the front another one
+		defer f.note.clear() // clear only after the lines are removed
 	}
 	if err := f.l.Flush(ctx); err != nil {
 		return 0, err
@@ -167,37 +166,37 @@ func (f *fifo) step(ctx context.Context) (int, error) {
 	return f.pending, f.take(f.pending)
 }
 
-// peek copies what is at the front, without taking it out: whole lines, or where there is none and
-// the line is long, the part of it that is there.
-func (f *fifo) peek(room []byte) (int, error) {
-	if f.exact > 0 && len(room) > f.exact {
-		room = room[:f.exact]
+// peek copies whole lines from the front without removing them. If there is none and the line is
+// long, it copies the available part.
+func (f *fifo) peek(buf []byte) (int, error) {
+	if f.exact > 0 && len(buf) > f.exact {
+		buf = buf[:f.exact]
 	}
-	n, err := f.copies.peek(f.fd, room)
+	n, err := f.copies.peek(f.fd, buf)
 	if f.peeked = max(n, 0); n <= 0 || err != nil {
 		return 0, err
 	}
 	if f.exact == 0 {
-		if i := bytes.LastIndexByte(room[:n], '\n'); i >= 0 {
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
 			n = i + 1
-		} else if size := f.size(); n < len(room) && size < f.capacity/4 && (size <= n || n < f.copies.size/2) {
-			return 0, nil // the line is not long, and the rest of it is to come: a full FIFO holds at least half of its capacity
+		} else if size := f.size(); n < len(buf) && size < f.capacity/4 && (size <= n || n < f.copies.size/2) {
+			return 0, nil // a short line whose rest will come: a full FIFO holds at least half of its capacity
 		}
 	}
 	f.pending = n
 	return n, nil
 }
 
-// endHalfLine hands on what a writer has left behind that ended within a line.
+// endHalfLine delivers a partial line whose writer is gone.
 func (f *fifo) endHalfLine(ctx context.Context) (int, error) {
 	n := f.size()
-	f.left, f.ended = n, !f.written()
+	f.left, f.ended = n, !f.hasWriter()
 	if n == 0 && f.l.Held() == 0 || !f.ended || f.size() != n {
-		return 0, nil // one who writes, or wrote meanwhile
+		return 0, nil // a writer exists, or wrote in the meantime
 	}
 	f.left = 0
-	// Nobody else reads, so nothing was written since the first look: at the second nobody was there
-	// to go on with these bytes.
+	// No other process reads, so nothing was written since the first check, and no writer exists to
+	// complete these bytes.
 	moved := 0
 	defer func() { f.exact = 0 }()
 	for moved < n {
@@ -230,11 +229,11 @@ func (f *fifo) take(n int) error {
 	return nil
 }
 
-// scratch is a pipe that the front of a FIFO is copied to and read from.
+// scratch is a pipe used to copy the front of a FIFO without removing it.
 type scratch struct {
 	mu         sync.Mutex
 	r, w, null int
-	size       int // bytes that fit into it, if it takes whole pages
+	size       int // capacity of the pipe, in whole pages
 }
 
 func newScratch() (*scratch, error) {
@@ -267,14 +266,14 @@ func (s *scratch) close() {
 	unix.Close(s.null)
 }
 
-// peek reads what is at the front of a FIFO and leaves it there.
-func (s *scratch) peek(fd int, room []byte) (int, error) {
+// peek copies data from the front of a FIFO without removing it.
+func (s *scratch) peek(fd int, buf []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var n int64
 	for {
 		var err error
-		n, err = unix.Tee(fd, s.w, len(room), unix.SPLICE_F_NONBLOCK)
+		n, err = unix.Tee(fd, s.w, len(buf), unix.SPLICE_F_NONBLOCK)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -287,7 +286,7 @@ func (s *scratch) peek(fd int, room []byte) (int, error) {
 		break
 	}
 	for got := 0; got < int(n); {
-		m, err := unix.Read(s.r, room[got:n])
+		m, err := unix.Read(s.r, buf[got:n])
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -299,7 +298,7 @@ func (s *scratch) peek(fd int, room []byte) (int, error) {
 	return int(n), nil
 }
 
-// renew replaces a scratch that may have something left in it.
+// renew replaces the pipe, which may contain data after a failed read.
 func (s *scratch) renew() error {
 	unix.Close(s.r)
 	unix.Close(s.w)

@@ -312,12 +312,12 @@ func TestPipeRefused(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"dir":  "a directory is in the place",
+		"dir":  "a directory has the name",
 		"link": "a symbolic link",
 		"sock": "a socket",
-		"../x": "does not lie in",
-		".x":   "may have letters",
-		"a b":  "may have letters",
+		"../x": "is not in",
+		".x":   "use letters",
+		"a b":  "use letters",
 	} {
 		errs := ps.Set("web", []Pipe{{Path: dir + "/" + name, UID: os.Geteuid(), To: &sink{}}})
 		if errs[0] == nil || !strings.Contains(errs[0].Error(), want) {

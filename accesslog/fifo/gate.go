@@ -10,34 +10,34 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// gate stands between the reader of a FIFO and its destination. It always takes what it is given:
-// while the destination waits, lines go to memory, then they are dropped and counted, so that the
-// FIFO is read on.
+// gate decouples the reader of a FIFO from its destination. Write never fails: while the
+// destination blocks, lines go to memory, and are dropped and counted above the limit. So the FIFO
+// is always read.
 type gate struct {
-	count   accesslog.Counters // written and dropped; what came in is counted by the reader
-	slow    time.Duration
-	most    int                              // bytes in memory
-	run     func(func(context.Context)) bool // false: not now
-	drained func()                           // called when a destination has taken all that waited
+	count    accesslog.Counters // written and dropped lines; the reader counts received lines
+	slow     time.Duration
+	maxBytes int                              // limit of bytes in memory
+	run      func(func(context.Context)) bool // starts a goroutine; false: Run is not active
+	drained  func()                           // called when the queue is empty again
 
 	mu       sync.Mutex
 	to       accesslog.Destination
 	changed  chan struct{} // closed when to is replaced
 	queue    [][]byte      // oldest first
 	bytes    int
-	waiting  bool // lines wait: all new ones go behind them
-	draining bool // a goroutine hands them on
+	waiting  bool // the queue is in use: all new lines go there
+	draining bool // a goroutine delivers the queue
 	since    time.Time
 	cause    error
-	health   string // of a loss, until the destination takes lines again
+	health   string // describes dropped lines, until the destination accepts lines again
 	stopped  bool
 }
 
 func newGate(to accesslog.Destination, o *Options) *gate {
-	return &gate{to: to, slow: o.Slow, most: o.MaxMemory, changed: make(chan struct{})}
+	return &gate{to: to, slow: o.Slow, maxBytes: o.MaxMemory, changed: make(chan struct{})}
 }
 
-// setDestination replaces the destination. What waits for the old one goes to the new one.
+// setDestination replaces the destination. Queued lines go to the new one.
 func (g *gate) setDestination(to accesslog.Destination) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,8 +55,8 @@ func (g *gate) destination() accesslog.Destination {
 	return g.to
 }
 
-// Write takes all of the lines. It waits for the destination no longer than slow, and not at all
-// while others wait.
+// Write accepts all lines. It waits for the destination at most for slow, and not at all while
+// lines are queued.
 func (g *gate) Write(from context.Context, batch []byte) (int, error) {
 	g.mu.Lock()
 	to, waiting := g.to, g.waiting
@@ -64,8 +64,8 @@ func (g *gate) Write(from context.Context, batch []byte) (int, error) {
 	n := 0
 	var err error
 	if !waiting {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(from), g.slow) // which has the note of the FIFO
-		n, err = g.handOn(ctx, to, batch)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(from), g.slow) // from holds the note of the FIFO
+		n, err = g.deliver(ctx, to, batch)
 		cancel()
 		if n == len(batch) {
 			return n, nil
@@ -76,21 +76,16 @@ func (g *gate) Write(from context.Context, batch []byte) (int, error) {
 	if !g.waiting {
 		g.waiting, g.since, g.cause = true, time.Now(), err
 	}
-	g.keep(batch[n:])
+	g.enqueue(batch[n:])
 	g.startDraining()
 	return len(batch), nil
 }
 
-// handOn writes to a destination, and counts.
-func (g *gate) handOn(ctx context.Context, to accesslog.Destination, batch []byte) (int, error) {
+// deliver writes to a destination and counts the lines.
+func (g *gate) deliver(ctx context.Context, to accesslog.Destination, batch []byte) (int, error) {
 	n, dropped, err := accesslog.Deliver(ctx, to, batch)
 	if n > 0 {
-		done := accesslog.CountLines(batch[:n])
-		lost := min(uint64(max(dropped, 0)), done)
-		g.count.Written.Add(done - lost)
-		if lost > 0 {
-			g.count.Drop(accesslog.CauseDiskFull, lost)
-		}
+		g.count.Delivered(accesslog.CountLines(batch[:n]), dropped)
 	}
 	if n <= 0 && err == nil {
 		err = accesslog.ErrNothingDone
@@ -98,12 +93,12 @@ func (g *gate) handOn(ctx context.Context, to accesslog.Destination, batch []byt
 	return max(n, 0), err
 }
 
-// keep puts lines behind those that wait. g.mu is held.
-func (g *gate) keep(batch []byte) {
+// enqueue appends lines to the queue and drops lines above the limit. g.mu is held.
+func (g *gate) enqueue(batch []byte) {
 	if len(batch) == 0 {
 		return
 	}
-	if fits := g.most - g.bytes; fits > 0 {
+	if fits := g.maxBytes - g.bytes; fits > 0 {
 		n := len(batch)
 		if n > fits {
 			n = bytes.LastIndexByte(batch[:fits], '\n') + 1
@@ -118,18 +113,18 @@ func (g *gate) keep(batch []byte) {
 		return
 	}
 	g.count.Drop(accesslog.CauseDiskFull, accesslog.CountLines(batch))
-	g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there",
-		accesslog.CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
+	g.health = fmt.Sprintf("lines are dropped (%s): the destination has accepted none since %s (%v); "+
+		"free disk space there", accesslog.CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
 }
 
-// startDraining starts what hands on the lines that wait. g.mu is held.
+// startDraining starts a goroutine that delivers the queue. g.mu is held.
 func (g *gate) startDraining() {
 	if !g.draining && !g.stopped && g.run != nil {
 		g.draining = g.run(g.drain)
 	}
 }
 
-// resume hands on what waits since before Run.
+// resume delivers lines queued before Run.
 func (g *gate) resume() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,10 +135,10 @@ func (g *gate) resume() {
 
 const (
 	firstRetry = 50 * time.Millisecond
-	mostRetry  = time.Second
+	maxRetry   = time.Second
 )
 
-// drain hands on what waits until nothing does or the context ends.
+// drain delivers the queue until it is empty or ctx ends.
 func (g *gate) drain(ctx context.Context) {
 	wait := firstRetry
 	for {
@@ -159,8 +154,8 @@ func (g *gate) drain(ctx context.Context) {
 			return
 		}
 		g.mu.Unlock()
-		try, cancel := context.WithTimeout(ctx, mostRetry) // the destination may be replaced meanwhile
-		n, err := g.handOn(try, to, batch)
+		try, cancel := context.WithTimeout(ctx, maxRetry) // the destination may be replaced in the meantime
+		n, err := g.deliver(try, to, batch)
 		cancel()
 		g.mu.Lock()
 		g.done(n)
@@ -186,11 +181,11 @@ func (g *gate) drain(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		wait = min(2*wait, mostRetry)
+		wait = min(2*wait, maxRetry)
 	}
 }
 
-// oldest returns what has waited longest, nil where nothing waits. g.mu is held.
+// oldest returns the first batch of the queue, or nil. g.mu is held.
 func (g *gate) oldest() []byte {
 	if len(g.queue) == 0 {
 		return nil
@@ -198,7 +193,7 @@ func (g *gate) oldest() []byte {
 	return g.queue[0]
 }
 
-// done removes the first n bytes of the oldest. g.mu is held.
+// done removes the first n bytes of the oldest batch. g.mu is held.
 func (g *gate) done(n int) {
 	switch {
 	case n == 0:
@@ -212,15 +207,14 @@ func (g *gate) done(n int) {
 	g.bytes -= n
 }
 
-// idle reports whether nothing waits.
+// idle reports whether the queue is empty.
 func (g *gate) idle() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.waiting
 }
 
-// stop ends the gate once nothing writes and nothing drains: what is in memory is dropped and
-// counted.
+// stop drops and counts the queue. Nothing may write or drain anymore.
 func (g *gate) stop(why accesslog.Cause) (dropped uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,7 +229,7 @@ func (g *gate) stop(why accesslog.Cause) (dropped uint64) {
 	return dropped
 }
 
-// state adds what the gate knows to the counts of the reader.
+// state adds the gate's counters and health to the counters of the reader.
 func (g *gate) state(s accesslog.Stats) accesslog.Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -253,7 +247,7 @@ func (g *gate) state(s accesslog.Stats) accesslog.Stats {
 	case g.health != "":
 		s.Health = g.health
 	case g.waiting && time.Since(g.since) > g.slow:
-		s.Health = fmt.Sprintf("the destination has taken no lines since %s (%v); %d bytes wait in memory",
+		s.Health = fmt.Sprintf("the destination has accepted no lines since %s (%v); %d bytes wait in memory",
 			g.since.UTC().Format(time.RFC3339), g.cause, g.bytes)
 	}
 	return s

@@ -2,8 +2,8 @@ package fifo
 
 import "os"
 
-// NoHolder is a [Holder] that holds nothing: while this process is away, nobody reads. It is for
-// tests and for programs that live as long as their writers.
+// NoHolder returns a [Holder] that holds nothing, so FIFOs have no reader while this process is
+// down. It is meant for tests and for programs that live as long as their writers.
 func NoHolder() Holder { return none }
 
 var none Holder = noHolder{}

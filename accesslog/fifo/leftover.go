@@ -15,21 +15,21 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// leftover is a regular file that was in the place of a FIFO. What is in it is handed on until no
-// process writes it any more; then it is removed. How far that has come stands in a file beside it,
-// for the next process.
+// leftover is a regular file that was found in place of a FIFO. Its lines are delivered until no
+// process writes to it; then the file is removed. A cursor file next to it stores the progress for
+// the next process.
 type leftover struct {
 	dir    int
 	name   string
 	f      *os.File
-	at     int64 // handed on up to here
+	at     int64 // offset up to which data was delivered
 	cursor *os.File
 	l      accesslog.Lines
-	// quiet is when nothing new was found first. Where a lease cannot tell whether a process writes,
-	// time does.
+	// quiet is the first time at which there was no new data. It is used if a lease cannot tell
+	// whether a process writes the file.
 	quiet time.Time
 	now   func() time.Time
-	// reopened reports whether a process writes into the FIFO.
+	// reopened reports whether a process writes to the FIFO.
 	reopened func() bool
 }
 
@@ -69,7 +69,7 @@ func openLeftover(dir int, name string, to accesslog.Destination, count *accessl
 
 const pipeCursorSize = 20
 
-// drain hands on what is new, and reports whether the file is done with and gone.
+// drain delivers new data, and reports whether the file is finished and removed.
 func (r *leftover) drain(ctx context.Context, limit int) (moved int, gone bool, err error) {
 	for moved < limit {
 		n, err := r.step(ctx, false)
@@ -88,7 +88,7 @@ func (r *leftover) drain(ctx context.Context, limit int) (moved int, gone bool, 
 	if !r.abandoned() {
 		return 0, false, nil
 	}
-	// Nobody writes it, so what there is now is all there will be.
+	// No process writes the file, so its content is final.
 	for {
 		n, err := r.step(ctx, true)
 		moved += n
@@ -107,35 +107,36 @@ func (r *leftover) drain(ctx context.Context, limit int) (moved int, gone bool, 
 }
 
 func (r *leftover) step(ctx context.Context, all bool) (int, error) {
-	took := 0
-	_, err := r.l.Fill(func(room []byte) (int, error) {
-		n, err := unix.Pread(int(r.f.Fd()), room, r.at)
+	taken := 0
+	_, err := r.l.Fill(func(buf []byte) (int, error) {
+		n, err := unix.Pread(int(r.f.Fd()), buf, r.at)
 		if err != nil {
 			return 0, fmt.Errorf("read %s: %w", r.name, err)
 		}
-		if i := bytes.LastIndexByte(room[:max(n, 0)], '\n'); i >= 0 {
+		if i := bytes.LastIndexByte(buf[:max(n, 0)], '\n'); i >= 0 {
 			n = i + 1
-		} else if n < len(room) && !all {
+		} else if n < len(buf) && !all {
 			n = 0
 		}
-		took = n
+		taken = n
 		return n, nil
 	})
-	if err != nil || took == 0 {
+	if err != nil || taken == 0 {
 		return 0, err
 	}
 	if err := r.l.Flush(ctx); err != nil {
 		return 0, err
 	}
-	r.at += int64(took)
+	r.at += int64(taken)
 	_, err = r.cursor.WriteAt(fmt.Appendf(nil, "%*d", pipeCursorSize, r.at), 0)
-	return took, err
+	return taken, err
 }
 
 // abandoned reports whether no process has the file open for writing.
 func (r *leftover) abandoned() bool {
 	fd := r.f.Fd()
-	_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK) // refused with EAGAIN where somebody does
+	// fails with EAGAIN while a process has the file open for writing
+	_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
 		_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
 		return true

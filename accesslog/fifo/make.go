@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Names beside the FIFO of a name begin with '.', which no FIFO's does.
+// Files next to a FIFO begin with '.', unlike FIFOs.
 const (
 	recordSuffix = ".json"
 	tempSuffix   = ".tmp"
@@ -23,19 +23,19 @@ const (
 
 func hidden(name, suffix string) string { return "." + name + suffix }
 
-// pipeRecord is what is kept beside a FIFO.
+// pipeRecord is the content of the record file next to a FIFO.
 type pipeRecord struct {
 	Owner  string            `json:"owner"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// maxRecord is the most that is read of a record.
+// maxRecord limits the size of a record.
 const maxRecord = 64 << 10
 
-// openPipeDir opens the directory of FIFOs, or makes it, and locks it.
+// openPipeDir opens or creates the directory of FIFOs, and locks it.
 func openPipeDir(path string) (int, error) {
 	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, fmt.Errorf("create the directory of FIFOs: %w; create the directory above it", err)
+		return -1, fmt.Errorf("create the FIFO directory: %w; create its parent directory", err)
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -62,14 +62,15 @@ func checkPipeDir(fd int, path string) error {
 	}
 	switch mode := uint32(st.Mode); {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, who could exchange its FIFOs; use a directory of this user (%d) or of root",
+		return fmt.Errorf("%s belongs to user %d, who could replace its FIFOs; use a directory of this user (%d) or of root",
 			path, st.Uid, os.Geteuid())
 	case mode&unix.S_ISVTX != 0:
-		return fmt.Errorf("%s has mode %04o: in a sticky directory the kernel may refuse FIFOs of others; run chmod -t %s",
-			path, mode&0o7777, path)
+		return fmt.Errorf("%s has mode %04o: the kernel may refuse FIFOs of other users in a sticky directory; "+
+			"run chmod -t %s", path, mode&0o7777, path)
 	case mode&0o022 != 0:
-		return fmt.Errorf("%s has mode %04o, so others can exchange its FIFOs; run chmod go-w %s", path, mode&0o7777, path)
-	case mode&0o011 != 0o011: // also of a directory made just now, under a umask
+		return fmt.Errorf("%s has mode %04o, so other users can replace its FIFOs; run chmod go-w %s",
+			path, mode&0o7777, path)
+	case mode&0o011 != 0o011: // a new directory too, depending on the umask
 		if err := unix.Fchmod(fd, mode&0o777|0o711); err != nil {
 			return fmt.Errorf("%s has mode %04o, so writers cannot reach its FIFOs: %w; run chmod go+x %s",
 				path, mode&0o7777, err, path)
@@ -78,9 +79,9 @@ func checkPipeDir(fd int, path string) error {
 	return nil
 }
 
-// own gives a FIFO to its writer, with no more rights than it takes: to its user where this process
-// may, who can then write only; else to the group, with this process as the owner.
-func (ps *Pipes) own(fd int, want Pipe) error {
+// setOwner gives a FIFO the least rights that its writer needs. If possible, the writer's user owns
+// it and can only write; otherwise the group can write, and this process owns it.
+func (ps *Pipes) setOwner(fd int, want Pipe) error {
 	euid := os.Geteuid()
 	group := ps.opts.Group
 	if group < 0 {
@@ -94,8 +95,8 @@ func (ps *Pipes) own(fd int, want Pipe) error {
 	case group >= 0:
 		gid, mode = group, 0o620
 	default:
-		return fmt.Errorf("its writer's user (%d) is not this one (%d) and no group is known; run as root, "+
-			"or set a group that both are in", want.UID, euid)
+		return fmt.Errorf("its writer runs as user %d, this process as user %d, and no group is known; run as root, "+
+			"or set a group of both users", want.UID, euid)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -103,7 +104,8 @@ func (ps *Pipes) own(fd int, want Pipe) error {
 	}
 	if uid >= 0 && int(st.Uid) != uid || gid >= 0 && int(st.Gid) != gid {
 		if err := unix.Fchown(fd, uid, gid); err != nil {
-			return fmt.Errorf("give it to user %d and group %d: %w; run as root or as a member of the group", uid, gid, err)
+			return fmt.Errorf("set its owner to user %d and group %d: %w; run as root or as a member of the group",
+				uid, gid, err)
 		}
 	}
 	if uint32(st.Mode)&0o7777 != mode {
@@ -112,26 +114,26 @@ func (ps *Pipes) own(fd int, want Pipe) error {
 	return nil
 }
 
-// make makes a FIFO under a temporary name, holds it, and puts it in its place, where a regular
-// file may be: that is kept under the name that is returned.
+// make creates a FIFO under a temporary name, holds it, and renames it. If a regular file has the
+// name, make moves that file and returns its new name.
 func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	temp := hidden(p.name, tempSuffix)
 	if err := unix.Unlinkat(ps.dir, temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return "", fmt.Errorf("remove %s: %w", temp, err)
 	}
 	if err := unix.Mkfifoat(ps.dir, temp, 0o600); err != nil {
-		return "", fmt.Errorf("make the FIFO: %w", err)
+		return "", fmt.Errorf("create the FIFO: %w", err)
 	}
 	f, err := ps.open(p, temp)
 	if err != nil {
 		_ = unix.Unlinkat(ps.dir, temp, 0)
 		return "", err
 	}
-	if err = ps.own(f.fd, want); err == nil {
+	if err = ps.setOwner(f.fd, want); err == nil {
 		err = ps.hold(p, temp)
 	}
 	if err == nil {
-		leftoverName, err = ps.place(p.name, temp)
+		leftoverName, err = ps.install(p.name, temp)
 	}
 	if err != nil {
 		_ = unix.Unlinkat(ps.dir, temp, 0)
@@ -142,7 +144,7 @@ func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	defer p.mu.Unlock()
 	if p.cur != nil {
 		p.cur.note.close()
-		p.cur.note = nil // it is that of the name
+		p.cur.note = nil // the note belongs to the new FIFO of that name
 		p.old = append(p.old, p.cur)
 	}
 	ps.openNote(p, f)
@@ -150,9 +152,9 @@ func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	return leftoverName, nil
 }
 
-// place renames a FIFO to its name. A regular file that is there is exchanged with it, so that the
-// name always exists.
-func (ps *Pipes) place(name, temp string) (string, error) {
+// install renames a FIFO to its name. It exchanges the FIFO with an existing regular file, so the
+// name exists at all times.
+func (ps *Pipes) install(name, temp string) (string, error) {
 	err := unix.Renameat2(ps.dir, temp, ps.dir, name, unix.RENAME_NOREPLACE)
 	if err == nil || !errors.Is(err, unix.EEXIST) {
 		return "", err
@@ -160,16 +162,16 @@ func (ps *Pipes) place(name, temp string) (string, error) {
 	if kind, err := ps.kind(name); err != nil {
 		return "", err
 	} else if kind != unix.S_IFREG {
-		return "", inPlace(ps.opts.Dir, name, kind)
+		return "", occupied(ps.opts.Dir, name, kind)
 	}
 	if err := unix.Renameat2(ps.dir, temp, ps.dir, name, unix.RENAME_EXCHANGE); err != nil {
-		return "", fmt.Errorf("exchange a file for the FIFO: %w", err)
+		return "", fmt.Errorf("exchange a file with the FIFO: %w", err)
 	}
 	left := hidden(name, fmt.Sprintf("%s%d", leftoverPart, time.Now().UnixNano()))
 	return left, unix.Renameat2(ps.dir, temp, ps.dir, left, unix.RENAME_NOREPLACE)
 }
 
-// kind returns what a name is: a mode without its permissions, 0 where there is nothing.
+// kind returns the file type of a name, or 0 if it does not exist.
 func (ps *Pipes) kind(name string) (uint32, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(ps.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -179,12 +181,13 @@ func (ps *Pipes) kind(name string) (uint32, error) {
 	return st.Mode & unix.S_IFMT, err
 }
 
-func inPlace(dir, name string, kind uint32) error {
+// occupied returns the error for a name that is neither a FIFO nor a regular file.
+func occupied(dir, name string, kind uint32) error {
 	what := map[uint32]string{unix.S_IFDIR: "directory", unix.S_IFSOCK: "socket", unix.S_IFLNK: "symbolic link"}[kind]
 	if what == "" {
 		what = "device"
 	}
-	return fmt.Errorf("a %s is in the place of the FIFO %s/%s; remove it", what, dir, name)
+	return fmt.Errorf("a %s has the name of FIFO %s/%s; remove it", what, dir, name)
 }
 
 // open opens a FIFO for a pipe.
@@ -198,14 +201,14 @@ func (ps *Pipes) open(p *pipe, name string) (*fifo, error) {
 	return f, nil
 }
 
-// openHold opens a FIFO for a holder. It never waits, since the pipe's own descriptor is there or
-// O_NONBLOCK is.
+// openHold opens a FIFO for a holder. It never blocks, because the descriptor of the pipe is open
+// or O_NONBLOCK is set.
 func (ps *Pipes) openHold(name string) (*os.File, error) {
 	fd, err := openNoFollow(ps.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, false); err != nil { // Go's poller leaves it alone then
+	if err := unix.SetNonblock(fd, false); err != nil { // keeps the file out of Go's poller
 		unix.Close(fd)
 		return nil, err
 	}
@@ -260,7 +263,7 @@ func decodeRecord(b []byte) (r pipeRecord, err error) {
 	return r, err
 }
 
-// leftovers returns the files that were in the place of a FIFO, oldest first.
+// leftovers returns the files that were found in place of a FIFO, oldest first.
 func (ps *Pipes) leftovers(names []string, name string) []string {
 	var out []string
 	for _, n := range names {

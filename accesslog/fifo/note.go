@@ -11,9 +11,9 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// note says, in a file beside a FIFO, where what is at the front of the FIFO is being written. Who
-// follows a process that was killed learns by it what is in the file already. It is not synced:
-// with the power the FIFO is gone too.
+// note records, in a file next to a FIFO, the range of the log file to which the front of the FIFO
+// is being written. After a process was killed, the next one uses it to detect which lines are
+// already in the file. It is not synced, because the FIFO does not survive a power failure either.
 type note struct {
 	f     *os.File
 	fifo  [2]uint64 // device and inode of the FIFO
@@ -23,11 +23,11 @@ type note struct {
 
 const (
 	noteSuffix = ".note"
-	noteMagic  = 0x6e6f74653031 // and of a cleared one 0
+	noteMagic  = 0x6e6f74653031 // 0 when cleared
 	noteSize   = 8 * (3 + 2*5)
 )
 
-// openNote opens or makes the note of the FIFO of a name.
+// openNote opens or creates the note of a FIFO.
 func openNote(dir int, name string, f *fifo) (*note, error) {
 	fd, err := unix.Openat(dir, hidden(name, noteSuffix),
 		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
@@ -37,8 +37,8 @@ func openNote(dir int, name string, f *fifo) (*note, error) {
 	return &note{f: os.NewFile(uintptr(fd), name+noteSuffix), fifo: [2]uint64{f.dev, f.ino}}, nil
 }
 
-// set is for [rotation.WithNote]. Without a note lines may be there twice after a kill, which is no
-// reason to stop.
+// set implements [rotation.WithNote]. It ignores write errors: without a note, a kill may duplicate
+// lines, which is no reason to stop.
 func (n *note) set(p rotation.Place) {
 	before := n.last
 	if !n.dirty || before.Before+before.Length != p.Before {
@@ -49,7 +49,7 @@ func (n *note) set(p rotation.Place) {
 	_, _ = n.f.WriteAt(b[:], 0)
 }
 
-// clear says that nothing of the FIFO's front is written.
+// clear records that nothing is being written.
 func (n *note) clear() {
 	if n.dirty {
 		n.dirty = false
@@ -57,22 +57,22 @@ func (n *note) clear() {
 	}
 }
 
-// read returns what an earlier process has noted of this FIFO: the last place, and that of the
-// bytes before, if the batch has several.
+// read returns the ranges noted by an earlier process: the last one, and the one before if the
+// batch spans two files.
 func (n *note) read() []rotation.Place {
 	b := make([]byte, noteSize)
 	if _, err := n.f.ReadAt(b, 0); err != nil {
 		return nil
 	}
-	places := decodeNote(n.fifo, b)
-	n.dirty = n.dirty || places != nil
-	return places
+	ranges := decodeNote(n.fifo, b)
+	n.dirty = n.dirty || ranges != nil
+	return ranges
 }
 
-func encodeNote(fifo [2]uint64, places ...rotation.Place) (b [noteSize]byte) {
+func encodeNote(fifo [2]uint64, ranges ...rotation.Place) (b [noteSize]byte) {
 	out := binary.NativeEndian.AppendUint64(b[:0], noteMagic)
 	values := fifo[:]
-	for _, p := range places {
+	for _, p := range ranges {
 		// #nosec G115 -- none is negative
 		values = append(values, p.Dev, p.Ino, uint64(p.Offset), uint64(p.Length), uint64(p.Before))
 	}
@@ -107,18 +107,18 @@ func (n *note) close() {
 	}
 }
 
-// recover takes out of the FIFO what is in its destination already, since a process was killed
-// between the write and this. Later calls do nothing.
+// recover removes lines from the FIFO that are already in the destination, because a process was
+// killed between the write and the removal. Only the first call has an effect.
 func (f *fifo) recover(to accesslog.Destination) error {
 	if f.note == nil || f.recovered || to == nil {
 		return nil
 	}
 	f.recovered = true
-	places := f.note.read()
+	ranges := f.note.read()
 	file, ok := to.(interface {
 		Recover(p rotation.Place, front []byte) int
 	})
-	if len(places) == 0 || !ok {
+	if len(ranges) == 0 || !ok {
 		f.note.clear()
 		return nil
 	}
@@ -127,7 +127,7 @@ func (f *fifo) recover(to accesslog.Destination) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range places { // of the last one nothing may be there yet
+	for _, p := range ranges { // the last range may not be written yet
 		if stored := file.Recover(p, front[:n]); stored > 0 {
 			err = f.take(stored)
 			break

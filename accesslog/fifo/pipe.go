@@ -13,36 +13,35 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// pipe is one FIFO with whoever reads it.
+// pipe is one named FIFO and its state.
 type pipe struct {
 	ps    *Pipes
 	name  string
 	path  string
 	gate  *gate
-	count accesslog.Counters // what comes in
-	// left is how much was in the FIFO when it was last read to the end, and ended whether it had no
-	// writer then. They tell news from what epoll says of an old state.
+	count accesslog.Counters // received lines
+	// left is the number of bytes after the last complete read, and ended whether there was no writer
+	// then. They distinguish changes from repeated epoll events.
 	left  atomic.Int64
 	ended atomic.Bool
-	busy  atomic.Bool // a goroutine attends to it
+	busy  atomic.Bool // a goroutine reads it
 
 	// guarded by Pipes.mu
 	owner  string
 	labels map[string]string
 	wanted bool
-	want   Pipe // what Set has asked for last; without a path none has
+	want   Pipe // last argument of Set; an empty path: none
 
-	mu      sync.Mutex // held while it is read; guards what follows
-	cur     *fifo      // nil once removed
-	old     []*fifo    // without a name, but with a writer
-	rest    []*leftover
-	err     error // of reading
-	holdErr error
-	removed bool
+	mu        sync.Mutex // held during reads; guards the fields below
+	cur       *fifo      // nil after removal
+	old       []*fifo    // unlinked FIFOs that still have a writer
+	leftovers []*leftover
+	err       error // of reading
+	holdErr   error
+	removed   bool
 }
 
-// turn reads what is there, about limit bytes of each source at most, and returns how much that
-// was.
+// turn reads about limit bytes of each source at most, and returns the number of bytes removed.
 func (p *pipe) turn(ctx context.Context, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,31 +50,31 @@ func (p *pipe) turn(ctx context.Context, limit int) int {
 	}
 	moved := 0
 	p.err = nil
-	keepRest := p.rest[:0]
-	for _, r := range p.rest {
+	leftovers := p.leftovers[:0]
+	for _, r := range p.leftovers {
 		n, gone, err := r.drain(ctx, limit)
 		moved += n
 		if err != nil {
 			p.err = err
 		}
 		if !gone {
-			keepRest = append(keepRest, r)
+			leftovers = append(leftovers, r)
 		}
 	}
-	p.rest = keepRest
-	keepOld := p.old[:0]
+	p.leftovers = leftovers
+	old := p.old[:0]
 	for _, f := range p.old {
-		written := f.written()
+		hasWriter := f.hasWriter()
 		n, err := f.drain(ctx, limit)
 		moved += n
-		if err == nil && !written && f.size() == 0 {
+		if err == nil && !hasWriter && f.size() == 0 {
 			p.ps.poll.remove(f.fd)
 			f.close()
 			continue
 		}
-		keepOld = append(keepOld, f)
+		old = append(old, f)
 	}
-	p.old = keepOld
+	p.old = old
 	n, err := 0, p.cur.recover(p.gate.destination())
 	if err == nil {
 		n, err = p.cur.drain(ctx, limit)
@@ -89,21 +88,21 @@ func (p *pipe) turn(ctx context.Context, limit int) int {
 	return moved
 }
 
-// news reports whether the FIFO has changed since it was last read to the end.
-func (p *pipe) news() bool {
+// changed reports whether the FIFO has changed since the last complete read.
+func (p *pipe) changed() bool {
 	if !p.mu.TryLock() {
-		return true // somebody reads: whoever attends looks after him
+		return true // a read is running; its goroutine handles the change
 	}
 	defer p.mu.Unlock()
-	if p.removed || len(p.rest) > 0 || len(p.old) > 0 {
+	if p.removed || len(p.leftovers) > 0 || len(p.old) > 0 {
 		return !p.removed
 	}
-	return int64(p.cur.size()) != p.left.Load() || !p.cur.written() != p.ended.Load()
+	return int64(p.cur.size()) != p.left.Load() || !p.cur.hasWriter() != p.ended.Load()
 }
 
-// attend reads the FIFO until nothing comes any more, with rests, so that few lines do not cost a
-// wake-up each. It then waits for epoll to say that there is more.
-func (p *pipe) attend(ctx context.Context) {
+// serve reads the FIFO until no more data arrives. It pauses between reads, so that few lines do
+// not cost a wake-up each. Then epoll reports new data.
+func (p *pipe) serve(ctx context.Context) {
 	wait := p.ps.opts.Rest
 	p.mu.Lock()
 	if !p.removed {
@@ -117,7 +116,8 @@ func (p *pipe) attend(ctx context.Context) {
 		}
 		began := time.Now()
 		moved := 0
-		if p.gate.idle() || p.filling() { // what may wait is best kept where it outlives this process
+		// if the destination is blocked, data is safer in the FIFO, which survives this process
+		if p.gate.idle() || p.filling() {
 			moved = p.turn(ctx, pipeSize)
 		}
 		switch {
@@ -147,16 +147,16 @@ func (p *pipe) attend(ctx context.Context) {
 	}
 }
 
-// nextRest is how long the FIFO may stay unread so that it gets half full at most.
-func (p *pipe) nextRest(moved int, last, took time.Duration) time.Duration {
+// nextRest returns how long the FIFO may stay unread before it is half full.
+func (p *pipe) nextRest(moved int, last, busy time.Duration) time.Duration {
 	p.mu.Lock()
 	half := p.cur.capacity / 2
 	p.mu.Unlock()
-	fill := time.Duration(float64(last+took) * float64(half) / float64(moved))
+	fill := time.Duration(float64(last+busy) * float64(half) / float64(moved))
 	return max(min(fill, p.ps.opts.Rest), time.Millisecond)
 }
 
-// pause waits, to the next multiple of the rest where it is a whole one, so that many FIFOs share a
+// pause waits for d. The default pause ends at a multiple of Rest, so that many FIFOs share a
 // wake-up.
 func (p *pipe) pause(ctx context.Context, d time.Duration) bool {
 	if d == p.ps.opts.Rest {
@@ -176,14 +176,14 @@ func (p *pipe) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// full reports whether the FIFO has so much in it that it cannot wait.
+// full reports whether the FIFO is more than half full.
 func (p *pipe) full() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.removed && p.gate.destination() != nil && p.cur.size() > p.cur.capacity/2
 }
 
-// filling reports whether the FIFO has to be read though its destination takes no lines.
+// filling reports whether the FIFO must be read although its destination is blocked.
 func (p *pipe) filling() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,10 +193,10 @@ func (p *pipe) filling() bool {
 func (p *pipe) waitsForReopen() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.removed && len(p.rest) > 0
+	return !p.removed && len(p.leftovers) > 0
 }
 
-// removable reports whether nobody wants the FIFO and nobody writes it.
+// removable reports whether the FIFO is unwanted, empty, and without a writer.
 func (p *pipe) removable() bool {
 	p.ps.mu.Lock()
 	wanted := p.wanted
@@ -206,10 +206,10 @@ func (p *pipe) removable() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.removed && len(p.rest) == 0 && len(p.old) == 0 && p.cur.size() == 0 && !p.cur.written()
+	return !p.removed && len(p.leftovers) == 0 && len(p.old) == 0 && p.cur.size() == 0 && !p.cur.hasWriter()
 }
 
-// stats returns the counts and the state.
+// stats adds the counters and the state to s.
 func (p *pipe) stats(s Status) Status {
 	s.Stats = p.gate.state(p.count.Stats())
 	p.mu.Lock()
@@ -217,25 +217,25 @@ func (p *pipe) stats(s Status) Status {
 	if p.removed {
 		return s
 	}
-	s.Size, s.Waiting, s.Writer = p.cur.capacity, p.cur.size(), p.cur.written()
+	s.Size, s.Waiting, s.Writer = p.cur.capacity, p.cur.size(), p.cur.hasWriter()
 	switch {
 	case p.holdErr != nil:
-		s.Health = fmt.Sprintf("nobody holds the FIFO while the agent is away: %v", p.holdErr)
+		s.Health = fmt.Sprintf("no process holds the FIFO while the agent is down: %v", p.holdErr)
 	case p.err != nil:
-		s.Health = fmt.Sprintf("the FIFO cannot be read: %v", p.err)
-	case s.Health == "" && len(p.rest) > 0:
-		s.Health = "its process writes into a file that was in the place of the FIFO; have it open its logs anew"
+		s.Health = fmt.Sprintf("cannot read the FIFO: %v", p.err)
+	case s.Health == "" && len(p.leftovers) > 0:
+		s.Health = "its process writes to a file that was found in place of the FIFO; make the process reopen its logs"
 	case s.Health == "" && p.gate.destination() == nil:
-		s.Health = "nobody has said where its lines go; they wait in the FIFO"
+		s.Health = "no destination is known; lines wait in the FIFO"
 	}
 	return s
 }
 
-// poller says which FIFOs have news, by an epoll of its own. A FIFO that is not armed costs neither
-// this process nor the writer anything.
+// poller reports FIFOs with new data, using a separate epoll. A FIFO that is not armed causes no
+// cost for this process or the writer.
 type poller struct {
 	fd   int
-	file *os.File // the epoll, as something that Go's poller waits for
+	file *os.File // the epoll descriptor, registered with Go's poller
 }
 
 func newPoller() (*poller, error) {
@@ -257,8 +257,8 @@ func (l *poller) add(fd int) error {
 
 func (l *poller) remove(fd int) { _ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// arm makes wait return a FIFO that gets news, at once where it is not empty or has no writer; or
-// not.
+// arm enables or disables events for a FIFO. An enabled FIFO is reported at once if it is not empty
+// or has no writer.
 func (l *poller) arm(fd int, on bool) {
 	events := uint32(unix.EPOLLET)
 	if on {
@@ -267,7 +267,7 @@ func (l *poller) arm(fd int, on bool) {
 	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// wait calls fn with each descriptor that has news, until stop.
+// wait calls fn with each descriptor that has an event, until stop is called.
 func (l *poller) wait(fn func(fd int)) error {
 	raw, err := l.file.SyscallConn()
 	if err != nil {

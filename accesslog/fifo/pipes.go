@@ -14,26 +14,26 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Pipes are the FIFOs of one directory. Its methods may be called at the same time.
+// Pipes manages the FIFOs of one directory. Its methods are safe for concurrent use.
 type Pipes struct {
 	opts   Options
 	dir    int
 	copies *scratch
-	memory *accesslog.Buffers // that FIFOs are read into
+	memory *accesslog.Buffers // read buffers
 	poll   *poller
 
-	change sync.Mutex // held while FIFOs are made and removed; taken before mu
+	change sync.Mutex // held while FIFOs are created and removed; taken before mu
 
-	mu    sync.Mutex // guards what follows, and the fields of pipe that say so
+	mu    sync.Mutex // guards the fields below, and the fields of pipe marked so
 	pipes map[string]*pipe
 	byFD  map[int]*pipe
-	ctx   context.Context // of Run; nil while it does not run
+	ctx   context.Context // context of Run; nil while Run is not active
 	tasks sync.WaitGroup
 	ran   bool
 }
 
-// Open makes or opens the directory, and opens and holds the FIFOs that an earlier process has
-// left. Run reads them. An error names the path and what to do.
+// Open opens or creates the directory, and opens and holds the FIFOs of an earlier process. Run
+// reads them. Errors contain the path and a remedy.
 func Open(opts Options) (*Pipes, error) {
 	opts, err := opts.normalized()
 	if err != nil {
@@ -57,7 +57,7 @@ func Open(opts Options) (*Pipes, error) {
 	return ps, nil
 }
 
-// find opens what an earlier process has left.
+// find opens the FIFOs of an earlier process.
 func (ps *Pipes) find() error {
 	names, err := ps.names()
 	if err != nil {
@@ -68,12 +68,12 @@ func (ps *Pipes) find() error {
 			continue
 		}
 		if len(ps.pipes) >= ps.opts.MaxPipes {
-			return fmt.Errorf("%s has more than %d FIFOs; remove those that nobody uses, or raise the limit",
+			return fmt.Errorf("%s has more than %d FIFOs; remove unused ones, or raise the limit",
 				ps.opts.Dir, ps.opts.MaxPipes)
 		}
 		r, err := ps.readRecord(name)
 		if err != nil {
-			ps.opts.Log.Warn("a FIFO has no record that can be read; its lines wait until its proxy is known",
+			ps.opts.Log.Warn("cannot read the record of a FIFO; its lines wait until its proxy is known",
 				"path", ps.path(name), "error", err)
 		}
 		var to accesslog.Destination
@@ -82,7 +82,7 @@ func (ps *Pipes) find() error {
 		}
 		p := ps.newPipe(name, r.Owner, r.Labels, to)
 		if err := ps.adopt(p); err != nil {
-			ps.opts.Log.Error("a FIFO cannot be read", "path", p.path, "error", err)
+			ps.opts.Log.Error("cannot read a FIFO", "path", p.path, "error", err)
 			continue
 		}
 		ps.addLeftovers(p, ps.leftovers(names, name))
@@ -114,7 +114,7 @@ func (ps *Pipes) newPipe(name, owner string, labels map[string]string, to access
 	return p
 }
 
-// adopt opens and holds the FIFO that is in its place.
+// adopt opens and holds the existing FIFO of a name.
 func (ps *Pipes) adopt(p *pipe) error {
 	f, err := ps.open(p, p.name)
 	if err != nil {
@@ -129,18 +129,18 @@ func (ps *Pipes) adopt(p *pipe) error {
 	return nil
 }
 
-// openNote gives a FIFO its note. Without one it is read all the same.
+// openNote opens the note of a FIFO. Without a note the FIFO is still read.
 func (ps *Pipes) openNote(p *pipe, f *fifo) {
 	n, err := openNote(ps.dir, p.name, f)
 	if err != nil {
-		ps.opts.Log.Warn("lines that are being written when the agent is killed will be there twice",
+		ps.opts.Log.Warn("cannot open the note of a FIFO; lines may be duplicated if the agent is killed",
 			"path", p.path, "error", err)
 		return
 	}
 	f.note = n
 }
 
-// hold has a FIFO held.
+// hold passes a FIFO to the holder.
 func (ps *Pipes) hold(p *pipe, name string) error {
 	f, err := ps.openHold(name)
 	if err != nil {
@@ -151,18 +151,18 @@ func (ps *Pipes) hold(p *pipe, name string) error {
 
 func (ps *Pipes) addLeftovers(p *pipe, names []string) {
 	for _, n := range names {
-		r, err := openLeftover(ps.dir, n, p.gate, &p.count, ps.opts.MaxLine, func() bool { return p.cur.written() })
+		r, err := openLeftover(ps.dir, n, p.gate, &p.count, ps.opts.MaxLine, func() bool { return p.cur.hasWriter() })
 		if err != nil {
-			ps.opts.Log.Error("lines in a file that was in the place of a FIFO cannot be read", "path", p.path, "error", err)
+			ps.opts.Log.Error("cannot read a file that was found in place of a FIFO", "path", p.path, "error", err)
 			continue
 		}
 		p.mu.Lock()
-		p.rest = append(p.rest, r)
+		p.leftovers = append(p.leftovers, r)
 		p.mu.Unlock()
 	}
 }
 
-// register makes the loop look at a pipe.
+// register adds a pipe to the event loop.
 func (ps *Pipes) register(p *pipe) error {
 	if err := ps.poll.add(p.cur.fd); err != nil {
 		return fmt.Errorf("wait for %s: %w", p.path, err)
@@ -175,38 +175,38 @@ func (ps *Pipes) register(p *pipe) error {
 	return nil
 }
 
-// NewWriter says that a new process of the owner is about to open its FIFOs. What a dead one has
-// left is handed on, and a half line gets its LF. Where a process has the FIFO open, as in a hot
+// NewWriter must be called before a new process of the owner opens its FIFOs. Data of a dead
+// process is delivered, and a partial line gets an LF. If a process has the FIFO open, as in a hot
 // restart, nothing changes.
 func (ps *Pipes) NewWriter(owner string) {
-	for _, p := range ps.of(owner) {
+	for _, p := range ps.ownedBy(owner) {
 		p.mu.Lock()
-		written := p.removed || p.cur.written()
+		hasWriter := p.removed || p.cur.hasWriter()
 		p.mu.Unlock()
-		if !written {
+		if !hasWriter {
 			p.turn(context.Background(), 2*pipeSize)
 		}
 	}
 }
 
-// Gone says that the owner has left. Its FIFOs are removed once no process has them open.
+// Gone marks all FIFOs of an owner as unwanted. They are removed when no process has them open.
 func (ps *Pipes) Gone(owner string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
 	ps.unwant(owner, nil)
 }
 
-// Flush waits until what is in the FIFOs of an owner now has been handed on, but for begun lines.
+// Flush waits until the current data in an owner's FIFOs is delivered, except for partial lines.
 func (ps *Pipes) Flush(ctx context.Context, owner string) error {
-	for _, p := range ps.of(owner) {
+	for _, p := range ps.ownedBy(owner) {
 		if p.gate.destination() == nil {
-			return fmt.Errorf("the FIFO %s has no destination yet", p.path)
+			return fmt.Errorf("FIFO %s has no destination yet", p.path)
 		}
 		p.turn(ctx, pipeSize)
 		for wait := time.Millisecond; !p.gate.idle(); wait = min(2*wait, 50*time.Millisecond) {
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("the lines of %s are not handed on yet: %w", p.path, context.Cause(ctx))
+				return fmt.Errorf("lines of %s are not delivered yet: %w", p.path, context.Cause(ctx))
 			case <-time.After(wait):
 			}
 		}
@@ -214,7 +214,7 @@ func (ps *Pipes) Flush(ctx context.Context, owner string) error {
 	return nil
 }
 
-// remove removes a pipe that nobody wants and nobody writes, and reports whether it has.
+// remove removes an unwanted pipe without a writer, and reports whether it did.
 func (ps *Pipes) remove(p *pipe) bool {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -222,12 +222,12 @@ func (ps *Pipes) remove(p *pipe) bool {
 		return false
 	}
 	away := hidden(p.name, tempSuffix)
-	if ps.inPlace(p) {
+	if ps.isCurrent(p) {
 		if err := unix.Renameat(ps.dir, p.name, ps.dir, away); err != nil {
-			ps.opts.Log.Error("a FIFO that nobody uses cannot be removed", "path", p.path, "error", err)
+			ps.opts.Log.Error("cannot remove an unused FIFO", "path", p.path, "error", err)
 			return false
 		}
-		if !p.removable() { // somebody has opened it in between
+		if !p.removable() { // a process has opened it in the meantime
 			_ = unix.Renameat2(ps.dir, away, ps.dir, p.name, unix.RENAME_NOREPLACE)
 			return false
 		}
@@ -236,7 +236,7 @@ func (ps *Pipes) remove(p *pipe) bool {
 	_ = unix.Unlinkat(ps.dir, hidden(p.name, recordSuffix), 0)
 	_ = unix.Unlinkat(ps.dir, hidden(p.name, noteSuffix), 0)
 	if err := ps.opts.Holder.Release(p.path); err != nil {
-		ps.opts.Log.Warn("the holder has not released a FIFO that is gone", "path", p.path, "error", err)
+		ps.opts.Log.Warn("the holder did not release a removed FIFO", "path", p.path, "error", err)
 	}
 	ps.mu.Lock()
 	delete(ps.pipes, p.name)
@@ -258,12 +258,12 @@ func (p *pipe) close() {
 		p.ps.poll.remove(f.fd)
 		f.close()
 	}
-	for _, r := range p.rest {
+	for _, r := range p.leftovers {
 		r.close()
 	}
 }
 
-// Stats returns the counts and the state of each FIFO by its path.
+// Stats returns the counters and the state of each FIFO by path.
 func (ps *Pipes) Stats() map[string]Status {
 	type one struct {
 		p *pipe

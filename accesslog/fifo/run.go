@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// run runs a function beside the loop, until Run ends; not at all while it does not run.
+// run starts fn in a goroutine that Run waits for. It returns false if Run is not active.
 func (ps *Pipes) run(fn func(context.Context)) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -25,7 +25,7 @@ func (ps *Pipes) run(fn func(context.Context)) bool {
 	return true
 }
 
-// start has somebody attend to a pipe, unless somebody does.
+// start starts a goroutine that reads a pipe, unless there is one.
 func (ps *Pipes) start(p *pipe) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -33,38 +33,38 @@ func (ps *Pipes) start(p *pipe) {
 		return
 	}
 	ctx := ps.ctx
-	ps.tasks.Go(func() { p.attend(ctx) })
+	ps.tasks.Go(func() { p.serve(ctx) })
 }
 
-// Run reads the FIFOs until the context ends. It then hands on what was read for StopTimeout at
-// most, and closes all. What is not read stays in the FIFOs, which the holder keeps. It is called
-// once.
+// Run reads the FIFOs until ctx ends. Then it delivers buffered lines for at most StopTimeout and
+// closes everything. Unread data stays in the FIFOs, which the holder keeps open. Run must be
+// called only once.
 func (ps *Pipes) Run(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	ps.mu.Lock()
 	if ps.ran {
 		ps.mu.Unlock()
-		return errors.New("the FIFOs are being read already")
+		return errors.New("Run was already called")
 	}
 	ps.ran, ps.ctx = true, reading
 	pipes := slices.Collect(maps.Values(ps.pipes))
 	ps.mu.Unlock()
 	if ps.opts.Holder == NoHolder() {
-		ps.opts.Log.Warn("nobody holds the FIFOs of access logs while the agent is away: lines are lost when it stops, " +
-			"and an Envoy that starts then hangs")
+		ps.opts.Log.Warn("no process holds the access-log FIFOs while the agent is down: lines are lost when it stops, " +
+			"and an Envoy that starts in that time hangs")
 	}
 	for _, p := range pipes {
 		p.gate.resume()
 		ps.start(p)
 	}
-	ps.run(ps.watchPlaces)
+	ps.run(ps.repairLoop)
 	context.AfterFunc(reading, ps.poll.stop)
 	err := ps.poll.wait(func(fd int) {
 		ps.mu.Lock()
 		p := ps.byFD[fd]
 		ps.mu.Unlock()
-		if p != nil && !p.busy.Load() && p.news() {
+		if p != nil && !p.busy.Load() && p.changed() {
 			ps.start(p)
 		}
 	})
@@ -74,13 +74,13 @@ func (ps *Pipes) Run(ctx context.Context) error {
 	return err
 }
 
-// placesEach is how often it is looked whether FIFOs are in their places, which takes one system
-// call for each.
-const placesEach = time.Second
+// repairInterval is the interval of checks that the FIFOs exist under their names. A check costs
+// one system call per FIFO.
+const repairInterval = time.Second
 
-// watchPlaces repairs FIFOs until the context ends.
-func (ps *Pipes) watchPlaces(ctx context.Context) {
-	tick := time.NewTicker(placesEach)
+// repairLoop repairs FIFOs until ctx ends.
+func (ps *Pipes) repairLoop(ctx context.Context) {
+	tick := time.NewTicker(repairInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -92,7 +92,7 @@ func (ps *Pipes) watchPlaces(ctx context.Context) {
 	}
 }
 
-// finish hands on what is in memory and closes all.
+// finish delivers buffered lines and closes everything.
 func (ps *Pipes) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), ps.opts.StopTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (ps *Pipes) finish() {
 	ps.mu.Unlock()
 	var all sync.WaitGroup
 	for _, p := range pipes {
-		p.mu.Lock() // a NewWriter or Flush that has begun ends first
+		p.mu.Lock() // wait for a running NewWriter or Flush
 		idle := p.gate.idle()
 		p.mu.Unlock()
 		if !idle {
@@ -113,7 +113,7 @@ func (ps *Pipes) finish() {
 	for _, p := range pipes {
 		p.close()
 		if n := p.gate.stop(accesslog.CauseStopped); n > 0 {
-			ps.opts.Log.Error("lines were dropped: their destination has not taken them until the time to stop was over",
+			ps.opts.Log.Error("lines dropped: the destination did not accept them within the stop timeout",
 				"path", p.path, "lines", n)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set makes, opens and holds the FIFOs that an owner's process is about to open, and says for each
-// why it could not be. One that is no longer named is read on, and removed once no process has
-// written it for a while.
+// Set creates, opens, and holds the FIFOs that an owner's process is about to open. It returns an
+// error or nil for each. FIFOs that are no longer listed are still read, and removed when they have
+// had no writer for a while.
 func (ps *Pipes) Set(owner string, want []Pipe) []error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -23,16 +23,16 @@ func (ps *Pipes) Set(owner string, want []Pipe) []error {
 		switch {
 		case err != nil:
 		case named[name]:
-			err = fmt.Errorf("the FIFO %s is named twice", w.Path)
+			err = fmt.Errorf("FIFO %s is listed twice", w.Path)
 		case w.To == nil:
-			err = fmt.Errorf("the FIFO %s has no destination", w.Path)
+			err = fmt.Errorf("FIFO %s has no destination", w.Path)
 		case len(named) >= ps.opts.MaxPerOwner:
 			err = fmt.Errorf("%s has more than %d FIFOs; use fewer backends, or raise the limit", owner, ps.opts.MaxPerOwner)
 		default:
 			named[name] = true
-			var again bool
-			again, err = ps.ensure(owner, name, w)
-			reopen = reopen || again
+			var replaced bool
+			replaced, err = ps.ensure(owner, name, w)
+			reopen = reopen || replaced
 			if err != nil {
 				err = fmt.Errorf("FIFO %s: %w", w.Path, err)
 			}
@@ -46,24 +46,24 @@ func (ps *Pipes) Set(owner string, want []Pipe) []error {
 	return errs
 }
 
-// ensure makes one FIFO be there, and reports whether its process has to open its logs anew.
+// ensure creates or opens one FIFO, and reports whether its process has to reopen its logs.
 func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	ps.mu.Lock()
 	p, count := ps.pipes[name], len(ps.pipes)
-	same := p != nil && p.owner == owner && sameLabels(p.labels, w.Labels)
+	same := p != nil && p.owner == owner && maps.Equal(p.labels, w.Labels)
 	ps.mu.Unlock()
 	switch {
 	case p == nil && count >= ps.opts.MaxPipes:
-		return false, fmt.Errorf("there are %d FIFOs, which is the limit; raise it", count)
+		return false, fmt.Errorf("the limit of %d FIFOs is reached; raise it", count)
 	case p != nil && p.owner != owner && p.owner != "":
-		return false, fmt.Errorf("it belongs to %q; two processes must not share one", p.owner)
+		return false, fmt.Errorf("it belongs to %q, and processes cannot share a FIFO", p.owner)
 	}
 	kind, err := ps.kind(name)
 	if err != nil {
 		return false, err
 	}
 	if kind != 0 && kind != unix.S_IFIFO && kind != unix.S_IFREG {
-		return false, inPlace(ps.opts.Dir, name, kind)
+		return false, occupied(ps.opts.Dir, name, kind)
 	}
 	if !same {
 		if err := ps.writeRecord(name, pipeRecord{Owner: owner, Labels: w.Labels}); err != nil {
@@ -89,7 +89,7 @@ func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	return reopen, nil
 }
 
-// put makes the FIFO of a pipe be in its place, owned and held.
+// put ensures that the FIFO of a pipe exists under its name, and that it is owned and held.
 func (ps *Pipes) put(p *pipe, kind uint32, w Pipe) (reopen bool, err error) {
 	if kind == unix.S_IFIFO {
 		if p.cur == nil {
@@ -97,13 +97,13 @@ func (ps *Pipes) put(p *pipe, kind uint32, w Pipe) (reopen bool, err error) {
 				return false, err
 			}
 		}
-		if ps.inPlace(p) {
+		if ps.isCurrent(p) {
 			if p.holdErr != nil {
 				p.holdErr = ps.hold(p, p.name)
 			}
-			return false, errors.Join(p.holdErr, ps.own(p.cur.fd, w))
+			return false, errors.Join(p.holdErr, ps.setOwner(p.cur.fd, w))
 		}
-		// Another FIFO than the one that is read: nobody else makes any here, so what is in it came to no
+		// This is not the FIFO that is read. No other process creates FIFOs here, so its lines had no
 		// reader.
 		if err := unix.Unlinkat(ps.dir, p.name, 0); err != nil {
 			return false, err
@@ -128,15 +128,14 @@ func (ps *Pipes) put(p *pipe, kind uint32, w Pipe) (reopen bool, err error) {
 	return left != "" || before != nil, nil
 }
 
-// inPlace reports whether the FIFO that is read is the one of the name.
-func (ps *Pipes) inPlace(p *pipe) bool {
+// isCurrent reports whether the name refers to the FIFO that is read.
+func (ps *Pipes) isCurrent(p *pipe) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(ps.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && uint64(st.Dev) == p.cur.dev && st.Ino == p.cur.ino
 }
 
-// repair puts FIFOs back that are not in their places any more, or that others have put something
-// in the place of. What cannot be repaired is told by the next Set.
+// repair restores FIFOs that were removed or replaced. The next Set reports failures.
 func (ps *Pipes) repair() {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -147,7 +146,7 @@ func (ps *Pipes) repair() {
 	var list []broken
 	ps.mu.Lock()
 	for name, p := range ps.pipes {
-		if p.wanted && p.want.Path != "" && !ps.inPlace(p) {
+		if p.wanted && p.want.Path != "" && !ps.isCurrent(p) {
 			list = append(list, broken{p.owner, name, p.want})
 		}
 	}
@@ -157,7 +156,7 @@ func (ps *Pipes) repair() {
 		if err != nil {
 			continue
 		}
-		ps.opts.Log.Warn("a FIFO was removed or replaced from outside, and is there again", "path", b.want.Path)
+		ps.opts.Log.Warn("restored a FIFO that another process had removed or replaced", "path", b.want.Path)
 		if reopen && ps.opts.Reopen != nil {
 			ps.opts.Reopen(b.owner)
 		}
@@ -165,7 +164,7 @@ func (ps *Pipes) repair() {
 }
 
 func (ps *Pipes) unwant(owner string, named map[string]bool) {
-	for _, p := range ps.of(owner) {
+	for _, p := range ps.ownedBy(owner) {
 		if !named[p.name] {
 			ps.mu.Lock()
 			p.wanted = false
@@ -175,8 +174,8 @@ func (ps *Pipes) unwant(owner string, named map[string]bool) {
 	}
 }
 
-// of returns the pipes of an owner, by name.
-func (ps *Pipes) of(owner string) []*pipe {
+// ownedBy returns the pipes of an owner, sorted by name.
+func (ps *Pipes) ownedBy(owner string) []*pipe {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	var out []*pipe
