@@ -7,62 +7,62 @@ import (
 	"testing"
 )
 
-// cases are what goes wrong with access logs elsewhere, and which tests show that it does not here.
-// The numbers are those of the first list of cases, which some names of tests begin with.
+// cases lists failures seen with access logs in other programs, and the tests that rule them out
+// here. Test names begin with the number of their case.
 var cases = []struct{ what, tests string }{
-	{"1: 64 connections at once, rotation at 1 MB: each line once, no file too large",
+	{"1: 64 connections at once, rotation at 1 MB: each line once, no oversized file",
 		"accesslog/receive.Test1ManyConnections rotation.TestManyWritersExactlyOnce"},
-	{"2: 200 rotations within one millisecond, and with a clock that goes back an hour",
+	{"2: 200 rotations within one millisecond, and with a clock set back by an hour",
 		"rotation.TestRotationsWithinOneMillisecond rotation.TestNamesGoOnAfterRestart"},
-	{"3: maxFileSize 0, 250 MB: one file, and old backups go all the same", "rotation.TestSizeOffStillPrunes"},
+	{"3: maxFileSize 0, 250 MB: one file, and old backups are still removed", "rotation.TestSizeOffStillPrunes"},
 	{"5: maxFiles 1: one backup after every rotation", "rotation.TestOneBackup"},
-	{"6: each limit of -1: the start fails with the field, the value and what to set",
+	{"6: each limit of -1: the start fails with the field, its value, and a remedy",
 		"rotation.TestNegativeLimits agent/serve/auditlog.TestLimitsBelowZero"},
 	{"7: a backup of 8 days and maxFileAge 7, without traffic", "rotation.TestAgeWithoutTraffic"},
 	{"8: age and number are independent", "rotation.TestAgeAndNumberAreIndependent"},
 	{"9: a line of the limit, one byte more, ten times that", "rotation.TestLongLine accesslog.TestLongestLine"},
-	{"13: half a line stays while others flood", "accesslog/receive.Test13HalfLine"},
-	{"14: half a line, then FIN or RST", "accesslog/receive.Test14Unterminated"},
-	{"16: a full disk for 5 s: senders wait, nothing is lost, repeated or torn",
+	{"13: a partial line while others flood", "accesslog/receive.Test13HalfLine"},
+	{"14: a partial line, then FIN or RST", "accesslog/receive.Test14Unterminated"},
+	{"16: a full disk for 5 s: senders wait; no line is lost, repeated, or torn",
 		"accesslog/receive.Test16FullDisk rotation.TestFullDiskForFiveSeconds"},
-	{"18: SIGKILL under load, and a start with the lock and the torn line that it left",
+	{"18: SIGKILL under load, then a start with its lock and torn line",
 		"accesslog/receive.Test18Killed rotation.TestKilledUnderLoad"},
-	{"20: the active file is removed, renamed, truncated from outside",
+	{"20: the active file is removed, renamed, or truncated by another process",
 		"rotation.TestChangedFromOutside rotation.TestLinkInThePlace rotation.TestRotationAfterReplacement"},
-	{"21: a collector that is down, then up: all lines in order", "accesslog/spool.TestForwardCollectorAwayAndBack"},
+	{"21: a collector that stops and starts: all lines in order", "accesslog/spool.TestForwardCollectorAwayAndBack"},
 	{"24: SIGTERM with senders that stop and with ones that do not",
 		"accesslog/receive.Test24Polite accesslog/receive.Test24Impolite accesslog/receive.TestStopWhileOthersHaveTheTurns " +
 			"agent.TestReceivers"},
-	{"a quiet connection beside 63 that flood", "accesslog/receive.TestQuietBesideFlood"},
-	{"memory does not grow with the number of those that flood", "accesslog/receive.TestFloodsShareBuffers"},
-	{"a disk that is full for good: lines are dropped by policy, counted, and told in the file",
+	{"a quiet connection and 63 flooding ones", "accesslog/receive.TestQuietBesideFlood"},
+	{"memory does not grow with the number of flooding connections", "accesslog/receive.TestFloodsShareBuffers"},
+	{"a disk that stays full: lines are dropped by policy, counted, and noted in the file",
 		"accesslog/receive.TestFullDiskDropsNewest accesslog/fifo.TestPipeFullDisk rotation.TestFullDiskDropsNewest " +
 			"rotation.TestCloseEndsWriters"},
-	{"a disk that fails with another error than ENOSPC",
+	{"a disk that fails with an error other than ENOSPC",
 		"rotation.TestFailingDisk rotation.TestReadOnly accesslog/fifo.TestPipeIOError"},
-	{"a full disk before a file is opened, and others that fill it",
+	{"a disk that is full before a file is opened, or that others fill",
 		"rotation.TestFullDiskAtTheStart rotation.TestOthersFillTheDisk rotation.TestMinFree"},
-	{"16 MiB without LF, NUL, bytes that are no UTF-8, CR, octet counts", "accesslog/receive.TestHostileBytes"},
+	{"16 MiB without LF, NUL, invalid UTF-8, CR, octet counts", "accesslog/receive.TestHostileBytes"},
 	{"10,000 connections", "accesslog/receive.TestManyConnections accesslog/receive.TestMaxConns"},
 	{"a collector that accepts and never reads, resets, or rejects",
 		"accesslog/spool.TestForwardNeverRead accesslog/spool.TestForwardReset accesslog/otlp.TestOTLPAnswers"},
-	{"one slow collector does not hold up the others",
+	{"one slow collector does not block others",
 		"accesslog/fifo.TestPipeSlowDestination cmd/agent.TestAccessLogDeadBackend"},
-	{"a flipped byte, a torn tail, a full disk and a kill in the spool",
+	{"a flipped byte, a torn tail, a full disk, and a kill in the spool",
 		"accesslog/spool.TestSpoolFlippedByte accesslog/spool.TestSpoolTornTail accesslog/spool.TestSpoolFullDisk " +
 			"accesslog/spool.TestSpoolKilled"},
-	{"a lock of another process, a symbolic link as directory, a place that others can write to",
+	{"a lock of another process, a symbolic link as directory, a directory that others can write to",
 		"rotation.TestOneProcess rotation.TestRefusedPlaces accesslog/spool.TestSpoolLinks"},
-	{"a FIFO is never removed and made anew under an Envoy, nor without one who holds it",
+	{"an Envoy never loses its FIFO, and the FIFO always has a holder",
 		"accesslog/fifo.TestPipeRestart agent/host/hold.TestProcess agent/host/hold.TestSystemd " +
 			"accesslog/fifo.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},
-	{"a file, nothing, or wrong permissions in the place of a FIFO",
+	{"a file, nothing, or wrong permissions in place of a FIFO",
 		"accesslog/fifo.TestPipeFileInItsPlace cmd/agent.TestAccessLogInTheWay"},
-	{"an Envoy that is killed with a full pipe: the lines of the next one are whole",
+	{"an Envoy killed with a full pipe: the next one's lines are whole",
 		"accesslog/fifo.TestPipeNewWriter cmd/agent.TestAccessLogAfterAFullPipe"},
-	{"a reader that is killed stores no line twice, and none is lost",
+	{"a killed reader: no line is lost or stored twice",
 		"accesslog/fifo.TestPipeKilledReader cmd/agent.TestAccessLogSurvivesTheAgent"},
-	{"names that are cut and collide", "agent/compute/kinds/accesslog.TestFIFOName"},
+	{"shortened names that collide", "agent/compute/kinds/accesslog.TestFIFOName"},
 	{"goroutines that never end", "accesslog.TestMain rotation.TestMain"},
 	{"in = written + spooled + dropped + in flight",
 		"accesslog/receive.Test1ManyConnections cmd/agent.TestAccessLogCounters agent/deliver/logs.TestCollector"},
@@ -70,9 +70,9 @@ var cases = []struct{ what, tests string }{
 		"rotation.TestExampleOfTheAuditLog agent/serve/auditlog.TestExampleOfTheAuditLog"},
 }
 
-// TestCasesHaveTests: the tests that the cases name are there.
+// TestCasesHaveTests checks that the tests named in cases exist.
 func TestCasesHaveTests(t *testing.T) {
-	sources := map[string]string{} // of the tests, by package
+	sources := map[string]string{} // test sources by package
 	for _, c := range cases {
 		for _, test := range strings.Fields(c.tests) {
 			at := strings.LastIndexByte(test, '.')

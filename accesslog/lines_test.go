@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// naive is what is stored of a source: its lines, each with an LF, longer ones in pieces of max
-// bytes.
+// naive returns the expected output for an input: its lines, each with an LF, split into pieces of
+// max bytes.
 func naive(input []byte, max int) (stored []byte, oversize, unterminated uint64) {
 	for len(input) > 0 {
 		line, rest, ended := bytes.Cut(input, newline)
@@ -30,8 +30,7 @@ func naive(input []byte, max int) (stored []byte, oversize, unterminated uint64)
 	return stored, oversize, unterminated
 }
 
-// source gives what it holds in reads of the sizes that steps say, with idle times where they
-// are 0.
+// source returns its data in reads of the sizes in steps; 0 stands for an idle time.
 type source struct {
 	rest  []byte
 	steps []byte
@@ -42,7 +41,7 @@ var errIdle = errors.New("nothing is there")
 
 func (s *source) read(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, errors.New("there is no room to read into")
+		return 0, errors.New("there is no space to read into")
 	}
 	if len(s.rest) == 0 {
 		return 0, io.EOF
@@ -64,7 +63,7 @@ func (s *source) read(b []byte) (int, error) {
 	return n, nil
 }
 
-// frame brings all that a source has to a destination, and tries again what fails for a moment.
+// frame passes all data of a source to a destination, and retries transient errors.
 func frame(t testing.TB, l *Lines, s *source) {
 	t.Helper()
 	again := func(f func(context.Context) error) {
@@ -77,7 +76,7 @@ func frame(t testing.TB, l *Lines, s *source) {
 				t.Fatal(err)
 			}
 			if _, err := l.Fill(s.read); !errors.Is(err, ErrPending) {
-				t.Fatalf("a read while lines are held: %v", err)
+				t.Fatalf("a read while lines are pending: %v", err)
 			}
 		}
 	}
@@ -95,13 +94,13 @@ func frame(t testing.TB, l *Lines, s *source) {
 	}
 	again(l.Finish)
 	if l.buf != nil {
-		t.Error("the buffer is not given back")
+		t.Error("the buffer is not released")
 	}
 }
 
 var errPassing = errors.New("not now")
 
-// passing takes the first lines of a batch, as many as its turn says, and fails now and then.
+// passing accepts the first lines of a batch, as many as turns specifies, and fails sometimes.
 func passing(turns []byte) func([]byte) (int, error) {
 	calls := 0
 	return func(batch []byte) (int, error) {
@@ -154,7 +153,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// TestLines: what goes in comes out, whatever the reads and the lengths of lines are.
+// TestLines checks output against input for many sizes of reads and lines.
 func TestLines(t *testing.T) {
 	var mixed bytes.Buffer
 	count, long := 3000, 2<<20
@@ -183,7 +182,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLongestLine: a line of the longest length is stored whole, one of a byte more in two.
+// TestLongestLine checks that a line of maximum length is stored whole, and a longer one in two
+// pieces.
 func TestLongestLine(t *testing.T) {
 	for _, n := range []int{DefaultMaxLine - 1, DefaultMaxLine, DefaultMaxLine + 1, 10*DefaultMaxLine + 5} {
 		checkFramed(t, []byte(strings.Repeat("x", n)+"\nnext\n"), nil, nil, DefaultMaxLine)
@@ -191,8 +191,8 @@ func TestLongestLine(t *testing.T) {
 	}
 }
 
-// TestLinesWithoutMemory: where memory is used up, lines longer than a base buffer are stored in
-// pieces, and nothing is lost. All of it is given back.
+// TestLinesWithoutMemory checks that without memory, lines longer than a base buffer are stored in
+// pieces, nothing is lost, and all memory is released.
 func TestLinesWithoutMemory(t *testing.T) {
 	const size = 100 << 10
 	memory := NewBuffers(size)
@@ -217,7 +217,7 @@ func TestLinesWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestLinesInTurns: more than a quantum is never handed on at once, but for one longer line.
+// TestLinesInTurns checks that no batch exceeds Quantum, except a single longer line.
 func TestLinesInTurns(t *testing.T) {
 	to := &collector{part: func(b []byte) (int, error) {
 		if len(b) > Quantum && bytes.Count(b, newline) > 1 {
@@ -229,8 +229,8 @@ func TestLinesInTurns(t *testing.T) {
 		&source{rest: []byte(strings.Repeat("x", 900<<10) + "\n" + strings.Repeat("short\n", 400<<10))})
 }
 
-// TestLinesIdle: a source that has sent half a line keeps little memory, one that has sent whole
-// lines none.
+// TestLinesIdle checks that an idle source uses little memory for a partial line, and none
+// otherwise.
 func TestLinesIdle(t *testing.T) {
 	to := &collector{}
 	l := &Lines{To: to, Count: &Counters{}}
@@ -242,7 +242,7 @@ func TestLinesIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.Idle(); l.Size() != 512 {
-		t.Errorf("%d bytes are kept for half a line", l.Size())
+		t.Errorf("%d bytes are used for a partial line", l.Size())
 	}
 	s.rest = []byte("\n")
 	if _, err := l.Fill(func(b []byte) (int, error) { return copy(b, "\n"), nil }); err != nil {
@@ -256,7 +256,7 @@ func TestLinesIdle(t *testing.T) {
 	}
 }
 
-// TestLinesDropped: what is given up is counted, with the begun line.
+// TestLinesDropped checks that dropped lines are counted, including a partial line.
 func TestLinesDropped(t *testing.T) {
 	count := &Counters{}
 	l := &Lines{To: &collector{part: func([]byte) (int, error) { return 0, errPassing }}, Count: count}
@@ -276,7 +276,7 @@ func TestLinesDropped(t *testing.T) {
 	}
 }
 
-// dropper is a destination that drops the first line of each batch, and says so.
+// dropper is a destination that drops the first line of each batch and reports it.
 type dropper struct{ collector }
 
 func (d *dropper) Append(ctx context.Context, batch []byte) (int, int, error) {
@@ -284,7 +284,7 @@ func (d *dropper) Append(ctx context.Context, batch []byte) (int, int, error) {
 	return len(batch), 1, err
 }
 
-// TestLinesDroppedByTheDestination: they count as dropped and not as written.
+// TestLinesDroppedByTheDestination checks that such lines count as dropped, not as written.
 func TestLinesDroppedByTheDestination(t *testing.T) {
 	count := &Counters{}
 	to := &dropper{}
@@ -294,7 +294,8 @@ func TestLinesDroppedByTheDestination(t *testing.T) {
 	}
 }
 
-// TestDestinationTakesNothing: one that takes nothing without an error does not hang its source.
+// TestDestinationTakesNothing checks that a destination that accepts nothing and returns no error
+// does not block its source forever.
 func TestDestinationTakesNothing(t *testing.T) {
 	l := &Lines{To: &collector{part: func([]byte) (int, error) { return 0, nil }}, Count: &Counters{}}
 	if _, err := l.Fill((&source{rest: []byte("one\n")}).read); err != nil {

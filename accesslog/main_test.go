@@ -10,11 +10,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// collector is a Destination that keeps what it gets.
+// collector is a Destination that records lines.
 type collector struct {
 	bytes.Buffer
 	batches int
-	// part, where it is set, says how much of a batch is taken, and the error.
+	// part, if set, returns how much of a batch is accepted, and the error.
 	part func(batch []byte) (int, error)
 }
 

@@ -1,4 +1,4 @@
-// Package accesslogtest is support for the tests of packages that handle access-log lines.
+// Package accesslogtest supports tests of packages that handle access-log lines.
 package accesslogtest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Naive is what is stored of a source: its lines, each with an LF, longer ones in pieces of max
-// bytes.
+// Naive returns the expected output for an input: its lines, each with an LF, split into pieces of
+// max bytes.
 func Naive(input []byte, max int) (stored []byte, oversize, unterminated uint64) {
 	for len(input) > 0 {
 		line, rest, ended := bytes.Cut(input, []byte{'\n'})
@@ -37,7 +37,7 @@ func Naive(input []byte, max int) (stored []byte, oversize, unterminated uint64)
 	return stored, oversize, unterminated
 }
 
-// OpenFile opens a rotated file that is run until the end of the test.
+// OpenFile opens a rotated file and runs it until the end of the test.
 func OpenFile(t testing.TB, o rotation.Options) *rotation.File {
 	t.Helper()
 	f, err := rotation.Open(o)
@@ -55,7 +55,7 @@ func OpenFile(t testing.TB, o rotation.Options) *rotation.File {
 	return f
 }
 
-// Stored returns what lies in the files of a path, oldest first.
+// Stored returns the content of all files of a path, oldest first.
 func Stored(t testing.TB, path string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -64,9 +64,9 @@ func Stored(t testing.TB, path string) string {
 	}
 	var all bytes.Buffer
 	active := ""
-	for _, e := range entries { // by name, which is by time
+	for _, e := range entries { // sorted by name, and so by time
 		if filepath.Ext(e.Name()) != filepath.Ext(path) {
-			continue // the lock
+			continue // the lock file
 		}
 		b, err := os.ReadFile(filepath.Join(filepath.Dir(path), e.Name()))
 		if err != nil {
@@ -86,7 +86,7 @@ func Line(c, n int) string {
 	return fmt.Sprintf("%d %d %s\n", c, n, strings.Repeat("x", 280))
 }
 
-// UsedCPU is the CPU time of the process.
+// UsedCPU returns the CPU time of the process.
 func UsedCPU(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -95,7 +95,7 @@ func UsedCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Until waits for a state of the counts.
+// Until waits for a state of the counters.
 func Until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
 	ok func(accesslog.Stats) bool) accesslog.Stats {
 	t.Helper()
@@ -108,8 +108,7 @@ func Until(t testing.TB, f interface{ Stats() accesslog.Stats }, what string,
 	return s
 }
 
-// Eventually waits until something holds that no event announces. In a synctest bubble the time
-// that passes is fake.
+// Eventually polls until holds returns true. In a synctest bubble, time is fake.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	const patience = 2 * time.Minute
@@ -124,7 +123,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Balance holds counts to their promise.
+// Balance checks the guarantee of [accesslog.Stats].
 func Balance(t testing.TB, s accesslog.Stats) {
 	t.Helper()
 	sum := s.Written + s.Spooled + s.InFlight
@@ -132,11 +131,11 @@ func Balance(t testing.TB, s accesslog.Stats) {
 		sum += n
 	}
 	if s.In != sum {
-		t.Errorf("in %d, but the rest is %d: %+v", s.In, sum, s)
+		t.Errorf("in %d, but the sum is %d: %+v", s.In, sum, s)
 	}
 }
 
-// FreeAddress returns a TCP address on this machine that nothing listens on.
+// FreeAddress returns a local TCP address without a listener.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -147,11 +146,11 @@ func FreeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Collector is a [accesslog.Destination] that records what it gets.
+// Collector is an [accesslog.Destination] that records all lines.
 type Collector struct {
 	bytes.Buffer
 	Batches int
-	// Part, if set, returns how much of a batch is taken, and the error.
+	// Part, if set, returns how much of a batch is accepted, and the error.
 	Part func(batch []byte) (int, error)
 }
 

@@ -22,12 +22,12 @@ import (
 
 const benchWriterVariable = "ACCESSLOG_BENCH_WRITER"
 
-// benchSeconds is how long one measurement takes.
+// benchSeconds is the duration of one measurement.
 const benchSeconds = 5
 
-// BenchmarkFIFO is the CPU time of reading a FIFO into a file that is rotated at 100 MB and synced
-// each second, while a process writes lines of 300 bytes as an Envoy does: 64 KiB at a time, in
-// writes of 4 KiB. A name is the lines in a second.
+// BenchmarkFIFO measures the CPU time of reading a FIFO into a file that is rotated at 100 MB and
+// synced each second. A process writes lines of 300 bytes like an Envoy: 64 KiB at a time, in
+// writes of 4 KiB. The name of a sub-benchmark is the number of lines per second.
 func BenchmarkFIFO(b *testing.B) {
 	for _, rate := range []int{500, 4000, 50000} {
 		b.Run(fmt.Sprint(rate), func(b *testing.B) {
@@ -51,9 +51,8 @@ func BenchmarkFIFO(b *testing.B) {
 	}
 }
 
-// BenchmarkFIFOFloor is what BenchmarkFIFO is compared with: what is there is read every 100 ms, or
-// when the FIFO may be half full, its lines are counted, and it is written, without rotation or
-// sync. A kill loses what is read.
+// BenchmarkFIFOFloor is the baseline of BenchmarkFIFO: it reads every 100 ms or when the FIFO may
+// be half full, counts lines, and writes them without rotation or sync. A kill would lose lines.
 func BenchmarkFIFOFloor(b *testing.B) {
 	for _, rate := range []int{500, 4000, 50000} {
 		b.Run(fmt.Sprint(rate), func(b *testing.B) {
@@ -111,7 +110,7 @@ func BenchmarkFIFOFloor(b *testing.B) {
 	}
 }
 
-// measureFIFO has a process write for some seconds, and reports what reading takes.
+// measureFIFO runs a writer process for benchSeconds and reports the cost of reading.
 func measureFIFO(b *testing.B, rate int, path string, written func() uint64) {
 	self, err := os.Executable()
 	if err != nil {
@@ -127,11 +126,11 @@ func measureFIFO(b *testing.B, rate int, path string, written func() uint64) {
 			err = cmd.Start()
 		}
 		if err == nil {
-			_, err = io.ReadFull(out, make([]byte, 1)) // it begins
+			_, err = io.ReadFull(out, make([]byte, 1)) // the writer has started
 		}
 		before, lines := accesslogtest.UsedCPU(b), written()
 		if err == nil {
-			_, err = io.ReadFull(out, make([]byte, 1)) // it has ended
+			_, err = io.ReadFull(out, make([]byte, 1)) // the writer has ended
 		}
 		used += accesslogtest.UsedCPU(b) - before
 		n += written() - lines
@@ -144,7 +143,7 @@ func measureFIFO(b *testing.B, rate int, path string, written func() uint64) {
 	b.ReportMetric(100*used.Seconds()/float64(b.N)/benchSeconds, "core-%")
 }
 
-// writeAsEnvoy is the process that writes in the benchmarks.
+// writeAsEnvoy is the writer process of the benchmarks.
 func writeAsEnvoy(arg string) int {
 	var rate int
 	var path string

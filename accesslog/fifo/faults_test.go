@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// pipeToFile runs a FIFO into a rotated file below a directory, and returns what writes into it.
+// pipeToFile connects a FIFO to a rotated file below a directory, and returns a writer.
 func pipeToFile(t *testing.T, dir string, o Options,
 	r rotation.Options) (ps *Pipes, f *rotation.File, path string, w *os.File) {
 	t.Helper()
@@ -34,7 +34,7 @@ func pipeToFile(t *testing.T, dir string, o Options,
 	return ps, f, path, w
 }
 
-// balanced waits until all lines of a FIFO are stored or dropped, and returns the counts.
+// balanced waits until all lines of a FIFO are stored or dropped, and returns the counters.
 func balanced(t *testing.T, ps *Pipes, path string, lines uint64) (s Status) {
 	t.Helper()
 	accesslogtest.Eventually(t, "all lines are stored or dropped", func() bool {
@@ -51,8 +51,8 @@ func balanced(t *testing.T, ps *Pipes, path string, lines uint64) (s Status) {
 	return s
 }
 
-// TestPipeFullDisk: the writer goes on while the disk is full. What memory takes comes once, in
-// order, when there is space again; what it does not take is dropped and counted.
+// TestPipeFullDisk checks that the writer is not blocked by a full disk. Lines that fit into memory
+// are stored once, in order, when there is space again; other lines are dropped and counted.
 func TestPipeFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -73,7 +73,7 @@ func TestPipeFullDisk(t *testing.T) {
 			for ; want.Len() < c.megabytes<<20; n++ {
 				line := accesslogtest.Line(1, n)
 				want.WriteString(line)
-				put(t, w, line) // ends, though nothing is taken
+				put(t, w, line) // must not block, though the destination does
 			}
 			accesslogtest.Eventually(t, "the disk is full", func() bool {
 				return f.Stats().Retries > 0 && strings.Contains(ps.Stats()[path].Health, "no space left on device")
@@ -111,8 +111,8 @@ func TestPipeFullDisk(t *testing.T) {
 	}
 }
 
-// TestPipeIOError: a file system that answers with EIO from one moment on, as a broken disk does,
-// neither stops the writer nor is passed over in silence.
+// TestPipeIOError checks that EIO, as from a broken disk, does not block the writer and is
+// reported.
 func TestPipeIOError(t *testing.T) {
 	for name, onFull := range map[string]rotation.OnFull{"block": rotation.Block, "drop": rotation.DropNewest} {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestPipeIOError(t *testing.T) {
 			for range n {
 				put(t, w, line)
 			}
-			accesslogtest.Eventually(t, "it is told", func() bool {
-				// The cause is the one at the last drop: at first, maybe, that the destination is late.
+			accesslogtest.Eventually(t, "the error is reported", func() bool {
+				// The first drop may have another cause: a slow destination.
 				put(t, w, line)
 				s, health := ps.Stats()[path], f.Stats().Health
 				told := onFull != rotation.Block || strings.Contains(s.Health, "input/output error")
@@ -144,7 +144,7 @@ func TestPipeIOError(t *testing.T) {
 
 type disk struct{ path string }
 
-// brokenDisk is an ext4 that can be broken.
+// brokenDisk returns an ext4 file system that can be broken.
 func brokenDisk(t *testing.T) disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -166,7 +166,7 @@ func brokenDisk(t *testing.T) disk {
 	return disk{at}
 }
 
-// breakIt has each access answered with EIO from now on (EXT4_IOC_SHUTDOWN).
+// breakIt makes each access fail with EIO (EXT4_IOC_SHUTDOWN).
 func (d disk) breakIt(t *testing.T) {
 	t.Helper()
 	f, err := os.Open(d.path)
@@ -180,8 +180,8 @@ func (d disk) breakIt(t *testing.T) {
 	}
 }
 
-// TestPipeHostileBytes: whatever a writer puts into a FIFO is stored as it is, in lines of 1 MiB at
-// most.
+// TestPipeHostileBytes checks that any data written to a FIFO is stored unchanged, in lines of at
+// most 1 MiB.
 func TestPipeHostileBytes(t *testing.T) {
 	for name, in := range map[string]string{
 		"16 MiB without LF": strings.Repeat("x", 16<<20), "NUL": "a\x00b\n\x00\n", "not UTF-8": "\xff\xfe\xc3\x28\n",
@@ -204,8 +204,8 @@ func TestPipeHostileBytes(t *testing.T) {
 	}
 }
 
-// TestPipeRemovedFromOutside: a FIFO that somebody removes, or replaces by a file, is there again
-// without a call of Set, its process is asked to open its logs anew, and no line is lost.
+// TestPipeRemovedFromOutside checks that a removed or replaced FIFO is restored without a call of
+// Set, that its process is asked to reopen its logs, and that no line is lost.
 func TestPipeRemovedFromOutside(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"removed": os.Remove,
@@ -231,7 +231,7 @@ func TestPipeRemovedFromOutside(t *testing.T) {
 			if owner := <-reopen; owner != "web" {
 				t.Errorf("asked: %s", owner)
 			}
-			put(t, old, "2\n") // until it opens the new one
+			put(t, old, "2\n") // before it opens the new FIFO
 			w := openWriter(t, path)
 			put(t, w, "3\n")
 			old.Close()
@@ -249,8 +249,7 @@ func TestPipeRemovedFromOutside(t *testing.T) {
 	}
 }
 
-// TestPipeDirectoryIsALink: the directory of FIFOs is not reached by a link that somebody could
-// change.
+// TestPipeDirectoryIsALink checks that the FIFO directory must not be a symbolic link.
 func TestPipeDirectoryIsALink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(t.TempDir(), dir+"/link"); err != nil {
@@ -262,8 +261,7 @@ func TestPipeDirectoryIsALink(t *testing.T) {
 	}
 }
 
-// TestPipeLockOfADeadProcess: the lock on the directory ends with the process that had it, however
-// that ended.
+// TestPipeLockOfADeadProcess checks that the lock of the directory ends with its process.
 func TestPipeLockOfADeadProcess(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -280,7 +278,7 @@ func TestPipeLockOfADeadProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Only then may this process try: who tries holds the lock for a moment, in which the other one
+	// Open in this process only afterwards: an attempt holds the lock briefly, and the other process
 	// would fail.
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "open\n" {

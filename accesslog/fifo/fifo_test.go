@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 )
 
-// sink is a Destination that keeps what it gets, and waits while it is shut.
+// sink is a Destination that records lines, and blocks while shut is set.
 type sink struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
@@ -48,7 +48,7 @@ func (s *sink) String() string {
 
 func (s *sink) set(shut bool) { s.mu.Lock(); defer s.mu.Unlock(); s.shut = shut }
 
-// startPipes opens and runs pipes; stop ends them.
+// startPipes opens and runs pipes. stop ends them.
 func startPipes(t testing.TB, o Options) (ps *Pipes, stop func()) {
 	t.Helper()
 	if o.Log == nil {
@@ -88,7 +88,7 @@ func setOne(t testing.TB, ps *Pipes, path string, to accesslog.Destination) {
 	}
 }
 
-// openWriter opens as Envoy does: it would hang if nobody read.
+// openWriter opens a FIFO like Envoy, which blocks without a reader.
 func openWriter(t testing.TB, path string) *os.File {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC, 0o644)
@@ -105,7 +105,7 @@ func put(t testing.TB, f *os.File, s string) {
 	}
 }
 
-// holding keeps descriptors as a process that outlives this one does.
+// holding keeps descriptors like a process that outlives this one.
 type holding struct {
 	mu    sync.Mutex
 	files map[string]int
@@ -165,8 +165,8 @@ func TestPipeLinesAreHandedOn(t *testing.T) {
 	accesslogtest.Eventually(t, "the FIFO is removed", func() bool { names, _ := os.ReadDir(dir); return len(names) == 0 })
 }
 
-// TestPipeStaysWhileItIsWritten: one that is no longer wanted is read on, and removed only after
-// its last writer.
+// TestPipeStaysWhileItIsWritten checks that an unwanted FIFO is still read, and removed only after
+// its last writer closes it.
 func TestPipeStaysWhileItIsWritten(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	ps, _ := startPipes(t, Options{Dir: dir, Group: -1})
@@ -189,8 +189,8 @@ func TestPipeStaysWhileItIsWritten(t *testing.T) {
 	})
 }
 
-// TestPipeNewWriter: what a dead writer has left does not reach the first line of the next, and a
-// hot restart gets no LF.
+// TestPipeNewWriter checks that a partial line of a dead writer is separated from the first line of
+// the next, and that a hot restart inserts no LF.
 func TestPipeNewWriter(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	ps, err := Open(Options{Dir: dir, Group: -1})
@@ -205,7 +205,7 @@ func TestPipeNewWriter(t *testing.T) {
 	ps.NewWriter("web")
 	w = openWriter(t, path)
 	put(t, w, "second\nbeg")
-	ps.NewWriter("web") // the old process lives: a hot restart
+	ps.NewWriter("web") // the old process is alive: a hot restart
 	put(t, w, "un\n")
 	if err := ps.Flush(context.Background(), "web"); err != nil {
 		t.Fatal(err)
@@ -221,8 +221,7 @@ func TestPipeNewWriter(t *testing.T) {
 	}
 }
 
-// TestPipeRestart: what is in the FIFO while nobody reads is found by the next reader, a begun line
-// too.
+// TestPipeRestart checks that the next reader finds all unread data, including a partial line.
 func TestPipeRestart(t *testing.T) {
 	dir, to, h := pipeDir(t), &sink{}, newHolding(t)
 	o := Options{Dir: dir, Group: -1, Holder: h}
@@ -243,11 +242,11 @@ func TestPipeRestart(t *testing.T) {
 	}
 	startPipes(t, o)
 	put(t, w, "3\n")
-	accesslogtest.Eventually(t, "the lines of before", func() bool { return to.String() == "1\n22\n33\n" })
+	accesslogtest.Eventually(t, "the unread lines", func() bool { return to.String() == "1\n22\n33\n" })
 }
 
-// TestPipeSlowDestination: the FIFO is read on while its destination waits, and what does not fit
-// is dropped and counted.
+// TestPipeSlowDestination checks that the FIFO is read while its destination blocks, and that lines
+// above the memory limit are dropped and counted.
 func TestPipeSlowDestination(t *testing.T) {
 	dir, to := pipeDir(t), &sink{shut: true}
 	ps, _ := startPipes(t, Options{Dir: dir, Group: -1, MaxMemory: 1 << 20, Slow: time.Millisecond})
@@ -256,7 +255,7 @@ func TestPipeSlowDestination(t *testing.T) {
 	w := openWriter(t, path)
 	defer w.Close()
 	line := strings.Repeat("x", 1023) + "\n"
-	for range 8 << 10 { // 8 MiB: the writer ends only if the FIFO is read
+	for range 8 << 10 { // 8 MiB: the loop ends only if the FIFO is read
 		put(t, w, line)
 	}
 	accesslogtest.Eventually(t, "a drop", func() bool {
@@ -273,8 +272,8 @@ func TestPipeSlowDestination(t *testing.T) {
 	}
 }
 
-// TestPipeFileInItsPlace: a file that Envoy has made is exchanged under load; its lines and those
-// after come once.
+// TestPipeFileInItsPlace checks that a file created by Envoy is exchanged under load, and that its
+// lines and later ones are delivered once.
 func TestPipeFileInItsPlace(t *testing.T) {
 	dir, to := pipeDir(t), &sink{}
 	reopen := make(chan string, 1)

@@ -19,9 +19,8 @@ import (
 
 const readerVariable = "ACCESSLOG_TEST_READER"
 
-// TestPipeKilledReader: a process that reads into a rotated file is killed again and again while
-// lines are written, in pieces that are no lines. Each line is in the files once, whole, and in
-// order.
+// TestPipeKilledReader repeatedly kills a process that reads into a rotated file, while partial
+// lines are written. Each line must be in the files once, whole, and in order.
 func TestPipeKilledReader(t *testing.T) {
 	dir, h := pipeDir(t), newHolding(t)
 	path, logs := filepath.Join(dir, "a"), filepath.Join(t.TempDir(), "logs")
@@ -49,7 +48,7 @@ func TestPipeKilledReader(t *testing.T) {
 		written <- w.Close()
 	}()
 	content := func() (b []byte) {
-		names, _ := filepath.Glob(logs + "/out*.log") // the backups in their order, then the active file
+		names, _ := filepath.Glob(logs + "/out*.log") // the backups in order, then the active file
 		for _, name := range names {
 			if one, err := os.ReadFile(name); err == nil {
 				b = append(b, one...)
@@ -95,7 +94,7 @@ func TestPipeKilledReader(t *testing.T) {
 }
 
 // readUntilKilled is the process of TestPipeKilledReader and TestPipeLockOfADeadProcess. It writes
-// a line to its standard output when it has the directory.
+// a line to standard output after it has locked the directory.
 func readUntilKilled(arg string) int {
 	dir, out, _ := strings.Cut(arg, ":")
 	f, err := rotation.Open(rotation.Options{Path: out, Limits: rotation.Limits{MaxFileSize: 1}})

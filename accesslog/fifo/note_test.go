@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// FuzzNote: only what was written as a note of a FIFO is one.
+// FuzzNote checks that decodeNote accepts only encoded notes of the same FIFO.
 func FuzzNote(f *testing.F) {
 	fifo := [2]uint64{7, 8}
 	b := encodeNote(fifo, rotation.Place{Dev: 1, Ino: 2, Offset: 3, Length: 4, Before: 5}, rotation.Place{Length: 6})
@@ -21,7 +21,7 @@ func FuzzNote(f *testing.F) {
 			t.Errorf("%+v", places)
 		}
 		if decodeNote([2]uint64{7, 9}, b) != nil {
-			t.Error("the note of another FIFO is taken")
+			t.Error("the note of another FIFO is accepted")
 		}
 	})
 }

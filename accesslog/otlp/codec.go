@@ -11,22 +11,22 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// The service by which log records are exported. Its generated code needs a gateway to HTTP, and
-// its messages are not looked into here, so names and fields are written out.
+// Names of the OTLP log service. The generated code would require a gateway to HTTP, and messages
+// are forwarded as bytes, so names and field numbers are written here.
 const (
 	logsService  = "opentelemetry.proto.collector.logs.v1.LogsService"
 	exportMethod = "Export"
 )
 
-// rawCodec passes messages on as bytes.
+// rawCodec treats messages as bytes.
 type rawCodec struct{}
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// Name is that of the codec whose messages these are.
+// Name returns the name of the protobuf codec.
 func (rawCodec) Name() string { return "proto" }
 
-// Marshal takes a *[]byte.
+// Marshal encodes a *[]byte.
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
@@ -35,7 +35,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
 
-// Unmarshal fills a *[]byte.
+// Unmarshal decodes into a *[]byte.
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
@@ -47,8 +47,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var errNotOTLP = errors.New("the request is not an ExportLogsServiceRequest")
 
-// countRecords counts the log records of an ExportLogsServiceRequest and looks at nothing else:
-// resource_logs = 1 {scope_logs = 2 {log_records = 2}}.
+// countRecords returns the number of log records in an ExportLogsServiceRequest: resource_logs = 1
+// {scope_logs = 2 {log_records = 2}}. It ignores all other fields.
 func countRecords(request []byte) (records uint64, err error) {
 	err = eachMessage(request, 1, func(resourceLogs []byte) error {
 		return eachMessage(resourceLogs, 2, func(scopeLogs []byte) error {
@@ -61,7 +61,7 @@ func countRecords(request []byte) (records uint64, err error) {
 	return records, err
 }
 
-// eachMessage calls fn with each message in a field of a message.
+// eachMessage calls fn with each submessage in a field of a message.
 func eachMessage(b []byte, field protowire.Number, fn func([]byte) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -97,7 +97,8 @@ func appendAnswer(b []byte, rejected uint64, message string) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), partial)
 }
 
-// parseAnswer reads one. What is no answer rejects nothing: the call has succeeded.
+// parseAnswer decodes an ExportLogsServiceResponse. An invalid response rejects nothing, because
+// the call has succeeded.
 func parseAnswer(b []byte) (rejected uint64, message string) {
 	err := eachMessage(b, 1, func(partial []byte) error {
 		for len(partial) > 0 {
@@ -119,7 +120,7 @@ func parseAnswer(b []byte) (rejected uint64, message string) {
 		}
 		return nil
 	})
-	if err != nil || rejected > spool.MaxNumber { // a negative number is a large one
+	if err != nil || rejected > spool.MaxNumber { // a negative number decodes as a large one
 		return 0, ""
 	}
 	return rejected, message

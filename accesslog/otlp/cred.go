@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unixPeer asks the kernel who has connected.
+// unixPeer returns the credentials of the process that opened a connection.
 func unixPeer(conn *net.UnixConn) Peer {
 	raw, err := conn.SyscallConn()
 	if err != nil {

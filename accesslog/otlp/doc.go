@@ -1,3 +1,3 @@
-// Package otlp takes log records by OTLP over gRPC and exports them to OpenTelemetry collectors,
-// each route in order and with a spool of its own.
+// Package otlp receives log records through OTLP over gRPC and exports them to OpenTelemetry
+// collectors. Each route keeps its order and has a separate spool.
 package otlp

@@ -20,14 +20,14 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// Bounds of an export.
+// Limits of an export.
 const (
 	exportTimeout = 10 * time.Second
-	exportBytes   = 512 << 10 // of requests that go as one
+	exportBytes   = 512 << 10 // bytes of requests merged into one
 	exportRecords = 512
 	exportAnswer  = 64 << 10
-	// mostDelay bounds what an endpoint may ask to wait.
-	mostDelay = 5 * time.Minute
+	// maxDelay limits the delay that an endpoint may request.
+	maxDelay = 5 * time.Minute
 )
 
 // exporter sends the requests of a route to its endpoint.
@@ -38,9 +38,9 @@ type exporter struct {
 	log      *slog.Logger
 	refusals refusals
 	fault    atomic.Pointer[string]
-	highest  uint64 // record that was ever sent; the sender's
+	highest  uint64 // highest record number ever sent; used only by send
 
-	cancel context.CancelFunc // set when it runs
+	cancel context.CancelFunc // set by start
 	ended  chan struct{}
 	err    error // set before ended is closed
 }
@@ -48,14 +48,14 @@ type exporter struct {
 func newExporter(route Route, log *slog.Logger) (*exporter, error) {
 	log = log.With("destination", route.Name)
 	dialer := net.Dialer{Control: spool.SetUserTimeout, Timeout: spool.DialTimeout}
-	// No resolver of gRPC, so that the name is resolved for each connection.
+	// Without a gRPC resolver, the name is resolved for each connection.
 	conn, err := grpc.NewClient("passthrough:///"+route.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: spool.FirstBackoff, Multiplier: 2, Jitter: 0.5,
-				MaxDelay: spool.MostBackoff},
+				MaxDelay: spool.MaxBackoff},
 			MinConnectTimeout: spool.DialTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(2*maxRequest),
@@ -75,7 +75,7 @@ func (e *exporter) run(ctx context.Context) error {
 	return errors.Join(e.backlog.Run(ctx, e.send), e.conn.Close())
 }
 
-// end closes an exporter that was not run.
+// end closes an exporter that was never started.
 func (e *exporter) end() error {
 	e.backlog.Close()
 	return errors.Join(e.backlog.Finish(), e.conn.Close())
@@ -89,15 +89,15 @@ func (e *exporter) stats() accesslog.Stats {
 	return s
 }
 
-// send exports until ctx ends.
+// send exports records until ctx ends.
 func (e *exporter) send(ctx context.Context) {
 	b := e.backlog
-	var held *spool.Record // was taken, and is not in a batch yet
-	alone := 0             // records that are sent one by one, since they were refused together
+	var next *spool.Record // taken, but not in a batch yet
+	single := 0            // records to send one by one, because the endpoint rejected them as a batch
 	tries := 0
 	var stop time.Time
 	for {
-		batch := e.batch(&held, alone > 0)
+		batch := e.batch(&next, single > 0)
 		if len(batch) == 0 {
 			if !e.await(ctx) {
 				return
@@ -111,31 +111,31 @@ func (e *exporter) send(ctx context.Context) {
 			b.Ack(last.Last(), last.At, rejected)
 			b.SetDown(false)
 			e.setFault(nil)
-			tries, alone = 0, max(alone-1, 0)
+			tries, single = 0, max(single-1, 0)
 			if ctx.Err() == nil {
 				continue
 			}
 			if stop.IsZero() {
-				stop = time.Now().Add(spool.Farewell)
+				stop = time.Now().Add(spool.StopGrace)
 			}
 			if b.Spooled() || time.Now().After(stop) {
 				return
 			}
-		case after < 0 && len(batch) > 1: // one of them may be to blame
-			alone = len(batch)
-			held = nil
+		case after < 0 && len(batch) > 1: // one record may be the cause
+			single = len(batch)
+			next = nil
 			b.Rewind()
 			continue
 		case after < 0:
-			e.log.Warn("otlp: the endpoint refuses records for good; they are dropped", "records", last.Lines, "error", err)
+			e.log.Warn("otlp: records dropped: the endpoint rejects them permanently", "records", last.Lines, "error", err)
 			b.Ack(last.Last(), last.At, last.Lines)
-			tries, alone = 0, max(alone-1, 0)
+			tries, single = 0, max(single-1, 0)
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		held = nil
+		next = nil
 		b.Rewind()
 		b.SetDown(true)
 		e.setFault(err)
@@ -150,62 +150,62 @@ func (e *exporter) send(ctx context.Context) {
 	}
 }
 
-// await waits for something to take, and reports whether ctx has not ended. A spool that could not
-// be read is tried again.
+// await waits for records, and returns false if ctx ends. It also returns after a second if the
+// spool could not be read, for a retry.
 func (e *exporter) await(ctx context.Context) bool {
-	var again <-chan time.Time
+	var retry <-chan time.Time
 	if e.backlog.ReadFailed() {
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()
-		again = timer.C
+		retry = timer.C
 	}
 	select {
 	case <-e.backlog.Ready:
-	case <-again:
+	case <-retry:
 	case <-ctx.Done():
 		return false
 	}
 	return true
 }
 
-// clipMessage makes what an endpoint says fit for a log.
+// clipMessage shortens a message of an endpoint for the log.
 func clipMessage(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most] + "…"
+	const limit = 200
+	if len(s) > limit {
+		s = s[:limit] + "…"
 	}
 	return strings.ToValidUTF8(s, "?")
 }
 
-// batch takes what goes as one request.
-func (e *exporter) batch(held **spool.Record, alone bool) (out []*spool.Record) {
+// batch takes the records of one request.
+func (e *exporter) batch(next **spool.Record, single bool) (out []*spool.Record) {
 	var size int
 	var records uint64
 	for {
-		r := *held
-		if *held = nil; r == nil {
+		r := *next
+		if *next = nil; r == nil {
 			r = e.backlog.Take()
 		}
 		if r == nil {
 			return out
 		}
-		if len(out) > 0 && (alone || size+len(r.Payload()) > exportBytes || records+r.Lines > exportRecords) {
-			*held = r
+		if len(out) > 0 && (single || size+len(r.Payload()) > exportBytes || records+r.Lines > exportRecords) {
+			*next = r
 			return out
 		}
 		out, size, records = append(out, r), size+len(r.Payload()), records+r.Lines
 	}
 }
 
-// export sends a batch. An error is with the time after which to try again: 0 for the usual,
-// negative for never.
+// export sends a batch. With an error it returns the delay before a retry: 0 for the default
+// backoff, negative for no retry.
 func (e *exporter) export(ctx context.Context,
 	batch []*spool.Record) (rejected uint64, after time.Duration, err error) {
 	request := batch[0].Payload()
 	if len(batch) > 1 {
 		request = nil
 		for _, r := range batch {
-			request = append(request, r.Payload()...) // one message behind another is both: the only field is repeated
+			request = append(request, r.Payload()...) // concatenated messages are valid: the only field is repeated
 		}
 	}
 	first, last := batch[0].First, batch[len(batch)-1].Last()
@@ -213,11 +213,11 @@ func (e *exporter) export(ctx context.Context,
 		e.backlog.Count.Repeated.Add(min(last, e.highest) - first + 1)
 	}
 	e.highest = max(e.highest, last)
-	// What is on its way when ctx ends may still be answered.
+	// A request in flight when ctx ends may still be answered.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		if spool.Pause(call, spool.Farewell) {
+		if spool.Pause(call, spool.StopGrace) {
 			cancel()
 		}
 	})()
@@ -227,13 +227,13 @@ func (e *exporter) export(ctx context.Context,
 	}
 	rejected, message := parseAnswer(raw)
 	if rejected = min(rejected, last-first+1); rejected > 0 {
-		e.log.Warn("otlp: the endpoint has rejected records", "records", rejected, "error", clipMessage(message))
+		e.log.Warn("otlp: the endpoint rejected records", "records", rejected, "error", clipMessage(message))
 	}
 	return rejected, 0, nil
 }
 
-// retryAfter says when to try again by the rules of OTLP: 0 for the usual backoff, negative for
-// never.
+// retryAfter returns the delay before a retry according to OTLP: 0 for the default backoff,
+// negative for no retry.
 func retryAfter(err error) time.Duration {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -243,7 +243,7 @@ func retryAfter(err error) time.Duration {
 	has := false
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
-			asked, has = min(max(info.GetRetryDelay().AsDuration(), 0), mostDelay), true
+			asked, has = min(max(info.GetRetryDelay().AsDuration(), 0), maxDelay), true
 		}
 	}
 	switch s.Code() {
@@ -262,9 +262,9 @@ func (e *exporter) setFault(err error) {
 		e.fault.Store(nil)
 		return
 	}
-	text := "the endpoint " + e.route.Endpoint + " does not take records: " + status.Convert(err).Message() +
-		"; they wait, look after the collector"
+	text := "the endpoint " + e.route.Endpoint + " does not accept records: " + status.Convert(err).Message() +
+		"; they are spooled. Check the collector"
 	if e.fault.Swap(&text) == nil {
-		e.log.Warn("otlp: the endpoint does not take records; they wait", "endpoint", e.route.Endpoint, "error", err)
+		e.log.Warn("otlp: the endpoint does not accept records; they are spooled", "endpoint", e.route.Endpoint, "error", err)
 	}
 }

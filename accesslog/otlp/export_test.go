@@ -1,6 +1,6 @@
 package otlp
 
-// What fuzz targets need.
+// Unexported functions used by fuzz targets.
 var (
 	CountRecords = countRecords
 	ParseAnswer  = parseAnswer

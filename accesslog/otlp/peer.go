@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// unixCredentials asks the kernel who has connected, and adds nothing to the connection.
+// unixCredentials provides the credentials of the peer process as AuthInfo. It does not encrypt.
 type unixCredentials struct{}
 
 type unixAuth struct {
@@ -21,12 +21,12 @@ type unixAuth struct {
 // AuthType implements credentials.AuthInfo.
 func (unixAuth) AuthType() string { return "unix" }
 
-// ClientHandshake is not for clients.
+// ClientHandshake fails: these credentials are only for servers.
 func (unixCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("these credentials are those of a server")
+	return nil, nil, errors.New("these credentials are only for servers")
 }
 
-// ServerHandshake asks for the peer.
+// ServerHandshake determines the credentials of the peer.
 func (unixCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	auth := unixAuth{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	raw := conn
@@ -59,7 +59,8 @@ func peerOf(ctx context.Context) Peer {
 	return Peer{}
 }
 
-// limitedListener accepts no more connections than it has slots. Those above are closed at once.
+// limitedListener limits the number of open connections. It closes connections above the limit at
+// once.
 type limitedListener struct {
 	net.Listener
 	slots chan struct{}

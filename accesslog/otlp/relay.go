@@ -18,53 +18,52 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// Bounds of what the relay takes.
+// Limits of the relay.
 const (
-	maxRequest     = 4 << 20 // bytes, as collectors have it
-	maxStreams     = 16      // of a connection
+	maxRequest     = 4 << 20 // bytes, the default limit of collectors
+	maxStreams     = 16      // per connection
 	maxConnections = 1024
 	handshakeTime  = 10 * time.Second
 )
 
-// Peer is who calls, by the credentials that its process had when it connected.
+// Peer holds the credentials that the calling process had when it connected.
 type Peer struct {
-	Known    bool // false for what is no unix socket, and where the kernel does not say
+	Known    bool // false without a Unix socket, or if the kernel returns no credentials
 	UID, GID uint32
 	PID      int32
 }
 
-// Route leads from the :authority of calls to an endpoint. All but Name must be set.
+// Route forwards calls with an :authority to an endpoint. All fields except Name are required.
 type Route struct {
-	Name      string // for messages; "" is the authority
-	Authority string // of the calls
-	Endpoint  string // host:port of a collector, reached by gRPC without TLS
-	// Allow says who may send; it is asked for each call and must not wait. An error is for the log,
-	// the caller only hears that it may not.
+	Name      string // for log messages; default: Authority
+	Authority string // :authority of the calls
+	Endpoint  string // host:port of a collector; gRPC without TLS
+	// Allow returns an error if a peer may not send. It is called for each request and must not block.
+	// The error is logged; the caller gets a generic one.
 	Allow func(Peer) error
-	// Spool is for requests. Up to MaxMemory of them wait in memory.
+	// Spool stores requests. Up to MaxMemory bytes wait in memory.
 	Spool spool.Options
 }
 
-// Relay takes log records of Envoys by OTLP over gRPC and brings them to endpoints, in the
-// order of each route. A call is answered once its records are in memory or in the spool of the
-// route. Records that were dropped are named in the answer as rejected, so that nobody sends them
-// again.
+// Relay receives log records of Envoys through OTLP over gRPC and forwards them to endpoints. It
+// keeps the order of each route. A call is answered when its records are in memory or in the spool
+// of the route. Dropped records are reported as rejected, so the client does not send them again.
 type Relay struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
 	routes  map[string]*exporter // by authority
-	running context.Context      // of Run, nil while it does not run
+	running context.Context      // context of Run; nil while Run is not active
 	group   sync.WaitGroup
 	ended   bool
 }
 
-// Options are those of an [Relay].
+// Options configures a [Relay].
 type Options struct {
-	Log *slog.Logger // nil discards
+	Log *slog.Logger // nil: no logs
 }
 
-// NewRelay makes a relay without routes.
+// NewRelay returns a relay without routes.
 func NewRelay(opts Options) *Relay {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -72,15 +71,15 @@ func NewRelay(opts Options) *Relay {
 	return &Relay{log: opts.Log, routes: map[string]*exporter{}}
 }
 
-// SetRoute adds a route, or replaces the one of the same authority, which is ended before with what
-// waits on the disk. It may take a second then. Calls for one relay must not overlap with others of
-// SetRoute and RemoveRoute.
+// SetRoute adds a route, or replaces the route with the same authority. The old route is stopped
+// first and its pending records stay on disk, which may take a second. Calls of SetRoute and
+// RemoveRoute on one relay must not overlap.
 func (o *Relay) SetRoute(route Route) error {
 	if route.Authority == "" {
-		return errors.New("authority: is missing; set what calls have as :authority")
+		return errors.New("authority is missing; set the :authority of the calls")
 	}
 	if route.Allow == nil {
-		return errors.New("allow: is missing; say who may send")
+		return errors.New("allow is missing; set a function that authorizes callers")
 	}
 	if err := spool.CheckAddress("endpoint", route.Endpoint); err != nil {
 		return err
@@ -92,7 +91,7 @@ func (o *Relay) SetRoute(route Route) error {
 		route.Name = route.Authority
 	}
 	if err := o.RemoveRoute(route.Authority, false); err != nil {
-		o.log.Warn("otlp: route has not ended well", "route", route.Name, "error", err)
+		o.log.Warn("otlp: error while stopping a route", "route", route.Name, "error", err)
 	}
 	e, err := newExporter(route, o.log)
 	if err != nil {
@@ -110,7 +109,7 @@ func (o *Relay) SetRoute(route Route) error {
 	return nil
 }
 
-// start lets an exporter run. The lock is held.
+// start runs an exporter. The caller holds the lock.
 func (o *Relay) start(e *exporter) {
 	ctx, cancel := context.WithCancel(o.running)
 	e.cancel = cancel
@@ -121,8 +120,9 @@ func (o *Relay) start(e *exporter) {
 	})
 }
 
-// RemoveRoute ends a route. What waits stays on the disk for a route with the same directory, or is
-// dropped for [accesslog.CauseRemoved], with the directory.
+// RemoveRoute stops a route. Pending records stay on disk for a later route with the same
+// directory. With discard, they are dropped with [accesslog.CauseRemoved] and the directory is
+// removed.
 func (o *Relay) RemoveRoute(authority string, discard bool) error {
 	o.mu.Lock()
 	e := o.routes[authority]
@@ -142,7 +142,7 @@ func (o *Relay) RemoveRoute(authority string, discard bool) error {
 	return e.err
 }
 
-// Stats returns the counts of each route by its authority. Lines are log records, bytes those of
+// Stats returns the counters of each route by authority. Lines count log records, bytes count
 // requests.
 func (o *Relay) Stats() map[string]accesslog.Stats {
 	o.mu.Lock()
@@ -154,15 +154,15 @@ func (o *Relay) Stats() map[string]accesslog.Stats {
 	return out
 }
 
-// Run serves a listener, which it closes, and sends what waits, until ctx ends. What is left then
-// is on the disk. It runs once.
+// Run serves a listener and sends pending records until ctx ends. Then the remaining records are on
+// disk. It closes the listener. It must be called only once.
 func (o *Relay) Run(ctx context.Context, l net.Listener) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	o.mu.Lock()
 	if o.running != nil || o.ended {
 		o.mu.Unlock()
-		return errors.Join(errors.New("the relay is run by another call, or has ended; run it once"), l.Close())
+		return errors.Join(errors.New("Run was already called"), l.Close())
 	}
 	o.running = inner
 	for _, e := range o.routes {
@@ -172,7 +172,7 @@ func (o *Relay) Run(ctx context.Context, l net.Listener) error {
 	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.Creds(unixCredentials{}),
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(handshakeTime), grpc.WaitForHandlers(true))
-	// A stream, so that who calls is known before a message is read.
+	// A streaming handler can authorize the caller before it reads a message.
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: logsService,
 		HandlerType: (*any)(nil),
@@ -188,12 +188,12 @@ func (o *Relay) Run(ctx context.Context, l net.Listener) error {
 		err = fmt.Errorf("serve OTLP: %w", err)
 		server.Stop()
 	case <-ctx.Done():
-		cut := time.AfterFunc(spool.Farewell, server.Stop)
+		cut := time.AfterFunc(spool.StopGrace, server.Stop)
 		server.GracefulStop()
 		cut.Stop()
 		<-served
 	}
-	cancel() // exporters end after what fills them
+	cancel() // stop exporters after the server that fills them
 	o.mu.Lock()
 	o.ended = true
 	o.mu.Unlock()
@@ -208,7 +208,7 @@ func (o *Relay) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// export takes one request.
+// export handles one request.
 func (o *Relay) export(_ any, call grpc.ServerStream) error {
 	ctx := call.Context()
 	headers, _ := metadata.FromIncomingContext(ctx)
@@ -229,19 +229,19 @@ func (o *Relay) export(_ any, call grpc.ServerStream) error {
 		taken, err := e.backlog.Put(ctx, request, records)
 		switch {
 		case errors.Is(err, spool.ErrClosed):
-			return status.Error(codes.Unavailable, "the route is ending")
+			return status.Error(codes.Unavailable, "the route is stopping")
 		case err != nil:
 			return status.FromContextError(err).Err()
 		case !taken:
-			answer = appendAnswer(nil, records, "the spool takes no more; the records are dropped")
+			answer = appendAnswer(nil, records, "the spool is full; the records were dropped")
 		}
 	}
 	return call.SendMsg(&answer)
 }
 
-// route finds the route of a call. Who may not use it does not hear whether it is there.
+// route returns the route of a call. An unauthorized caller cannot find out whether a route exists.
 func (o *Relay) route(authority []string, who Peer) (*exporter, error) {
-	refused := status.Error(codes.PermissionDenied, "no route of this authority takes records of this caller")
+	refused := status.Error(codes.PermissionDenied, "this caller may not send records to this authority")
 	if len(authority) != 1 {
 		return nil, refused
 	}
@@ -258,7 +258,7 @@ func (o *Relay) route(authority []string, who Peer) (*exporter, error) {
 	return e, nil
 }
 
-// refusals keeps the log short: one line a minute for each route.
+// refusals limits log lines about unauthorized callers to one per minute and route.
 type refusals struct {
 	mu   sync.Mutex
 	last time.Time

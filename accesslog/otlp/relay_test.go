@@ -33,7 +33,7 @@ import (
 
 const exportName = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// endpoint is an OpenTelemetry collector at an address that stays the same.
+// endpoint is an OpenTelemetry collector at a fixed address.
 type endpoint struct {
 	t      testing.TB
 	addr   string
@@ -41,7 +41,7 @@ type endpoint struct {
 	mu     sync.Mutex
 	got    []string
 	calls  int
-	answer func(call int, bodies []string) ([]byte, error) // nil takes all
+	answer func(call int, bodies []string) ([]byte, error) // nil accepts all
 	more   chan struct{}
 }
 
@@ -101,7 +101,7 @@ func (e *endpoint) export(request *logspb.LogsData) (any, error) {
 	return out, nil
 }
 
-// logs makes a request with records.
+// logs returns a request with the records in [from, to).
 func logs(from, to int) *logspb.LogsData {
 	scope := &logspb.ScopeLogs{}
 	for i := from; i < to; i++ {
@@ -119,11 +119,11 @@ func records(from, to int) (out []string) {
 	return out
 }
 
-// relay runs a relay on a unix socket, and returns a function that calls it.
+// relay runs a relay on a Unix socket, and returns a function that calls it.
 func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	call func(authority string, request *logspb.LogsData) (*emptypb.Empty, error)) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "otlp") // a path of t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "otlp") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func relay(t testing.TB, routes ...otlp.Route) (o *otlp.Relay, stop func(),
 	}
 }
 
-// routeStats are the counts of one route.
+// routeStats returns the counters of one route.
 type routeStats struct {
 	o         *otlp.Relay
 	authority string
@@ -194,14 +194,14 @@ func sendLogs(t testing.TB, call func(string, *logspb.LogsData) (*emptypb.Empty,
 	}
 }
 
-// TestOTLPInOrder: records come to the endpoint of their authority, in order, also those that came
-// while it was away.
+// TestOTLPInOrder checks that records arrive at the endpoint of their authority in order, including
+// those received while it was down.
 func TestOTLPInOrder(t *testing.T) {
 	e := newEndpoint(t)
 	o, _, call := relay(t, otlp.Route{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
 		Spool: spool.Options{Dir: filepath.Join(t.TempDir(), "spool")}})
 	sendLogs(t, call, "web", 0, 1000)
-	s := accesslogtest.Until(t, routeStats{o, "web"}, "on the disk", func(s accesslog.Stats) bool {
+	s := accesslogtest.Until(t, routeStats{o, "web"}, "all records on disk", func(s accesslog.Stats) bool {
 		return s.Spooled == 1000 && s.Health != ""
 	})
 	if !strings.Contains(s.Health, e.addr) {
@@ -222,8 +222,8 @@ func TestOTLPInOrder(t *testing.T) {
 	}
 }
 
-// TestOTLPRefusals: who calls without a route, or may not use it, hears the same; what is no
-// request is refused.
+// TestOTLPRefusals checks that an unauthorized caller and an unknown authority get the same error,
+// and that invalid requests are refused.
 func TestOTLPRefusals(t *testing.T) {
 	e := newEndpoint(t)
 	nobody := func(otlp.Peer) error { return errors.New("nobody may") }
@@ -235,7 +235,8 @@ func TestOTLPRefusals(t *testing.T) {
 		t.Error(unknown, refused)
 	}
 	broken := &logspb.LogsData{}
-	broken.ProtoReflect().SetUnknown([]byte{0x0a, 0x02, 0x12, 0x7f}) // scope logs that are longer than what holds them
+	// scope logs longer than the message that contains them
+	broken.ProtoReflect().SetUnknown([]byte{0x0a, 0x02, 0x12, 0x7f})
 	if _, err := call("mine", broken); status.Code(err) != codes.InvalidArgument {
 		t.Error(err)
 	}
@@ -252,13 +253,13 @@ func TestOTLPRefusals(t *testing.T) {
 		{Authority: "a", Endpoint: "nowhere", Allow: onlyMe},
 	} {
 		if err := o.SetRoute(r); err == nil {
-			t.Errorf("%+v is taken", r)
+			t.Errorf("%+v is accepted", r)
 		}
 	}
 }
 
-// TestOTLPAnswers: what an endpoint says is followed: retried in order, dropped one request at a
-// time, or counted as rejected.
+// TestOTLPAnswers checks the handling of responses: records are retried in order, dropped one
+// request at a time, or counted as rejected.
 func TestOTLPAnswers(t *testing.T) {
 	e := newEndpoint(t)
 	wait, err := status.New(codes.ResourceExhausted, "slowly").
@@ -282,8 +283,10 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 	o, _, call := relay(t, otlp.Route{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
 		Spool: spool.Options{Dir: filepath.Join(t.TempDir(), "spool")}})
-	sendLogs(t, call, "web", 0, 100) // 10 at a time
-	accesslogtest.Until(t, routeStats{o, "web"}, "on the disk", func(s accesslog.Stats) bool { return s.Spooled == 100 })
+	sendLogs(t, call, "web", 0, 100) // 10 per request
+	accesslogtest.Until(t, routeStats{o, "web"}, "all records on disk", func(s accesslog.Stats) bool {
+		return s.Spooled == 100
+	})
 	e.start()
 	s := accesslogtest.Until(t, routeStats{o, "web"}, "done", func(s accesslog.Stats) bool {
 		return s.Spooled+s.InFlight == 0
@@ -298,8 +301,8 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 }
 
-// TestOTLPRestart: what waits when a relay ends is exported by the next one, and dropped where a
-// route is removed for good.
+// TestOTLPRestart checks that the next relay exports unsent records, and that they are dropped with
+// a discarded route.
 func TestOTLPRestart(t *testing.T) {
 	e := newEndpoint(t)
 	route := otlp.Route{Authority: "web", Endpoint: e.addr, Allow: onlyMe,
@@ -325,7 +328,7 @@ func TestOTLPRestart(t *testing.T) {
 	}
 	e.start()
 	accesslogtest.Until(t, routeStats{o, "web"}, "exported", func(s accesslog.Stats) bool { return s.Written == 500 })
-	if err := o.SetRoute(route); err != nil { // replaced while it runs
+	if err := o.SetRoute(route); err != nil { // replaces a running route
 		t.Fatal(err)
 	}
 	sendLogs(t, call, "web", 500, 600)
@@ -337,7 +340,7 @@ func TestOTLPRestart(t *testing.T) {
 	}
 }
 
-// FuzzCountRecords: what protobuf decodes has as many records as are counted.
+// FuzzCountRecords compares countRecords with the protobuf decoder.
 func FuzzCountRecords(f *testing.F) {
 	seed, err := proto.Marshal(logs(0, 3))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// benchLines is what a sender writes at once: 512 lines of 300 bytes.
+// benchLines is one write of a sender: 512 lines of 300 bytes.
 var benchLines = bytes.Repeat([]byte(strings.Repeat("x", 299)+"\n"), 512)
 
-// BenchmarkReceive brings lines of 300 bytes from 8 connections into a file that is rotated at 100
-// MB. The CPU time is that of the senders too, which is the same in both.
+// BenchmarkReceive receives lines of 300 bytes from 8 connections into a file that is rotated at
+// 100 MB. The CPU time includes the senders, which are the same in both benchmarks.
 func BenchmarkReceive(b *testing.B) {
 	f := accesslogtest.OpenFile(b, rotation.Options{Path: filepath.Join(b.TempDir(), "logs", "access.log"),
 		Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
@@ -30,7 +30,7 @@ func BenchmarkReceive(b *testing.B) {
 	load(b, r.addr, func() uint64 { return r.Stats().Written })
 }
 
-// BenchmarkWritePerLine is what BenchmarkReceive is compared with: a write for each line.
+// BenchmarkWritePerLine is the baseline of BenchmarkReceive: one write per line.
 func BenchmarkWritePerLine(b *testing.B) {
 	f, err := os.OpenFile(filepath.Join(b.TempDir(), "access.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
@@ -70,7 +70,7 @@ func BenchmarkWritePerLine(b *testing.B) {
 	conns.Wait()
 }
 
-// load sends b.N times 512 lines and waits until they are written.
+// load sends 512 lines b.N times and waits until they are written.
 func load(b *testing.B, addr string, written func() uint64) {
 	const conns = 8
 	b.SetBytes(int64(len(benchLines)))
@@ -104,8 +104,8 @@ func load(b *testing.B, addr string, written func() uint64) {
 	b.ReportMetric(float64(accesslogtest.UsedCPU(b)-before)/float64(sent), "cpu-ns/line")
 }
 
-// BenchmarkQuietBesideFlood measures how long a line of a connection with 10 lines a second takes
-// into the file while 63 others send as much as they can.
+// BenchmarkQuietBesideFlood measures the time until a line of a connection with 10 lines per second
+// is in the file, while 63 other connections flood.
 func BenchmarkQuietBesideFlood(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "logs", "access.log")
 	f := accesslogtest.OpenFile(b, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
@@ -129,7 +129,7 @@ func BenchmarkQuietBesideFlood(b *testing.B) {
 
 const quietLine = "a quiet line\n"
 
-// stamped says when the quiet line is in the file.
+// stamped records when the quiet line was written.
 type stamped struct {
 	*rotation.File
 	seen chan time.Time

@@ -19,22 +19,22 @@ import (
 type conn struct {
 	r     *Receiver
 	peer  net.Conn
-	raw   syscall.RawConn // of the socket; nil where it has none
+	raw   syscall.RawConn // nil without a socket
 	tls   *tls.Conn       // nil without TLS
 	lines accesslog.Lines
 
-	turn   bool // of r.turns is taken
-	rest   bool // what nobody will read is counted
-	ending sync.Once
-	first  [512]byte // with TLS, what an idle connection waits with, in the place of a buffer
-	have   int
+	turn    bool // holds a slot of r.turns
+	counted bool // unread data was counted
+	ending  sync.Once
+	first   [512]byte // with TLS, the read buffer of an idle connection
+	have    int
 }
 
 func newConn(r *Receiver, c net.Conn) *conn {
 	s := &conn{r: r, peer: c,
 		lines: accesslog.Lines{To: r.opts.To, Count: &r.count, Max: r.opts.MaxLine, Buffers: r.memory}}
 	if sc, ok := c.(syscall.Conn); ok {
-		s.raw, _ = sc.SyscallConn() // without it, conn is read
+		s.raw, _ = sc.SyscallConn() // on error, the connection is read without it
 	}
 	if r.opts.TLS != nil {
 		s.tls = tls.Server(c, r.opts.TLS)
@@ -43,7 +43,7 @@ func newConn(r *Receiver, c net.Conn) *conn {
 	return s
 }
 
-// serve reads the connection to its end.
+// serve reads the connection until it ends.
 func (s *conn) serve(ctx context.Context) {
 	defer s.peer.Close()
 	s.r.add(s)
@@ -54,7 +54,7 @@ func (s *conn) serve(ctx context.Context) {
 		cancel()
 		if err != nil {
 			s.r.failed.Add(1)
-			s.r.log.Debug("a handshake failed", "from", s.peer.RemoteAddr(), "error", err)
+			s.r.log.Debug("TLS handshake failed", "from", s.peer.RemoteAddr(), "error", err)
 			return
 		}
 	}
@@ -71,8 +71,8 @@ func (s *conn) serve(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			if errors.Is(err, errTimeUp) {
-				s.countRest()
+			if errors.Is(err, errDrainTimeout) {
+				s.countUnread()
 			}
 			break
 		}
@@ -82,25 +82,24 @@ func (s *conn) serve(ctx context.Context) {
 	}
 }
 
-// giveUp counts what cannot be handed on any more, here and in the kernel.
+// giveUp counts lines that cannot be delivered anymore, here and in the kernel.
 func (s *conn) giveUp() {
 	s.lines.Drop(accesslog.CauseStopped)
-	s.countRest()
+	s.countUnread()
 }
 
-// errTimeUp says that the peer did not end in time.
-var errTimeUp = errors.New("the time to end is over")
+// errDrainTimeout means that the peer did not close the connection in time.
+var errDrainTimeout = errors.New("the drain time is over")
 
-// turns lets few connections at a time read into a large buffer and hand on what they have read, in
-// the order of their arrival. So those that flood take neither memory each, nor the place of the
-// line of a quiet one: it would wait at the destination until each of them has written as much as
-// it may.
+// turns limits how many connections at a time use a large buffer, in order of arrival. So flooding
+// connections do not each use that much memory, and do not delay the lines of quiet ones at the
+// destination.
 type turns chan struct{}
 
-// mostTurns is one for what is written, and others for what is read meanwhile.
-const mostTurns = 4
+// maxTurns allows one connection to write while others read.
+const maxTurns = 4
 
-// tryTurn takes a turn if the next read needs one, and reports whether it may begin.
+// tryTurn acquires a turn if the next read needs one, and reports whether the read may begin.
 func (s *conn) tryTurn() bool {
 	if s.turn || !s.lines.Flows() {
 		return true
@@ -113,7 +112,7 @@ func (s *conn) tryTurn() bool {
 	return s.turn
 }
 
-// endTurn gives the turn back, with the buffer but for the line that was begun.
+// endTurn releases the turn and the buffer, except for a partial line.
 func (s *conn) endTurn() {
 	if s.turn {
 		s.lines.Idle()
@@ -122,7 +121,7 @@ func (s *conn) endTurn() {
 	}
 }
 
-// readSocket reads what is there, or waits without a buffer until there is something.
+// readSocket reads available data. It waits without holding a buffer.
 func (s *conn) readSocket(ctx context.Context) (n int, err error) {
 	for {
 		full := false
@@ -139,7 +138,7 @@ func (s *conn) readSocket(ctx context.Context) (n int, err error) {
 			return true
 		})
 		if failed != nil {
-			return 0, timeUp(failed)
+			return 0, asDrainTimeout(failed)
 		}
 		if !full {
 			return n, err
@@ -148,7 +147,7 @@ func (s *conn) readSocket(ctx context.Context) (n int, err error) {
 		case s.r.turns <- struct{}{}:
 			s.turn = true
 		case <-ctx.Done():
-			return 0, errTimeUp
+			return 0, errDrainTimeout
 		}
 	}
 }
@@ -166,7 +165,7 @@ func readSocket(fd int, b []byte) (int, error) {
 	}
 }
 
-// readTLS is readSocket for what is not read by system calls.
+// readTLS reads connections that cannot be read by system calls.
 func (s *conn) readTLS(context.Context) (int, error) {
 	if s.have == 0 && s.lines.Held() == 0 {
 		s.lines.Idle()
@@ -174,7 +173,7 @@ func (s *conn) readTLS(context.Context) (int, error) {
 	if s.lines.Size() == 0 {
 		n, err := s.peer.Read(s.first[:])
 		if n == 0 {
-			return 0, timeUp(err)
+			return 0, asDrainTimeout(err)
 		}
 		s.have = n
 	}
@@ -185,37 +184,38 @@ func (s *conn) readTLS(context.Context) (int, error) {
 			return n, nil
 		}
 		n, err := s.peer.Read(b)
-		return n, timeUp(err)
+		return n, asDrainTimeout(err)
 	})
 }
 
-func timeUp(err error) error {
+// asDrainTimeout replaces timeout errors with errDrainTimeout.
+func asDrainTimeout(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return errTimeUp
+		return errDrainTimeout
 	}
 	return err
 }
 
-// end tells the peer that nothing is read after what is under way, and gives it a time to end. What
-// is left of the drain time after it is for the last writes.
+// end closes the write side of the connection and sets a deadline for the peer. The rest of the
+// drain time is for the last writes.
 func (s *conn) end(within time.Duration) {
 	s.ending.Do(func() {
-		// A deadline for writes too: the alert of TLS must not wait for a peer that reads nothing.
-		_ = s.peer.SetDeadline(time.Now().Add(within)) // one that is closed needs none
+		// The deadline applies to writes too: the TLS alert must not wait for a peer that does not read.
+		_ = s.peer.SetDeadline(time.Now().Add(within)) // fails only if closed
 		if c, ok := s.peer.(interface{ CloseWrite() error }); ok {
-			_ = c.CloseWrite() // one that is gone is read to its end anyway
+			_ = c.CloseWrite() // fails only if the peer is gone
 		}
 	})
 }
 
-// countRest counts what the kernel has of the connection and nobody will read.
-func (s *conn) countRest() {
-	if s.raw == nil || s.rest {
+// countUnread counts data in the kernel that will not be read.
+func (s *conn) countUnread() {
+	if s.raw == nil || s.counted {
 		return
 	}
-	s.rest = true
-	_ = s.raw.Control(func(fd uintptr) { // one that is closed has nothing
+	s.counted = true
+	_ = s.raw.Control(func(fd uintptr) { // a closed connection has no data
 		s.r.abandoned.Add(uint64(max(unread(int(fd)), 0)))
 	})
 }

@@ -1,3 +1,3 @@
-// Package receive takes lines of access logs from TCP and unix sockets, with or without TLS, and
-// hands them to one [accesslog.Destination]. Where the destination waits, the senders do.
+// Package receive receives access-log lines over TCP and Unix sockets, with or without TLS, and
+// writes them to one [accesslog.Destination]. If the destination blocks, so do the senders.
 package receive

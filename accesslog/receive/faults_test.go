@@ -19,8 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Test16FullDisk (case 16): while the disk is full senders wait and the file says so; once there is
-// space everything is there once.
+// Test16FullDisk (case 16) checks that senders wait while the disk is full, that the file reports
+// it, and that all lines are stored once when there is space.
 func Test16FullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -37,13 +37,13 @@ func Test16FullDisk(t *testing.T) {
 	path := filepath.Join(dir, "logs", "access.log")
 	f := accesslogtest.OpenFile(t, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}})
 	r := receive(t, Options{To: f})
-	const conns, each = 4, 10_000 // 12 MB, more than the kernel's buffers have room for
+	const conns, each = 4, 10_000 // 12 MB, more than the kernel's buffers
 	var wg sync.WaitGroup
 	for id := range conns {
 		c := r.dial()
 		wg.Go(func() { flood(t, c, id, each) })
 	}
-	accesslogtest.Eventually(t, "the file is not full", func() bool {
+	accesslogtest.Eventually(t, "the file is full", func() bool {
 		return f.Stats().Health != nil && f.Stats().Retries > 4
 	})
 	before := r.Stats()
@@ -65,8 +65,8 @@ func Test16FullDisk(t *testing.T) {
 	exactlyOnce(t, accesslogtest.Stored(t, path), conns, each)
 }
 
-// TestFullDiskDropsNewest: with DropNewest senders go on, and what is dropped is counted at the
-// receiver too.
+// TestFullDiskDropsNewest checks that with DropNewest senders do not block, and that the receiver
+// counts dropped lines.
 func TestFullDiskDropsNewest(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -88,17 +88,17 @@ func TestFullDiskDropsNewest(t *testing.T) {
 	r.balance()
 	s, file := r.Stats(), f.Stats()
 	got := accesslogtest.Stored(t, path)
-	notes := strings.Count(got, "# ") // what the file says of the loss
+	notes := strings.Count(got, "# ") // notes about dropped lines
 	if s.In != 20_000 || s.Dropped[accesslog.CauseDiskFull] == 0 ||
 		s.Dropped[accesslog.CauseDiskFull] != file.LinesDropped || uint64(strings.Count(got, "\n")-notes) != s.Written {
 		t.Errorf("stats %+v, of the file %+v", s, file)
 	}
 }
 
-// killVariable makes the test binary a receiver that is killed.
+// killVariable makes the test binary run receiveUntilKilled.
 const killVariable = "ACCESSLOG_TEST_RECEIVER"
 
-// receiveUntilKilled receives into a file and says where.
+// receiveUntilKilled receives into a file and prints its address.
 func receiveUntilKilled(path string) int {
 	f, err := rotation.Open(rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}})
 	if err != nil {
@@ -120,8 +120,8 @@ func receiveUntilKilled(path string) int {
 	return 1
 }
 
-// Test18Killed (case 18): a receiver that is killed under load leaves whole lines, but for the last
-// one, which gets its LF from the next process; the lock of the dead one does not hold that up.
+// Test18Killed (case 18) kills a receiver under load. It leaves whole lines except the last, which
+// gets its LF from the next process. The lock of the dead process does not block that.
 func Test18Killed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -153,7 +153,7 @@ func Test18Killed(t *testing.T) {
 			}
 		})
 	}
-	accesslogtest.Eventually(t, "nothing is stored", func() bool { // the receiver renames files meanwhile
+	accesslogtest.Eventually(t, "lines are stored", func() bool { // the receiver renames files in the meantime
 		size := int64(0)
 		names, _ := filepath.Glob(filepath.Dir(path) + "/*.log")
 		for _, name := range names {
@@ -176,11 +176,11 @@ func Test18Killed(t *testing.T) {
 	}
 	f := accesslogtest.OpenFile(t, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}})
 	if s := f.Stats(); s.TornTails != torn {
-		t.Errorf("%d torn lines are counted, want %d", s.TornTails, torn)
+		t.Errorf("%d torn lines, want %d", s.TornTails, torn)
 	}
 	r := receive(t, Options{To: f})
 	send(t, r.dial(), "after\n")
-	accesslogtest.Eventually(t, "the next receiver stores nothing", func() bool { return r.Stats().Written == 1 })
+	accesslogtest.Eventually(t, "the next receiver stores a line", func() bool { return r.Stats().Written == 1 })
 	got := accesslogtest.Stored(t, path)
 	if !strings.HasSuffix(got, "\nafter\n") {
 		t.Errorf("the end is %q", got[len(got)-40:])
@@ -199,8 +199,8 @@ func Test18Killed(t *testing.T) {
 	}
 }
 
-// TestManyConnections: thousands of connections beyond the limit cost the others nothing, and
-// neither memory.
+// TestManyConnections checks that thousands of connections beyond the limit do not affect others or
+// memory.
 func TestManyConnections(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -212,7 +212,7 @@ func TestManyConnections(t *testing.T) {
 	r := receive(t, Options{To: to, MaxConns: most})
 	first := r.dial()
 	send(t, first, "first\n")
-	accesslogtest.Eventually(t, "the first is not stored", func() bool { return r.Stats().Written == 1 })
+	accesslogtest.Eventually(t, "the first line is stored", func() bool { return r.Stats().Written == 1 })
 	var all []net.Conn
 	for i := range conns {
 		c, err := net.Dial("tcp", r.addr)
@@ -224,19 +224,19 @@ func TestManyConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	accesslogtest.Eventually(t, "some are neither accepted nor refused", func() bool {
+	accesslogtest.Eventually(t, "all connections are accepted or refused", func() bool {
 		s := r.Stats()
 		return int(s.Accepted+s.Refused) == conns+1
 	})
 	send(t, first, "more\n")
-	accesslogtest.Eventually(t, "the first connection is held up", func() bool { return r.Stats().Written == 2 })
+	accesslogtest.Eventually(t, "the first connection is served", func() bool { return r.Stats().Written == 2 })
 	if s := r.Stats(); s.Connections != most || int(s.Refused) != conns+1-most {
 		t.Errorf("of %d: stats %+v", conns, s)
 	}
 	for _, c := range all {
 		c.Close()
 	}
-	accesslogtest.Eventually(t, "the half lines are not stored", func() bool {
+	accesslogtest.Eventually(t, "the partial lines are stored", func() bool {
 		s := r.Stats()
 		return s.Unterminated == most-1 && s.Written == most+1
 	})

@@ -23,39 +23,38 @@ const (
 
 // Times of a receiver.
 const (
-	tlsHandshakeTime = 10 * time.Second       // the most for that of TLS
-	acceptPause      = 100 * time.Millisecond // after an error of accept, as when descriptors are used up
-	reportEach       = 10 * time.Second       // between two entries about refused connections
+	tlsHandshakeTime = 10 * time.Second       // maximum time of a TLS handshake
+	acceptPause      = 100 * time.Millisecond // after an error of Accept, for example too many open files
+	reportEach       = 10 * time.Second       // between two log lines about refused connections
 )
 
-// Options are those of a [Receiver]. All but Listener and To may be zero.
+// Options configures a [Receiver]. Only Listener and To are required.
 type Options struct {
-	// Listener takes connections of TCP or of a unix socket. The receiver closes it.
+	// Listener accepts TCP or Unix connections. The receiver closes it.
 	Listener net.Listener
-	TLS      *tls.Config           // of the server; nil: plain
-	To       accesslog.Destination // of all lines
-	MaxConns int                   // that are open at a time; 0: DefaultMaxConns
-	MaxLine  int                   // bytes of a line without its LF, a longer one is stored in several; 0: DefaultMaxLine
-	Memory   int                   // bytes that connections may take together beyond 64 KiB each; 0: DefaultMemory
-	Drain    time.Duration         // that connections have to end when the receiver stops; 0: DefaultDrainTime
-	Log      *slog.Logger          // nil: nothing is logged
+	TLS      *tls.Config           // nil: no TLS
+	To       accesslog.Destination // receives all lines
+	MaxConns int                   // open connections; 0: DefaultMaxConns
+	MaxLine  int                   // bytes of a line without LF, longer lines are split; 0: DefaultMaxLine
+	Memory   int                   // total bytes for connections beyond 64 KiB each; 0: DefaultMemory
+	Drain    time.Duration         // time for connections to end when the receiver stops; 0: DefaultDrainTime
+	Log      *slog.Logger          // nil: no logs
 }
 
-// Status are the counts of a receiver. In, Written and the others count lines since it was
-// made.
+// Status holds the counters of a receiver. In, Written, and the other Stats count lines since its
+// creation.
 type Status struct {
 	accesslog.Stats
-	Connections int64  `json:"connections"` // that are open
+	Connections int64  `json:"connections"` // currently open
 	Accepted    uint64 `json:"accepted"`
-	Refused     uint64 `json:"refused,omitempty"` // closed at once, since MaxConns were open
-	Failed      uint64 `json:"failed,omitempty"`  // handshakes of TLS
-	// bytes that were in the kernel and not read when the time to stop was over
+	Refused     uint64 `json:"refused,omitempty"` // closed at once, because MaxConns were open
+	Failed      uint64 `json:"failed,omitempty"`  // TLS handshakes
+	// bytes in the kernel that were not read within the drain time
 	Abandoned uint64 `json:"abandoned,omitempty"`
 }
 
-// Receiver takes lines from many connections and hands them to one [accesslog.Destination]. There
-// is nothing between a connection and the destination but a buffer: where the destination waits,
-// the senders do.
+// Receiver reads lines from many connections and writes them to one [accesslog.Destination]. Each
+// connection has only one buffer: if the destination blocks, so do the senders.
 type Receiver struct {
 	opts   Options
 	log    *slog.Logger
@@ -66,15 +65,15 @@ type Receiver struct {
 	open                                 atomic.Int64
 	accepted, refused, failed, abandoned atomic.Uint64
 
-	mu    sync.Mutex // held for moments
-	conns map[*conn]struct{}
-	stop  bool // connections are told to end
+	mu       sync.Mutex // held for moments
+	conns    map[*conn]struct{}
+	stopping bool // new connections must end too
 
-	told   time.Time // when refused connections were logged the last time; for the one who accepts
-	untold int
+	reportedAt time.Time // last log line about refused connections; used by accept
+	unreported int
 }
 
-// New returns a receiver. Nothing is accepted before [Receiver.Run].
+// New returns a receiver. It accepts connections in [Receiver.Run].
 func New(o Options) (*Receiver, error) {
 	switch {
 	case o.Listener == nil || o.To == nil:
@@ -100,15 +99,15 @@ func New(o Options) (*Receiver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Receiver{opts: o, log: o.Log, memory: accesslog.NewBuffers(o.Memory), turns: make(turns, mostTurns),
+	return &Receiver{opts: o, log: o.Log, memory: accesslog.NewBuffers(o.Memory), turns: make(turns, maxTurns),
 		conns: map[*conn]struct{}{}}, nil
 }
 
-// Run takes connections until ctx ends. Then it takes no more, tells those that are open to end by
-// closing its side of them, reads on until they have or the drain time is over, and returns nil.
-// The destination must work until then. An error says that nothing can be accepted any more.
+// Run accepts connections until ctx ends. Then it closes its side of all connections, and reads
+// until the peers have closed theirs or the drain time is over. The destination must work until Run
+// returns. Run returns an error only if the listener fails.
 func (r *Receiver) Run(ctx context.Context) error {
-	// Writes may go on after ctx, for the drain time.
+	// Writes continue after ctx ends, for the drain time.
 	writes, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	var conns sync.WaitGroup
@@ -134,14 +133,15 @@ func (r *Receiver) Run(ctx context.Context) error {
 	conns.Wait()
 	timer.Stop()
 	if n := r.abandoned.Load(); n > 0 {
-		r.log.Warn("senders did not end in time, and what they sent last is lost", "bytes", n, "waited", r.opts.Drain)
+		r.log.Warn("senders did not close their connections in time, and their last data is lost",
+			"bytes", n, "waited", r.opts.Drain)
 	}
 	return failed
 }
 
-var errStopped = errors.New("the receiver stops")
+var errStopped = errors.New("the receiver was stopped")
 
-// accept takes connections until ctx ends, or until the listener fails.
+// accept accepts connections until ctx ends or the listener fails.
 func (r *Receiver) accept(ctx, writes context.Context, conns *sync.WaitGroup) error {
 	for {
 		c, err := r.opts.Listener.Accept()
@@ -151,11 +151,11 @@ func (r *Receiver) accept(ctx, writes context.Context, conns *sync.WaitGroup) er
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("the listener of access logs was closed: %w", err)
+			return fmt.Errorf("the access-log listener was closed: %w", err)
 		default:
-			// Descriptors are used up, or a peer was gone at once: connections wait in the backlog
-			// meanwhile.
-			r.log.Warn("a connection cannot be accepted; it is tried again", "error", err)
+			// Too many open files, or the peer has gone already. Connections wait in the backlog in the
+			// meantime.
+			r.log.Warn("cannot accept a connection; retrying", "error", err)
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
@@ -164,8 +164,7 @@ func (r *Receiver) accept(ctx, writes context.Context, conns *sync.WaitGroup) er
 	}
 }
 
-// acceptWaiting takes the connections that are in the backlog: their senders believe that they are
-// heard.
+// acceptWaiting accepts the connections in the backlog: their senders consider them established.
 func (r *Receiver) acceptWaiting(writes context.Context, conns *sync.WaitGroup) {
 	l, ok := r.opts.Listener.(syscall.Conn)
 	if !ok {
@@ -184,19 +183,19 @@ func (r *Receiver) acceptWaiting(writes context.Context, conns *sync.WaitGroup) 
 	}
 }
 
-// listenBacklog is the most that is taken at the end. It is that of the kernel by default
-// (net.core.somaxconn).
+// listenBacklog limits the connections accepted at the end. It equals the default of
+// net.core.somaxconn.
 const listenBacklog = 4096
 
-// begin serves a connection, or closes it where too many are open.
+// begin serves a connection, or closes it if too many are open.
 func (r *Receiver) begin(writes context.Context, c net.Conn, conns *sync.WaitGroup) {
 	if r.open.Load() >= int64(r.opts.MaxConns) {
-		r.refused.Add(1) // before its client can see the end
+		r.refused.Add(1) // before the client can see that the connection is closed
 		c.Close()
-		if r.untold++; time.Since(r.told) >= reportEach {
-			r.log.Warn("connections are refused: as many are open as may be; raise maxConnections, "+
-				"or let senders share connections", "refused", r.untold, "maxConnections", r.opts.MaxConns)
-			r.told, r.untold = time.Now(), 0
+		if r.unreported++; time.Since(r.reportedAt) >= reportEach {
+			r.log.Warn("connections refused: the limit is reached; raise maxConnections, "+
+				"or let senders share connections", "refused", r.unreported, "maxConnections", r.opts.MaxConns)
+			r.reportedAt, r.unreported = time.Now(), 0
 		}
 		return
 	}
@@ -211,15 +210,15 @@ func (r *Receiver) begin(writes context.Context, c net.Conn, conns *sync.WaitGro
 	}()
 }
 
-// add notes an open connection, which is told to end at once where all are.
+// add registers an open connection. While the receiver is stopping, it ends the connection at once.
 func (r *Receiver) add(s *conn) {
 	r.mu.Lock()
-	stop := r.stop
-	if !stop {
+	stopping := r.stopping
+	if !stopping {
 		r.conns[s] = struct{}{}
 	}
 	r.mu.Unlock()
-	if stop {
+	if stopping {
 		s.end(r.opts.Drain - r.opts.Drain/10)
 	}
 }
@@ -230,10 +229,10 @@ func (r *Receiver) remove(s *conn) {
 	delete(r.conns, s)
 }
 
-// endConns tells all connections to end.
+// endConns ends all connections.
 func (r *Receiver) endConns() {
 	r.mu.Lock()
-	r.stop = true
+	r.stopping = true
 	open := make([]*conn, 0, len(r.conns))
 	for s := range r.conns {
 		open = append(open, s)
@@ -244,7 +243,7 @@ func (r *Receiver) endConns() {
 	}
 }
 
-// Stats returns the counts. It never waits.
+// Stats returns the counters. It does not block.
 func (r *Receiver) Stats() Status {
 	return Status{
 		Stats: r.count.Stats(), Connections: r.open.Load(), Accepted: r.accepted.Load(),

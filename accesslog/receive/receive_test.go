@@ -18,10 +18,10 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// patience bounds the wait for what must happen.
+// patience is the maximum time to wait for an event.
 const patience = 2 * time.Minute
 
-// receiver is a running receiver of a test.
+// receiver is a running receiver.
 type receiver struct {
 	*Receiver
 	t     testing.TB
@@ -40,7 +40,7 @@ func listenTCP(t testing.TB) net.Listener {
 	return l
 }
 
-// receive runs a receiver until the end of the test, or until stopped.
+// receive runs a receiver until the end of the test, or until end is called.
 func receive(t testing.TB, o Options) *receiver {
 	t.Helper()
 	if o.Listener == nil {
@@ -86,8 +86,8 @@ func send(t testing.TB, c net.Conn, s string) {
 	}
 }
 
-// exactlyOnce checks that lines "conn number filler" of some connections are there once each, in
-// order, and nothing else.
+// exactlyOnce checks that the lines "conn number filler" of conns connections are present once
+// each, in order, and nothing else.
 func exactlyOnce(t testing.TB, got string, conns, each int) {
 	t.Helper()
 	next := make([]int, conns)
@@ -106,7 +106,7 @@ func exactlyOnce(t testing.TB, got string, conns, each int) {
 	}
 }
 
-// flood sends lines over a connection and waits for the end of the receiver's side.
+// flood sends lines over a connection and waits until the receiver closes its side.
 func flood(t testing.TB, c net.Conn, id, each int) {
 	var b bytes.Buffer
 	for n := range each {
@@ -137,8 +137,8 @@ func (r *receiver) balance() {
 	}
 }
 
-// Test1ManyConnections (case 1): 64 connections at once, files of 1 MB: every line once, no line
-// cut, no file too large.
+// Test1ManyConnections (case 1) uses 64 connections and files of 1 MB: every line is stored once
+// and whole, and no file is too large.
 func Test1ManyConnections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
 	f := accesslogtest.OpenFile(t,
@@ -175,17 +175,17 @@ func Test1ManyConnections(t *testing.T) {
 	}
 }
 
-// Test13HalfLine (case 13): a sender that stops in the middle of a line holds nobody up, and
-// nothing gets into its line.
+// Test13HalfLine (case 13) checks that a sender that stops within a line blocks no other sender,
+// and that its line stays whole.
 func Test13HalfLine(t *testing.T) {
 	to := &accesslogtest.Collector{}
 	r := receive(t, Options{To: &locked{to: to}})
 	a, b := r.dial(), r.dial()
 	send(t, a, "the first half, ")
 	flood(t, b, 1, 2000)
-	accesslogtest.Eventually(t, "the flood is not stored", func() bool { return r.Stats().Written == 2000 })
+	accesslogtest.Eventually(t, "the flood is stored", func() bool { return r.Stats().Written == 2000 })
 	send(t, a, "the second half\n")
-	accesslogtest.Eventually(t, "the line is not stored", func() bool { return r.Stats().Written == 2001 })
+	accesslogtest.Eventually(t, "the line is stored", func() bool { return r.Stats().Written == 2001 })
 	a.Close()
 	r.end()
 	r.balance()
@@ -194,8 +194,8 @@ func Test13HalfLine(t *testing.T) {
 	}
 }
 
-// Test14Unterminated (case 14): half a line before FIN or RST is stored with an LF, and the next
-// line of another is its own.
+// Test14Unterminated (case 14) checks that a partial line before FIN or RST is stored with an LF,
+// and is not joined with the next line of another sender.
 func Test14Unterminated(t *testing.T) {
 	for _, how := range []string{"FIN", "RST"} {
 		t.Run(how, func(t *testing.T) {
@@ -203,16 +203,16 @@ func Test14Unterminated(t *testing.T) {
 			r := receive(t, Options{To: &locked{to: to}})
 			a, b := r.dial(), r.dial()
 			send(t, a, "whole\nhalf")
-			accesslogtest.Eventually(t, "it is not read", func() bool { return r.Stats().BytesIn == 10 })
+			accesslogtest.Eventually(t, "the partial line is read", func() bool { return r.Stats().BytesIn == 10 })
 			if how == "RST" {
 				if err := a.(*net.TCPConn).SetLinger(0); err != nil {
 					t.Fatal(err)
 				}
 			}
 			a.Close()
-			accesslogtest.Eventually(t, "the half line is not stored", func() bool { return r.Stats().Written == 2 })
+			accesslogtest.Eventually(t, "the partial line is stored", func() bool { return r.Stats().Written == 2 })
 			send(t, b, "other\n")
-			accesslogtest.Eventually(t, "the other line is not stored", func() bool { return r.Stats().Written == 3 })
+			accesslogtest.Eventually(t, "the other line is stored", func() bool { return r.Stats().Written == 3 })
 			b.Close()
 			r.end()
 			if s := r.Stats(); s.Unterminated != 1 || s.In != 3 || to.String() != "whole\nhalf\nother\n" {
@@ -222,7 +222,7 @@ func Test14Unterminated(t *testing.T) {
 	}
 }
 
-// locked makes a destination that several connections may use.
+// locked makes a destination safe for concurrent use.
 type locked struct {
 	mu sync.Mutex
 	to accesslog.Destination
@@ -234,7 +234,7 @@ func (l *locked) Write(ctx context.Context, batch []byte) (int, error) {
 	return l.to.Write(ctx, batch)
 }
 
-// TestHostileBytes: a receiver takes what is there, and stores every byte of it.
+// TestHostileBytes checks that a receiver stores any data unchanged.
 func TestHostileBytes(t *testing.T) {
 	for name, in := range map[string]string{
 		"16 MiB without LF": strings.Repeat("x", 16<<20),
@@ -250,7 +250,7 @@ func TestHostileBytes(t *testing.T) {
 			c := r.dial()
 			send(t, c, in)
 			c.Close()
-			accesslogtest.Eventually(t, "the connection is not at its end", func() bool {
+			accesslogtest.Eventually(t, "the connection has ended", func() bool {
 				s := r.Stats()
 				return s.Accepted == 1 && s.Connections == 0
 			})
@@ -264,8 +264,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestMaxConns: those beyond the limit are closed at once and counted; the others are not touched,
-// and room that becomes free is used.
+// TestMaxConns checks that connections beyond the limit are closed at once and counted, that others
+// are unaffected, and that freed slots are used.
 func TestMaxConns(t *testing.T) {
 	to := &accesslogtest.Collector{}
 	r := receive(t, Options{To: &locked{to: to}, MaxConns: 3})
@@ -275,7 +275,7 @@ func TestMaxConns(t *testing.T) {
 		send(t, c, "in\n")
 		in = append(in, c)
 	}
-	accesslogtest.Eventually(t, "they are not accepted", func() bool { return r.Stats().Written == 3 })
+	accesslogtest.Eventually(t, "two connections are accepted", func() bool { return r.Stats().Written == 3 })
 	for range 20 {
 		c := r.dial()
 		if _, err := c.Read(make([]byte, 1)); err == nil {
@@ -286,12 +286,12 @@ func TestMaxConns(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	in[0].Close()
-	accesslogtest.Eventually(t, "none has ended", func() bool { return r.Stats().Connections == 2 })
+	accesslogtest.Eventually(t, "one connection has ended", func() bool { return r.Stats().Connections == 2 })
 	send(t, r.dial(), "later\n")
-	accesslogtest.Eventually(t, "the free place is not used", func() bool { return r.Stats().Written == 4 })
+	accesslogtest.Eventually(t, "the free slot is used", func() bool { return r.Stats().Written == 4 })
 }
 
-// TestUnixSocket: lines come over a unix socket too.
+// TestUnixSocket receives lines over a Unix socket.
 func TestUnixSocket(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -302,15 +302,15 @@ func TestUnixSocket(t *testing.T) {
 	c := r.dial()
 	send(t, c, "one\ntwo")
 	c.Close()
-	accesslogtest.Eventually(t, "it is not stored", func() bool { return r.Stats().Written == 2 })
+	accesslogtest.Eventually(t, "the lines are stored", func() bool { return r.Stats().Written == 2 })
 	r.end()
 	if to.String() != "one\ntwo\n" {
 		t.Errorf("stored %q", to.String())
 	}
 }
 
-// TestListenerCloses: somebody else closes the listener; that is an error, and open connections are
-// served to their end.
+// TestListenerCloses checks that Run fails if another caller closes the listener, and that open
+// connections are served to their end.
 func TestListenerCloses(t *testing.T) {
 	l := listenTCP(t)
 	r, err := New(Options{Listener: l, To: &locked{to: &accesslogtest.Collector{}}})
@@ -323,7 +323,7 @@ func TestListenerCloses(t *testing.T) {
 	}
 }
 
-// TestReceiverOptions: what cannot be is refused, with what to do.
+// TestReceiverOptions checks that invalid options are refused with a remedy.
 func TestReceiverOptions(t *testing.T) {
 	l := listenTCP(t)
 	defer l.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 )
 
-// Test24Polite (case 24): senders that stop when told lose nothing.
+// Test24Polite (case 24) checks that senders that close their connections in time lose nothing.
 func Test24Polite(t *testing.T) {
 	to := &accesslogtest.Collector{}
 	r := receive(t, Options{To: &locked{to: to}, Drain: patience})
@@ -42,7 +42,7 @@ func Test24Polite(t *testing.T) {
 			}
 		})
 	}
-	accesslogtest.Eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	accesslogtest.Eventually(t, "lines are written", func() bool { return r.Stats().Written > 2000 })
 	r.end()
 	wg.Wait()
 	r.balance()
@@ -55,8 +55,8 @@ func Test24Polite(t *testing.T) {
 	}
 }
 
-// Test24Impolite (case 24): senders that go on are cut when the time is over, and all that was read
-// is written or counted.
+// Test24Impolite (case 24) checks that other senders are disconnected after the drain time, and
+// that all received lines are written or counted.
 func Test24Impolite(t *testing.T) {
 	to := &accesslogtest.Collector{}
 	r := receive(t, Options{To: &locked{to: to}, Drain: 100 * time.Millisecond})
@@ -71,7 +71,7 @@ func Test24Impolite(t *testing.T) {
 			}
 		})
 	}
-	accesslogtest.Eventually(t, "nothing is under way", func() bool { return r.Stats().Written > 2000 })
+	accesslogtest.Eventually(t, "lines are written", func() bool { return r.Stats().Written > 2000 })
 	r.end()
 	wg.Wait()
 	r.balance()
@@ -81,12 +81,12 @@ func Test24Impolite(t *testing.T) {
 	}
 }
 
-// TestStopWhileTheDestinationWaits: a file that cannot be written does not keep the receiver from
-// its end; what was read is counted as dropped.
+// TestStopWhileTheDestinationWaits checks that a receiver stops although its file cannot be
+// written, and that received lines are counted as dropped.
 func TestStopWhileTheDestinationWaits(t *testing.T) {
 	r := receive(t, Options{To: stuck{}, Drain: 50 * time.Millisecond})
 	send(t, r.dial(), "one\ntwo\nhal")
-	accesslogtest.Eventually(t, "it is not read", func() bool { return r.Stats().In == 2 })
+	accesslogtest.Eventually(t, "the lines are read", func() bool { return r.Stats().In == 2 })
 	if s := r.Stats(); s.InFlight != 2 || s.Written != 0 {
 		t.Errorf("stats %+v", s)
 	}
@@ -97,7 +97,7 @@ func TestStopWhileTheDestinationWaits(t *testing.T) {
 	}
 }
 
-// stuck waits for ever.
+// stuck blocks until ctx ends.
 type stuck struct{}
 
 func (stuck) Write(ctx context.Context, _ []byte) (int, error) {

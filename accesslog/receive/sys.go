@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unread returns how many bytes of a connection the kernel has.
+// unread returns the number of bytes of a connection in the kernel.
 func unread(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 	if err != nil {
@@ -17,7 +17,7 @@ func unread(fd int) int {
 	return n
 }
 
-// acceptOne takes a connection that waits in the backlog, nil where none does.
+// acceptOne accepts a pending connection, or returns nil.
 func acceptOne(raw syscall.RawConn) net.Conn {
 	fd := -1
 	if err := raw.Control(func(l uintptr) {
@@ -32,7 +32,7 @@ func acceptOne(raw syscall.RawConn) net.Conn {
 		return nil
 	}
 	f := os.NewFile(uintptr(fd), "")
-	defer f.Close() // FileConn has its own
+	defer f.Close() // FileConn duplicates the descriptor
 	c, err := net.FileConn(f)
 	if err != nil {
 		return nil

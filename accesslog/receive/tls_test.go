@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/accesslogtest"
 )
 
-// selfSigned returns a certificate that is its own authority.
+// selfSigned returns a self-signed certificate.
 func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -39,7 +39,7 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestTLS: lines come over TLS, and only from clients whose certificate is of the authority.
+// TestTLS receives lines over TLS, only from clients with a certificate of the authority.
 func TestTLS(t *testing.T) {
 	server, roots := selfSigned(t, "receiver")
 	client, clients := selfSigned(t, "sender")
@@ -54,29 +54,29 @@ func TestTLS(t *testing.T) {
 	for i, c := range []net.Conn{dial(), dial(stranger), r.dial()} {
 		_, _ = c.Write([]byte("from nobody\n"))
 		if _, err := c.Read(make([]byte, 100)); err == nil && i < 2 {
-			t.Error("a stranger is not refused")
+			t.Error("a client without a valid certificate is accepted")
 		}
 		c.Close()
-		accesslogtest.Eventually(t, "a handshake that failed is not counted", func() bool {
+		accesslogtest.Eventually(t, "the failed handshake is counted", func() bool {
 			return r.Stats().Failed == uint64(i)+1
 		})
 	}
 	c := dial(client)
 	want := strings.Repeat(accesslogtest.Line(1, 1), 3000)
 	send(t, c, want+"idle now, ")
-	accesslogtest.Eventually(t, "the lines are not stored", func() bool { return r.Stats().Written == 3000 })
+	accesslogtest.Eventually(t, "the lines are stored", func() bool { return r.Stats().Written == 3000 })
 	send(t, c, "and back\n")
-	accesslogtest.Eventually(t, "the last line is not stored", func() bool { return r.Stats().Written == 3001 })
-	// The receiver tells its end by an alert, and reads on until the sender's.
-	told := make(chan struct{})
+	accesslogtest.Eventually(t, "the last line is stored", func() bool { return r.Stats().Written == 3001 })
+	// The receiver sends a close alert, and reads until the sender closes.
+	closed := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(closed)
 		_, _ = c.Read(make([]byte, 1))
 		_, _ = c.Write([]byte("goodbye"))
 		c.Close()
 	}()
 	r.end()
-	<-told
+	<-closed
 	r.balance()
 	if to.String() != want+"idle now, and back\ngoodbye\n" {
 		t.Errorf("%d bytes are stored; stats %+v", to.Len(), r.Stats())

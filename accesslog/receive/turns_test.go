@@ -13,14 +13,14 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// watched is a destination that looks at the memory of its receiver with each batch, and waits
-// while it is shut.
+// watched is a destination that records the memory of its receiver with each batch, and blocks
+// while shut is open.
 type watched struct {
 	of    atomic.Pointer[Receiver]
-	least atomic.Int64  // of the memory that was left
-	large atomic.Uint64 // batches of more than a small buffer
-	shut  chan struct{} // nil: it never waits
-	waits atomic.Int64  // writers that wait
+	least atomic.Int64  // minimum remaining memory
+	large atomic.Uint64 // batches larger than a small buffer
+	shut  chan struct{} // nil: it never blocks
+	waits atomic.Int64  // blocked writers
 }
 
 func (w *watched) Write(ctx context.Context, batch []byte) (int, error) {
@@ -43,7 +43,8 @@ func (w *watched) Write(ctx context.Context, batch []byte) (int, error) {
 	return len(batch), nil
 }
 
-// TestFloodsShareBuffers: however many connections flood, a few at a time have a large buffer.
+// TestFloodsShareBuffers checks that only a few of many flooding connections have a large buffer at
+// a time.
 func TestFloodsShareBuffers(t *testing.T) {
 	to := &watched{}
 	to.least.Store(accesslog.DefaultMemory)
@@ -65,7 +66,7 @@ func TestFloodsShareBuffers(t *testing.T) {
 	if to.large.Load() == 0 {
 		t.Error("no connection had a large buffer")
 	}
-	if used := accesslog.DefaultMemory - to.least.Load(); used > mostTurns*(accesslog.FlowBuffer-accesslog.BaseBuffer) {
+	if used := accesslog.DefaultMemory - to.least.Load(); used > maxTurns*(accesslog.FlowBuffer-accesslog.BaseBuffer) {
 		t.Errorf("%d bytes were used beyond a small buffer for each connection", used)
 	}
 	if left := r.memory.Left(); left != accesslog.DefaultMemory {
@@ -73,13 +74,13 @@ func TestFloodsShareBuffers(t *testing.T) {
 	}
 }
 
-// TestStopWhileOthersHaveTheTurns: the destination waits, so that some connections wait for their
-// turn to read when the receiver stops. It ends in its drain time, and what was not stored is
-// counted, as lines or as bytes that nobody has read.
+// TestStopWhileOthersHaveTheTurns stops the receiver while the destination blocks and some
+// connections wait for a turn. Run ends within the drain time, and lost data is counted as lines or
+// as unread bytes.
 func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 	to := &watched{shut: make(chan struct{})}
 	r := receive(t, Options{To: to, Drain: 100 * time.Millisecond})
-	const conns = 3 * mostTurns
+	const conns = 3 * maxTurns
 	var sent atomic.Uint64
 	var wg sync.WaitGroup
 	for range conns {
@@ -94,8 +95,8 @@ func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 			}
 		})
 	}
-	accesslogtest.Eventually(t, "all turns are taken", func() bool { return to.waits.Load() == mostTurns })
-	if waits := to.waits.Load(); waits > mostTurns {
+	accesslogtest.Eventually(t, "all turns are taken", func() bool { return to.waits.Load() == maxTurns })
+	if waits := to.waits.Load(); waits > maxTurns {
 		t.Errorf("%d have a turn", waits)
 	}
 	r.end()
@@ -110,8 +111,8 @@ func TestStopWhileOthersHaveTheTurns(t *testing.T) {
 	}
 }
 
-// TestQuietBesideFlood: the line of a quiet connection waits for a few batches,
-// and not for one of each that floods. How long that takes is BenchmarkQuietBesideFlood.
+// TestQuietBesideFlood checks that the line of a quiet connection waits only for a few batches, not
+// for one of each flooding connection. BenchmarkQuietBesideFlood measures the time.
 func TestQuietBesideFlood(t *testing.T) {
 	f := accesslogtest.OpenFile(t,
 		rotation.Options{Path: t.TempDir() + "/logs/access.log", Limits: rotation.Limits{MaxFileSize: 1, MaxFiles: 1}})
@@ -127,20 +128,19 @@ func TestQuietBesideFlood(t *testing.T) {
 	stop()
 	quiet.Close()
 	r.end()
-	// The median, since what the scheduler does between a count and a write is counted too.
+	// Use the median, because a scheduling delay between a count and a write is counted too.
 	slices.Sort(to.waited)
-	if got := to.waited[len(to.waited)/2]; got > 2*mostTurns {
-		t.Errorf("%d large batches were stored while a line waited, want about %d", got, mostTurns)
+	if got := to.waited[len(to.waited)/2]; got > 2*maxTurns {
+		t.Errorf("%d large batches were stored while a line waited, want about %d", got, maxTurns)
 	}
 	r.balance()
 }
 
-// overtaken counts the large batches that are stored between the beginning and the end of each
-// write of the quiet line.
+// overtaken counts the large batches stored during each write of the quiet line.
 type overtaken struct {
 	*rotation.File
 	batches, quiet, large atomic.Int64
-	waited                []int64 // for the quiet connection alone until the receiver has ended
+	waited                []int64 // used only by the quiet connection until the receiver has ended
 }
 
 func (o *overtaken) Append(ctx context.Context, batch []byte) (int, int, error) {
@@ -157,7 +157,7 @@ func (o *overtaken) Append(ctx context.Context, batch []byte) (int, int, error) 
 	return n, dropped, err
 }
 
-// flood has so many connections send as much as they can, until stop is called.
+// flood makes conns connections send as fast as possible until stop is called.
 func (r *receiver) flood(conns int) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup

@@ -11,77 +11,77 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// ErrClosed is for lines that come once their destination has ended.
+// ErrClosed is returned for lines that arrive after the destination was closed.
 var ErrClosed = errors.New("the destination is closed")
 
 // Times of a backlog.
 const (
-	// diskPatience is how long a writer waits for a disk that takes nothing.
+	// diskPatience is how long a writer waits for a blocked disk.
 	diskPatience = time.Second
-	// spillDown and spillSlow are how long lines stay in memory alone, while the collector is away and
-	// while it is there.
+	// spillDown and spillSlow are how long lines stay only in memory while the collector is
+	// unavailable or available.
 	spillDown = 100 * time.Millisecond
 	spillSlow = time.Second
 )
 
-// recordCost is what a record takes in memory beside its bytes.
+// recordCost is the memory overhead of a record in bytes.
 const recordCost = 128
 
-// Backlog is what waits for one collector: lines in the order in which they came, numbered, the
-// older ones in the spool and the newer ones in memory.
+// Backlog holds the numbered lines for one collector in order of arrival: older lines in the spool,
+// newer lines in memory.
 //
-//	done < lines that were taken and not yet acknowledged <= taken < lines that wait
+//	done < taken but not acknowledged <= taken < waiting
 //
-// The spool ends where the memory begins, so lines that come while something is in the spool are
-// behind it. Lines stay where they are until they are done with; what goes from memory to the spool
-// goes in order, whether it was taken or not.
+// All lines in the spool precede those in memory. Lines stay until they are finished. They move
+// from memory to the spool in order, whether taken or not.
 //
-// One goroutine, the sender, takes; one, the writer of the spool, spills; one syncs. Any may put.
+// The sender takes, the spiller writes the spool, and one goroutine syncs. Put is safe for
+// concurrent use.
 type Backlog struct {
 	opts     Options
-	coalesce int // bytes up to which batches in memory become one record
+	coalesce int // size up to which batches in memory are merged into one record
 	Count    accesslog.Counters
 	log      *slog.Logger
-	Ready    chan struct{} // one slot: there is something to take
-	work     chan struct{} // one slot: there may be something to spill
-	unsynced chan struct{} // one slot: there is something to sync
+	Ready    chan struct{} // one slot: Take may return a record
+	work     chan struct{} // one slot: lines may be due for spilling
+	unsynced chan struct{} // one slot: data needs syncing
 
-	mu          sync.Mutex // never held over a call to the disk
-	spool       *spool     // nil for memory alone
+	mu          sync.Mutex // never held during disk access
+	spool       *spool     // nil: memory only
 	mem         []*Record
 	memBytes    int
 	next        uint64 // number of the next line
 	done, taken uint64
-	doneAt      time.Time // when the last line that is done with had come
-	spilling    *Record   // is being written
+	doneAt      time.Time // arrival of the last finished line
+	spilling    *Record   // being written
 	gone        []*segment
 	retired     []*os.File    // to be synced and closed
-	room        chan struct{} // closed and made anew when there may be room
-	waiting     int           // writers that wait for room
-	flushTo     uint64        // lines up to here are not to stay in memory
-	down        bool          // the collector is not there
-	full        bool          // the spool has reached its limit
-	stalled     bool          // the disk takes nothing
+	freed       chan struct{} // closed and replaced when memory may have been freed
+	waiting     int           // writers that wait for memory
+	flushTo     uint64        // lines up to this number must leave memory
+	down        bool          // the collector is unavailable
+	full        bool          // the spool has reached its size limit
+	stalled     bool          // the disk is blocked
 	closed      bool
 	diskErr     error
-	retryAt     time.Time // no write to the disk before, after diskErr
+	retryAt     time.Time // no disk write before this time after diskErr
 	retryWait   time.Duration
 	readErr     error
-	saved       uint64   // the cursor on disk
-	out         *os.File // the segment that is written to
-	dirty       bool     // out
+	saved       uint64   // cursor on disk
+	out         *os.File // current segment
+	dirty       bool     // out has unsynced data
 	dirDirty    bool
-	discarded   bool // what waits at the end is dropped
+	discarded   bool // unfinished lines are dropped at the end
 }
 
-// NewBacklog opens what was left behind.
+// NewBacklog opens a backlog and its spool.
 func NewBacklog(opts Options, coalesce int, log *slog.Logger) (*Backlog, error) {
 	if err := opts.Validate("spool."); err != nil {
 		return nil, err
 	}
 	opts = opts.normalized()
 	b := &Backlog{opts: opts, coalesce: coalesce, log: log, Ready: make(chan struct{}, 1), work: make(chan struct{}, 1),
-		unsynced: make(chan struct{}, 1), room: make(chan struct{}), next: 1, down: true}
+		unsynced: make(chan struct{}, 1), freed: make(chan struct{}), next: 1, down: true}
 	if opts.Dir == "" {
 		return b, nil
 	}
@@ -90,14 +90,14 @@ func NewBacklog(opts Options, coalesce int, log *slog.Logger) (*Backlog, error) 
 		return nil, err
 	}
 	for _, note := range was.notes {
-		log.Warn("spool: found damaged", "error", note)
+		log.Warn("spool: damage found", "error", note)
 	}
 	b.spool, b.done, b.taken, b.saved, b.next = s, was.done, was.done, was.done, was.last+1
 	b.Count.In.Store(was.lines)
 	b.Count.Spooled.Store(was.lines)
 	b.Count.BytesIn.Store(uint64(was.bytes)) // #nosec G115 -- sizes are not negative
 	if was.lines > 0 {
-		log.Info("spool: lines wait from before", "lines", was.lines, "bytes", was.bytes)
+		log.Info("spool: found unsent lines", "lines", was.lines, "bytes", was.bytes)
 		notify(b.Ready)
 	}
 	return b, nil
@@ -110,9 +110,9 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Put takes lines, as one record or as a part of one, or drops them by the policy. It waits for
-// room only with SpoolBlock, or while the disk takes lines. It reports whether these lines wait
-// now.
+// Put adds lines as a record or appends them to one, or drops them according to the policy. It
+// waits for memory only with Block, or while the disk accepts lines. It returns whether the lines
+// were stored.
 func (b *Backlog) Put(ctx context.Context, payload []byte, lines uint64) (taken bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +133,7 @@ func (b *Backlog) Put(ctx context.Context, payload []byte, lines uint64) (taken 
 			b.Count.Drop(cause, lines)
 			return false, nil
 		}
-		if err := b.awaitRoom(ctx); err != nil {
+		if err := b.awaitSpace(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -144,8 +144,8 @@ func (b *Backlog) received(payload []byte, lines uint64) {
 	b.Count.BytesIn.Add(uint64(len(payload)))
 }
 
-// insert puts lines into memory, if there is room. What the sender or the writer of the spool has
-// is not grown.
+// insert adds lines to memory if there is space. It does not extend a record that was taken or is
+// being spilled.
 func (b *Backlog) insert(payload []byte, lines uint64, now time.Time) bool {
 	if n := len(b.mem); n > 0 {
 		tail := b.mem[n-1]
@@ -187,7 +187,8 @@ func (b *Backlog) inserted(payload []byte, lines uint64) {
 	}
 }
 
-// resize changes what the memory holds. The first record goes in whatever the limits are.
+// resize changes the memory of the backlog. With always, limits are ignored, so the first record
+// always fits.
 func (b *Backlog) resize(to int, always bool) bool {
 	if to > b.memBytes && !always && to > b.opts.MaxMemory {
 		return false
@@ -199,23 +200,23 @@ func (b *Backlog) resize(to int, always bool) bool {
 	return true
 }
 
-// forget takes the oldest record out of memory.
-func (b *Backlog) forget() {
+// popMemory removes the oldest record from memory.
+func (b *Backlog) popMemory() {
 	r := b.mem[0]
 	b.mem[0] = nil
 	b.mem = b.mem[1:]
 	b.resize(b.memBytes-cap(r.buf)-recordCost, true)
-	b.makeRoom()
+	b.signalFreed()
 }
 
-func (b *Backlog) makeRoom() {
+func (b *Backlog) signalFreed() {
 	if b.waiting > 0 {
-		close(b.room)
-		b.room = make(chan struct{})
+		close(b.freed)
+		b.freed = make(chan struct{})
 	}
 }
 
-// onFull decides whether to wait for room, or why to drop.
+// onFull returns whether to wait for space, or the cause for dropping lines.
 func (b *Backlog) onFull(now time.Time) (why accesslog.Cause, wait bool) {
 	switch {
 	case b.opts.OnFull == Block:
@@ -230,7 +231,7 @@ func (b *Backlog) onFull(now time.Time) (why accesslog.Cause, wait bool) {
 	return "", true
 }
 
-// dropMemory drops the oldest record if that is in memory.
+// dropMemory drops the oldest record if it is in memory.
 func (b *Backlog) dropMemory(cause accesslog.Cause) bool {
 	if len(b.mem) == 0 || b.spool != nil && len(b.spool.segs) > 0 {
 		return false
@@ -238,12 +239,12 @@ func (b *Backlog) dropMemory(cause accesslog.Cause) bool {
 	r := b.mem[0]
 	b.Count.Drop(cause, r.Lines)
 	b.done, b.taken = r.Last(), max(b.taken, r.Last())
-	b.forget()
+	b.popMemory()
 	return true
 }
 
-// awaitRoom waits with the lock released.
-func (b *Backlog) awaitRoom(ctx context.Context) error {
+// awaitSpace waits with the lock released.
+func (b *Backlog) awaitSpace(ctx context.Context) error {
 	if b.opts.OnFull == Block {
 		_, err := b.awaitChange(ctx, nil)
 		return err
@@ -255,15 +256,15 @@ func (b *Backlog) awaitRoom(ctx context.Context) error {
 	return err
 }
 
-// awaitChange waits, with the lock released, until something has left the memory or cannot leave
-// it.
+// awaitChange waits with the lock released until lines have left memory or a change of state
+// prevents it. It reports whether patience fired first.
 func (b *Backlog) awaitChange(ctx context.Context, patience <-chan time.Time) (late bool, err error) {
 	b.waiting++
-	room := b.room
+	freed := b.freed
 	notify(b.work)
 	b.mu.Unlock()
 	select {
-	case <-room:
+	case <-freed:
 	case <-patience:
 		late = true
 	case <-ctx.Done():
@@ -271,10 +272,10 @@ func (b *Backlog) awaitChange(ctx context.Context, patience <-chan time.Time) (l
 	}
 	b.mu.Lock()
 	b.waiting--
-	return late && room == b.room, err
+	return late && freed == b.freed, err
 }
 
-// Stats are exact, since what is counted changes under the lock.
+// Stats returns exact counts: all counters change under the lock.
 func (b *Backlog) Stats(now time.Time) accesslog.Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -291,13 +292,13 @@ func (b *Backlog) Stats(now time.Time) accesslog.Stats {
 	}
 	switch {
 	case b.diskErr != nil:
-		s.Health = "the spool cannot be written: " + b.diskErr.Error() + "; make space or repair the file system"
+		s.Health = "cannot write the spool: " + b.diskErr.Error() + "; free disk space or repair the file system"
 	case b.readErr != nil:
-		s.Health = "the spool cannot be read: " + b.readErr.Error() + "; raise the limit that is named"
+		s.Health = "cannot read the spool: " + b.readErr.Error() + "; raise this limit"
 	case b.stalled:
-		s.Health = "the disk of the spool does not answer and lines are dropped; look at the file system of " + b.opts.Dir
+		s.Health = "the disk of the spool is blocked and lines are dropped; check the file system of " + b.opts.Dir
 	case b.full:
-		s.Health = "the spool is full; raise its limit or look after the collector"
+		s.Health = "the spool is full; raise its limit or check the collector"
 	}
 	return s
 }

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of what a spool makes: lines of access logs are nobody else's business.
+// File modes of a spool. Access logs are private to the agent's user.
 const (
 	spoolDirMode  = 0o700
 	spoolFileMode = 0o600
 )
 
-// Names in the directory of a spool, beside those of segments.
+// File names in the directory of a spool.
 const (
 	lockName       = "lock"
 	cursorName     = "cursor"
@@ -27,20 +27,19 @@ const (
 	numberDigits   = 20
 )
 
-// spoolDir is the open directory of a spool. Everything in it is done relative to it, without
-// following links.
+// spoolDir is the open directory of a spool. All operations are relative to it and do not follow
+// links.
 type spoolDir struct {
 	path string
 	f    *os.File
 	lock *os.File
 }
 
-// openSpoolDir opens a directory of this user, makes it if only it is missing, and locks it for
-// this process.
+// openSpoolDir opens or creates a directory that this user owns, and locks it for this process.
 func openSpoolDir(path string) (_ *spoolDir, err error) {
 	path = filepath.Clean(path)
 	if err := os.Mkdir(path, spoolDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("create the spool's directory: %w; create the directory above it", err)
+		return nil, fmt.Errorf("create the spool directory: %w; create its parent directory", err)
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -60,7 +59,7 @@ func openSpoolDir(path string) (_ *spoolDir, err error) {
 		return nil, d.failed("stat", ".", err)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d)",
+		return nil, fmt.Errorf("%s belongs to user %d, who could replace its files; use a directory of this user (%d)",
 			path, st.Uid, os.Geteuid())
 	}
 	if uint32(st.Mode)&0o7777 != spoolDirMode {
@@ -73,7 +72,7 @@ func openSpoolDir(path string) (_ *spoolDir, err error) {
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path",
+			return nil, fmt.Errorf("%s is in use; stop the other process or set another path",
 				path)
 		}
 		return nil, d.failed("lock", lockName, err)
@@ -94,7 +93,7 @@ func (d *spoolDir) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: filepath.Join(d.path, name), Err: err}
 }
 
-// open opens a regular file of this user.
+// open opens a regular file that this user owns.
 func (d *spoolDir) open(name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, spoolFileMode)
 	if err != nil {
@@ -120,7 +119,7 @@ func (d *spoolDir) remove(name string) error {
 	return nil
 }
 
-// replace writes a file that is there whole or not at all.
+// replace writes a file atomically.
 func (d *spoolDir) replace(name, temp string, content []byte, sync bool) error {
 	f, err := d.open(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
 	if err != nil {
@@ -139,14 +138,14 @@ func (d *spoolDir) replace(name, temp string, content []byte, sync bool) error {
 	return nil
 }
 
-// read reads a small file, and no more than most bytes of it.
-func (d *spoolDir) read(name string, most int64) ([]byte, error) {
+// read reads at most limit bytes of a file.
+func (d *spoolDir) read(name string, limit int64) ([]byte, error) {
 	f, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // names lists the directory.
@@ -160,7 +159,7 @@ func (d *spoolDir) names() ([]string, error) {
 	return list.Readdirnames(-1)
 }
 
-// destroy removes what belongs to the spool, and the directory if nothing else is in it.
+// destroy removes the files of the spool, and the directory if it is then empty.
 func (d *spoolDir) destroy() error {
 	names, err := d.names()
 	for _, name := range names {
@@ -177,12 +176,12 @@ func (d *spoolDir) destroy() error {
 	return err
 }
 
-// segmentName returns the name of the segment that begins with a line.
+// segmentName returns the name of the segment whose first line has a number.
 func segmentName(first uint64, suffix string) string {
 	return fmt.Sprintf("%0*d%s", numberDigits, first, suffix)
 }
 
-// segmentNumber reads such a name.
+// segmentNumber parses the name of a segment.
 func segmentNumber(name, suffix string) (first uint64, ok bool) {
 	if len(name) != numberDigits+len(suffix) || name[numberDigits:] != suffix {
 		return 0, false

@@ -1,6 +1,6 @@
-// Package spool holds records for a collector in order: in bounded memory, and on disk while the
-// collector is away. A [Forwarder] sends lines from a spool over TCP.
+// Package spool stores records for a collector in order: in bounded memory, and on disk while the
+// collector is unavailable. A [Forwarder] sends lines from a spool over TCP.
 //
-// What is in a spool survives the process. Records leave it when the collector has acknowledged
-// them, or when a limit drops them, which is counted by cause.
+// Records on disk survive the process. A record is removed when the collector has acknowledged it,
+// or when a limit is exceeded; dropped lines are counted by cause.
 package spool

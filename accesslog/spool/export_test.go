@@ -7,20 +7,20 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// What fuzz targets and benchmarks need of what is not exported.
+// Unexported functions used by fuzz targets and benchmarks.
 var (
 	ParseCursor  = parseCursor
 	AppendCursor = appendCursor
 )
 
-// AppendRecords puts batches into a spool.
+// AppendRecords writes n batches to a spool.
 func AppendRecords(opts Options, batch []byte, n int) error {
 	s, _, err := openSpool(opts.normalized())
 	if err != nil {
 		return err
 	}
 	b := &Backlog{opts: s.opts, spool: s, next: 1, log: slog.New(slog.DiscardHandler)}
-	b.unsynced, b.work, b.Ready, b.room = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1),
+	b.unsynced, b.work, b.Ready, b.freed = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1),
 		make(chan struct{})
 	r := newRecord(len(batch), time.Now())
 	r.buf = append(r.buf, batch...)

@@ -15,40 +15,39 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// forwardRecord is the size up to which lines wait as one record.
+// forwardRecord is the size up to which lines are merged into one record.
 const forwardRecord = 64 << 10
 
-// forwardLine bounds a line; sources send none that is longer.
+// forwardLine limits the length of a line. Sources do not send longer ones.
 const forwardLine = 1 << 20
 
-// ForwarderOptions are those of a [Forwarder]. Address must be set.
+// ForwarderOptions configures a [Forwarder]. Address is required.
 type ForwarderOptions struct {
-	Name    string // for messages; "" is the address
-	Address string // of the collector, host:port; the host is resolved anew for each connection
+	Name    string // for log messages; default: Address
+	Address string // host:port of the collector; the name is resolved for each connection
 	Spool   Options
-	// Dial makes a connection; nil is that of net.Dialer, by TCP. What is no TCP connection
-	// acknowledges nothing, so lines count as acknowledged once they are written.
+	// Dial opens a connection; nil: net.Dialer. Connections that are not TCP have no acknowledgments,
+	// so lines count as acknowledged when written.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Log  *slog.Logger // nil discards
+	Log  *slog.Logger // nil: no logs
 }
 
-// Forwarder is a [accesslog.Destination] that sends lines to a collector over TCP, in their order:
-// from memory while the collector takes them, and else from a spool on disk.
+// Forwarder is an [accesslog.Destination] that sends lines in order to a collector over TCP, from
+// memory while the collector is available, otherwise from a spool on disk.
 //
-// A line counts as written once the collector's kernel has acknowledged it. What a collector has
-// acknowledged and not read when it ends is lost, which nobody can see in plain TCP; what it has
-// not acknowledged is sent again. Outside of Linux lines count as acknowledged when this kernel has
-// taken them.
+// A line counts as written when the collector's kernel has acknowledged it; other lines are sent
+// again. If a collector fails before it reads acknowledged lines, they are lost: plain TCP cannot
+// detect that.
 type Forwarder struct {
 	opts    ForwarderOptions
 	backlog *Backlog
 	log     *slog.Logger
 	running atomic.Bool
 	end     sync.Once
-	fault   atomic.Pointer[string] // why the collector is not there
+	fault   atomic.Pointer[string] // why the collector is unavailable
 }
 
-// NewForwarder opens the spool. Lines are sent while Run runs; before that they wait.
+// NewForwarder opens the spool. Lines are sent while Run is active.
 func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 	if err := CheckAddress("address", opts.Address); err != nil {
 		return nil, err
@@ -70,7 +69,7 @@ func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 	return &Forwarder{opts: opts, backlog: b, log: log}, nil
 }
 
-// CheckAddress refuses what cannot be dialled.
+// CheckAddress returns an error if an address is not host:port.
 func CheckAddress(field, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil {
@@ -80,16 +79,17 @@ func CheckAddress(field, address string) error {
 		}
 	}
 	if err != nil || host == "" {
-		return fmt.Errorf("%s: %q is not host:port; give a name or an address, and a port from 1 to 65535", field, address)
+		return fmt.Errorf("%s: %q is not host:port; set a host name or IP address, and a port from 1 to 65535",
+			field, address)
 	}
 	return nil
 }
 
-// ErrForwarding is for a second Run.
-var ErrForwarding = errors.New("the forwarder is run by another call, or has ended; run it once")
+// ErrForwarding is returned if Run or Close was already called.
+var ErrForwarding = errors.New("Run or Close was already called")
 
-// Run sends lines until ctx ends. It then waits up to a second for what is on its way, puts what is
-// left in memory on the disk, and closes the spool. Sources are to be stopped before.
+// Run sends lines until ctx ends. Then it waits up to StopGrace for acknowledgments, writes lines
+// in memory to disk, and closes the spool. Stop sources first.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if f.running.Swap(true) {
 		return ErrForwarding
@@ -99,7 +99,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return err
 }
 
-// Close ends a forwarder that was not run. What waits is on the disk then.
+// Close closes a forwarder without running it. Lines in memory go to disk.
 func (f *Forwarder) Close() error {
 	if f.running.Swap(true) {
 		return ErrForwarding
@@ -112,13 +112,12 @@ func (f *Forwarder) Close() error {
 	return err
 }
 
-// Discard lets Run or Close drop what waits when they end, for [accesslog.CauseRemoved], and remove
-// the spool's directory.
+// Discard makes Run or Close drop remaining lines with [accesslog.CauseRemoved] and remove the
+// directory of the spool.
 func (f *Forwarder) Discard() { f.backlog.Discard() }
 
-// Write implements [accesslog.Destination]. It never waits for the collector: only for room with
-// [Block], and up to a second for a disk that has stopped taking lines, once until it takes
-// some.
+// Write implements [accesslog.Destination]. It never waits for the collector. It waits for space
+// only with [Block], and up to a second for a blocked disk, once until the disk works again.
 func (f *Forwarder) Write(ctx context.Context, batch []byte) (int, error) {
 	if len(batch) == 0 {
 		return 0, nil
@@ -146,10 +145,9 @@ func (f *Forwarder) Write(ctx context.Context, batch []byte) (int, error) {
 	return done, nil
 }
 
-var errUnterminated = errors.New("the batch does not end in LF; add one or keep the last line back")
+var errUnterminated = errors.New("the batch does not end in LF")
 
-// nextPiece returns the lines that go into one record, or the begin of a line that is too long for
-// one.
+// nextPiece returns the lines of the next record, or the beginning of a line that is too long.
 func nextPiece(batch []byte) (piece []byte, cut bool) {
 	if len(batch) <= forwardRecord {
 		return batch, false
@@ -163,15 +161,14 @@ func nextPiece(batch []byte) (piece []byte, cut bool) {
 	return batch[:forwardLine], true
 }
 
-// wholeLines is the length of the lines of a batch up to a place; a line that was taken in part is
-// to be given again.
+// wholeLines returns the length of the whole lines in batch[:done]. The caller must repeat a line
+// that was accepted only in part.
 func wholeLines(batch []byte, done int) int { return bytes.LastIndexByte(batch[:done], '\n') + 1 }
 
-// Flush waits until what has come before is acknowledged, on the disk or dropped, so that none of
-// it is in memory alone.
+// Flush waits until all earlier lines are acknowledged, on disk, or dropped.
 func (f *Forwarder) Flush(ctx context.Context) error { return f.backlog.flush(ctx) }
 
-// Stats returns exact counts. It never waits.
+// Stats returns exact counts. It does not block.
 func (f *Forwarder) Stats() accesslog.Stats {
 	s := f.backlog.Stats(time.Now())
 	if fault := f.fault.Load(); fault != nil && s.Health == "" {
@@ -180,17 +177,18 @@ func (f *Forwarder) Stats() accesslog.Stats {
 	return s
 }
 
-// setFault says why the collector is not there; nil ends that.
+// setFault sets the reason why the collector is unavailable; nil clears it.
 func (f *Forwarder) setFault(err error) {
 	if err == nil {
 		if f.fault.Swap(nil) != nil {
-			f.log.Info("forwarder: the collector is there again", "address", f.opts.Address)
+			f.log.Info("forwarder: the collector is available again", "address", f.opts.Address)
 		}
 		return
 	}
-	text := "the collector " + f.opts.Address + " does not take lines: " + err.Error() +
-		"; they wait, look after the collector"
+	text := "the collector " + f.opts.Address + " does not accept lines: " + err.Error() +
+		"; they are spooled. Check the collector"
 	if f.fault.Swap(&text) == nil {
-		f.log.Warn("forwarder: the collector does not take lines; they wait", "address", f.opts.Address, "error", err)
+		f.log.Warn("forwarder: the collector does not accept lines; they are spooled",
+			"address", f.opts.Address, "error", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// TestForwardNeverRead: a collector that accepts and reads nothing holds up neither writing nor
-// another forwarder, nor stopping.
+// TestForwardNeverRead checks that a collector that accepts connections but never reads does not
+// block writers, other forwarders, or shutdown.
 func TestForwardNeverRead(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestForwardNeverRead(t *testing.T) {
 	f := newForwarder(t,
 		spool.ForwarderOptions{Address: good.addr, Spool: spool.Options{Dir: spoolDir(t), Memory: memory}})
 	run(t, f)
-	const n = 100_000 // 30 MB, more than the buffers of the kernel
+	const n = 100_000 // 30 MB, more than the kernel's buffers
 	for i := 0; i < n; i += 100 {
 		write(t, deaf, numbered(i, i+100))
 		if i%1000 == 0 {
@@ -39,7 +39,7 @@ func TestForwardNeverRead(t *testing.T) {
 	}
 	good.await(string(numbered(n/10-1, n/10)))
 	good.check(n / 10)
-	s := accesslogtest.Until(t, deaf, "on the disk", func(s accesslog.Stats) bool {
+	s := accesslogtest.Until(t, deaf, "all lines on disk", func(s accesslog.Stats) bool {
 		return s.Spooled > n/4 && s.InFlight == 0
 	})
 	if s.Dropped != nil {
@@ -51,9 +51,8 @@ func TestForwardNeverRead(t *testing.T) {
 	}
 }
 
-// TestForwardReset: a connection is reset in the middle. What the collector's kernel had
-// acknowledged may be lost with its buffer, nothing else: later lines come in order, and what comes
-// again is counted.
+// TestForwardReset resets a connection. Only lines in the buffer of the collector's kernel may be
+// lost; later lines arrive in order, and repeated lines are counted.
 func TestForwardReset(t *testing.T) {
 	c := newCollector(t)
 	l, err := net.Listen("tcp", c.addr)
@@ -101,12 +100,13 @@ func TestForwardReset(t *testing.T) {
 			}
 		}
 		if again := max(0, 5000-from); s.Repeated < uint64(again) {
-			t.Errorf("%d lines came again, %+v", again, s)
+			t.Errorf("%d lines were repeated, %+v", again, s)
 		}
 	}
 }
 
-// TestForwardOptions: what cannot work is refused, with the field, the value and what to do.
+// TestForwardOptions checks that invalid options are refused with the field, its value, and a
+// remedy.
 func TestForwardOptions(t *testing.T) {
 	for _, opts := range []spool.ForwarderOptions{
 		{}, {Address: "host"}, {Address: ":1"}, {Address: "host:0"}, {Address: "host:99999"},
@@ -116,13 +116,13 @@ func TestForwardOptions(t *testing.T) {
 		{Address: away, Spool: spool.Options{MaxMemory: 1}},
 	} {
 		if _, err := spool.NewForwarder(opts); err == nil {
-			t.Errorf("%+v is taken", opts)
+			t.Errorf("%+v is accepted", opts)
 		}
 	}
 }
 
-// TestForwardMemoryAlone: without a directory lines wait in memory, the oldest are dropped, and
-// what is left at the end too.
+// TestForwardMemoryAlone checks that without a directory, lines wait in memory, the oldest are
+// dropped, and remaining lines are dropped at the end.
 func TestForwardMemoryAlone(t *testing.T) {
 	f := newForwarder(t, spool.ForwarderOptions{Address: away, Dial: noDial})
 	stop := run(t, f)
@@ -142,7 +142,7 @@ func TestForwardMemoryAlone(t *testing.T) {
 	accesslogtest.Balance(t, s)
 }
 
-// TestForwardLongLines: lines come whole up to 1 MiB, and in parts above.
+// TestForwardLongLines checks that lines up to 1 MiB arrive whole, and longer ones in pieces.
 func TestForwardLongLines(t *testing.T) {
 	c := newCollector(t)
 	c.start()
@@ -166,7 +166,7 @@ func TestForwardLongLines(t *testing.T) {
 	}
 }
 
-// batch is 64 KiB of lines of 300 bytes.
+// batch contains 64 KiB of lines of 300 bytes.
 var batch = numbered(0, 218)
 
 func cpuTime(b *testing.B) time.Duration {
@@ -177,8 +177,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSpoolAppend measures the CPU of appending to a spool, as a ratio to that of plain files
-// of the same size, in turns.
+// BenchmarkSpoolAppend measures the CPU time of appending to a spool, relative to plain files of
+// the same size.
 func BenchmarkSpoolAppend(b *testing.B) {
 	dir := b.TempDir()
 	var plain, spooled time.Duration
@@ -189,7 +189,7 @@ func BenchmarkSpoolAppend(b *testing.B) {
 		begin := cpuTime(b)
 		var file *os.File
 		for i := range n {
-			if i%128 == 0 { // as long as a segment
+			if i%128 == 0 { // the size of a segment
 				file.Close()
 				os.Remove(dir + "/plain.1")
 				os.Rename(dir+"/plain", dir+"/plain.1")

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// numbered returns lines with the numbers from up to to.
+// numbered returns lines with the numbers in [from, to).
 func numbered(from, to int) []byte {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -25,7 +25,7 @@ func numbered(from, to int) []byte {
 	return []byte(b.String())
 }
 
-// collector takes lines over TCP at an address that stays the same.
+// collector receives lines over TCP at a fixed address.
 type collector struct {
 	t    testing.TB
 	addr string
@@ -37,7 +37,7 @@ type collector struct {
 	done sync.WaitGroup
 }
 
-// newCollector makes one that is not there yet.
+// newCollector returns a collector that is not listening yet.
 func newCollector(t testing.TB) *collector {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func newCollector(t testing.TB) *collector {
 	return c
 }
 
-// start lets it listen and read lines.
+// start makes the collector listen and read lines.
 func (c *collector) start() {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *collector) start() {
 	})
 }
 
-// leave ends it as a server does that is stopped: it ends its side, and reads on until the other
-// side is ended too.
+// leave stops the collector like a server shutdown: it closes its side, and reads until the other
+// side is closed too.
 func (c *collector) leave() {
 	c.mu.Lock()
 	if c.l != nil {
@@ -115,7 +115,7 @@ func (c *collector) stop() {
 	c.done.Wait()
 }
 
-// await waits until the collector has a line.
+// await waits until the collector has received a line.
 func (c *collector) await(last string) {
 	c.t.Helper()
 	timeout := time.After(2 * time.Minute)
@@ -135,7 +135,7 @@ func (c *collector) await(last string) {
 	}
 }
 
-// check wants all lines from 0 to n in order, and returns how many were there more than once.
+// check requires all lines in [0, n) in order, and returns the number of repetitions.
 func (c *collector) check(n int) (repeated int) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -144,15 +144,15 @@ func (c *collector) check(n int) (repeated int) {
 	for _, line := range c.got {
 		var i int
 		if _, err := fmt.Sscanf(line, "line %d ", &i); err != nil || line != string(numbered(i, i+1)) {
-			c.t.Fatalf("cut line %.60q", line)
+			c.t.Fatalf("partial line %.60q", line)
 		}
 		switch {
 		case i > next:
-			c.t.Fatalf("line %d comes where %d is missing", i, next)
+			c.t.Fatalf("got line %d, want %d", i, next)
 		case i < next:
 			repeated += 1
 			if i+repeatedMost < next {
-				c.t.Fatalf("line %d comes again after %d", i, next)
+				c.t.Fatalf("line %d is repeated after %d", i, next)
 			}
 		default:
 			next++
@@ -164,14 +164,13 @@ func (c *collector) check(n int) (repeated int) {
 	return repeated
 }
 
-// repeatedMost is more than all buffers of a kernel hold.
+// repeatedMost exceeds the capacity of all kernel buffers.
 const repeatedMost = 100_000
 
-// runner is what runs until a context ends.
+// runner runs until a context ends.
 type runner interface{ Run(context.Context) error }
 
-// run runs something until the function that it returns is called, at the latest at the end of the
-// test.
+// run starts r. stop ends it; the end of the test does too.
 func run(t testing.TB, r runner) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -204,7 +203,7 @@ func write(t testing.TB, d accesslog.Destination, batch []byte) {
 
 func spoolDir(t testing.TB) string { return filepath.Join(t.TempDir(), "spool") }
 
-// TestForwardInOrder: what is written comes to the collector, once and in order, and is counted.
+// TestForwardInOrder checks that lines arrive at the collector once, in order, and are counted.
 func TestForwardInOrder(t *testing.T) {
 	c := newCollector(t)
 	c.start()
@@ -216,7 +215,7 @@ func TestForwardInOrder(t *testing.T) {
 	}
 	c.await(string(numbered(n-1, n)))
 	if repeated := c.check(n); repeated > 0 {
-		t.Errorf("%d lines are repeated", repeated)
+		t.Errorf("%d lines were repeated", repeated)
 	}
 	s := accesslogtest.Until(t, f, "all acknowledged", func(s accesslog.Stats) bool { return s.Written == n })
 	if s.In != n || s.Repeated != 0 || s.Health != "" || s.Dropped != nil {
@@ -224,8 +223,8 @@ func TestForwardInOrder(t *testing.T) {
 	}
 }
 
-// TestForwardCollectorAwayAndBack: while the collector is away lines wait on the disk and writing
-// goes on; then they come in order, those that came in memory meanwhile behind them.
+// TestForwardCollectorAwayAndBack checks that lines wait on disk while the collector is down, and
+// arrive in order afterwards, followed by lines from memory.
 func TestForwardCollectorAwayAndBack(t *testing.T) {
 	c := newCollector(t)
 	c.start()
@@ -241,7 +240,7 @@ func TestForwardCollectorAwayAndBack(t *testing.T) {
 	send(n / 3)
 	accesslogtest.Until(t, f, "acknowledged", func(s accesslog.Stats) bool { return s.Written > 0 })
 	c.leave()
-	send(2 * n / 3) // 6 MB, more than memory
+	send(2 * n / 3) // 6 MB, more than the memory limit
 	accesslogtest.Until(t, f, "spooled", func(s accesslog.Stats) bool {
 		return s.Spooled > 0 && s.Written+s.Spooled == uint64(sent)
 	})

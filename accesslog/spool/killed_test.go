@@ -33,8 +33,8 @@ func TestSpoolChild(t *testing.T) {
 	}
 }
 
-// TestSpoolKilled: a process is killed, and the lines that were on the disk are sent by the next
-// one, in order and whole.
+// TestSpoolKilled kills a process and checks that the next one sends the lines on disk, whole and
+// in order.
 func TestSpoolKilled(t *testing.T) {
 	dir := spoolDir(t)
 	self, err := os.Executable()

@@ -7,36 +7,35 @@ import (
 	"time"
 )
 
-// Policy says what happens to lines when a spool has reached its limit of bytes, or its disk
-// is full.
+// Policy selects which lines are dropped when a spool reaches its size limit or its disk is full.
 type Policy string
 
 // Policies of spools.
 const (
-	// the oldest lines make room for new ones, a whole segment at a time; the default
+	// drop the oldest segment; the default
 	DropOldest Policy = "dropOldest"
-	DropNewest Policy = "dropNewest" // new lines are dropped
-	Block      Policy = "block"      // writers wait: not for what reads a FIFO
+	DropNewest Policy = "dropNewest" // drop new lines
+	Block      Policy = "block"      // writers wait; not for readers of FIFOs
 )
 
-// Options are those of the lines that wait for a collector.
+// Options configures a spool.
 type Options struct {
-	// Dir is a directory of the spool's own, mode 0700. It is made when only it is missing. With ""
-	// lines wait in memory alone, and what does not fit is dropped by OnFull.
+	// Dir is a directory used only by the spool, with mode 0700. It is created if its parent exists.
+	// If Dir is "", lines are stored only in memory, and OnFull applies to that.
 	Dir string
-	// MaxBytes bounds the files, 0 is 1 GiB. Up to two damaged segments are kept beside.
+	// MaxBytes limits the size of the files; 0: 1 GiB. Up to two damaged segments are kept in
+	// addition.
 	MaxBytes int64
-	// MaxAge is how long lines wait at most, 0 for as long as it takes. They go by segments, up to an
-	// eighth later.
+	// MaxAge limits how long lines wait; 0: no limit. Lines expire by segment, up to an eighth later.
 	MaxAge time.Duration
-	OnFull Policy // "" is SpoolDropOldest
-	// MaxMemory bounds the bytes that wait in memory before they go to the disk, 0 is 4 MiB.
+	OnFull Policy // default: DropOldest
+	// MaxMemory limits the bytes in memory before lines go to disk; 0: 4 MiB.
 	MaxMemory int
-	// Memory is shared with other spools; nil is not shared.
+	// Memory is a limit shared with other spools; nil: none.
 	Memory *Memory
 }
 
-// Bounds of SpoolOptions.
+// Limits of Options.
 const (
 	minSpoolBytes  = 1 << 20
 	maxSpoolBytes  = 1 << 50
@@ -48,7 +47,7 @@ const (
 	segmentBytes       = 8 << 20
 )
 
-// Validate reports each option that is out of its bounds. The field's name follows prefix, like
+// Validate returns an error for each option out of range. prefix precedes field names, for example
 // "spool.".
 func (o Options) Validate(prefix string) error {
 	var errs []error
@@ -85,31 +84,31 @@ func (o Options) normalized() Options {
 	return o
 }
 
-// segmentSize is the size from which on a segment is not appended to. A small spool has small
-// segments, so that dropping one does not empty it.
+// segmentSize returns the size at which a segment is closed. A small spool has small segments, so
+// that dropping one does not empty it.
 func (o Options) segmentSize() int64 { return min(segmentBytes, o.MaxBytes/8) }
 
-// Memory bounds what several spools hold in memory together. Each may have ownMemory beside, so
-// that none of them stands still because of the others.
+// Memory limits the total memory of several spools. Each spool may use ownMemory in addition, so
+// that no spool is blocked by others.
 type Memory struct {
-	most int64
-	used atomic.Int64
+	limit int64
+	used  atomic.Int64
 }
 
-// ownMemory is what a spool may hold without asking, in bytes.
+// ownMemory is the memory of a spool that is not counted, in bytes.
 const ownMemory = 256 << 10
 
-// NewMemory bounds memory to some bytes.
-func NewMemory(bytes int64) *Memory { return &Memory{most: bytes} }
+// NewMemory returns a Memory with a limit in bytes.
+func NewMemory(bytes int64) *Memory { return &Memory{limit: bytes} }
 
-// resize asks for more, or gives back, and reports whether it has. What is given back is always
-// taken.
+// resize changes an allocation. It returns false if the limit is reached; a decrease always
+// succeeds.
 func (m *Memory) resize(from, to int) bool {
 	if m == nil {
 		return true
 	}
 	change := int64(max(to, ownMemory) - max(from, ownMemory))
-	if m.used.Add(change) > m.most && change > 0 {
+	if m.used.Add(change) > m.limit && change > 0 {
 		m.used.Add(-change)
 		return false
 	}

@@ -8,38 +8,41 @@ import (
 	"time"
 )
 
-// A segment of a spool is a file of records, one after the other. A record is a header and the
-// lines as they came:
+// A segment of a spool is a sequence of records. A record is a header and lines:
 //
-//	length of the lines   4 bytes, little-endian as all numbers here
-//	CRC-32C               4 bytes, of all that follows it and of the length
-//	number of the first   8 bytes; lines are numbered from 1 on
-//	number of the last    8 bytes
+//	length of the lines   4 bytes, little-endian like all numbers here
+//	CRC-32C               4 bytes, of the length and everything after the checksum
+//	number of first line  8 bytes; lines are numbered from 1
+//	number of last line   8 bytes
 //	time                  8 bytes, nanoseconds since 1970
 //
-// Numbers never fall within a spool; what was dropped leaves a gap.
+// Numbers are ascending within a spool. Dropped lines leave a gap.
 const (
 	recordHeader = 32
-	// maxPayload bounds the lines of a record, so that a damaged length asks for no memory.
+	// maxPayload limits the size of a record, so that a damaged length cannot cause a large
+	// allocation.
 	maxPayload = 8 << 20
-	// MaxNumber bounds the numbers of lines, so that sums of what is read never overflow.
+	// MaxNumber limits line numbers, so that sums cannot overflow.
 	MaxNumber = math.MaxInt64 / 2
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Record is a batch of lines with room for its header.
+// Record is a batch of lines, with space for its header.
 type Record struct {
 	buf   []byte // the header, then the lines
 	First uint64
 	Lines uint64
-	At    time.Time // when its first line came
+	At    time.Time // arrival of the first line
 }
 
-func (r *Record) Last() uint64    { return r.First + r.Lines - 1 }
+// Last returns the number of the last line.
+func (r *Record) Last() uint64 { return r.First + r.Lines - 1 }
+
+// Payload returns the lines.
 func (r *Record) Payload() []byte { return r.buf[recordHeader:] }
 
-// newRecord makes a record with room for size bytes of lines.
+// newRecord returns a record with capacity for size bytes of lines.
 func newRecord(size int, at time.Time) *Record {
 	return &Record{buf: make([]byte, recordHeader, recordHeader+size), At: at}
 }
@@ -54,22 +57,21 @@ func (r *Record) seal() {
 	binary.LittleEndian.PutUint32(b[4:], checksum(b))
 }
 
-// checksum is that of a record whose header is there but for the checksum.
+// checksum returns the checksum of a record. It skips the checksum field.
 func checksum(b []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, b[:4]), castagnoli, b[8:])
 }
 
 var errDamaged = errors.New("the record is damaged")
 
-// header is what stands before the lines of a record.
+// header is the decoded header of a record.
 type header struct {
 	length      int
 	first, last uint64
 	at          time.Time
 }
 
-// parseHeader reads a header, and refuses what no record has. Whether the rest is whole is known
-// from open alone.
+// parseHeader decodes and validates a header. Only open verifies the checksum.
 func parseHeader(b []byte) (header, error) {
 	if len(b) < recordHeader {
 		return header{}, errDamaged
@@ -79,7 +81,7 @@ func parseHeader(b []byte) (header, error) {
 		length: int(length), first: binary.LittleEndian.Uint64(b[8:]), last: binary.LittleEndian.Uint64(b[16:]),
 		at: time.Unix(0, int64(binary.LittleEndian.Uint64(b[24:]))), // #nosec G115 -- any value is a time
 	}
-	// Each line has a byte at least, so that counts are bounded by what is on the disk.
+	// A line has at least one byte, so the size limits the number of lines.
 	if length == 0 || length > maxPayload || h.first == 0 || h.last < h.first || h.last > MaxNumber ||
 		h.last-h.first >= uint64(length) {
 		return header{}, errDamaged
@@ -87,7 +89,7 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// open checks a whole record.
+// open verifies a complete record.
 func (h header) open(b []byte) (*Record, error) {
 	if len(b) != recordHeader+h.length || binary.LittleEndian.Uint32(b[4:]) != checksum(b) {
 		return nil, errDamaged
@@ -95,8 +97,8 @@ func (h header) open(b []byte) (*Record, error) {
 	return &Record{buf: b, First: h.first, Lines: h.last - h.first + 1, At: h.at}, nil
 }
 
-// The cursor is a file with the number of the last line that is done with: a mark, the number, and
-// a CRC-32C of both.
+// The cursor is a file with the number of the last finished line: a magic string, the number, and a
+// CRC-32C of both.
 const (
 	cursorMark = "nspool1\n"
 	cursorSize = len(cursorMark) + 8 + 4

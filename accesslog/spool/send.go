@@ -13,38 +13,38 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Times of the connection to a collector.
+// Times of connections to collectors.
 const (
 	FirstBackoff = 100 * time.Millisecond
-	MostBackoff  = 30 * time.Second
+	MaxBackoff   = 30 * time.Second
 	DialTimeout  = 10 * time.Second
-	// takeTimeout is how long a collector may take nothing until the connection counts as broken.
+	// takeTimeout is the time without progress after which a connection counts as broken.
 	takeTimeout = 15 * time.Second
-	// writeStep is how long a write may hang until the sender looks at what else there is.
+	// writeStep is the maximum time of one write, after which the sender checks for other events.
 	writeStep = 250 * time.Millisecond
-	// Farewell is how long acknowledgements are waited for when the connection ends, by the collector
-	// or by us.
-	Farewell = time.Second
-	// ackFirst and ackMost are between looks at acknowledgements.
-	ackFirst = time.Millisecond
-	ackMost  = 50 * time.Millisecond
+	// StopGrace is how long the sender waits for acknowledgments when the connection or the process
+	// ends.
+	StopGrace = time.Second
+	// minAckPoll and maxAckPoll limit the interval of checks for acknowledgments.
+	minAckPoll = time.Millisecond
+	maxAckPoll = 50 * time.Millisecond
 )
 
 var (
-	errFIN       = errors.New("it has closed the connection")
-	errTakesNone = errors.New("it has taken nothing for 15 s")
+	errFIN       = errors.New("it closed the connection")
+	errTakesNone = errors.New("it accepted no data for 15 s")
 )
 
-// Jitter is the time until a try, with full jitter.
+// Jitter returns the delay before attempt tries, with full jitter.
 func Jitter(tries int) time.Duration {
-	most := MostBackoff
+	limit := MaxBackoff
 	if tries < 9 { // 100 ms × 2^9 > 30 s
-		most = min(FirstBackoff<<tries, MostBackoff)
+		limit = min(FirstBackoff<<tries, MaxBackoff)
 	}
-	return rand.N(most)
+	return rand.N(limit)
 }
 
-// Pause waits, and reports whether ctx has not ended.
+// Pause waits for d. It returns false if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -56,11 +56,11 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// send brings lines to the collector until ctx ends.
+// send sends lines to the collector until ctx ends.
 func (f *Forwarder) send(ctx context.Context) {
 	b := f.backlog
-	var highest uint64 // line that was ever sent
-	var part partial
+	var highest uint64 // highest line number ever sent
+	var prefix ackedPrefix
 	for tries := 0; ; {
 		if !b.pending() {
 			select {
@@ -74,9 +74,9 @@ func (f *Forwarder) send(ctx context.Context) {
 		if err == nil {
 			f.setFault(nil)
 			b.SetDown(false)
-			s := &stream{f: f, conn: conn, gone: make(chan struct{}), highest: highest, part: part}
+			s := &stream{f: f, conn: conn, gone: make(chan struct{}), highest: highest, prefix: prefix}
 			err = s.run(ctx)
-			highest, part = s.highest, s.part
+			highest, prefix = s.highest, s.prefix
 			if s.acked > 0 {
 				tries = 0
 			}
@@ -86,7 +86,7 @@ func (f *Forwarder) send(ctx context.Context) {
 			return
 		}
 		b.SetDown(true)
-		if !errors.Is(err, errFIN) || b.pending() { // an idle connection may be closed
+		if !errors.Is(err, errFIN) || b.pending() { // the collector may close an idle connection
 			f.setFault(err)
 		}
 		if !Pause(ctx, Jitter(tries)) {
@@ -102,33 +102,33 @@ func (f *Forwarder) dial(ctx context.Context) (net.Conn, error) {
 	return f.opts.Dial(ctx, "tcp", f.opts.Address)
 }
 
-// partial is the part of a record that was acknowledged: whole lines at its begin.
-type partial struct {
-	first uint64 // of the record
+// ackedPrefix is the acknowledged prefix of a record. It ends at a line.
+type ackedPrefix struct {
+	first uint64 // first line of the record
 	bytes int
 }
 
-// sent is a record on its way.
+// sent is a record in flight.
 type sent struct {
 	r          *Record
-	part       partial // was acknowledged before
-	begin, end int64   // its place among the bytes of the connection
+	prefix     ackedPrefix // acknowledged before
+	begin, end int64       // offsets in the byte stream of the connection
 }
 
 // stream is one connection to a collector.
 type stream struct {
 	f       *Forwarder
 	conn    net.Conn
-	gone    chan struct{} // closed when the collector has ended its side
-	goneErr error         // set before
+	gone    chan struct{} // closed when the collector closes the connection
+	goneErr error         // set before gone is closed
 	highest uint64
-	part    partial
+	prefix  ackedPrefix
 	window  []sent
-	written int64 // bytes that this kernel has taken
-	acked   int64 // bytes that the other kernel has acknowledged
+	written int64 // bytes accepted by the local kernel
+	acked   int64 // bytes acknowledged by the collector's kernel
 }
 
-// run sends until the connection breaks or ctx ends, and notes what was acknowledged.
+// run sends until the connection breaks or ctx ends, and records acknowledgments.
 func (s *stream) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
@@ -137,16 +137,16 @@ func (s *stream) run(ctx context.Context) error {
 	}()
 	err := s.sendAll(ctx)
 	if errors.Is(err, errFIN) || err == nil {
-		s.awaitAcks(Farewell)
+		s.awaitAcks(StopGrace)
 	}
-	s.look()
-	s.notePart()
+	s.pollAcks()
+	s.savePrefix()
 	s.conn.Close()
 	<-ended
 	return err
 }
 
-// watch reads what nobody is to send, to see the end.
+// watch detects the end of the connection. It discards unexpected data.
 func (s *stream) watch() {
 	_, err := io.Copy(io.Discard, s.conn)
 	if err == nil {
@@ -156,24 +156,23 @@ func (s *stream) watch() {
 	close(s.gone)
 }
 
-// sendAll returns nil when ctx has ended and what was in memory is on its way, or a second has
-// passed.
+// sendAll returns nil after ctx ends when the lines in memory are sent, or after StopGrace.
 func (s *stream) sendAll(ctx context.Context) error {
 	b := s.f.backlog
-	wait := ackFirst
+	wait := minAckPoll
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var until time.Time // the end
+	var until time.Time // deadline after ctx ends
 	stopping := ctx.Done()
 	for {
-		if s.look() {
-			wait = ackFirst
+		if s.pollAcks() {
+			wait = minAckPoll
 		}
 		select {
 		case <-s.gone:
 			return s.goneErr
 		case <-stopping:
-			stopping, until = nil, time.Now().Add(Farewell)
+			stopping, until = nil, time.Now().Add(StopGrace)
 		default:
 		}
 		if !until.IsZero() && (b.Spooled() || time.Now().After(until)) {
@@ -189,28 +188,28 @@ func (s *stream) sendAll(ctx context.Context) error {
 			return nil
 		}
 		timer.Stop()
-		var again <-chan time.Time
+		var poll <-chan time.Time
 		if len(s.window) > 0 || b.ReadFailed() {
 			timer.Reset(wait)
-			again = timer.C
-			wait = min(2*wait, ackMost)
+			poll = timer.C
+			wait = min(2*wait, maxAckPoll)
 		}
 		select {
 		case <-b.Ready:
-		case <-again:
+		case <-poll:
 		case <-s.gone:
 		case <-stopping:
 		}
 	}
 }
 
-// write sends a record, but for the part that was acknowledged.
+// write sends a record without its acknowledged prefix.
 func (s *stream) write(ctx context.Context, r *Record) error {
 	w := sent{r: r, begin: s.written}
-	if s.part.first == r.First && s.part.bytes <= len(r.Payload()) {
-		w.part = s.part
+	if s.prefix.first == r.First && s.prefix.bytes <= len(r.Payload()) {
+		w.prefix = s.prefix
 	}
-	rest := r.Payload()[w.part.bytes:]
+	rest := r.Payload()[w.prefix.bytes:]
 	w.end = w.begin + int64(len(rest))
 	s.window = append(s.window, w)
 	progress := time.Now()
@@ -223,7 +222,7 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 		rest = rest[n:]
 		s.written += int64(n)
 		s.repeated(&w, before[:n])
-		if s.look() || n > 0 {
+		if s.pollAcks() || n > 0 {
 			progress = time.Now()
 		}
 		if err == nil {
@@ -246,19 +245,19 @@ func (s *stream) write(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// repeated counts the lines of a record whose end was sent just now, and had been sent before.
+// repeated counts lines that were just sent and had been sent before.
 func (s *stream) repeated(w *sent, bytesSent []byte) {
 	lines := accesslog.CountLines(bytesSent)
-	sentBefore := accesslog.CountLines(w.r.Payload()[:int(s.written-w.begin)+w.part.bytes-len(bytesSent)])
-	from, to := w.r.First+sentBefore, w.r.First+sentBefore+lines // half open
+	sentBefore := accesslog.CountLines(w.r.Payload()[:int(s.written-w.begin)+w.prefix.bytes-len(bytesSent)])
+	from, to := w.r.First+sentBefore, w.r.First+sentBefore+lines // half-open interval
 	if from <= s.highest && to > from {
 		s.f.backlog.Count.Repeated.Add(min(to-1, s.highest) - from + 1)
 	}
 	s.highest = max(s.highest, to-1)
 }
 
-// look asks the kernel what was acknowledged, and reports whether that is more than before.
-func (s *stream) look() bool {
+// pollAcks gets the number of acknowledged bytes from the kernel, and reports whether it increased.
+func (s *stream) pollAcks() bool {
 	if len(s.window) == 0 {
 		return false
 	}
@@ -285,25 +284,25 @@ func (s *stream) look() bool {
 	return true
 }
 
-// awaitAcks waits until everything is acknowledged, or for a time.
-func (s *stream) awaitAcks(most time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+// awaitAcks waits until everything is acknowledged, at most for limit.
+func (s *stream) awaitAcks(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	for wait := ackFirst; len(s.window) > 0 && Pause(ctx, wait); wait = min(2*wait, ackMost) {
-		s.look()
+	for wait := minAckPoll; len(s.window) > 0 && Pause(ctx, wait); wait = min(2*wait, maxAckPoll) {
+		s.pollAcks()
 	}
 }
 
-// notePart remembers which lines of the first record that is to be sent again were acknowledged.
-func (s *stream) notePart() {
+// savePrefix records the acknowledged prefix of the first record that will be sent again.
+func (s *stream) savePrefix() {
 	if len(s.window) == 0 {
 		return
 	}
 	w := s.window[0]
-	s.part = w.part
-	s.part.first = w.r.First
+	s.prefix = w.prefix
+	s.prefix.first = w.r.First
 	if n := s.acked - w.begin; n > 0 {
 		payload := w.r.Payload()
-		s.part.bytes = bytes.LastIndexByte(payload[:min(int64(w.part.bytes)+n, int64(len(payload)))], '\n') + 1
+		s.prefix.bytes = bytes.LastIndexByte(payload[:min(int64(w.prefix.bytes)+n, int64(len(payload)))], '\n') + 1
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// How long the writer of the spool waits before it tries again, the first time and at most, and up
-// to half of it less.
+// Minimum and maximum delay before the spiller retries after a disk error. The delay is reduced
+// randomly by up to half.
 const (
 	firstDiskWait = 50 * time.Millisecond
-	mostDiskWait  = 2 * time.Second
+	maxDiskWait   = 2 * time.Second
 )
 
-// spill is the writer of the spool: it moves lines from memory to the disk when that is due,
-// removes what is done with, and what is too old, until ctx ends.
+// spill is the spiller: until ctx ends, it moves lines from memory to disk when they are due and
+// removes finished and expired segments.
 func (b *Backlog) spill(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -36,7 +36,7 @@ func (b *Backlog) spill(ctx context.Context) {
 	}
 }
 
-// spillDue does what is due, and says when more will be.
+// spillDue does all work that is due, and returns when more will be.
 func (b *Backlog) spillDue() (wait time.Duration, ever bool) {
 	for {
 		b.dispose()
@@ -56,16 +56,16 @@ func (b *Backlog) spillDue() (wait time.Duration, ever bool) {
 	}
 }
 
-// due says when the oldest lines in memory go to the disk.
+// due returns when the oldest lines in memory go to disk.
 func (b *Backlog) due(now time.Time) (wait time.Duration, ever bool) {
 	switch {
 	case len(b.mem) == 0:
-		b.diskErr, b.stalled = nil, false // there is nothing that the disk is needed for
+		b.diskErr, b.stalled = nil, false // nothing needs the disk
 		return 0, false
 	case b.diskErr != nil && now.Before(b.retryAt):
 		return b.retryAt.Sub(now), true
 	case b.full:
-		return 0, false // until something is done with
+		return 0, false // until a segment is finished
 	case b.waiting > 0, b.memBytes >= b.opts.MaxMemory/2, b.mem[0].First <= b.flushTo:
 		return 0, true
 	case b.down:
@@ -74,7 +74,7 @@ func (b *Backlog) due(now time.Time) (wait time.Duration, ever bool) {
 	return spillSlow - now.Sub(b.mem[0].At), true
 }
 
-// expire drops segments that have waited too long, and says when the next one will have.
+// expire drops expired segments, and returns when the next one expires.
 func (b *Backlog) expire(now time.Time) (wait time.Duration, ever bool) {
 	if b.opts.MaxAge == 0 {
 		return 0, false
@@ -95,13 +95,13 @@ func (b *Backlog) dropSegment(why accesslog.Cause) {
 		lines := seg.last - from
 		b.Count.Spooled.Add(-lines)
 		b.Count.Drop(why, lines)
-		b.log.Warn("spool: the oldest lines are dropped", "cause", why, "lines", lines)
+		b.log.Warn("spool: oldest lines dropped", "cause", why, "lines", lines)
 	}
 	b.done, b.taken = max(b.done, seg.last), max(b.taken, seg.last)
 	b.pop()
 }
 
-// dispose removes the files of segments that are off the list.
+// dispose removes the files of segments that are no longer listed.
 func (b *Backlog) dispose() {
 	b.mu.Lock()
 	gone := b.gone
@@ -116,12 +116,12 @@ func (b *Backlog) dispose() {
 			b.spool.out, b.spool.outSeg = nil, nil
 		}
 		if err := b.spool.dispose(seg); err != nil {
-			b.log.Warn("spool: a file cannot be removed", "error", err)
+			b.log.Warn("spool: cannot remove a file", "error", err)
 		}
 	}
 }
 
-// spillOne moves the oldest record in memory to the spool, or finds out why it cannot.
+// spillOne moves the oldest record in memory to disk, or handles the failure.
 func (b *Backlog) spillOne() {
 	b.mu.Lock()
 	r, at, ok := b.beginSpill()
@@ -159,7 +159,7 @@ func (b *Backlog) spillOne() {
 		return
 	}
 	b.stalled, b.diskErr, b.retryWait = false, nil, 0
-	if seg.sealed { // found damaged meanwhile
+	if seg.sealed { // found damaged in the meantime
 		return
 	}
 	seg.size, seg.last, seg.until = seg.size+int64(len(r.buf)), r.Last(), r.At
@@ -167,14 +167,13 @@ func (b *Backlog) spillOne() {
 	b.dirty = true
 	if len(b.mem) > 0 && b.mem[0] == r {
 		b.Count.Spooled.Add(r.Lines)
-		b.forget()
+		b.popMemory()
 	}
 	b.sweep()
 	notify(b.unsynced)
 }
 
-// beginSpill chooses the record and where it goes: behind at, or into a new segment with a negative
-// one.
+// beginSpill selects the record, and its offset in the current segment; -1 means a new segment.
 func (b *Backlog) beginSpill() (r *Record, at int64, ok bool) {
 	if len(b.mem) == 0 {
 		return nil, 0, false
@@ -184,7 +183,7 @@ func (b *Backlog) beginSpill() (r *Record, at int64, ok bool) {
 	for s.bytes+int64(len(r.buf)) > b.opts.MaxBytes && len(s.segs) > 0 {
 		if b.opts.OnFull != DropOldest {
 			b.full = true
-			b.makeRoom()
+			b.signalFreed()
 			return nil, 0, false
 		}
 		b.dropSegment(accesslog.CauseSpoolFull)
@@ -199,7 +198,7 @@ func (b *Backlog) beginSpill() (r *Record, at int64, ok bool) {
 	return r, -1, true
 }
 
-// spillFailed makes room on a full disk where lines may be dropped for that, and else waits.
+// spillFailed frees space on a full disk if the policy allows it, or schedules a retry.
 func (b *Backlog) spillFailed(err error, now time.Time) {
 	if isDiskFull(err) && b.opts.OnFull == DropOldest {
 		for len(b.spool.segs) > 0 {
@@ -211,10 +210,10 @@ func (b *Backlog) spillFailed(err error, now time.Time) {
 		}
 	}
 	if b.diskErr == nil {
-		b.log.Error("spool: cannot be written", "error", err)
+		b.log.Error("spool: cannot write", "error", err)
 	}
 	b.diskErr = err
-	b.retryWait = min(max(2*b.retryWait, firstDiskWait), mostDiskWait)
+	b.retryWait = min(max(2*b.retryWait, firstDiskWait), maxDiskWait)
 	b.retryAt = now.Add(b.retryWait - rand.N(b.retryWait/2))
-	b.makeRoom()
+	b.signalFreed()
 }

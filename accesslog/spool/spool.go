@@ -12,47 +12,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segment is a file of records. All but first change under the lock of the backlog.
+// segment is a file of records. All fields except first are guarded by the lock of the backlog.
 type segment struct {
-	first, last  uint64 // lines, without a gap; last is first-1 while there are none
-	size         int64  // bytes of whole records
+	first, last  uint64 // line numbers, without gaps; last is first-1 for an empty segment
+	size         int64  // bytes of complete records
 	since, until time.Time
-	sealed       bool // nothing is appended any more
-	bad          bool // damaged: the file is kept once the lines before the damage are done with
+	sealed       bool // closed for writing
+	bad          bool // damaged: the file is kept when its lines are finished
 }
 
-// spool is the segments of a directory. The list is guarded by the lock of the backlog. What is
-// marked as the writer's or the reader's is theirs alone and used without it.
+// spool manages the segments of a directory. The list is guarded by the lock of the backlog. Fields
+// of the spiller and of the reader are used only by them, without the lock.
 type spool struct {
 	opts  Options
 	dir   *spoolDir
 	segs  []*segment // oldest first
 	bytes int64      // of segs
 
-	// The writer's.
+	// Fields of the spiller.
 	out    *os.File
-	outSeg *segment // out is its file
+	outSeg *segment // segment of out
 
-	// The reader's: the file, and the last line before the offset.
+	// Fields of the reader. inLast is the last line before inOff.
 	in     *os.File
 	inSeg  *segment
 	inOff  int64
 	inLast uint64
 }
 
-// found is what a spool had when it was opened.
+// found describes the content of a spool when it was opened.
 type found struct {
-	done  uint64 // lines up to here are done with
-	last  uint64 // the highest number in use
-	lines uint64 // that wait
-	bytes int64  // of these, headers included
+	done  uint64 // last finished line
+	last  uint64 // highest line number
+	lines uint64 // unfinished lines
+	bytes int64  // bytes of unfinished records, including headers
 	notes []error
 }
 
-// keptBad is how many damaged segments are kept for whoever wants to look at them.
-const keptBad = 2
+// maxBad is the number of damaged segments to keep for analysis.
+const maxBad = 2
 
-// openSpool opens a directory and finds out what waits in it. Damage is noted and is no error.
+// openSpool opens a directory and reads its state. Damage is reported in notes, not as an error.
 func openSpool(opts Options) (_ *spool, was found, err error) {
 	dir, err := openSpoolDir(opts.Dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func openSpool(opts Options) (_ *spool, was found, err error) {
 		was.done, err = parseCursor(content)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		was.notes = append(was.notes, fmt.Errorf("lines that the collector has already may be sent to it again: %w", err))
+		was.notes = append(was.notes, fmt.Errorf("lines may be sent to the collector twice: %w", err))
 	}
 	var firsts []uint64
 	for _, name := range names {
@@ -111,8 +111,8 @@ func openSpool(opts Options) (_ *spool, was found, err error) {
 	return s, was, dir.remove(cursorTempName)
 }
 
-// inspect looks at a segment that was left behind. The last line is known from the next segment,
-// and else from the headers.
+// inspect reads the state of an existing segment. Its last line is known from the next segment, or
+// from the headers.
 func (s *spool) inspect(first, next uint64) (*segment, error) {
 	name := segmentName(first, segmentSuffix)
 	f, err := s.dir.open(name, unix.O_RDWR)
@@ -136,7 +136,7 @@ func (s *spool) inspect(first, next uint64) (*segment, error) {
 		whole := err == nil && h.first == seg.last+1
 		if whole && off == 0 {
 			seg.since = h.at
-			// Lines are no more than bytes.
+			// A line has at least one byte
 			if next > h.last && next-first <= uint64(seg.size) { // #nosec G115 -- sizes are not negative
 				seg.last = next - 1
 				return seg, nil
@@ -154,15 +154,15 @@ func (s *spool) inspect(first, next uint64) (*segment, error) {
 		switch seg.size = off; {
 		case !torn:
 			seg.bad = true
-			err = fmt.Errorf("%s is damaged at byte %d: %d bytes are not sent, the file is kept as %s",
+			err = fmt.Errorf("%s is damaged at byte %d: %d bytes are lost, and the file is kept as %s",
 				f.Name(), off, left, badSuffix)
 		case left == 0:
 			err = nil
 		default:
-			err = errors.Join(fmt.Errorf("%s ends in the middle of a record: its last %d bytes are not sent", f.Name(), left),
+			err = errors.Join(fmt.Errorf("%s ends in the middle of a record: the last %d bytes are lost", f.Name(), left),
 				f.Truncate(off))
 		}
-		if off == 0 { // no record at all
+		if off == 0 { // no complete record
 			s.dispose(seg)
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (s *spool) inspect(first, next uint64) (*segment, error) {
 	}
 }
 
-// dispose removes the file of a segment, or puts a damaged one aside.
+// dispose removes the file of a segment, or renames a damaged one.
 func (s *spool) dispose(seg *segment) error {
 	name := segmentName(seg.first, segmentSuffix)
 	if !seg.bad {
@@ -188,14 +188,14 @@ func (s *spool) dispose(seg *segment) error {
 		}
 	}
 	slices.Sort(bad)
-	for _, name := range bad[:max(0, len(bad)-keptBad)] {
+	for _, name := range bad[:max(0, len(bad)-maxBad)] {
 		err = errors.Join(err, s.dir.remove(name))
 	}
 	return err
 }
 
-// read returns the first record of a segment that has lines behind after. It is the reader's. size
-// is that of the segment.
+// read returns the first record of a segment with lines after the given one. size is the size of
+// the segment. Only the reader calls it.
 func (s *spool) read(seg *segment, size int64, after uint64) (*Record, error) {
 	if s.inSeg != seg || s.inLast > after {
 		s.endRead()
@@ -237,7 +237,7 @@ func (s *spool) read(seg *segment, size int64, after uint64) (*Record, error) {
 	}
 }
 
-// endRead closes what the reader has open.
+// endRead closes the reader's file.
 func (s *spool) endRead() {
 	if s.in != nil {
 		s.in.Close()
@@ -251,12 +251,11 @@ func (s *spool) accepts(seg *segment, r *Record) bool {
 		(s.opts.MaxAge == 0 || r.At.Sub(seg.since) < s.opts.MaxAge/8)
 }
 
-// create makes the file of a new segment, and returns the one that was written to. It is the
-// writer's.
+// create creates a segment for a record, and returns the previous file. Only the spiller calls it.
 func (s *spool) create(r *Record) (seg *segment, before *os.File, err error) {
 	name := segmentName(r.First, segmentSuffix)
 	f, err := s.dir.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-	if errors.Is(err, fs.ErrExist) { // of this number, but not in the list: nothing that waits
+	if errors.Is(err, fs.ErrExist) { // a finished segment that is no longer listed
 		if err = s.dir.remove(name); err == nil {
 			f, err = s.dir.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 		}
@@ -269,8 +268,8 @@ func (s *spool) create(r *Record) (seg *segment, before *os.File, err error) {
 	return seg, before, nil
 }
 
-// append writes a record behind what the segment that is written to has. What is written in part is
-// cut off; where that fails too, the segment must not be appended to any more. It is the writer's.
+// append writes a record at an offset of the current segment. It truncates a partial write; if that
+// fails too, the segment is unusable. Only the spiller calls it.
 func (s *spool) append(r *Record, at int64) (usable bool, err error) {
 	r.seal()
 	if _, err = s.out.WriteAt(r.buf, at); err == nil {
@@ -279,13 +278,13 @@ func (s *spool) append(r *Record, at int64) (usable bool, err error) {
 	return s.out.Truncate(at) == nil, err
 }
 
-// isDiskFull reports whether an error goes away with more space.
+// isDiskFull reports whether an error means that the disk or quota is full.
 func isDiskFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// isPassing reports whether an error says nothing about the file.
-func isPassing(err error) bool {
+// isTransient reports whether an error is unrelated to the file.
+func isTransient(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) ||
 		errors.Is(err, unix.EINTR)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog/spool"
 )
 
-// away is an address that nobody listens at: the port of discard, on this machine.
+// away is a local address without a listener: the discard port.
 const away = "127.0.0.1:9"
 
 func noDial(context.Context, string, string) (net.Conn, error) { return nil, errors.New("not there") }
@@ -34,7 +34,7 @@ func segments(t testing.TB, dir, suffix string) []string {
 	return names
 }
 
-// fill leaves n lines in a spool.
+// fill stores n lines in a spool.
 func fill(t testing.TB, dir string, n int) {
 	t.Helper()
 	f := newForwarder(t, spool.ForwarderOptions{Address: away, Dial: noDial, Spool: spool.Options{Dir: dir}})
@@ -51,8 +51,8 @@ func fill(t testing.TB, dir string, n int) {
 	}
 }
 
-// TestSpoolRestart: what waits when a forwarder ends with a full queue is sent by the next one;
-// modes are narrow.
+// TestSpoolRestart checks that the next forwarder sends the lines of a full queue, and that file
+// modes are restrictive.
 func TestSpoolRestart(t *testing.T) {
 	dir := spoolDir(t)
 	const n = 50_000 // two segments
@@ -82,8 +82,8 @@ func TestSpoolRestart(t *testing.T) {
 	}
 }
 
-// TestSpoolFlippedByte: the lines behind a damaged byte are lost up to the next segment, and
-// counted; the file is kept.
+// TestSpoolFlippedByte checks that the lines after a damaged byte are lost and counted up to the
+// next segment, and that the file is kept.
 func TestSpoolFlippedByte(t *testing.T) {
 	dir := spoolDir(t)
 	const n = 60_000
@@ -113,7 +113,8 @@ func TestSpoolFlippedByte(t *testing.T) {
 	}
 }
 
-// TestSpoolTornTail: half a record at the end of a spool is cut off, and what comes later is whole.
+// TestSpoolTornTail checks that a partial record at the end of a spool is removed, and that later
+// lines are whole.
 func TestSpoolTornTail(t *testing.T) {
 	dir := spoolDir(t)
 	fill(t, dir, 1000)
@@ -137,8 +138,8 @@ func TestSpoolTornTail(t *testing.T) {
 	}
 }
 
-// TestSpoolLimit: a spool that is full drops by its policy, counted by line, and stays within its
-// limit.
+// TestSpoolLimit checks that a full spool drops lines by its policy, counts them, and stays within
+// its limit.
 func TestSpoolLimit(t *testing.T) {
 	const n, limit = 40_000, 4 << 20 // 12 MB
 	for _, policy := range []spool.Policy{spool.DropOldest, spool.DropNewest} {
@@ -172,7 +173,8 @@ func TestSpoolLimit(t *testing.T) {
 	}
 }
 
-// TestSpoolBlock: with block a writer waits until the collector has made room, and nothing is lost.
+// TestSpoolBlock checks that with Block a writer waits until the collector has made space, and no
+// line is lost.
 func TestSpoolBlock(t *testing.T) {
 	c := newCollector(t)
 	f := newForwarder(t, spool.ForwarderOptions{Address: c.addr, Spool: spool.Options{Dir: spoolDir(t),
@@ -204,7 +206,7 @@ func TestSpoolBlock(t *testing.T) {
 	accesslogtest.Until(t, f, "acknowledged", func(s accesslog.Stats) bool { return s.Written == n && s.Dropped == nil })
 }
 
-// TestSpoolAge: lines that wait too long are dropped, and younger ones are not.
+// TestSpoolAge checks that only lines above the maximum age are dropped.
 func TestSpoolAge(t *testing.T) {
 	dir := spoolDir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -230,8 +232,8 @@ func TestSpoolAge(t *testing.T) {
 	})
 }
 
-// TestSpoolFullDisk: on a full disk the policy decides what is dropped; nothing waits and lines
-// come again once there is room.
+// TestSpoolFullDisk checks that on a full disk lines are dropped by policy without blocking, and
+// that new lines are stored once there is space.
 func TestSpoolFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system")
@@ -268,7 +270,7 @@ func TestSpoolFullDisk(t *testing.T) {
 	}
 }
 
-// TestSpoolLinks: a link is followed neither as the directory nor in it.
+// TestSpoolLinks checks that symbolic links are not followed, neither as the directory nor in it.
 func TestSpoolLinks(t *testing.T) {
 	dir := spoolDir(t)
 	fill(t, dir, 10)
@@ -298,7 +300,7 @@ func TestSpoolLinks(t *testing.T) {
 	}
 }
 
-// FuzzSegment: whatever is in a segment, opening and sending ends without a panic, and counts add
+// FuzzSegment checks that opening and sending any segment does not panic, and that the counters add
 // up.
 func FuzzSegment(f *testing.F) {
 	dir := filepath.Join(f.TempDir(), "s")
@@ -338,7 +340,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// FuzzCursor: only what was written as a cursor is one.
+// FuzzCursor checks that parseCursor accepts only encoded cursors.
 func FuzzCursor(f *testing.F) {
 	f.Add(spool.AppendCursor(nil, 77))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -10,15 +10,15 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Times of syncing. The cursor may be behind by cursorEach when the process is killed, so that
-// lines of that time are sent again.
+// Intervals of syncing. After a kill, lines acknowledged within the last cursorEach may be sent
+// again.
 const (
 	cursorEach = 200 * time.Millisecond
 	syncEach   = time.Second
 )
 
-// Run lets lines go to the disk while send sends, and then puts on the disk what is left. It
-// returns when all has ended.
+// Run calls send, and in parallel moves lines to disk. When send returns, Run writes the remaining
+// lines to disk and stops all goroutines.
 func (b *Backlog) Run(ctx context.Context, send func(context.Context)) error {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -34,22 +34,22 @@ func (b *Backlog) Run(ctx context.Context, send func(context.Context)) error {
 	return b.Finish()
 }
 
-// Close lets nothing more in.
+// Close makes Put fail from now on.
 func (b *Backlog) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	b.makeRoom()
+	b.signalFreed()
 }
 
-// Discard lets finish drop what waits.
+// Discard makes Finish drop unfinished lines.
 func (b *Backlog) Discard() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.discarded = true
 }
 
-// sync saves the cursor and syncs what was written, until ctx ends.
+// sync saves the cursor and syncs written data until ctx ends.
 func (b *Backlog) sync(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -75,12 +75,12 @@ func (b *Backlog) sync(ctx context.Context) {
 			notify(b.unsynced)
 		}
 		if err != nil {
-			b.log.Warn("spool: cannot be synced", "error", err)
+			b.log.Warn("spool: cannot sync", "error", err)
 		}
 	}
 }
 
-// saveCursor notes on the disk what is done with.
+// saveCursor writes the number of the last finished line to disk.
 func (b *Backlog) saveCursor(sync bool) error {
 	b.mu.Lock()
 	done := b.done
@@ -98,7 +98,7 @@ func (b *Backlog) saveCursor(sync bool) error {
 	return nil
 }
 
-// syncFiles forces to the disk what was written, and closes files that are full.
+// syncFiles syncs written data, and closes full segments.
 func (b *Backlog) syncFiles() error {
 	b.mu.Lock()
 	retired, dirty, dirDirty, out := b.retired, b.dirty, b.dirDirty, b.out
@@ -110,7 +110,7 @@ func (b *Backlog) syncFiles() error {
 		f.Close()
 	}
 	if dirty && out != nil {
-		if e := datasync(out); e != nil && !errors.Is(e, os.ErrClosed) { // closed: it is done with
+		if e := datasync(out); e != nil && !errors.Is(e, os.ErrClosed) { // closed: its lines are finished
 			err = errors.Join(err, e)
 		}
 	}
@@ -120,7 +120,7 @@ func (b *Backlog) syncFiles() error {
 	return err
 }
 
-// flush waits until no line that has come before is in memory alone, and then syncs.
+// flush waits until no earlier line is only in memory, and then syncs.
 func (b *Backlog) flush(ctx context.Context) error {
 	b.mu.Lock()
 	last := b.next - 1
@@ -143,8 +143,8 @@ func (b *Backlog) flush(ctx context.Context) error {
 	return b.syncFiles()
 }
 
-// Finish puts what is in memory on the disk, or drops it, and closes everything. Nothing else runs
-// any more.
+// Finish writes the lines in memory to disk, or drops them, and closes everything. No other method
+// may run at the same time.
 func (b *Backlog) Finish() error {
 	b.mu.Lock()
 	cause := accesslog.CauseStopped
@@ -159,7 +159,7 @@ func (b *Backlog) Finish() error {
 	b.mu.Lock()
 	for len(b.mem) > 0 {
 		b.Count.Drop(cause, b.mem[0].Lines)
-		b.forget()
+		b.popMemory()
 	}
 	if b.spool != nil && b.discarded {
 		for len(b.spool.segs) > 0 {

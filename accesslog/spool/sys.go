@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datasync forces what was written to a file to the disk, with its size but not its times. Another
-// goroutine may close it.
+// datasync flushes the data and size of a file to disk, but not its times. Another goroutine may
+// close the file at the same time.
 func datasync(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

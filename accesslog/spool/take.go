@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-// Take returns the next record for the collector, nil for none at present. It is the sender's.
+// Take returns the next record for the collector, or nil. Only the sender calls it.
 func (b *Backlog) Take() *Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -21,10 +21,10 @@ func (b *Backlog) Take() *Record {
 		r, err := b.spool.read(seg, size, after)
 		b.mu.Lock()
 		switch {
-		case err != nil && isPassing(err):
+		case err != nil && isTransient(err):
 			b.readErr = err
 			return nil
-		case b.unread() != seg || b.taken != after: // dropped meanwhile
+		case b.unread() != seg || b.taken != after: // dropped in the meantime
 		case err != nil:
 			b.damaged(seg, err)
 		default:
@@ -40,7 +40,7 @@ func (b *Backlog) Take() *Record {
 	return nil
 }
 
-// unread returns the first segment with lines that were not taken.
+// unread returns the first segment with records that were not taken.
 func (b *Backlog) unread() *segment {
 	if b.spool == nil {
 		return nil
@@ -52,25 +52,25 @@ func (b *Backlog) unread() *segment {
 	return nil
 }
 
-// damaged gives up what is behind the damage in a segment.
+// damaged drops the lines after the damage in a segment.
 func (b *Backlog) damaged(seg *segment, err error) {
 	last := max(b.taken, seg.first-1)
 	lost := seg.last - last
 	b.Count.Spooled.Add(-lost)
 	b.Count.Drop(accesslog.CauseSpoolBad, lost)
 	seg.last, seg.sealed, seg.bad = last, true, true
-	b.log.Error("spool: segment is damaged; lines are lost, the file is kept", "file", segmentName(seg.first, badSuffix),
-		"lines", lost, "error", err)
+	b.log.Error("spool: a segment is damaged and lines are lost; the file is kept",
+		"file", segmentName(seg.first, badSuffix), "lines", lost, "error", err)
 	b.sweep()
 }
 
-// Ack notes that the collector has all lines up to one, which had come at a time, and has rejected
-// some. It is the sender's.
+// Ack records that the collector has all lines up to through, received at a time, and has rejected
+// some. Only the sender calls it.
 func (b *Backlog) Ack(through uint64, at time.Time, rejected uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if through <= b.done {
-		return // dropped meanwhile
+		return // dropped in the meantime
 	}
 	b.doneAt = at
 	var lines uint64
@@ -88,7 +88,7 @@ func (b *Backlog) Ack(through uint64, at time.Time, rejected uint64) {
 	b.done, b.taken = through, max(b.taken, through)
 	for len(b.mem) > 0 && b.mem[0].Last() <= through {
 		lines += b.mem[0].Lines
-		b.forget()
+		b.popMemory()
 	}
 	rejected = min(rejected, lines)
 	b.Count.Written.Add(lines - rejected)
@@ -96,7 +96,7 @@ func (b *Backlog) Ack(through uint64, at time.Time, rejected uint64) {
 	b.sweep()
 }
 
-// sweep lets segments go that are done with, but for one that is being written to.
+// sweep removes finished segments, except one that is being written.
 func (b *Backlog) sweep() {
 	if b.spool == nil {
 		return
@@ -109,7 +109,7 @@ func (b *Backlog) sweep() {
 	}
 }
 
-// pop takes the oldest segment off the list; its file is removed by dispose.
+// pop removes the oldest segment from the list. dispose deletes its file.
 func (b *Backlog) pop() {
 	seg := b.spool.segs[0]
 	seg.sealed = true
@@ -121,7 +121,7 @@ func (b *Backlog) pop() {
 	notify(b.work)
 }
 
-// Rewind lets everything be taken again that is not done with. It is the sender's.
+// Rewind makes all unfinished records available to Take again. Only the sender calls it.
 func (b *Backlog) Rewind() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,28 +129,28 @@ func (b *Backlog) Rewind() {
 	notify(b.Ready)
 }
 
-// ReadFailed reports whether the spool could not be read for a reason that passes.
+// ReadFailed reports whether the last read of the spool failed with a transient error.
 func (b *Backlog) ReadFailed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.readErr != nil
 }
 
-// pending reports whether anything is not done with.
+// pending reports whether there are unfinished lines.
 func (b *Backlog) pending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.mem) > 0 || b.spool != nil && len(b.spool.segs) > 0 && b.spool.segs[len(b.spool.segs)-1].last > b.done
 }
 
-// Spooled reports whether lines wait on the disk.
+// Spooled reports whether there are unfinished lines on disk.
 func (b *Backlog) Spooled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.spool != nil && len(b.spool.segs) > 0
 }
 
-// SetDown says whether the collector is there.
+// SetDown records whether the collector is unavailable.
 func (b *Backlog) SetDown(down bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

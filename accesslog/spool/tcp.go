@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetUserTimeout lets a connection break whose peer acknowledges nothing, or takes nothing, for
-// takeTimeout.
+// SetUserTimeout sets TCP_USER_TIMEOUT to takeTimeout, so that a connection breaks if the peer
+// acknowledges or accepts no data for that time.
 func SetUserTimeout(_, _ string, raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -20,8 +20,7 @@ func SetUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// unacknowledged returns how many of the bytes that were written the peer's kernel has not
-// acknowledged.
+// unacknowledged returns how many written bytes the peer's kernel has not acknowledged.
 func unacknowledged(conn net.Conn) (int64, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
