@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how much is compressed between two looks at the clock, in bytes.
+// chunk is the number of bytes compressed between two checks of the clock.
 const chunk = 256 << 10
 
-// errStopped is for a compression that gives way to the end of Run.
+// errStopped means that Run ended during a compression.
 var errStopped = errors.New("stopped")
 
-// compress compresses one backup, the oldest that is to be, and looks at the clock meanwhile.
-func (k *keeper) compress(ctx context.Context, clock <-chan time.Time) {
+// compress compresses the oldest plain backup, and runs periodic tasks in the meantime.
+func (k *maintenance) compress(ctx context.Context, clock <-chan time.Time) {
 	f := k.f
 	if !f.opts.Compress {
 		return
@@ -53,12 +53,12 @@ func (k *keeper) compress(ctx context.Context, clock <-chan time.Time) {
 		f.count.compressErrors.Add(1)
 		f.change(b.stamp, func(b *backup) { b.failed = true })
 	} else if err != nil {
-		f.change(b.stamp, func(b *backup) { b.plain = false }) // removed by others
+		f.change(b.stamp, func(b *backup) { b.plain = false }) // removed by another process
 	}
 	f.poke()
 }
 
-// change edits a backup of the index, and reports whether it is still there.
+// change edits a backup in the index, and reports whether it still exists.
 func (f *File) change(stamp int64, edit func(*backup)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,9 +73,8 @@ func (f *File) change(stamp int64, edit func(*backup)) bool {
 	return true
 }
 
-// compressOne puts a compressed file in the place of a plain backup. Both are there for a moment,
-// and after a crash perhaps for longer: the plain one goes only when what the other holds is the
-// same.
+// compressOne replaces a plain backup with a compressed file. Both exist briefly, or longer after a
+// crash: the plain file is removed only if the compressed one has the same content.
 func (f *File) compressOne(b backup, pause func() error) error {
 	names := f.dir.names
 	plain, st, err := f.dir.open(names.backup(b.stamp), unix.O_RDONLY)
@@ -84,7 +83,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 	}
 	defer plain.Close()
 	if b.gz {
-		same, err := f.holdsSame(plain, names.compressed(b.stamp), pause)
+		same, err := f.sameContent(plain, names.compressed(b.stamp), pause)
 		if err != nil {
 			return err
 		}
@@ -120,7 +119,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 			}
 		})
 	}
-	if !renamed { // it failed, or the backup was removed meanwhile
+	if !renamed { // failed, or the backup was removed in the meantime
 		f.dir.remove(temp)
 		return err
 	}
@@ -133,7 +132,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 	return f.dropPlain(b.stamp)
 }
 
-// dropPlain removes the plain file of a backup that is compressed.
+// dropPlain removes the plain file of a compressed backup.
 func (f *File) dropPlain(stamp int64) error {
 	var err error
 	f.change(stamp, func(b *backup) {
@@ -144,7 +143,7 @@ func (f *File) dropPlain(stamp int64) error {
 	return err
 }
 
-// pack compresses a file. The mark goes into the header.
+// pack compresses a file, with the mark in its header.
 func pack(out io.Writer, in io.Reader, mark []byte, pause func() error) error {
 	zip := gzip.NewWriter(out)
 	zip.Extra = mark
@@ -166,9 +165,9 @@ func pack(out io.Writer, in io.Reader, mark []byte, pause func() error) error {
 	}
 }
 
-// holdsSame reports whether a compressed file holds what a plain one does. Nothing is read beyond
-// the plain one's end.
-func (f *File) holdsSame(plain *os.File, name string, pause func() error) (bool, error) {
+// sameContent reports whether a compressed file has the content of a plain one. It reads at most as
+// much as the plain file has.
+func (f *File) sameContent(plain *os.File, name string, pause func() error) (bool, error) {
 	file, _, err := f.dir.open(name, unix.O_RDONLY)
 	if isGone(err) {
 		return false, nil
@@ -191,7 +190,7 @@ func (f *File) holdsSame(plain *os.File, name string, pause func() error) (bool,
 			return false, nil
 		}
 		if n < len(a) {
-			m, bad := zip.Read(b[:1]) // the checksum is read with the end
+			m, bad := zip.Read(b[:1]) // reading the end verifies the checksum
 			return m == 0 && errors.Is(bad, io.EOF), nil
 		}
 		if err := pause(); err != nil {

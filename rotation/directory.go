@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of what is made.
+// Modes of created files.
 const (
 	dirMode  = 0o750
 	fileMode = 0o640
 	lockMode = 0o600
 )
 
-// directory is the open directory of a file. Everything in it is done relative to it, without
-// following links.
+// directory is the open directory of a file. All operations are relative to it and do not follow
+// links.
 type directory struct {
 	path  string
 	f     *os.File
@@ -29,15 +29,15 @@ type directory struct {
 	names naming
 }
 
-// openDirectory opens a directory that nobody else can change, makes it if only it is missing, and
-// locks the name in it.
+// openDirectory opens or creates a directory that other users cannot change, and locks the name in
+// it.
 func openDirectory(path string, gid int) (_ *directory, err error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	made := false
 	if err := os.Mkdir(dir, dirMode); err == nil {
 		made = true
 	} else if !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("create the log directory: %w; create the directory above it", err)
+		return nil, fmt.Errorf("create the log directory: %w; create its parent directory", err)
 	}
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -54,7 +54,7 @@ func openDirectory(path string, gid int) (_ *directory, err error) {
 	}()
 	if made && gid != os.Getegid() {
 		if err := d.f.Chown(-1, gid); err != nil {
-			return nil, fmt.Errorf("give the log directory to group %d: %w; run as a member of that group", gid, err)
+			return nil, fmt.Errorf("set the group of the log directory to %d: %w; run as a member of that group", gid, err)
 		}
 	}
 	var st unix.Stat_t
@@ -63,20 +63,20 @@ func openDirectory(path string, gid int) (_ *directory, err error) {
 	}
 	switch mode := uint32(st.Mode); {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s belongs to user %d, who could exchange its files; use a directory of this user (%d) "+
+		return nil, fmt.Errorf("%s belongs to user %d, who could replace its files; use a directory of this user (%d) "+
 			"or of root", dir, st.Uid, os.Geteuid())
 	case mode&0o002 != 0:
-		return nil, fmt.Errorf("%s has mode %04o, so everybody can exchange its files; run chmod o-w %s",
+		return nil, fmt.Errorf("%s has mode %04o, so every user can replace its files; run chmod o-w %s",
 			dir, mode&0o7777, dir)
 	case mode&0o020 != 0 && int(st.Gid) != gid && int(st.Gid) != os.Getegid() && st.Gid != 0:
-		return nil, fmt.Errorf("%s has mode %04o and group %d, whose members can exchange its files; run chmod g-w %s",
+		return nil, fmt.Errorf("%s has mode %04o and group %d, whose members can replace its files; run chmod g-w %s",
 			dir, mode&0o7777, st.Gid, dir)
 	}
 	return d, d.acquire()
 }
 
-// acquire locks the name of the active file for this process. The lock ends with the process,
-// however that ends; its file stays.
+// acquire locks the name of the active file for this process. The lock ends with the process; the
+// lock file stays.
 func (d *directory) acquire() error {
 	name := d.names.lock()
 	fd, err := unix.Openat(d.fd(), name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, lockMode)
@@ -86,7 +86,7 @@ func (d *directory) acquire() error {
 	d.lock = os.NewFile(uintptr(fd), d.join(name))
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%s is in use by another process, or opened twice; stop the other one or set another path",
+			return fmt.Errorf("%s is in use by another process or opened twice; stop the other process or set another path",
 				d.join(d.names.base))
 		}
 		return d.failed("lock", name, err)
@@ -108,7 +108,7 @@ func (d *directory) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: d.join(name), Err: err}
 }
 
-// open opens or makes a regular file of this user or of root, and gives it its mode and group.
+// open opens or creates a regular file of this user or root, and sets its mode and group.
 func (d *directory) open(name string, flags int) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, fileMode)
@@ -139,7 +139,7 @@ func (d *directory) adopt(f *os.File, st *unix.Stat_t) error {
 	}
 	if int(st.Gid) != d.gid {
 		if err := unix.Fchown(fd, -1, d.gid); err != nil {
-			return fmt.Errorf("give %s to group %d: %w; run as a member of that group", f.Name(), d.gid, err)
+			return fmt.Errorf("set the group of %s to %d: %w; run as a member of that group", f.Name(), d.gid, err)
 		}
 	}
 	if uint32(st.Mode)&0o7777 != fileMode {
@@ -150,7 +150,7 @@ func (d *directory) adopt(f *os.File, st *unix.Stat_t) error {
 	return nil
 }
 
-// stat looks at a name without following it.
+// stat returns the status of a name without following links.
 func (d *directory) stat(name string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -173,7 +173,7 @@ func (d *directory) rename(from, to string) error {
 	return nil
 }
 
-// renameIfFree looks before it renames.
+// renameIfFree renames a file if the new name does not exist. It is not atomic.
 func renameIfFree(dir int, from, to string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, to, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
@@ -184,7 +184,7 @@ func renameIfFree(dir int, from, to string) error {
 	return unix.Renameat(dir, from, dir, to)
 }
 
-// scan lists the backups, oldest first, and the names of what compression left behind.
+// scan returns the backups, oldest first, and the names of temporary files left by compression.
 func (d *directory) scan() (backups []backup, temps []string, err error) {
 	fd, err := unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -13,7 +13,7 @@ func ParseName(base, name string) (stamp int64, gz, ok bool) { return namesOf(ba
 func BackupName(base string, stamp int64) string { return namesOf(base).backup(stamp) }
 
 // Held exposes how many bytes a reader keeps in memory.
-func (r *Reader) Held() int { return cap(r.buf) + cap(r.expected) }
+func (r *Reader) Memory() int { return cap(r.buf) + cap(r.expected) }
 
 // Check exposes what Run does each minute.
 func (p *Plain) Check() error { return p.check() }

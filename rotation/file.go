@@ -13,67 +13,66 @@ import (
 
 // Errors of [File.Write].
 var (
-	// ErrClosed is for a file that is closed, or is closed while a writer waits.
+	// ErrClosed means that the file was closed before or during the call.
 	ErrClosed = errors.New("the file is closed")
-	// ErrUnterminated is for a batch that does not end in LF. Nothing of it is written.
-	ErrUnterminated = errors.New("the batch does not end in LF; add one or keep the last line back")
+	// ErrUnterminated means that a batch does not end in LF. Nothing of it was written.
+	ErrUnterminated = errors.New("the batch does not end in LF")
 )
 
-var errMinFree = errors.New("less than minFree is left on the file system")
+var errMinFree = errors.New("the file system has less free space than minFree")
 
-// How long a writer waits before it tries again: the first time, and at most. Up to half of it is
-// left out at random.
+// Minimum and maximum delay before a writer retries. It is reduced randomly by up to half.
 const (
 	firstWait = 50 * time.Millisecond
-	mostWait  = 2 * time.Second
-	// rotateWait is the time until a rotation that failed is tried again. Meanwhile the file grows.
+	maxWait   = 2 * time.Second
+	// rotateWait is the delay before a failed rotation is retried. The file grows in the meantime.
 	rotateWait = time.Second
 )
 
-// File is the active file with its backups. Its methods may be called at the same time.
+// File is an active file and its backups. It is safe for concurrent use.
 type File struct {
 	opts    Options
 	dir     *directory
 	count   counters
 	faults  faults
-	turn    chan struct{} // has a token while nobody writes; taken in the order of the calls
-	running chan struct{} // has a token while Run does not run
-	wake    chan struct{} // says that Run has something to do
+	turn    chan struct{} // holds a token while there is no writer; writers take it in order
+	running chan struct{} // holds a token while Run is not active
+	wake    chan struct{} // wakes Run
 	done    chan struct{} // closed by Close
 	closing sync.Once
 
-	mu sync.Mutex // held for system calls, never while waiting for space; guards what follows
-	// f is the active file, opened to append, nil once closed; size is its length up to the last whole
-	// line.
+	mu sync.Mutex // held during system calls, but not while waiting for space; guards the fields below
+	// f is the active file, open for appending, or nil after Close. size is its length up to the last
+	// whole line.
 	f           *os.File
 	dev, ino    uint64
 	size        int64
-	torn        bool // bytes behind size are to be cut off
-	needLF      bool // somebody's half line is at the end
-	dirty       bool // written since the last sync
-	room        int64
+	torn        bool     // bytes after size must be removed
+	needLF      bool     // the file ends with a partial line of another writer
+	dirty       bool     // written since the last sync
+	spaceBudget int64    // bytes that may be written before the free space is checked
 	backups     []backup // oldest first
 	last        int64    // stamp of the latest backup
 	dirDirty    bool
 	retired     []retired
-	owned       bool // Run is there to close what is retired
+	owned       bool // Run is active and closes retired files
 	rotateAfter time.Time
 	loss        Loss
-	lossUntil   time.Time // no write is tried before, with DropNewest
+	lossUntil   time.Time // with DropNewest, no write is tried before this time
 	lossWait    time.Duration
-	note        func(Place) // of the writer whose turn it is; nil: none
-	noting      bool        // what is written is of his batch
-	before      int         // bytes of it that are stored
+	note        func(Extent) // reports extents to the current writer; nil: none
+	noting      bool         // the data being written belongs to its batch
+	before      int          // stored bytes of its batch
 }
 
-// retired is a file that is closed, after a sync if it is to be, without making a writer wait.
+// retired is a file that Run closes, after a sync if requested, so that writers do not wait for it.
 type retired struct {
 	f    *os.File
 	sync bool
 }
 
-// Open opens or makes the active file and applies the limits to the backups that are there. A last
-// line that has no LF gets one; nothing is cut off. Errors name the path and what to do.
+// Open opens or creates the active file and applies the limits to existing backups. It adds an LF
+// to an incomplete last line; it removes no data. Errors contain the path and a remedy.
 func Open(opts Options) (*File, error) {
 	opts, gid, err := opts.normalized()
 	if err != nil {
@@ -107,13 +106,12 @@ func Open(opts Options) (*File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.prune()
-	f.repair() // a full disk is the matter of the first write
+	_ = f.repair() // on a full disk, the first write retries it
 	return f, nil
 }
 
-// SetLimits gives the file other limits, which take effect at once: backups that are too many or
-// too old go, and a file that is too large is rotated with the next write. Limits that are out of
-// their bounds change nothing.
+// SetLimits replaces the limits. Surplus backups are removed at once, and a file that is too large
+// is rotated by the next write. Invalid limits change nothing.
 func (f *File) SetLimits(l Limits) error {
 	if err := l.Validate(""); err != nil {
 		return err
@@ -128,16 +126,16 @@ func (f *File) SetLimits(l Limits) error {
 	return nil
 }
 
-// Write stores a batch of whole lines and returns how many of its bytes are done with: stored, or
-// with DropNewest dropped. The count ends at the end of a line. It waits while the disk is full or
-// fails; the error is then that of ctx, or ErrClosed. The batch is not kept. It is not changed and
-// may go into more than one file.
+// Write stores a batch of whole lines and returns how many bytes were stored or, with DropNewest,
+// dropped. The number always ends at a line. Write waits while the disk is full or fails; then the
+// error is that of ctx, or ErrClosed. It neither modifies nor retains the batch. The batch may be
+// split between files.
 func (f *File) Write(ctx context.Context, batch []byte) (int, error) {
 	n, _, err := f.Append(ctx, batch)
 	return n, err
 }
 
-// Append is Write, and returns too how many lines of what is done with were dropped.
+// Append is like Write. It also returns how many of the processed lines were dropped.
 func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err error) {
 	if len(batch) == 0 {
 		return 0, 0, nil
@@ -145,13 +143,13 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 	if batch[len(batch)-1] != '\n' {
 		return 0, 0, ErrUnterminated
 	}
-	if err := f.take(ctx); err != nil {
+	if err := f.acquire(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer f.giveBack()
+	defer f.release()
 	stored, note := 0, noteOf(ctx)
-	for wait := firstWait; ; wait = min(2*wait, mostWait) {
-		f.noted(note, stored)
+	for wait := firstWait; ; wait = min(2*wait, maxWait) {
+		f.setNote(note, stored)
 		n, err := f.store(batch[stored:])
 		stored += n
 		switch {
@@ -176,8 +174,8 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 	}
 }
 
-// take waits for the turn to write.
-func (f *File) take(ctx context.Context) error {
+// acquire waits for the turn to write.
+func (f *File) acquire(ctx context.Context) error {
 	select {
 	case <-f.done:
 		return ErrClosed
@@ -193,9 +191,9 @@ func (f *File) take(ctx context.Context) error {
 	}
 }
 
-func (f *File) giveBack() { f.turn <- struct{}{} }
+func (f *File) release() { f.turn <- struct{}{} }
 
-// store writes as much of a batch as it can, and does what OnFull says of the rest.
+// store writes as much of a batch as it can, and applies OnFull to the rest.
 func (f *File) store(batch []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,16 +221,17 @@ func (f *File) store(batch []byte) (int, error) {
 		return stored, nil
 	}
 	f.count.retries.Add(1)
-	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; make space or repair the file system", err))
+	f.faults.set(faultWrite, fmt.Errorf("cannot write: %w; free disk space or repair the file system", err))
 	if f.opts.OnFull == DropNewest {
-		f.lossWait = min(max(2*f.lossWait, firstWait), mostWait)
+		f.lossWait = min(max(2*f.lossWait, firstWait), maxWait)
 		f.lossUntil = time.Now().Add(f.lossWait)
 		f.drop(batch[stored:], now, err)
 	}
 	return stored, err
 }
 
-// append writes lines, in as many files as it takes, and returns how many bytes are whole in them.
+// append writes lines to as many files as necessary, and returns how many bytes were stored as
+// whole lines.
 func (f *File) append(lines []byte) (int, error) {
 	stored := 0
 	for stored < len(lines) {
@@ -245,7 +244,7 @@ func (f *File) append(lines []byte) (int, error) {
 			if f.tryRotate() {
 				continue
 			}
-			cut = len(rest) // nothing is lost: the file grows until a rotation works
+			cut = len(rest) // no line is lost: the file grows until a rotation succeeds
 		}
 		if err := f.write(rest[:cut]); err != nil {
 			return stored, err
@@ -258,9 +257,9 @@ func (f *File) append(lines []byte) (int, error) {
 	return stored, nil
 }
 
-// fit returns how many bytes of lines go into a file of a size: whole lines, up to the limit, where
-// 0 is none. 0 says that the file is to be rotated. A line that is longer than the limit goes into
-// an empty file alone.
+// fit returns how many bytes of whole lines fit into a file of a given size; limit 0 means no
+// limit. It returns 0 if the file must be rotated first. A line longer than the limit gets an empty
+// file.
 func fit(lines []byte, size, limit int64) (n int, oversize bool) {
 	if limit <= 0 || int64(len(lines)) <= limit-size {
 		return len(lines), false
@@ -274,12 +273,12 @@ func fit(lines []byte, size, limit int64) (n int, oversize bool) {
 	return bytes.IndexByte(lines, '\n') + 1, true
 }
 
-// write appends bytes to the active file, whole or not at all.
+// write appends bytes to the active file, completely or not at all.
 func (f *File) write(b []byte) error {
-	err := f.checkRoom(int64(len(b)))
+	err := f.checkSpace(int64(len(b)))
 	for {
 		if err == nil {
-			f.tellPlace(len(b))
+			f.reportExtent(len(b))
 			_, err = f.f.Write(b)
 			if err == nil {
 				break
@@ -288,41 +287,41 @@ func (f *File) write(b []byte) error {
 			if cut := f.repair(); cut != nil {
 				return errors.Join(err, cut)
 			}
-			f.tellPlace(0)
+			f.reportExtent(0)
 		}
-		if !isFull(err) || !f.makeRoom() {
+		if !isFull(err) || !f.freeSpace() {
 			return err
 		}
-		err = f.checkRoom(int64(len(b)))
+		err = f.checkSpace(int64(len(b)))
 	}
 	f.size += int64(len(b))
 	if f.noting {
 		f.before += len(b)
 	}
 	f.count.size.Store(f.size)
-	f.room -= int64(len(b))
+	f.spaceBudget -= int64(len(b))
 	f.dirty = true
 	f.count.bytes.Add(uint64(len(b)))
 	return nil
 }
 
-// checkRoom keeps MinFree. The file system is asked when what was free the last time has been
-// written, and by Run.
-func (f *File) checkRoom(n int64) error {
-	if f.opts.MinFree == 0 || f.room >= n {
+// checkSpace enforces MinFree. It queries the file system when the budget is used up; Run resets
+// the budget.
+func (f *File) checkSpace(n int64) error {
+	if f.opts.MinFree == 0 || f.spaceBudget >= n {
 		return nil
 	}
 	free, err := freeBytes(f.dir.fd())
 	if err != nil {
-		return f.dir.failed("look for free space at", ".", err)
+		return f.dir.failed("get the free space of", ".", err)
 	}
-	if f.room = free - f.opts.MinFree; f.room < n {
+	if f.spaceBudget = free - f.opts.MinFree; f.spaceBudget < n {
 		return fmt.Errorf("%s: %w: %d bytes are free, minFree is %d", f.dir.path, errMinFree, free, f.opts.MinFree)
 	}
-	// Others fill the disk too, so what is found is good for some writes only.
-	f.room = min(f.room, n+roomStep)
+	// Other processes use the disk too, so the result is valid only for some writes.
+	f.spaceBudget = min(f.spaceBudget, n+budgetStep)
 	return nil
 }
 
-// roomStep is what is written between two looks at the free space, in bytes.
-const roomStep = 1 << 20
+// budgetStep is the number of bytes written between two checks of the free space.
+const budgetStep = 1 << 20

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// noteLoss notes in the file what was dropped as soon as that works, without waiting for the next
+// noteLoss writes the marker of dropped lines as soon as possible, without waiting for the next
 // line.
 func (f *File) noteLoss() {
 	if f.loss.Lines == 0 || time.Now().Before(f.lossUntil) {
 		return
 	}
 	if err := f.mark(f.opts.Now()); err != nil {
-		f.lossUntil = time.Now().Add(mostWait)
+		f.lossUntil = time.Now().Add(maxWait)
 		return
 	}
 	f.faults.set(faultWrite, nil)
 }
 
-// drop counts lines that are not written.
+// drop counts dropped lines.
 func (f *File) drop(lines []byte, now time.Time, cause error) {
 	n := uint64(bytes.Count(lines, []byte{'\n'}))
 	if f.loss.Lines == 0 {
@@ -31,7 +31,7 @@ func (f *File) drop(lines []byte, now time.Time, cause error) {
 	f.count.bytesDropped.Add(uint64(len(lines)))
 }
 
-// mark writes what was dropped before.
+// mark writes the marker of dropped lines, if there are any.
 func (f *File) mark(now time.Time) error {
 	if f.loss.Lines == 0 {
 		return nil

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Parts of the names of backups; the first two are lumberjack's.
+// Elements of backup names. The first two are those of lumberjack.
 const (
 	stampFormat = "2006-01-02T15-04-05.000"
 	gzipSuffix  = ".gz"
 	tempSuffix  = ".tmp"
 	lockSuffix  = ".lock"
-	// maxBaseLen leaves room in the 255 bytes of a name for a dot, a dash, the time and both suffixes.
+	// maxBaseLen leaves space for a dot, a dash, the time, and both suffixes within 255 bytes.
 	maxBaseLen = 255 - 2 - len(stampFormat) - len(gzipSuffix) - len(tempSuffix) - 1
 )
 
-// lastStamp is the latest time in the name of a backup, in ms since 1970: the end of the year 8999.
-// Later ones are names of others, so that the next time always has four digits for its year.
+// lastStamp is the latest timestamp of a backup name, in ms since 1970: the end of the year 8999.
+// Names with later timestamps are not backups, so the next timestamp always has a four-digit year.
 var lastStamp = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() - 1
 
-// naming knows the names that belong to one active file.
+// naming generates and parses the names that belong to an active file.
 type naming struct{ base, prefix, ext string }
 
 func namesOf(base string) naming {
@@ -29,7 +29,7 @@ func namesOf(base string) naming {
 	return naming{base: base, prefix: strings.TrimSuffix(base, ext) + "-", ext: ext}
 }
 
-// backup returns the name of the backup with a stamp, in ms since 1970.
+// backup returns the name of the backup with a timestamp in ms since 1970.
 func (n naming) backup(stamp int64) string {
 	return n.prefix + time.UnixMilli(stamp).UTC().Format(stampFormat) + n.ext
 }
@@ -38,8 +38,8 @@ func (n naming) lock() string              { return "." + n.base + lockSuffix }
 func (n naming) temp(stamp int64) string   { return "." + n.backup(stamp) + gzipSuffix + tempSuffix }
 func (n naming) compressed(s int64) string { return n.backup(s) + gzipSuffix }
 
-// parse returns the stamp of a name, and whether the file is compressed. ok is false for the names
-// of others: only what backup or compressed would return is a backup.
+// parse returns the timestamp of a backup name, and whether the backup is compressed. ok is true
+// only for names that backup or compressed would return.
 func (n naming) parse(name string) (stamp int64, gz, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.prefix)
 	if !ok || len(rest) < len(stampFormat) {
@@ -62,7 +62,7 @@ func (n naming) parse(name string) (stamp int64, gz, ok bool) {
 	return 0, false, false
 }
 
-// isTemp reports whether a name is that of a file that compression was writing.
+// isTemp reports whether a name is a temporary file of compression.
 func (n naming) isTemp(name string) bool {
 	inner, ok := strings.CutSuffix(name, tempSuffix)
 	if !ok || !strings.HasPrefix(inner, ".") {
@@ -72,11 +72,11 @@ func (n naming) isTemp(name string) bool {
 	return ok && gz
 }
 
-// backup is a rotated file: plain, compressed, or for a short time both.
+// backup is a rotated file: plain, compressed, or briefly both.
 type backup struct {
 	stamp     int64 // ms since 1970
 	plain, gz bool
-	failed    bool // to be compressed; looked at again with the next scan
+	failed    bool // compression failed; the next scan resets it
 }
 
 func byStamp(a, b backup) int {
@@ -89,8 +89,7 @@ func byStamp(a, b backup) int {
 	return 0
 }
 
-// surplus returns how many of the oldest backups go. They are sorted by stamp, so what is too old
-// and what is too many are both at the front.
+// surplus returns how many of the oldest backups exceed the limits. backups must be sorted.
 func surplus(backups []backup, l Limits, now time.Time) int {
 	gone := 0
 	if l.MaxFiles > 0 {

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Limits say when a file is rotated and which backups stay. Each is independent of the others, and
-// 0 turns it off. The names and defaults are those of the audit log of MicroShift.
+// Limits controls rotation and the number of backups. The limits are independent, and 0 disables a
+// limit. Names and defaults are those of the audit log of MicroShift.
 //
-// Programs may read limits from their config with the tags, which also hold its defaults and
+// Programs can decode limits from their config with the tags, which also contain defaults and
 // bounds.
 type Limits struct {
-	// MaxFileSize is that of the active file, in MB of 2^20 bytes.
+	// MaxFileSize is the maximum size of the active file in MiB.
 	MaxFileSize int `json:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
-	// MaxFiles bounds the backups beside the active file.
+	// MaxFiles is the maximum number of backups.
 	MaxFiles int `json:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
-	// MaxFileAge is that of a backup since its rotation, in days of 24 hours.
+	// MaxFileAge is the maximum age of a backup since its rotation, in days of 24 hours.
 	MaxFileAge int `json:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
 }
 
-// Unset is a limit that is not given. A file cannot be opened with it; see [Limits.Or].
+// Unset marks a limit without a value. A file cannot be opened with it; see [Limits.Or].
 const Unset = -1
 
-// Or returns the limits with those of others where they are [Unset].
+// Or returns the limits, with [Unset] ones taken from others.
 func (l Limits) Or(others Limits) Limits {
 	or := func(own, other int) int {
 		if own == Unset {
@@ -40,10 +40,10 @@ func (l Limits) Or(others Limits) Limits {
 		or(l.MaxFileAge, others.MaxFileAge)}
 }
 
-// Text returns the three numbers in the order of the fields, for [ParseLimits].
+// Text returns the limits as text for [ParseLimits].
 func (l Limits) Text() string { return fmt.Sprint(l.MaxFileSize, l.MaxFiles, l.MaxFileAge) }
 
-// ParseLimits reads what [Limits.Text] has written.
+// ParseLimits parses the output of [Limits.Text].
 func ParseLimits(text string) (l Limits, err error) {
 	fields := strings.Fields(text)
 	if len(fields) != 3 {
@@ -59,90 +59,89 @@ func ParseLimits(text string) (l Limits, err error) {
 
 func (l Limits) maxBytes() int64 { return int64(l.MaxFileSize) << 20 }
 
-// Upper bounds of Limits: a size in bytes and an age in nanoseconds must fit 63 bits.
+// Upper bounds of Limits. A size in bytes and an age in nanoseconds must fit into 63 bits.
 const (
-	mostMB    = 1 << 30
-	mostFiles = 1 << 20
-	mostDays  = 100 * 365
+	maxMB    = 1 << 30
+	maxFiles = 1 << 20
+	maxDays  = 100 * 365
 )
 
-// Validate reports each limit that is out of its bounds. The field's name follows prefix, like
+// Validate returns an error for each limit out of range. prefix precedes field names, for example
 // "auditLog.".
 func (l Limits) Validate(prefix string) error {
 	var errs []error
 	for _, f := range []struct {
-		name        string
-		value, most int
+		name       string
+		value, max int
 	}{
-		{"maxFileSize", l.MaxFileSize, mostMB}, {"maxFiles", l.MaxFiles, mostFiles}, {"maxFileAge", l.MaxFileAge, mostDays},
+		{"maxFileSize", l.MaxFileSize, maxMB}, {"maxFiles", l.MaxFiles, maxFiles}, {"maxFileAge", l.MaxFileAge, maxDays},
 	} {
 		switch {
 		case f.value < 0:
 			errs = append(errs, fmt.Errorf("%s%s: %d is negative; set a value >= 0", prefix, f.name, f.value))
-		case f.value > f.most:
+		case f.value > f.max:
 			errs = append(errs,
-				fmt.Errorf("%s%s: %d is more than %d; set a smaller value, or 0 for no limit", prefix, f.name, f.value, f.most))
+				fmt.Errorf("%s%s: %d is more than %d; set a smaller value, or 0 for no limit", prefix, f.name, f.value, f.max))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// OnFull says what happens to lines that cannot be written, because the disk is full or fails.
+// OnFull selects the handling of lines that cannot be written because the disk is full or fails.
 type OnFull int
 
 const (
-	Block      OnFull = iota // writers wait until the lines can be written
-	DropNewest               // the lines are dropped and counted; once writing works again, a line in the file says so
+	Block      OnFull = iota // writers wait
+	DropNewest               // lines are dropped and counted, and a marker in the file reports them afterwards
 )
 
-// Sync says when what was written is forced to the disk.
+// Sync selects when data is synced to disk.
 type Sync int
 
 const (
-	SyncEachSecond Sync = iota // by Run, once a second where something was written
+	SyncEachSecond Sync = iota // by Run, every second after writes
 	SyncEachBatch              // before Write returns
-	SyncNever                  // when the system likes
+	SyncNever                  // by the operating system
 )
 
-// Loss is what was dropped between two batches that were written.
+// Loss describes the lines dropped between two written batches.
 type Loss struct {
 	Lines, Bytes uint64
 	Since, Until time.Time
 	Cause        error
 }
 
-// Options are those of a [File]. All but Path may be zero.
+// Options configures a [File]. Only Path is required.
 type Options struct {
-	Path   string // of the active file; its directory is made when only that is missing
+	Path   string // active file; its directory is created if the parent exists
 	Limits Limits
-	Group  string // name or number of the group of all files; "" is that of the process
-	// MinFree is the space in bytes that is left on the file system for others: with less, the disk
-	// counts as full.
+	Group  string // name or number of the group of all files; default: group of the process
+	// MinFree is the free space in bytes to leave on the file system. Below it, the disk counts as
+	// full.
 	MinFree int64
-	// PurgeWhenFull removes the oldest backups, one by one, before a full disk makes writers wait or
-	// drops lines. What is in these is lost and counted as purged.
+	// PurgeWhenFull removes the oldest backups one by one when the disk is full, before writers wait
+	// or lines are dropped.
 	PurgeWhenFull bool
-	Compress      bool // backups, with gzip
+	Compress      bool // compress backups with gzip
 	Sync          Sync
 	OnFull        OnFull
-	// Marker renders the line that follows a loss, with its LF. It must be short; nil is a line of
-	// text.
+	// Marker returns the line that reports dropped lines. It must be short. Nil: a line of text.
 	Marker func(Loss) []byte
-	// Now is the wall clock, for the names and ages of backups; nil is time.Now.
+	// Now returns the time for names and ages of backups. Nil: time.Now.
 	Now func() time.Time
 
-	maxBytes int64 // instead of MaxFileSize, for tests
+	maxBytes int64 // replaces MaxFileSize in tests
 }
 
-// Validate reports all that is wrong with the options.
+// Validate returns an error for each invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	if base := filepath.Base(o.Path); o.Path == "" || base == "." || base == ".." || base == "/" ||
 		o.Path[len(o.Path)-1] == '/' {
 		errs = append(errs,
-			fmt.Errorf("path: %q is not the path of a file; set one, like /var/log/nearside/access.log", o.Path))
+			fmt.Errorf("path: %q is not the path of a file; set one, for example /var/log/nearside/access.log", o.Path))
 	} else if len(base) > maxBaseLen {
-		errs = append(errs, fmt.Errorf("path: the file name has %d bytes, at most %d are allowed; choose a shorter name",
+		errs = append(errs, fmt.Errorf("path: the file name has %d bytes, at most %d are allowed; set a shorter name",
 			len(base), maxBaseLen))
 	}
 	if o.MinFree < 0 {
@@ -157,7 +156,7 @@ func (o Options) Validate() error {
 	return errors.Join(append(errs, o.Limits.Validate(""))...)
 }
 
-// normalized returns the options with what zero values stand for, and the number of the group.
+// normalized returns the options with defaults, and the group ID.
 func (o Options) normalized() (Options, int, error) {
 	if err := o.Validate(); err != nil {
 		return o, 0, err
@@ -168,10 +167,10 @@ func (o Options) normalized() (Options, int, error) {
 		if err != nil {
 			g, lookup := user.LookupGroup(o.Group)
 			if lookup != nil {
-				return o, 0, fmt.Errorf("group: there is no group %q; create it or name another", o.Group)
+				return o, 0, fmt.Errorf("group %q does not exist; create it or set another group", o.Group)
 			}
 			if n, err = strconv.ParseUint(g.Gid, 10, 31); err != nil {
-				return o, 0, fmt.Errorf("group: the group %q has no usable number; name another", o.Group)
+				return o, 0, fmt.Errorf("group %q has no numeric GID; set another group", o.Group)
 			}
 		}
 		gid = int(n)

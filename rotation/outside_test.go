@@ -196,7 +196,7 @@ func TestModeAndGroup(t *testing.T) {
 		}
 	}
 	if _, err := rotation.Open(rotation.Options{Path: path + "2", Group: "no such group"}); err == nil ||
-		!strings.Contains(err.Error(), `there is no group "no such group"`) {
+		!strings.Contains(err.Error(), `group "no such group" does not exist`) {
 		t.Errorf("unknown group: %v", err)
 	}
 }

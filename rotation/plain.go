@@ -11,33 +11,33 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// checkEvery is how often a [Plain] opens its path again: for the age of backups, which lumberjack
-// checks only when it opens a file, and for files that others have renamed or removed.
+// checkEvery is how often a [Plain] reopens its path, to remove old backups, which lumberjack
+// checks only when it opens a file, and to detect files that were renamed or removed.
 const checkEvery = time.Minute
 
 // Plain appends to a rotated file without the guarantees of [File]: lumberjack writes, renames, and
-// removes. A crash or a full disk may cut a line, and errors of cleanup are not reported. It is for
-// logs whose lines need not all arrive: of queries, and of the agent itself.
+// removes. A crash or a full disk may truncate a line, and cleanup errors are not reported. It is
+// for logs that may lose lines, such as query logs and the agent's own log.
 //
-// Lumberjack rotates by size only to a whole number of megabytes, takes 0 for 100, and replaces a
-// backup that another rotation made in the same millisecond. So Plain counts the bytes, is the only
-// caller of Rotate, and waits for the next millisecond. A Plain is safe for concurrent use. Its
-// Logger has a goroutine that never ends, so open few of them, for the life of the process.
+// lumberjack rotates only at whole megabytes, treats 0 as 100, and overwrites a backup made in the
+// same millisecond. So Plain counts bytes, is the only caller of Rotate, and waits for the next
+// millisecond. A Plain is safe for concurrent use. Its Logger has a goroutine that never ends, so
+// open few of them.
 type Plain struct {
 	dir   *directory
-	limit int64 // bytes of the active file, 0: none
+	limit int64 // bytes of the active file; 0: none
 
 	mu     sync.Mutex
 	log    *lumberjack.Logger
 	size   int64     // of the active file
-	last   time.Time // of the last rotation
+	last   time.Time // time of the last rotation
 	closed bool
-	err    error // of the last write or check
+	err    error // result of the last write or check
 }
 
-// OpenPlain opens or makes a file. Of the options it takes the path, the limits, and the group. The
-// directory and the file must belong to this user or to root, and neither may be a link, as for
-// [Open]. One process at a time uses a file.
+// OpenPlain opens or creates a file. It uses the path, limits, and group of the options. The
+// directory and the file must belong to this user or root and must not be links, as for [Open].
+// Only one process at a time can use a file.
 func OpenPlain(o Options) (*Plain, error) {
 	o, gid, err := Options{Path: o.Path, Limits: o.Limits, Group: o.Group, maxBytes: o.maxBytes}.normalized()
 	if err != nil {
@@ -48,7 +48,7 @@ func OpenPlain(o Options) (*Plain, error) {
 		return nil, err
 	}
 	p := &Plain{dir: dir, limit: o.maxBytes, log: &lumberjack.Logger{Filename: o.Path,
-		MaxSize: mostMB, MaxBackups: o.Limits.MaxFiles, MaxAge: o.Limits.MaxFileAge}}
+		MaxSize: maxMB, MaxBackups: o.Limits.MaxFiles, MaxAge: o.Limits.MaxFileAge}}
 	if err := p.check(); err != nil {
 		dir.close()
 		return nil, err
@@ -56,8 +56,8 @@ func OpenPlain(o Options) (*Plain, error) {
 	return p, nil
 }
 
-// Write appends lines, in a new file where they would make the active one larger than the limit. It
-// returns how many bytes the file has taken.
+// Write appends lines, to a new file if they would exceed the size limit. It returns the number of
+// bytes written.
 func (p *Plain) Write(lines []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,10 +75,10 @@ func (p *Plain) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// rotate renames the active file and begins another one.
+// rotate renames the active file and creates a new one.
 func (p *Plain) rotate() error {
 	if wait := time.Until(p.last.Truncate(time.Millisecond).Add(time.Millisecond)); wait > 0 {
-		<-time.After(wait) // at most a millisecond: the name of a backup has no finer time
+		<-time.After(wait) // at most a millisecond, the resolution of backup names
 	}
 	err := p.log.Rotate()
 	p.last = time.Now() // not before the time in the name
@@ -89,14 +89,14 @@ func (p *Plain) rotate() error {
 	return nil
 }
 
-// check opens the path again.
+// check reopens the path.
 func (p *Plain) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil
 	}
-	// Lumberjack follows links and keeps modes, so the file is made before it looks.
+	// lumberjack follows links and does not set modes, so the file is opened here first.
 	f, st, err := p.dir.open(p.dir.names.base, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT)
 	if err == nil {
 		err = errors.Join(f.Close(), p.log.Close())
@@ -109,8 +109,8 @@ func (p *Plain) check() error {
 	return err
 }
 
-// Run keeps the file until ctx ends: backups that are too old go, and a file that others have
-// renamed or removed is replaced by a new one within a minute.
+// Run maintains the file until ctx ends: it removes old backups, and within a minute replaces a
+// file that was renamed or removed.
 func (p *Plain) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -119,12 +119,12 @@ func (p *Plain) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = p.check() // Health has it
+			_ = p.check() // reported by Health
 		}
 	}
 }
 
-// Health returns the error of the last write or check, nil where it went well.
+// Health returns the error of the last write or check, or nil.
 func (p *Plain) Health() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

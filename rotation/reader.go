@@ -10,90 +10,89 @@ import (
 	"time"
 )
 
-// Sizes of a [Reader], in bytes.
+// Sizes of a [Reader] in bytes.
 const (
 	defaultMaxLine = 1 << 20
 	readSize       = 64 << 10
 )
 
-// PollEach is how often it is worth asking a [Reader] for more where it has returned io.EOF.
+// PollEach is a useful interval for calls of [Reader.Next] after io.EOF.
 const PollEach = 200 * time.Millisecond
 
-// seenSize is how much of what was returned a [Reader] keeps, to see whether it is still there.
+// seenSize is the number of returned bytes that a [Reader] remembers, to detect rewritten files.
 const seenSize = 4 << 10
 
-// mostWaiting bounds the files that others have put in the place of the one that is read.
-const mostWaiting = 16
+// maxWaiting limits the replacements of the active file that wait to be read.
+const maxWaiting = 16
 
-// displacedFor is how long a file that others have put another one in the place of is read on: so
-// long a [File] may take to notice that, and longer.
-const displacedFor = 2 * lookEach
+// displacedFor is how long a file is read after another process has replaced it. A [File] may take
+// almost that long to detect the replacement.
+const displacedFor = 2 * checkEach
 
-// ReaderOptions are those of a [Reader]. All but Path may be zero.
+// ReaderOptions configures a [Reader]. Only Path is required.
 type ReaderOptions struct {
 	Path string // of the active file
-	// Since leaves out backups that ended before, by their names. Lines of others are not looked at.
+	// Since skips backups that ended before this time, according to their names.
 	Since time.Time
-	// Follow reads on when others write: io.EOF is then no end, and Next may be called again.
+	// Follow waits for new lines: Next may be called again after io.EOF.
 	Follow bool
-	// MaxLine is how many bytes of a line are returned at once; 0 is 1 MiB.
+	// MaxLine is the maximum length of a returned line in bytes; 0: 1 MiB.
 	MaxLine int
 }
 
-// Line is a line or, where it is longer than MaxLine, a part of one.
+// Line is a line, or a piece of a line longer than MaxLine.
 type Line struct {
-	Text []byte // without its LF; valid until the next call
-	More bool   // the line goes on in the next Line
-	Open bool   // it has no LF: its file ends within it
+	Text []byte // without LF; valid until the next call
+	More bool   // the line continues in the next Line
+	Open bool   // the file ends within the line
 }
 
-// ReaderStats say what a [Reader] has met.
+// ReaderStats describes the input of a [Reader].
 type ReaderStats struct {
-	Lines     uint64 // that were returned
-	Missed    int    // backups, at least, that were removed before they could be read
-	Truncated int    // times that others cut the active file off
-	Replaced  int    // times that others removed the active file or put another one in its place
-	// Unread names backups that could not be read, or not to their end, and why; the first 16 of them.
+	Lines     uint64 // returned lines
+	Missed    int    // minimum number of backups removed before they could be read
+	Truncated int    // times other processes truncated the active file
+	Replaced  int    // times other processes removed or replaced the active file
+	// Unread lists the first 16 errors of backups that could not be read completely.
 	Unread []error
 }
 
 // Reader reads the lines of a file and of its backups, plain or compressed, oldest first, while a
-// [File] of this or of another process writes and rotates them. Each line is returned once and in
-// order, also when its file is renamed, compressed or removed meanwhile. Lines are missing where a
-// backup is removed before it is begun, which is counted as Missed; where others cut the active
-// file off before all of it was read, which is counted as Truncated; and where they put other files
-// in its place twice within [PollEach], or before its end was reached. It opens files to read them
-// alone, takes no lock and follows no symbolic link in the directory. Memory is bounded by MaxLine.
+// [File] of any process writes and rotates them. It returns each line once and in order, even if
+// its file is renamed, compressed, or removed in the meantime. Lines are missing if a backup is
+// removed before it is opened (counted as Missed), if another process truncates the active file
+// before it was read (counted as Truncated), or if other processes replace the file twice within
+// [PollEach] or before its end was reached. Reader opens files only for reading, takes no locks,
+// and follows no symbolic links in the directory. Its memory is bounded by MaxLine.
 //
-// A line is returned once its LF is there. What stands behind the last LF is returned too, as Open,
-// when its file is at its end for good; without Follow that is also the active file.
+// A line is returned when its LF is present. Data after the last LF is returned as Open when its
+// file is complete; without Follow, this includes the active file.
 //
-// It is for one goroutine, and starts none.
+// It is not safe for concurrent use, and starts no goroutines.
 type Reader struct {
 	o     ReaderOptions
 	names naming
 	cur   *source // nil between two files
-	last  int64   // stamp of the last backup that is done with
-	final bool    // without Follow: the file that is open is the last
+	last  int64   // timestamp of the last finished backup
+	final bool    // without Follow: the open file is the last one
 	ended bool
 
 	buf        []byte
-	start, end int  // what was read and not returned yet
-	seen       int  // so much of that has no LF
+	start, end int  // unreturned data
+	seen       int  // bytes of it without an LF
 	within     bool // the last Line has More
 
-	// expected was returned already from behind the end of a file that was cut off: when it comes
-	// again it is left out.
+	// expected holds returned bytes that the writer has truncated. They are skipped when they are
+	// written again.
 	expected  []byte
-	displaced time.Time // since when another file is at the path of this one
-	waiting   []*source // those others, open, in their order
-	tailing   bool      // the end was reached, so that others may have had the time to change what was read
+	displaced time.Time // when another file was first seen at the path
+	waiting   []*source // replacements, open, in order
+	tailing   bool      // the end was reached, so the file may have been rewritten
 	stats     ReaderStats
 }
 
-// NewReader begins to read. Without Follow there must be something to read: the error is
-// fs.ErrNotExist where neither the file nor a backup is there, and fs.ErrPermission where it may
-// not be read.
+// NewReader returns a reader. Without Follow, the error is fs.ErrNotExist if there is neither a
+// file nor a backup, and fs.ErrPermission if it must not be read.
 func NewReader(o ReaderOptions) (*Reader, error) {
 	if err := (Options{Path: o.Path}).Validate(); err != nil {
 		return nil, err
@@ -130,7 +129,7 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 	return r, nil
 }
 
-// Close lets the open file go.
+// Close closes all open files.
 func (r *Reader) Close() error {
 	r.ended = true
 	for _, s := range r.waiting {
@@ -145,12 +144,11 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// Stats returns what was met so far.
+// Stats returns the current counters.
 func (r *Reader) Stats() ReaderStats { return r.stats }
 
-// Next returns the next line. The error is io.EOF where there is none now, which with Follow may
-// change, or says that the active file cannot be read. A backup that cannot be read is left out,
-// and in the Stats.
+// Next returns the next line. The error is io.EOF if there is none, which may change with Follow,
+// or an error of the active file. Unreadable backups are skipped and listed in Stats.
 func (r *Reader) Next() (Line, error) {
 	for !r.ended {
 		if r.cur == nil {
@@ -179,7 +177,7 @@ func (r *Reader) Next() (Line, error) {
 			r.cur.failed, r.cur.complete = true, true
 		}
 		if !r.cur.complete {
-			more, err := r.look()
+			more, err := r.checkActive()
 			if err != nil {
 				return Line{}, err
 			}
@@ -192,7 +190,7 @@ func (r *Reader) Next() (Line, error) {
 			}
 			r.cur.complete, r.final = true, true
 		}
-		if line, ok := r.rest(); ok {
+		if line, ok := r.lastLine(); ok {
 			return line, nil
 		}
 		r.finish()
@@ -204,22 +202,22 @@ func (r *Reader) Next() (Line, error) {
 // take returns the next line of the buffer.
 func (r *Reader) take() (Line, bool) {
 	if r.expected != nil {
-		return Line{}, false // what comes is compared first
+		return Line{}, false // compare must run first
 	}
 	unread := r.buf[r.start:r.end]
 	if i := bytes.IndexByte(unread[r.seen:], '\n'); i >= 0 && r.seen+i <= r.o.MaxLine {
 		n := r.seen + i
-		return r.give(unread[:n], n+1, false), true
+		return r.emit(unread[:n], n+1, false), true
 	}
 	r.seen = len(unread)
 	if len(unread) > r.o.MaxLine {
-		return r.give(unread[:r.o.MaxLine], r.o.MaxLine, true), true
+		return r.emit(unread[:r.o.MaxLine], r.o.MaxLine, true), true
 	}
 	return Line{}, false
 }
 
-// give returns the bytes of a line and takes n from the buffer.
-func (r *Reader) give(text []byte, n int, more bool) Line {
+// emit returns text as a line and removes n bytes from the buffer.
+func (r *Reader) emit(text []byte, n int, more bool) Line {
 	r.start += n
 	r.seen, r.within = 0, more
 	if !more {
@@ -228,31 +226,31 @@ func (r *Reader) give(text []byte, n int, more bool) Line {
 	return Line{Text: text, More: more}
 }
 
-// rest returns what stands behind the last LF of a file that is at its end.
-func (r *Reader) rest() (Line, bool) {
+// lastLine returns the data after the last LF of a complete file.
+func (r *Reader) lastLine() (Line, bool) {
 	r.compare(true)
 	if r.start == r.end && !r.within {
 		return Line{}, false
 	}
-	line := r.give(r.buf[r.start:r.end], r.end-r.start, false)
+	line := r.emit(r.buf[r.start:r.end], r.end-r.start, false)
 	line.Open = true
 	return line, true
 }
 
-// fill reads more into the buffer.
+// fill reads more data into the buffer.
 func (r *Reader) fill() (int, error) {
 	if r.cur.atEnd() {
-		return 0, io.EOF // and what was returned stays in the buffer; see lookForCut
+		return 0, io.EOF // keep the returned data in the buffer for checkTruncated
 	}
 	if r.tailing {
 		r.tailing = false
-		if err := r.lookForOther(); err != nil {
+		if err := r.checkRewritten(); err != nil {
 			return 0, err
 		}
 	}
 	if len(r.buf)-r.end < readSize/2 {
-		kept := min(r.start, seenSize)
-		unread := r.buf[r.start-kept : r.end]
+		seen := min(r.start, seenSize)
+		unread := r.buf[r.start-seen : r.end]
 		size := len(r.buf)
 		for size < len(unread)+readSize {
 			size = max(2*size, readSize)
@@ -262,7 +260,7 @@ func (r *Reader) fill() (int, error) {
 			next = make([]byte, size)
 		}
 		r.end = copy(next, unread)
-		r.buf, r.start = next, kept
+		r.buf, r.start = next, seen
 	}
 	n, err := r.cur.read(r.buf[r.end:])
 	r.end += n
@@ -270,19 +268,18 @@ func (r *Reader) fill() (int, error) {
 	return n, err
 }
 
-// offset is where in the file what was read but not returned begins.
+// offset returns the file offset of the first unreturned byte.
 func (r *Reader) offset() int64 {
 	return r.cur.off - int64(r.end-r.start)
 }
 
-// reread forgets what stands behind the last LF, for it may be cut off before it is read the next
-// time.
+// reread discards the data after the last LF, because it may be truncated before the next read.
 func (r *Reader) reread() {
 	r.cur.off = r.offset()
 	r.end, r.seen, r.tailing = r.start, 0, true
 }
 
-// compare leaves out what was returned before the file was cut off and is written again.
+// compare skips bytes that were returned before the writer truncated and rewrote them.
 func (r *Reader) compare(end bool) {
 	if r.expected == nil {
 		return
@@ -302,7 +299,7 @@ func (r *Reader) compare(end bool) {
 	r.expected, r.seen = nil, 0
 }
 
-// unread notes a backup that cannot be read.
+// unread records an error of a backup.
 func (r *Reader) unread(err error) {
 	if len(r.stats.Unread) < 16 {
 		r.stats.Unread = append(r.stats.Unread, err)

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is a file that a [Reader] has open.
+// source is an open file of a [Reader].
 type source struct {
 	f        *os.File
 	dev, ino uint64
-	off      int64        // of a plain file: where is read next
+	off      int64        // next offset of a plain file
 	zip      *gzip.Reader // nil for a plain file
-	stamp    int64        // of a backup, as far as it is known; else negative
-	complete bool         // nobody writes it any more
-	failed   bool         // the rest of it cannot be read
+	stamp    int64        // timestamp of a backup; negative if unknown
+	complete bool         // no process writes to it anymore
+	failed   bool         // the rest cannot be read
 }
 
 func (s *source) is(st unix.Stat_t) bool { return uint64(st.Dev) == s.dev && st.Ino == s.ino }
 
-// atEnd reports whether a plain file has nothing more.
+// atEnd reports whether a plain file has no more data.
 func (s *source) atEnd() bool {
 	var st unix.Stat_t
 	return s.zip == nil && unix.Fstat(int(s.f.Fd()), &st) == nil && st.Size <= s.off
@@ -37,7 +37,7 @@ func (s *source) read(p []byte) (int, error) {
 	if s.zip != nil {
 		n, err := s.zip.Read(p)
 		if err != nil && !errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%s is damaged: %w; what could be read was returned", s.f.Name(), err)
+			err = fmt.Errorf("%s is damaged: %w; the lines before the damage were returned", s.f.Name(), err)
 		}
 		return n, err
 	}
@@ -46,18 +46,18 @@ func (s *source) read(p []byte) (int, error) {
 	return n, err
 }
 
-// listing is the open directory of a file, with the backups that were in it.
+// listing is the open directory of a file, and its backups.
 type listing struct {
 	*directory
 	backups []backup
 }
 
-// openToRead opens the directory of a file without locking anything in it.
+// openToRead opens the directory of a file without a lock.
 func openToRead(path string) (*listing, error) {
 	dir := filepath.Dir(path)
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("%s is a symbolic link or not a directory; give the path of the directory itself", dir)
+		return nil, fmt.Errorf("%s is a symbolic link or not a directory; set the path of the directory itself", dir)
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
@@ -79,9 +79,8 @@ func (r *Reader) list() (*listing, error) {
 	return d, nil
 }
 
-// scanTwice lists the backups, oldest first. A listing that is made while a backup gets its name,
-// or is compressed, may lack both of its names; the next one then has it, for that happens once to
-// each.
+// scanTwice returns the backups, oldest first. One scan can miss a backup that is being renamed or
+// compressed. A second scan has it, because each happens only once per backup.
 func (d *listing) scanTwice() ([]backup, error) {
 	first, _, err := d.scan()
 	if err != nil {
@@ -99,11 +98,11 @@ func (d *listing) scanTwice() ([]backup, error) {
 	return out, nil
 }
 
-// openRead opens a regular file to read it, and changes nothing about it.
+// openRead opens a regular file for reading, without changing its mode or group.
 func (d *listing) openRead(name string) (*source, error) {
 	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%s is a symbolic link; give the path of the file itself", d.join(name))
+		return nil, fmt.Errorf("%s is a symbolic link; set the path of the file itself", d.join(name))
 	}
 	if err != nil {
 		return nil, d.failed("open", name, err)
@@ -116,13 +115,13 @@ func (d *listing) openRead(name string) (*source, error) {
 	}
 	if uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG {
 		s.f.Close()
-		return nil, fmt.Errorf("%s is not a regular file, and keeps no lines", d.join(name))
+		return nil, fmt.Errorf("%s is not a regular file", d.join(name))
 	}
 	s.dev, s.ino = uint64(st.Dev), st.Ino
 	return s, nil
 }
 
-// openBackup opens a backup, which may be compressed since it was listed.
+// openBackup opens a backup. It may have been compressed since the listing.
 func (d *listing) openBackup(b backup) (*source, error) {
 	s, err := d.openRead(d.names.backup(b.stamp))
 	if err == nil {
@@ -143,8 +142,8 @@ func (d *listing) openBackup(b backup) (*source, error) {
 	return s, nil
 }
 
-// find returns the stamp that a file has got since it was opened as the active one, negative where
-// it is none of some backups. It can only be the oldest of those that came since.
+// find returns the timestamp of the backup that an open file has become, or a negative number. It
+// can only be the oldest one of newer.
 func (d *listing) find(s *source, newer []backup) int64 {
 	if len(newer) == 0 {
 		return -1
@@ -162,8 +161,8 @@ func (d *listing) find(s *source, newer []backup) int64 {
 	return -1
 }
 
-// isCopy reports whether a compressed file was made of a file that is open: by its mark or, where
-// somebody else has compressed it, by what is in it.
+// isCopy reports whether a compressed file was made from an open file: by its mark, or by its
+// content if another program has compressed it.
 func (d *listing) isCopy(s *source, name string) bool {
 	file, err := d.openRead(name)
 	if err != nil {
@@ -194,9 +193,9 @@ func (d *listing) isCopy(s *source, name string) bool {
 	}
 }
 
-// A compressed backup names the file that it was made of, so that whoever reads that one knows it
-// by another name. The mark is a subfield of the header's extra field (RFC 1952, section 2.3.1.1)
-// with the device and the inode. An inode is not given to another file while somebody has it open.
+// A compressed backup identifies the file that it was made from, so that a reader of that file
+// recognizes it. The mark is a subfield of the gzip header's extra field (RFC 1952, section
+// 2.3.1.1) with the device and inode. An inode is not reused while a process has it open.
 const markID = "NS"
 
 func fileID(dev, ino uint64) []byte {
@@ -208,7 +207,7 @@ func markOf(st unix.Stat_t) []byte {
 	return append(binary.LittleEndian.AppendUint16([]byte(markID), uint16(len(id))), id...)
 }
 
-// marked finds the mark in an extra field.
+// marked returns the mark in an extra field.
 func marked(extra []byte) ([]byte, bool) {
 	for len(extra) >= 4 {
 		n := int(binary.LittleEndian.Uint16(extra[2:]))

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is what the active file's reader does at its end: it finds out whether the file is active
-// still, and what came in its place. It reports whether there may be more to read at once.
-func (r *Reader) look() (more bool, err error) {
+// checkActive runs at the end of the active file. It checks whether the file is still active, and
+// whether it was replaced. It reports whether there may be more to read at once.
+func (r *Reader) checkActive() (more bool, err error) {
 	s := r.cur
-	if more, err := r.lookForCut(); more || err != nil {
+	if more, err := r.checkTruncated(); more || err != nil {
 		return more, err
 	}
 	d, err := openToRead(r.o.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // the directory is gone, and what is open may be written on
+		return false, nil // the directory is gone, but the file may still be written to
 	}
 	if err != nil {
 		return false, err
@@ -47,12 +47,12 @@ func (r *Reader) look() (more bool, err error) {
 	}
 	switch {
 	case !r.o.Follow:
-	case len(newer) > 0: // the writer has gone on, however this file was taken away
+	case len(newer) > 0: // the writer has rotated, so this file is complete
 	case !there:
-		return false, nil // no other file is begun, so this one is written still
+		return false, nil // there is no new file yet, so this one may still be written to
 	case s.stamp >= 0:
 	default:
-		// Others have replaced it, and its writer notices that only after a while.
+		// Another process has replaced the file, which its writer notices after a while.
 		if r.displaced.IsZero() {
 			r.displaced = time.Now()
 		}
@@ -62,22 +62,22 @@ func (r *Reader) look() (more bool, err error) {
 		}
 	}
 	r.displaced = time.Time{}
-	s.complete = true // nobody writes it any more: what is in it now is all
+	s.complete = true // the writer has closed the file
 	return true, nil
 }
 
-// await opens the file that others have put at the path, unless that is done: they may put another
-// one there before it is begun.
+// await opens the file that another process has put at the path, unless it is already open. It may
+// be replaced again before the reader gets to it.
 func (r *Reader) await(d *listing, st unix.Stat_t) {
 	if n := len(r.waiting); n > 0 && r.waiting[n-1].is(st) {
 		return
 	}
 	s, err := d.openRead(r.names.base)
 	if err != nil {
-		return // it is looked at again
+		return // the next check retries
 	}
 	r.stats.Replaced++
-	if len(r.waiting) == mostWaiting {
+	if len(r.waiting) == maxWaiting {
 		r.waiting[0].f.Close()
 		r.waiting = append(r.waiting[:0], r.waiting[1:]...)
 		r.stats.Missed++
@@ -85,10 +85,10 @@ func (r *Reader) await(d *listing, st unix.Stat_t) {
 	r.waiting = append(r.waiting, s)
 }
 
-// lookForOther notices that what was returned last is no longer in the file: others have cut it
-// off, and it has grown again. It is read on from the end of what is still there; that is its
-// beginning where nothing is.
-func (r *Reader) lookForOther() error {
+// checkRewritten detects that the lines returned last are no longer in the file, because another
+// process has truncated it and it has grown again. The reader continues at the end of the unchanged
+// part, or at the beginning of the file.
+func (r *Reader) checkRewritten() error {
 	s := r.cur
 	if s.zip != nil || r.start == 0 {
 		return nil
@@ -104,7 +104,7 @@ func (r *Reader) lookForOther() error {
 		same++
 	}
 	if same >= r.start {
-		return nil // what was not returned yet is read anew anyway
+		return nil // later bytes are read again anyway
 	}
 	r.stats.Truncated++
 	if s.off = begin + int64(bytes.LastIndexByte(seen[:same], '\n')+1); s.off == begin {
@@ -114,7 +114,7 @@ func (r *Reader) lookForOther() error {
 	return nil
 }
 
-// after returns the backups, sorted by stamp, that are later than one.
+// after returns the backups later than stamp. backups must be sorted.
 func after(backups []backup, stamp int64) []backup {
 	for i := range backups {
 		if backups[i].stamp > stamp {
@@ -124,10 +124,10 @@ func after(backups []backup, stamp int64) []backup {
 	return nil
 }
 
-// lookForCut notices that the file is shorter than what was read of it. A writer cuts off what it
-// could not write whole, and writes it again; others cut off everything. It reports whether there
-// is more to read.
-func (r *Reader) lookForCut() (more bool, err error) {
+// checkTruncated detects that the file is shorter than the data read from it. A writer truncates
+// partial lines and writes them again; other processes may truncate the whole file. It reports
+// whether there is more to read.
+func (r *Reader) checkTruncated() (more bool, err error) {
 	s := r.cur
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.f.Fd()), &st); err != nil {
@@ -138,7 +138,7 @@ func (r *Reader) lookForCut() (more bool, err error) {
 	case st.Size >= s.off:
 		return st.Size > s.off, nil
 	case st.Size >= at:
-		r.reread() // half of a line is gone, of which nothing was returned
+		r.reread() // a partial line was removed; none of it was returned
 		return st.Size > at, nil
 	}
 	gone := at - st.Size
@@ -153,7 +153,7 @@ func (r *Reader) lookForCut() (more bool, err error) {
 	return false, nil
 }
 
-// finish closes a file that was read.
+// finish closes the current file after it was read.
 func (r *Reader) finish() {
 	if r.cur.stamp >= 0 {
 		r.last = r.cur.stamp
@@ -163,20 +163,19 @@ func (r *Reader) finish() {
 	r.start, r.end, r.seen, r.within = 0, 0, 0, false
 }
 
-// mostRetries bounds how often the directory is listed again because a backup was gone when it was
-// to be opened.
-const mostRetries = 100
+// maxListings limits how often the directory is listed again because a backup was removed before it
+// could be opened.
+const maxListings = 100
 
-// next opens the file that follows: the one that others have put in the place of the last one, else
-// the backup that follows that or, where there is none, the active file. It opens none when there
-// is none.
+// next opens the next file: a waiting replacement, else the next backup, else the active file. cur
+// stays nil if there is none.
 func (r *Reader) next() error {
 	if len(r.waiting) > 0 {
 		r.cur = r.waiting[0]
 		r.waiting = append(r.waiting[:0], r.waiting[1:]...)
 		return nil
 	}
-	for range mostRetries {
+	for range maxListings {
 		d, err := r.list()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -184,17 +183,17 @@ func (r *Reader) next() error {
 		if err != nil {
 			return err
 		}
-		again, err := r.nextIn(d)
+		retry, err := r.nextIn(d)
 		d.close()
-		if err != nil || !again {
+		if err != nil || !retry {
 			return err
 		}
 	}
 	return nil
 }
 
-// nextIn is next in one listing of the directory. It reports whether another one is to be made.
-func (r *Reader) nextIn(d *listing) (again bool, err error) {
+// nextIn opens the next file of one listing. It reports whether the directory must be listed again.
+func (r *Reader) nextIn(d *listing) (retry bool, err error) {
 	if newer := after(d.backups, r.last); len(newer) > 0 {
 		b := newer[0]
 		s, err := d.openBackup(b)
@@ -217,7 +216,7 @@ func (r *Reader) nextIn(d *listing) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// What was active when the directory was listed may be a backup by now.
+	// The file may have become a backup since the directory was listed.
 	now, err := d.scanTwice()
 	if err != nil {
 		s.f.Close()

@@ -240,8 +240,8 @@ func TestReaderBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if total += len(line.Text); len(line.Text) > 64<<10 || r.Held() > 512<<10 {
-			t.Fatalf("%d bytes at once, %d in memory", len(line.Text), r.Held())
+		if total += len(line.Text); len(line.Text) > 64<<10 || r.Memory() > 512<<10 {
+			t.Fatalf("%d bytes at once, %d in memory", len(line.Text), r.Memory())
 		}
 		if !line.More {
 			break

@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is on the disk is not always what was written: a write fails half-way, a process dies within
-// a line, somebody cuts, replaces or appends to the file. This file brings the two together, before
-// each write.
+// The file on disk can differ from what was written: a write fails halfway, a process dies within a
+// line, or another process truncates, replaces, or extends the file. The functions below detect and
+// repair this before each write.
 
-// openActive opens what the path names, or makes it, and takes it in the place of the file that was
-// active.
+// openActive opens or creates the file at the path, and makes it the active file.
 func (f *File) openActive() error {
 	file, st, err := f.dir.open(f.dir.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
 	if err != nil {
@@ -26,13 +25,13 @@ func (f *File) openActive() error {
 	}
 	f.f, f.dev, f.ino = file, uint64(st.Dev), st.Ino
 	f.size, f.torn, f.needLF, f.dirDirty = st.Size, false, false, true
-	f.lookAtTail()
+	f.checkTail()
 	f.count.size.Store(f.size)
 	return nil
 }
 
-// lookAtTail notes whether the active file ends within a line.
-func (f *File) lookAtTail() {
+// checkTail records whether the active file ends within a line.
+func (f *File) checkTail() {
 	if f.size == 0 {
 		f.needLF = false
 		return
@@ -45,8 +44,8 @@ func (f *File) lookAtTail() {
 	}
 }
 
-// repair brings the active file to the end of a whole line: half of a write that failed is cut off,
-// and what others did to the file is noticed.
+// repair ensures that the active file ends with a whole line: it removes the rest of a failed
+// write, and detects changes by other processes.
 func (f *File) repair() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil {
@@ -63,10 +62,10 @@ func (f *File) repair() error {
 	case st.Size < f.size:
 		f.count.outside.Add(1)
 		f.size, f.torn = st.Size, false
-		f.lookAtTail()
+		f.checkTail()
 	case st.Size > f.size && f.torn:
 		if err := unix.Ftruncate(int(f.f.Fd()), f.size); err != nil {
-			return f.dir.failed("cut a half line off", f.dir.names.base, err)
+			return f.dir.failed("remove a partial line from", f.dir.names.base, err)
 		}
 		f.torn = false
 	case st.Size == f.size:
@@ -74,7 +73,7 @@ func (f *File) repair() error {
 	default:
 		f.count.outside.Add(1)
 		f.size = st.Size
-		f.lookAtTail()
+		f.checkTail()
 	}
 	f.count.size.Store(f.size)
 	if !f.needLF {

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostRetired bounds the files that wait for Run to close them.
-const mostRetired = 16
+// maxRetired limits the files that wait for Run to close them.
+const maxRetired = 16
 
-// Rotate makes a backup of the active file and begins a new one. An empty file stays.
+// Rotate renames the active file to a backup and creates a new one. It does nothing if the file is
+// empty.
 func (f *File) Rotate() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -28,8 +29,8 @@ func (f *File) Rotate() error {
 	return f.rotate()
 }
 
-// Reopen closes the active file and opens what its path names now, for those who have moved it
-// away.
+// Reopen closes the active file and opens its path again. Call it after another program has moved
+// the file.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +43,7 @@ func (f *File) Reopen() error {
 	return f.openActive()
 }
 
-// tryRotate rotates, unless that has failed a moment ago.
+// tryRotate rotates, unless a rotation failed within rotateWait.
 func (f *File) tryRotate() bool {
 	if time.Now().Before(f.rotateAfter) {
 		return false
@@ -50,8 +51,8 @@ func (f *File) tryRotate() bool {
 	return f.rotate() == nil
 }
 
-// rotate renames the active file to the next name and opens a new one. What fails is undone, and
-// the file stays active.
+// rotate renames the active file to a backup name and creates a new one. On failure it undoes the
+// rename, so the file stays active.
 func (f *File) rotate() (err error) {
 	defer func() {
 		if err != nil {
@@ -64,7 +65,7 @@ func (f *File) rotate() (err error) {
 	base := f.dir.names.base
 	switch st, err := f.dir.stat(base); {
 	case isGone(err) || err == nil && !f.isActive(st):
-		f.count.outside.Add(1) // somebody has made a backup of his own
+		f.count.outside.Add(1) // another process has renamed the file
 		return f.openActive()
 	case err != nil:
 		return err
@@ -72,7 +73,7 @@ func (f *File) rotate() (err error) {
 	stamp := max(f.opts.Now().UnixMilli(), f.last+1, 0)
 	for {
 		if stamp > lastStamp {
-			return fmt.Errorf("the names of backups in %s are used up to the year 8999; remove those that are not of the past",
+			return fmt.Errorf("backup names in %s are used up to the year 8999; remove backups with future dates",
 				f.dir.path)
 		}
 		if _, err = f.dir.stat(f.dir.names.compressed(stamp)); isGone(err) {
@@ -90,27 +91,27 @@ func (f *File) rotate() (err error) {
 	}
 	if err := f.openActive(); err != nil {
 		if undo := f.dir.rename(f.dir.names.backup(stamp), base); undo != nil {
-			f.keep(stamp) // lines go on into the backup: nothing is lost, and Run looks for the path again
+			f.addBackup(stamp) // writes continue in the backup until Run opens the path again
 			return errors.Join(err, undo)
 		}
 		return err
 	}
-	f.keep(stamp)
+	f.addBackup(stamp)
 	f.count.rotations.Add(1)
 	f.prune()
 	f.poke()
 	return nil
 }
 
-// keep notes a backup.
-func (f *File) keep(stamp int64) {
+// addBackup adds a backup to the index.
+func (f *File) addBackup(stamp int64) {
 	f.backups = append(f.backups, backup{stamp: stamp, plain: true})
 	f.last, f.dirDirty = stamp, true
 }
 
 func (f *File) isActive(st unix.Stat_t) bool { return uint64(st.Dev) == f.dev && st.Ino == f.ino }
 
-// poke tells Run that there is something to do.
+// poke wakes Run.
 func (f *File) poke() {
 	select {
 	case f.wake <- struct{}{}:
@@ -118,41 +119,42 @@ func (f *File) poke() {
 	}
 }
 
-// retire closes a file soon. Without Run, or with too many, that is now.
+// retire hands a file to Run to be closed. Without Run, or with too many files, it closes the
+// oldest at once.
 func (f *File) retire(r retired) {
 	f.retired = append(f.retired, r)
-	for len(f.retired) > 0 && (!f.owned || len(f.retired) > mostRetired) {
+	for len(f.retired) > 0 && (!f.owned || len(f.retired) > maxRetired) {
 		f.finish(f.retired[0])
 		f.retired = f.retired[1:]
 	}
 	f.poke()
 }
 
-// finish syncs and closes a file.
+// finish syncs a file if requested, and closes it.
 func (f *File) finish(r retired) {
 	if r.sync {
 		if err := syncFile(r.f); err != nil {
 			f.count.syncErrors.Add(1)
 			f.faults.set(faultSync,
-				fmt.Errorf("cannot sync %s, whose last lines may be lost with the power: %w", r.f.Name(), err))
+				fmt.Errorf("cannot sync %s, so its last lines may be lost on a power failure: %w", r.f.Name(), err))
 		}
 	}
 	r.f.Close()
 }
 
-// prune applies number and age to the backups.
+// prune removes backups above the maximum number or age.
 func (f *File) prune() {
 	n := surplus(f.backups, f.opts.Limits, f.opts.Now())
 	f.count.removed.Add(uint64(f.removeOldest(n, true)))
 }
 
-// removeOldest removes backups and returns how many are gone. Those that cannot be removed stay in
-// the index.
+// removeOldest removes the n oldest backups, and returns how many it removed. Backups that cannot
+// be removed stay in the index.
 func (f *File) removeOldest(n int, later bool) (gone int) {
 	if n == 0 {
 		return 0
 	}
-	var kept []backup
+	var failed []backup
 	for _, b := range f.backups[:n] {
 		if b.plain && f.unlink(f.dir.names.backup(b.stamp), later) {
 			b.plain = false
@@ -161,18 +163,18 @@ func (f *File) removeOldest(n int, later bool) (gone int) {
 			b.gz = false
 		}
 		if b.plain || b.gz {
-			kept = append(kept, b)
+			failed = append(failed, b)
 		} else {
 			gone++
 		}
 	}
-	f.backups = append(kept, f.backups[n:]...)
+	f.backups = append(failed, f.backups[n:]...)
 	f.dirDirty = true
 	return gone
 }
 
-// unlink removes a file. To free the blocks of a large file takes long; with later, Run does that:
-// it holds the file open.
+// unlink removes a file. Freeing the blocks of a large file takes long, so with later, unlink keeps
+// the file open until Run closes it.
 func (f *File) unlink(name string, later bool) bool {
 	if later && f.owned {
 		if file, _, err := f.dir.open(name, unix.O_RDONLY); err == nil {
@@ -186,9 +188,10 @@ func (f *File) unlink(name string, later bool) bool {
 	return true
 }
 
-// makeRoom removes what a full disk does not have to keep, and reports whether it found something.
-func (f *File) makeRoom() bool {
-	had := len(f.retired) > 0
+// freeSpace frees disk space by removing files that the limits allow to remove, and reports whether
+// it found any.
+func (f *File) freeSpace() bool {
+	freed := len(f.retired) > 0
 	for _, r := range f.retired {
 		f.finish(r)
 	}
@@ -196,12 +199,12 @@ func (f *File) makeRoom() bool {
 	if n := surplus(f.backups, f.opts.Limits, f.opts.Now()); n > 0 {
 		gone := f.removeOldest(n, false)
 		f.count.removed.Add(uint64(gone))
-		had = had || gone > 0
+		freed = freed || gone > 0
 	}
-	if !had && f.opts.PurgeWhenFull && len(f.backups) > 0 {
+	if !freed && f.opts.PurgeWhenFull && len(f.backups) > 0 {
 		gone := f.removeOldest(1, false)
 		f.count.purged.Add(uint64(gone))
-		had = gone > 0
+		freed = gone > 0
 	}
-	return had
+	return freed
 }

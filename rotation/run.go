@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Times of Run.
+// Intervals of Run.
 const (
-	lookEach = 500 * time.Millisecond // at the path and what is unsynced, so that within a second both are noticed
-	syncEach = time.Second
-	scanEach = time.Minute // of the directory, and of the ages of backups
+	checkEach = 500 * time.Millisecond // of checks of the path and of unsynced data, so both are handled within a second
+	syncEach  = time.Second
+	scanEach  = time.Minute // of scans of the directory and checks of the ages of backups
 )
 
-// ErrRunning is for a second Run of the same file.
-var ErrRunning = errors.New("the file is run by another call; run it once at a time")
+// ErrRunning means that Run is already active.
+var ErrRunning = errors.New("Run is already active")
 
-// Run does what needs a clock, until ctx ends or the file is closed: it removes backups for their
-// age, compresses, syncs, and notices within a second that others have renamed, removed or
-// truncated the active file. Writes work without it, but these things are not done then. It returns
-// nil when it ends, with all that was written synced.
+// Run performs background work until ctx ends or the file is closed: it removes old backups,
+// compresses, syncs, and detects within a second that another process has renamed, removed, or
+// truncated the active file. Writes also work without Run. When it returns nil, all written data is
+// synced.
 func (f *File) Run(ctx context.Context) error {
 	select {
 	case <-f.done:
@@ -34,13 +34,13 @@ func (f *File) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer func() { f.running <- struct{}{} }()
-	f.own(true)
-	defer f.own(false)
-	clock := time.NewTicker(lookEach)
+	f.setOwned(true)
+	defer f.setOwned(false)
+	clock := time.NewTicker(checkEach)
 	defer clock.Stop()
-	k := &keeper{f: f, synced: time.Now(), scanned: time.Now()}
+	k := &maintenance{f: f, synced: time.Now(), scanned: time.Now()}
 	for {
-		k.settle()
+		k.closeRetired()
 		k.compress(ctx, clock.C)
 		select {
 		case <-ctx.Done():
@@ -54,16 +54,16 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// own notes whether Run is there, and leaves nothing to it when it goes.
-func (f *File) own(is bool) {
+// setOwned records whether Run is active. When Run ends, it finishes the pending work.
+func (f *File) setOwned(owned bool) {
 	f.mu.Lock()
-	f.owned = is
+	f.owned = owned
 	retired := f.retired
-	if !is {
+	if !owned {
 		f.retired = nil
 	}
 	f.mu.Unlock()
-	if is {
+	if owned {
 		return
 	}
 	for _, r := range retired {
@@ -74,16 +74,16 @@ func (f *File) own(is bool) {
 	}
 }
 
-// keeper is what Run remembers.
-type keeper struct {
+// maintenance is the state of Run.
+type maintenance struct {
 	f               *File
 	synced, scanned time.Time
 }
 
-func (k *keeper) tick() {
+func (k *maintenance) tick() {
 	now := time.Now()
-	k.settle()
-	k.f.lookAround()
+	k.closeRetired()
+	k.f.checkPath()
 	if now.Sub(k.synced) >= syncEach {
 		k.synced = now
 		if k.f.opts.Sync != SyncNever {
@@ -96,8 +96,8 @@ func (k *keeper) tick() {
 	}
 }
 
-// settle closes what was retired.
-func (k *keeper) settle() {
+// closeRetired closes the retired files.
+func (k *maintenance) closeRetired() {
 	f := k.f
 	f.mu.Lock()
 	retired := f.retired
@@ -108,14 +108,14 @@ func (k *keeper) settle() {
 	}
 }
 
-// lookAround compares the path with the active file, and forgets how much space there was.
-func (f *File) lookAround() {
+// checkPath compares the path with the active file, and resets the space budget.
+func (f *File) checkPath() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.f == nil {
 		return
 	}
-	f.room = 0
+	f.spaceBudget = 0
 	st, err := f.dir.stat(f.dir.names.base)
 	if err == nil && f.isActive(st) {
 		if st.Size != f.size {
@@ -130,12 +130,12 @@ func (f *File) lookAround() {
 		err = f.openActive()
 	}
 	if err != nil {
-		err = fmt.Errorf("lines go to a file that is no longer at its path: %w", err)
+		err = fmt.Errorf("lines go to a file that was moved from its path: %w", err)
 	}
 	f.faults.set(faultOutside, err)
 }
 
-// sync forces what was written to the disk, and the names in the directory, while writers go on.
+// sync syncs the active file and the directory. Writers can continue in the meantime.
 func (f *File) sync() {
 	f.mu.Lock()
 	file, dirty, dirDirty := f.f, f.dirty, f.dirDirty
@@ -149,7 +149,7 @@ func (f *File) sync() {
 		err = syncFile(file)
 		f.mu.Lock()
 		if f.f != file {
-			err = nil // it was retired meanwhile, and synced for that
+			err = nil // it was retired in the meantime, which includes a sync
 		}
 		f.mu.Unlock()
 	}
@@ -159,7 +159,7 @@ func (f *File) sync() {
 	f.noteSync(err, dirty, dirDirty)
 }
 
-// syncLocked is sync within a write.
+// syncLocked is like sync, but called within a write.
 func (f *File) syncLocked() {
 	err := syncFile(f.f)
 	if f.dirDirty {
@@ -167,12 +167,12 @@ func (f *File) syncLocked() {
 	}
 	if f.dirty, f.dirDirty = false, false; err != nil {
 		f.count.syncErrors.Add(1)
-		err = fmt.Errorf("cannot sync, so the last lines may be lost with the power: %w", err)
+		err = fmt.Errorf("cannot sync, so the last lines may be lost on a power failure: %w", err)
 	}
 	f.faults.set(faultSync, err)
 }
 
-// noteSync keeps what is to be synced again.
+// noteSync records the result of a sync, and what must be synced again.
 func (f *File) noteSync(err error, dirty, dirDirty bool) {
 	if err == nil {
 		if dirty {
@@ -181,13 +181,13 @@ func (f *File) noteSync(err error, dirty, dirDirty bool) {
 		return
 	}
 	f.count.syncErrors.Add(1)
-	f.faults.set(faultSync, fmt.Errorf("cannot sync, so the last lines may be lost with the power: %w", err))
+	f.faults.set(faultSync, fmt.Errorf("cannot sync, so the last lines may be lost on a power failure: %w", err))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dirty, f.dirDirty = f.dirty || dirty, f.dirDirty || dirDirty
 }
 
-// syncFile syncs a file that another goroutine may close meanwhile.
+// syncFile syncs a file. Another goroutine may close it at the same time.
 func syncFile(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -203,8 +203,8 @@ func syncFile(file *os.File) error {
 	return nil
 }
 
-// rescan reads the directory again, since others may have removed backups or brought some, and
-// prunes.
+// rescan reads the directory again and prunes, because other processes may have added or removed
+// backups.
 func (f *File) rescan() {
 	f.mu.Lock()
 	until := f.last
@@ -220,7 +220,7 @@ func (f *File) rescan() {
 		for i > 0 && f.backups[i-1].stamp > until {
 			i--
 		}
-		// Rotations of the meantime may have been found or not; the index has them.
+		// The listing may lack recent rotations; the index has all of them.
 		j := len(found)
 		for j > 0 && i < len(f.backups) && found[j-1].stamp >= f.backups[i].stamp {
 			j--
@@ -235,16 +235,16 @@ func (f *File) rescan() {
 	f.prune()
 }
 
-// Close waits for a batch that is being written, ends writers that wait and Run, and syncs. The
-// lines of those are not stored, as their Write says. A second call does nothing.
+// Close waits for the current write, ends waiting writers and Run, and syncs. Writers that waited
+// get ErrClosed with the number of stored bytes. A second call does nothing.
 func (f *File) Close() error {
 	var err error
 	f.closing.Do(func() {
 		close(f.done)
-		<-f.turn // stays taken
+		<-f.turn // never released
 		<-f.running
 		f.mu.Lock()
-		f.repair() // half of a write that failed is not left behind
+		_ = f.repair() // removes the rest of a failed write
 		f.mu.Unlock()
 		if f.opts.Sync != SyncNever {
 			f.sync()

@@ -7,27 +7,27 @@ import (
 	"syscall"
 )
 
-// Stats are counts since Open. They are read without waiting for writers or the disk, so they may
-// belong to moments that are a little apart.
+// Stats holds counters since Open. They are read without locks, so they may be slightly
+// inconsistent.
 type Stats struct {
-	Bytes          uint64 // written, markers and added LFs included
-	Size           int64  // of the active file, at the last write or look
+	Bytes          uint64 // written, including markers and added LFs
+	Size           int64  // of the active file, at the last write or check
 	LinesDropped   uint64 // by DropNewest
 	BytesDropped   uint64
-	Retries        uint64 // writes that failed
+	Retries        uint64 // failed writes
 	Rotations      uint64
 	RotationErrors uint64
 	Oversize       uint64 // lines longer than MaxFileSize
-	TornTails      uint64 // files found without an LF at their end, which got one
-	Outside        uint64 // times that the active file was renamed, removed, truncated or written to by others
-	Removed        uint64 // backups removed for their number or age
+	TornTails      uint64 // files without an LF at their end, which was added
+	Outside        uint64 // times the active file was renamed, removed, truncated, or changed by others
+	Removed        uint64 // backups removed because of their number or age
 	Purged         uint64 // backups removed because the disk was full
 	RemoveErrors   uint64
 	Compressed     uint64 // backups
 	CompressErrors uint64
 	SyncErrors     uint64
-	// Health is nil while all that is written reaches its file, and else says what is wrong and since
-	// when lines wait or are dropped. The agent is not ready with it.
+	// Health is nil if all lines reach their file. Otherwise it describes the fault. The agent is not
+	// ready while it is set.
 	Health error
 }
 
@@ -37,7 +37,7 @@ type counters struct {
 	removed, purged, removeErrors, compressed, compressErrors, syncErrors atomic.Uint64
 }
 
-// Kinds of faults, each of which ends by itself.
+// Kinds of faults. Each is cleared when its operation succeeds.
 const (
 	faultWrite = iota
 	faultRotate
@@ -48,7 +48,7 @@ const (
 
 type faults [faultKinds]atomic.Pointer[error]
 
-// set keeps the fault of a kind; nil ends it.
+// set stores the fault of a kind; nil clears it.
 func (f *faults) set(kind int, err error) {
 	if err == nil {
 		if f[kind].Load() != nil {
@@ -59,7 +59,7 @@ func (f *faults) set(kind int, err error) {
 	f[kind].Store(&err)
 }
 
-// Stats returns the counts and the health. It never waits.
+// Stats returns the counters and the health. It does not block.
 func (f *File) Stats() Stats {
 	c := &f.count
 	s := Stats{
@@ -79,7 +79,7 @@ func (f *File) Stats() Stats {
 	return s
 }
 
-// causeText returns the system's words for an error, without the path.
+// causeText returns the text of the system error in err, without the path.
 func causeText(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -91,10 +91,10 @@ func causeText(err error) string {
 	return err.Error()
 }
 
-// isFull reports whether an error goes away with more space.
+// isFull reports whether an error means that disk space is missing.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, errMinFree)
 }
 
-// isGone reports whether an error says that a file is not there.
+// isGone reports whether an error means that a file does not exist.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renameNoReplace renames a file in a directory, and fails with EEXIST where the new name is in
-// use. A file system that cannot do that in one step is asked first; the lock keeps everybody else
-// of this package away meanwhile.
+// renameNoReplace renames a file in a directory, and fails with EEXIST if the new name exists. On
+// file systems that cannot do that atomically, it checks first; the lock excludes other users of
+// this package.
 func renameNoReplace(dir int, from, to string) error {
 	err := unix.Renameat2(dir, from, dir, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
@@ -18,10 +18,10 @@ func renameNoReplace(dir int, from, to string) error {
 	return err
 }
 
-// datasync forces what was written to the disk, with the size of the file but not its times.
+// datasync flushes the data and size of a file to disk, but not its times.
 func datasync(fd int) error { return unix.Fdatasync(fd) }
 
-// freeBytes returns the space that this user can still fill.
+// freeBytes returns the free space available to this user.
 func freeBytes(fd int) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {

@@ -17,7 +17,7 @@ import (
 type note struct {
 	f     *os.File
 	fifo  [2]uint64 // device and inode of the FIFO
-	last  rotation.Place
+	last  rotation.Extent
 	dirty bool
 }
 
@@ -39,10 +39,10 @@ func openNote(dir int, name string, f *fifo) (*note, error) {
 
 // set implements [rotation.WithNote]. It ignores write errors: without a note, a kill may duplicate
 // lines, which is no reason to stop.
-func (n *note) set(p rotation.Place) {
+func (n *note) set(p rotation.Extent) {
 	before := n.last
 	if !n.dirty || before.Before+before.Length != p.Before {
-		before = rotation.Place{}
+		before = rotation.Extent{}
 	}
 	n.dirty, n.last = true, p
 	b := encodeNote(n.fifo, p, before)
@@ -57,22 +57,22 @@ func (n *note) clear() {
 	}
 }
 
-// read returns the ranges noted by an earlier process: the last one, and the one before if the
+// read returns the extents noted by an earlier process: the last one, and the one before if the
 // batch spans two files.
-func (n *note) read() []rotation.Place {
+func (n *note) read() []rotation.Extent {
 	b := make([]byte, noteSize)
 	if _, err := n.f.ReadAt(b, 0); err != nil {
 		return nil
 	}
-	ranges := decodeNote(n.fifo, b)
-	n.dirty = n.dirty || ranges != nil
-	return ranges
+	extents := decodeNote(n.fifo, b)
+	n.dirty = n.dirty || extents != nil
+	return extents
 }
 
-func encodeNote(fifo [2]uint64, ranges ...rotation.Place) (b [noteSize]byte) {
+func encodeNote(fifo [2]uint64, extents ...rotation.Extent) (b [noteSize]byte) {
 	out := binary.NativeEndian.AppendUint64(b[:0], noteMagic)
 	values := fifo[:]
-	for _, p := range ranges {
+	for _, p := range extents {
 		// #nosec G115 -- none is negative
 		values = append(values, p.Dev, p.Ino, uint64(p.Offset), uint64(p.Length), uint64(p.Before))
 	}
@@ -82,7 +82,7 @@ func encodeNote(fifo [2]uint64, ranges ...rotation.Place) (b [noteSize]byte) {
 	return b
 }
 
-func decodeNote(fifo [2]uint64, b []byte) (out []rotation.Place) {
+func decodeNote(fifo [2]uint64, b []byte) (out []rotation.Extent) {
 	if len(b) != noteSize {
 		return nil
 	}
@@ -96,7 +96,7 @@ func decodeNote(fifo [2]uint64, b []byte) (out []rotation.Place) {
 		}
 		// #nosec G115 -- bounded above
 		out = append(out,
-			rotation.Place{Dev: v(i), Ino: v(i + 1), Offset: int64(v(i + 2)), Length: int(v(i + 3)), Before: int(v(i + 4))})
+			rotation.Extent{Dev: v(i), Ino: v(i + 1), Offset: int64(v(i + 2)), Length: int(v(i + 3)), Before: int(v(i + 4))})
 	}
 	return out
 }
@@ -114,11 +114,11 @@ func (f *fifo) recover(to accesslog.Destination) error {
 		return nil
 	}
 	f.recovered = true
-	ranges := f.note.read()
+	extents := f.note.read()
 	file, ok := to.(interface {
-		Recover(p rotation.Place, front []byte) int
+		Recover(p rotation.Extent, front []byte) int
 	})
-	if len(ranges) == 0 || !ok {
+	if len(extents) == 0 || !ok {
 		f.note.clear()
 		return nil
 	}
@@ -127,7 +127,7 @@ func (f *fifo) recover(to accesslog.Destination) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range ranges { // the last range may not be written yet
+	for _, p := range extents { // the last range may not be written yet
 		if stored := file.Recover(p, front[:n]); stored > 0 {
 			err = f.take(stored)
 			break

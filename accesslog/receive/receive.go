@@ -54,7 +54,7 @@ type Status struct {
 }
 
 // Receiver reads lines from many connections and writes them to one [accesslog.Destination]. Each
-// connection has only one buffer: if the destination blocks, so do the senders.
+// connection has only one buffer: if the destination blocks, the senders block too.
 type Receiver struct {
 	opts   Options
 	log    *slog.Logger

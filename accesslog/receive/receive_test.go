@@ -275,7 +275,7 @@ func TestMaxConns(t *testing.T) {
 		send(t, c, "in\n")
 		in = append(in, c)
 	}
-	accesslogtest.Eventually(t, "two connections are accepted", func() bool { return r.Stats().Written == 3 })
+	accesslogtest.Eventually(t, "three connections are accepted", func() bool { return r.Stats().Written == 3 })
 	for range 20 {
 		c := r.dial()
 		if _, err := c.Read(make([]byte, 1)); err == nil {

@@ -25,17 +25,17 @@ func TestRecover(t *testing.T) {
 		earlier := lines(0, rapid.IntRange(0, 20).Draw(rt, "earlier"))
 		write(t, f, earlier)
 		batch := lines(100, 100+rapid.IntRange(1, 100).Draw(rt, "lines"))
-		var places []rotation.Place
-		noted := rotation.WithNote(context.Background(), func(p rotation.Place) { places = append(places, p) })
+		var extents []rotation.Extent
+		noted := rotation.WithNote(context.Background(), func(p rotation.Extent) { extents = append(extents, p) })
 		if n, err := f.Write(noted, []byte(batch)); n != len(batch) || err != nil {
 			rt.Fatal(n, err)
 		}
 		if err := f.Close(); err != nil {
 			rt.Fatal(err)
 		}
-		last := places[len(places)-1]
+		last := extents[len(extents)-1]
 		if last.Before+last.Length != len(batch) {
-			rt.Fatalf("places: %+v", places)
+			rt.Fatalf("extents: %+v", extents)
 		}
 		front := batch + lines(300, 305) // what the sender has still
 		if kept := rapid.IntRange(0, last.Length).Draw(rt, "kept"); kept < last.Length {
@@ -56,8 +56,8 @@ func TestRecover(t *testing.T) {
 			}
 		}
 		n := f.Recover(last, []byte(front))
-		if n == 0 && len(places) > 1 { // nothing of the last part is there
-			n = f.Recover(places[len(places)-2], []byte(front))
+		if n == 0 && len(extents) > 1 { // nothing of the last part is there
+			n = f.Recover(extents[len(extents)-2], []byte(front))
 		}
 		write(t, f, front[n:])
 		if got, want := strings.Join(contents(t, path), ""), earlier+batch+lines(300, 305); got != want {
@@ -70,24 +70,24 @@ func TestRecover(t *testing.T) {
 func TestRecoverOldPlaces(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})
-	var p rotation.Place
-	noted := rotation.WithNote(context.Background(), func(x rotation.Place) { p = x })
+	var p rotation.Extent
+	noted := rotation.WithNote(context.Background(), func(x rotation.Extent) { p = x })
 	if _, err := f.Write(noted, []byte("one\ntwo\n")); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*rotation.Place)
+		change func(*rotation.Extent)
 		front  string
 		want   int
 	}{
-		"stored":         {func(*rotation.Place) {}, "one\ntwo\n", 8},
-		"given up":       {func(*rotation.Place) {}, "new\n", 0},
-		"nothing there":  {func(*rotation.Place) {}, "", 0},
-		"begins alike":   {func(*rotation.Place) {}, "one\nnew\n", 0},
-		"another file":   {func(p *rotation.Place) { p.Ino++ }, "one\ntwo\n", 0},
-		"behind the end": {func(p *rotation.Place) { p.Offset = 1 << 40 }, "one\ntwo\n", 0},
-		"negative":       {func(p *rotation.Place) { p.Offset = -1 }, "one\ntwo\n", 0},
-		"too long":       {func(p *rotation.Place) { p.Length = 1 << 40 }, "one\ntwo\n", 0},
+		"stored":         {func(*rotation.Extent) {}, "one\ntwo\n", 8},
+		"given up":       {func(*rotation.Extent) {}, "new\n", 0},
+		"nothing there":  {func(*rotation.Extent) {}, "", 0},
+		"begins alike":   {func(*rotation.Extent) {}, "one\nnew\n", 0},
+		"another file":   {func(p *rotation.Extent) { p.Ino++ }, "one\ntwo\n", 0},
+		"behind the end": {func(p *rotation.Extent) { p.Offset = 1 << 40 }, "one\ntwo\n", 0},
+		"negative":       {func(p *rotation.Extent) { p.Offset = -1 }, "one\ntwo\n", 0},
+		"too long":       {func(p *rotation.Extent) { p.Length = 1 << 40 }, "one\ntwo\n", 0},
 	} {
 		place := p
 		c.change(&place)
@@ -107,8 +107,8 @@ func FuzzRecover(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored []byte, offset int64, length, before int, front []byte) {
 		path := newPath(t)
 		f := open(t, rotation.Options{Path: path, Sync: rotation.SyncNever})
-		var p rotation.Place
-		if _, err := f.Write(rotation.WithNote(context.Background(), func(x rotation.Place) { p = x }),
+		var p rotation.Extent
+		if _, err := f.Write(rotation.WithNote(context.Background(), func(x rotation.Extent) { p = x }),
 			append(stored, '\n')); err != nil {
 			t.Fatal(err)
 		}
