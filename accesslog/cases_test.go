@@ -28,7 +28,7 @@ var cases = []struct{ what, tests string }{
 	{"18: SIGKILL under load, then a start with its lock and torn line",
 		"accesslog/receive.Test18Killed rotation.TestKilledUnderLoad"},
 	{"20: the active file is removed, renamed, or truncated by another process",
-		"rotation.TestChangedFromOutside rotation.TestLinkInThePlace rotation.TestRotationAfterReplacement"},
+		"rotation.TestChangedFromOutside rotation.TestLinkReplacesFile rotation.TestRotationAfterReplacement"},
 	{"21: a collector that stops and starts: all lines in order", "accesslog/spool.TestForwardCollectorAwayAndBack"},
 	{"24: SIGTERM with senders that stop and with ones that do not",
 		"accesslog/receive.Test24Polite accesslog/receive.Test24Impolite accesslog/receive.TestStopWhileOthersHaveTheTurns " +
@@ -52,7 +52,7 @@ var cases = []struct{ what, tests string }{
 		"accesslog/spool.TestSpoolFlippedByte accesslog/spool.TestSpoolTornTail accesslog/spool.TestSpoolFullDisk " +
 			"accesslog/spool.TestSpoolKilled"},
 	{"a lock of another process, a symbolic link as directory, a directory that others can write to",
-		"rotation.TestOneProcess rotation.TestRefusedPlaces accesslog/spool.TestSpoolLinks"},
+		"rotation.TestOneProcess rotation.TestRefusedPaths accesslog/spool.TestSpoolLinks"},
 	{"an Envoy never loses its FIFO, and the FIFO always has a holder",
 		"accesslog/fifo.TestPipeRestart agent/host/hold.TestProcess agent/host/hold.TestSystemd " +
 			"accesslog/fifo.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},

@@ -15,8 +15,8 @@ import (
 // batch is 64 KiB of lines of 300 bytes.
 var batch = []byte(strings.Repeat(strings.Repeat("x", 299)+"\n", 218))
 
-// BenchmarkPlainAppend is what BenchmarkAppend is compared with: files of 100 MB, the one before
-// the last removed.
+// BenchmarkPlainAppend is the baseline of BenchmarkAppend: it writes files of 100 MB and keeps one
+// old file.
 func BenchmarkPlainAppend(b *testing.B) {
 	path := newPath(b)
 	var file *os.File
@@ -44,7 +44,7 @@ func BenchmarkPlainAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend writes batches into files of 100 MB.
+// BenchmarkAppend writes batches to files of 100 MB.
 func BenchmarkAppend(b *testing.B) {
 	f := open(b,
 		rotation.Options{Path: newPath(b), Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}, Sync: rotation.SyncNever})
@@ -58,7 +58,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRotationPause measures rotations of files of 10 MB with 3 backups, at 200 MB a second.
+// BenchmarkRotationPause measures rotations of files of 10 MB with 3 backups, at 200 MB per second.
 func BenchmarkRotationPause(b *testing.B) {
 	f := open(b, rotation.Options{Path: newPath(b), Limits: rotation.Limits{MaxFiles: 3}})
 	defer run(b, f)()
@@ -83,7 +83,7 @@ func BenchmarkRotationPause(b *testing.B) {
 	b.ReportMetric(float64(pauses[len(pauses)*99/100].Microseconds()), "p99-µs")
 }
 
-// reportCPU adds the CPU time of the process for each round.
+// reportCPU reports the CPU time of the process per iteration.
 func reportCPU(b *testing.B) func() {
 	used := func() time.Duration {
 		var u syscall.Rusage

@@ -10,9 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRecover: a process is killed at any point of a write, with rotations in it, or while its
-// sender gives up what is stored. The next one stores what is missing, and all is there once and
-// whole.
+// TestRecover kills a process at any point of a write with rotations, or while its sender discards
+// stored data. The next process stores the missing lines, so all are stored once and whole.
 func TestRecover(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		path := newPath(t)
@@ -37,7 +36,7 @@ func TestRecover(t *testing.T) {
 		if last.Before+last.Length != len(batch) {
 			rt.Fatalf("extents: %+v", extents)
 		}
-		front := batch + lines(300, 305) // what the sender has still
+		front := batch + lines(300, 305) // the remaining data of the sender
 		if kept := rapid.IntRange(0, last.Length).Draw(rt, "kept"); kept < last.Length {
 			if err := os.Truncate(path, last.Offset+int64(kept)); err != nil {
 				rt.Fatal(err)
@@ -56,7 +55,7 @@ func TestRecover(t *testing.T) {
 			}
 		}
 		n := f.Recover(last, []byte(front))
-		if n == 0 && len(extents) > 1 { // nothing of the last part is there
+		if n == 0 && len(extents) > 1 { // the last part was not written
 			n = f.Recover(extents[len(extents)-2], []byte(front))
 		}
 		write(t, f, front[n:])
@@ -66,8 +65,8 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// TestRecoverOldPlaces: a place that is of something else changes nothing.
-func TestRecoverOldPlaces(t *testing.T) {
+// TestRecoverOldExtents checks that an outdated extent has no effect.
+func TestRecoverOldExtents(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})
 	var p rotation.Extent
@@ -100,7 +99,7 @@ func TestRecoverOldPlaces(t *testing.T) {
 	}
 }
 
-// FuzzRecover: whatever is noted, no more is taken for stored than there is.
+// FuzzRecover checks that Recover never returns more than the length of front.
 func FuzzRecover(f *testing.F) {
 	f.Add([]byte("one\ntwo\n"), int64(0), 8, 0, []byte("one\ntwo\nthree\n"))
 	f.Add([]byte("one\ntw\n"), int64(4), 4, 3, []byte("two\n"))

@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestRotationWithoutInodes: where no file can be made, the old one grows, and is rotated once that
-// works.
+// TestRotationWithoutInodes checks that the active file grows while no file can be created, and is
+// rotated as soon as that works.
 func TestRotationWithoutInodes(t *testing.T) {
 	path, remount := smallDisk(t, "size=1m,nr_inodes=4") // two directories, lock, active file
 	synctest.Test(t, func(t *testing.T) {
@@ -42,9 +42,9 @@ func TestRotationWithoutInodes(t *testing.T) {
 	})
 }
 
-// TestFailingDisk: writes that fail with another error than that of a full disk, in their middle,
-// wait as with one: nothing is lost, repeated or torn, and the health says why. The error is EFBIG,
-// which the limit of the process brings.
+// TestFailingDisk checks that writes that fail halfway with an error other than a full disk are
+// retried: no line is lost, repeated, or torn, and the health reports the error. The test provokes
+// EFBIG with a process limit.
 func TestFailingDisk(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
@@ -79,7 +79,7 @@ func TestFailingDisk(t *testing.T) {
 	}()
 	for deadline := time.Now().Add(time.Minute); f.Stats().Health == nil; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the health does not tell")
+			t.Fatal("the health does not report the error")
 		}
 	}
 	if h := f.Stats().Health; !errors.Is(h, syscall.EFBIG) {
@@ -97,7 +97,7 @@ func TestFailingDisk(t *testing.T) {
 	}
 }
 
-// TestReadOnly: a directory on a read-only file system is an error at the start.
+// TestReadOnly checks that Open fails on a read-only file system.
 func TestReadOnly(t *testing.T) {
 	path, remount := smallDisk(t, "size=1m")
 	f := open(t, rotation.Options{Path: path})
@@ -111,7 +111,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestFullDiskAtTheStart: a file with a torn line is opened on a full disk, and gets its LF once
+// TestFullDiskAtTheStart opens a file with a torn line on a full disk. The line gets its LF when
 // there is space.
 func TestFullDiskAtTheStart(t *testing.T) {
 	path, remount := smallDisk(t, "size=64k")

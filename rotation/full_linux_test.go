@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// smallDisk mounts a file system of its own for a test, and returns the path of a file on it and a
-// function that gives it other options.
+// smallDisk mounts a file system for a test. It returns the path of a file on it, and a function
+// that changes the mount options.
 func smallDisk(t *testing.T, options string) (path string, remount func(flags uintptr, options string)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -42,8 +42,9 @@ func smallDisk(t *testing.T, options string) (path string, remount func(flags ui
 	}
 }
 
-// TestFullDiskForFiveSeconds: writers wait while the disk is full; then every line is there once
-// and whole. The health says so meanwhile, and nothing is half written at any time.
+// TestFullDiskForFiveSeconds checks that writers wait while the disk is full, and that all lines
+// are stored once and whole afterwards. In the meantime, the health reports the full disk and the
+// file ends with a whole line.
 func TestFullDiskForFiveSeconds(t *testing.T) {
 	path, remount := smallDisk(t, "size=256k")
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestFullDiskForFiveSeconds(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		if len(ended) > 0 {
-			t.Fatal("the writers have not waited: ", <-ended)
+			t.Fatal("the writers did not wait: ", <-ended)
 		}
 		if s := f.Stats(); s.Health == nil || !strings.Contains(s.Health.Error(), "no space left") || s.Retries < 4 {
 			t.Errorf("stats %+v", s)
@@ -104,8 +105,8 @@ func TestFullDiskForFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestFullDiskDropsNewest: lines that do not fit are dropped and counted, and a line says so once
-// there is space, though no other comes.
+// TestFullDiskDropsNewest checks that lines that do not fit are dropped and counted, and that a
+// marker is written when there is space, without a further line.
 func TestFullDiskDropsNewest(t *testing.T) {
 	path, remount := smallDisk(t, "size=128k")
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +148,7 @@ func TestFullDiskDropsNewest(t *testing.T) {
 	})
 }
 
-// TestFullDiskMakesRoom: with PurgeWhenFull the oldest backups go before a writer waits.
+// TestFullDiskMakesRoom checks that PurgeWhenFull removes the oldest backups before a writer waits.
 func TestFullDiskMakesRoom(t *testing.T) {
 	path, _ := smallDisk(t, "size=256k")
 	f := open(t, rotation.Options{Path: path, PurgeWhenFull: true}.WithMaxBytes(20<<10))
@@ -163,7 +164,7 @@ func TestFullDiskMakesRoom(t *testing.T) {
 	}
 }
 
-// TestMinFree: the disk counts as full before it is.
+// TestMinFree checks that the disk counts as full below MinFree.
 func TestMinFree(t *testing.T) {
 	path, _ := smallDisk(t, "size=1m")
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestMinFree(t *testing.T) {
 	})
 }
 
-// TestOthersFillTheDisk: what others write counts within a second.
+// TestOthersFillTheDisk checks that the writes of other processes are detected within a second.
 func TestOthersFillTheDisk(t *testing.T) {
 	path, _ := smallDisk(t, "size=4m")
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +216,8 @@ func TestOthersFillTheDisk(t *testing.T) {
 	})
 }
 
-// TestOthersFillTheDiskWithoutRun: it is noticed after a MB too.
+// TestOthersFillTheDiskWithoutRun checks that they are also detected after one megabyte without
+// Run.
 func TestOthersFillTheDiskWithoutRun(t *testing.T) {
 	path, _ := smallDisk(t, "size=8m")
 	f := open(t, rotation.Options{Path: path, MinFree: 1 << 20, OnFull: rotation.DropNewest})
@@ -232,8 +234,8 @@ func TestOthersFillTheDiskWithoutRun(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWriters: a writer that waits for space, and those behind it, end with Close and know
-// what is not stored.
+// TestCloseEndsWriters checks that Close ends all waiting writers, and that they learn how much was
+// stored.
 func TestCloseEndsWriters(t *testing.T) {
 	path, _ := smallDisk(t, "size=64k")
 	synctest.Test(t, func(t *testing.T) {

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// groupOf returns the number of a file's group.
+// groupOf returns the group ID of a file.
 func groupOf(st fs.FileInfo) int { return int(st.Sys().(*syscall.Stat_t).Gid) }

@@ -12,10 +12,10 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// writerVariable makes the test's binary a writer into the file that it names.
+// writerVariable makes the test binary write to the file that it names.
 const writerVariable = "ROTATION_TEST_WRITER"
 
-// writeUntilKilled writes numbered lines and prints the number of each one that is stored.
+// writeUntilKilled writes numbered lines, and prints the number of each stored line.
 func writeUntilKilled(path string) int {
 	f, err := rotation.Open(rotation.Options{Path: path, Compress: true}.WithMaxBytes(4096))
 	if err != nil {
@@ -32,9 +32,8 @@ func writeUntilKilled(path string) int {
 	}
 }
 
-// TestKilledUnderLoad: a writer is killed, and what it has stored is there. A line that was torn
-// meanwhile gets its LF, is counted, and the lines after it are whole. The lock has ended with the
-// process.
+// TestKilledUnderLoad kills a writer and checks that its stored lines survive, that a torn line
+// gets its LF and is counted, that later lines are whole, and that the lock has ended.
 func TestKilledUnderLoad(t *testing.T) {
 	path := newPath(t)
 	self, err := os.Executable()
@@ -79,7 +78,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	if s := f.Stats(); s.TornTails != 1 {
 		t.Errorf("stats %+v", s)
 	}
-	// A backup may be there plain and compressed, when the writer ended between.
+	// A backup may be present both plain and compressed if the writer was killed in between.
 	var all []string
 	for _, name := range backups(t, path) {
 		if plain := strings.TrimSuffix(name, ".gz"); plain != name && exists(sibling(path, plain)) {

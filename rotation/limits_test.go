@@ -17,8 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestManyWritersExactlyOnce: 64 writers at once, rotated at 1 MB: every line is there once and
-// whole, in the order of its writer, and no file is larger than the limit.
+// TestManyWritersExactlyOnce uses 64 concurrent writers and files of 1 MB: every line is stored
+// once and whole, in the order of its writer, and no file exceeds the limit.
 func TestManyWritersExactlyOnce(t *testing.T) {
 	const writers, each, batch = 64, 1500, 50
 	path := newPath(t)
@@ -70,8 +70,8 @@ func TestManyWritersExactlyOnce(t *testing.T) {
 	}
 }
 
-// TestRotationsWithinOneMillisecond: 200 rotations while the clock stands still, and 200 after it
-// went back an hour: names are unique and increase, and all lines are there.
+// TestRotationsWithinOneMillisecond rotates 200 times with a stopped clock, and 200 times after
+// setting it back by an hour. Names are unique and increase, and no line is lost.
 func TestRotationsWithinOneMillisecond(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	f := open(t, rotation.Options{Path: path, Now: c.Now})
@@ -94,8 +94,8 @@ func TestRotationsWithinOneMillisecond(t *testing.T) {
 	}
 }
 
-// TestNamesGoOnAfterRestart: a process that starts with an earlier clock does not use the names of
-// the one before.
+// TestNamesGoOnAfterRestart checks that a process with an earlier clock does not reuse backup
+// names.
 func TestNamesGoOnAfterRestart(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 3 {
@@ -117,8 +117,8 @@ func TestNamesGoOnAfterRestart(t *testing.T) {
 	}
 }
 
-// TestSizeOffStillPrunes: without a size nothing is rotated, and number and age of old backups hold
-// all the same.
+// TestSizeOffStillPrunes checks that without a size limit nothing is rotated, but old backups are
+// still limited by number and age.
 func TestSizeOffStillPrunes(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 5 {
@@ -139,7 +139,7 @@ func TestSizeOffStillPrunes(t *testing.T) {
 	}
 }
 
-// TestOneBackup: with maxFiles 1 there is one backup beside the active file, after every rotation.
+// TestOneBackup checks that maxFiles 1 leaves one backup after every rotation.
 func TestOneBackup(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		path := newPath(t)
@@ -159,7 +159,7 @@ func TestOneBackup(t *testing.T) {
 	}
 }
 
-// TestNegativeLimits: each limit of -1 is an error at the start that says what to do.
+// TestNegativeLimits checks that Open fails for a limit of -1, with a remedy.
 func TestNegativeLimits(t *testing.T) {
 	for field, limits := range map[string]rotation.Limits{
 		"maxFileSize": {MaxFileSize: -1}, "maxFiles": {MaxFiles: -1}, "maxFileAge": {MaxFileAge: -1},
@@ -186,7 +186,8 @@ func TestNegativeLimits(t *testing.T) {
 	}
 }
 
-// TestAgeWithoutTraffic: a backup is removed by the clock alone, and files of other names stay.
+// TestAgeWithoutTraffic checks that old backups are removed without writes, and that files with
+// other names stay.
 func TestAgeWithoutTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -241,8 +242,8 @@ func TestAgeWithoutTraffic(t *testing.T) {
 	})
 }
 
-// TestAgeAndNumberAreIndependent: 3 old backups go for their age although 12 are too many by 2
-// only.
+// TestAgeAndNumberAreIndependent checks that 3 old backups are removed because of their age,
+// although only 2 exceed the number.
 func TestAgeAndNumberAreIndependent(t *testing.T) {
 	path, c := newPath(t), &clock{start}
 	for i := range 3 {
@@ -257,7 +258,8 @@ func TestAgeAndNumberAreIndependent(t *testing.T) {
 	}
 }
 
-// TestLongLine: a line of the limit, one byte more, and ten times that is stored whole and alone.
+// TestLongLine checks that a line at the limit, a byte longer, and ten times longer is stored whole
+// in a separate file.
 func TestLongLine(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 1}})
@@ -276,12 +278,12 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// TestExampleOfTheAuditLog: 200 MB, 1 backup, 7 days, in small: a rotation removes the backup, and
-// so does the seventh day.
+// TestExampleOfTheAuditLog is a scaled-down audit log of 200 MB, 1 backup, and 7 days: a rotation
+// removes the previous backup, and the seventh day removes the next one.
 func TestExampleOfTheAuditLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
-		var later atomic.Int64 // the wall clock is moved, so that Run need not look at the file for a week
+		var later atomic.Int64 // moves the wall clock, so that Run need not check the file for a week
 		now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 		f, err := rotation.Open(rotation.Options{Path: path, Now: now,
 			Limits: rotation.Limits{MaxFileSize: 200, MaxFiles: 1, MaxFileAge: 7}}.WithMaxBytes(200))
@@ -324,7 +326,7 @@ func sizes(files []string) []int {
 	return out
 }
 
-// backupAt makes a backup with a stamp.
+// backupAt creates a backup with a time.
 func backupAt(t testing.TB, path string, at time.Time) string {
 	t.Helper()
 	name := filepath.Join(filepath.Dir(path), rotation.BackupName(filepath.Base(path), at.UnixMilli()))

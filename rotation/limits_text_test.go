@@ -6,7 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestLimitsText: limits come back from their text, and a text that is none is refused.
+// TestLimitsText checks that ParseLimits inverts Text and refuses other input.
 func TestLimitsText(t *testing.T) {
 	for _, l := range []rotation.Limits{
 		{}, {MaxFileSize: 200, MaxFiles: 10}, {MaxFileSize: rotation.Unset, MaxFileAge: rotation.Unset},
@@ -24,7 +24,7 @@ func TestLimitsText(t *testing.T) {
 	}
 }
 
-// TestLimitsOr: a limit that is not given is that of the others; 0 is given.
+// TestLimitsOr checks that Or replaces unset limits, but not zero.
 func TestLimitsOr(t *testing.T) {
 	own := rotation.Limits{MaxFileSize: rotation.Unset, MaxFiles: 0, MaxFileAge: 3}
 	want := rotation.Limits{MaxFileSize: 7, MaxFiles: 0, MaxFileAge: 3}

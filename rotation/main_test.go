@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(writerVariable); path != "" {
 		os.Exit(writeUntilKilled(path))
 	}
-	// lumberjack's goroutine never ends: one of the reasons why it runs in one test alone.
+	// lumberjack's goroutine never ends, which is why only one test starts it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 const mb = 1 << 20
 
-// open opens a file that is closed with the test.
+// open opens a file and closes it at the end of the test.
 func open(t testing.TB, opts rotation.Options) *rotation.File {
 	t.Helper()
 	f, err := rotation.Open(opts)
@@ -43,7 +43,7 @@ func open(t testing.TB, opts rotation.Options) *rotation.File {
 	return f
 }
 
-// run runs a file until the function that it returns is called.
+// run runs a file until stop is called.
 func run(t testing.TB, f *rotation.File) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -63,7 +63,7 @@ func write(t testing.TB, f *rotation.File, s string) {
 	}
 }
 
-// newPath returns the path of a file in a directory of its own.
+// newPath returns the path of a file in a new directory.
 func newPath(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "logs")
 	if err := os.Mkdir(dir, 0o750); err != nil {
@@ -72,7 +72,7 @@ func newPath(t testing.TB) string {
 	return filepath.Join(dir, "access.log")
 }
 
-// backups returns the names of the backups beside a file, oldest first.
+// backups returns the names of a file's backups, oldest first.
 func backups(t testing.TB, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -88,7 +88,7 @@ func backups(t testing.TB, path string) []string {
 	return slices.Sorted(slices.Values(out))
 }
 
-// contents returns what the backups and the active file hold, in this order.
+// contents returns the content of the backups and of the active file, in this order.
 func contents(t testing.TB, path string) []string {
 	t.Helper()
 	var out []string
@@ -98,7 +98,7 @@ func contents(t testing.TB, path string) []string {
 	return out
 }
 
-// read returns what a file holds, uncompressed.
+// read returns the uncompressed content of a file.
 func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -122,14 +122,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// clock is a wall clock that goes where it is told.
+// clock is a settable wall clock.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// pass lets fake time pass, and what it sets off end.
+// pass advances the fake time, and waits for the resulting work.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

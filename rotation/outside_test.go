@@ -19,14 +19,13 @@ import (
 // sibling returns the path of another name in a file's directory.
 func sibling(path, name string) string { return filepath.Join(filepath.Dir(path), name) }
 
-// TestChangedFromOutside: the active file is renamed, removed, truncated, replaced or written to;
-// within a second lines go to the path again, without a hole, and no line that others left there is
-// harmed.
+// TestChangedFromOutside renames, removes, truncates, replaces, or extends the active file. Within
+// a second, lines go to the path again, and foreign lines are unchanged.
 func TestChangedFromOutside(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(path string) error
-		want   string // of the file at the path
+		want   string // expected content of the file at the path
 	}{
 		{"renamed", func(p string) error { return os.Rename(p, p+".1") }, "after\n"},
 		{"removed", os.Remove, "after\n"},
@@ -68,7 +67,7 @@ func TestChangedFromOutside(t *testing.T) {
 					t.Errorf("the file holds %q, want %q", got, c.want)
 				}
 				if exists(path+".1") && read(t, path+".1") != "before\n" {
-					t.Error("the renamed file has changed")
+					t.Error("the renamed file was changed")
 				}
 				stop()
 				if err := f.Close(); err != nil {
@@ -79,9 +78,9 @@ func TestChangedFromOutside(t *testing.T) {
 	}
 }
 
-// TestLinkInThePlace: a symbolic link that comes into the place of the file is not written to.
-// Lines go on into the file that was moved away, and the health says so until the link is gone.
-func TestLinkInThePlace(t *testing.T) {
+// TestLinkReplacesFile checks that a symbolic link at the path is not written to. Lines continue in
+// the file that was moved, and the health reports it until the link is removed.
+func TestLinkReplacesFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
 		f, err := rotation.Open(rotation.Options{Path: path})
@@ -114,9 +113,9 @@ func TestLinkInThePlace(t *testing.T) {
 	})
 }
 
-// TestRefusedPlaces: what others can exchange, or what is no file, is refused with a remedy, and
-// nothing is made.
-func TestRefusedPlaces(t *testing.T) {
+// TestRefusedPaths checks that Open refuses files and directories that others can replace, or that
+// are not regular, with a remedy, and creates nothing.
+func TestRefusedPaths(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(path string) error
 		want    string
@@ -125,7 +124,7 @@ func TestRefusedPlaces(t *testing.T) {
 			d := filepath.Dir(p)
 			return errors.Join(os.Rename(d, d+"2"), os.Symlink(d+"2", d))
 		}, "is a symbolic link or not a directory"},
-		"directory for everybody": {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "run chmod o-w"},
+		"world-writable directory": {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "run chmod o-w"},
 		"directory of another user": {func(p string) error { return os.Chown(filepath.Dir(p), 12345, -1) },
 			"belongs to user 12345"},
 		"directory of another group": {func(p string) error {
@@ -140,7 +139,7 @@ func TestRefusedPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 && strings.Contains(name, "another") {
-				t.Skip("only root can give files away")
+				t.Skip("only root can change the owner of files")
 			}
 			path := newPath(t)
 			if err := c.prepare(path); err != nil {
@@ -156,7 +155,7 @@ func TestRefusedPlaces(t *testing.T) {
 	}
 }
 
-// TestOneProcess: a file that is open is not opened again, under any limits.
+// TestOneProcess checks that a file cannot be opened twice, with any limits.
 func TestOneProcess(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})
@@ -175,10 +174,10 @@ func TestOneProcess(t *testing.T) {
 	}
 }
 
-// TestModeAndGroup: files are 0640 in the group of the options, those that were there too.
+// TestModeAndGroup checks that new and existing files get mode 0640 and the group of the options.
 func TestModeAndGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give files to any group")
+		t.Skip("only root can set any group")
 	}
 	path := filepath.Join(t.TempDir(), "made", "access.log")
 	f := open(t, rotation.Options{Path: path, Group: "12345"})
@@ -201,7 +200,8 @@ func TestModeAndGroup(t *testing.T) {
 	}
 }
 
-// TestCompression: backups are compressed by Run, keep their order and are pruned as others are.
+// TestCompression checks that Run compresses backups, and that compressed backups keep their order
+// and are pruned.
 func TestCompression(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -232,8 +232,8 @@ func TestCompression(t *testing.T) {
 	})
 }
 
-// TestBothPlainAndCompressed: after a crash between, the plain file goes only when the compressed
-// one holds the same; a broken one is made anew. What was half compressed is removed.
+// TestBothPlainAndCompressed checks that after a crash during compression, the plain file is
+// removed only if the compressed one has the same content. Broken and temporary files are replaced.
 func TestBothPlainAndCompressed(t *testing.T) {
 	pack := func(s string) []byte {
 		var b bytes.Buffer
@@ -263,7 +263,7 @@ func TestBothPlainAndCompressed(t *testing.T) {
 					t.Fatal(err)
 				}
 				if exists(temp) {
-					t.Error("the temporary file is there")
+					t.Error("the temporary file was not removed")
 				}
 				stop := run(t, f)
 				pass(time.Second)
@@ -277,7 +277,7 @@ func TestBothPlainAndCompressed(t *testing.T) {
 	}
 }
 
-// TestCompressionStops: the end of Run leaves a backup as it was, and nothing beside it.
+// TestCompressionStops checks that the end of Run leaves the plain backup and no temporary file.
 func TestCompressionStops(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path, Compress: true})
@@ -300,8 +300,7 @@ func TestCompressionStops(t *testing.T) {
 	}
 }
 
-// TestRotationAfterReplacement: a file that others put into the place is not taken for ours by a
-// rotation, though Run has not noticed it.
+// TestRotationAfterReplacement checks that Rotate detects a replaced file before Run does.
 func TestRotationAfterReplacement(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})

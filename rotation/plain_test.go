@@ -26,8 +26,7 @@ func openPlain(t *testing.T, o rotation.Options) *rotation.Plain {
 	return p
 }
 
-// backupsBecome waits until lumberjack's cleanup, which nothing announces, has left so many
-// backups.
+// backupsBecome waits until lumberjack's cleanup has left want backups. No event announces it.
 func backupsBecome(t *testing.T, path string, want int) {
 	t.Helper()
 	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
@@ -41,7 +40,7 @@ func backupsBecome(t *testing.T, path string, want int) {
 	}
 }
 
-// TestPlainRotatesOftenAndLosesNothing: rotations in quick succession replace no backup.
+// TestPlainRotatesOftenAndLosesNothing checks that quick rotations overwrite no backup.
 func TestPlainRotatesOftenAndLosesNothing(t *testing.T) {
 	path := newPath(t)
 	p := openPlain(t, rotation.Options{Path: path}.WithMaxBytes(10))
@@ -65,7 +64,8 @@ func TestPlainRotatesOftenAndLosesNothing(t *testing.T) {
 	}
 }
 
-// TestPlainLimits: 0 is no limit, too many backups go with a rotation, and old ones with a check.
+// TestPlainLimits checks that 0 means no limit, that rotations remove surplus backups, and that
+// checks remove old ones.
 func TestPlainLimits(t *testing.T) {
 	path := newPath(t)
 	p := openPlain(t, rotation.Options{Path: path})
@@ -103,7 +103,7 @@ func TestPlainLimits(t *testing.T) {
 	backupsBecome(t, path, 1)
 }
 
-// TestPlainOutside: a file that others rename is replaced at the next check.
+// TestPlainOutside checks that the next check replaces a renamed file.
 func TestPlainOutside(t *testing.T) {
 	path := newPath(t)
 	p := openPlain(t, rotation.Options{Path: path})
@@ -122,7 +122,8 @@ func TestPlainOutside(t *testing.T) {
 	}
 }
 
-// TestPlainRefuses: no link, no directory, no second user of a file, nothing after Close.
+// TestPlainRefuses checks that OpenPlain refuses links, directories, and files in use, and that
+// Write fails after Close.
 func TestPlainRefuses(t *testing.T) {
 	path := newPath(t)
 	link, dir := filepath.Join(filepath.Dir(path), "link"), filepath.Join(filepath.Dir(path), "dir")
@@ -145,7 +146,7 @@ func TestPlainRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Check(); err == nil || p.Health() == nil {
-		t.Error("a link in the place of the file is followed")
+		t.Error("a link that replaced the file is followed")
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestReaderFollow is what happens to a file that is followed, each once.
+// TestReaderFollow checks the events of a followed file.
 func TestReaderFollow(t *testing.T) {
 	rename := func(t *testing.T, from, to string) {
 		t.Helper()
@@ -133,7 +133,7 @@ func TestReaderFollow(t *testing.T) {
 				t.Errorf("%+v", r.Stats())
 			}
 		},
-		"cut off by others after more than is remembered": func(t *testing.T, r *rotation.Reader, path string) {
+		"cut off by others beyond the remembered data": func(t *testing.T, r *rotation.Reader, path string) {
 			long := strings.Repeat("x", 1000)
 			add(t, path, strings.Repeat(long+"\n", 200))
 			if got := rest(t, r); len(got) != 200 {
@@ -162,9 +162,8 @@ func TestReaderFollow(t *testing.T) {
 	}
 }
 
-// TestReaderReplacedTwice: others put one file after the other in the place of the one that is
-// followed, and move or remove those that were there. The lines of all are returned, also of those
-// that nobody can find any more, and what their writer adds late.
+// TestReaderReplacedTwice replaces the followed file twice, and moves or removes the old ones. The
+// reader returns the lines of all, including those written late to unlinked files.
 func TestReaderReplacedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -204,7 +203,7 @@ func TestReaderReplacedTwice(t *testing.T) {
 	})
 }
 
-// FuzzReader: whatever is in the files, what comes out is what is in them.
+// FuzzReader checks that a reader returns exactly the content of its files.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("a\nb"), []byte("\n\nc\n"), 3)
 	f.Fuzz(func(t *testing.T, old, active []byte, most int) {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newReader is a reader that is closed with the test.
+// newReader returns a reader and closes it at the end of the test.
 func newReader(t testing.TB, o rotation.ReaderOptions) *rotation.Reader {
 	t.Helper()
 	r, err := rotation.NewReader(o)
@@ -28,8 +28,7 @@ func newReader(t testing.TB, o rotation.ReaderOptions) *rotation.Reader {
 	return r
 }
 
-// rest returns what a reader has now, parts of lines with + and lines without LF with ~ behind
-// them.
+// rest returns all available lines. Pieces of lines end in +, lines without LF in ~.
 func rest(t testing.TB, r *rotation.Reader) []string {
 	t.Helper()
 	out := []string{}
@@ -74,7 +73,7 @@ func put(t testing.TB, path, text string) {
 	}
 }
 
-// add appends to a file as somebody else does.
+// add appends to a file like another process.
 func add(t testing.TB, path, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
@@ -87,19 +86,19 @@ func add(t testing.TB, path, text string) {
 	}
 }
 
-// stamped is the path of the backup that ended some seconds after start.
+// stamped returns the path of the backup that ended some seconds after start.
 func stamped(path string, seconds int) string {
 	return filepath.Join(filepath.Dir(path),
 		rotation.BackupName(filepath.Base(path), start.Add(time.Duration(seconds)*time.Second).UnixMilli()))
 }
 
-// TestReaderOrder: backups come oldest first, plain or compressed, from a time on, and then the
-// active file.
+// TestReaderOrder checks that backups are returned oldest first, plain or compressed, from a time
+// on, followed by the active file.
 func TestReaderOrder(t *testing.T) {
 	path := newPath(t)
 	put(t, stamped(path, 1)+".gz", "a\nb\n")
 	put(t, stamped(path, 2), "c\n")
-	put(t, stamped(path, 2)+".gz", "c\n") // a crash of the compression leaves both
+	put(t, stamped(path, 2)+".gz", "c\n") // both files exist after a crash during compression
 	put(t, stamped(path, 3), "d\nno end")
 	put(t, path, "e\n\nf")
 	put(t, filepath.Join(filepath.Dir(path), "access-2026.log"), "of others\n")
@@ -122,7 +121,7 @@ func TestReaderOrder(t *testing.T) {
 	}
 }
 
-// TestReaderNothingThere: without Follow something has to be there.
+// TestReaderNothingThere checks that without Follow a file or backup must exist.
 func TestReaderNothingThere(t *testing.T) {
 	path := newPath(t)
 	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: path}); !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +151,7 @@ func TestReaderNothingThere(t *testing.T) {
 	want(t, rest(t, newReader(t, rotation.ReaderOptions{Path: path})), "only a backup")
 }
 
-// TestReaderLinks: no link is followed, and nothing but regular files is read.
+// TestReaderLinks checks that links are not followed, and that only regular files are read.
 func TestReaderLinks(t *testing.T) {
 	path := newPath(t)
 	dir := filepath.Dir(path)
@@ -165,14 +164,14 @@ func TestReaderLinks(t *testing.T) {
 	}
 	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: path}); err == nil ||
 		!strings.Contains(err.Error(), "symbolic link") {
-		t.Errorf("a link in the place of the file: %v", err)
+		t.Errorf("a link as file: %v", err)
 	}
 	if err := os.Symlink(dir, dir+"-link"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := rotation.NewReader(rotation.ReaderOptions{Path: filepath.Join(dir+"-link", "secret")}); err == nil ||
 		!strings.Contains(err.Error(), "symbolic link") {
-		t.Errorf("a link in the place of the directory: %v", err)
+		t.Errorf("a link as directory: %v", err)
 	}
 	fifo := filepath.Join(dir, "fifo.log")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -184,7 +183,8 @@ func TestReaderLinks(t *testing.T) {
 	}
 }
 
-// TestReaderDamaged: of a damaged backup comes what can be read, and the others are read.
+// TestReaderDamaged checks that the readable part of a damaged backup is returned, and all other
+// files.
 func TestReaderDamaged(t *testing.T) {
 	path := newPath(t)
 	put(t, stamped(path, 1)+".gz", lines(0, 50_000))
@@ -192,7 +192,7 @@ func TestReaderDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, stamped(path, 1)+".gz.", "") // of others
+	put(t, stamped(path, 1)+".gz.", "") // not a backup
 	if err := os.WriteFile(stamped(path, 1)+".gz", data[:len(data)/2], 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestReaderDamaged(t *testing.T) {
 	}
 }
 
-// TestReaderBounds: neither a line without an end nor a small file that is a large one takes
+// TestReaderBounds checks that neither a line without an end nor a highly compressed file uses much
 // memory.
 func TestReaderBounds(t *testing.T) {
 	path := newPath(t)

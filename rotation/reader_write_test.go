@@ -16,9 +16,8 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// TestReaderWhileWriting: two readers, one that follows from the beginning and one that begins
-// late, return every line of a file once and in order while it is written, rotated and compressed
-// as fast as can be.
+// TestReaderWhileWriting checks that two readers, one of which starts late, return every line once
+// and in order, while the file is written, rotated, and compressed as fast as possible.
 func TestReaderWhileWriting(t *testing.T) {
 	total := 20_000
 	if testing.Short() {
@@ -60,7 +59,7 @@ func TestReaderWhileWriting(t *testing.T) {
 					case err != nil:
 						t.Fatalf("after %d lines: %v, %+v", i, err, r.Stats())
 					case !strings.HasPrefix(string(line.Text), fmt.Sprintf("line %d ", i)) || line.More || line.Open:
-						t.Fatalf("%q comes as number %d: %+v", line.Text, i, r.Stats())
+						t.Fatalf("got %q as number %d: %+v", line.Text, i, r.Stats())
 					}
 					i++
 				}
@@ -76,8 +75,8 @@ func TestReaderWhileWriting(t *testing.T) {
 	}
 }
 
-// TestReaderModel: random writes, rotations, compressions and what others do to the active file,
-// against a list of lines.
+// TestReaderModel compares a reader with a list of lines, under random writes, rotations,
+// compressions, and changes by other processes.
 func TestReaderModel(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -118,7 +117,7 @@ func readerModel(t *testing.T, random *rand.Rand) {
 				return
 			}
 			if got := fmt.Sprintf("line %d", next); err != nil || string(line.Text) != got {
-				t.Fatalf("%q, %v in the place of %q; %+v", line.Text, err, got, r.Stats())
+				t.Fatalf("got %q, %v, want %q; %+v", line.Text, err, got, r.Stats())
 			}
 			next++
 		}
@@ -135,9 +134,9 @@ func readerModel(t *testing.T, random *rand.Rand) {
 			t.Fatalf("%d lines of %d; %+v", next, written, r.Stats())
 		}
 	}
-	// settle lets writer and reader notice what others did: either looks every now and then.
+	// detect lets the writer and the reader detect changes by others, which they check periodically.
 	outside := false
-	settle := func() {
+	detect := func() {
 		t.Helper()
 		for i := 0; outside && i < 15; i++ {
 			pass(rotation.PollEach)
@@ -154,18 +153,18 @@ func readerModel(t *testing.T, random *rand.Rand) {
 	}()
 	steps := map[string]func(){
 		"write":  func() { n := random.IntN(30); write(t, f, lines(written, written+n)); written += n },
-		"rotate": func() { settle(); f.Rotate() },
+		"rotate": func() { detect(); f.Rotate() },
 		"pass":   func() { pass(time.Duration(random.IntN(1500)) * time.Millisecond) },
 		"read":   func() { readOn(random.IntN(20)) },
 		"drain":  drain,
-		// What others do costs no line that was read before, and none that is written to a file that
-		// somebody has open.
-		"move":   func() { settle(); os.Rename(path, path+".1"); outside = true },
-		"remove": func() { settle(); os.Remove(path); outside = true },
-		// That a file was cut off is seen while it is shorter than what was read of it.
-		"truncate": func() { settle(); os.Truncate(path, 0); readOn(1); outside = true },
+		// Changes by others lose neither lines that were read before nor lines written to a file that is
+		// open.
+		"move":   func() { detect(); os.Rename(path, path+".1"); outside = true },
+		"remove": func() { detect(); os.Remove(path); outside = true },
+		// A reader detects a truncation while the file is shorter than the data read from it.
+		"truncate": func() { detect(); os.Truncate(path, 0); readOn(1); outside = true },
 		"replace": func() {
-			settle()
+			detect()
 			put(t, path+".new", "")
 			os.Rename(path+".new", path)
 			outside = true

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The file on disk can differ from what was written: a write fails halfway, a process dies within a
+// The file on disk can differ from the written data: a write fails halfway, a process dies within a
 // line, or another process truncates, replaces, or extends the file. The functions below detect and
 // repair this before each write.
 

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRefusedBatches: a batch must be whole lines, and a closed file takes none.
+// TestRefusedBatches checks that Write refuses partial lines, and fails after Close.
 func TestRefusedBatches(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path})
@@ -42,7 +42,7 @@ func TestRefusedBatches(t *testing.T) {
 	}
 }
 
-// TestRunOnce: Run is not called twice at the same time, and may be called again; Close ends it.
+// TestRunOnce checks that Run fails while it is active, can be repeated, and ends with Close.
 func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, err := rotation.Open(rotation.Options{Path: newPath(t)})
@@ -69,7 +69,7 @@ func TestRunOnce(t *testing.T) {
 	})
 }
 
-// TestReopen: what was moved away for the purpose is let go at once.
+// TestReopen checks that Reopen closes a moved file at once.
 func TestReopen(t *testing.T) {
 	path := newPath(t)
 	f := open(t, rotation.Options{Path: path, Sync: rotation.SyncEachBatch})
@@ -86,7 +86,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestNamesAreThoseOfLumberjack: lumberjack's backups are ours, and it prunes those that we make.
+// TestNamesAreThoseOfLumberjack checks that backups of lumberjack and of this package have the same
+// names.
 func TestNamesAreThoseOfLumberjack(t *testing.T) {
 	path := newPath(t)
 	theirs := &lumberjack.Logger{Filename: path}
@@ -98,7 +99,7 @@ func TestNamesAreThoseOfLumberjack(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs.Close()
-		// Its names have milliseconds, and it writes over a backup of the same one.
+		// lumberjack names have milliseconds, and it overwrites a backup of the same name.
 		<-time.After(2 * time.Millisecond)
 	}
 	f := open(t, rotation.Options{Path: path})
@@ -111,7 +112,8 @@ func TestNamesAreThoseOfLumberjack(t *testing.T) {
 	}
 }
 
-// TestModel: random batches, rotations, restarts and jumps of the clock against a list of lines.
+// TestModel compares files with a list of lines, under random batches, rotations, restarts, and
+// clock changes.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		path, c := newPath(t), &clock{start}
@@ -183,7 +185,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// FuzzNames: what is a backup has exactly one stamp, and its name is what that stamp makes.
+// FuzzNames checks that a backup name has exactly one timestamp, and that the timestamp yields the
+// name.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{"access-2026-03-01T12-00-00.000.log", "access-2026-03-01T12-00-00.000.log.gz",
 		"access-2026-03-01T12-00-00,000.log", "access-2026-02-30T12-00-00.000.log", "access-9999-12-31T23-59-59.999.log",
