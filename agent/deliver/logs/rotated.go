@@ -14,7 +14,7 @@ import (
 // one.
 type RotatedFile interface {
 	Append(ctx context.Context, batch []byte) (n, dropped int, err error)
-	Recover(p rotation.Place, front []byte) int
+	Recover(p rotation.Extent, front []byte) int
 	SetLimits(rotation.Limits) error
 	Stats() rotation.Stats
 	Close() error
@@ -64,7 +64,7 @@ func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, 
 
 // Recover returns how much of what was being written when an earlier agent was killed is in the
 // file, as [rotation.File.Recover].
-func (r *rotated) Recover(p rotation.Place, front []byte) int { return r.file.Recover(p, front) }
+func (r *rotated) Recover(p rotation.Extent, front []byte) int { return r.file.Recover(p, front) }
 
 // Stats implements [Output].
 func (r *rotated) Stats() accesslog.Stats {
