@@ -116,7 +116,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("after a restart alone: %s from %q", k, rec.Source)
 		}
 	}
-	if got := checkOf(t, b); !strings.Contains(got, "none of gossip.join answers") {
+	if got := checkOf(t, b); !strings.Contains(got, "no address of gossip.join responds") {
 		t.Errorf("alone: %s", got)
 	}
 	agenttest.Remove(t, b.Agent, poolTimeout)
@@ -143,7 +143,7 @@ func TestPoolIsClosed(t *testing.T) {
 			x := pooled(t, own, "x", join, set...)
 			agenttest.Apply(t, x.Agent, "type: Mesh\nname: x\n")
 			agenttest.Eventually(t, "it is alone", func() bool {
-				return strings.Contains(checkOf(t, x), "none of gossip.join answers")
+				return strings.Contains(checkOf(t, x), "no address of gossip.join responds")
 			})
 			if _, ok := x.Store().Snapshot().Get(poolMesh); ok {
 				t.Error("it has the mesh")
@@ -167,7 +167,7 @@ func TestPoolAndFiles(t *testing.T) {
 	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, poolMesh, "gossip:a")
 	has(t, b, poolTimeout, "file:"+file)
-	if got := checkOf(t, b); !strings.Contains(got, "resources of the pool that are not in force here: 1, "+
+	if got := checkOf(t, b); !strings.Contains(got, "pool resources not in force on this node: 1, "+
 		"the first is MeshTimeout/default/slow: this node has it from file:") {
 		t.Errorf("the check says %s", got)
 	}
@@ -208,7 +208,7 @@ func TestLostPool(t *testing.T) {
 	b = pooled(t, dir, "b", a.Addrs().Gossip.String())
 	has(t, b, gone, "")
 	has(t, b, poolTimeout, "gossip:a")
-	if got := checkOf(t, b); !strings.Contains(got, "the file of the pool was damaged and is set aside as ") {
+	if got := checkOf(t, b); !strings.Contains(got, "the pool's database was damaged and was renamed to ") {
 		t.Errorf("the check says %s", got)
 	}
 }

@@ -44,7 +44,7 @@ func TestJoinAndLeave(t *testing.T) {
 	agenttest.Write(t, list, "# all\n"+a.Addrs().Gossip.String()+" # the first\nnonsense\n")
 	c := pooled(t, agenttest.ShortDir(t), "c", "file:"+list)
 	has(t, c, poolMesh, "gossip:a")
-	if got := checkOf(t, c); !strings.Contains(got, `line 3: "nonsense" is no host:port`) {
+	if got := checkOf(t, c); !strings.Contains(got, `line 3: "nonsense" is not host:port`) {
 		t.Errorf("check: %s", got)
 	}
 

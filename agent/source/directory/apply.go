@@ -9,10 +9,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// apply brings the store in line with s.files. s.mu is held.
+// apply brings the store up to date with s.files. s.mu is held.
 func (s *Source) apply() {
-	// Another source can take or free a key between the plan and the batch; then the plan is made
-	// anew.
+	// If another source takes or releases a key between the plan and the batch, plan again.
 	for range 8 {
 		ops := s.plan()
 		if len(ops) == 0 {
@@ -33,16 +32,16 @@ func (s *Source) apply() {
 		s.applyEach(ops)
 		return
 	}
-	s.o.Log.Warn("resource files are applied later, since other sources keep changing the same resources")
-	s.again = true
+	s.o.Log.Warn("resource files will be applied later: other sources keep changing the same resources")
+	s.reapply = true
 }
 
 func (s *Source) batch(ops []store.Op) store.Batch {
 	return store.Batch{Source: store.Source{Kind: store.SourceFile}, Ops: ops}
 }
 
-// plan returns the changes that lead from the store to the files, and notes in the files what other
-// sources hold.
+// plan returns the operations that bring the store up to date, and records in the files which
+// resources other sources hold.
 func (s *Source) plan() []store.Op {
 	snap := s.o.Store.Snapshot()
 	holder, newcomers := map[resource.Key]string{}, s.newcomers()
@@ -80,7 +79,7 @@ func (s *Source) plan() []store.Op {
 	return ops
 }
 
-// conflict notes that a resource of f belongs to owner, and logs it once.
+// conflict records that a resource of f belongs to owner, and logs it once.
 func (s *Source) conflict(f *fileState, before map[string]string, k resource.Key, owner store.Source) {
 	if f.conflicts == nil {
 		f.conflicts = map[string]string{}
@@ -93,15 +92,14 @@ func (s *Source) conflict(f *fileState, before map[string]string, k resource.Key
 		store.Conflict{Key: k, Owner: owner, Wanted: store.Source{Kind: store.SourceFile, Detail: f.path}}.String())
 }
 
-// applyEach applies one change at a time, so that one that the store cannot take does not hold up
-// the others.
+// applyEach applies the operations one by one, so that an invalid one does not block the others.
 func (s *Source) applyEach(ops []store.Op) {
 	for _, op := range ops {
 		_, err := s.o.Store.Apply(s.batch([]store.Op{op}))
 		if err == nil {
 			continue
 		}
-		s.o.Log.Error("resource of a file cannot be stored", "file", op.Source.Detail, "error", err)
+		s.o.Log.Error("cannot store a resource of a file", "file", op.Source.Detail, "error", err)
 		if f := s.files[op.Source.Detail]; f != nil {
 			f.faults = append(slices.Clip(f.faults), resource.Fault{File: f.path, Reason: "cannot be stored: " + err.Error()})
 		}

@@ -8,25 +8,23 @@ import (
 )
 
 const (
-	// catchUpTime bounds how long CatchUp waits: a file that is written all the time, or deleted for
-	// good, holds nobody up.
+	// catchUpTime limits how long CatchUp waits for a file that is written constantly or was deleted.
 	catchUpTime = 2 * time.Second
-	// lookAgain is the time between two looks, and forceScan how long events may take before a scan is
-	// asked for.
-	lookAgain = 5 * time.Millisecond
+	// pollEach is the interval of checks. forceScan is the time after which CatchUp requests a scan.
+	pollEach  = 5 * time.Millisecond
 	forceScan = 200 * time.Millisecond
 )
 
-// CatchUp returns when the store has what the files hold now, so that who has written one and asks
-// is not told of before. It gives up after two seconds, and when ctx ends. Where nothing has
-// changed it costs a look at each file, and no reading.
+// CatchUp returns when the store has the current content of the files, so that a client that wrote
+// a file reads its result. It gives up after catchUpTime or when ctx ends. Without changes, it
+// costs a stat of each file.
 func (s *Source) CatchUp(ctx context.Context) {
 	if !s.behind() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
 	defer cancel()
-	tick, begun := time.NewTicker(lookAgain), time.Now()
+	tick, begun := time.NewTicker(pollEach), time.Now()
 	defer tick.Stop()
 	for s.behind() {
 		if time.Since(begun) > forceScan {
@@ -41,11 +39,10 @@ func (s *Source) CatchUp(ctx context.Context) {
 	}
 }
 
-// behind reports whether files differ from what was read of them, or are about to lose what they
-// had.
+// behind reports whether files have changed since they were read, or are retained temporarily.
 func (s *Source) behind() bool {
 	s.mu.Lock()
-	settles, dirs, known := !s.wake.IsZero() || len(s.moving) > 0, make([]string, 0, len(s.dirs)),
+	pending, dirs, known := !s.wake.IsZero() || len(s.unstable) > 0, make([]string, 0, len(s.dirs)),
 		make(map[string]signature, len(s.files))
 	for path := range s.dirs {
 		dirs = append(dirs, path)
@@ -56,13 +53,13 @@ func (s *Source) behind() bool {
 		}
 	}
 	s.mu.Unlock()
-	if settles {
+	if pending {
 		return true
 	}
 	for _, dir := range dirs {
 		names, err := listResources(dir, s.o.Files)
 		if err != nil {
-			continue // its status says so
+			continue // reported in the status
 		}
 		for _, path := range names {
 			sig, is := known[path]
@@ -76,7 +73,7 @@ func (s *Source) behind() bool {
 		}
 		for path := range known {
 			if filepath.Dir(path) == dir {
-				return true // it has gone
+				return true // deleted
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func TestDirRole(t *testing.T) {
 // TestDirRefusedDisplacesNothing: a document that is refused takes nothing from a file whose
 // content is retained.
 func TestDirRefusedDisplacesNothing(t *testing.T) {
-	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team", func(o *directory.Options) { o.Settle = time.Hour })
+	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team", func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a/x.yaml", agenttest.Meshes("x"))
 	w.Want("x@x.yaml")
 	agenttest.Do(t, os.Truncate(w.path("a/x.yaml"), 0))

@@ -86,7 +86,7 @@ func TestDirWatcherThatEnds(t *testing.T) {
 		return f, f.Close()
 	})
 	agenttest.Await(t, "the log says so", l.Ch, func() bool {
-		return strings.Contains(l.String(), "the watcher of the resource directories has ended")
+		return strings.Contains(l.String(), "the watcher of the resource directories has stopped")
 	})
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
@@ -115,7 +115,8 @@ func TestDirWithoutWatch(t *testing.T) {
 			changed, stop := s.Watch()
 			defer stop()
 			late := time.After(agenttest.Patience)
-			for agenttest.Held(s) != "x@x.yaml" || !strings.Contains(l.String(), "cannot be watched and is polled instead") {
+			for agenttest.Held(s) != "x@x.yaml" ||
+				!strings.Contains(l.String(), "cannot watch a resource directory, polling it instead") {
 				select {
 				case <-changed:
 				case <-l.Ch:
@@ -139,7 +140,7 @@ func TestDirWithoutWatch(t *testing.T) {
 		source.Run(ctx)
 		<-found
 	})
-	if n := strings.Count(l.String(), "cannot be watched"); n != 1 {
+	if n := strings.Count(l.String(), "cannot watch a resource directory"); n != 1 {
 		t.Errorf("it is said %d times", n)
 	}
 }
@@ -163,7 +164,7 @@ func TestDirUnreadableFile(t *testing.T) {
 	}
 	f := source.Files()[0]
 	if !f.Stale || len(f.Faults) != 1 || f.Missing != "" ||
-		!strings.Contains(f.Faults[0].Reason, "let the agent's user read it") {
+		!strings.Contains(f.Faults[0].Reason, "allow the agent's user to read it") {
 		t.Errorf("status: %+v", f)
 	}
 	agenttest.Do(t, os.Chmod(a, 0o644))

@@ -17,31 +17,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// fileState is what is known of one resource file. A scan replaces it; only the result of applying
-// is noted in it.
+// fileState is the state of one resource file. A scan replaces it; plan sets only the last two
+// fields.
 type fileState struct {
 	path      string
 	link      bool
-	sig       signature // of the content that was read; zero when none was
+	sig       signature // of the content that was read; zero for none
 	trusted   bool      // an equal signature means equal content
 	sum       [sha256.Size]byte
 	resources []*resource.Resource // the last good content
-	loaded    time.Time            // when resources last changed
-	faults    resource.Faults      // of the content as it is now
+	loaded    time.Time            // last change of resources
+	faults    resource.Faults      // of the current content
 	refused   resource.Faults      // resources of the last good content that the role of the directory does not allow
 
-	vanished bool // it is not there
-	empty    bool // what is there holds no document
-	// when it was seen vanished or empty first; zero while it is not, or the directory cannot be
-	// listed
+	vanished bool // the file does not exist
+	empty    bool // the file contains no documents
+	// since is the time when the file was first seen vanished or empty; zero otherwise, or if the
+	// directory cannot be listed.
 	since time.Time
-	grace time.Duration // from since on, that what it had stays in force
+	grace time.Duration // how long the content is retained after since
 
-	conflicts map[string]string // key: the source that holds it instead; set by plan
-	active    int               // resources that are in force from this file; set by plan
+	conflicts map[string]string // key → source that holds it; set by plan
+	active    int               // resources in force from this file; set by plan
 }
 
-// signature tells versions of a file apart without reading them.
+// signature identifies a version of a file without reading it.
 type signature struct {
 	dev, ino     uint64
 	size         int64
@@ -57,15 +57,14 @@ func signatureOf(st fs.FileInfo) signature {
 	return sig
 }
 
-// settled is how old a file must be at its reading for its times to tell it from a later version:
-// two changes within one tick of a coarse file system look alike.
-const settled = 2 * time.Second
+// minTrustAge is the minimum age of a file when it is read, so that its signature can be trusted:
+// two changes within one tick of a coarse file system have equal times.
+const minTrustAge = 2 * time.Second
 
-// maxDirEntries bounds the entries of a directory that are looked at, resource files or not.
+// maxDirEntries limits the entries of a directory, including those that are not resource files.
 const maxDirEntries = 100_000
 
-// exposed says who else can read or write a file that holds a secret, "" where nobody can, or it
-// holds none.
+// exposed returns which other users can read or write a file with a secret, or "".
 func (f *fileState) exposed() string {
 	if !slices.ContainsFunc(f.resources, func(r *resource.Resource) bool { return r.HasSecrets }) {
 		return ""
@@ -73,7 +72,7 @@ func (f *fileState) exposed() string {
 	return files.Exposed(f.sig.mode)
 }
 
-// listResources returns the paths of the resource files of a directory, sorted.
+// listResources returns the paths of the resource files in a directory, sorted.
 func listResources(dir string, limit int) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -100,7 +99,7 @@ func listResources(dir string, limit int) ([]string, error) {
 			}
 		}
 		if seen += len(names); seen > maxDirEntries || len(out) > limit {
-			return nil, fmt.Errorf("%s holds too many files (at most %d resource files and %d entries)",
+			return nil, fmt.Errorf("%s contains too many files (at most %d resource files and %d entries are allowed)",
 				dir, limit, maxDirEntries)
 		}
 	}
@@ -108,8 +107,8 @@ func listResources(dir string, limit int) ([]string, error) {
 	return out, nil
 }
 
-// isResourceFile reports whether a file of that name is read. Hidden files and what editors leave
-// beside a file (.a.yaml.swp, #a.yaml#, a.yaml~) are not.
+// isResourceFile reports whether a file name is that of a resource file. Hidden files and temporary
+// files of editors (.a.yaml.swp, #a.yaml#, a.yaml~) are not.
 func isResourceFile(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
 		return false
@@ -121,8 +120,8 @@ func isResourceFile(name string) bool {
 	return false
 }
 
-// read looks at one file. It returns prev itself when nothing has changed, and nil when the file is
-// gone.
+// read reads one file. It returns a copy of prev if nothing has changed, and nil if the file does
+// not exist.
 func (s *Source) read(prev *fileState, budget int64) *fileState {
 	lst, err := os.Lstat(prev.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,8 +141,8 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.link:
 		return nil
-	case errors.Is(err, errMoving):
-		s.moving[f.path] = true
+	case errors.Is(err, errUnstable):
+		s.unstable[f.path] = true
 		fallthrough
 	case err != nil:
 		f.sig, f.trusted, f.empty = signature{}, false, false
@@ -153,17 +152,17 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	sum := sha256.Sum256(data)
 	same := f.sig != (signature{}) && sum == f.sum
 	f.sig, f.sum = sig, sum
-	f.trusted = started.Sub(time.Unix(0, max(sig.mtime, sig.ctime))) > settled
+	f.trusted = started.Sub(time.Unix(0, max(sig.mtime, sig.ctime))) > minTrustAge
 	if same {
 		return &f
 	}
 	rs, faults := s.o.Registry.Decode(f.path, data)
-	faults = append(faults, twice(f.path, rs)...)
+	faults = append(faults, duplicates(f.path, rs)...)
 	content := len(rs) > 0
 	rs, refused := s.admit(f.path, rs)
 	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest &&
 		(len(faults) > 0 || content && lacksAny(rs, f.resources)) {
-		s.moving[f.path] = true // this may be the first part of what is being written
+		s.unstable[f.path] = true // the file may be incomplete
 		return &asBefore
 	}
 	f.faults = faults
@@ -177,33 +176,33 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	return &f
 }
 
-// readReason says what is wrong with a file that cannot be read, and what to do.
+// readReason returns the reason why a file cannot be read, and a remedy.
 func readReason(err error, link bool, o Options) string {
 	switch {
 	case errors.Is(err, errTooLarge):
-		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all together %d: split it or remove what is "+
-			"not needed", err, o.FileBytes, o.TotalBytes)
+		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all files together %d: split it or remove "+
+			"resources", err, o.FileBytes, o.TotalBytes)
 	case errors.Is(err, files.ErrLeadsOut):
-		return fmt.Sprintf("%v; the directory has a role, so that links must be relative and stay inside: put the "+
+		return fmt.Sprintf("%v; the directory has a role, so links must be relative and stay inside it: put the "+
 			"content there", err)
 	case errors.Is(err, syscall.ELOOP):
-		return "the symbolic links lead in a circle; remove the file or let it lead to a file"
+		return "the symbolic links form a loop; remove the file or link it to a file"
 	case errors.Is(err, fs.ErrNotExist) && link:
-		return "the symbolic link leads nowhere; remove it or create what it leads to"
+		return "the target of the symbolic link does not exist; remove the link or create the target"
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf("cannot be read: %v; let the agent's user read it", err)
+		return fmt.Sprintf("cannot be read: %v; allow the agent's user to read it", err)
 	}
 	return fmt.Sprintf("cannot be read: %v", err)
 }
 
 var (
 	errTooLarge = errors.New("the file is too large")
-	errMoving   = errors.New("it changes while it is read; it is read again when it has come to rest")
+	errUnstable = errors.New("the file changed while it was read; it will be read again when it is stable")
 )
 
-// readStable returns the content of a file that did not change meanwhile. With inside, symbolic
-// links must not lead out of its directory: who may write there may not be allowed to read what the
-// agent can.
+// readStable returns the content of a file that did not change while it was read. With inside,
+// symbolic links must stay in its directory: users who can write there may not be allowed to read
+// everything that the agent can.
 func readStable(path string, inside bool, limit int64) ([]byte, signature, error) {
 	open := files.OpenRegular
 	if inside {
@@ -232,33 +231,33 @@ func readStable(path string, inside bool, limit int64) ([]byte, signature, error
 	}
 	sig := signatureOf(before)
 	if n != len(data) || sig.size != after.Size() || sig.mtime != after.ModTime().UnixNano() {
-		return nil, signature{}, errMoving
+		return nil, signature{}, errUnstable
 	}
 	return data, sig, nil
 }
 
-// twice reports resources that stand in one file more than once.
-func twice(path string, rs []*resource.Resource) resource.Faults {
+// duplicates returns a fault for each resource that occurs more than once in a file.
+func duplicates(path string, rs []*resource.Resource) resource.Faults {
 	var out resource.Faults
 	seen := make(map[resource.Key]bool, len(rs))
 	for _, r := range rs {
 		if seen[r.Key] {
 			out = append(out, resource.Fault{File: path, Resource: r.Key.String(),
-				Reason: r.Key.String() + " stands in this file more than once; keep one"})
+				Reason: r.Key.String() + " occurs more than once in this file; keep one"})
 		}
 		seen[r.Key] = true
 	}
 	return out
 }
 
-// lacksAny reports whether some of the resources before are not there now.
+// lacksAny reports whether some resources of before are missing in now.
 func lacksAny(now, before []*resource.Resource) bool {
 	return slices.ContainsFunc(before, func(b *resource.Resource) bool {
 		return !slices.ContainsFunc(now, func(n *resource.Resource) bool { return n.Key == b.Key })
 	})
 }
 
-// sameResources reports whether two files hold the same, in any order.
+// sameResources reports whether a and b contain the same resources, in any order.
 func sameResources(a, b []*resource.Resource) bool {
 	if len(a) != len(b) {
 		return false

@@ -9,14 +9,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// dirState is what is known of one directory.
+// dirState is the state of one directory.
 type dirState struct {
 	Dir
-	fault resource.Faults // why it cannot be listed; nil when it can
+	fault resource.Faults // why it cannot be listed, or nil
 }
 
-// unseen says whether it is not known what has become of a file: its directory cannot be listed. A
-// file of no directory may have moved to any. s.mu is held.
+// unseen reports whether the state of a file is unknown, because its directory cannot be listed. A
+// file outside all directories may have moved to any of them. s.mu is held.
 func (s *Source) unseen(path string) bool {
 	if d := s.dirs[filepath.Dir(path)]; d != nil {
 		return d.fault != nil
@@ -24,7 +24,7 @@ func (s *Source) unseen(path string) bool {
 	return s.anyFault()
 }
 
-// anyFault says whether a directory cannot be listed. s.mu is held.
+// anyFault reports whether a directory cannot be listed. s.mu is held.
 func (s *Source) anyFault() bool {
 	for _, d := range s.dirs {
 		if d.fault != nil {
@@ -34,7 +34,7 @@ func (s *Source) anyFault() bool {
 	return false
 }
 
-// role returns the role of the directory of a file, "" for none.
+// role returns the role of a file's directory, or "".
 func (s *Source) role(path string) string {
 	if d := s.dirs[filepath.Dir(path)]; d != nil {
 		return d.Role
@@ -42,9 +42,9 @@ func (s *Source) role(path string) string {
 	return ""
 }
 
-// admit returns the resources that a file may have by the role of its directory, and a fault for
-// each other one. The role must allow to create and to update a resource: which of the two a file
-// does depends on what was there before.
+// admit returns the resources that the role of a file's directory allows, and a fault for each
+// other one. The role must allow both create and update, because the previous state determines
+// which of them a file does.
 func (s *Source) admit(path string, rs []*resource.Resource) (admitted []*resource.Resource, refused resource.Faults) {
 	role := s.role(path)
 	if role == "" {

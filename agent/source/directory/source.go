@@ -24,43 +24,42 @@ import (
 // Dir is a directory of resource files.
 type Dir struct {
 	Path string // absolute
-	// Role limits what the files may hold; "": nothing does.
+	// Role limits the allowed resources; "": no limit.
 	Role string
 }
 
-// Options is what a [Source] needs. Dirs, Registry and Store are required.
+// Options configures a [Source]. Dirs, Registry, and Store are required.
 type Options struct {
-	Dirs []Dir // none inside another
-	// May returns nil when a role lets files have what the action makes, else why not. Nil: no role
-	// lets them have anything.
+	Dirs []Dir // must not contain each other
+	// May returns nil if a role allows an action, else the reason. Nil: roles allow nothing.
 	May      func(role string, a access.Action) error
 	Registry *resource.Registry
 	Store    *store.Store
-	Log      *slog.Logger     // nil: nothing is logged
+	Log      *slog.Logger     // nil: no logs
 	Now      func() time.Time // nil: time.Now
-	// Scanned is called after every scan, whole or of single files, when its result can be read; it
+	// Scanned is called after every scan, of all or of single files, when its result is available. It
 	// must not block. Nil: not called.
 	Scanned func()
 
-	// Watcher makes what tells of changes; an error means polling. Nil: fsnotify.NewWatcher.
+	// Watcher creates the watcher; on an error, the source polls. Nil: fsnotify.NewWatcher.
 	Watcher func() (*fsnotify.Watcher, error)
 
-	Quiet time.Duration // without events before a scan; default 5 ms
-	// that a file with fewer resources than before must be old, since its writer may be at work;
-	// default 20 ms
+	Quiet time.Duration // time without events before a scan; default 5 ms
+	// Rest is the minimum age of a file with fewer resources than before, since it may still be
+	// written; default 20 ms.
 	Rest    time.Duration
-	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
-	Settle  time.Duration // that an empty file keeps its last good content, since its writer may be slow; default 1 s
-	// the same of one that vanishes beside others, since editors delete and create; default Settle,
-	// else 150 ms
-	Gone time.Duration
-	// between scans without events; default 30 s, a tenth of it while a directory cannot be watched or
-	// read
+	Ceiling time.Duration // maximum time from the first event to the scan; default 1 s
+	Retain  time.Duration // how long an empty file retains its last good content; default 1 s
+	// RetainDeleted is the same for a deleted file if other files remain, since editors delete and
+	// create; default Retain if set, else 150 ms.
+	RetainDeleted time.Duration
+	// Poll is the interval of scans without events; default 30 s. It is a tenth of that while a
+	// directory cannot be watched or read.
 	Poll time.Duration
 
-	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
-	TotalBytes int64 // of all files of a directory; default 128 MiB
-	Files      int   // of a directory; default 10,000
+	FileBytes  int64 // limit of one file, checked before reading; default 16 MiB
+	TotalBytes int64 // limit of all files in a directory; default 128 MiB
+	Files      int   // limit of files in a directory; default 10,000
 }
 
 func (o Options) withDefaults() Options {
@@ -79,8 +78,8 @@ func (o Options) withDefaults() Options {
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.Rest = cmp.Or(o.Rest, 20*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, time.Second)
-	o.Gone = cmp.Or(o.Gone, o.Settle, 150*time.Millisecond)
-	o.Settle = cmp.Or(o.Settle, time.Second)
+	o.RetainDeleted = cmp.Or(o.RetainDeleted, o.Retain, 150*time.Millisecond)
+	o.Retain = cmp.Or(o.Retain, time.Second)
 	o.Poll = cmp.Or(o.Poll, 30*time.Second)
 	o.FileBytes = cmp.Or(o.FileBytes, 16<<20)
 	o.TotalBytes = cmp.Or(o.TotalBytes, 128<<20)
@@ -88,38 +87,38 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Source keeps the store in line with directories of resource files.
+// Source keeps the store up to date with directories of resource files.
 //
-// It works by level. A burst of events leads to one scan, which reads the files that differ from
-// the last scan and applies the difference to the store in one batch: of the files alone that the
-// events name, where these are regular files, else of all directories, as at every poll. A file
-// with a fault retains its last good content, over restarts too, since the store remembers which
-// file a resource came from. One that vanishes or is emptied retains it for the settle time, in
-// case its writer is just between two steps; only the first scan, before anybody is served,
-// believes it at once. Of two files with one resource the first by path holds. A directory that is
-// missing or cannot be listed changes nothing, and until all can be listed, what came from a
-// directory that is not configured any more stays too. A resource that the role of its directory
-// does not allow is refused; the others of its file stand.
+// A burst of events leads to one scan. It reads the files that have changed and applies the
+// difference to the store in one batch. If all events name regular files, only those are scanned,
+// otherwise all directories, as in every poll. A file with a fault retains its last good content,
+// even after a restart, because the store knows the file of each resource. A file that vanishes or
+// is emptied retains its content for the grace time, in case its writer is between two steps. Only
+// the first scan, before any proxy is served, removes it at once. If two files have the same
+// resource, the first by path wins. A directory that cannot be listed changes nothing, and until
+// all directories can be listed, the resources of directories that are no longer configured stay
+// too. A resource that the role of its directory does not allow is refused; the other resources of
+// the file are used.
 type Source struct {
 	o      Options
 	rescan chan struct{} // one slot
 
-	mu     sync.Mutex            // held by a scan; guards the rest
-	files  map[string]*fileState // by path
-	dirs   map[string]*dirState  // by path
-	again  bool                  // other sources changed the same resources all the time
-	moving map[string]bool       // files that changed while they were read, or that may not be written to their end
-	begun  bool                  // there was a scan before
-	wake   time.Time             // when a file has settled next; zero: none is waited for
+	mu       sync.Mutex            // held during a scan; guards the fields below
+	files    map[string]*fileState // by path
+	dirs     map[string]*dirState  // by path
+	reapply  bool                  // other sources kept changing the same resources
+	unstable map[string]bool       // files that changed while being read, or that may be incomplete
+	begun    bool                  // a scan has completed before
+	wake     time.Time             // next end of a grace time, or zero
 
 	status atomic.Pointer[[]api.FileStatus]
 }
 
-// New returns a source that knows what the store has from files and has not looked at the
-// directories.
+// New returns a source that knows the resources of files in the store, and has not read the
+// directories yet.
 func New(o Options) *Source {
 	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{},
-		dirs: map[string]*dirState{}, moving: map[string]bool{}}
+		dirs: map[string]*dirState{}, unstable: map[string]bool{}}
 	for _, d := range s.o.Dirs {
 		d.Path = filepath.Clean(d.Path)
 		s.dirs[d.Path] = &dirState{Dir: d}
@@ -141,16 +140,16 @@ func New(o Options) *Source {
 	return s
 }
 
-// Rescan asks for a scan soon. It does not wait.
+// Rescan requests a scan. It does not block.
 func (s *Source) Rescan() {
 	select {
 	case s.rescan <- struct{}{}:
-	default: // one is asked for already
+	default: // already requested
 	}
 }
 
-// Scan looks at the directories now and returns when the store has what they hold. What is wrong is
-// in [Source.Files]. It is for the start; beside Run, use [Source.Rescan].
+// Scan reads the directories and returns when the store is up to date. [Source.Files] reports
+// errors. It is for the start; while Run is active, use [Source.Rescan].
 func (s *Source) Scan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +169,8 @@ func (s *Source) Run(ctx context.Context) {
 	defer poll.Stop()
 	wait := debounce.New(s.o.Quiet, s.o.Ceiling)
 	defer wait.Stop()
-	touched, whole := map[string]bool{}, false // what to read at the end of the quiet time
-	if s.unsettled(touched) {
+	touched, whole := map[string]bool{}, false // files to read after the quiet time
+	if s.needsScan(touched) {
 		wait.Due()
 	}
 	for {
@@ -198,9 +197,9 @@ func (s *Source) Run(ctx context.Context) {
 				wait.Due()
 				continue
 			}
-			// An overflow has lost events; the scan finds what they were about.
+			// After an overflow, the scan finds the changes of lost events.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				s.o.Log.Warn("watching the resource directories failed; they are polled too", "error", err)
+				s.o.Log.Warn("cannot watch the resource directories; polling them too", "error", err)
 			}
 			wait.Due()
 			continue
@@ -220,13 +219,13 @@ func (s *Source) Run(ctx context.Context) {
 		clear(touched)
 		whole = false
 		poll.Reset(s.pollTime(w))
-		if s.unsettled(touched) {
+		if s.needsScan(touched) {
 			wait.Due()
 		}
 	}
 }
 
-// pollTime returns how long to wait for something to happen before the next scan.
+// pollTime returns how long to wait for events before the next scan.
 func (s *Source) pollTime(w *dirWatch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +239,8 @@ func (s *Source) pollTime(w *dirWatch) time.Duration {
 	return wait
 }
 
-// watchAndScan watches, then scans. A scan can show more places to watch, and what happened there
-// before they were watched needs one more scan.
+// watchAndScan updates the watches, then scans. A scan can find further directories to watch.
+// Changes in them before the watch started require another scan.
 func (s *Source) watchAndScan(w *dirWatch) {
 	for range 4 {
 		if !w.follow(s.links()) {
@@ -254,7 +253,8 @@ func (s *Source) watchAndScan(w *dirWatch) {
 	}
 }
 
-// links returns the paths of files that are symbolic links, which may lead out of their directory.
+// links returns the paths of files that are symbolic links, which may point outside their
+// directory.
 func (s *Source) links() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,16 +268,15 @@ func (s *Source) links() []string {
 	return out
 }
 
-// unsettled reports whether there has to be one more scan soon, and adds the files that it is
-// about.
-func (s *Source) unsettled(touched map[string]bool) bool {
+// needsScan reports whether another scan is necessary soon, and adds its files to touched.
+func (s *Source) needsScan(touched map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(touched, s.moving)
-	return s.again || len(s.moving) > 0
+	maps.Copy(touched, s.unstable)
+	return s.reapply || len(s.unstable) > 0
 }
 
-// retry applies again what another source has, in case it is free now.
+// retry applies the files again if other sources had some of their resources.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,21 +289,21 @@ func (s *Source) retry() {
 	}
 }
 
-// scan does the work of Scan. s.mu is held.
+// scan implements Scan. s.mu is held.
 func (s *Source) scan() {
 	defer s.o.Scanned()
-	s.again = false
-	clear(s.moving)
+	s.reapply = false
+	clear(s.unstable)
 	next := make(map[string]*fileState, len(s.files))
 	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
 		s.scanDir(s.dirs[path], next)
 	}
-	s.settleFiles(next)
+	s.retainFiles(next)
 	before := s.files
 	s.files = next
 	s.apply()
 	s.forgetMoved()
-	s.publish() // before what is wrong is logged: whoever reads that finds it in the status
+	s.publish() // before logging, so that a reader of the log finds the fault in the status
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		s.logFaults(before[path], s.files[path])
 	}
@@ -326,19 +325,19 @@ func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
 		}
 		f := s.read(prev, budget)
 		if f == nil {
-			continue // it has vanished since it was listed
+			continue // deleted since the listing
 		}
 		budget -= f.sig.size
 		next[path] = f
 	}
 }
 
-// scanFiles looks at single files. It returns false, and has changed nothing, where more than their
-// content may have changed: then all directories have to be scanned.
+// scanFiles reads single files. It returns false and changes nothing if more than their content may
+// have changed; then all directories must be scanned.
 func (s *Source) scanFiles(paths map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.again || !s.wake.IsZero() || !s.begun {
+	if s.reapply || !s.wake.IsZero() || !s.begun {
 		return false
 	}
 	budgets, counts := map[string]int64{}, map[string]int{}
@@ -355,7 +354,7 @@ func (s *Source) scanFiles(paths map[string]bool) bool {
 			budgets[filepath.Dir(path)] -= f.sig.size
 		}
 	}
-	clear(s.moving)
+	clear(s.unstable)
 	next := maps.Clone(s.files)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		dir := filepath.Dir(path)

@@ -87,7 +87,7 @@ func TestDirDuplicates(t *testing.T) {
 func TestDirMove(t *testing.T) {
 	// A file that waits for another to give a resource up waits for it to settle; no writer pauses for
 	// that long here.
-	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Settle = 250 * time.Millisecond })
+	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = 250 * time.Millisecond })
 	w.write("b.yaml", agenttest.Meshes("x", "b"))
 	w.Want("b@b.yaml x@b.yaml")
 	for _, to := range []string{"a", "c"} { // before and behind it in order

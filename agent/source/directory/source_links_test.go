@@ -32,8 +32,8 @@ func TestDirStrangeThings(t *testing.T) {
 	w := watch(t, dir, agenttest.Memory(t), nil)
 	w.Want("good@good.yaml zz@zz.yaml")
 	for name, words := range map[string]string{
-		"dir.yaml": "a directory", "fifo.yaml": "a pipe", "loop.yaml": "in a circle", "loop2.yaml": "in a circle",
-		"self.yaml": "a directory", "dangling.yaml": "leads nowhere", "device.yaml": "a device", "big.yaml": "52428800 " +
+		"dir.yaml": "a directory", "fifo.yaml": "a pipe", "loop.yaml": "form a loop", "loop2.yaml": "form a loop",
+		"self.yaml": "a directory", "dangling.yaml": "does not exist", "device.yaml": "a device", "big.yaml": "52428800 " +
 			"bytes; a resource file may have at most 16777216", "latin1.yaml": "UTF-8", "broken.yaml": "YAML",
 	} {
 		w.faulty(name, words)

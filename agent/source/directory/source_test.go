@@ -34,7 +34,7 @@ func watch(t *testing.T, dir string, s *store.Store, change func(*directory.Opti
 	w := &watched{t: t, dir: dir, store: s, scanned: make(chan struct{}, 1)}
 	// Polling is off, so that what is found is found by events.
 	o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Poll: time.Hour,
-		Settle: 30 * time.Millisecond, Scanned: func() {
+		Retain: 30 * time.Millisecond, Scanned: func() {
 			select {
 			case w.scanned <- struct{}{}:
 			default:
@@ -116,7 +116,7 @@ func TestDirIsLoadedBeforeRun(t *testing.T) {
 // TestDirUnrelated checks that what is no resource file, and a file written anew with the same
 // content, changes nothing.
 func TestDirUnrelated(t *testing.T) {
-	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Settle = time.Hour })
+	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	before := w.store.Snapshot().Revision()
@@ -134,7 +134,7 @@ func TestDirUnrelated(t *testing.T) {
 }
 
 func TestDirEditors(t *testing.T) {
-	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Settle = time.Hour })
+	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	// Some editors are slow, so that the state between their steps is seen.
@@ -207,7 +207,7 @@ func TestDirConfigMap(t *testing.T) {
 	version("..2026_3", map[string]string{"a.yaml": agenttest.Meshes("a")})
 	agenttest.Do(t, os.RemoveAll(w.path("..2026_2")))
 	w.Want("a@a.yaml b+@b.yaml")
-	w.faulty("b.yaml", "leads nowhere")
+	w.faulty("b.yaml", "does not exist")
 	agenttest.Do(t, os.Remove(w.path("b.yaml")))
 	w.Want("a@a.yaml")
 	if agenttest.Flapped(w.store, agenttest.MeshKey("a")) {

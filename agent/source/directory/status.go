@@ -9,27 +9,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Files returns the state of every file, sorted by path; one for each directory that has a fault
-// itself comes first.
+// Files returns the state of every file, sorted by path, after the directories that cannot be read.
 func (s *Source) Files() []api.FileStatus { return *s.status.Load() }
 
 func (s *Source) dirFault(d *dirState, err error) {
-	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. "+
-		"Create it (empty, to remove all), or set resources.dir", err)
+	why := fmt.Sprintf("the resource directory cannot be read: %v; its loaded resources stay in force. "+
+		"Create it (an empty directory removes all resources), or set resources.dir", err)
 	if d.fault == nil || d.fault[0].Reason != why {
-		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force",
+		s.o.Log.Warn("the resource directory cannot be read; its loaded resources stay in force",
 			"dir", d.Path, "error", err)
 	}
 	d.fault = resource.Faults{{File: d.Path, Reason: why}}
 }
 
-// logFaults logs what is new about a file; prev is nil for one that was not there.
+// logFaults logs changed faults of a file. prev is nil for a new file.
 func (s *Source) logFaults(prev, f *fileState) {
 	if prev == nil {
 		prev = &fileState{}
 	}
 	if len(f.refused) > 0 && !slices.Equal(prev.refused, f.refused) {
-		s.o.Log.Error("resources of a file are refused", "file", f.path, "resources", len(f.refused),
+		s.o.Log.Error("resources of a file were refused", "file", f.path, "resources", len(f.refused),
 			"first", f.refused[0].String())
 	}
 	switch {
@@ -42,7 +41,7 @@ func (s *Source) logFaults(prev, f *fileState) {
 	}
 }
 
-// publish makes the state readable. s.mu is held.
+// publish updates the result of Files. s.mu is held.
 func (s *Source) publish() {
 	out := make([]api.FileStatus, 0, len(s.files)+1)
 	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
@@ -65,7 +64,7 @@ func (s *Source) publish() {
 		}
 		st.Stale = len(f.resources) > 0 && (len(st.Faults) > 0 || st.Missing != "")
 		if !f.vanished {
-			st.Faults = append(slices.Clip(st.Faults), f.refused...) // what is refused does not make the others stale
+			st.Faults = append(slices.Clip(st.Faults), f.refused...) // refused resources do not make the others stale
 		}
 		out = append(out, st)
 	}

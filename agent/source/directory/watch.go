@@ -10,23 +10,23 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// dirWatch watches directories and whatever decides what lies in them: the directories that hold
-// the symbolic links on the way to them and to their files, the targets of those, and the nearest
-// directory above while one is missing. Only directories are watched, since a watch on a file dies
-// with every editor that replaces it.
+// dirWatch watches directories and everything that determines their content: the directories that
+// contain symbolic links on the path to them or to their files, the targets of those links, and the
+// nearest existing parent of a missing directory. It watches only directories, because a watch on a
+// file is lost when an editor replaces the file.
 type dirWatch struct {
-	of   []string // the directories
-	log  *slog.Logger
-	w    *fsnotify.Watcher // nil: the system gives none
-	ok   bool              // all places are watched
-	told bool              // that they are not
+	of     []string // configured directories
+	log    *slog.Logger
+	w      *fsnotify.Watcher // nil: the system provides none
+	ok     bool              // all directories are watched
+	warned bool              // the failure was logged
 
-	real  map[string][]string // path without links: those of the directories that it is; missing ones have none
-	dirs  map[string]dirID    // watched
-	names map[string]bool     // entries of other directories than the real ones that matter
+	real  map[string][]string // resolved path → configured directories; missing ones have none
+	dirs  map[string]dirID    // watched directories
+	names map[string]bool     // relevant entries outside the configured directories
 }
 
-// dirID tells a directory from another one that took its place.
+// dirID identifies a directory, to detect its replacement.
 type dirID struct{ dev, ino uint64 }
 
 func newDirWatch(o Options) *dirWatch {
@@ -37,15 +37,15 @@ func newDirWatch(o Options) *dirWatch {
 	var err error
 	if d.w, err = o.Watcher(); err != nil {
 		d.w = nil
-		o.Log.Warn("the resource directories cannot be watched and are polled instead; "+
-			"the limits are fs.inotify.max_user_instances and max_user_watches", "dirs", d.of, "error", err)
+		o.Log.Warn("cannot watch the resource directories, polling them instead; "+
+			"see the limits fs.inotify.max_user_instances and max_user_watches", "dirs", d.of, "error", err)
 	}
 	return d
 }
 
-// lost gives up a watcher that has ended by itself.
+// lost disables a watcher that has stopped.
 func (d *dirWatch) lost() {
-	d.log.Warn("the watcher of the resource directories has ended; they are polled instead", "dirs", d.of)
+	d.log.Warn("the watcher of the resource directories has stopped; polling them instead", "dirs", d.of)
 	d.close()
 	d.w = nil
 }
@@ -56,7 +56,7 @@ func (d *dirWatch) close() {
 	}
 }
 
-// events returns nil, which is never ready, where nothing can be watched.
+// events returns the event channel, or nil without a watcher.
 func (d *dirWatch) events() <-chan fsnotify.Event {
 	if d.w == nil {
 		return nil
@@ -71,20 +71,20 @@ func (d *dirWatch) errors() <-chan error {
 	return d.w.Errors
 }
 
-// works reports whether every change is seen.
+// works reports whether every change is detected.
 func (d *dirWatch) works() bool { return d.w != nil && d.ok }
 
-// concerns reports whether an event can change what a scan finds.
+// concerns reports whether an event can change the result of a scan.
 func (d *dirWatch) concerns(e fsnotify.Event) bool {
 	if _, ok := d.dirs[e.Name]; ok && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
-		delete(d.dirs, e.Name) // the watch is gone with it
+		delete(d.dirs, e.Name) // the watch has ended too
 		return true
 	}
 	return d.real[e.Name] != nil || d.real[filepath.Dir(e.Name)] != nil || d.names[e.Name]
 }
 
-// file returns the path of the resource file whose content an event is about, and "" for one that
-// can be about more: files that came, went or were exchanged by name, links, and other places.
+// file returns the path of the resource file whose content an event changes. It returns "" if the
+// event can mean more: created, deleted, or renamed files, links, and other directories.
 func (d *dirWatch) file(e fsnotify.Event) string {
 	name, of := filepath.Base(e.Name), d.real[filepath.Dir(e.Name)]
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || len(of) != 1 || !isResourceFile(name) {
@@ -93,8 +93,8 @@ func (d *dirWatch) file(e fsnotify.Event) string {
 	return filepath.Join(of[0], name)
 }
 
-// follow watches the places that the directories and the links in them depend on now. It reports
-// whether there is a new one, where something may have happened before.
+// follow watches the directories that the content depends on now. It reports whether there is a new
+// one, where changes may have been missed.
 func (d *dirWatch) follow(links []string) bool {
 	if d.w == nil {
 		return false
@@ -114,14 +114,13 @@ func (d *dirWatch) follow(links []string) bool {
 	d.ok = true
 	fresh := false
 	for dir := range t.dirs {
-		// Adding what is watched already costs little and catches a directory that was replaced, of which
-		// the event may be lost.
+		// Adding an existing watch is cheap, and detects a replaced directory whose event may be lost.
 		id, err := d.add(dir)
 		if err != nil {
 			d.ok = false
-			if !d.told {
-				d.told = true
-				d.log.Warn("a directory of resources cannot be watched and is polled instead", "dir", dir, "error", err)
+			if !d.warned {
+				d.warned = true
+				d.log.Warn("cannot watch a resource directory, polling it instead", "dir", dir, "error", err)
 			}
 			continue
 		}
@@ -130,14 +129,14 @@ func (d *dirWatch) follow(links []string) bool {
 	}
 	for dir := range d.dirs {
 		if !t.dirs[dir] {
-			_ = d.w.Remove(dir) // it may have gone by itself
+			_ = d.w.Remove(dir) // it may have been removed with its directory
 			delete(d.dirs, dir)
 		}
 	}
 	return fresh
 }
 
-// add watches a directory and says which one it is.
+// add watches a directory and returns its identity.
 func (d *dirWatch) add(dir string) (dirID, error) {
 	if err := d.w.Add(dir); err != nil {
 		return dirID{}, err
@@ -155,12 +154,12 @@ type trail struct {
 	dirs, names map[string]bool
 }
 
-// maxLinks is the number of symbolic links that are followed on one path, as the kernel does.
+// maxLinks limits the symbolic links on one path, like the kernel.
 const maxLinks = 40
 
-// walk follows path link by link. It notes every directory that holds a link or the end of the
-// path, and returns the path without links, "" when something is missing; then the place where it
-// would appear is noted.
+// walk resolves path link by link. It records every directory that contains a link or the end of
+// the path. It returns the path without links, or "" if an element is missing; then it records
+// where the element would appear.
 func (t trail) walk(path string) string {
 	at, rest, links := "/", split(path), 0
 	for len(rest) > 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// admit returns the Dataplane that a stream brings if its peer may bring it. Where a file or the
-// API has a Dataplane of that name, one that may not be brought is left out: the stream is served
-// by the one that is stored. Elsewhere the stream is refused.
+// admit returns the Dataplane of a stream if its peer may provide it. If not, the stream is
+// refused, unless a file or the API has a Dataplane of that name: then that one is used and want is
+// ignored.
 func (s *Source) admit(st access.Stream, want *resource.Resource) (*resource.Resource, error) {
 	if want == nil {
 		return nil, nil
@@ -26,7 +26,7 @@ func (s *Source) admit(st access.Stream, want *resource.Resource) (*resource.Res
 		return want, nil
 	}
 	if rec, ok := s.o.Store.Snapshot().Get(want.Key); ok && rec.Source.Kind != store.SourceEnvoy {
-		s.o.Log.Warn("the Dataplane in the metadata of a node is not used", "node", st.Key.ID, "peer", st.Peer.String(),
+		s.o.Log.Warn("the Dataplane in a node's metadata is not used", "node", st.Key.ID, "peer", st.Peer.String(),
 			"reason", err.Error())
 		return nil, nil
 	}
@@ -34,7 +34,7 @@ func (s *Source) admit(st access.Stream, want *resource.Resource) (*resource.Res
 }
 
 // claims returns the services that a Dataplane claims, and its other tags and labels as KEY=VALUE,
-// sorted.
+// in order.
 func claims(r *resource.Resource) (services, tags []string) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {

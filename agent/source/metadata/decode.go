@@ -9,10 +9,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxStatusBytes bounds a refusal, since gRPC sends it in a header.
+// maxStatusBytes limits an error message, which gRPC sends in a header.
 const maxStatusBytes = 2048
 
-// decode returns the Dataplane in the metadata, nil when there is none.
+// decode returns the Dataplane in the metadata, or nil.
 func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 	v := n.GetMetadata().GetFields()[MetadataDataplane]
 	if v == nil {
@@ -20,8 +20,8 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 	}
 	t, ok := v.GetKind().(*structpb.Value_StringValue)
 	if !ok {
-		return nil, fmt.Errorf("node %q: metadata field %q is not a text; put the Dataplane there as one text of "+
-			"JSON or YAML", id, MetadataDataplane)
+		return nil, fmt.Errorf("node %q: metadata field %q is not a string; write the Dataplane as one JSON or YAML string",
+			id, MetadataDataplane)
 	}
 	if len(t.StringValue) > s.o.Bytes {
 		return nil, fmt.Errorf("node %q: metadata field %q has %d bytes; at most %d are allowed",
@@ -32,16 +32,17 @@ func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
 		return nil, fmt.Errorf("node %q: %w", id, err)
 	}
 	if len(rs) != 1 {
-		return nil, fmt.Errorf("node %q: metadata field %q holds %d resources; want one Dataplane",
+		return nil, fmt.Errorf("node %q: metadata field %q holds %d resources; exactly one Dataplane is allowed",
 			id, MetadataDataplane, len(rs))
 	}
 	r := rs[0]
 	if r.Kind != "Dataplane" {
-		return nil, fmt.Errorf("node %q: metadata field %q holds a %s; want a Dataplane", id, MetadataDataplane, r.Kind)
+		return nil, fmt.Errorf("node %q: metadata field %q holds a %s; only a Dataplane is allowed",
+			id, MetadataDataplane, r.Kind)
 	}
 	if own := r.Mesh + "." + r.Name; own != id {
-		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, whose node id is %q; "+
-			"let the two agree", id, MetadataDataplane, r.Name, r.Mesh, own)
+		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, which requires node ID %q; "+
+			"change the Dataplane or the node ID", id, MetadataDataplane, r.Name, r.Mesh, own)
 	}
 	return r, nil
 }

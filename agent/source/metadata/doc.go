@@ -1,3 +1,2 @@
-// Package metadata brings the Dataplanes that Envoys carry in their node metadata into the store,
-// for as long as the Envoys are connected.
+// Package metadata stores the Dataplanes in the node metadata of connected Envoys.
 package metadata

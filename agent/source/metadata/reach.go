@@ -14,29 +14,28 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MetadataAnnotations is the field of the xDS node metadata that holds the annotations of the
+// MetadataAnnotations is the field of the xDS node metadata that contains the annotations of the
 // proxy.
 const MetadataAnnotations = "annotations"
 
-// annotationPath is where they stand in the bootstrap of an Envoy.
+// annotationPath is the path of the annotations in the bootstrap of an Envoy.
 const annotationPath = "node.metadata." + MetadataAnnotations
 
-// ReachNotes reads the annotations that say what a proxy may reach as the agent will. It returns
-// what leads nowhere in them; the error has every fault.
+// ReachNotes parses the annotations that restrict what a proxy reaches, like the agent does. It
+// returns notes about invalid references; the error contains all faults.
 func ReachNotes(annotations map[string]string) ([]string, error) {
 	reach, faults := resource.ParseReach(MetadataAnnotations, annotations)
 	return reach.Notes, faults.Err()
 }
 
-// sidecarReach is what the annotations of one node say.
+// sidecarReach holds the reachability annotations of one node.
 type sidecarReach struct {
-	given  bool            // there is metadata; without, what was said before stays
-	reach  *resource.Reach // nil: nothing is said
+	given  bool            // the stream has metadata; otherwise the previous value stays
+	reach  *resource.Reach // nil: no annotation
 	faults resource.Faults
 }
 
-// reachOf reads the annotations of a node. One that cannot be read is no reason to refuse the
-// stream.
+// reachOf parses the annotations of a node. Invalid annotations do not refuse the stream.
 func reachOf(n *core.Node) sidecarReach {
 	if n.GetMetadata() == nil {
 		return sidecarReach{}
@@ -48,7 +47,7 @@ func reachOf(n *core.Node) sidecarReach {
 	}
 	list, ok := field.GetKind().(*structpb.Value_StructValue)
 	if !ok {
-		out.faults = resource.Faults{{Field: annotationPath, Reason: "it is not a mapping of texts"}}
+		out.faults = resource.Faults{{Field: annotationPath, Reason: "it is not a map of strings"}}
 		return out
 	}
 	annotations := map[string]string{}
@@ -60,7 +59,7 @@ func reachOf(n *core.Node) sidecarReach {
 		text, ok := v.GetKind().(*structpb.Value_StringValue)
 		if !ok {
 			out.faults = append(out.faults, resource.Fault{Field: fmt.Sprintf("%s[%q]", annotationPath, k),
-				Reason: "it is not a text; write YAML as one text"})
+				Reason: "it is not a string; write the YAML as one string"})
 			continue
 		}
 		annotations[k] = text.StringValue
@@ -73,10 +72,9 @@ func reachOf(n *core.Node) sidecarReach {
 	return out
 }
 
-// over takes what a new stream of a node says over what an earlier one did. Of an annotation that
-// cannot be read the last that could be stays in force: a restriction that is misspelt neither
-// opens nor closes anything.
-func (s *sidecarReach) over(before sidecarReach) sidecarReach {
+// merge applies the annotations of a new stream to those of an earlier one. If an annotation is
+// invalid, its last valid value stays in force, so a misspelt restriction changes nothing.
+func (s *sidecarReach) merge(before sidecarReach) sidecarReach {
 	if !s.given {
 		return before
 	}
@@ -96,21 +94,21 @@ func (s *sidecarReach) over(before sidecarReach) sidecarReach {
 		out.reach = &merged
 	}
 	if out.reach != nil && before.reach != nil && reflect.DeepEqual(*out.reach, *before.reach) {
-		out.reach = before.reach // so that a stream that comes again changes nothing
+		out.reach = before.reach // so that a reconnect changes nothing
 	}
 	return out
 }
 
-// Sidecars returns what the proxies of a mesh say that they reach, by dataplane. The map must not
-// be changed.
+// Sidecars returns the reachability annotations of a mesh's proxies by dataplane. Callers must not
+// modify the map.
 func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
-	return s.known.Load().sidecars[mesh]
+	return s.published.Load().sidecars[mesh]
 }
 
-// publish makes known what passes read, and tells when what proxies say that they reach has
-// changed. It is called with mu held.
+// publish updates the state that passes read, and calls Changed if the annotations have changed. mu
+// must be held.
 func (s *Source) publish() {
-	next := &known{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
+	next := &published{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
 	var faults []api.Problem
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
@@ -123,24 +121,24 @@ func (s *Source) publish() {
 		}
 		if n.unused != "" {
 			next.problems = append(next.problems, api.Problem{Resource: key.String(), Severity: api.SeverityWarning,
-				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.unused})
+				Reason: "the Dataplane in its Envoy's node metadata is not used: " + n.unused})
 		}
-		inForce := "it restricts nothing"
-		if n.said.reach != nil {
-			inForce = "what could be read last holds"
+		inForce := "it has no effect"
+		if n.sidecar.reach != nil {
+			inForce = "the last valid value stays in force"
 			if next.sidecars[key.Mesh] == nil {
 				next.sidecars[key.Mesh] = map[string]*resource.Reach{}
 			}
-			next.sidecars[key.Mesh][key.Name] = n.said.reach
+			next.sidecars[key.Mesh][key.Name] = n.sidecar.reach
 		}
-		for _, f := range n.said.faults {
+		for _, f := range n.sidecar.faults {
 			faults = append(faults, api.Problem{Resource: key.String(), Severity: api.SeverityError,
-				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s",
+				Reason: fmt.Sprintf("an annotation of its Envoy is invalid, %s: %s",
 					inForce, clip.PrintableText(f.String(), maxStatusBytes))})
 		}
 	}
 	next.problems = append(next.problems, faults...)
-	before := s.known.Swap(next)
+	before := s.published.Swap(next)
 	if s.o.Changed != nil &&
 		(!maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) || !maps.Equal(before.awaited, next.awaited)) {
 		s.o.Changed()

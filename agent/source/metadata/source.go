@@ -22,19 +22,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as
-// text, JSON or YAML.
+// MetadataDataplane is the field of the xDS node metadata that contains the proxy's Dataplane as a
+// JSON or YAML string.
 const MetadataDataplane = "dataplane.resource"
 
-// Options is what a [Source] needs. Registry and Store are required.
+// Options configures a [Source]. Registry and Store are required.
 type Options struct {
 	Registry *resource.Registry
 	Store    *store.Store
-	Log      *slog.Logger  // nil: nothing is logged
-	Grace    time.Duration // that a Dataplane stays after the last stream of its node; default 30 s
-	Bytes    int           // of a Dataplane in the metadata; default 64 KiB
-	Nodes    int           // nodes with a Dataplane or annotations in their metadata at once; default 4096
-	Changed  func()        // called when what Sidecars or Awaited returns has changed; must not block. Nil: nothing
+	Log      *slog.Logger  // nil: no logs
+	Grace    time.Duration // time a Dataplane stays after the last stream of its node; default 30 s
+	Bytes    int           // limit of a Dataplane in the metadata; default 64 KiB
+	Nodes    int           // maximum number of nodes with a Dataplane or annotations in their metadata; default 4096
+	Changed  func()        // called when the result of Sidecars or Awaited has changed; must not block. Nil: not called
 }
 
 func (o Options) withDefaults() Options {
@@ -47,46 +47,44 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Source has the Dataplanes that Envoys bring in their node metadata stored as long as a stream of
-// the node is open, and for a grace time after it. Where a file or the API has a Dataplane of that
-// name, that one takes precedence until it is deleted. For the same time it remembers what the
-// annotations in the metadata say that the proxy reaches, whoever has the Dataplane. It is an
-// [ads.StreamHandler].
+// Source stores the Dataplanes in the node metadata of Envoys while a stream of the node is open,
+// and for a grace time afterwards. A Dataplane with the same name from a file or the API takes
+// precedence until it is deleted. For the same time, Source remembers the reachability annotations
+// in the metadata, regardless of the source of the Dataplane. It is an [ads.StreamHandler].
 //
-// Streams only change what is known of their nodes. One goroutine, [Source.Run], brings the store
-// in line with that, all nodes in one batch. Nothing waits for the store but that goroutine.
+// Streams only update the state of their nodes. [Source.Run] applies that state to the store, for
+// all nodes in one batch. Only its goroutine waits for the store.
 type Source struct {
 	o    Options
-	bell chan struct{} // one slot: the store has to be looked at
+	bell chan struct{} // one slot: the store may need an update
 
 	mu    sync.Mutex
-	nodes map[string]*envoyNode // by node id; those with a stream and those in their grace time
+	nodes map[string]*envoyNode // by node ID; includes nodes in their grace time
 
-	known atomic.Pointer[known]
+	published atomic.Pointer[published]
 }
 
 type envoyNode struct {
 	streams  int
-	want     *resource.Resource // what its metadata says; nil when it says nothing, or before it came back
-	awaited  bool               // want is on its way to the store
-	unused   string             // why want is not in the store; "" without want
-	refused  string             // unused, where the store cannot take want
+	want     *resource.Resource // Dataplane in its metadata; nil if there is none, or before the node reconnects
+	awaited  bool               // want is not in the store yet
+	unused   string             // why want is not in the store, or ""
+	refused  string             // value of unused if the store cannot accept want
 	deadline time.Time          // end of the grace time; zero while a stream is open
-	said     sidecarReach       // by its annotations
+	sidecar  sidecarReach       // its annotations
 }
 
-// known is what passes read. It is immutable.
-type known struct {
+// published is the state that passes read. It is immutable.
+type published struct {
 	sidecars map[string]map[string]*resource.Reach // by mesh and dataplane
 	awaited  map[string]bool
 	problems []api.Problem
 }
 
-// New returns a source in which the Dataplanes that an earlier run left in the store begin their
-// grace time.
+// New returns a source. The grace time of Dataplanes that an earlier run stored starts now.
 func New(o Options) *Source {
 	s := &Source{o: o.withDefaults(), bell: make(chan struct{}, 1), nodes: map[string]*envoyNode{}}
-	s.known.Store(&known{})
+	s.published.Store(&published{})
 	deadline := time.Now().Add(s.o.Grace)
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceEnvoy) {
 		s.nodes[r.Source.Detail] = &envoyNode{deadline: deadline}
@@ -94,26 +92,26 @@ func New(o Options) *Source {
 	return s
 }
 
-// Opened takes the Dataplane out of the node metadata, if there is one. Metadata that cannot be
-// used refuses the stream with the reason; a Dataplane that another source owns does not.
+// Opened handles the Dataplane in the node metadata, if there is one. Invalid metadata refuses the
+// stream with the reason; a Dataplane that another source owns does not.
 func (s *Source) Opened(st access.Stream) error {
 	id := st.Key.ID
 	want, err := s.decode(id, st.Node)
 	if err != nil {
-		s.o.Log.Warn("xds stream is refused", "node", id, "peer", st.Peer.String(), "error", err)
+		s.o.Log.Warn("xDS stream refused", "node", id, "peer", st.Peer.String(), "error", err)
 		return status.Error(codes.InvalidArgument, clip.Text(err.Error(), maxStatusBytes))
 	}
 	if want, err = s.admit(st, want); err != nil {
 		return err
 	}
-	said := reachOf(st.Node)
-	for _, f := range said.faults {
-		s.o.Log.Warn("an annotation of a node cannot be used", "node", id, "reason", f.String())
+	sidecar := reachOf(st.Node)
+	for _, f := range sidecar.faults {
+		s.o.Log.Warn("an annotation of a node is invalid", "node", id, "reason", f.String())
 	}
-	return s.join(id, want, said)
+	return s.join(id, want, sidecar)
 }
 
-// Closed begins the grace time when it was the last stream of its node.
+// Closed starts the grace time if this was the last stream of its node.
 func (s *Source) Closed(st access.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,16 +125,16 @@ func (s *Source) Closed(st access.Stream) {
 	}
 }
 
-// join counts a stream in. What it says of its reach is known when join returns, before the proxy
-// gets a config.
-func (s *Source) join(id string, want *resource.Resource, said sidecarReach) error {
+// join adds a stream. When it returns, the annotations are in effect, before the proxy gets a
+// config.
+func (s *Source) join(id string, want *resource.Resource, sidecar sidecarReach) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[id]
 	if n == nil {
-		if len(s.nodes) >= s.o.Nodes && (want != nil || said.reach != nil || said.faults != nil) {
+		if len(s.nodes) >= s.o.Nodes && (want != nil || sidecar.reach != nil || sidecar.faults != nil) {
 			return status.Errorf(codes.ResourceExhausted,
-				"node %q: %d nodes are known already, which is the most; try again later", id, len(s.nodes))
+				"node %q: the limit of %d nodes is reached; try again later", id, len(s.nodes))
 		}
 		n = &envoyNode{}
 		s.nodes[id] = n
@@ -150,16 +148,16 @@ func (s *Source) join(id string, want *resource.Resource, said sidecarReach) err
 		rec, stored := s.o.Store.Snapshot().Get(key)
 		n.awaited = wasAwaited || !stored || rec.Source == envoyOf(id) && rec.Digest != want.Digest
 	}
-	before := n.said
-	if n.said = said.over(before); n.awaited != wasAwaited || n.said.reach != before.reach ||
-		len(n.said.faults)+len(before.faults) > 0 {
+	before := n.sidecar
+	if n.sidecar = sidecar.merge(before); n.awaited != wasAwaited || n.sidecar.reach != before.reach ||
+		len(n.sidecar.faults)+len(before.faults) > 0 {
 		s.publish()
 	}
 	s.ring()
 	return nil
 }
 
-// ring has Run look at the nodes.
+// ring wakes Run.
 func (s *Source) ring() {
 	select {
 	case s.bell <- struct{}{}:
@@ -167,7 +165,7 @@ func (s *Source) ring() {
 	}
 }
 
-// keyOf returns the key of the Dataplane that a node with that id may bring.
+// keyOf returns the key of the Dataplane that a node with this ID may provide.
 func keyOf(id string) (resource.Key, bool) {
 	mesh, name, err := node.ParseID(id)
 	return resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}, err == nil
@@ -177,8 +175,8 @@ const kindDataplane = "Dataplane"
 
 func envoyOf(id string) store.Source { return store.Source{Kind: store.SourceEnvoy, Detail: id} }
 
-// Run stores Dataplanes, deletes them at the end of their grace time, and stores those that another
-// source has given up, until ctx ends.
+// Run updates the store until ctx ends: it stores Dataplanes, deletes them at the end of their
+// grace time, and stores those that another source has released.
 func (s *Source) Run(ctx context.Context) {
 	changed, stop := s.o.Store.Watch()
 	defer stop()
@@ -198,8 +196,8 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// update brings the store in line with the nodes and returns the next end of a grace time, zero
-// when there is none.
+// update applies the state of the nodes to the store. It returns the next end of a grace time, or
+// zero.
 func (s *Source) update() (next time.Time) {
 	for range 8 {
 		var ops []store.Op
@@ -210,13 +208,13 @@ func (s *Source) update() (next time.Time) {
 		_, err := s.o.Store.Apply(batch(ops))
 		var conflict *store.ConflictError
 		if errors.As(err, &conflict) {
-			continue // another source was faster: the plan is made anew
+			continue // another source was faster; plan again
 		}
 		if errors.Is(err, store.ErrClosed) {
 			return time.Time{}
 		}
 		for _, op := range ops {
-			if err != nil { // one that cannot be stored does not hold up the others
+			if err != nil { // one failing change must not block the others
 				_, err := s.o.Store.Apply(batch([]store.Op{op}))
 				s.applied(op, err)
 			} else {
@@ -225,7 +223,7 @@ func (s *Source) update() (next time.Time) {
 		}
 		return next
 	}
-	s.ring() // other sources change the same Dataplanes all the time
+	s.ring() // other sources keep changing the same Dataplanes
 	return next
 }
 
@@ -233,13 +231,13 @@ func batch(ops []store.Op) store.Batch {
 	return store.Batch{Source: store.Source{Kind: store.SourceEnvoy}, Ops: ops}
 }
 
-// plan returns the changes that lead from the store to the nodes, and forgets nodes that are gone.
+// plan returns the changes that bring the store up to date, and removes nodes that are gone.
 func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 	type report struct{ id, why string }
 	var unused []report
 	defer func() {
 		for _, u := range unused {
-			s.o.Log.Warn("the Dataplane in the metadata of a node is not used: another source has it",
+			s.o.Log.Warn("the Dataplane in a node's metadata is not used: another source has it",
 				"node", u.id, "reason", u.why)
 		}
 	}()
@@ -247,7 +245,7 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 	defer s.mu.Unlock()
 	snap := s.o.Store.Snapshot()
 	before := len(s.nodes)
-	said := false // something that is published has changed
+	republish := false
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
 		key, ok := keyOf(id)
@@ -262,8 +260,8 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 			}
 			continue
 		default:
-			if !own && (stored || n.want == nil) { // nothing of it is left that could be deleted later
-				if n.want = nil; n.said.reach == nil {
+			if !own && (stored || n.want == nil) { // nothing of it can be deleted later
+				if n.want = nil; n.sidecar.reach == nil {
 					delete(s.nodes, id)
 					continue
 				}
@@ -286,25 +284,25 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 			ops = append(ops, store.Op{Put: n.want, Source: envoyOf(id), Author: id})
 			awaited = true
 		}
-		said = said || why != n.unused || awaited != n.awaited
+		republish = republish || why != n.unused || awaited != n.awaited
 		n.unused, n.awaited = why, awaited
 	}
-	if said || len(s.nodes) != before {
+	if republish || len(s.nodes) != before {
 		s.publish()
 	}
 	return ops, next
 }
 
-// applied takes note of what became of a change.
+// applied handles the result of a change.
 func (s *Source) applied(op store.Op, err error) {
 	id := op.Author
 	switch {
 	case op.Put == nil && err == nil:
-		s.o.Log.Info("the Dataplane of a node that is gone is deleted", "node", id, "grace", s.o.Grace)
+		s.o.Log.Info("deleted the Dataplane of a disconnected node", "node", id, "grace", s.o.Grace)
 	case op.Put == nil:
-		s.o.Log.Error("the Dataplane of a node that is gone cannot be deleted", "node", id, "error", err)
+		s.o.Log.Error("cannot delete the Dataplane of a disconnected node", "node", id, "error", err)
 	case err != nil:
-		s.o.Log.Error("the Dataplane of a node cannot be stored", "node", id, "error", err)
+		s.o.Log.Error("cannot store the Dataplane of a node", "node", id, "error", err)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if n := s.nodes[id]; n != nil && n.want == op.Put {
@@ -315,16 +313,15 @@ func (s *Source) applied(op store.Op, err error) {
 	}
 }
 
-// Awaited returns the ids of the nodes whose Dataplane is on its way to the store. It is in the
-// store, or it is known what hinders it, once its node is not among them any more. The map must not
-// be changed.
-func (s *Source) Awaited() map[string]bool { return s.known.Load().awaited }
+// Awaited returns the IDs of nodes whose Dataplane is neither stored nor rejected yet. Callers must
+// not modify the map.
+func (s *Source) Awaited() map[string]bool { return s.published.Load().awaited }
 
-// Problems lists the Dataplanes that are not used because another source has them, sorted, and the
-// annotations that cannot be used. The list must not be changed.
-func (s *Source) Problems() []api.Problem { return s.known.Load().problems }
+// Problems returns Dataplanes that are not used because another source has them, and invalid
+// annotations, sorted. Callers must not modify the slice.
+func (s *Source) Problems() []api.Problem { return s.published.Load().problems }
 
-// Fields returns the paths of the fields of the node metadata that a [Source] reads, for
+// Fields returns the paths of the node metadata fields that a [Source] reads, for
 // [ads.ServerOptions].
 func Fields() [][]string {
 	return [][]string{

@@ -136,11 +136,11 @@ func TestEnvoyRefusals(t *testing.T) {
 		dataplane any
 		want      []string
 	}{
-		{"not a text", "default.web", map[string]any{"type": "Dataplane"}, []string{"is not a text"}},
+		{"not a text", "default.web", map[string]any{"type": "Dataplane"}, []string{"is not a string"}},
 		{"not YAML", "default.web", "{", []string{`node "default.web"`, "dataplane.resource"}},
-		{"another kind", "default.web", "type: Mesh\nname: web\n", []string{"holds a Mesh; want a Dataplane"}},
+		{"another kind", "default.web", "type: Mesh\nname: web\n", []string{"holds a Mesh; only a Dataplane is allowed"}},
 		{"another node", "default.other", good,
-			[]string{`node "default.other"`, `Dataplane "web" of mesh "default"`, `node id is "default.web"`}},
+			[]string{`node "default.other"`, `Dataplane "web" of mesh "default"`, `node ID "default.web"`}},
 		{"another mesh", "m.web", good, []string{`"m.web"`, `"default.web"`}},
 		{"two", "default.web", "---\n" + good + "\n---\n" + agenttest.DataplaneText("default", "x", "10.0.0.2"),
 			[]string{"holds 2 resources"}},

@@ -1,13 +1,13 @@
-// Package peers is the pool of agents as a source of resources: what operators write on one node is
-// on all, and each node has the dataplanes of the others.
+// Package peers exchanges resources with the pool of agents: changes that operators make on one
+// node reach all nodes, and each node has the dataplanes of the others.
 //
-// There are two sorts of resources. Those that operators write over the API (meshes, policies,
-// services) are records of the pool: anybody may change them on any node, the newest version wins
-// everywhere, and the store has those of others with the source [store.SourceGossip]. Those that
-// belong to a node (Dataplanes, ExternalServices, zone proxies) travel in what that node says it
-// owns, and others have them with the source [store.SourcePeer]. What files of a node say beside
-// that stays on the node: config management, or a ConfigMap, puts the same files on every node.
+// There are two classes of resources. Resources that operators write over the API (meshes,
+// policies, services) are records of the pool. They can be changed on any node, the newest version
+// wins everywhere, and the store has those of other nodes with the source [store.SourceGossip].
+// Resources that belong to a node (Dataplanes, ExternalServices, zone proxies) are items that the
+// node publishes, and other nodes store them with the source [store.SourcePeer]. Other resources in
+// files stay on their node: config management or a ConfigMap puts the same files on every node.
 //
-// The pool knows nothing of resources, and package gossip nothing of the store: this package
-// decodes what comes, and leaves alone what it does not know.
+// Package gossip does not interpret resources and does not know the store. This package decodes
+// records and skips unknown kinds.
 package peers

@@ -21,14 +21,14 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// filePrefix marks an entry of gossip.join that is a file with addresses.
+// filePrefix marks an entry of gossip.join that names a file with addresses.
 const filePrefix = "file:"
 
-// maxSeeds bounds the addresses of one file.
+// maxSeeds limits the number of addresses in one file.
 const maxSeeds = 4096
 
-// seeds are the addresses to join, with those that files list now: one a line, and # begins a
-// comment.
+// seeds returns the addresses to join, including those listed in files: one per line, with comments
+// after #.
 func (s *Source) seeds() (out []string) {
 	missing := ""
 	for _, entry := range s.o.Join {
@@ -60,7 +60,7 @@ func readSeeds(path string) (out []string, err error) {
 			continue
 		}
 		if _, _, e := net.SplitHostPort(line); e != nil {
-			err = cmp.Or(err, fmt.Errorf("%s: line %d: %q is no host:port", path, n, line))
+			err = cmp.Or(err, fmt.Errorf("%s: line %d: %q is not host:port", path, n, line))
 			continue
 		}
 		out = append(out, line)
@@ -68,7 +68,7 @@ func readSeeds(path string) (out []string, err error) {
 	return out, cmp.Or(err, lines.Err())
 }
 
-// Join tries to reach members, and says which have answered. From there on all members know each
+// Join contacts addresses, and returns which ones responded. Afterwards all members know each
 // other.
 func (s *Source) Join(addrs []string) (out []api.Joined) {
 	out = make([]api.Joined, len(addrs))
@@ -80,18 +80,18 @@ func (s *Source) Join(addrs []string) (out []api.Joined) {
 	return out
 }
 
-// Leave says that this node goes for good, and ends its part in the pool until the agent is started
-// again. What its authorities have signed stays trusted until it ends.
+// Leave announces that this node leaves permanently, and ends its membership until the agent
+// restarts. Certificates signed by its authorities stay trusted until they expire.
 func (s *Source) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	s.left = true
 	now := s.o.Now()
 	for key, a := range s.trust.own {
-		s.trust.own[key] = givenUp(a, now)
+		s.trust.own[key] = retired(a, now)
 	}
-	keep := s.trustItems()
+	remaining := s.trustItems()
 	s.mu.Unlock()
-	err := s.node.Leave(ctx, keep)
+	err := s.node.Leave(ctx, remaining)
 	if s.end != nil {
 		s.end()
 	}
@@ -100,11 +100,11 @@ func (s *Source) Leave(ctx context.Context) error {
 
 // Errors of [Source.Forget].
 var (
-	errNoNode = errors.New("no node of the pool has that name or id; nearside members lists them")
-	errAlive  = errors.New("the node is alive; stop its agent first, or let it leave")
+	errNoNode = errors.New("no node of the pool has this name or ID; run nearside members to list the nodes")
+	errAlive  = errors.New("the node is alive; stop its agent first, or run nearside leave there")
 )
 
-// Forget drops what a node owns that is gone for good.
+// Forget drops the resources of a node that is permanently gone.
 func (s *Source) Forget(name string) error {
 	var found []engine.NodeID
 	for _, m := range s.node.Members() {
@@ -116,7 +116,7 @@ func (s *Source) Forget(name string) error {
 		}
 		found = append(found, m.Node)
 	}
-	for _, o := range s.node.Owned() { // it may not have been seen since the start
+	for _, o := range s.node.Owned() { // nodes not seen since the start
 		if (o.Name == name || o.Node.String() == name) && o.Node != s.self && !slices.Contains(found, o.Node) {
 			found = append(found, o.Node)
 		}
@@ -128,10 +128,10 @@ func (s *Source) Forget(name string) error {
 		s.node.Forget(found[0])
 		return nil
 	}
-	return fmt.Errorf("%d nodes have the name %s; give an id of nearside members -o json", len(found), name)
+	return fmt.Errorf("%d nodes have the name %s; use an ID from nearside members -o json", len(found), name)
 }
 
-// Ask puts a question to a member; see [Options.Answer].
+// Ask sends a question to a member; see [Options.Answer].
 func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, error) {
 	node, err := engine.ParseNodeID(id)
 	if err != nil {
@@ -140,8 +140,7 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 	return s.node.Ask(ctx, node, question)
 }
 
-// Conflicts are versions of resources that are not in force, though nobody who knew them has
-// replaced them.
+// Conflicts returns resource versions that lost to a concurrent write, and records in limbo.
 func (s *Source) Conflicts() []api.Conflict {
 	names := s.names(s.node.Owned())
 	of := func(r *engine.Record, state string) api.Conflict {
@@ -154,7 +153,7 @@ func (s *Source) Conflicts() []api.Conflict {
 		res, err := s.o.Decode(r.Body)
 		switch {
 		case err != nil:
-			c.Reason = fmt.Sprintf("this version of the agent does not take it: %v", err)
+			c.Reason = fmt.Sprintf("this agent version cannot decode it: %v", err)
 		case res.Key != c.Key:
 			c.Reason = fmt.Sprintf("it holds %s", res.Key)
 		default:
@@ -174,7 +173,7 @@ func (s *Source) Conflicts() []api.Conflict {
 	return out
 }
 
-// reloadKeys takes the keyring over again when its file has changed.
+// reloadKeys loads the keyring again after its file has changed.
 func (s *Source) reloadKeys() {
 	if s.o.KeyringFile == "" {
 		return
@@ -198,10 +197,10 @@ func (s *Source) reloadKeys() {
 	case same:
 	case err != nil:
 		text = err.Error()
-		s.o.Log.Error("the keyring has changed and is not taken; the keys of before stay in use", "error", err)
+		s.o.Log.Error("the changed keyring is invalid; the previous keys stay in use", "error", err)
 	default:
 		s.o.Keys = keys
-		s.o.Log.Info("the keyring is read again", "keys", len(keys), "encrypts", keyring.Fingerprint(keys[0]))
+		s.o.Log.Info("keyring reloaded", "keys", len(keys), "encrypts", keyring.Fingerprint(keys[0]))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,49 +15,49 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/base/plural"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// A dead agent is not a dead node: its Envoys go on. Up to three nodes try to reach the dataplanes
-// of a node that is counted as dead, and say which answer, in an item of kindReach that is named
-// after the node. All nodes go by what living ones say.
+// A dead agent is not a dead node: its Envoys may still run. Up to three nodes try to reach the
+// dataplanes of a node that counts as dead, and publish the result in an item of kindReach that is
+// named after the node. All nodes use the results of live nodes.
 const (
 	kindReach = "Reach"
 
 	reachers    = 3               // nodes that try
-	reachEvery  = 5 * time.Second // from one try to the next
-	reachWait   = time.Second     // for a connection
-	reachAtOnce = 32              // connections
-	reachMost   = 4096            // connections of one try; what is beyond them counts as not reached
+	reachEvery  = 5 * time.Second // interval of attempts
+	reachWait   = time.Second     // connection timeout
+	reachAtOnce = 32              // concurrent connections
+	reachMax    = 4096            // connections per attempt; further dataplanes count as unreachable
 )
 
-// reachBody is the body of such an item.
+// reachBody is the body of an item of kindReach.
 type reachBody struct {
-	Epoch      uint64   `json:"epoch"`      // start of the node whose dataplanes these are
+	Epoch      uint64   `json:"epoch"`      // epoch of the node that owns the dataplanes
 	Dataplanes []string `json:"dataplanes"` // MESH/NAME, sorted
 }
 
-// reach is what is known of the dataplanes of dead nodes, guarded by the mu of the source.
+// reach is the state of dead nodes' dataplanes, guarded by the mu of the source.
 type reach struct {
-	found map[engine.NodeID]reachBody                             // by this node
-	said  map[engine.NodeID]map[engine.NodeID]reachBody           // by others: who, of whom
-	now   map[engine.NodeID]map[resource.Key]bool                 // together, of nodes that are dead
-	dead  map[engine.NodeID]uint64                                // epochs of the nodes that were dead at the last look
-	bell  chan struct{}                                           // one slot: a node has died
-	dial  func(context.Context, string, string) (net.Conn, error) // net.Dialer's
+	found    map[engine.NodeID]reachBody                             // results of this node
+	reported map[engine.NodeID]map[engine.NodeID]reachBody           // results of all nodes: by reporter, then by subject
+	now      map[engine.NodeID]map[resource.Key]bool                 // reachable dataplanes of dead nodes, merged
+	dead     map[engine.NodeID]uint64                                // epochs of the nodes that were dead before
+	bell     chan struct{}                                           // one slot: a node has died
+	dial     func(context.Context, string, string) (net.Conn, error) // net.Dialer.DialContext
 }
 
 func (r *reach) open() {
-	r.found, r.said, r.now = map[engine.NodeID]reachBody{}, map[engine.NodeID]map[engine.NodeID]reachBody{},
+	r.found, r.reported, r.now = map[engine.NodeID]reachBody{}, map[engine.NodeID]map[engine.NodeID]reachBody{},
 		map[engine.NodeID]map[resource.Key]bool{}
 	r.bell = make(chan struct{}, 1)
 	r.dial = (&net.Dialer{}).DialContext
 }
 
-// takeReach reads what nodes say of others, and returns the nodes of which something else is known
-// than before.
+// takeReach reads the published results, and returns the nodes whose result has changed.
 func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) map[engine.NodeID]bool {
 	r := &s.reach
 	living := map[engine.NodeID]bool{s.self: true}
@@ -71,20 +71,20 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) m
 		default:
 			dead[o.Node] = o.Epoch
 		}
-		if _, known := r.said[o.Node]; o.Node != s.self && (changed[o.Node] || !known) {
-			r.said[o.Node] = reachItems(o)
+		if _, known := r.reported[o.Node]; o.Node != s.self && (changed[o.Node] || !known) {
+			r.reported[o.Node] = reachItems(o)
 		}
 	}
-	maps.DeleteFunc(r.said, func(id engine.NodeID, _ map[engine.NodeID]reachBody) bool {
+	maps.DeleteFunc(r.reported, func(id engine.NodeID, _ map[engine.NodeID]reachBody) bool {
 		return !slices.ContainsFunc(all, func(o gossip.Owned) bool { return o.Node == id })
 	})
-	r.said[s.self] = r.found
+	r.reported[s.self] = r.found
 	now := map[engine.NodeID]map[resource.Key]bool{}
-	for who, said := range r.said {
-		if !living[who] {
+	for reporter, results := range r.reported {
+		if !living[reporter] {
 			continue
 		}
-		for of, body := range said {
+		for of, body := range results {
 			if epoch, ok := dead[of]; !ok || epoch != body.Epoch {
 				continue
 			}
@@ -119,7 +119,7 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[engine.NodeID]bool) m
 	return out
 }
 
-// reachItems reads what a node says of others. What it says wrongly is nothing.
+// reachItems returns the results that a node publishes. It skips invalid ones.
 func reachItems(o *gossip.Owned) map[engine.NodeID]reachBody {
 	out := map[engine.NodeID]reachBody{}
 	for _, item := range o.Items {
@@ -135,7 +135,7 @@ func reachItems(o *gossip.Owned) map[engine.NodeID]reachBody {
 	return out
 }
 
-// reachOwn are the items that say what this node has reached, sorted.
+// reachOwn returns the items with this node's results, sorted.
 func (s *Source) reachOwn() (out []engine.OwnItem) {
 	for _, id := range slices.SortedFunc(maps.Keys(s.reach.found), compareNodes) {
 		if body, err := json.Marshal(s.reach.found[id]); err == nil && len(body) <= engine.MaxBody {
@@ -154,7 +154,7 @@ func dataplaneKey(name string) (resource.Key, bool) {
 	return resource.Key{Kind: "Dataplane", Mesh: mesh, Name: name}, ok
 }
 
-// serving returns what is left of the resources of a node, and marks its dataplanes.
+// serving returns the usable resources of a node, with the liveness label of its dataplanes.
 func (s *Source) serving(o *gossip.Owned) map[resource.Key]*resource.Resource {
 	all := s.usable(o)
 	if o.Serving == engine.Serve {
@@ -175,15 +175,15 @@ func (s *Source) serving(o *gossip.Owned) map[resource.Key]*resource.Resource {
 			delete(all, key)
 			continue
 		}
-		if next, err := s.marked(r, mark); err == nil {
+		if next, err := s.withLiveness(r, mark); err == nil {
 			all[key] = next
 		}
 	}
 	return all
 }
 
-// marked returns a resource with what is known of its node.
-func (s *Source) marked(r *resource.Resource, mark string) (*resource.Resource, error) {
+// withLiveness returns a resource with a liveness label.
+func (s *Source) withLiveness(r *resource.Resource, mark string) (*resource.Resource, error) {
 	next := *r
 	next.Labels = maps.Clone(r.Labels)
 	if next.Labels == nil {
@@ -197,7 +197,7 @@ func (s *Source) marked(r *resource.Resource, mark string) (*resource.Resource, 
 	return s.o.Decode(body)
 }
 
-// addressesOf are those at which others reach a dataplane.
+// addressesOf returns the addresses at which other nodes reach a dataplane.
 func addressesOf(r *resource.Resource) (out []netip.AddrPort) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
@@ -213,13 +213,13 @@ func addressesOf(r *resource.Resource) (out []netip.AddrPort) {
 	return out
 }
 
-// target is what is tried to reach.
+// target is an address to try.
 type target struct {
 	key resource.Key
 	at  netip.AddrPort
 }
 
-// reachLoop tries to reach what dead nodes own, as far as this node is one of those that try.
+// reachLoop tries to reach the dataplanes of dead nodes, if this node is responsible.
 func (s *Source) reachLoop(ctx context.Context) {
 	tick := time.NewTicker(reachEvery)
 	defer tick.Stop()
@@ -230,7 +230,7 @@ func (s *Source) reachLoop(ctx context.Context) {
 		case <-s.reach.bell:
 		case <-tick.C:
 		}
-		dead := s.duties()
+		dead := s.assigned()
 		found := map[engine.NodeID]reachBody{}
 		for _, o := range dead {
 			names := s.try(ctx, s.targets(&o))
@@ -241,12 +241,12 @@ func (s *Source) reachLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.foundOut(found)
+		s.setFound(found)
 	}
 }
 
-// duties are the dead nodes whose dataplanes this node is to try.
-func (s *Source) duties() (out []gossip.Owned) {
+// assigned returns the dead nodes for which this node is responsible.
+func (s *Source) assigned() (out []gossip.Owned) {
 	var living []engine.NodeID
 	for _, m := range s.node.Members() {
 		if m.Self || m.State == gossip.StateAlive {
@@ -261,9 +261,9 @@ func (s *Source) duties() (out []gossip.Owned) {
 	return out
 }
 
-// rank is the place of a node among those that could look after another one: all nodes come to the
-// same order.
-func rank(self, of engine.NodeID, living []engine.NodeID) (place int) {
+// rank returns the position of self among the nodes responsible for another one. All nodes compute
+// the same order.
+func rank(self, of engine.NodeID, living []engine.NodeID) (n int) {
 	score := func(id engine.NodeID) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write(of[:])
@@ -273,14 +273,14 @@ func rank(self, of engine.NodeID, living []engine.NodeID) (place int) {
 	mine := score(self)
 	for _, id := range living {
 		if x := score(id); x > mine || x == mine && compareNodes(id, self) < 0 {
-			place++
+			n++
 		}
 	}
-	return place
+	return n
 }
 
-// targets are the addresses of the dataplanes of a node. Those of the loopback interface are
-// another machine's, unless the node was reached there.
+// targets returns the addresses of a node's dataplanes. Loopback addresses belong to another
+// machine, unless the node itself has one.
 func (s *Source) targets(o *gossip.Owned) (out []target) {
 	local := false
 	for _, m := range s.node.Members() {
@@ -295,13 +295,13 @@ func (s *Source) targets(o *gossip.Owned) (out []target) {
 		}
 	}
 	slices.SortFunc(out, func(a, b target) int { return cmp.Or(compareKeys(a.key, b.key), a.at.Compare(b.at)) })
-	return out[:min(len(out), reachMost)]
+	return out[:min(len(out), reachMax)]
 }
 
-// try returns the names of the dataplanes that take a connection, sorted.
+// try returns the names of the dataplanes that accept a connection, sorted.
 func (s *Source) try(ctx context.Context, list []target) []string {
 	var mu sync.Mutex
-	answered := map[string]bool{}
+	reached := map[string]bool{}
 	slots := make(chan struct{}, reachAtOnce)
 	var wg sync.WaitGroup
 	for _, t := range list {
@@ -317,15 +317,15 @@ func (s *Source) try(ctx context.Context, list []target) []string {
 			_ = conn.Close()
 			mu.Lock()
 			defer mu.Unlock()
-			answered[dataplaneName(t.key)] = true
+			reached[dataplaneName(t.key)] = true
 		})
 	}
 	wg.Wait()
-	return slices.Sorted(maps.Keys(answered))
+	return slices.Sorted(maps.Keys(reached))
 }
 
-// foundOut takes what this node has found, tells it and acts on it.
-func (s *Source) foundOut(found map[engine.NodeID]reachBody) {
+// setFound stores and publishes the results of this node.
+func (s *Source) setFound(found map[engine.NodeID]reachBody) {
 	s.mu.Lock()
 	same := maps.EqualFunc(found, s.reach.found, func(a, b reachBody) bool {
 		return a.Epoch == b.Epoch && slices.Equal(a.Dataplanes, b.Dataplanes)
@@ -341,12 +341,12 @@ func (s *Source) foundOut(found map[engine.NodeID]reachBody) {
 	s.mu.Lock()
 	s.reach.found = found
 	s.mu.Unlock()
-	s.tellOwn()
+	s.publishOwn()
 	s.take([]engine.Change{{Node: s.self}}, false)
 }
 
-// agentLost names the nodes whose agents do not answer, though their dataplanes do, with the number
-// of these.
+// agentLost returns the nodes whose agent does not respond although dataplanes do, with the number
+// of those.
 func (s *Source) agentLost() map[engine.NodeID]int {
 	out := map[engine.NodeID]int{}
 	for id, keys := range s.reach.now {
@@ -357,7 +357,8 @@ func (s *Source) agentLost() map[engine.NodeID]int {
 	return out
 }
 
-// lostText says of how many dataplanes that is so.
+// lostText returns the text about a lost agent.
 func lostText(name string, n int) string {
-	return fmt.Sprintf("the agent of node %s does not answer, and %d of its dataplanes do: they stay in use", name, n)
+	return fmt.Sprintf("the agent of node %s does not respond, but ", name) +
+		plural.Form(n, "1 of its dataplanes does and stays in use", "%d of its dataplanes do and stay in use")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// nodeID reads the id of this node, or makes a fresh one: it names the node for all its life.
+// nodeID reads the permanent ID of this node, or creates one.
 func nodeID(path string) (id engine.NodeID, fresh bool, err error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
@@ -23,11 +23,11 @@ func nodeID(path string) (id engine.NodeID, fresh bool, err error) {
 		return id, false, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return id, false, fmt.Errorf("the id of this node: %w", err)
+		return id, false, fmt.Errorf("read the ID of this node: %w", err)
 	}
-	_, _ = rand.Read(id[:]) // it never fails
+	_, _ = rand.Read(id[:]) // never fails
 	if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
-		return id, false, fmt.Errorf("the id of this node: %w", err)
+		return id, false, fmt.Errorf("write the ID of this node: %w", err)
 	}
 	return id, true, nil
 }

@@ -27,67 +27,66 @@ const (
 	identityFile = "node-id"
 )
 
-// Options of a pool. Store, Decode, Dir, Node, Cluster, Bind and one of Keys and Insecure are
-// required.
+// Options configures a pool. Store, Decode, Dir, Node, Cluster, Bind, and either Keys or Insecure
+// are required.
 type Options struct {
 	Store *store.Store
-	// Decode reads a resource, with all checks, as [resource.Marshal] writes it.
+	// Decode parses and validates a resource written by [resource.Marshal].
 	Decode func([]byte) (*resource.Resource, error)
-	Dir    string // where the pool is kept: paths.state
+	Dir    string // directory of the pool's files: paths.state
 
 	Node, Zone, Version, Cluster string
-	Bind, Advertise              string // host:port; an empty host of Bind is all addresses
+	Bind, Advertise              string // host:port; an empty host of Bind means all addresses
 	Join                         []string
 	Keys                         [][]byte
-	KeyringFile                  string // Keys were read from it; it is read again when it changes. "": it never is
+	KeyringFile                  string // source of Keys; it is read again when it changes. "": none
 	Insecure, TCPOnly            bool
 
-	// Changed is called when others say something that is no resource, as the authorities that they
-	// have. It must not block.
+	// Changed is called when peers publish changes other than resources, such as authorities. It must
+	// not block.
 	Changed func()
-	// Converged is told how long a change of another node took to get here, by the clocks of both.
-	// Nil: nobody is.
+	// Converged is called with the time that a change of another node took to arrive, by the clocks of
+	// both nodes. Nil: not called.
 	Converged func(time.Duration)
-	// Answer answers the questions of other members; see [gossip.Options].
+	// Answer answers questions of other members; see [gossip.Options].
 	Answer func(ctx context.Context, question []byte) []byte
 
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// Source is the part of an agent that exchanges resources with others. Its methods may be called at
-// the same time.
+// Source exchanges resources with the other agents of the pool. It is safe for concurrent use.
 type Source struct {
 	o       Options
 	self    engine.NodeID
 	node    *gossip.Node
 	disk    *storage
-	cold    bool // nothing was known of the pool at the start
+	cold    bool // the pool was unknown at the start
 	started time.Time
 	watcher *gossip.Watcher
 
-	mu      sync.Mutex
-	waiting map[resource.Key]string                               // records that are not in force here, and why
-	clashes map[resource.Key]string                               // resources of other nodes that are not taken, and why
-	peers   map[engine.NodeID]map[resource.Key]*resource.Resource // what others own, as far as it can be used
-	shared  map[resource.Key]bool                                 // what was written here and may not be in the store yet
-	own     [32]byte                                              // of what was said to be owned last
-	trust   trust
-	reach   reach
-	told    bool
-	ownErr  error
-	agreed  bool // with a peer, since the start
-	left    bool // for good
-	keysErr string
-	differs map[engine.NodeID]time.Time // members that have something else, and since when that is seen
+	mu        sync.Mutex
+	waiting   map[resource.Key]string                               // records not in force here, and why
+	clashes   map[resource.Key]string                               // refused resources of other nodes, and why
+	peers     map[engine.NodeID]map[resource.Key]*resource.Resource // usable resources of other nodes
+	shared    map[resource.Key]bool                                 // shared keys whose change may not be in the store yet
+	own       [32]byte                                              // hash of the published items
+	trust     trust
+	reach     reach
+	published bool
+	ownErr    error
+	agreed    bool // set by prune
+	left      bool // left permanently
+	keysErr   string
+	differs   map[engine.NodeID]time.Time // members with a different state, and since when
 
-	keyStamp string // of the loop alone
+	keyStamp string // used only by loop
 	seedsErr atomic.Pointer[string]
-	end      func() // ends the part in the pool
+	end      func() // ends the membership
 }
 
-// Open opens what is kept of the pool. Nothing is sent before [Source.Start]. It may take a second
-// where something of it is lost.
+// Open opens the state of the pool. It sends nothing before [Source.Start]. If its database was
+// lost, Open may take a second.
 func Open(ctx context.Context, o Options) (*Source, error) {
 	bind, err := addrPort(o.Bind)
 	if err != nil {
@@ -110,8 +109,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	saved, err := disk.Load()
 	if err == nil {
 		if len(saved) == 0 && !fresh {
-			// Peers tell the starts of a node by their seconds, and the file that knows the last one is
-			// gone.
+			// The epoch of a start is its time in seconds, and the file with the last epoch is gone.
 			select {
 			case <-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))):
 			case <-ctx.Done():
@@ -137,7 +135,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	return nil, fmt.Errorf("open the pool: %w", err)
 }
 
-// addrPort reads the address of a socket.
+// addrPort parses the address of a socket.
 func addrPort(s string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -148,23 +146,23 @@ func addrPort(s string) (netip.AddrPort, error) {
 	}
 	out, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
 	if err != nil {
-		return out, fmt.Errorf("%q is no IP address with a port: give one such as 10.0.0.1:7946, or :7946 for all addresses",
-			s)
+		return out, fmt.Errorf("%q is not an IP address with a port; set one such as 10.0.0.1:7946, "+
+			"or :7946 for all addresses", s)
 	}
 	return out, nil
 }
 
-// Addr is where others reach this node, once it was started.
+// Addr returns the address at which peers reach this node, after Start.
 func (s *Source) Addr() netip.AddrPort { return s.node.Addr() }
 
-// syncTime is how long a node that knows nothing of the pool waits for it before it serves.
+// syncTime is how long a node without any state of the pool waits for a peer before it serves.
 const syncTime = 10 * time.Second
 
-// Start makes the node a member until ctx ends; the returned function waits until all of its
-// goroutines have ended. Where nothing was known of the pool and there is somebody to join, Start
-// returns once there is agreement with a peer, but not later than after some seconds.
+// Start joins the pool until ctx ends. The returned function waits until all goroutines have ended.
+// If the pool was unknown and there are addresses to join, Start waits at most syncTime until this
+// node agrees with a peer.
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
-	s.tellOwn()
+	s.publishOwn()
 	g, ctx := errgroup.WithContext(ctx)
 	pool, end := context.WithCancel(ctx)
 	s.end = end
@@ -175,7 +173,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	select {
 	case <-s.node.Ready():
 	case <-ctx.Done():
-		return nil, cmp.Or(wait(), context.Cause(ctx)) // what ended it is the cause
+		return nil, cmp.Or(wait(), context.Cause(ctx)) // the error that ended it
 	}
 	if s.cold && len(s.o.Join) > 0 {
 		s.awaitPool(ctx)
@@ -184,7 +182,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	return wait, nil
 }
 
-// awaitPool waits until a peer has agreed, or for some seconds.
+// awaitPool waits until this node agrees with a peer, at most syncTime.
 func (s *Source) awaitPool(ctx context.Context) {
 	late := time.NewTimer(syncTime)
 	defer late.Stop()
@@ -195,10 +193,10 @@ func (s *Source) awaitPool(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-late.C:
-			s.o.Log.Warn("no peer has told what is in the pool; the agent goes on with what it has", "join", s.o.Join)
+			s.o.Log.Warn("no peer has sent the state of the pool; the agent continues with local resources", "join", s.o.Join)
 			return
 		case <-tick.C:
-			if s.agree() {
+			if s.hasAgreed() {
 				s.take(s.watcher.Take(), false)
 				return
 			}
@@ -206,10 +204,10 @@ func (s *Source) awaitPool(ctx context.Context) {
 	}
 }
 
-// agree reports whether this node has agreed with a peer since the start.
-func (s *Source) agree() bool { return s.node.Stats().Agreed.After(s.started) }
+// hasAgreed reports whether this node has agreed with a peer since the start.
+func (s *Source) hasAgreed() bool { return s.node.Stats().Agreed.After(s.started) }
 
-// loop keeps the store and the pool alike until ctx ends.
+// loop synchronizes the store and the pool until ctx ends.
 func (s *Source) loop(ctx context.Context) {
 	defer s.watcher.Close()
 	changed, stop := s.o.Store.Watch()
@@ -223,21 +221,21 @@ func (s *Source) loop(ctx context.Context) {
 		case <-s.watcher.C():
 			s.take(s.watcher.Take(), false)
 		case <-changed:
-			s.tellOwn()
-			s.settle()
+			s.publishOwn()
+			s.resolveShared()
 			s.retry()
 		case <-tick.C:
 			s.reloadKeys()
 			s.compare()
-			if !s.pruned() && s.agree() {
+			if !s.pruned() && s.hasAgreed() {
 				s.prune()
 			}
 		}
 	}
 }
 
-// Share puts what an operator writes into the pool. It is on disk when it returns, and on its way
-// to others.
+// Share adds changes made by operators to the pool. When it returns, they are on disk and on their
+// way to other nodes.
 func (s *Source) Share(changes []store.Change) error {
 	var puts []engine.Put
 	for i := range changes {
@@ -268,10 +266,10 @@ func (s *Source) Share(changes []store.Change) error {
 	return err
 }
 
-// mediaType is that of resources in the pool.
+// mediaType is the media type of resources in the pool.
 const mediaType = "application/json"
 
-// ofNode reports whether resources of a kind belong to the node that they come from.
+// ofNode reports whether resources of a kind belong to a node.
 func ofNode(kind string) bool {
 	switch kind {
 	case "Dataplane", "ExternalService", "ZoneIngress", "ZoneEgress":

@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// Members returns the nodes of the pool as this one sees them, sorted by name.
+// Members returns the nodes of the pool as seen by this node, sorted by name.
 func (s *Source) Members() []api.Member {
 	list := s.node.Members()
 	s.mu.Lock()
@@ -38,15 +38,15 @@ func (s *Source) Members() []api.Member {
 	return out
 }
 
-// revision is a root for people; "" where it is not known.
+// revision returns a short form of a root for display, or "" if it is unknown.
 func revision(root engine.Digest) string {
 	if root == (engine.Digest{}) {
 		return ""
 	}
-	return fmt.Sprintf("%08x", uint32(root[0]>>32)) // #nosec G115 -- it is shortened on purpose
+	return fmt.Sprintf("%08x", uint32(root[0]>>32)) // #nosec G115 -- truncated on purpose
 }
 
-// compare notes since when members have something else than this node.
+// compare records since when members differ from this node.
 func (s *Source) compare() {
 	next := map[engine.NodeID]time.Time{}
 	now := s.o.Now()
@@ -65,14 +65,14 @@ func (s *Source) compare() {
 	s.differs = next
 }
 
-// maxSkew is how far clocks may be apart before it is said.
+// maxSkew is the clock difference above which Check reports it.
 const maxSkew = 2 * time.Second
 
-// manyCAs is the number of nodes above which a provided CA is advised: each proxy is sent some 700
-// bytes for each node.
+// manyCAs is the number of nodes above which Check recommends a provided CA: each proxy receives
+// about 700 bytes for each node.
 const manyCAs = 100
 
-// Check says how the pool stands. Missing peers never make the node unready.
+// Check reports the state of the pool. Missing peers never make the node unready.
 func (s *Source) Check() api.Check {
 	out := api.Check{Name: "peers", OK: true}
 	alive, others := 1, 0
@@ -88,49 +88,50 @@ func (s *Source) Check() api.Check {
 	out.Reason = plural.Form(alive, "no other member is alive", "%d members are alive")
 	st := s.node.Stats()
 	var problems []string
-	say := func(bad bool, format string, args ...any) {
+	report := func(bad bool, format string, args ...any) {
 		if bad {
 			problems = append(problems, fmt.Sprintf(format, args...))
 		}
 	}
-	say(alive == 1 && len(s.o.Join) > 0,
-		"none of gossip.join answers: look at the network, the cluster's name and the keys")
-	say(others > 0, "%s; nearside members lists them",
+	report(alive == 1 && len(s.o.Join) > 0,
+		"no address of gossip.join responds: check the network, the cluster name, and the keys")
+	report(others > 0, "%s; run nearside members to list them",
 		plural.Form(others, "1 member is unreachable", "%d members are unreachable"))
-	say(st.SaveError != "", "the pool is not saved: %s", st.SaveError)
-	say(s.disk.aside != "", "the file of the pool was damaged and is set aside as %s", s.disk.aside)
-	say(st.Cloned, "another node runs with the id of this one: give one of the two a paths.state of its own, without %s",
+	report(st.SaveError != "", "the state of the pool cannot be saved: %s", st.SaveError)
+	report(s.disk.damaged != "", "the pool's database was damaged and was renamed to %s", s.disk.damaged)
+	report(st.Cloned, "another node uses this node's ID: give one of the two another paths.state, without the file %s",
 		identityFile)
-	say(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock is %s off that of the others", st.Skew.Round(time.Millisecond))
-	say(st.Conflicts > 0, "changes that lost against others made at the same time: %d", st.Conflicts)
-	say(st.Limbo > 0, "records that may have been deleted long ago, and are not in force: %d", st.Limbo)
-	say(s.node.Hold(),
-		"so many nodes were lost at once that a cut of the network is suspected: nothing of theirs is removed")
+	report(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock differs from those of the other nodes by %s",
+		st.Skew.Round(time.Millisecond))
+	report(st.Conflicts > 0, "changes that lost to concurrent changes: %d", st.Conflicts)
+	report(st.Limbo > 0, "records that may have been deleted long ago and are not in force: %d", st.Limbo)
+	report(s.node.Hold(),
+		"many nodes were lost at once, probably because of a network partition: their resources are not removed")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost := s.agentLost(); len(lost) > 0 {
 		names := s.names(s.node.Owned())
 		for _, id := range slices.SortedFunc(maps.Keys(lost), compareNodes) {
-			say(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
+			report(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
 		}
 	}
-	say(s.left, "this node has left the pool; restart the agent to come back")
-	say(s.keysErr != "", "the keyring has changed and is not taken, the keys of before stay in use: %s", s.keysErr)
+	report(s.left, "this node has left the pool; restart the agent to join again")
+	report(s.keysErr != "", "the changed keyring is invalid, so the previous keys stay in use: %s", s.keysErr)
 	if p := s.seedsErr.Load(); p != nil {
-		say(*p != "", "%s", *p)
+		report(*p != "", "%s", *p)
 	}
-	say(s.ownErr != nil, "what this node has is not told to others: %v", s.ownErr)
+	report(s.ownErr != nil, "the resources of this node cannot be published: %v", s.ownErr)
 	for _, x := range []struct {
 		list map[resource.Key]string
 		what string
-	}{{s.waiting, "resources of the pool that are not in force here"}, {s.clashes, "names that several nodes claim"}} {
+	}{{s.waiting, "pool resources not in force on this node"}, {s.clashes, "names claimed by several nodes"}} {
 		if len(x.list) > 0 {
 			first := slices.SortedFunc(maps.Keys(x.list), compareKeys)[0]
-			say(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
+			report(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
 		}
 	}
 	if n := len(s.trust.refused); n > 0 {
-		say(true, "authorities of other nodes that are not trusted: %d, the first is %s",
+		report(true, "untrusted authorities of other nodes: %d, the first is %s",
 			n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
 	}
 	if n := alive + others; n > manyCAs {
@@ -140,8 +141,8 @@ func (s *Source) Check() api.Check {
 				continue
 			}
 			b := m.MTLSEnabled()
-			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each of %d nodes has its "+
-				"own that every proxy is sent; above %d nodes use a provided one", r.Name, n, manyCAs)
+			report(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, so every proxy gets the CA "+
+				"certificates of all %d nodes; use a provided CA above %d nodes", r.Name, n, manyCAs)
 		}
 	}
 	if out.Degraded = len(problems) > 0; out.Degraded {
@@ -150,7 +151,7 @@ func (s *Source) Check() api.Check {
 	return out
 }
 
-// Dropped counts messages that were not taken or not sent, by reason.
+// Dropped returns the number of dropped messages by reason.
 func (s *Source) Dropped() map[string]uint64 {
 	st := s.node.Stats()
 	return map[string]uint64{"busy": st.Dropped, "unsent": st.Unsent, "refused": st.Refused}

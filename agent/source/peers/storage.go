@@ -14,30 +14,31 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// storage keeps the pool in a database file of its own.
+// storage persists the pool in a database file.
 type storage struct {
-	db    *bolt.DB
-	aside string // new name of a damaged file; "": there was none
+	db      *bolt.DB
+	damaged string // new name of a damaged file; "" if there was none
 }
 
-// lockWait is how long another process may have the file open, as on a quick restart.
+// lockWait is how long to wait for another process that has the file open, as after a quick
+// restart.
 const lockWait = time.Second
 
-// openStorage opens the file, or makes it. A damaged one is renamed, and the pool is learnt anew
-// from peers.
+// openStorage opens or creates the file. It renames a damaged file; then the state comes from peers
+// again.
 func openStorage(path string, now time.Time) (*storage, error) {
 	s, err := open(path)
 	if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, berrors.ErrTimeout) {
 		return s, err
 	}
-	aside := fmt.Sprintf("%s.damaged-%d", path, now.Unix())
-	if os.Rename(path, aside) != nil {
+	damaged := fmt.Sprintf("%s.damaged-%d", path, now.Unix())
+	if os.Rename(path, damaged) != nil {
 		return nil, err
 	}
 	if s, err = open(path); err != nil {
 		return nil, err
 	}
-	s.aside = aside
+	s.damaged = damaged
 	return s, nil
 }
 
@@ -57,7 +58,7 @@ func open(path string) (s *storage, err error) {
 	return s, nil
 }
 
-// guard returns panics of the database, and faults in its memory map, as errors: they mean a
+// guard converts panics of the database, and faults in its memory map, to errors. They mean a
 // damaged file or disk.
 func guard(f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
@@ -85,7 +86,7 @@ func (s *storage) Load() (out []engine.Op, err error) {
 	return out, err
 }
 
-// Write implements [gossip.Storage]: one transaction, which is on disk when it returns.
+// Write implements [gossip.Storage] with one transaction. It is on disk when Write returns.
 func (s *storage) Write(ops []engine.Op) error {
 	return guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {

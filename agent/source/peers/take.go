@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// take brings what has changed in the pool into the store. What this node writes itself is left to
-// the write, which puts it there once it is in the pool; at first it is not.
+// take applies changes of the pool to the store. Except at the start, it skips writes of this node,
+// which their writer applies after they are in the pool.
 func (s *Source) take(changes []engine.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,25 +43,25 @@ func (s *Source) take(changes []engine.Change, first bool) {
 		}
 	}
 	s.apply(store.SourceGossip, records)
-	for _, written := range came {
+	for _, at := range came {
 		if s.o.Converged != nil {
-			s.o.Converged(max(s.o.Now().Sub(written), 0))
+			s.o.Converged(max(s.o.Now().Sub(at), 0))
 		}
 	}
 	if len(nodes) > 0 {
-		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
+		s.apply(store.SourceGossip, renameWriters(s.o.Store.Snapshot(), names))
 		s.takeOwned(all, nodes)
 		s.apply(store.SourcePeer, s.owned(snap, all))
 		s.takeTrust(all, nodes)
 	}
 }
 
-// wrote reports whether a record is of this node.
+// wrote reports whether this node wrote a record.
 func (s *Source) wrote(r *engine.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
 
-// settle looks at what was shared lately: a version of another node may have come between the pool
-// and the store.
-func (s *Source) settle() {
+// resolveShared checks keys that were shared recently: another node's version may have arrived
+// between the writes to the pool and to the store.
+func (s *Source) resolveShared() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.shared) == 0 {
@@ -82,7 +82,7 @@ func (s *Source) settle() {
 	s.apply(store.SourceGossip, records)
 }
 
-// names are those of nodes, by what records name their writers by.
+// names returns the names of nodes, by the writer ID used in records.
 func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
 	out := map[[8]byte]string{}
 	for i := range all {
@@ -94,7 +94,7 @@ func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
 	return out
 }
 
-// record returns what a record of the pool does to the store, if anything.
+// record returns the store operation for a record of the pool, if one is necessary.
 func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]string) (op store.Op, ok bool) {
 	key := resource.Key(k)
 	have, known := snap.Get(key)
@@ -105,10 +105,10 @@ func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]st
 	case r == nil:
 		return op, false
 	case r.Deleted:
-		_, damaged := snap.Damaged(key) // the pool knows what the disk does not
+		_, damaged := snap.Damaged(key) // the pool has it although the local copy is damaged
 		return store.Op{Delete: key}, damaged || known && (of == store.SourceGossip || of == store.SourceAPI)
 	case ofNode(key.Kind):
-		s.waiting[key] = "resources of this kind belong to nodes"
+		s.waiting[key] = "resources of this kind belong to a node"
 		return op, false
 	case known && of != store.SourceGossip && of != store.SourceAPI:
 		s.waiting[key] = fmt.Sprintf("this node has it from %s, which takes precedence here", have.Source)
@@ -116,10 +116,10 @@ func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]st
 	}
 	res, err := s.o.Decode(r.Body)
 	if err == nil && res.Key != key {
-		err = fmt.Errorf("it holds %s", res.Key)
+		err = fmt.Errorf("it contains %s", res.Key)
 	}
 	if err != nil {
-		s.waiting[key] = fmt.Sprintf("this version of the agent does not take it: %v", err)
+		s.waiting[key] = fmt.Sprintf("this agent version cannot decode it: %v", err)
 		return op, false
 	}
 	if known && have.Digest == res.Digest {
@@ -130,11 +130,11 @@ func (s *Source) record(snap *store.Snapshot, k engine.Key, names map[[8]byte]st
 		Source: store.Source{Kind: store.SourceGossip, Detail: cmp.Or(names[writer], unnamed(writer))}}, true
 }
 
-// unnamed stands for a node whose name has not come yet.
+// unnamed returns a placeholder for a node whose name is not known yet.
 func unnamed(writer [8]byte) string { return fmt.Sprintf("%x", writer) }
 
-// named gives records the names of nodes that were not known when they came.
-func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
+// renameWriters replaces placeholders in the store with node names that are known now.
+func renameWriters(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
 	by := map[string]string{}
 	for writer, name := range names {
 		by[unnamed(writer)] = name
@@ -147,7 +147,7 @@ func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
 	return out
 }
 
-// takeOwned reads what nodes say they own.
+// takeOwned reads the resources that nodes own.
 func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 	seen := map[engine.NodeID]bool{}
 	reached := s.takeReach(all, nodes)
@@ -165,17 +165,17 @@ func (s *Source) takeOwned(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 	}
 }
 
-// usable decodes what a node owns.
+// usable returns the valid resources of a node.
 func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 	out := map[resource.Key]*resource.Resource{}
 	for _, item := range o.Items {
 		key := resource.Key(item.Key)
 		if item.Body == nil || !ofNode(key.Kind) {
-			continue // it is still on its way, or of a later version
+			continue // the body has not arrived yet, or a later version owns this kind
 		}
 		r, err := s.o.Decode(item.Body)
 		if err != nil || r.Key != key {
-			s.o.Log.Warn("a resource of another node is not taken", "node", o.Name, "resource", key, "error", err)
+			s.o.Log.Warn("a resource of another node is refused", "node", o.Name, "resource", key, "error", err)
 			continue
 		}
 		out[key] = r
@@ -183,8 +183,8 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 	return out
 }
 
-// owned returns what what others own does to the store. Of several nodes that claim one name the
-// first by its id has it, and what this node has itself stays.
+// owned returns the store operations for the resources of other nodes. If several nodes claim a
+// name, the one with the lowest ID wins, and a local resource always wins.
 func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op) {
 	clear(s.clashes)
 	names := map[engine.NodeID]string{}
@@ -201,7 +201,7 @@ func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op
 		for key, r := range s.peers[id] {
 			name := cmp.Or(names[id], id.String())
 			if first, taken := wanted[key]; taken {
-				s.clashes[key] = fmt.Sprintf("node %s has one of that name too; that of %s is taken", name, first.node)
+				s.clashes[key] = fmt.Sprintf("nodes %s and %s both claim this name; that of %[2]s is used", name, first.node)
 				continue
 			}
 			wanted[key] = claim{r, name}
@@ -211,7 +211,7 @@ func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op
 	for _, name := range names {
 		present[name] = true
 	}
-	for _, m := range s.node.Members() { // those that were forgotten too
+	for _, m := range s.node.Members() { // including forgotten nodes
 		present[m.Name] = true
 	}
 	for _, rec := range snap.BySource(store.SourcePeer) {
@@ -225,7 +225,7 @@ func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op
 		from := store.Source{Kind: store.SourcePeer, Detail: w.node}
 		switch {
 		case known && have.Source.Kind != store.SourcePeer:
-			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s has one of that name too", have.Source, w.node)
+			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s claims this name too", have.Source, w.node)
 		case known && have.Digest == w.res.Digest && have.Source == from:
 		default:
 			out = append(out, store.Op{Put: w.res, Source: from})
@@ -238,8 +238,8 @@ func compareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 }
 
-// apply changes the store. What another source has taken meanwhile is left alone: the change of the
-// store has it looked at again.
+// apply applies operations to the store. Conflicts with other sources are skipped; the change of
+// the store triggers a retry.
 func (s *Source) apply(kind string, ops []store.Op) {
 	if len(ops) == 0 {
 		return
@@ -252,13 +252,13 @@ func (s *Source) apply(kind string, ops []store.Op) {
 	for _, op := range ops {
 		b.Ops = []store.Op{op}
 		if _, err := s.o.Store.Apply(b); err != nil {
-			s.o.Log.Warn("a resource of the pool is not taken", "error", err)
+			s.o.Log.Warn("a resource of the pool is refused", "error", err)
 		}
 	}
 }
 
-// retry looks again at what was not in force here, after a change of the store: a file may be gone
-// that had it.
+// retry checks resources that were not in force after a change of the store, for example when a
+// file with precedence was removed.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,8 +278,8 @@ func (s *Source) retry() {
 	}
 }
 
-// offer puts what operators have written here into the pool, where the pool has nothing of it: it
-// was written before there was one.
+// offer adds resources that operators wrote before this node joined a pool, unless the pool has
+// them.
 func (s *Source) offer() {
 	snap := s.o.Store.Snapshot()
 	var changes []store.Change
@@ -290,7 +290,7 @@ func (s *Source) offer() {
 		}
 	}
 	if err := s.Share(changes); err != nil {
-		s.o.Log.Warn("what was written here before there was a pool is not in it", "resources", len(changes), "error", err)
+		s.o.Log.Warn("cannot add resources written before this node joined the pool", "resources", len(changes), "error", err)
 	}
 }
 
@@ -300,8 +300,8 @@ func (s *Source) pruned() bool {
 	return s.agreed
 }
 
-// prune removes what the store has from the pool, and the pool has not: the file of the pool was
-// lost, and peers know what is there.
+// prune removes resources from the store that the pool no longer has. This happens if the pool's
+// database was lost and deletions were missed.
 func (s *Source) prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,8 +317,8 @@ func (s *Source) prune() {
 	s.apply(store.SourcePeer, s.owned(snap, s.node.Owned()))
 }
 
-// tellOwn says what this node owns, where that has changed.
-func (s *Source) tellOwn() {
+// publishOwn publishes the resources of this node if they have changed.
+func (s *Source) publishOwn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left {
@@ -332,7 +332,7 @@ func (s *Source) tellOwn() {
 		}
 		body, err := resource.Marshal(rec.Resource)
 		if err != nil {
-			continue // it was encoded when it was stored
+			continue // cannot happen: the store has encoded it
 		}
 		items = append(items, engine.OwnItem{Key: engine.Key(rec.Key), Body: body})
 		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
@@ -342,12 +342,12 @@ func (s *Source) tellOwn() {
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
-	if s.told && now == s.own {
+	if s.published && now == s.own {
 		return
 	}
 	if s.ownErr = s.node.SetOwn(items); s.ownErr != nil {
-		s.o.Log.Warn("what this node has is not told to others", "error", s.ownErr)
+		s.o.Log.Warn("cannot publish the resources of this node", "error", s.ownErr)
 		return
 	}
-	s.told, s.own = true, now
+	s.published, s.own = true, now
 }

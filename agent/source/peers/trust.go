@@ -15,21 +15,21 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
-// kindAuthority is that of items with the authorities of a node, by mesh and backend; see
+// kindAuthority is the kind of items with a node's authorities, by mesh and backend; see
 // [identity.Pool].
 const kindAuthority = "NodeCA"
 
-// trust is what is known of the authorities of builtin backends. Its fields, but for all, are
-// guarded by the mu of the source.
+// trust is the state of the authorities of builtin backends. Its fields, except all, are guarded by
+// the mu of the source.
 type trust struct {
-	own     map[resource.Key]*identity.Authorities // as others are told, those that were given up among them
+	own     map[resource.Key]*identity.Authorities // as published, including retired ones
 	of      map[engine.NodeID]map[resource.Key]*identity.Authorities
-	refused map[engine.NodeID]string // what is not taken of a node, and why
+	refused map[engine.NodeID]string // why an authority of a node was refused
 	all     atomic.Pointer[identity.Others]
 }
 
-// openTrust begins with what the last boot has told, so that others trust it until the meshes are
-// known again.
+// openTrust starts with the authorities published before the restart, so others trust them until
+// the meshes are known again.
 func (s *Source) openTrust() {
 	s.trust.own = map[resource.Key]*identity.Authorities{}
 	s.trust.of = map[engine.NodeID]map[resource.Key]*identity.Authorities{}
@@ -42,7 +42,7 @@ func (s *Source) openTrust() {
 	}
 }
 
-// authorities reads those of a node.
+// authorities returns the valid authorities of a node.
 func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authorities {
 	out := map[resource.Key]*identity.Authorities{}
 	delete(s.trust.refused, o.Node)
@@ -52,7 +52,7 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 		}
 		a, err := identity.ParseAuthorities(item.Key.Mesh, item.Key.Name, item.Body)
 		if err != nil {
-			s.trust.refused[o.Node] = fmt.Sprintf("that of node %s for mesh %s and backend %s: %v",
+			s.trust.refused[o.Node] = fmt.Sprintf("authority of node %s for mesh %s and backend %s: %v",
 				cmp.Or(o.Name, o.Node.String()), item.Key.Mesh, item.Key.Name, err)
 			continue
 		}
@@ -61,8 +61,8 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 	return out
 }
 
-// takeTrust reads the authorities of nodes again. What a dead node has signed is still valid; that
-// of one that was forgotten is not.
+// takeTrust updates the authorities of nodes. Certificates of a dead node stay valid; those of a
+// forgotten node do not.
 func (s *Source) takeTrust(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 	seen := map[engine.NodeID]bool{}
 	for i := range all {
@@ -90,8 +90,8 @@ func (s *Source) takeTrust(all []gossip.Owned, nodes map[engine.NodeID]bool) {
 // Others implements [identity.Pool].
 func (s *Source) Others() *identity.Others { return s.trust.all.Load() }
 
-// Tell implements [identity.Pool]. Authorities that are not among the given ones stay trusted until
-// the last certificate that they may have signed has ended.
+// Tell implements [identity.Pool]. Authorities that are not listed stay trusted until the last
+// certificate that they may have signed has expired.
 func (s *Source) Tell(list []identity.Authorities) {
 	s.mu.Lock()
 	now := s.o.Now()
@@ -102,7 +102,7 @@ func (s *Source) Tell(list []identity.Authorities) {
 	}
 	for key, a := range s.trust.own {
 		if next[key] == nil {
-			if a = givenUp(a, now); now.Before(a.Until) {
+			if a = retired(a, now); now.Before(a.Until) {
 				next[key] = a
 			}
 		}
@@ -114,12 +114,12 @@ func (s *Source) Tell(list []identity.Authorities) {
 	})
 	s.mu.Unlock()
 	if changed {
-		s.tellOwn()
+		s.publishOwn()
 	}
 }
 
-// givenUp returns authorities that sign nothing any more.
-func givenUp(a *identity.Authorities, now time.Time) *identity.Authorities {
+// retired returns authorities that sign no further certificates.
+func retired(a *identity.Authorities, now time.Time) *identity.Authorities {
 	if !a.Until.IsZero() {
 		return a
 	}
@@ -142,10 +142,10 @@ func (s *Source) Told() (others, without int) {
 	return others, without
 }
 
-// trustItems are the authorities of this node for others, sorted.
+// trustItems returns the items with this node's authorities, sorted.
 func (s *Source) trustItems() (out []engine.OwnItem) {
 	for _, key := range slices.SortedFunc(maps.Keys(s.trust.own), compareKeys) {
-		if body, err := s.trust.own[key].Encode(); err == nil { // it always is encoded
+		if body, err := s.trust.own[key].Encode(); err == nil { // encoding never fails
 			out = append(out, engine.OwnItem{Key: engine.Key(key), Body: body})
 		}
 	}

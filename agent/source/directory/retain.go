@@ -10,12 +10,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Many writers truncate, unlink or rename away a file before they write it anew, and some take
-// their time in between. So what has gone is believed only when it stays away: a file that
-// vanished, or that holds no document any more, retains its last good content until it was seen so
-// for the settle time. What a file says instead is believed at once.
+// Many programs truncate, unlink, or rename a file before they write it again, and some pause in
+// between. So a file that vanished or has no documents retains its last good content for a grace
+// time. Other new content takes effect at once.
 
-// missing says in which way the file has no content now; "" when it has some, good or bad.
+// missing returns how the file has no content, or "" if it has some, valid or not.
 func (f *fileState) missing() string {
 	switch {
 	case f.vanished:
@@ -29,10 +28,10 @@ func (f *fileState) missing() string {
 // retained reports whether the resources of the file are in force although it has no content.
 func (f *fileState) retained() bool { return f.missing() != "" && len(f.resources) > 0 }
 
-// settleFiles decides what becomes of files without content: those that vanished since the last
-// scan are added to next, those that had none for long enough lose what they had. What cannot be
-// seen does not settle. s.mu is held.
-func (s *Source) settleFiles(next map[string]*fileState) {
+// retainFiles handles files without content: it adds vanished files to next, and removes the
+// content of files whose grace time has ended. It does not change files in unreadable directories.
+// s.mu is held.
+func (s *Source) retainFiles(next map[string]*fileState) {
 	now, bytes, count := time.Now(), map[string]int64{}, map[string]int{}
 	s.wake = time.Time{}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
@@ -42,7 +41,7 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 			next[path] = &f
 		}
 	}
-	others := map[string]bool{} // directories that have a file with content
+	others := map[string]bool{} // directories that contain a file with content
 	for path, f := range next {
 		others[filepath.Dir(path)] = others[filepath.Dir(path)] || f.missing() == ""
 	}
@@ -55,12 +54,12 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 		how, dir := f.missing(), filepath.Dir(path)
 		if how == "" {
 			if !f.since.IsZero() {
-				s.o.Log.Info("resource file is back", "file", path)
+				s.o.Log.Info("resource file has content again", "file", path)
 			}
 			f.since = time.Time{}
 			continue
 		}
-		// Without a bound, files that appear and vanish all the time would pile up.
+		// Without a limit, files that appear and vanish repeatedly would accumulate.
 		bytes[dir], count[dir] = bytes[dir]+f.sig.size, count[dir]+1
 		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files &&
 			s.retain(f, how, others[dir], now) {
@@ -76,20 +75,20 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 	}
 }
 
-// retain reports whether a file without content has still time left, and sees to it that there is a
-// scan when that has passed. A file that is deleted beside others has less of it than one that is
-// empty, or than all of a directory: a tool may be filling that anew.
+// retain reports whether the grace time of a file without content has not ended, and schedules a
+// scan for its end. The grace time is shorter for a deleted file if other files remain. A tool may
+// be recreating an empty file or a whole directory.
 func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bool {
-	grace := s.o.Settle
+	grace := s.o.Retain
 	if f.vanished && others {
-		grace = s.o.Gone
+		grace = s.o.RetainDeleted
 	}
 	if f.since.IsZero() {
 		f.since, f.grace = now, grace
-		s.o.Log.Info("resource file has no content; what it had is retained for a while", "file", f.path, "state", how,
+		s.o.Log.Info("resource file has no content; its resources are retained temporarily", "file", f.path, "state", how,
 			"resources", len(f.resources), "for", grace)
 	}
-	f.grace = max(f.grace, grace) // one absence, in turns of both
+	f.grace = max(f.grace, grace) // one absence, even if its kind changes
 	until := f.since.Add(f.grace)
 	if !now.Before(until) {
 		return false
@@ -100,8 +99,8 @@ func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bo
 	return true
 }
 
-// forgetMoved lets go of vanished files of which nothing is in force: other files have what they
-// had. s.mu is held.
+// forgetMoved drops vanished files without active resources: other files have their content. s.mu
+// is held.
 func (s *Source) forgetMoved() {
 	for path, f := range s.files {
 		if f.vanished && f.active == 0 {
@@ -110,10 +109,10 @@ func (s *Source) forgetMoved() {
 	}
 }
 
-// newcomers returns the keys that a file with content names without having waited for another file
-// to give them up. It has them before a file whose content is retained. One that has waited goes on
-// waiting, or a pause of the first file's writer would show for a moment what the second says. s.mu
-// is held.
+// newcomers returns the keys in files with content that did not wait for another file to release
+// them. They take precedence over retained content. A key that has waited continues to wait;
+// otherwise a pause of the first file's writer would briefly activate the second file. s.mu is
+// held.
 func (s *Source) newcomers() map[resource.Key]bool {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).retained) {
 		return nil
@@ -124,7 +123,7 @@ func (s *Source) newcomers() map[resource.Key]bool {
 			continue
 		}
 		for _, r := range f.resources {
-			if _, waits := f.conflicts[r.Key.String()]; !waits {
+			if _, waited := f.conflicts[r.Key.String()]; !waited {
 				out[r.Key] = true
 			}
 		}
