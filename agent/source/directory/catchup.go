@@ -16,7 +16,7 @@ const (
 )
 
 // CatchUp returns when the store has the current content of the files, so that a client that wrote
-// a file reads its result. It gives up after catchUpTime or when ctx ends. Without changes, it
+// a file reads its result. It also returns after catchUpTime and when ctx ends. Without changes, it
 // costs a stat of each file.
 func (s *Source) CatchUp(ctx context.Context) {
 	if !s.behind() {

@@ -8,10 +8,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// TestCatchUp: who has written, emptied or deleted a file and asks is not told of before, and
-// nobody waits where nothing has changed.
+// TestCatchUp checks that a client that wrote, emptied, or deleted a file sees the result, and that
+// CatchUp does not wait without changes.
 func TestCatchUp(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		caught := func(within time.Duration, want string) {
 			t.Helper()
 			begun := time.Now()

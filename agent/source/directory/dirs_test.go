@@ -17,7 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// teams are roles of the tests: the role team may have meshes whose names begin with "t".
+// teams authorizes the roles of the tests: the role team may change meshes whose names begin with
+// "t".
 func teams(t *testing.T) func(string, access.Action) error {
 	t.Helper()
 	r, err := access.NewRoles(access.RoleOptions{GID: -1, Roles: []access.Role{
@@ -31,7 +32,7 @@ func teams(t *testing.T) func(string, access.Action) error {
 	return r.CheckRole
 }
 
-// watchDirs watches a and b below a directory, b with a role.
+// watchDirs watches the directories a and b. b has a role.
 func watchDirs(t *testing.T, dir string, s *store.Store, role string, change ...func(*directory.Options)) *watched {
 	t.Helper()
 	return watch(t, dir, s, func(o *directory.Options) {
@@ -43,7 +44,7 @@ func watchDirs(t *testing.T, dir string, s *store.Store, role string, change ...
 	})
 }
 
-// twoDirs makes a directory with a and b in it.
+// twoDirs creates a directory with the subdirectories a and b.
 func twoDirs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,8 +52,8 @@ func twoDirs(t *testing.T) string {
 	return dir
 }
 
-// TestDirsAreWatched: changes in each directory are seen, and one that is missing holds up nothing
-// in the others.
+// TestDirsAreWatched checks that changes in each directory are detected, and that a missing
+// directory does not affect the others.
 func TestDirsAreWatched(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "")
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -82,8 +83,8 @@ func TestDirsAreWatched(t *testing.T) {
 	}
 }
 
-// TestDirRole refuses what the role of a directory does not allow; the other documents of the file
-// stand.
+// TestDirRole checks that resources are refused if the role of the directory does not allow them,
+// and that the other resources of the file are used.
 func TestDirRole(t *testing.T) {
 	dir, s := twoDirs(t), agenttest.Memory(t)
 	w := watchDirs(t, dir, s, "team")
@@ -104,12 +105,12 @@ func TestDirRole(t *testing.T) {
 	w.Want("t1@y.yaml x@x.yaml")
 	w.status("b/y.yaml", "has no fault", func(f api.FileStatus) bool { return len(f.Faults) == 0 })
 
-	// The role may do less after a restart.
+	// The role has fewer rights after a restart.
 	w.stop()
 	w = watchDirs(t, dir, s, "creator")
 	w.Want("x@x.yaml")
 	w.faulty("b/y.yaml", "the role creator may not update Mesh t1/t1")
-	// And what a file that has faults had goes too.
+	// This also removes retained content of a file with faults.
 	w.stop()
 	w = watchDirs(t, dir, s, "team")
 	w.Want("t1@y.yaml x@x.yaml")
@@ -118,15 +119,14 @@ func TestDirRole(t *testing.T) {
 	w = watchDirs(t, dir, s, "creator")
 	w.Want("x@x.yaml")
 	w.stop()
-	// Without anybody who knows roles, nothing is allowed.
+	// Without an authorizer, roles allow nothing.
 	w.write("b/y.yaml", agenttest.Meshes("t1"))
 	w = watchDirs(t, dir, s, "team", func(o *directory.Options) { o.May = nil })
 	w.faulty("b/y.yaml", "roles are not known")
 	w.Want("x@x.yaml")
 }
 
-// TestDirRefusedDisplacesNothing: a document that is refused takes nothing from a file whose
-// content is retained.
+// TestDirRefusedDisplacesNothing checks that a refused resource does not replace retained content.
 func TestDirRefusedDisplacesNothing(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team", func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -140,8 +140,8 @@ func TestDirRefusedDisplacesNothing(t *testing.T) {
 	}
 }
 
-// TestDirRemovedFromConfig: what came from a directory that is not configured any more goes, once
-// all that are can be read.
+// TestDirRemovedFromConfig checks that resources of a directory that is no longer configured are
+// removed when all configured directories can be read.
 func TestDirRemovedFromConfig(t *testing.T) {
 	dir, s := twoDirs(t), agenttest.Memory(t)
 	agenttest.Write(t, filepath.Join(dir, "a/x.yaml"), agenttest.Meshes("x"))
@@ -169,8 +169,8 @@ func TestDirRemovedFromConfig(t *testing.T) {
 	}
 }
 
-// TestDirRoleLinks: in a directory with a role, a link does not lead to what only the agent can
-// read.
+// TestDirRoleLinks checks that in a directory with a role, links cannot point to files that only
+// the agent can read.
 func TestDirRoleLinks(t *testing.T) {
 	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team")
 	w.write("a/secret.yaml", agenttest.Meshes("t1"))
@@ -187,7 +187,7 @@ func TestDirRoleLinks(t *testing.T) {
 	w.Want("t1@secret.yaml t2@inside.yaml")
 }
 
-// TestDirsHaveBoundsOfTheirOwn: a directory with too much in it takes nothing from another.
+// TestDirsHaveBoundsOfTheirOwn checks that a directory above its limit does not affect others.
 func TestDirsHaveBoundsOfTheirOwn(t *testing.T) {
 	dir := twoDirs(t)
 	for i := range 4 {

@@ -18,8 +18,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// asAnother runs fn on a thread to which the file system gives no more than to any user. The thread
-// ends with it.
+// asAnother runs fn on a thread with the file permissions of an ordinary user. The thread ends with
+// fn.
 func asAnother(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -32,7 +32,7 @@ func asAnother(t *testing.T, fn func()) {
 		runtime.LockOSThread() // never unlocked
 		_ = unix.Setfsgid(nobody)
 		_ = unix.Setfsuid(nobody)
-		if got, err := unix.SetfsuidRetUid(-1); err != nil || got != nobody { // -1 changes nothing and says what is
+		if got, err := unix.SetfsuidRetUid(-1); err != nil || got != nobody { // -1 returns the ID without changing it
 			ended <- errors.New("this process may not act as another user")
 			return
 		}
@@ -44,7 +44,7 @@ func asAnother(t *testing.T, fn func()) {
 	}
 }
 
-// openDir is a directory that every user can get to.
+// openDir returns a directory that every user can access.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// polled runs a source that must find things without events.
+// polled runs a source that must detect changes without events.
 func polled(t *testing.T, dir string, watcher func() (*fsnotify.Watcher, error)) (*watched, *agenttest.Logs) {
 	t.Helper()
 	l := agenttest.NewLogs()
@@ -76,7 +76,7 @@ func TestDirWithoutWatcher(t *testing.T) {
 	w.Want("")
 }
 
-// TestDirWatcherThatEnds has one whose channels are closed.
+// TestDirWatcherThatEnds uses a watcher with closed channels.
 func TestDirWatcherThatEnds(t *testing.T) {
 	w, l := polled(t, t.TempDir(), func() (*fsnotify.Watcher, error) {
 		f, err := fsnotify.NewWatcher()
@@ -90,12 +90,12 @@ func TestDirWatcherThatEnds(t *testing.T) {
 	})
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
-	if n := strings.Count(l.String(), "has ended"); n != 1 {
-		t.Errorf("it is said %d times", n)
+	if n := strings.Count(l.String(), "has stopped"); n != 1 {
+		t.Errorf("logged %d times", n)
 	}
 }
 
-// TestDirWithoutWatch has a link to a file in a directory that the agent's user can go through and
+// TestDirWithoutWatch uses a link to a file in a directory that the agent's user can traverse but
 // not watch.
 func TestDirWithoutWatch(t *testing.T) {
 	dir, closed := openDir(t), openDir(t)
@@ -141,12 +141,12 @@ func TestDirWithoutWatch(t *testing.T) {
 		<-found
 	})
 	if n := strings.Count(l.String(), "cannot watch a resource directory"); n != 1 {
-		t.Errorf("it is said %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 
-// TestDirUnreadableFile has a file that the agent's user may not read: a fault of that file, which
-// keeps what it had.
+// TestDirUnreadableFile uses a file that the agent's user must not read: the file has a fault and
+// retains its content.
 func TestDirUnreadableFile(t *testing.T) {
 	dir, s := openDir(t), agenttest.Memory(t)
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")

@@ -21,8 +21,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would
-// keep that clock from going on, and looks when it is told to.
+// unwatched is a directory source on a fake clock. It scans on request, because a watcher's reads
+// would block the clock.
 type unwatched struct {
 	*testing.T
 	dir    string
@@ -30,8 +30,8 @@ type unwatched struct {
 	source *directory.Source
 }
 
-// settle runs fn beside a source at work that settles after a second.
-func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
+// withUnwatched runs fn with a source that retains content for a second.
+func withUnwatched(t *testing.T, fn func(t *testing.T, u *unwatched)) {
 	dir := t.TempDir()
 	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a", "b"))
 	agenttest.Write(t, filepath.Join(dir, "z.yaml"), agenttest.Meshes("z"))
@@ -49,12 +49,12 @@ func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
 	})
 }
 
-// later lets time go by, on the clock of the bubble that the source is in.
+// later advances the fake clock.
 func later(d time.Duration) { <-time.After(d) }
 
 func (u *unwatched) path(name string) string { return filepath.Join(u.dir, name) }
 
-// look has the source scan after what was done to the files.
+// look makes the source scan after changes to files.
 func (u *unwatched) look(done ...error) {
 	u.Helper()
 	agenttest.Do(u.T, done...)
@@ -70,7 +70,7 @@ func (u *unwatched) holds(want string) {
 	}
 }
 
-// missing expects the file to be named so, and its content kept for so long from now.
+// missing requires the file to be missing in a given way, and its content to be retained for left.
 func (u *unwatched) missing(name, how string, left time.Duration) {
 	u.Helper()
 	var f api.FileStatus
@@ -83,11 +83,11 @@ func (u *unwatched) missing(name, how string, left time.Duration) {
 	}
 }
 
-// graces are how long a file without content keeps what it had.
+// graces are the grace times of files without content.
 var graces = map[string]time.Duration{api.MissingEmpty: time.Second,
 	api.MissingVanished: 150 * time.Millisecond}
 
-// hollow are the ways in which a file has no content for a while.
+// hollow lists the ways to remove the content of a file temporarily.
 var hollow = map[string]struct {
 	how string
 	do  func(path string) error
@@ -111,13 +111,13 @@ func TestDirWriterThatPauses(t *testing.T) {
 			{agenttest.Meshes("a"), "a@a.yaml z@z.yaml", 1},
 		} {
 			t.Run(name, func(t *testing.T) {
-				settle(t, func(t *testing.T, u *unwatched) {
+				withUnwatched(t, func(t *testing.T, u *unwatched) {
 					before := u.store.Snapshot().Revision()
 					u.look(h.do(u.path("a.yaml")))
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
 					u.missing("a.yaml", h.how, graces[h.how])
 					later(graces[h.how] - time.Millisecond)
-					u.look() // looking again does not start the time anew
+					u.look() // another scan does not restart the grace time
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
 					u.missing("a.yaml", h.how, time.Millisecond)
 					agenttest.Write(t, u.path("a.yaml"), c.content)
@@ -137,11 +137,11 @@ func TestDirWriterThatPauses(t *testing.T) {
 func TestDirStaysHollow(t *testing.T) {
 	for name, h := range hollow {
 		t.Run(name, func(t *testing.T) {
-			settle(t, func(t *testing.T, u *unwatched) {
+			withUnwatched(t, func(t *testing.T, u *unwatched) {
 				u.look(h.do(u.path("a.yaml")))
 				later(graces[h.how] - time.Nanosecond)
 				u.holds("a@a.yaml b@a.yaml z@z.yaml")
-				later(time.Nanosecond) // without anything that asks for a scan
+				later(time.Nanosecond) // no event triggers a scan
 				u.holds("z@z.yaml")
 				u.missing("a.yaml", "", 0)
 				if i := slices.IndexFunc(u.source.Files(),
@@ -157,19 +157,19 @@ func TestDirStaysHollow(t *testing.T) {
 	}
 }
 
-// TestDirHollowInTurns has a writer that truncates, unlinks, and leaves half of a document before
-// the whole.
+// TestDirHollowInTurns uses a writer that truncates, unlinks, and writes half a document before the
+// whole one.
 func TestDirHollowInTurns(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		before := u.store.Snapshot().Revision()
 		u.look(os.Truncate(u.path("a.yaml"), 0))
 		later(600 * time.Millisecond)
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", api.MissingVanished, 400*time.Millisecond) // one absence
+		u.missing("a.yaml", api.MissingVanished, 400*time.Millisecond) // the same absence
 		agenttest.Write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
 		u.look()
 		later(time.Hour)
-		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
+		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault retains the content as long as it lasts
 		u.look(os.Remove(u.path("a.yaml")))
 		u.missing("a.yaml", api.MissingVanished, graces[api.MissingVanished]) // another absence
 		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
@@ -182,7 +182,7 @@ func TestDirHollowInTurns(t *testing.T) {
 	})
 }
 
-// TestDirHollowAtStart acts on what has gone while nobody was served at once.
+// TestDirHollowAtStart checks that the first scan removes missing resources at once.
 func TestDirHollowAtStart(t *testing.T) {
 	for name, h := range hollow {
 		dir, s := t.TempDir(), agenttest.Memory(t)
@@ -198,18 +198,18 @@ func TestDirHollowAtStart(t *testing.T) {
 	}
 }
 
-// TestDirRenamedFile moves resources to another file, before and behind the old one in order: the
-// new one has them at once.
+// TestDirRenamedFile moves resources to other files, before and after the old one in path order.
+// The new files take effect at once.
 func TestDirRenamedFile(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		u.look(os.Rename(u.path("a.yaml"), u.path("e.yaml")))
 		u.holds("a@e.yaml b@e.yaml z@z.yaml")
 		u.look(os.Rename(u.path("e.yaml"), u.path("c.yaml")))
 		u.holds("a@c.yaml b@c.yaml z@z.yaml")
-		if files := u.source.Files(); len(files) != 2 { // what nothing is kept of is not waited for
+		if files := u.source.Files(); len(files) != 2 { // a file whose resources all moved is not retained
 			t.Errorf("files: %+v", files)
 		}
-		// A part of it: the rest is kept.
+		// Only some resources move; the others are retained.
 		agenttest.Write(t, u.path("x.yaml"), agenttest.Meshes("b+"))
 		u.look(os.Remove(u.path("c.yaml")))
 		u.holds("a@c.yaml b+@x.yaml z@z.yaml")
@@ -221,10 +221,10 @@ func TestDirRenamedFile(t *testing.T) {
 	})
 }
 
-// TestDirHeir has a second file that names a resource, which takes it over when the first is gone
-// for good.
+// TestDirHeir checks that a second file with the same resource takes over when the first one is
+// finally removed.
 func TestDirHeir(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		agenttest.Write(t, u.path("m.yaml"), agenttest.Meshes("a+"))
 		u.look()
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
@@ -245,20 +245,19 @@ func TestDirHeir(t *testing.T) {
 	})
 }
 
-// TestDirSwapped replaces the directory by one without the file, by none, and by one that has it
-// again.
+// TestDirSwapped replaces the directory by one without the file, removes it, and restores it.
 func TestDirSwapped(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		away := u.dir + "-away"
 		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.missing("z.yaml", api.MissingVanished, time.Second)
 		later(900 * time.Millisecond)
 		u.look(os.Remove(u.dir))
-		later(time.Hour) // nothing is deleted for a directory that cannot be seen
+		later(time.Hour) // nothing is deleted while the directory cannot be read
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.look(os.Mkdir(u.dir, 0o755))
-		u.missing("z.yaml", api.MissingVanished, time.Second) // a new one may be filled yet
+		u.missing("z.yaml", api.MissingVanished, time.Second) // a new directory may still be filled
 		before := u.store.Snapshot().Revision()
 		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
 		later(time.Hour)
@@ -269,9 +268,9 @@ func TestDirSwapped(t *testing.T) {
 	})
 }
 
-// TestDirMountedVersions plays a mounted ConfigMap whose new version lacks a file.
+// TestDirMountedVersions simulates a mounted ConfigMap whose new version lacks a file.
 func TestDirMountedVersions(t *testing.T) {
-	settle(t, func(t *testing.T, u *unwatched) {
+	withUnwatched(t, func(t *testing.T, u *unwatched) {
 		agenttest.Do(t, os.Remove(u.path("a.yaml")), os.Remove(u.path("z.yaml")))
 		swap := func(v string, names ...string) error {
 			agenttest.Do(t, os.Mkdir(u.path(v), 0o755))
@@ -291,7 +290,7 @@ func TestDirMountedVersions(t *testing.T) {
 	})
 }
 
-// TestDirKeepsABoundedNumber has more files vanish in turn than a directory may hold.
+// TestDirKeepsABoundedNumber lets more files vanish than a directory may contain.
 func TestDirKeepsABoundedNumber(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -309,11 +308,11 @@ func TestDirKeepsABoundedNumber(t *testing.T) {
 			}
 			source.Scan()
 			if got := len(source.Files()); got > 8 {
-				t.Fatalf("%d files are held", got)
+				t.Fatalf("%d files are retained", got)
 			}
 		}
 		if got := agenttest.Held(s); strings.Count(got, "@4-") != 4 {
-			t.Errorf("the files that are there are not in force: %s", got)
+			t.Errorf("the existing files are not in force: %s", got)
 		}
 	})
 }

@@ -180,7 +180,7 @@ func (s *Source) Run(ctx context.Context) {
 		case e, ok := <-w.events():
 			if !ok {
 				w.lost()
-			} else if !w.concerns(e) {
+			} else if !w.relevant(e) {
 				continue
 			}
 			if path := w.file(e); ok && path != "" {

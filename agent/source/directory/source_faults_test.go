@@ -19,16 +19,16 @@ func TestDirBadFileKeepsLastGood(t *testing.T) {
 	w.write("z.yaml", agenttest.Meshes("z"))
 	w.Want("a@a.yaml b@a.yaml z@z.yaml")
 
-	// One bad document keeps the whole file at its last good content.
+	// A document with a fault retains the last good content of the whole file.
 	w.write("a.yaml", agenttest.Meshes("a+")+"---\ntype: Mesh\nname: c\nnonsense: 1\n")
 	f := w.faulty("a.yaml", w.path("a.yaml")+":8", "nonsense")
 	if !f.Stale || f.Resources != 2 || f.Loaded.IsZero() {
 		t.Errorf("status: %+v", f)
 	}
-	w.write("z.yaml", agenttest.Meshes("z+")) // the others go on
+	w.write("z.yaml", agenttest.Meshes("z+")) // other files are not affected
 	w.Want("a@a.yaml b@a.yaml z+@z.yaml")
 
-	// Over a restart too.
+	// Also after a restart.
 	w.stop()
 	w = watch(t, dir, s, nil)
 	if f := w.faulty("a.yaml", "nonsense"); !f.Stale || f.Resources != 2 || f.Loaded.IsZero() {
@@ -53,8 +53,8 @@ func TestDirVanishedWhileDown(t *testing.T) {
 	agenttest.Do(t, os.Remove(w.path("a.yaml")))
 	w = watch(t, dir, s, nil)
 	w.Want("b@b.yaml")
-	w.stop() // two sources on one store would undo each other's work
-	// Another directory: what came from the old one goes, once the new one can be read.
+	w.stop() // two sources on one store would undo each other's changes
+	// With another directory, resources of the old one are removed when the new one can be read.
 	other := filepath.Join(t.TempDir(), "other")
 	w = watch(t, other, s, nil)
 	w.Want("b@b.yaml")
@@ -72,7 +72,7 @@ func TestDirDuplicates(t *testing.T) {
 	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("b.yaml"); got != want || f.Resources != 1 {
 		t.Errorf("conflict with %q, want %q; %d resources", got, want, f.Resources)
 	}
-	w.write("a.yaml", agenttest.Meshes("x")) // the first by name holds
+	w.write("a.yaml", agenttest.Meshes("x")) // the first file by path wins
 	w.Want("b@b.yaml c@c.yaml x@a.yaml")
 	w.status("b.yaml", "is in conflict", func(f api.FileStatus) bool { return len(f.Conflicts) == 1 })
 	agenttest.Do(t, os.Remove(w.path("a.yaml")))
@@ -85,12 +85,12 @@ func TestDirDuplicates(t *testing.T) {
 }
 
 func TestDirMove(t *testing.T) {
-	// A file that waits for another to give a resource up waits for it to settle; no writer pauses for
-	// that long here.
+	// A file waits for the end of another file's grace time to take over a resource; no writer pauses
+	// for that long here.
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = 250 * time.Millisecond })
 	w.write("b.yaml", agenttest.Meshes("x", "b"))
 	w.Want("b@b.yaml x@b.yaml")
-	for _, to := range []string{"a", "c"} { // before and behind it in order
+	for _, to := range []string{"a", "c"} { // before and after it in path order
 		w.write(to+".yaml", agenttest.Meshes("x"))
 		w.write("b.yaml", agenttest.Meshes("b"))
 		w.Want("b@b.yaml x@" + to + ".yaml")
@@ -118,5 +118,5 @@ func TestDirConflictWithAPI(t *testing.T) {
 		Ops: []store.Op{{Delete: agenttest.MeshKey("x")}}}); err != nil {
 		t.Fatal(err)
 	}
-	w.Want("a@a.yaml x+@a.yaml") // free now
+	w.Want("a@a.yaml x+@a.yaml") // released by the API
 }

@@ -41,12 +41,12 @@ func TestDirStrangeThings(t *testing.T) {
 	if f := w.status("empty.yaml", "is there", func(api.FileStatus) bool { return true }); len(f.Faults) != 0 {
 		t.Errorf("an empty file has faults: %v", f.Faults)
 	}
-	// Each becomes a good file.
+	// Each becomes a valid file.
 	agenttest.Do(t, os.Remove(at("dir.yaml")), os.Remove(at("fifo.yaml")), os.Remove(at("loop.yaml")))
 	w.write("dir.yaml", agenttest.Meshes("dir"))
 	w.write("fifo.yaml", agenttest.Meshes("fifo"))
 	w.write("big.yaml", agenttest.Meshes("big"))
-	w.write("loop.yaml", agenttest.Meshes("loop")) // loop2 now leads to it and holds the same
+	w.write("loop.yaml", agenttest.Meshes("loop")) // loop2 now points to it
 	w.Want("big@big.yaml dir@dir.yaml fifo@fifo.yaml good@good.yaml loop@loop.yaml zz@zz.yaml")
 }
 
@@ -77,7 +77,7 @@ func TestDirMissing(t *testing.T) {
 	agenttest.Do(t, os.Mkdir(dir, 0o755))
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
-	// A directory that goes takes nothing with it, and one that comes back is watched again.
+	// A directory that disappears retains its resources, and is watched again when it returns.
 	agenttest.Do(t, os.Rename(dir, filepath.Join(base, "away")))
 	agenttest.Await(t, "the directory is missed", w.scanned, func() bool {
 		f := w.source.Files()
@@ -97,7 +97,7 @@ func TestDirMissing(t *testing.T) {
 	})
 }
 
-// TestDirLinks has links to the directory, to a file elsewhere, and through another directory.
+// TestDirLinks uses links to the directory, to a file outside, and through another directory.
 func TestDirLinks(t *testing.T) {
 	base := t.TempDir()
 	at := func(n string) string { return filepath.Join(base, n) }

@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// watched is a directory source at work.
+// watched is a running directory source.
 type watched struct {
 	t       *testing.T
 	dir     string
@@ -32,7 +32,7 @@ type watched struct {
 func watch(t *testing.T, dir string, s *store.Store, change func(*directory.Options)) *watched {
 	t.Helper()
 	w := &watched{t: t, dir: dir, store: s, scanned: make(chan struct{}, 1)}
-	// Polling is off, so that what is found is found by events.
+	// Polling is off, so that only events trigger scans.
 	o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Poll: time.Hour,
 		Retain: 30 * time.Millisecond, Scanned: func() {
 			select {
@@ -57,7 +57,7 @@ func (w *watched) path(name string) string { return filepath.Join(w.dir, name) }
 
 func (w *watched) write(name, text string) { w.t.Helper(); agenttest.Write(w.t, w.path(name), text) }
 
-// want waits until the store holds exactly these meshes.
+// Want waits until the store contains exactly these meshes.
 func (w *watched) Want(meshes string) {
 	w.t.Helper()
 	changed, stop := w.store.Watch()
@@ -65,7 +65,7 @@ func (w *watched) Want(meshes string) {
 	agenttest.Await(w.t, "the store holds "+meshes, changed, func() bool { return agenttest.Held(w.store) == meshes })
 }
 
-// status waits until the state of a file is as wanted.
+// status waits until the status of a file meets a condition.
 func (w *watched) status(name, what string, cond func(api.FileStatus) bool) api.FileStatus {
 	w.t.Helper()
 	var got api.FileStatus
@@ -113,8 +113,8 @@ func TestDirIsLoadedBeforeRun(t *testing.T) {
 	}
 }
 
-// TestDirUnrelated checks that what is no resource file, and a file written anew with the same
-// content, changes nothing.
+// TestDirUnrelated checks that other files, and files rewritten with the same content, change
+// nothing.
 func TestDirUnrelated(t *testing.T) {
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a.yaml", agenttest.Meshes("a"))
@@ -137,7 +137,7 @@ func TestDirEditors(t *testing.T) {
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) { o.Retain = time.Hour })
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
-	// Some editors are slow, so that the state between their steps is seen.
+	// Some editors are slow, so their intermediate states are scanned.
 	seen := func(how string) {
 		w.status("a.yaml", "is seen as "+how, func(f api.FileStatus) bool { return f.Missing == how })
 	}
@@ -181,7 +181,7 @@ func TestDirEditors(t *testing.T) {
 	}
 }
 
-// TestDirConfigMap plays what the kubelet does with a mounted ConfigMap.
+// TestDirConfigMap simulates the kubelet's updates of a mounted ConfigMap.
 func TestDirConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(v string, files map[string]string) {
@@ -203,7 +203,7 @@ func TestDirConfigMap(t *testing.T) {
 	agenttest.Do(t, os.RemoveAll(w.path("..2026_1")))
 	w.Want("a+@a.yaml b+@b.yaml")
 
-	// A key goes: its link leads nowhere until the kubelet removes it.
+	// A key is removed: its link is dangling until the kubelet removes it.
 	version("..2026_3", map[string]string{"a.yaml": agenttest.Meshes("a")})
 	agenttest.Do(t, os.RemoveAll(w.path("..2026_2")))
 	w.Want("a@a.yaml b+@b.yaml")
@@ -215,7 +215,7 @@ func TestDirConfigMap(t *testing.T) {
 	}
 }
 
-// TestDirPolls finds changes without events.
+// TestDirPolls checks that changes are detected without events.
 func TestDirPolls(t *testing.T) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, "deep")
@@ -229,8 +229,7 @@ func TestDirPolls(t *testing.T) {
 	w.Want("b@a.yaml")
 }
 
-// TestDirChurn writes, replaces and removes files while they are read, and compares with what is
-// there at the end.
+// TestDirChurn writes, replaces, and removes files while they are read, and checks the final state.
 func TestDirChurn(t *testing.T) {
 	w := watch(t, t.TempDir(), agenttest.Memory(t), func(o *directory.Options) {
 		o.Quiet, o.Ceiling = time.Millisecond, 2*time.Millisecond
@@ -265,8 +264,8 @@ func TestDirChurn(t *testing.T) {
 	w.Want(strings.Join(want, " "))
 }
 
-// TestDirReadsOneFile has two files change, one of them without an event: by another name that it
-// has elsewhere. The event of the other one leads to no look at it.
+// TestDirReadsOneFile changes two files, one of them through a hard link elsewhere, which causes no
+// event. The event of the other file does not lead to a read of the first.
 func TestDirReadsOneFile(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	silent := filepath.Join(elsewhere, "x")
@@ -277,7 +276,7 @@ func TestDirReadsOneFile(t *testing.T) {
 	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) {
 		tell := o.Scanned
 		o.Scanned = func() {
-			if scans++; scans == 2 { // Run has looked at the directory
+			if scans++; scans == 2 { // Run has read the directory
 				close(looked)
 			}
 			tell()
@@ -285,7 +284,7 @@ func TestDirReadsOneFile(t *testing.T) {
 	})
 	w.Want("a@a.yaml b@b.yaml")
 	<-looked
-	write := func(name, text string) { // never seen empty
+	write := func(name, text string) { // atomic
 		t.Helper()
 		agenttest.Write(t, filepath.Join(elsewhere, "next"), text)
 		agenttest.Do(t, os.Rename(filepath.Join(elsewhere, "next"), w.path(name)))
@@ -300,12 +299,12 @@ func TestDirReadsOneFile(t *testing.T) {
 	write("new.yaml", "type: Mesh\n")
 	w.faulty("new.yaml")
 	w.Want("a+@a.yaml b@b.yaml d@new.yaml")
-	agenttest.Do(t, os.Remove(w.path("new.yaml"))) // what goes may have gone elsewhere: all files are looked at
+	agenttest.Do(t, os.Remove(w.path("new.yaml"))) // a removal scans all files
 	w.Want("a+@a.yaml b+@b.yaml")
 }
 
-// TestDirFileInParts has a file written in parts, each of which is whole: none is believed that
-// lacks what was there.
+// TestDirFileInParts writes a file in valid parts. Parts that lack an earlier resource are not
+// applied.
 func TestDirFileInParts(t *testing.T) {
 	dir, s := t.TempDir(), agenttest.Memory(t)
 	w := watch(t, dir, s, func(o *directory.Options) { o.Rest = 500 * time.Millisecond })
@@ -316,7 +315,7 @@ func TestDirFileInParts(t *testing.T) {
 	w.write("a.yaml", agenttest.Meshes("a+", "b+"))
 	w.Want("a+@a.yaml b+@a.yaml")
 	if agenttest.Flapped(s, agenttest.MeshKey("b")) {
-		t.Error("what was not written yet was deleted")
+		t.Error("a resource was deleted before the file was complete")
 	}
 	w.write("a.yaml", agenttest.Meshes("a+"))
 	w.Want("a+@a.yaml")

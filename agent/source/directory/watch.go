@@ -74,8 +74,8 @@ func (d *dirWatch) errors() <-chan error {
 // works reports whether every change is detected.
 func (d *dirWatch) works() bool { return d.w != nil && d.ok }
 
-// concerns reports whether an event can change the result of a scan.
-func (d *dirWatch) concerns(e fsnotify.Event) bool {
+// relevant reports whether an event can change the result of a scan.
+func (d *dirWatch) relevant(e fsnotify.Event) bool {
 	if _, ok := d.dirs[e.Name]; ok && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		delete(d.dirs, e.Name) // the watch has ended too
 		return true

@@ -16,8 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// annotated is a stream of default.web with annotations; nil: with metadata and without
-// annotations.
+// annotated returns a stream of default.web with annotations; nil: metadata without annotations.
 func annotated(t testing.TB, annotations any) access.Stream {
 	t.Helper()
 	fields := map[string]any{}
@@ -32,8 +31,8 @@ func annotated(t testing.TB, annotations any) access.Stream {
 		Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
-// TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the
-// grace time. What cannot be read costs itself alone.
+// TestSidecarReach checks that annotations are in effect while the proxy has a stream and for the
+// grace time, and that an invalid annotation affects only itself.
 func TestSidecarReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changes := 0
@@ -43,25 +42,25 @@ func TestSidecarReach(t *testing.T) {
 		const one, services = "refs: [{kind: MeshService, name: a}]", resource.AnnotationReachableServices
 		for _, step := range []struct {
 			name        string
-			annotations any // of a stream that opens; false: none opens
+			annotations any // of the next stream; false: no stream
 			want        string
 			changes     int
 			problem     string
 		}{
-			{"nothing is said", nil, "", 0, ""},
-			{"what cannot be read restricts nothing", backends("refs: [{kind: MeshService}]"), "", 0,
+			{"no annotations", nil, "", 0, ""},
+			{"an invalid annotation has no effect", backends("refs: [{kind: MeshService}]"), "", 0,
 				`Dataplane/default/web error an annotation of its Envoy is invalid, it has no effect: node.metadata.annotations["kuma.io/reachable-backends"].refs[0].name: the name is missing`},
 			{"a restriction", backends(one), "a", 1, ""},
 			{"the same again", backends(one), "a", 1, ""},
 			{"a stream without metadata", "none", "a", 1, ""},
-			{"one that cannot be read leaves it",
+			{"an invalid one changes nothing",
 				backends("{refs"), "a", 1, "the last valid value stays in force: node.metadata.annotations"},
-			{"beside one that can", map[string]any{resource.AnnotationReachableBackends: "x", services: "s,t"}, "a s t", 2,
+			{"with a valid one", map[string]any{resource.AnnotationReachableBackends: "x", services: "s,t"}, "a s t", 2,
 				"the last valid value stays in force"},
-			{"no text", map[string]any{services: 7.0}, "a s t", 2, "it is not a string"},
-			{"no mapping", "text", "a s t", 2, "it is not a map of strings"},
+			{"not a string", map[string]any{services: 7.0}, "a s t", 2, "it is not a string"},
+			{"not a map", "text", "a s t", 2, "it is not a map of strings"},
 			{"nothing reachable", backends("refs: []"), "none", 3, ""},
-			{"nothing is said any more", nil, "", 4, ""},
+			{"no annotations again", nil, "", 4, ""},
 			{"many others", map[string]any{"a": "b", resource.AnnotationReachableBackends: one}, "a", 5, ""},
 		} {
 			st := annotated(t, step.annotations)

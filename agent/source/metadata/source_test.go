@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// everything is what root may do.
+// everything grants all rights, like root.
 var everything = access.Grant{Rule: "test", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}
 
 func stream(t testing.TB, id string, dataplane any) access.Stream {
@@ -72,14 +72,14 @@ func TestEnvoyGrace(t *testing.T) {
 		expect("after it came back with other content", "envoy:default.web 10.0.0.2")
 		e.Closed(web)
 		time.Sleep(29 * time.Second)
-		open(stream(t, "default.web", nil)) // a stream without metadata keeps it too
+		open(stream(t, "default.web", nil)) // a stream without metadata counts too
 		time.Sleep(time.Minute)
 		expect("with a stream without metadata", "envoy:default.web 10.0.0.2")
 		e.Closed(web)
 		time.Sleep(31 * time.Second)
 		expect("after the grace time", "")
 
-		// What an earlier run left has a grace time from the start.
+		// The grace time of Dataplanes from an earlier run starts with the source.
 		open(web)
 		synctest.Wait()
 		stop()
@@ -111,7 +111,7 @@ func TestEnvoyConflict(t *testing.T) {
 		if !strings.Contains(l.String(), "belongs to api") {
 			t.Errorf("log: %s", l)
 		}
-		// It comes in when the other one goes.
+		// It is stored when the other one is deleted.
 		if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true,
 			Ops: []store.Op{{Delete: agenttest.WebKey}}}); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestEnvoyRefusals(t *testing.T) {
 			}
 			for _, w := range c.want {
 				if !strings.Contains(err.Error(), w) {
-					t.Errorf("error %q does not say %q", err, w)
+					t.Errorf("error %q does not contain %q", err, w)
 				}
 			}
 			if len(err.Error()) > 3000 {
@@ -184,7 +184,7 @@ func TestEnvoyNodesAreBounded(t *testing.T) {
 	if err := open("d"); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a fourth node: %v", err)
 	}
-	agenttest.Do(t, e.Opened(stream(t, "default.d", nil))) // costs nothing
+	agenttest.Do(t, e.Opened(stream(t, "default.d", nil))) // a node without metadata is not counted
 	agenttest.Await(t, "three nodes are stored", changed, func() bool { return s.Snapshot().Len() == 3 })
 }
 

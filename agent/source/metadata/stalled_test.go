@@ -12,11 +12,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
-// stalling is a store whose writes can be made to wait.
+// stalling is a store whose writes can be blocked.
 type stalling struct {
 	*store.Store
-	gate chan chan struct{} // one slot; what is in it is waited for by the next write
-	in   chan struct{}      // a write waits
+	gate chan chan struct{} // one slot: the next write waits for the channel
+	in   chan struct{}      // a write is waiting
 }
 
 func newStalling(t *testing.T) *stalling {
@@ -37,7 +37,7 @@ func newStalling(t *testing.T) *stalling {
 	return s
 }
 
-// stall has the next write wait, until release is called or the test ends.
+// stall blocks the next write until release is called or the test ends.
 func (s *stalling) stall(t *testing.T) (release func()) {
 	t.Helper()
 	open := make(chan struct{})
@@ -54,7 +54,7 @@ func run(t *testing.T, e *metadata.Source) {
 	t.Cleanup(func() { <-ended })
 }
 
-// soon fails the test when fn does not return.
+// soon fails the test if fn does not return.
 func soon(t *testing.T, what string, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -66,9 +66,8 @@ func soon(t *testing.T, what string, fn func()) {
 	}
 }
 
-// TestStreamEndsWhileStoreStalls has the last stream of a node end, and one without metadata begin,
-// while the store takes the Dataplane of the API that the Dataplane of the first one then is in
-// conflict with.
+// TestStreamEndsWhileStoreStalls closes the last stream of a node and opens one without metadata,
+// while the store blocks on an API write that conflicts with the Dataplane of the first stream.
 func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, nil)
@@ -81,34 +80,27 @@ func TestStreamEndsWhileStoreStalls(t *testing.T) {
 	agenttest.Do(t, err)
 
 	release := s.stall(t)
-	again := store.Op{Put: agenttest.Decoded(t, text)[0]}
+	put := store.Op{Put: agenttest.Decoded(t, text)[0]}
 	written := make(chan error, 1)
 	go func() {
-		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{again}})
+		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{put}})
 		written <- err
 	}()
 	<-s.in
 	run(t, e)
-	<-time.After(50 * time.Millisecond) // the source wants to write now
+	<-time.After(50 * time.Millisecond) // the source now tries to write
 	e.Closed(web)
 	agenttest.Do(t, e.Opened(stream(t, "default.web", nil)))
 	release()
 	agenttest.Do(t, <-written)
-	late := time.After(agenttest.Patience)
-	for len(e.Problems()) != 1 {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-late:
-			t.Fatalf("problems: %+v", e.Problems())
-		}
-	}
+	agenttest.Eventually(t, "one problem", func() bool { return len(e.Problems()) == 1 })
 	if got := agenttest.Has(s.Store); got != "api 10.9.9.9" {
 		t.Errorf("the store has %q", got)
 	}
 }
 
-// TestNobodyWaitsForStore has the store stall while the Dataplane of a node that is gone is
-// deleted. Streams open and end, and passes read what there is to know.
+// TestNobodyWaitsForStore blocks the store while the Dataplane of a disconnected node is being
+// deleted. Streams still open and close, and passes read the state.
 func TestNobodyWaitsForStore(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
@@ -130,8 +122,8 @@ func TestNobodyWaitsForStore(t *testing.T) {
 	agenttest.Await(t, "the Dataplanes are gone", changed, func() bool { return s.Snapshot().Len() == 0 })
 }
 
-// TestManyNodesAreOneBatch has many nodes come at once and go at once: each is one step of the
-// store.
+// TestManyNodesAreOneBatch checks that many nodes that connect or disconnect at once are one change
+// of the store.
 func TestManyNodesAreOneBatch(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
@@ -157,11 +149,11 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Durable: true, Ops: []store.Op{other}})
 		written <- err
 	}()
-	<-s.in // nothing is deleted before all have gone
+	<-s.in // nothing is deleted before all have disconnected
 	for _, st := range streams {
 		e.Closed(st)
 	}
-	<-time.After(time.Second) // the grace of all is over
+	<-time.After(time.Second) // all grace times are over
 	release()
 	agenttest.Do(t, <-written)
 	agenttest.Await(t, "the Dataplanes are deleted", changed, func() bool { return s.Snapshot().Len() < n+1 })
@@ -170,8 +162,8 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	}
 }
 
-// TestAwaited: a Dataplane is awaited from the moment that its stream is open until it is in the
-// store, or a conflict is known.
+// TestAwaited checks that a Dataplane is awaited from the start of its stream until it is stored or
+// a conflict is known.
 func TestAwaited(t *testing.T) {
 	s := newStalling(t)
 	told := make(chan struct{}, 1)
