@@ -104,7 +104,7 @@ func plugins() []policy.Plugin {
 				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true,
 					AllApply: true},
 				{Descriptor: resource.LegacyDescriptor("OldLimit", "old-limits", "", resource.LegacyShape{}), Inbound: true,
-					AllApply: true, Leaving: func(s *mesh.Service) bool { return s.External }},
+					AllApply: true, OutboundToo: func(s *mesh.Service) bool { return s.External }},
 				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "",
 					resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
@@ -282,12 +282,12 @@ func TestWarnings(t *testing.T) {
 	w := mesh.Warning{Resource: key, Reason: "the patch does not fit"}
 	p := proxy(t, set, "web", w, w,
 		mesh.Warning{Resource: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}, Reason: "other"})
-	want := []string{"the patch does not fit", `to[0].targetRef: there is no MeshService "gone"`}
+	want := []string{"the patch does not fit", `to[0].targetRef: MeshService "gone" does not exist`}
 	if x := p.Policy(set.Get(key)); fmt.Sprint(x.Warnings) != fmt.Sprint(want) {
 		t.Errorf("warnings %q", x.Warnings)
 	}
 	want = []string{"Tune/default/t: the patch does not fit",
-		`Tune/default/t: to[0].targetRef: there is no MeshService "gone"`}
+		`Tune/default/t: to[0].targetRef: MeshService "gone" does not exist`}
 	if got := p.Warnings("Tune", ""); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("warnings of the kind %q", got)
 	}

@@ -39,8 +39,8 @@ func (a *about) behind(s *match.Step) []api.FlowPolicy {
 	f.Step, f.Owners = s, func() []resource.Key { return a.p.ownersOf(a.t.mesh, s) }
 	filter := s.Level == match.LevelNetworkFilter || s.Level == match.LevelHTTPFilter
 	for p := range a.t.plugins() {
-		if p.Behind != nil {
-			out = append(out, originsOf(p.Behind(f))...)
+		if p.Causes != nil {
+			out = append(out, originsOf(p.Causes(f))...)
 		}
 		if slices.Contains(p.Shapes, s.Level) ||
 			filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
@@ -71,7 +71,7 @@ func (a *about) outside() []api.FlowPolicy {
 // flow is what plugins see of the way.
 func (a *about) flow() *policy.Flow {
 	f := &policy.Flow{
-		Context:  *(&policy.Context{View: a.t.mesh.View, Rules: a.p.rules}).Of(a.p.dataplane, a.p.spec),
+		Context:  *(&policy.Context{View: a.t.mesh.View, Rules: a.p.rules}).WithDataplane(a.p.dataplane, a.p.spec),
 		Outbound: a.outbound, Inbound: a.inbound, Destination: a.dst, Host: strings.ToLower(a.in.sni), First: a.in.first,
 		Request: a.in.req, Trace: a.trace, Merged: a.merged,
 	}
@@ -136,7 +136,7 @@ func policyOf(k resource.Key, field string) api.FlowPolicy {
 	return api.FlowPolicy{Ref: api.RefOf(k), Field: field}
 }
 
-func originsOf(list []policy.Written) []api.FlowPolicy {
+func originsOf(list []policy.FieldRef) []api.FlowPolicy {
 	out := make([]api.FlowPolicy, len(list))
 	for i, w := range list {
 		out[i] = writtenIn(w)
@@ -171,8 +171,8 @@ func (a *about) destination() []api.FlowPolicy {
 
 // merged lists the items of the policies of a kind that are merged into the rule about what the
 // flow is about, or the legacy policies that apply to it.
-func (a *about) merged(kind string) []policy.Written {
-	var out []policy.Written
+func (a *about) merged(kind string) []policy.FieldRef {
+	var out []policy.FieldRef
 	rules, k := a.p.rules, a.p.rules.Kind(kind)
 	items := func(r *policy.Rule, list List) {
 		if r == nil {
@@ -180,7 +180,7 @@ func (a *about) merged(kind string) []policy.Written {
 		}
 		for _, o := range r.Origins {
 			_, source := itemOf(o.Policy, list, o.Item)
-			out = append(out, policy.Written{Resource: o.Policy.Key, Field: source.Field})
+			out = append(out, policy.FieldRef{Resource: o.Policy.Key, Field: source.Field})
 		}
 	}
 	if k != nil {
@@ -191,7 +191,7 @@ func (a *about) merged(kind string) []policy.Written {
 		items(k.ServiceRule(s), To)
 		if s.ID.Kind == mesh.KindTag {
 			if p := rules.LegacyOutbound(kind, s.ID.Name); p != nil {
-				out = append(out, policy.Written{Resource: p.Key, Field: legacyField})
+				out = append(out, policy.FieldRef{Resource: p.Key, Field: legacyField})
 			}
 		}
 	}
@@ -216,11 +216,11 @@ func (a *about) merged(kind string) []policy.Written {
 		if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && spec.Conf == nil {
 			field = "sources"
 		}
-		out = append(out, policy.Written{Resource: p.Key, Field: field})
+		out = append(out, policy.FieldRef{Resource: p.Key, Field: field})
 	}
 	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
 		for _, p := range k.Policies { // none of them is about the client
-			out = append(out, policy.Written{Resource: p.Key, Field: arrivingOf(p)})
+			out = append(out, policy.FieldRef{Resource: p.Key, Field: arrivingOf(p)})
 		}
 	}
 	return out
@@ -266,18 +266,18 @@ func holds(s policy.Subset, tags policy.Subset) bool {
 // overrides another.
 func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decision, *policy.Rule) {
 	in := k.Inbound(a.inbound)
-	if in == nil || len(in.Apart) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {
-		return policy.Unspoken, nil
+	if in == nil || len(in.Entries) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {
+		return policy.Undecided, nil
 	}
-	confs := make([]resource.Conf, len(in.Apart))
+	confs := make([]resource.Conf, len(in.Entries))
 	for i := range confs {
-		confs[i] = in.Apart[i].Conf
+		confs[i] = in.Entries[i].Conf
 	}
 	d, i := plugin.Decide(confs, a.t.mesh.CertificateNames(a.client.dataplane))
-	if d == policy.Unspoken {
+	if d == policy.Undecided {
 		return d, nil
 	}
-	return d, in.Apart[i]
+	return d, in.Entries[i]
 }
 
 // arrivingOf is the list of a policy that says something of clients.

@@ -32,7 +32,7 @@ func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 	if !ok || m.Policies == nil {
 		return nil, nil
 	}
-	c := (&policy.Context{View: m.View, Rules: m.Policies.Rules(dp)}).Of(dp, spec)
+	c := (&policy.Context{View: m.View, Rules: m.Policies.Rules(dp)}).WithDataplane(dp, spec)
 	var out []api.InForce
 	var logs map[string][]api.FlowLog
 	for i := range m.Policies.Plugins {
@@ -70,7 +70,7 @@ func ProxyInForce(m *generate.Mesh, name string) ([]api.InForce, error) {
 	return out, nil
 }
 
-func writtenIn(w policy.Written) api.FlowPolicy {
+func writtenIn(w policy.FieldRef) api.FlowPolicy {
 	return api.FlowPolicy{Ref: api.RefOf(w.Resource), Field: w.Field}
 }
 

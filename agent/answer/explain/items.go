@@ -112,7 +112,7 @@ func (out *Policy) limit(f policy.NoEffect) {
 				field := strings.TrimSuffix(it.Field+"."+set.Path, ".")
 				switch {
 				case f.Field != "" && field != f.Field && !strings.HasPrefix(field, f.Field+".") || set.Effect == EffectNone:
-				case f.Part:
+				case f.Partial:
 					set.Effect = EffectPart
 				default:
 					set.Effect = EffectNone
@@ -230,7 +230,7 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 		for _, m := range f.Matched {
 			p.put(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Match: &m.Match})
 		}
-		for _, r := range f.Apart {
+		for _, r := range f.Entries {
 			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0]})
 		}
 		for _, r := range f.Rules {

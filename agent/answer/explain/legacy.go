@@ -88,9 +88,9 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 // leaves reports whether a policy about connections that arrive acts on some that leave the mesh at
 // the dataplane.
 func (p *Proxy) leaves(r *resource.Resource, k *policy.LegacyKind) bool {
-	return k.Leaving != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected &&
+	return k.OutboundToo != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected &&
 		slices.ContainsFunc(p.services, func(s *mesh.Service) bool {
-			return k.Leaving(s) && policy.LegacyReaches(r, s.ID.Name)
+			return k.OutboundToo(s) && policy.LegacyReaches(r, s.ID.Name)
 		})
 }
 
@@ -126,7 +126,7 @@ func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own 
 	}
 	var groups []*group
 	for _, s := range p.services {
-		if s.ID.Kind != mesh.KindTag || !policy.LegacyReaches(r, s.ID.Name) || k.Leaving != nil && !k.Leaving(s) {
+		if s.ID.Kind != mesh.KindTag || !policy.LegacyReaches(r, s.ID.Name) || k.OutboundToo != nil && !k.OutboundToo(s) {
 			continue
 		}
 		rules := p.rules.LegacyOutbound(r.Kind, s.ID.Name)

@@ -168,7 +168,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		return out
 	}
 	if plugin.NoEffect != nil {
-		c := (&policy.Context{View: p.index.View, Rules: p.rules, Warnings: p.warnings}).Of(p.dataplane, p.spec)
+		c := (&policy.Context{View: p.index.View, Rules: p.rules, Warnings: p.warnings}).WithDataplane(p.dataplane, p.spec)
 		for _, f := range plugin.NoEffect(c, r) {
 			out.limit(f)
 		}

@@ -178,7 +178,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		in := &dp.Networking.Inbound[f.Inbound]
 		id := InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}
 		if entries := r.entries(k, f.Inbound); len(entries) > 0 {
-			out.InboundRules = append(out.InboundRules, InboundRules{Apart: len(f.Apart) > 0, Inbound: id, Rules: entries})
+			out.InboundRules = append(out.InboundRules, InboundRules{Apart: len(f.Entries) > 0, Inbound: id, Rules: entries})
 		}
 		if len(f.Rules) == 0 && len(f.Matched) == 0 && len(f.Routes) == 0 {
 			continue

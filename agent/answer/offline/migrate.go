@@ -146,7 +146,7 @@ func (g *migration) policies(now *generate.Mesh,
 			if l.Migrate == nil || len(list) == 0 || len(g.opts.Kinds) > 0 && !slices.Contains(g.opts.Kinds, l.Kind) {
 				continue
 			}
-			m := l.Migrate(&policy.MigrateInput{Index: now.Policies, Policies: list, Taken: taken})
+			m := l.Migrate(&policy.MigrateInput{Index: now.Policies, Policies: list, NameExists: taken})
 			slices.SortStableFunc(m.Policies, func(a, b policy.Migrated) int {
 				return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 			})

@@ -87,7 +87,7 @@ func TestMigrateEverything(t *testing.T) {
 	}
 	for policy, why := range map[string]string{
 		"VirtualOutbound/default/short":    `a HostnameGenerator with the template "{{ .DisplayName }}.internal"`,
-		"RateLimit/default/outside":        "nothing replaces the limit of those to services outside of the mesh (payments)",
+		"RateLimit/default/outside":        "nothing replaces the limit of requests to services outside the mesh (payments)",
 		"VirtualOutbound/default/versions": "its names hold the values of version",
 	} {
 		if !strings.Contains(without[policy], why) {
@@ -106,7 +106,7 @@ func TestMigrateEverything(t *testing.T) {
 				t.Errorf("%s: no reason for %+v", p.Name, c)
 			}
 			if slices.Contains(c.Why,
-				"the limit of requests that leave the mesh ends: MeshRateLimit limits requests where they arrive") {
+				"the limit of requests that leave the mesh ends, because MeshRateLimit applies only to inbounds") {
 				leaving++
 			}
 		}

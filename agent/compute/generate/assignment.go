@@ -124,7 +124,7 @@ type placement struct {
 func placesOf(list []mesh.Endpoint, l *policy.Localities) (places []policy.Locality, of []placement) {
 	of = make([]placement, len(list))
 	for i := range list {
-		of[i].Locality, of[i].ok = l.Place(list[i].Zone, list[i].Tags)
+		of[i].Locality, of[i].ok = l.Assign(list[i].Zone, list[i].Tags)
 		if of[i].ok && !slices.Contains(places, of[i].Locality) {
 			places = append(places, of[i].Locality)
 		}

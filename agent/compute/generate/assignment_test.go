@@ -58,7 +58,7 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint,
 	l *policy.Localities) *endpointv3.ClusterLoadAssignment {
 	groups := map[policy.Locality]*endpointv3.LocalityLbEndpoints{}
 	for i := range list {
-		p, ok := l.Place(list[i].Zone, list[i].Tags)
+		p, ok := l.Assign(list[i].Zone, list[i].Tags)
 		if !ok {
 			continue
 		}

@@ -181,15 +181,15 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]",
 			"rules[0].targetRef", "not known in the schema of Kuma 2.13"},
 		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches",
-			"write to in a policy whose targetRef selects their proxies; remove it"},
+			"use to in a policy whose targetRef selects their proxies; remove it"},
 		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]",
 			"rules[0].matches", "or a MeshRateLimit; remove it"},
 		{"MeshTLS", "rules: [{matches: [" + id + "], default: {mode: Permissive}}]", "rules[0].matches",
-			"settled before a client has shown a certificate"},
+			"negotiated before the client's certificate is known"},
 		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {tcp: {connectionRate: {num: 1, " +
-			"interval: 1s}}}}}]", "rules[0].default.local.tcp", "before its client has shown a certificate"},
+			"interval: 1s}}}}}]", "rules[0].default.local.tcp", "before it knows the client certificate"},
 		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {http: {}}}}]", "rules[0].default.local.http",
-			"nothing is given"},
+			"no field is set"},
 		{"MeshRateLimit", "rules: [{matches: [{}], default: {local: {http: {disabled: true}}}}]",
 			"rules[0].matches[0].spiffeID", "the SPIFFE ID is missing"},
 		{"MeshRateLimit", "rules: [{matches: [{spiffeID: {type: Exact, value: web}}], " +
@@ -198,11 +198,11 @@ func TestRulesThatAreRefused(t *testing.T) {
 			"rules[0].matches[0].spiffeID.type", "Exact, Prefix"},
 		{"MeshAccessLog", "rules: [{matches: [" + id + "], default: {}}]", "rules[0].default.backends",
 			"the backends are missing"},
-		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "says nothing"},
+		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "is empty"},
 		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: " +
 			"1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
 		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]",
-			"rules[0].default.tlsVersion", "kind Mesh alone"},
+			"rules[0].default.tlsVersion", "requires a targetRef of kind Mesh"},
 		{"MeshTimeout", "targetRef: null, rules: [{default: {idleTimeout: 1s}}]",
 			"targetRef", "null is no value here: give one, or remove the field"},
 		{"MeshTimeout", "from: null, rules: [{default: {idleTimeout: 1s}}]", "from", "null is no value here"},
@@ -220,7 +220,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshTimeout", "to: [{targetRef: {kind: MeshServiceSubset, name: a, namespace: b}, default: {idleTimeout: 1s}}]",
 			"to[0].targetRef.kind", ""},
 		{"MeshRateLimit", "from: [{targetRef: {kind: Mesh}, default: {local: {http: {disabled: true}}}}]",
-			"from", "write targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
+			"from", "use targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
 		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, " +
 			"from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
 		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; remove it"},
@@ -236,7 +236,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshTrafficPermission", "rules: [{default: {action: Allow}}]",
 			"rules[0].default.action", "not known in the schema"},
 		{"MeshTrafficPermission", "rules: [{matches: [" + id + "], default: {allow: [" + id + "]}}]", "rules[0].matches",
-			"the clients are in default"},
+			"the clients are selected in default"},
 		{"MeshTrafficPermission", allow("{}"), "rules[0].default.allow[0].spiffeID", "the SPIFFE ID is missing"},
 		{"MeshTrafficPermission", allow(`{sni: {type: Exact, value: a}}`), "rules[0].default.allow[0].sni",
 			"not known in the schema of Kuma 2.13"},
@@ -257,7 +257,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshFaultInjection", "rules: [{matches: [" + strings.Repeat(id+", ", 101) + "], default: {http: []}}]",
 			"rules[0].matches", "at most 100"},
 		{"MeshFaultInjection", "rules: [{matches: [" + id + "], default: {http: [{}]}}]", "rules[0].default.http[0]",
-			"does nothing"},
+			"is empty"},
 	} {
 		doc := "{type: " + c.kind + ", name: p, spec: {" + c.spec + "}}"
 		_, faults := kinds.Registry().Decode("", []byte(doc))

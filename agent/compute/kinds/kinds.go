@@ -1,5 +1,5 @@
-// Package kinds lists every kind of resource that the agent knows. The list of policies is the
-// order in which they act on a proxy's draft.
+// Package kinds lists every resource kind of the agent. Policies apply to a proxy's draft in the
+// order of the list.
 package kinds
 
 import (
@@ -35,8 +35,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// All returns the descriptors of every kind: the mesh itself, its policies in the order in which
-// they act, and what policies refer to.
+// All returns the descriptors of every kind: the mesh, its policies in order of application, and
+// the kinds that policies refer to.
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
 	for _, r := range Plugins() {
@@ -45,8 +45,8 @@ func All() []resource.Descriptor {
 	return out
 }
 
-// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy
-// kind behind those that replace it.
+// Policies returns the descriptors of the policy kinds in order of application. Legacy kinds follow
+// the kinds that replace them.
 func Policies() []resource.Descriptor {
 	var out []resource.Descriptor
 	for _, r := range Plugins() {
@@ -58,14 +58,15 @@ func Policies() []resource.Descriptor {
 	return out
 }
 
-// Plugins returns the plugins in the order in which they act.
+// Plugins returns the plugins in order of application.
 func Plugins() []policy.Plugin {
 	return []policy.Plugin{
-		// Routes come first: what acts on a route or a split cluster needs to find it.
+		// Routes come first, because other kinds edit the routes and split clusters that they
+		// create.
 		route.Plugin(trafficroute.Kind()),
-		// Passthrough makes chains and clusters that the kinds below then act on.
+		// Passthrough creates chains and clusters that the following kinds edit.
 		passthrough.Plugin(),
-		// What shapes connections and requests. These are independent of each other.
+		// These kinds configure connections and requests, independently of each other.
 		meshtls.Plugin(),
 		loadbalancing.Plugin(),
 		timeout.Plugin(timeoutlegacy.Kind()),
@@ -74,23 +75,23 @@ func Plugins() []policy.Plugin {
 		retry.Plugin(retrylegacy.Kind()),
 		faultinjection.Plugin(faultinjectionlegacy.Kind()),
 		ratelimit.Plugin(ratelimitlegacy.Kind()),
-		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
+		// HTTP filters of permissions must follow those that respond directly.
 		trafficpermission.Plugin(trafficpermissionlegacy.Kind()),
-		// Observation sees what the kinds above have made.
+		// Observability applies to everything that the previous kinds created.
 		metric.Plugin(),
 		trace.Plugin(tracelegacy.Kind()),
 		accesslog.Plugin(accessloglegacy.Kind()),
-		// Patches come last, so that they can change all that was made.
+		// Patches come last, so that they can change everything.
 		proxypatch.Plugin(proxytemplate.Kind()),
 	}
 }
 
-// Registry returns a new registry of all kinds. It panics when the list above contradicts itself,
-// which no input can bring about and a test excludes.
+// Registry returns a new registry of all kinds. It panics if the list is inconsistent, which a test
+// excludes.
 func Registry() *resource.Registry {
 	r, err := resource.NewRegistry(All()...)
 	if err != nil {
-		panic(fmt.Sprintf("the list of kinds is wrong: %v", err))
+		panic(fmt.Sprintf("inconsistent list of kinds: %v", err))
 	}
 	return r
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/schema"
 )
 
-// comments are the comments on the fields of the types that documents are decoded into, one a line:
-// PACKAGE.TYPE.FIELD, a tab and the text. A test takes them from the sources.
+// comments are the comments on the fields of the document types, one for each line:
+// PACKAGE.TYPE.FIELD, a tab, and the text. A test generates them from the sources.
 //
 //go:embed comments.txt
 var comments string

@@ -57,7 +57,7 @@ func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 			continue
 		}
 		if c == nil {
-			c = (&policy.Context{View: m.View, Rules: m.Policies.Rules(r)}).Of(r, spec)
+			c = (&policy.Context{View: m.View, Rules: m.Policies.Rules(r)}).WithDataplane(r, spec)
 		}
 		found := p.InForce(c)
 		if found == nil {

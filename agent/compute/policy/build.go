@@ -15,15 +15,15 @@ type item struct {
 	origin Origin
 	ref    *resource.TargetRef
 	conf   resource.Conf
-	subset Subset // whom it is about, by tags
-	// matches are whom an entry of rules is about, nil for all.
+	subset Subset // the services or clients selected by tags
+	// matches are the clients that an entry of rules selects; nil selects all.
 	matches []resource.ClientMatch
-	tags    bool // it can be said by tags
+	tags    bool // whether tags can express the selection
 	keys    []resourceID
-	rank    int // place in the order of merging
+	rank    int // position in the merge order
 }
 
-// Rules merges what was matched.
+// Rules merges the matched policies.
 func (m *Match) Rules() *Rules {
 	out := &Rules{kinds: make(map[string]*KindRules, len(m.kinds)), legacy: m.legacy, index: m.index}
 	for i := range m.kinds {
@@ -52,7 +52,7 @@ func (x *Index) buildKind(m *matchedKind) *KindRules {
 	return k
 }
 
-// builder makes the rules of one kind for one proxy.
+// builder builds the rules of one kind for one proxy.
 type builder struct {
 	x *Index
 	k *KindRules
@@ -62,7 +62,7 @@ func (b *builder) warnf(p *resource.Resource, format string, args ...any) {
 	b.k.Warnings = append(b.k.Warnings, mesh.Warning{Resource: p.Key, Reason: fmt.Sprintf(format, args...)})
 }
 
-// merge makes one rule of items.
+// merge merges items into one rule.
 func merge(s Subset, items []item) *Rule {
 	confs := make([]resource.Conf, len(items))
 	for i := range items {
@@ -87,7 +87,7 @@ func (b *builder) proxy(list []matched) {
 	}
 }
 
-// toItems lists what the policies say about destinations, the stronger later.
+// toItems lists the to items of the policies in order of increasing precedence.
 func (b *builder) toItems(list []matched) []item {
 	var out []item
 	for i := range list {
@@ -108,7 +108,7 @@ func (b *builder) toItems(list []matched) []item {
 	return out
 }
 
-// target finds out what the targetRef of an item leads to.
+// target resolves the targetRef of an item.
 func (b *builder) target(it *item) {
 	t := it.ref
 	switch t.Kind {
@@ -117,7 +117,7 @@ func (b *builder) target(it *item) {
 		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
 		if t.Name != "" && t.Name != b.x.View.Name {
 			it.tags, it.keys = false, nil
-			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q: the item has no effect; remove the name",
+			b.warnf(it.origin.Policy, "to[%d].targetRef: mesh %q does not exist, so the item has no effect; remove the name",
 				it.origin.Item, t.Name)
 		}
 		return
@@ -134,18 +134,18 @@ func (b *builder) target(it *item) {
 	for _, k := range keys {
 		id := resourceID{k, t.SectionName}
 		if port := b.x.View.Port(k, t.SectionName); port != nil {
-			id.section = mesh.SectionName(port.Section, port.Port) // so that policies that name it differently are merged
+			id.section = mesh.SectionName(port.Section, port.Port) // merges policies that name the port differently
 		}
 		it.keys = append(it.keys, id)
 	}
-	// A MeshService is a value of the tag as well: in every mode a dataplane may have an outbound by
-	// tags.
+	// A MeshService is also a value of kuma.io/service: in every mode a dataplane may have an
+	// outbound defined by tags.
 	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
 		it.tags = true
 		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
 	}
 	if len(keys) == 0 && !(it.tags && b.x.offered(t.Name)) {
-		b.warnf(it.origin.Policy, "to[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+		b.warnf(it.origin.Policy, "to[%d].targetRef: %s does not exist", it.origin.Item, describe(t))
 	}
 }
 
@@ -173,8 +173,8 @@ func (b *builder) routeItems(it item, route *resource.Resource) []item {
 	return out
 }
 
-// to makes the rules by tags. There are no negations: of the rules that hold a destination the
-// first, which names most tags, decides.
+// to builds the rules by tags. They have no negations: the first rule that holds a destination
+// decides, and rules with more tags come first.
 func (b *builder) to(items []item) {
 	byService := map[string][]item{}
 	var services []string
@@ -202,7 +202,7 @@ func (b *builder) to(items []item) {
 	}
 	slices.Sort(services)
 	for _, name := range services {
-		// Beside the items about the whole service each route has its own.
+		// Each route has its own items in addition to those for the whole service.
 		var whole []item
 		routes := map[Tag][]item{}
 		var names []Tag
@@ -222,9 +222,9 @@ func (b *builder) to(items []item) {
 			b.k.To, b.k.byService[name] = append(b.k.To, r), r
 		}
 		for _, t := range names {
-			of := slices.Concat(whole, routes[t])
-			slices.SortStableFunc(of, func(a, b item) int { return a.rank - b.rank })
-			b.k.To = append(b.k.To, common.merge(routes[t][0].subset, of))
+			all := slices.Concat(whole, routes[t])
+			slices.SortStableFunc(all, func(a, b item) int { return a.rank - b.rank })
+			b.k.To = append(b.k.To, common.merge(routes[t][0].subset, all))
 		}
 	}
 	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
@@ -232,8 +232,8 @@ func (b *builder) to(items []item) {
 	})
 }
 
-// toResources makes the rules about resources. What is said of the mesh is said of each of them,
-// and what is said of a service is said of each of its ports.
+// toResources builds the rules for resources. An item for the mesh applies to each resource, and an
+// item for a service applies to each of its ports.
 func (b *builder) toResources(items []item) {
 	list := slices.DeleteFunc(slices.Clone(items), func(it item) bool { return len(it.keys) == 0 })
 	if len(list) == 0 {
@@ -263,13 +263,14 @@ func (b *builder) toResources(items []item) {
 	common := newCommon(everyone)
 	b.k.byResource = make(map[resourceID]*ResourceRule, len(ids))
 	for id := range ids {
-		var own []item
+		var applicable []item
 		for _, it := range about[id.key] {
 			if it.covers(id) {
-				own = append(own, it)
+				applicable = append(applicable, it)
 			}
 		}
-		r := &ResourceRule{Rule: *common.merge(nil, own), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
+		r := &ResourceRule{Rule: *common.merge(nil, applicable), Resource: id.key, Section: id.section,
+			Labels: b.x.labels(id.key)}
 		b.k.byResource[id] = r
 		b.k.ToResources = append(b.k.ToResources, r)
 	}
@@ -278,14 +279,14 @@ func (b *builder) toResources(items []item) {
 	})
 }
 
-// covers reports whether an item is about a resource, or about all of which it is a part.
+// covers reports whether an item applies to a resource, directly or through its service or mesh.
 func (it *item) covers(id resourceID) bool {
 	return slices.ContainsFunc(it.keys, func(k resourceID) bool {
 		return k.key.Kind == kindMesh || k.key == id.key && (k.section == "" || k.section == id.section)
 	})
 }
 
-// labels returns the labels of a resource that rules are about.
+// labels returns the labels of a service resource.
 func (x *Index) labels(k resource.Key) map[string]string {
 	if ports := x.View.Ports(k); len(ports) > 0 {
 		return ports[0].Labels

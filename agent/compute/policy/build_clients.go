@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// from makes the rules about clients, for each inbound.
+// from builds the rules for clients, by inbound.
 func (b *builder) from(list []matched) {
 	byInbound := map[int][]item{}
 	routes := map[int]map[*resource.Resource][]item{}
@@ -16,7 +16,7 @@ func (b *builder) from(list []matched) {
 	most := -1
 	for i := range list {
 		p, spec := list[i].policy, list[i].spec
-		apart := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
+		separate := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
 		arriving := spec.Arriving()
 		for j := range arriving {
 			if arriving[j].Conf == nil {
@@ -34,7 +34,7 @@ func (b *builder) from(list []matched) {
 						routes[in] = map[*resource.Resource][]item{}
 					}
 					routes[in][r] = append(routes[in][r], it)
-				} else if apart {
+				} else if separate {
 					each[in] = append(each[in], merge(nil, []item{it}))
 				} else {
 					byInbound[in] = append(byInbound[in], it)
@@ -46,7 +46,7 @@ func (b *builder) from(list []matched) {
 		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
 			continue
 		}
-		out := InboundRules{Inbound: in, Apart: each[in]}
+		out := InboundRules{Inbound: in, Entries: each[in]}
 		out.Matched, out.items = b.matched(byInbound[in])
 		out.Rules, out.Overflow = b.clients(out.items)
 		for r, items := range routes[in] {
@@ -60,12 +60,13 @@ func (b *builder) from(list []matched) {
 	}
 }
 
-// client finds the tags of the clients that an item is about.
+// client sets the tags of the clients that an item selects. It reports whether the item has an
+// effect.
 func (b *builder) client(it *item) bool {
 	switch t := it.ref; t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != b.x.View.Name {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name",
+			b.warnf(it.origin.Policy, "from[%d].targetRef: mesh %q does not exist, so the item has no effect; remove the name",
 				it.origin.Item, t.Name)
 			return false
 		}
@@ -80,18 +81,18 @@ func (b *builder) client(it *item) bool {
 		}
 		it.subset = subsetOf(tags)
 		if !b.x.offered(t.Name) {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+			b.warnf(it.origin.Policy, "from[%d].targetRef: %s does not exist", it.origin.Item, describe(t))
 		}
 	default:
-		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect",
+		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients, so the item has no effect",
 			it.origin.Item, t.Kind)
 		return false
 	}
 	return true
 }
 
-// clients makes disjoint rules of items. Where there are too many combinations the weakest items
-// are left out.
+// clients builds disjoint rules from items. If there are too many combinations of tags, it drops
+// the weakest items and sets overflow.
 func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
 	if len(items) == 0 {
 		return nil, false
@@ -104,8 +105,8 @@ func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
 			p := group[0].origin.Policy
 			if !dropped[p.Key] {
 				dropped[p.Key] = true
-				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were "+
-					"dropped; use fewer tags in from", b.k.Kind, maxRules)
+				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations, so some rules of this policy "+
+					"were dropped; use fewer tags in from", b.k.Kind, maxRules)
 			}
 			group = group[max(1, len(group)/16):]
 			tags = valuesOf(group)

@@ -10,28 +10,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Bounds of what [NewChoices] finds, and of what it looks at for that: each zone proxy needs a
-// filter chain for each choice.
+// Limits of [NewChoices]. Each zone proxy needs a filter chain for each choice.
 const (
 	maxChoices = 10_000
-	maxLegacy  = 200_000 // pairs of a legacy policy and an outbound
+	maxLegacy  = 200_000 // examined pairs of a legacy policy and an outbound
 )
 
-// Choices are the tags by which proxies of a mesh may choose among the endpoints of its tag
-// services: with mutual TLS they ask for each choice by a server name of its own. There may be some
-// that no proxy makes, since it is not looked at which proxies a policy selects. A Choices is
-// immutable.
+// Choices are the tag sets by which proxies of a mesh may select among the endpoints of its tag
+// services. With mTLS, proxies request each choice by a separate server name. Choices may include
+// some that no proxy uses, because NewChoices does not evaluate which proxies a policy selects.
+// Choices is immutable.
 type Choices struct {
-	// Cut names the dataplane or policy from which on choices are left out, because there are too
-	// many. Zero: none are.
+	// Cut names the first dataplane or policy whose choices exceeded the limit and were dropped. It
+	// is zero if nothing was dropped.
 	Cut resource.Key
 
 	of map[string][]map[string]string
 }
 
-// Of returns the choices among the endpoints of a value of kuma.io/service, in a fixed order: the
-// tags beside the service, at least one each. They must not be changed. There are none in a nil
-// Choices.
+// Of returns the choices among the endpoints of a kuma.io/service value, in a fixed order. Each
+// choice holds at least one tag in addition to the service; callers must not modify it. A nil
+// Choices has none.
 func (c *Choices) Of(service string) []map[string]string {
 	if c == nil {
 		return nil
@@ -39,8 +38,8 @@ func (c *Choices) Of(service string) []map[string]string {
 	return c.of[service]
 }
 
-// NewChoices finds the choices that outbounds of dataplanes make, and the policies of an index of
-// the same view. x may be nil: there are no policies.
+// NewChoices collects the choices of the dataplanes' outbounds and of an index's policies. x must
+// be an index of the same view, or nil for no policies.
 func NewChoices(v *mesh.View, x *Index) *Choices {
 	c := &chooser{view: v, out: &Choices{}, seen: map[string]bool{}, found: map[string][]choice{},
 		written: map[string][]map[string]string{}}
@@ -66,7 +65,7 @@ func NewChoices(v *mesh.View, x *Index) *Choices {
 	return c.out
 }
 
-// choice is one of a service. The key is made of the service and all tags.
+// choice is a tag set of a service. The key encodes the service and all tags.
 type choice struct {
 	key  string
 	tags map[string]string
@@ -79,9 +78,9 @@ type chooser struct {
 	n       int
 	found   map[string][]choice            // by service
 	seen    map[string]bool                // by key
-	written map[string][]map[string]string // tags of outbounds that have more than the service, each once, by service
-	legacy  int                            // pairs that were looked at
-	plain   []string                       // all tag services that proxies can have an outbound to, sorted
+	written map[string][]map[string]string // tags of outbounds with more than the service tag, each once, by service
+	legacy  int                            // number of pairs examined
+	plain   []string                       // all tag services that a proxy can have an outbound to, sorted
 	key     []byte                         // scratch
 	names   []string                       // scratch
 }
@@ -96,7 +95,7 @@ func (c *chooser) outbound(r *resource.Resource, o *resource.Outbound) {
 			c.written[service] = append(c.written[service], o.Tags)
 		}
 	case c.written[service] == nil:
-		c.written[service] = []map[string]string{} // nothing may offer it, and policies lead elsewhere
+		c.written[service] = []map[string]string{} // may have no workload and be rerouted
 	}
 }
 
@@ -124,7 +123,7 @@ func (c *chooser) plugin(x *Index, plugin *Plugin) {
 func (c *chooser) refs(p *resource.Resource, refs []BackendRef) {
 	for i := range refs {
 		if len(refs[i].Tags) == 0 {
-			continue // all endpoints of something
+			continue // selects all endpoints
 		}
 		if o, ok := c.view.Backend(p, refs[i]); ok && o.Service.ID.Kind == mesh.KindTag && len(o.Subset) > 0 {
 			c.add(p.Key, o.Service.Tag, o.Subset)
@@ -132,8 +131,8 @@ func (c *chooser) refs(p *resource.Resource, refs []BackendRef) {
 	}
 }
 
-// legacyPolicy adds the choices that a legacy policy makes for the outbounds to its destinations. A
-// destination is known by its service alone: what asks for more tags concerns no outbound.
+// legacyPolicy adds the choices that a legacy policy creates for outbounds to its destinations. A
+// destination with more than the service tag matches no outbound.
 func (c *chooser) legacyPolicy(p *resource.Resource, spec *resource.LegacyPolicy, l *LegacyKind) {
 	for i := range spec.Destinations {
 		service, ok := spec.Destinations[i].Match[resource.TagService]
@@ -160,8 +159,9 @@ func (c *chooser) legacyPolicy(p *resource.Resource, spec *resource.LegacyPolicy
 	}
 }
 
-// legacyOutbounds adds the choices that a legacy policy makes for the outbounds to a service: the
-// one without other tags, which its virtual address is too, and those that are written.
+// legacyOutbounds adds the choices that a legacy policy creates for the outbounds to a service: the
+// outbound without further tags, which also serves the virtual address, and those with explicit
+// tags.
 func (c *chooser) legacyOutbounds(p *resource.Resource, l *LegacyKind, service string) {
 	look := func(tags map[string]string) {
 		if c.legacy++; c.legacy > maxLegacy {
@@ -176,7 +176,8 @@ func (c *chooser) legacyOutbounds(p *resource.Resource, l *LegacyKind, service s
 	}
 }
 
-// add adds a choice, given with or without the service; false when it is known or left out.
+// add adds a choice. tags may include the service. It returns false if the choice is known or
+// dropped.
 func (c *chooser) add(from resource.Key, service string, tags map[string]string) bool {
 	c.names = c.names[:0]
 	for k := range tags {
@@ -213,7 +214,7 @@ func (c *chooser) cut(at resource.Key) {
 	}
 }
 
-// appendText appends a text so that it cannot be taken for the beginning of another.
+// appendText appends a string with its length, so that concatenations are unambiguous.
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

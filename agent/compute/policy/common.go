@@ -6,17 +6,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// common is the items about everything, which stand between those about one destination in the rule
-// of each. What they merge to is made once for every place at which others can come between.
+// common holds the items that apply to everything. Rules of one destination interleave them with
+// their own items; precomputed prefix and suffix merges avoid merging them again for each rule.
 type common struct {
 	ranks   []int
 	origins []Origin
 	confs   []resource.Conf
-	head    []resource.Conf // head[i]: the first i of them
-	tail    []resource.Conf // tail[i]: those from i on
+	head    []resource.Conf // head[i] merges the first i confs
+	tail    []resource.Conf // tail[i] merges the confs from i on
 }
 
-// newCommon takes items in their order.
+// newCommon returns the merges of items, which must be in merge order.
 func newCommon(items []item) *common {
 	n := len(items)
 	c := &common{head: make([]resource.Conf, n+1), tail: make([]resource.Conf, n+1)}
@@ -40,13 +40,13 @@ func mergeTwo(a, b resource.Conf) resource.Conf {
 	return resource.Merge(a, b)
 }
 
-// merge makes one rule of the common items and others, which are in their order.
-func (c *common) merge(s Subset, own []item) *Rule {
+// merge returns one rule of the common items and others, which must be in merge order.
+func (c *common) merge(s Subset, items []item) *Rule {
 	n := len(c.ranks)
-	r := &Rule{Subset: s, Origins: make([]Origin, 0, n+len(own))}
-	confs := make([]resource.Conf, 0, len(own)+2)
-	at := 0 // how many of the common ones are in
-	for i, it := range own {
+	r := &Rule{Subset: s, Origins: make([]Origin, 0, n+len(items))}
+	confs := make([]resource.Conf, 0, len(items)+2)
+	at := 0 // number of common items merged so far
+	for i, it := range items {
 		to, _ := slices.BinarySearch(c.ranks, it.rank)
 		switch {
 		case to == at:

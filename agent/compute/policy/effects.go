@@ -6,53 +6,51 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// InForce is what the policies of one kind let a proxy do as a whole, for those who look at the
-// proxy.
+// InForce describes the proxy-wide effect of the policies of one kind, for inspection.
 type InForce struct {
-	Kind    string  // of the policies
-	Mode    string  // in the kind's own words
-	Decides Written // what gives the mode, which is the Mesh where no policy does
-	// Permits are what may be done where the mode leaves that to be said, in the order of protocol,
-	// value and port.
+	Kind    string   // of the policies
+	Mode    string   // as named by the kind
+	Decides FieldRef // the field that sets the mode; a field of the Mesh if no policy does
+	// Permits are the destinations permitted in this mode, sorted by protocol, value, and port.
 	Permits []Permit
 }
 
-// Permit is one thing that a proxy may do, whoever asks for it.
+// Permit is a destination that every client of the proxy may use.
 type Permit struct {
 	Protocol string
-	Value    string // the destination, as policies write it
+	Value    string // the destination, as written in the policy
 	Port     uint32 // 0: all ports
-	Cluster  string // whose statistics count it
-	// Pinned is true where the proxy looks the destination up by itself, so that no address that the
-	// workload dials leads anywhere else.
+	Cluster  string // the cluster that counts it in its statistics
+	// Pinned is true if the proxy resolves the destination itself, so the address that the workload
+	// dials does not affect where the connection goes.
 	Pinned bool
-	// virtual addresses of the destination at which the proxy takes the connections; none: at its own
+	// At holds virtual addresses at which the proxy accepts connections to the destination. If it
+	// is empty, the proxy accepts them at the destination's own addresses.
 	At         []netip.Addr
-	Reaches    string // which addresses it leads to, in words
-	IPv4, IPv6 bool   // the address families in which it acts
-	Sources    []Written
+	Reaches    string // description of the addresses it permits
+	IPv4, IPv6 bool   // the address families to which it applies
+	Sources    []FieldRef
 }
 
-// Written is a field of a resource that says something.
-type Written struct {
+// FieldRef is a field of a resource.
+type FieldRef struct {
 	Resource resource.Key
-	Field    string // its path, as in spec.default.appendMatch[0]
+	Field    string // its path, such as spec.default.appendMatch[0]
 }
 
-// Exit is something that proxies of a mesh reach through the egresses of a zone without a service
-// that stands for it.
+// Exit is a destination that proxies reach through zone egresses and that has no service.
 type Exit struct {
-	ServerName string // by which proxies ask for it; at most 255 bytes, in lower case
-	Name       string // of the cluster, for those who read statistics
+	ServerName string // the server name that selects it; at most 255 bytes, lower case
+	Name       string // of the cluster, for statistics
 	Port       uint32 // 0: any
-	// Host is the address or domain that it leads to. "": to the address that a proxy names in a
+	// Host is the destination's address or domain. If it is empty, the proxy names an address in a
 	// tunnel.
 	Host string
-	// Within bounds the addresses that a proxy may name. Zero: any, but those of the egress itself and
-	// of its link.
+	// Within limits the addresses that a proxy may name. Zero means any address except those of the
+	// egress itself and its link.
 	Within netip.Prefix
 }
 
-// TunnelHeader is the header of a tunnel in which a proxy names the address; it is the one that
-// Envoy looks at when it is not told of another.
+// TunnelHeader is the tunnel header in which a proxy names the address. It is Envoy's default for
+// original destination clusters.
 const TunnelHeader = "x-envoy-original-dst-host"

@@ -1,13 +1,13 @@
-// Package policy decides which policies act on a proxy and what they say together.
+// Package policy matches, ranks, and merges policies.
 //
-// An [Index] holds the policies of one mesh, ranked. [Index.Match] selects those of one proxy and
-// resolves what they refer to; [Match.Rules] merges them into rules: for the proxy, for each
-// inbound, for each outbound and for each service resource, every rule with its origins in the
-// order in which they were merged. A [Plugin] is one folder below agent/compute/kinds: the kinds
-// that it declares, and what they do to the draft of a proxy.
+// An [Index] holds the ranked policies of one mesh. [Index.Match] selects the policies of one proxy
+// and resolves their references. [Match.Rules] merges them into rules for the proxy, each inbound,
+// each outbound, and each service resource. Each rule lists its origins in merge order. A [Plugin]
+// is one folder below agent/compute/kinds: the kinds that it declares, and their effect on the
+// draft of a proxy.
 //
-// The package knows no kind by its meaning. It is pure: the same resources give the same rules, in
-// any order of input.
+// The package does not depend on any kind. It is pure: the same resources produce the same rules,
+// in any order of input.
 package policy
 
 import (
@@ -21,16 +21,15 @@ import (
 
 const kindMesh = "Mesh"
 
-// Options are what an index depends on beside the resources. The zero value is safe.
+// Options are the inputs of an index in addition to the resources. The zero value is valid.
 type Options struct {
-	// Shadow counts policies in that are labelled kuma.io/effect: shadow.
+	// Shadow includes policies labeled kuma.io/effect: shadow.
 	Shadow bool
-	// Without is a policy that does not act; zero for none.
+	// Without is a policy to ignore; zero for none.
 	Without resource.Key
-	// AutoReachable leaves out of a proxy's config the services whose permissions do not admit it.
+	// AutoReachable excludes services whose permissions do not admit a proxy from its config.
 	AutoReachable bool
-	// Prev is an index of the same mesh, whose work on what did not change since is used again; nil
-	// for none.
+	// Prev is an earlier index of the same mesh, whose unchanged results are reused; nil for none.
 	Prev *Index
 	// RunDir is the agent's run directory; "" means /run/nearside.
 	RunDir string
@@ -41,24 +40,24 @@ type Index struct {
 	Plugins []Plugin
 	View    *mesh.View
 	RunDir  string
-	// HasShadow is true when shadow policies were left out.
+	// HasShadow is true if shadow policies were ignored.
 	HasShadow bool
-	// Warnings are about policies whose top-level targetRef names something that does not exist.
+	// Warnings report policies whose top-level targetRef names something that does not exist.
 	Warnings []mesh.Warning
 
-	kinds   []kindIndex // of targetRef policies, in the order in which they act
+	kinds   []kindIndex // of targetRef policies, in order of application
 	legacy  []legacyIndex
 	byKind  map[string]int // index in kinds
 	refers  map[string][]*resource.Resource
 	plugins map[string]int  // index in Plugins of a kind
-	routing map[string]bool // the kinds of policies whose routes other policies can be about
-	outside *outside        // nil: nothing restricts who leaves the mesh
-	guard   *guard          // nil: what is reachable does not depend on policies
-	auto    bool            // it would depend on them in a mesh with mutual TLS
-	autoBy  string          // what says so
+	routing map[string]bool // policy kinds whose routes other policies can target
+	outside *outside        // nil if nothing restricts destinations outside the mesh
+	guard   *guard          // nil if reachability does not depend on policies
+	auto    bool            // whether reachability depends on policies in a mesh with mTLS
+	autoBy  string          // the setting behind auto
 }
 
-// kindIndex is the policies of one kind, each stronger than the ones before.
+// kindIndex holds the policies of one kind in order of increasing precedence.
 type kindIndex struct {
 	kind     string
 	policies []*resource.Resource
@@ -135,8 +134,8 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	return x
 }
 
-// Policies returns the policies of a kind that act, each stronger than the ones before. The slice
-// must not be changed.
+// Policies returns the active policies of a kind in order of increasing precedence. Callers must
+// not modify the slice.
 func (x *Index) Policies(kind string) []*resource.Resource {
 	if i, ok := x.byKind[kind]; ok {
 		return x.kinds[i].policies
@@ -153,11 +152,11 @@ func (x *Index) legacyOf(kind string) []*resource.Resource {
 	return nil
 }
 
-// Rules returns what all policies say about a dataplane.
+// Rules returns the merged policies of a dataplane.
 func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
 
-// strength orders the kinds of targetRef from those that select much to those that select little; a
-// route selects least.
+// strength ranks the targetRef kinds from the least to the most specific. A route is the most
+// specific.
 var strength = map[string]int{
 	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
 	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11,
@@ -184,16 +183,15 @@ func refStrength(t *resource.TargetRef) int {
 	return s
 }
 
-// roles orders the values of kuma.io/policy-role: what the owner of a workload says takes
-// precedence.
+// roles ranks the values of kuma.io/policy-role: policies of the workload's owner take precedence.
 var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
 
-// compareStrength orders policies of one kind: later ones take precedence.
+// compareStrength orders policies of one kind by increasing precedence.
 func compareStrength(a, b *resource.Resource) int {
 	return cmp.Or(compareReach(a, b), compareNames(a, b))
 }
 
-// compareReach orders policies by whom they select, where they come from and whose they are.
+// compareReach orders policies by targetRef, origin, and role.
 func compareReach(a, b *resource.Resource) int {
 	s, t := topOf(a), topOf(b)
 	tags := func(t *resource.TargetRef) int {
@@ -216,7 +214,7 @@ func compareReach(a, b *resource.Resource) int {
 	)
 }
 
-// compareNames lets the name that comes first in the alphabet win.
+// compareNames gives precedence to the alphabetically first name.
 func compareNames(a, b *resource.Resource) int {
 	return cmp.Or(strings.Compare(b.DisplayName(), a.DisplayName()), strings.Compare(b.Name, a.Name))
 }

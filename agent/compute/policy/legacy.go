@@ -12,14 +12,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// legacyKind is the legacy policies of one kind for one proxy. Of several that concern one
-// connection the one whose selectors name most tags wins: tags with a value count first, then those
-// with "*", then the name that comes first.
+// legacyKind holds the legacy policies of one kind for one proxy. Only the policy whose selectors
+// match with the most tags applies to a connection: tags with a value count first, then those with
+// "*", then the alphabetically first name.
 type legacyKind struct {
 	kind string
-	out  map[string][]legacyOut // of policies whose sources the proxy is among, by the kuma.io/service of the destination
-	in   [][]legacyIn           // by inbound: those whose destinations it is among, the strongest first
-	self []legacyIn             // of policies that select proxies as a whole, the strongest first
+	out  map[string][]legacyOut // policies with the proxy as a source, by the kuma.io/service of the destination
+	in   [][]legacyIn           // by inbound: policies with it among their destinations, in order of decreasing precedence
+	self []legacyIn             // policies that select whole proxies, in order of decreasing precedence
 }
 
 type legacyOut struct {
@@ -42,8 +42,9 @@ func (r rank) compare(o rank) int {
 	return cmp.Or(cmp.Compare(r.exact, o.exact), cmp.Compare(r.any, o.any))
 }
 
-// matchLegacy selects the legacy policies of a dataplane of some kinds, nil for all, but those of
-// kinds that are replaced by one that rules it. It calls used for each.
+// matchLegacy selects the legacy policies of a dataplane, limited to the kinds for which of returns
+// true; a nil of selects all. It skips kinds that are superseded by a kind in ruled. It calls used
+// for each selected policy.
 func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind string) bool,
 	used func(kind string, p *resource.Resource)) []legacyKind {
 	var out []legacyKind
@@ -69,8 +70,7 @@ func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind str
 	return out
 }
 
-// tagSets returns the tags of each inbound, nil for those that are ignored, and those of the
-// gateway as the last.
+// tagSets returns the tags of each inbound, nil for ignored ones, followed by those of the gateway.
 func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 	n := &dp.Networking
 	out := make([]map[string]string, len(n.Inbound)+1)
@@ -85,7 +85,7 @@ func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
 	return out
 }
 
-// match notes a policy where it concerns the proxy, and reports whether it does.
+// match records where a policy applies to the proxy and reports whether it applies at all.
 func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, tags []map[string]string) bool {
 	found := false
 	if r, ok := bestOf(spec.Sources, tags); ok {
@@ -116,7 +116,7 @@ func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, ta
 	return found
 }
 
-// bestOf returns the best rank of any selector on any set of tags.
+// bestOf returns the highest rank of any selector on any tag set.
 func bestOf(sel []resource.LegacySelector, sets []map[string]string) (rank, bool) {
 	var best rank
 	found := false
@@ -149,21 +149,21 @@ func rankOf(want, have map[string]string) (rank, bool) {
 	return r, true
 }
 
-// LegacySelection says what of a dataplane the selectors of a legacy policy match.
+// LegacySelection is the result of matching a legacy policy against a dataplane.
 type LegacySelection struct {
 	Selected bool
-	Inbounds []int  // of policies about connections that arrive: the inbounds whose connections it concerns, by index
-	Why      string // why nothing is selected, "" when something is
+	Inbounds []int  // for inbound policies: the indexes of the selected inbounds
+	Why      string // why nothing is selected; "" if something is
 }
 
-// SelectLegacy reports whether the selectors of a legacy policy match a dataplane: as a whole, or
-// as a source of connections, or with inbound as a destination. Whether the policy acts at all, and
-// which connections are left to it by others, is not looked at.
+// SelectLegacy matches the selectors of a legacy policy against a dataplane: as a whole, as a
+// source of connections, or, if inbound is set, as a destination. It does not check whether the
+// policy is active or superseded.
 func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) LegacySelection {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	spec, isLegacy := p.Spec.(*resource.LegacyPolicy)
 	if !ok || !isLegacy {
-		return LegacySelection{Why: "it is not a policy with sources and destinations or selectors"}
+		return LegacySelection{Why: "the resource is not a policy with sources and destinations or selectors"}
 	}
 	tags := tagSets(x.View, dp)
 	have := x.View.ProxyTags(dp)
@@ -189,7 +189,7 @@ func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) Lega
 	switch out.Selected = len(out.Inbounds) > 0; {
 	case out.Selected:
 	case len(dp.Networking.Inbound) == 0:
-		out.Why = "it is about connections that arrive, and the dataplane has no inbounds"
+		out.Why = "the policy applies to inbounds, and the dataplane has none"
 	default:
 		out.Why = "destinations: " + whyLegacy(spec.Destinations, have)
 	}
@@ -206,7 +206,7 @@ func LegacyReaches(p *resource.Resource, service string) bool {
 	return ok
 }
 
-// whyLegacy says what selectors want that the tags of a proxy do not have.
+// whyLegacy describes the tags that selectors require and the proxy does not have.
 func whyLegacy(sel []resource.LegacySelector, have map[string][]string) string {
 	if len(sel) != 1 {
 		return fmt.Sprintf("none of the %d selectors matches the dataplane", len(sel))
@@ -214,28 +214,29 @@ func whyLegacy(sel []resource.LegacySelector, have map[string][]string) string {
 	if why := missingTag(sel[0].Match, have); why != "" {
 		return why
 	}
-	return "no inbound of the dataplane has all tags that the policy wants"
+	return "no inbound of the dataplane has all tags that the policy requires"
 }
 
-// missingTag names the first tag that is wanted and not there, "" when each is there by itself.
+// missingTag describes the first required tag that is missing. It returns "" if every tag is
+// present on some inbound.
 func missingTag(want map[string]string, have map[string][]string) string {
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		switch {
 		case slices.Contains(have[k], want[k]) || want[k] == "*" && (len(have[k]) > 0 || k == resource.TagService):
 		case len(have[k]) == 0:
-			return fmt.Sprintf("the policy wants the tag %s: %s, the dataplane has no such tag", k, want[k])
+			return fmt.Sprintf("the policy requires the tag %s: %s, and the dataplane has no such tag", k, want[k])
 		default:
-			return fmt.Sprintf("the tag %s is %s, the policy wants %s", k, strings.Join(have[k], ", "), want[k])
+			return fmt.Sprintf("the tag %s is %s, and the policy requires %s", k, strings.Join(have[k], ", "), want[k])
 		}
 	}
 	return ""
 }
 
-// ServiceRule returns the rule about a service of the view, nil for none.
+// ServiceRule returns the rule for a service of the view, or nil.
 func (k *KindRules) ServiceRule(s *mesh.Service) *Rule { return k.Outbound(serviceOf(s)) }
 
-// SupersededAt returns the targetRef policy that keeps a field of legacy policies of the kind from
-// acting on the connections to a service of the view, nil for none.
+// SupersededAt returns the targetRef policy that overrides a field of legacy policies of the kind
+// for connections to a service of the view, or nil.
 func (l *LegacyKind) SupersededAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
 	if l.SupersededBy == nil {
 		return nil

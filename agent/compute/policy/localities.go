@@ -6,27 +6,28 @@ import (
 	"slices"
 )
 
-// Localities says where a proxy prefers the endpoints of a cluster to be. Endpoints of its own zone
-// have priority 0. NewLocalities makes them, and they must not be changed afterwards.
+// Localities defines which endpoints of a cluster a proxy prefers by zone. Endpoints in the proxy's
+// own zone have priority 0. A Localities is created by NewLocalities and immutable afterwards.
 type Localities struct {
 	Zone string // of the proxy
-	// Affinity shares the traffic out within the zone: the first entry whose tag an endpoint has
-	// decides.
+	// Affinity distributes the traffic within the zone. An endpoint belongs to the first entry
+	// whose tag it has.
 	Affinity []Affinity
-	// LocalWeight is the weight of the endpoints of the zone without affinity; 0 leaves localities
+	// LocalWeight is the weight of the zone's endpoints without affinity; 0 leaves localities
 	// without weights.
 	LocalWeight uint32
-	// Failover are the zones that take over: the first entry that holds the zone of an endpoint
-	// decides. Endpoints of zones that none holds get no traffic.
+	// Failover lists the fallback zones. An endpoint belongs to the first entry that includes its
+	// zone, and gets no traffic if no entry does.
 	Failover []Failover
-	// Overprovisioning is Envoy's factor in percent: a priority gets all the traffic as long as its
-	// share of healthy endpoints times the factor is 100 or more. 0 leaves Envoy's own, which is 140.
+	// Overprovisioning is Envoy's factor in percent: a priority receives all the traffic as long as
+	// its share of healthy endpoints times the factor is at least 100. 0 selects Envoy's default of
+	// 140.
 	Overprovisioning uint32
 
 	key string
 }
 
-// NewLocalities returns a copy that can be told from others by its key.
+// NewLocalities returns a copy of l with its key set.
 func NewLocalities(l Localities) *Localities {
 	l.key = ""
 	l.key = fmt.Sprintf("%#v", l)
@@ -39,7 +40,7 @@ type Affinity struct {
 	Weight     uint32
 }
 
-// Failover is a group of zones that take over together.
+// Failover is a group of zones with one priority.
 type Failover struct {
 	Priority uint32
 	Zones    []string
@@ -52,15 +53,15 @@ type Locality struct {
 	Weight, Priority uint32
 }
 
-// Compare orders localities by priority, then by place.
+// Compare orders localities by priority, zone, sub-zone, and weight.
 func (l Locality) Compare(o Locality) int {
 	return cmp.Or(cmp.Compare(l.Priority, o.Priority), cmp.Compare(l.Zone, o.Zone), cmp.Compare(l.SubZone, o.SubZone),
 		cmp.Compare(l.Weight, o.Weight))
 }
 
-// Place returns the group of an endpoint; false when it gets no traffic. An endpoint without a
-// zone, such as one outside the mesh, is in no other zone and counts as one of the proxy's.
-func (l *Localities) Place(zone string, tags map[string]string) (Locality, bool) {
+// Assign returns the locality of an endpoint, or false if the endpoint gets no traffic. An endpoint
+// without a zone, such as one outside the mesh, counts as local.
+func (l *Localities) Assign(zone string, tags map[string]string) (Locality, bool) {
 	if zone == "" || zone == l.Zone {
 		for _, a := range l.Affinity {
 			if tags[a.Key] == a.Value {
@@ -77,7 +78,8 @@ func (l *Localities) Place(zone string, tags map[string]string) (Locality, bool)
 	return Locality{}, false
 }
 
-// Key identifies what the localities say: equal keys place equal endpoints alike. It is "" for nil.
+// Key identifies the content: localities with equal keys assign endpoints equally. It is "" for
+// nil.
 func (l *Localities) Key() string {
 	if l == nil {
 		return ""

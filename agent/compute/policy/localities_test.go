@@ -32,7 +32,7 @@ func TestPlace(t *testing.T) {
 		{name: "a zone that is not excepted", zone: "south", want: policy.Locality{Zone: "south", Priority: 3}},
 		{name: "an excepted zone", zone: "north", none: true},
 	} {
-		if got, ok := l.Place(c.zone, c.tags); ok == c.none || got != c.want {
+		if got, ok := l.Assign(c.zone, c.tags); ok == c.none || got != c.want {
 			t.Errorf("%s: got %+v, %v", c.name, got, ok)
 		}
 	}

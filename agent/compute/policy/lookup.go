@@ -9,46 +9,44 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// tagRoute stands in subsets for the route of a request: rules of policies that target a
-// MeshHTTPRoute have it. Its values are those of RouteConf.
+// tagRoute is the subset key for the route of a request. Rules of policies that target a
+// MeshHTTPRoute use it with values from RouteConf.
 const tagRoute = "__rule-matches-hash__"
 
-// RouteConf is implemented by the conf of route policies whose routes other policies can be about.
+// RouteConf is implemented by the conf of route policies whose routes other policies can target.
 type RouteConf interface {
-	// RouteNames returns, for each of the rules, the name that the plugin gives to its routes.
+	// RouteNames returns the name of the routes of each rule.
 	RouteNames() []string
 }
 
-// PathConf is implemented by the conf of route policies whose requests can be told by their path
-// where they arrive.
+// PathConf is implemented by the conf of route policies whose requests an inbound can identify by
+// path.
 type PathConf interface {
-	// PathMatches returns what is said of the path, once for each match; a match that says nothing of
-	// it is one with the prefix "/".
+	// PathMatches returns the path condition of each match. A match without one has the prefix "/".
 	PathMatches() []PathMatch
 }
 
-// PathMatch is a condition on the path of a request, without the query.
+// PathMatch is a condition on the path of a request, excluding the query.
 type PathMatch struct {
 	Type  string // PathExact, PathPrefix or PathRegex
 	Value string
 }
 
-// Types of PathMatch. A prefix is of whole elements: /a takes /a and /a/b but not /ab. A regular
-// expression, in the syntax of RE2, is about the whole path.
+// Types of PathMatch. A prefix consists of whole path segments: /a matches /a and /a/b but not /ab.
+// A regular expression uses RE2 syntax and must match the whole path.
 const (
 	PathExact  = "Exact"
 	PathPrefix = "PathPrefix"
 	PathRegex  = "RegularExpression"
 )
 
-// ShownConf is implemented by a conf that rules are shown with in another form than documents have
-// it in.
+// ShownConf is implemented by confs whose displayed form differs from the form in documents.
 type ShownConf interface {
-	// Shown returns what has the JSON to show.
+	// Shown returns a value that marshals to the displayed JSON.
 	Shown() any
 }
 
-// Outbound returns the rule about a destination, nil for none.
+// Outbound returns the rule for a destination, or nil.
 func (k *KindRules) Outbound(s draft.Service) *Rule {
 	if k == nil {
 		return nil
@@ -64,9 +62,9 @@ func (k *KindRules) Outbound(s draft.Service) *Rule {
 	return k.forAll()
 }
 
-// Route returns the rule about the requests of one route to a destination: that about the route
-// when there is one, else that about the destination. name is the route's, origins are the policies
-// that made it, as draft.HTTP has them.
+// Route returns the rule for the requests of one route to a destination. It falls back to the rule
+// for the destination. name is the route's name, and origins are the policies behind the route, as
+// in draft.HTTP.
 func (k *KindRules) Route(s draft.Service, name string, origins []resource.Key) *Rule {
 	if k == nil {
 		return nil
@@ -87,7 +85,7 @@ func (k *KindRules) Route(s draft.Service, name string, origins []resource.Key) 
 	return k.Outbound(s)
 }
 
-// Inbound returns the rules about the clients of an inbound by its index, nil for none.
+// Inbound returns the rules for the clients of an inbound, given by index, or nil.
 func (k *KindRules) Inbound(i int) *InboundRules {
 	if k == nil {
 		return nil
@@ -100,8 +98,8 @@ func (k *KindRules) Inbound(i int) *InboundRules {
 	return nil
 }
 
-// InboundAll returns the rule about all clients of an inbound, nil when there is none: for kinds
-// that cannot tell clients apart.
+// InboundAll returns the rule for all clients of an inbound, or nil. It is for kinds that cannot
+// distinguish clients.
 func (k *KindRules) InboundAll(i int) *Rule {
 	rules := k.Inbound(i)
 	if rules == nil {
@@ -115,10 +113,10 @@ func (k *KindRules) InboundAll(i int) *Rule {
 	return nil
 }
 
-// service returns the rule about a tag service.
+// service returns the rule for a tag service.
 func (k *KindRules) service(name string) *Rule { return cmp.Or(k.byService[name], k.byService[""]) }
 
-// forAll is the rule about resources that have none of their own.
+// forAll returns the rule for resources without a specific rule.
 func (k *KindRules) forAll() *Rule {
 	for _, r := range k.ToResources {
 		if r.Resource.Kind == kindMesh {
@@ -128,9 +126,9 @@ func (k *KindRules) forAll() *Rule {
 	return nil
 }
 
-// LegacyOutbound returns the legacy policy of a kind for the connections of the proxy to a
-// kuma.io/service: the one whose sources and destinations name most tags. Nil for none, and when a
-// targetRef policy supersedes it.
+// LegacyOutbound returns the legacy policy of a kind for the proxy's connections to a
+// kuma.io/service: the one whose sources and destinations match with the most tags. It returns nil
+// if there is none or if a targetRef policy supersedes it.
 func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
 	k := r.legacyKind(kind)
 	to := []map[string]string{{resource.TagService: service}}
@@ -152,9 +150,9 @@ func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
 	return out
 }
 
-// LegacyInbound returns the legacy policies of a kind for the connections to an inbound by its
-// index, the one whose destinations name most tags first. It is empty when a targetRef policy
-// supersedes them.
+// LegacyInbound returns the legacy policies of a kind for the connections to an inbound, given by
+// index. Policies whose destinations match with the most tags come first. It returns none if a
+// targetRef policy supersedes them.
 func (r *Rules) LegacyInbound(kind string, inbound int) []*resource.Resource {
 	k := r.legacyKind(kind)
 	if inbound < 0 || inbound >= len(k.in) {
@@ -167,8 +165,8 @@ func (r *Rules) LegacyInbound(kind string, inbound int) []*resource.Resource {
 	return out
 }
 
-// LegacyProxy returns the legacy policy of a kind that selects proxies as a whole. Nil for none,
-// and when a targetRef policy supersedes it.
+// LegacyProxy returns the legacy policy of a kind that selects whole proxies. It returns nil if
+// there is none or if a targetRef policy supersedes it.
 func (r *Rules) LegacyProxy(kind string) *resource.Resource {
 	if k := r.legacyKind(kind); len(k.self) > 0 {
 		return k.self[0].policy
@@ -176,7 +174,7 @@ func (r *Rules) LegacyProxy(kind string) *resource.Resource {
 	return nil
 }
 
-// legacyKind returns the legacy policies of a kind, which are empty where none acts.
+// legacyKind returns the legacy policies of a kind; the zero value if none applies.
 func (r *Rules) legacyKind(kind string) legacyKind {
 	if r != nil {
 		for _, k := range r.legacy {
@@ -188,14 +186,14 @@ func (r *Rules) legacyKind(kind string) legacyKind {
 	return legacyKind{}
 }
 
-// Legacy reports whether the mesh has policies of a legacy kind, whether or not they select the
+// Legacy reports whether the mesh has policies of a legacy kind, even if they do not select the
 // proxy.
 func (r *Rules) Legacy(kind string) bool {
 	return r != nil && r.index != nil && len(r.index.legacyOf(kind)) > 0
 }
 
 // Resources returns the resources of a kind that a plugin declares in Refers, sorted by name: those
-// of the mesh, or all of a global kind. The slice must not be changed.
+// of the mesh, or all of a global kind. Callers must not modify the slice.
 func (r *Rules) Resources(kind string) []*resource.Resource {
 	if r == nil || r.index == nil {
 		return nil

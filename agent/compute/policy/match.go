@@ -13,15 +13,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Match is the policies of one proxy, before they are merged.
+// Match holds the policies of one proxy before they are merged.
 type Match struct {
-	// Fingerprint is a hash over everything that the rules of the proxy depend on beside the proxy and
-	// the services that it reaches: equal fingerprints mean equal rules.
+	// Fingerprint is a hash of all inputs of the proxy's rules except the proxy and the services
+	// that it reaches. Equal fingerprints mean equal rules.
 	Fingerprint [32]byte
 
 	index     *Index
 	dataplane *resource.Resource
-	kinds     []matchedKind // those with a policy that selects the proxy, in acting order
+	kinds     []matchedKind // kinds with a policy that selects the proxy, in order of application
 	legacy    []legacyKind
 
 	legacyPolicies []*resource.Resource
@@ -29,7 +29,7 @@ type Match struct {
 
 type matchedKind struct {
 	kind     string
-	policies []matched // each stronger than the ones before
+	policies []matched // in order of increasing precedence
 }
 
 type matched struct {
@@ -38,8 +38,8 @@ type matched struct {
 	sel    Selection
 }
 
-// Reads returns what the plugins of the policies read of the dataplane. Legacy policies act by how
-// many of its tags a selector names.
+// Reads returns how much of the dataplane the plugins of the policies read. Legacy policies rank by
+// the dataplane's tags.
 func (m *Match) Reads() Reads {
 	out := ReadsRules
 	for i := range m.kinds {
@@ -53,8 +53,8 @@ func (m *Match) Reads() Reads {
 
 func (m *Match) plugin(kind string) *Plugin { return &m.index.Plugins[m.index.plugins[kind]] }
 
-// Destinations calls f with what the policies of [Plugin.Kinds] lead to beside the services
-// themselves.
+// Destinations calls f with each destination of the policies of [Plugin.Kinds] other than the
+// outbounds' own services.
 func (m *Match) Destinations(f func(p *resource.Resource, ref BackendRef)) {
 	for i := range m.kinds {
 		list := m.plugin(m.kinds[i].kind).Destinations
@@ -67,7 +67,7 @@ func (m *Match) Destinations(f func(p *resource.Resource, ref BackendRef)) {
 	}
 }
 
-// LegacyDestinations reports whether legacy policies say where outbounds lead.
+// LegacyDestinations reports whether legacy policies change the destinations of outbounds.
 func (m *Match) LegacyDestinations() bool {
 	return slices.ContainsFunc(m.legacy, func(k legacyKind) bool {
 		return slices.ContainsFunc(m.plugin(k.kind).Legacy, func(l LegacyKind) bool {
@@ -76,7 +76,7 @@ func (m *Match) LegacyDestinations() bool {
 	})
 }
 
-// Policies returns all policies that were matched, in the order in which they act.
+// Policies returns all matched policies in order of application.
 func (m *Match) Policies() []*resource.Resource {
 	var out []*resource.Resource
 	for i := range m.kinds {
@@ -92,7 +92,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 	return x.match(x.selector(dataplane), nil)
 }
 
-// match selects the policies of some kinds, nil for all.
+// match selects the policies of the kinds for which of returns true; a nil of selects all.
 func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 	m := &Match{index: x, dataplane: s.dataplane}
 	fp := fingerprint{h: sha256.New()}
@@ -123,12 +123,12 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 		fp.resource(p)
 		m.legacyPolicies = append(m.legacyPolicies, p)
 	})
-	// also where no policy of it was matched: with TrafficRoutes in the mesh, what none is about is
-	// closed
+	// This includes kinds without a matched policy: if the mesh has TrafficRoutes, an outbound that
+	// none of them covers is closed.
 	for i := range m.legacy {
 		fp.h.Write(append(append([]byte{3}, m.legacy[i].kind...), 0))
 	}
-	for i := range x.Plugins { // not the map: the order is part of the hash
+	for i := range x.Plugins { // sorted, because the order affects the hash
 		if !plugins[i] {
 			continue
 		}
@@ -142,7 +142,7 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 	return m
 }
 
-// fingerprint hashes what is matched.
+// fingerprint hashes the matched policies.
 type fingerprint struct {
 	h hash.Hash
 	b []byte
@@ -157,7 +157,7 @@ func (f *fingerprint) resource(r *resource.Resource) {
 	f.h.Write(f.b)
 }
 
-// policy adds a policy with what it selects and with what its items lead to.
+// policy adds a policy, its selection, and the targets of its items.
 func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Policy, sel *Selection) {
 	f.resource(p)
 	f.b = f.b[:0]
@@ -192,8 +192,8 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 	}
 }
 
-// offered adds what was gathered, and whether somebody offers the service that an item names: a
-// warning says where nobody does.
+// offered adds the buffered bytes and whether a workload offers the service that an item names,
+// because a warning depends on it.
 func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
 	there := byte(0)
 	if (t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset") && x.offered(t.Name) {
@@ -202,7 +202,7 @@ func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
 	f.h.Write(append(f.b, there))
 }
 
-// resolve returns the resources that a targetRef of a policy names: services, or routes.
+// resolve returns the resources, either services or routes, that a targetRef of a policy names.
 func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
 	var out []resource.Key
 	switch {
@@ -231,7 +231,7 @@ func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resour
 	return slices.DeleteFunc(out, func(k resource.Key) bool { return x.View.Port(k, t.SectionName) == nil })
 }
 
-// routes returns the policies with routes that a targetRef names.
+// routes returns the route policies that a targetRef names.
 func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
 	names := mesh.Qualified(from, t.Name, t.Namespace)
 	var out []*resource.Resource
@@ -245,7 +245,7 @@ func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resour
 	return out
 }
 
-// describe names a targetRef in a message.
+// describe formats a targetRef for a message.
 func describe(t *resource.TargetRef) string {
 	out := t.Kind
 	if t.Name != "" {

@@ -8,23 +8,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MatchRule is a rule about the clients for whom a match holds, and none of those before it.
+// MatchRule is a rule for the clients that match Match and no earlier rule.
 type MatchRule struct {
 	Match resource.ClientMatch
 	Rule
 }
 
-// MatchConf is implemented by the conf of rules that has matches of clients in it.
+// MatchConf is implemented by confs of rules that contain client matches.
 type MatchConf interface {
 	ClientMatches() []resource.ClientMatch
 }
 
-// maxMatched bounds the matches that are told apart at one inbound.
+// maxMatched limits the distinct matches of one inbound.
 const maxMatched = 256
 
-// matched makes rules of the items with matches, and returns those without: exact matches come
-// first, then prefixes, the longest first. In the rule of a match are all items that hold for its
-// clients, the more specific over the others, and of those alike the stronger over the weaker.
+// matched builds rules from the items with matches, and returns the items without. Exact matches
+// come first, then prefixes, longest first. The rule of a match merges all items that apply to its
+// clients; more specific items take precedence, and among equally specific ones the stronger policy
+// does.
 func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	if !slices.ContainsFunc(items, func(it item) bool { return len(it.matches) > 0 }) {
 		return nil, items
@@ -32,7 +33,7 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	var rest, some []item
 	var matches []resource.ClientMatch
 	known := map[resource.SpiffeIDMatch]bool{}
-	for _, it := range slices.Backward(items) { // the stronger first, in case there are too many
+	for _, it := range slices.Backward(items) { // strongest first, so that the limit drops the weakest
 		if len(it.matches) == 0 {
 			rest = append(rest, it)
 			continue
@@ -42,8 +43,8 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 			switch {
 			case m.SpiffeID == nil || known[*m.SpiffeID]:
 			case len(matches) == maxMatched:
-				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one "+
-					"inbound: some of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
+				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one inbound, "+
+					"so some matches of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
 			default:
 				known[*m.SpiffeID] = true
 				matches = append(matches, m)
@@ -88,16 +89,16 @@ func (b *builder) matched(items []item) ([]*MatchRule, []item) {
 	return out, rest
 }
 
-// specificity orders matches: exact ones over prefixes, long prefixes over short ones. It is more
-// than 0.
+// specificity ranks matches: exact ones above prefixes, long prefixes above short ones. It is
+// always positive.
 func specificity(m *resource.ClientMatch) int {
 	if m.SpiffeID.Type == resource.MatchExact {
-		return 1 << 20 // above the length of any
+		return 1 << 20 // more than the length of any value
 	}
 	return 1 + len(m.SpiffeID.Value)
 }
 
-// warnForeign tells of matches that hold for no certificate of the mesh.
+// warnForeign warns about matches that no certificate of the mesh can satisfy.
 func (b *builder) warnForeign(it *item) {
 	list := it.matches
 	if c, ok := it.conf.(MatchConf); ok {
@@ -109,7 +110,7 @@ func (b *builder) warnForeign(it *item) {
 		if m == nil || strings.HasPrefix(m.Value, own) || m.Type == resource.MatchPrefix && strings.HasPrefix(own, m.Value) {
 			continue
 		}
-		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s: those of this mesh are %sSERVICE, "+
-			"by the tag kuma.io/service", it.origin.Item, m.Value, own)
+		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s; SPIFFE IDs in this mesh are %sSERVICE, "+
+			"where SERVICE is the tag kuma.io/service", it.origin.Item, m.Value, own)
 	}
 }

@@ -10,62 +10,63 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// MigrateInput is what the successors of the policies of one legacy kind are made from.
+// MigrateInput is the input for migrating the policies of one legacy kind.
 type MigrateInput struct {
 	Index *Index // of the mesh, without shadow policies
-	// Policies are those of the kind that act, sorted by name.
+	// Policies are the active policies of the kind, sorted by name.
 	Policies []*resource.Resource
-	// Taken reports whether a name is not free for a new policy of a kind; nil: all are free.
-	Taken func(kind, name string) bool
+	// NameExists reports whether a policy of a kind with this name exists; nil means that none does.
+	NameExists func(kind, name string) bool
 }
 
-// Migration is the successors of the policies of a legacy kind.
+// Migration is the result of migrating the policies of a legacy kind.
 type Migration struct {
 	Policies []Migrated
-	// Without are the policies that have no successor.
+	// Without lists the policies that have no successor.
 	Without []WithoutSuccessor
-	// Changes explain what successors change in the config of a proxy although they say the same.
+	// Changes explain the differences that successors cause in the config of a proxy.
 	Changes []Change
 }
 
-// Migrated is a targetRef policy that takes over from legacy ones. It has no labels yet.
+// Migrated is a targetRef policy that replaces legacy ones. It has no labels yet.
 type Migrated struct {
 	Kind, Name string
 	Spec       *resource.Policy
 	From       []resource.Key // the legacy policies
-	// Notes say what cannot be the same and why, and what has to be looked after.
+	// Notes describe differences from the legacy policies and what the user has to check.
 	Notes []string
 }
 
-// WithoutSuccessor is a legacy policy that needs no successor, or can have none.
+// WithoutSuccessor is a legacy policy that has no successor, because it needs none or none is
+// possible.
 type WithoutSuccessor struct {
 	Policy resource.Key
 	Why    string
 }
 
-// Change explains a difference between the config that legacy policies make and the one of their
-// successors. A field is named by its way through the config, such as
+// Change explains a difference between the config of legacy policies and that of their successors.
+// A field is identified by its path in the config, such as
 //
 //	Listener/outbound:10.0.0.1:80/filterChains/0/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout
 //
-// in which items of lists go by their name where they have one.
+// in which list items are identified by their name if they have one.
 type Change struct {
-	Path string // parts separated by "/": "*" ends a part that begins like this, "**" is any number of parts
-	// Before and After are values as JSON: "" for none, Any for whatever it is.
+	Path string // segments separated by "/": "x*" matches a segment with the prefix x, "**" any number of segments
+	// Before and After are values as JSON: "" for an absent value, Any for any value.
 	Before, After string
 	Why           string
-	// Same is true where Envoy does the same as before; else the policies say something else.
+	// Same is true if Envoy behaves as before; otherwise the policies mean something else.
 	Same bool
-	// If, when set, must hold of the two values, as encoding/json decodes them; then they are compared
-	// as a whole.
+	// If, when set, must return true for the two values as decoded by encoding/json. The values are
+	// then compared as a whole.
 	If func(before, after any) bool
 }
 
-// Any stands in a Change for any value, or none.
+// Any matches any value, or none, in a Change.
 const Any = "*"
 
-// Explains reports whether the change is that of a field from one value to another, in the forms of
-// Path and Before.
+// Explains reports whether c covers a change of the field at path. The arguments have the forms of
+// Path, Before, and After.
 func (c *Change) Explains(path []string, before, after string) bool {
 	return (c.Before == Any || c.Before == before) && (c.After == Any || c.After == after) &&
 		matchPath(strings.Split(c.Path, "/"), path)
@@ -81,7 +82,7 @@ func matchPath(pattern, path []string) bool {
 				}
 			}
 			return false
-		case len(path) == 0 || !matchPart(pattern[0], path[0]):
+		case len(path) == 0 || !matchSegment(pattern[0], path[0]):
 			return false
 		}
 		pattern, path = pattern[1:], path[1:]
@@ -89,25 +90,25 @@ func matchPath(pattern, path []string) bool {
 	return len(path) == 0
 }
 
-func matchPart(pattern, part string) bool {
+func matchSegment(pattern, segment string) bool {
 	prefix, open := strings.CutSuffix(pattern, "*")
-	return pattern == part || open && strings.HasPrefix(part, prefix)
+	return pattern == segment || open && strings.HasPrefix(segment, prefix)
 }
 
-// Target returns the targetRef of policies about the proxies, or inbounds, with some tags.
+// Target returns the targetRef that selects the proxies, or inbounds, with some tags.
 func (x *Index) Target(tags map[string]string) resource.TargetRef {
 	t := ClientTarget(tags)
 	if t.Kind == kindMesh && x.bare() {
-		return subsetTarget(tags) // source-destination policies select inbounds and gateways
+		return subsetTarget(tags) // source-destination policies select only inbounds and gateways
 	}
 	if t.Kind == "MeshService" && x.View.MeshService(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
-		return subsetTarget(tags) // else the resource of that name would be meant too
+		return subsetTarget(tags) // MeshService would also select the resource of that name
 	}
 	return t
 }
 
-// bare reports whether some dataplane has neither an inbound that is served nor a gateway: of the
-// targetRefs only Mesh selects it.
+// bare reports whether some dataplane has neither a served inbound nor a gateway. Of all targetRef
+// kinds only Mesh selects it.
 func (x *Index) bare() bool {
 	return slices.ContainsFunc(x.View.Dataplanes(), func(r *resource.Resource) bool {
 		dp, ok := r.Spec.(*resource.Dataplane)
@@ -118,7 +119,7 @@ func (x *Index) bare() bool {
 	})
 }
 
-// ClientTarget returns the targetRef of an item about the clients with some tags.
+// ClientTarget returns the targetRef of an item for the clients with some tags.
 func ClientTarget(tags map[string]string) resource.TargetRef {
 	service, rest := tags[resource.TagService], maps.Clone(tags)
 	delete(rest, resource.TagService)
@@ -137,12 +138,12 @@ func subsetTarget(tags map[string]string) resource.TargetRef {
 	return resource.TargetRef{Kind: "MeshSubset", Tags: maps.Clone(tags)}
 }
 
-// maxExpanded bounds what one selector becomes.
+// maxExpanded limits the expansion of one selector.
 const maxExpanded = 256
 
-// Expand returns selectors without "*" that match together, among the dataplanes that there are,
-// what a selector of a legacy policy matches: targetRef policies want values. The note says so
-// where values were filled in; it is "" else.
+// Expand expands "*" in a selector of a legacy policy: it returns selectors that together match the
+// same of the existing dataplanes, because targetRef policies require values. The note describes
+// the expansion; it is "" if nothing was expanded.
 func (in *MigrateInput) Expand(match map[string]string) (list []map[string]string, note string) {
 	out := []map[string]string{{}}
 	var open []string
@@ -165,14 +166,14 @@ func (in *MigrateInput) Expand(match map[string]string) (list []map[string]strin
 		}
 		if len(next) > maxExpanded {
 			next = next[:maxExpanded]
-			note = fmt.Sprintf("the values of the tags %s make more than %d combinations: the first are covered; ",
+			note = fmt.Sprintf("the values of the tags %s form more than %d combinations, and only the first ones are covered; ",
 				strings.Join(open, ", "), maxExpanded)
 		}
 		out = next
 	}
 	if len(open) > 0 {
-		note += fmt.Sprintf("a targetRef policy cannot want a tag with any value: the values of %s that dataplanes have "+
-			"today are filled in, and another one needs a policy of its own", strings.Join(open, ", "))
+		note += fmt.Sprintf("a targetRef policy cannot match a tag with any value, so it lists the current values of %s; "+
+			"a new value needs another policy", strings.Join(open, ", "))
 	}
 	return out, note
 }
@@ -190,17 +191,7 @@ func (in *MigrateInput) values(tag string) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Covers reports whether whatever has the tags of b has those of a.
-func Covers(a, b map[string]string) bool {
-	for k, v := range a {
-		if w, ok := b[k]; !ok || w != v {
-			return false
-		}
-	}
-	return true
-}
-
-// Meet reports whether something can have the tags of both.
+// Meet reports whether the tags of a and b are compatible.
 func Meet(a, b map[string]string) bool {
 	for k, v := range a {
 		if w, ok := b[k]; ok && w != v {
@@ -210,9 +201,8 @@ func Meet(a, b map[string]string) bool {
 	return true
 }
 
-// Closure returns selectors and what is selected by several of them, each once, sorted by the
-// number of tags and then by these. It stops at a limit and says so: then some combinations are
-// missing.
+// Closure returns the selectors and their compatible combinations, each once, sorted by the number
+// of tags and then by the tags. whole is false if the result reached the limit and is incomplete.
 func Closure(list []map[string]string, limit int) (out []map[string]string, whole bool) {
 	seen := map[string]bool{}
 	add := func(m map[string]string) {
@@ -244,7 +234,7 @@ func Closure(list []map[string]string, limit int) (out []map[string]string, whol
 	return out, whole
 }
 
-// Ruled returns the policies of some kinds that act on a dataplane.
+// Ruled returns the policies of some kinds that select a dataplane.
 func (x *Index) Ruled(dataplane *resource.Resource, kinds ...string) []*resource.Resource {
 	var out []*resource.Resource
 	for _, k := range kinds {
@@ -257,7 +247,7 @@ func (x *Index) Ruled(dataplane *resource.Resource, kinds ...string) []*resource
 	return out
 }
 
-// Items returns what a unit about connections that leave says to each of its destinations.
+// Items returns the to items of a unit for outbound connections.
 func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 	if u.All {
 		return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: kindMesh}, Conf: conf}}
@@ -269,8 +259,9 @@ func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 	return out
 }
 
-// Reach says what policies about destinations reach beside the values of kuma.io/service, which
-// source-destination policies alone are about; "" for nothing.
+// Reach returns a note about the service resources that outbound policies select in addition to the
+// values of kuma.io/service, to which source-destination policies are limited. It returns "" if
+// there are none.
 func (in *MigrateInput) Reach(u *Unit) string {
 	beside := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
 		return s.ID.Kind != mesh.KindTag &&
@@ -283,13 +274,13 @@ func (in *MigrateInput) Reach(u *Unit) string {
 		"the legacy policy did not"
 }
 
-// Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; ""
-// when there are none.
+// Routed returns a note that the legacy kind has no effect on connections routed by a MeshHTTPRoute
+// or MeshTCPRoute. It returns "" if the mesh has none.
 func (in *MigrateInput) Routed() string {
 	var names []string
 	for _, plugin := range in.Index.Plugins {
 		if plugin.Outbound == nil {
-			continue // it leads nowhere
+			continue // no route policy
 		}
 		for _, d := range plugin.Kinds {
 			for _, p := range in.Index.Policies(d.Kind) {
@@ -300,11 +291,11 @@ func (in *MigrateInput) Routed() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + firstNames(names) +
-		") the legacy policy has no effect; this one has"
+	return "the legacy policy has no effect where a MeshHTTPRoute or MeshTCPRoute applies (" + FirstNames(names) +
+		"); this policy has"
 }
 
-// AddNote adds a note that is not empty, once.
+// AddNote adds a note unless it is empty or present.
 func AddNote(list *[]string, note string) {
 	if note != "" && !slices.Contains(*list, note) {
 		*list = append(*list, note)

@@ -10,11 +10,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxBase bounds the name of a legacy policy in that of its successor, so that with what is added
-// it is a name still.
+// maxBase limits the length of a legacy policy's name in its successor's name, so that the result
+// is still valid with a prefix or suffix.
 const maxBase = 180
 
-// nameUnits gives units the names of their policies, with what tells those of one policy apart.
+// nameUnits sets the base names of units. Units of the same policy get a suffix from their tags.
 func nameUnits(units []*Unit) {
 	of := map[*resource.Resource]int{}
 	for _, u := range units {
@@ -28,18 +28,19 @@ func nameUnits(units []*Unit) {
 	}
 }
 
-// Slug writes tags as a part of a name: the service first, then the other values by their keys.
+// Slug formats tags as part of a resource name: the service first, then the other values sorted by
+// key.
 func Slug(tags map[string]string) string {
-	var parts []string
+	var words []string
 	if s := tags[resource.TagService]; s != "" {
-		parts = append(parts, s)
+		words = append(words, s)
 	}
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		if k != resource.TagService {
-			parts = append(parts, tags[k])
+			words = append(words, tags[k])
 		}
 	}
-	if len(parts) == 0 {
+	if len(words) == 0 {
 		return "all"
 	}
 	word := strings.Map(func(r rune) rune {
@@ -50,48 +51,45 @@ func Slug(tags map[string]string) string {
 			return r + 'a' - 'A'
 		}
 		return '-'
-	}, strings.Join(parts, "-"))
+	}, strings.Join(words, "-"))
 	if word = strings.Trim(clip(word, 48), "-"); word == "" {
 		return "x"
 	}
 	return word
 }
 
-// clip cuts a name so that what is left is one.
-func clip(s string, most int) string {
-	if len(s) > most {
-		s = s[:most]
+// clip truncates a name so that the result is a valid name.
+func clip(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit]
 	}
 	return strings.TrimRight(s, "-._")
 }
 
-// noPrefix leaves names as they are.
-func noPrefix(int) string { return "" }
-
-// byRank puts a digit before names: 1 for the strongest.
+// byRank prefixes names with the number of their rank, 1 for the strongest.
 func byRank(units []*Unit) func(int) string {
 	var ranks []rank
 	for _, u := range units {
 		ranks = append(ranks, u.rank)
 	}
-	ranks = slices.Compact(ranks) // units are sorted by it
+	ranks = slices.Compact(ranks) // units are sorted by rank
 	return func(i int) string {
 		return number(len(ranks)-slices.Index(ranks, units[i].rank), len(ranks))
 	}
 }
 
-// byPlace numbers the names: 1 for the strongest.
-func byPlace(units []*Unit) func(int) string {
+// byPosition numbers the names, 1 for the strongest.
+func byPosition(units []*Unit) func(int) string {
 	return func(i int) string { return number(len(units)-i, len(units)) }
 }
 
-// number writes n with as many digits as the largest has, so that the alphabet orders numbers.
+// number formats n with as many digits as largest has, so that names sort in numeric order.
 func number(n, largest int) string {
 	return fmt.Sprintf("%0*d-", len(strconv.Itoa(largest)), n)
 }
 
-// names gives each unit a name of its own that is free. They are given in the order of the
-// strength, so that the same units have the same names.
+// names gives each unit a unique, unused name. It assigns them from strongest to weakest, so that
+// the same units always get the same names.
 func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []string) {
 	used := map[string]bool{}
 	for i, u := range slices.Backward(units) {
@@ -99,14 +97,14 @@ func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []st
 	}
 }
 
-// FreeName returns a name for a new policy of a kind: base, or else base with a number.
+// FreeName returns an unused name for a new policy of a kind: base, with a number if necessary.
 func (in *MigrateInput) FreeName(kind, base string, used map[string]bool) string {
 	return in.freeName(clip(base, maxBase), used, []string{kind})
 }
 
 func (in *MigrateInput) freeName(base string, used map[string]bool, kinds []string) string {
 	name := base
-	taken := func(kind string) bool { return in.Taken != nil && in.Taken(kind, name) }
+	taken := func(kind string) bool { return in.NameExists != nil && in.NameExists(kind, name) }
 	for n := 2; used[name] || slices.ContainsFunc(kinds, taken); n++ {
 		name = base + "-" + strconv.Itoa(n)
 	}

@@ -127,7 +127,7 @@ func TestPlan(t *testing.T) {
 		// Without the dataplane that serves nothing, which has targetRefs of its own.
 		docs := strings.Replace(dataplanes, "state: Ignored, ", "", 1) + c.docs
 		x := indexOf(t, decode(t, docs), policy.Options{})
-		in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old"), Taken: func(kind, name string) bool {
+		in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old"), NameExists: func(kind, name string) bool {
 			return kind == "MeshT" && slices.Contains(c.taken, name)
 		}}
 		if diff := cmp.Diff(c.want, planned(t, in, c.options)); diff != "" {
@@ -157,11 +157,11 @@ func TestPlanLeavesOutWhatHasEnded(t *testing.T) {
 	}})
 	if len(p.Units) != 1 || p.Units[0].Policy.Name != "all" ||
 		!strings.Contains(strings.Join(p.Units[0].Notes, ";"), "MeshT/default/new") {
-		t.Errorf("want the policy that still acts, with a note, got %+v", p.Units)
+		t.Errorf("want the active policy with a note, got %+v", p.Units)
 	}
 	if len(p.Without) != 1 || p.Without[0].Policy.Name != "web" ||
-		!strings.Contains(p.Without[0].Why, "MeshT/default/new rules") {
-		t.Errorf("want the other one with the policy that ended it, got %+v", p.Without)
+		!strings.Contains(p.Without[0].Why, "MeshT/default/new supersedes") {
+		t.Errorf("want the other policy with the one that supersedes it, got %+v", p.Without)
 	}
 }
 

@@ -6,47 +6,48 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Unit is one targetRef policy in the making: what a legacy policy says by one of its selectors,
-// all of one strength.
+// Unit is a draft of one targetRef policy. It holds the selectors of a legacy policy that have one
+// strength.
 type Unit struct {
-	Policy *resource.Resource // the legacy policy; nil where it stands for several
-	Match  map[string]string  // the tags of the proxies or inbounds that it is about
-	All    bool               // of connections that leave: to all destinations
-	To     []string           // else to these values of kuma.io/service
+	Policy *resource.Resource // the legacy policy; nil if the unit replaces several
+	Match  map[string]string  // the tags of the selected proxies or inbounds
+	All    bool               // for outbound policies: all destinations
+	To     []string           // if All is false: these values of kuma.io/service
 	Name   string             // of the new policy
 	Target resource.TargetRef
 	Notes  []string
-	// Weaker are the units that can be about the same connection and over which this one takes
-	// precedence.
+	// Weaker are the units that can apply to the same connection and that this one overrides.
 	Weaker []*Unit
 
 	rank rank
 	base string // of the name
 }
 
-// Plan is the units of one legacy kind, each stronger than the ones before.
+// Plan holds the units of one legacy kind in order of increasing precedence.
 type Plan struct {
 	Units   []*Unit
 	Without []WithoutSuccessor
 }
 
-// PlanOptions say how the legacy policies of a kind compete, and with what.
+// PlanOptions define how the legacy policies of a kind compete and which policies supersede them.
 type PlanOptions struct {
-	// Kinds are those that take over. A unit has the same name in each of them.
+	// Kinds are the successor kinds. A unit has the same name in each of them.
 	Kinds []string
 	// Inbound is true for inbound policies, of which one applies to each inbound, and false for
-	// outbound policies, of which one applies to the connections to each destination.
+	// outbound policies, of which one applies to each destination.
 	Inbound bool
-	// SupersededBy returns the policy that supersedes the legacy kind on a dataplane, nil for none.
+	// SupersededBy returns the policy that supersedes the legacy kind on a dataplane, or nil.
 	SupersededBy func(dataplane *resource.Resource) *resource.Resource
 }
 
-// Plan makes units of the legacy policies. Of those that concern one connection legacy kinds take
-// the one that names most tags, and merges nothing. The units keep that order: by the kinds of
-// their targetRef where these do, and else by their names under targetRefs of one kind.
+// Plan converts the legacy policies to units. For each connection, legacy kinds apply only the
+// policy that matches with the most tags and merge nothing. The units preserve this order through
+// the kinds of their targetRefs if possible, and otherwise through their names under targetRefs of
+// one kind.
 func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 	acting := in.Acting(o)
 	p := &Plan{Without: acting.Without}
@@ -60,7 +61,7 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 		}
 		if len(units) == 0 {
 			p.Without = append(p.Without,
-				WithoutSuccessor{r.Key, "it has no effect: nothing has the tags that it wants; delete it"})
+				WithoutSuccessor{r.Key, "it has no effect because no dataplane has the required tags; delete it"})
 			continue
 		}
 		for _, u := range units {
@@ -78,16 +79,16 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 	return p
 }
 
-// Acting is the legacy policies that have an effect.
+// Acting holds the legacy policies that have an effect.
 type Acting struct {
 	Policies []*resource.Resource // their specs are *resource.LegacyPolicy
-	Without  []WithoutSuccessor   // the others
-	// Note says where policies of the new kinds act already; "" where they do not.
+	Without  []WithoutSuccessor   // the other policies
+	// Note lists active policies of the new kinds; "" if there are none.
 	Note string
 }
 
-// Acting separates the policies that have an effect from those that are superseded wherever they
-// select something.
+// Acting separates the policies that have an effect from those that are superseded on every
+// dataplane that they select.
 func (in *MigrateInput) Acting(o PlanOptions) Acting {
 	ruled := in.superseding(o.SupersededBy)
 	out := Acting{Note: actingNote(ruled, o.Kinds)}
@@ -97,7 +98,7 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 		}
 		if by := in.supersededBy(r, o.Inbound, ruled); by != nil {
 			out.Without = append(out.Without, WithoutSuccessor{r.Key,
-				fmt.Sprintf("it has no effect: %s rules the dataplanes that it selects; delete it", by.Key)})
+				fmt.Sprintf("it has no effect because %s supersedes it on all dataplanes that it selects; delete it", by.Key)})
 			continue
 		}
 		out.Policies = append(out.Policies, r)
@@ -107,16 +108,15 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 
 func (u *Unit) leads(service string) bool { return slices.Contains(u.To, service) }
 
-// Dominated reports whether a unit with precedence over u is about all connections of the proxies
-// of u to a service.
+// Dominated reports whether a stronger unit applies to all connections of u's proxies to a service.
 func (p *Plan) Dominated(u *Unit, service string) bool {
 	return slices.ContainsFunc(p.Units, func(s *Unit) bool {
-		return s != u && (s.All || s.leads(service)) && Covers(s.Match, u.Match) && under(u, s)
+		return s != u && (s.All || s.leads(service)) && mesh.Contains(u.Match, s.Match) && under(u, s)
 	})
 }
 
-// Group makes units that stand for several legacy policies each: one for each set of tags. What has
-// all the tags of another takes precedence over it. base names them.
+// Group returns units that each replace several legacy policies, one for each tag set. A unit whose
+// tags include another's takes precedence over it. base returns the base names.
 func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string,
 	kinds ...string) []*Unit {
 	out := make([]*Unit, len(matches))
@@ -124,11 +124,11 @@ func (in *MigrateInput) Group(matches []map[string]string, base func(match map[s
 		out[i] = &Unit{Match: m, rank: rank{exact: len(m)}, base: clip(base(m), maxBase)}
 	}
 	out = sorted(out)
-	in.order(out, func(weak, strong *Unit) bool { return Covers(weak.Match, strong.Match) }, kinds)
+	in.order(out, func(weak, strong *Unit) bool { return mesh.Contains(strong.Match, weak.Match) }, kinds)
 	return out
 }
 
-// superseding returns by dataplane the policy that supersedes the legacy kind on it.
+// superseding returns, by dataplane, the policy that supersedes the legacy kind.
 func (in *MigrateInput) superseding(
 	by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
 	out := map[*resource.Resource]*resource.Resource{}
@@ -143,8 +143,8 @@ func (in *MigrateInput) superseding(
 	return out
 }
 
-// supersededBy returns one of the policies that supersede a legacy policy everywhere, nil when it
-// acts somewhere or would as soon as there is a dataplane for it.
+// supersededBy returns a policy that supersedes a legacy policy. It returns nil if the policy has
+// an effect on some dataplane, or selects none yet.
 func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool,
 	ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
 	var last *resource.Resource
@@ -162,7 +162,7 @@ func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool,
 	return last
 }
 
-// actingNote says that policies of the new kinds act already on some of the dataplanes.
+// actingNote returns a note about active policies of the new kinds.
 func actingNote(ruled map[*resource.Resource]*resource.Resource, kinds []string) string {
 	var names []string
 	for _, by := range ruled {
@@ -172,19 +172,19 @@ func actingNote(ruled map[*resource.Resource]*resource.Resource, kinds []string)
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("policies of kind %s act already on some dataplanes (%s), where the legacy ones have no effect "+
-		"any more: there this policy is merged with them", strings.Join(kinds, " and "), firstNames(slices.Compact(names)))
+	return fmt.Sprintf("policies of kind %s are already active on some dataplanes (%s) and supersede the legacy policies "+
+		"there; this policy is merged with them", strings.Join(kinds, " and "), FirstNames(slices.Compact(names)))
 }
 
-// firstNames lists names for a message, the first three of many.
-func firstNames(names []string) string {
+// FirstNames formats up to three names for a message.
+func FirstNames(names []string) string {
 	if len(names) > 3 {
 		names = append(names[:3:3], "…")
 	}
 	return strings.Join(names, ", ")
 }
 
-// arriving makes a unit for each selector of the destinations.
+// arriving returns a unit for each selector of the destinations.
 func (in *MigrateInput) arriving(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	var out []*Unit
 	for i := range spec.Destinations {
@@ -196,15 +196,15 @@ func (in *MigrateInput) arriving(r *resource.Resource, spec *resource.LegacyPoli
 	return out
 }
 
-// leaving makes a unit for each selector of the sources: one for all destinations and one for those
-// that are named, as these are of different strength.
+// leaving returns a unit for each selector of the sources: one for all destinations and one for the
+// named ones, because these differ in rank.
 func (in *MigrateInput) leaving(r *resource.Resource, spec *resource.LegacyPolicy) []*Unit {
 	all := false
-	var to, odd []string
+	var to, ignored []string
 	for i := range spec.Destinations {
 		switch m := spec.Destinations[i].Match; {
 		case len(m) > 1:
-			odd = append(odd, fmt.Sprintf("destinations[%d]", i))
+			ignored = append(ignored, fmt.Sprintf("destinations[%d]", i))
 		case m[resource.TagService] == "*":
 			all = true
 		case m[resource.TagService] != "":
@@ -230,9 +230,13 @@ func (in *MigrateInput) leaving(r *resource.Resource, spec *resource.LegacyPolic
 			}
 		}
 	}
-	if len(odd) > 0 && len(out) > 0 {
-		out[0].Notes = append(out[0].Notes, fmt.Sprintf("%s of %s names tags beside kuma.io/service, "+
-			"by which no destination is known: it has no effect and is left out", strings.Join(odd, ", "), r.Key))
+	if len(ignored) > 0 && len(out) > 0 {
+		verb := "has"
+		if len(ignored) > 1 {
+			verb = "have"
+		}
+		out[0].Notes = append(out[0].Notes, fmt.Sprintf("%s of %s %s no effect and were dropped: "+
+			"only kuma.io/service can select a destination", strings.Join(ignored, ", "), r.Key, verb))
 	}
 	return out
 }
@@ -258,7 +262,7 @@ func rankIn(m map[string]string) rank {
 	return r
 }
 
-// sorted orders units by their strength, the weakest first.
+// sorted sorts units by increasing strength.
 func sorted(units []*Unit) []*Unit {
 	slices.SortStableFunc(units, func(a, b *Unit) int {
 		return cmp.Or(a.rank.compare(b.rank), strings.Compare(b.policyName(), a.policyName()))
@@ -266,8 +270,8 @@ func sorted(units []*Unit) []*Unit {
 	return units
 }
 
-// needed leaves out units for whose connections a weaker one of the same policy does as well: no
-// other policy stands between the two.
+// needed drops units that a weaker unit of the same policy makes redundant because no other policy
+// ranks between the two.
 func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
 	var out []*Unit
 	for _, u := range units {
@@ -282,13 +286,14 @@ func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
 	return out
 }
 
-// sameAs reports whether a weaker unit says the same of all connections of u.
+// sameAs reports whether a weaker unit has the same effect on all connections of u.
 func (weak *Unit) sameAs(u *Unit) bool {
-	return weak.Policy == u.Policy && weak.All == u.All && slices.Equal(weak.To, u.To) && Covers(weak.Match, u.Match)
+	return weak.Policy == u.Policy && weak.All == u.All && slices.Equal(weak.To, u.To) &&
+		mesh.Contains(u.Match, weak.Match)
 }
 
-// order gives units, which are sorted, targetRefs and names under which targetRef policies have the
-// same order, and notes what is weaker than each.
+// order sets targetRefs and names that give the sorted units the same order as targetRef policies.
+// It also records the weaker units of each.
 func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
 	for i, strong := range units {
 		strong.Target = in.Index.Target(strong.Match)
@@ -303,7 +308,7 @@ func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds [
 			u.Target = subsetTarget(u.Match)
 		}
 	}
-	for _, prefix := range []func(int) string{noPrefix, byRank(units), byPlace(units)} {
+	for _, prefix := range []func(int) string{func(int) string { return "" }, byRank(units), byPosition(units)} {
 		in.names(units, prefix, kinds)
 		if inOrder(units, under) {
 			return
@@ -311,7 +316,7 @@ func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds [
 	}
 }
 
-// inOrder reports whether something holds of each unit and the weaker ones.
+// inOrder reports whether holds is true for each unit and its weaker ones.
 func inOrder(units []*Unit, holds func(weak, strong *Unit) bool) bool {
 	for _, u := range units {
 		if slices.ContainsFunc(u.Weaker, func(weak *Unit) bool { return !holds(weak, u) }) {
@@ -328,8 +333,8 @@ func (u *Unit) policyName() string {
 	return u.Policy.Name
 }
 
-// under reports whether one unit takes precedence over another as a targetRef policy, as
-// compareStrength does.
+// under reports whether strong takes precedence over weak as a targetRef policy. It is consistent
+// with compareStrength.
 func under(weak, strong *Unit) bool {
 	return cmp.Or(cmp.Compare(refStrength(&weak.Target), refStrength(&strong.Target)),
 		strings.Compare(strong.Name, weak.Name)) < 0

@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// Ordered returns the rules about the clients of an inbound in the form in which the reference
-// shows them: groups of items that can all be about one client are combined by themselves, so that
-// two rules may hold one client. What is decided for a client is the same as in Rules. It is made
-// anew by each call.
+// Ordered returns the rules for the clients of an inbound in the form in which Kuma shows them:
+// groups of items that can apply to one client are combined separately, so several rules may hold
+// the same client. They decide the same as Rules. Each call computes them.
 func (in *InboundRules) Ordered() []*Rule {
 	var out []*Rule
 	known := map[string]bool{}
@@ -32,7 +31,7 @@ func (in *InboundRules) Ordered() []*Rule {
 	return out
 }
 
-// Overlaps reports whether some client can be a member of both subsets.
+// Overlaps reports whether a client can be a member of both subsets.
 func (s Subset) Overlaps(o Subset) bool {
 	for _, t := range s {
 		for _, u := range o {
@@ -59,8 +58,7 @@ func (s Subset) key() string {
 	return string(b)
 }
 
-// cliques returns the largest groups of items of which all can be about one client, each in the
-// order of the items.
+// cliques returns the maximal groups of items that can all apply to one client, each in item order.
 func cliques(items []item) [][]item {
 	var everyone, rest []item
 	for _, it := range items {
@@ -71,8 +69,8 @@ func cliques(items []item) [][]item {
 		}
 	}
 	var groups [][]item
-	for _, part := range byCommonTag(rest) {
-		groups = append(groups, maximal(part)...)
+	for _, group := range byCommonTag(rest) {
+		groups = append(groups, maximal(group)...)
 	}
 	if len(groups) == 0 && len(everyone) > 0 {
 		return [][]item{everyone}
@@ -89,7 +87,8 @@ func cliques(items []item) [][]item {
 	return groups
 }
 
-// byCommonTag parts items that all name one tag by its value, and the parts again by another one.
+// byCommonTag groups items that all name one tag by its value, and subdivides the groups by further
+// tags.
 func byCommonTag(items []item) [][]item {
 	if len(items) == 0 {
 		return nil
@@ -115,13 +114,13 @@ func byCommonTag(items []item) [][]item {
 	return [][]item{items}
 }
 
-// maximal returns the maximal cliques of items that meet (Bron and Kerbosch, Algorithm 457, with a
-// pivot). A list that is too long for that is one group.
+// maximal returns the maximal cliques of compatible items, by the Bron–Kerbosch algorithm with a
+// pivot (Algorithm 457). A list longer than maxPairs forms one group.
 func maximal(items []item) [][]item {
 	if len(items) > maxPairs {
 		return [][]item{items}
 	}
-	meets := make([]uint64, len(items)) // by item: those that it meets, as bits
+	meets := make([]uint64, len(items)) // by item: bit set of compatible items
 	for i := range items {
 		for j := range items {
 			if i != j && items[i].subset.meets(items[j].subset) {

@@ -13,29 +13,29 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Outside is what policies say about a destination outside of the mesh, which is an ExternalService
-// or a MeshExternalService: who may use it, and what they do to those who do. It is immutable.
+// Outside holds the policies of a destination outside the mesh, an ExternalService or a
+// MeshExternalService: who may use it, and their effect on its clients. It is immutable.
 type Outside struct {
 	View *mesh.View
 	Kind string // of the destination: ExternalService or MeshExternalService
-	// Rules are about the destination as if it were inbound 0 of a dataplane with its tags.
+	// Rules treat the destination as inbound 0 of a dataplane with its tags.
 	Rules *Rules
 
 	plugins []Plugin
-	rules   []*rbacv3.RBAC // all of which must admit a client
+	rules   []*rbacv3.RBAC // all of them must admit a client
 }
 
-// outside holds what policies say of destinations outside of the mesh.
+// outside holds the policies of all destinations outside the mesh.
 type outside struct {
 	digest   [32]byte
 	catalog  [32]byte // of the services
 	policies []*resource.Resource
-	from     []*resource.Resource // the destinations, in the order in which they were read
+	from     []*resource.Resource // the destinations, in the order of the resource set
 	of       map[resource.Key]*Outside
 }
 
-// Outside returns what is said of the destination that an ExternalService or MeshExternalService
-// is; nil where nothing restricts it: the mesh has no mutual TLS, or no kind that guards.
+// Outside returns the policies of an ExternalService or MeshExternalService. It returns nil if
+// nothing restricts it: the mesh has no mTLS, or no kind guards destinations.
 func (x *Index) Outside(k resource.Key) *Outside {
 	if x == nil || x.outside == nil {
 		return nil
@@ -43,8 +43,8 @@ func (x *Index) Outside(k resource.Key) *Outside {
 	return x.outside.of[k]
 }
 
-// OutsideDigest is a hash over what is said of all destinations outside of the mesh; zero where
-// nothing restricts any.
+// OutsideDigest is a hash of the policies of all destinations outside the mesh; zero if nothing
+// restricts any.
 func (x *Index) OutsideDigest() [32]byte {
 	if x == nil || x.outside == nil {
 		return [32]byte{}
@@ -52,7 +52,7 @@ func (x *Index) OutsideDigest() [32]byte {
 	return x.outside.digest
 }
 
-// Guard puts what decides about a destination in front of a chain that leads there.
+// Guard prepends a destination's RBAC filters to a filter chain.
 func (o *Outside) Guard(l *draft.Listener, ch *draft.Chain) {
 	if o == nil {
 		return
@@ -64,8 +64,8 @@ func (o *Outside) Guard(l *draft.Listener, ch *draft.Chain) {
 	}
 }
 
-// AtEgress edits a chain of an egress by what legacy policies say of the destinations that it leads
-// to, none of which is nil.
+// AtEgress applies the legacy policies of destinations to an egress's filter chain that leads to
+// them. No element of to may be nil.
 func (x *Index) AtEgress(to []*Outside, ch *draft.Chain, warn Warn) {
 	if x == nil || len(to) == 0 {
 		return
@@ -79,7 +79,7 @@ func (x *Index) AtEgress(to []*Outside, ch *draft.Chain, warn Warn) {
 	}
 }
 
-// Admits reports whether a client with these names in its certificate may use the destination.
+// Admits reports whether a client with these SPIFFE IDs may use the destination.
 func (o *Outside) Admits(names []string) bool {
 	if o == nil {
 		return true
@@ -90,8 +90,8 @@ func (o *Outside) Admits(names []string) bool {
 	})
 }
 
-// newOutside is nil when the mesh has no mutual TLS, without which no client is known, or no kind
-// that guards. What prev, which may be nil, says of the same is used again.
+// newOutside returns nil if the mesh has no mTLS, without which clients are unknown, or if no kind
+// guards destinations. It returns prev, which may be nil, if nothing changed.
 func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
@@ -131,7 +131,7 @@ func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 	return out
 }
 
-// read finds out what is said of each destination. Those with the same tags share it.
+// read computes the policies of each destination. Destinations with the same tags share them.
 func (o *outside) read(x *Index, kinds map[string]bool) {
 	h := sha256.New()
 	if x.View.ForbidsMeshExternalServices() {
@@ -160,7 +160,7 @@ func (o *outside) read(x *Index, kinds map[string]bool) {
 	h.Sum(o.digest[:0])
 }
 
-// warnClosed tells of ExternalServices that no policy is about, so that nobody may use them.
+// warnClosed warns about ExternalServices that no proxy can use because no policy permits it.
 func (o *outside) warnClosed(x *Index) {
 	for _, r := range o.from {
 		d := o.of[r.Key]
@@ -168,12 +168,12 @@ func (o *outside) warnClosed(x *Index) {
 			continue
 		}
 		x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key,
-			Reason: "the mesh has mTLS and no permission is about this service: no proxy has an endpoint of it; " +
-				"apply one whose targetRef is the MeshService of its kuma.io/service"})
+			Reason: "no proxy has an endpoint of this service, because the mesh has mTLS and no permission selects it; " +
+				"apply a permission whose targetRef is the MeshService of its kuma.io/service"})
 	}
 }
 
-// decided reports whether some policy says who may use the destination.
+// decided reports whether some policy states who may use the destination.
 func (o *Outside) decided() bool {
 	for i := range o.plugins {
 		if o.plugins[i].Guard == nil {
@@ -201,7 +201,7 @@ func lists(tags map[string]string) map[string][]string {
 	return out
 }
 
-// guards are the rules of the filters that guard a chain to the destination.
+// guards returns the RBAC rules of the filters that guard a chain to the destination.
 func (o *Outside) guards() []*rbacv3.RBAC {
 	ch := &draft.Chain{TLS: true}
 	o.Guard(&draft.Listener{}, ch)
@@ -214,7 +214,7 @@ func (o *Outside) guards() []*rbacv3.RBAC {
 	return out
 }
 
-// matchOutside selects the policies of some kinds that are about a destination with these tags.
+// matchOutside selects the policies of some kinds for a destination with these tags.
 func (x *Index) matchOutside(tags map[string]string, kinds map[string]bool) *Match {
 	r := &resource.Resource{Key: resource.Key{Kind: "Dataplane", Mesh: x.View.Name}, Spec: &resource.Dataplane{
 		Networking: resource.Networking{Inbound: []resource.Inbound{{Tags: tags}}},
@@ -227,14 +227,14 @@ func (x *Index) matchOutside(tags map[string]string, kinds map[string]bool) *Mat
 	return x.match(s, func(kind string) bool { return kinds[kind] })
 }
 
-// OwnAddresses are where a name outside of the mesh must not lead a proxy, whoever owns it: this
-// host, its link, groups, and what is reserved, where virtual addresses come from.
+// OwnAddresses returns the prefixes to which a name outside the mesh must not lead a proxy: this
+// host, its link, multicast, and reserved prefixes that include virtual addresses.
 func OwnAddresses() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 		netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"),
 		netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-		netip.MustParsePrefix("fd00:ec2::/32"), // the metadata service of AWS, which is in a private network
+		netip.MustParsePrefix("fd00:ec2::/32"), // the AWS metadata service, which is in a private network
 		netip.MustParsePrefix("fd00:fd00::/29"),
 	}
 }

@@ -8,38 +8,39 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Permissions says which services admit one dataplane, whether that restricts what it reaches or
-// not.
+// Permissions determines which services admit one dataplane, whether or not that restricts its
+// reachable services.
 type Permissions struct {
 	admission *admission
 	x         *Index
 	clients   []map[string]string
-	legacy    []*resource.Resource // kinds that the one that admits replaces
+	legacy    []*resource.Resource // policies of the legacy kinds that the permission kind replaces
 }
 
-// Permission is what permissions say of the use of a service.
+// Permission is the result of evaluating the permissions of a service.
 type Permission struct {
 	Allowed bool
-	// About is false where no permission can be about the service, so that none keeps anybody out.
+	// About is false if no permission can select the service, so that every client is admitted.
 	About bool
-	By    Origin // what decides; its policy is nil where none is about the client
+	By    Origin // the deciding item; without policy if none selects the client
 }
 
-// Permissions prepares answers about a dataplane of the view; nil where the mesh keeps nobody out.
-// set is the set of resources that the index is of. It is for one goroutine.
+// Permissions prepares the evaluation for a dataplane of the view. It returns nil if the mesh
+// admits everyone. set must be the resource set of the index. The result is not safe for concurrent
+// use.
 func (x *Index) Permissions(set *resource.Set, dataplane *resource.Resource) *Permissions {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok {
 		return nil
 	}
-	own := *x
-	if own.guard == nil {
-		own.guard = x.newGuard(set, nil)
+	copied := *x
+	if copied.guard == nil {
+		copied.guard = x.newGuard(set, nil)
 	}
-	if own.guard == nil {
+	if copied.guard == nil {
 		return nil
 	}
-	out := &Permissions{x: x, admission: own.admission(dp)}
+	out := &Permissions{x: x, admission: copied.admission(dp)}
 	out.clients = out.admission.clients
 	for _, plugin := range x.Plugins {
 		if plugin.Admits == nil {
@@ -56,8 +57,8 @@ func (x *Index) Permissions(set *resource.Set, dataplane *resource.Resource) *Pe
 	return out
 }
 
-// Of says whether the dataplane may use a service of the view. A legacy policy decides where no
-// other is about the service.
+// Of reports whether the dataplane may use a service of the view. Legacy policies decide if no
+// other policy selects the service.
 func (p *Permissions) Of(s *mesh.Service) Permission {
 	d, subject := p.admission.of(s)
 	switch {
@@ -69,13 +70,13 @@ func (p *Permissions) Of(s *mesh.Service) Permission {
 	return p.byLegacy(s)
 }
 
-// ruled reports whether some policy is about the service, whomever it is about.
+// ruled reports whether some policy selects the service, for any client.
 func (p *Permissions) ruled(s *mesh.Service) bool {
 	return slices.ContainsFunc(p.admission.g.of[s.Index], func(c *class) bool { return len(c.policies) > 0 })
 }
 
-// byLegacy asks the strongest legacy policy about a service. As for others, of the tags that it
-// wants of the destination those count that the service is known by.
+// byLegacy evaluates the strongest legacy policy of a service. As for other policies, destination
+// tags count only if the service is known by them.
 func (p *Permissions) byLegacy(s *mesh.Service) Permission {
 	var known map[string]string
 	switch s.ID.Kind {

@@ -11,18 +11,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelAutoReachable of a Mesh says, with "true" or "false", whether permissions restrict what its
-// proxies reach, whatever the agent's config says.
+// LabelAutoReachable is a label of a Mesh. Its values "true" and "false" override the agent's
+// config on whether permissions restrict the reachable services of proxies.
 const LabelAutoReachable = "nearside.io/auto-reachable-backends"
 
-// guard derives from the policies of the kind that says who may come in which services a proxy may
-// reach: a service that admits no inbound of the proxy needs no config there. For each service it
-// stands for a proxy with the tags that the service selects workloads by, so that no workload is
-// looked at. What it has worked out is not about any client.
+// guard derives the services that a proxy may reach from the permission policies: a service that
+// admits no inbound of the proxy needs no config there. It evaluates each service as if it were a
+// proxy with the tags of the service's selector, without looking at workloads. Its results do not
+// depend on the client.
 type guard struct {
 	admits   func(resource.Conf) bool
 	decide   func([]resource.Conf, []string) (Decision, int)
-	digest   [32]byte // of the policies with what they want
+	digest   [32]byte // of the policies and their required tags
 	catalog  [32]byte // of the services
 	policies []*guarded
 	words    vocabulary
@@ -30,25 +30,25 @@ type guard struct {
 
 	classes []*class
 	byTags  map[string]*class
-	of      [][]*class // by Service.Index; nil: no permission can be about the service
+	of      [][]*class // by Service.Index; nil if no permission can select the service
 }
 
-// guarded is a policy with the tags that it wants of an inbound: those of one of the entries.
+// guarded is a policy with the alternative tag sets that it requires of an inbound.
 type guarded struct {
-	policy *resource.Resource
-	want   []wanted
-	items  []item
-	rules  []item // of spec.rules, which a plugin decides about
-	moving bool   // what it wants depends on the workloads
+	policy  *resource.Resource
+	want    []wanted
+	items   []item
+	rules   []item // of spec.rules, evaluated by the plugin
+	dynamic bool   // want depends on the workloads
 }
 
-// wanted is tags that a policy wants. Those of tags count where a service is known by such a tag at
-// all; those of name have to be there, since the policy calls a service by its name.
+// wanted holds the tags that a policy requires. A key of tags counts only if the service is known
+// by it; a key of name must be present, because the policy names the service by it.
 type wanted struct{ tags, name map[string]string }
 
 func (w wanted) equal(o wanted) bool { return maps.Equal(w.tags, o.tags) && maps.Equal(w.name, o.name) }
 
-// each calls f with all tags, in no order.
+// each calls f with all tags, in no particular order.
 func (w wanted) each(f func(key, value string)) {
 	for _, m := range [...]map[string]string{w.tags, w.name} {
 		for k, v := range m {
@@ -57,8 +57,8 @@ func (w wanted) each(f func(key, value string)) {
 	}
 }
 
-// newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind
-// that guards. What prev, which may be nil, has worked out and still holds is used again.
+// newGuard returns nil if the mesh has no mTLS, without which every client is admitted, or if no
+// kind defines admission. It reuses results of prev, which may be nil, that are still valid.
 func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
@@ -79,7 +79,7 @@ func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 	return nil
 }
 
-// read finds out what each policy wants. Those of prev that are the same are taken over.
+// read determines the required tags of each policy. It reuses unchanged policies of prev.
 func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 	before := map[*resource.Resource]*guarded{}
 	if prev != nil && prev.catalog == g.catalog {
@@ -89,21 +89,21 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 	}
 	fp := fingerprint{h: sha256.New()}
 	b := builder{x: x, k: &KindRules{}}
-	var places *workloads
+	var all *workloads
 	for _, d := range plugin.Kinds {
 		for _, r := range x.Policies(d.Kind) {
 			fp.resource(r)
 			p := before[r]
-			if p == nil || p.moving {
+			if p == nil || p.dynamic {
 				if p == nil {
 					p = &guarded{policy: r}
 					p.items, p.rules = b.admitting(r)
 				} else {
 					p = &guarded{policy: r, items: p.items, rules: p.rules}
 				}
-				p.target(x, &places)
+				p.target(x, &all)
 			}
-			if p.moving {
+			if p.dynamic {
 				for _, w := range p.want {
 					for _, k := range slices.Sorted(maps.Keys(w.tags)) {
 						fp.h.Write([]byte(k + "\x00" + w.tags[k] + "\x00"))
@@ -120,7 +120,7 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 	fp.h.Sum(g.digest[:0])
 }
 
-// admitting are the entries of from, and those of rules, of a policy that say something of clients.
+// admitting returns the from and rules entries of a policy that have a conf.
 func (b *builder) admitting(p *resource.Resource) (out, rules []item) {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
@@ -140,8 +140,8 @@ func (b *builder) admitting(p *resource.Resource) (out, rules []item) {
 	return out, rules
 }
 
-// target finds out which tags a policy wants of an inbound.
-func (p *guarded) target(x *Index, places **workloads) {
+// target determines the tags that a policy requires of an inbound.
+func (p *guarded) target(x *Index, all **workloads) {
 	spec, ok := p.policy.Spec.(*resource.Policy)
 	if !ok || len(p.items)+len(p.rules) == 0 {
 		return
@@ -167,8 +167,9 @@ func (p *guarded) target(x *Index, places **workloads) {
 			put(wanted{tags: t.Tags, name: map[string]string{resource.TagService: t.Name}})
 		}
 		if t.Kind == mesh.KindMeshService {
-			for _, k := range x.resolve(p.policy, t) { // a service resource is known by what it selects
-				// else it is put
+			for _, k := range x.resolve(p.policy, t) {
+				// A service resource is known by its selector. If only the name is required, put
+				// added it above.
 				if tags := x.selectorTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name {
 					put(wanted{name: tags})
 				}
@@ -176,19 +177,19 @@ func (p *guarded) target(x *Index, places **workloads) {
 		}
 	case "Dataplane":
 		// One workload of a service that admits the client is enough to dial it.
-		p.moving = true
-		if *places == nil {
-			*places = &workloads{x: x}
+		p.dynamic = true
+		if *all == nil {
+			*all = &workloads{x: x}
 		}
-		p.want = (*places).wants(p.policy, t)
+		p.want = (*all).wants(p.policy, t)
 	}
 }
 
-// selectorTags are the tags of the stand-in for a MeshService: those by which it selects workloads,
-// with its zone and origin.
+// selectorTags returns the tags by which a MeshService is evaluated: those of its selector, with
+// its zone and origin.
 func (x *Index) selectorTags(k resource.Key) map[string]string {
 	r := x.View.MeshService(k)
-	if r == nil { // one that is derived selects by its name
+	if r == nil { // a derived MeshService selects by its name
 		return map[string]string{resource.TagService: k.Name, resource.TagZone: x.View.Zone, resource.LabelOrigin: "zone"}
 	}
 	out := make(map[string]string, 4)
@@ -207,8 +208,9 @@ func (x *Index) selectorTags(k resource.Key) map[string]string {
 	return out
 }
 
-// tagTags are the tags of the stand-in for a value of kuma.io/service. One that is made of the
-// names of a Kubernetes service tells those too. The zone is not known: a value is offered in any.
+// tagTags returns the tags by which a kuma.io/service value is evaluated. A value in the format of
+// Kubernetes services also implies its name, namespace, and port. The zone is unknown, because any
+// zone may offer a value.
 func tagTags(service string) map[string]string {
 	out := map[string]string{resource.TagService: service}
 	if name, ns, port, ok := kubernetesService(service); ok {
@@ -217,8 +219,8 @@ func tagTags(service string) map[string]string {
 	return out
 }
 
-// autoReachable reports whether permissions restrict what the proxies of the mesh reach, and by
-// what that is so.
+// autoReachable reports whether permissions restrict the reachable services of proxies, and the
+// setting that determines it.
 func (x *Index) autoReachable(set *resource.Set, o Options) (on bool, by string) {
 	m := set.Get(resource.Key{Kind: kindMesh, Name: x.View.Name})
 	if m != nil {
@@ -229,23 +231,23 @@ func (x *Index) autoReachable(set *resource.Set, o Options) (on bool, by string)
 			return false, fmt.Sprintf("the label %s of the mesh", LabelAutoReachable)
 		case ok:
 			x.Warnings = append(x.Warnings, mesh.Warning{Resource: m.Key, Reason: fmt.Sprintf(
-				"labels[%q]: %q is neither true nor false: the agent's config (mesh.autoReachableBackends) decides",
+				"labels[%q] must be true or false, not %q; the agent's config (mesh.autoReachableBackends) applies",
 				LabelAutoReachable, v)})
 		}
 	}
 	return o.AutoReachable, "the agent's config (mesh.autoReachableBackends)"
 }
 
-// workloads finds the services of the dataplanes that policies name. It looks at all dataplanes at
-// most once.
+// workloads finds the services of the dataplanes that policies name. It iterates over all
+// dataplanes at most once.
 type workloads struct {
 	x       *Index
-	byLabel map[string]map[string][]*resource.Resource // made when it is first needed
-	keys    []string                                   // of tags by which services are known; made when first needed
+	byLabel map[string]map[string][]*resource.Resource // built on first use
+	keys    []string                                   // of the tags by which services are known; built on first use
 }
 
-// wants are the tags of the inbounds that a policy with a targetRef of kind Dataplane selects, as
-// far as services select workloads by them, sorted.
+// wants returns the tags of the inbounds selected by a policy's targetRef of kind Dataplane,
+// limited to keys by which services select workloads, sorted.
 func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted {
 	if w.keys == nil {
 		w.keys = w.x.selectorKeys()
@@ -277,8 +279,8 @@ func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted 
 	return out
 }
 
-// selectorKeys are the tags by which services are known and that dataplanes have, sorted. The zone
-// is not one: a dataplane here is of this one, whether it says so or not.
+// selectorKeys returns the keys of the tags by which services select workloads, sorted. The zone is
+// excluded: every dataplane here belongs to this zone, whether or not it has the tag.
 func (x *Index) selectorKeys() []string {
 	keys := map[string]bool{resource.TagService: true}
 	for _, spec := range resource.Specs[*resource.MeshService](x.View.MeshServices()) {
@@ -290,7 +292,7 @@ func (x *Index) selectorKeys() []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// candidates are the dataplanes that may be meant.
+// candidates returns the dataplanes that a targetRef may select.
 func (w *workloads) candidates(p *resource.Resource, t *resource.TargetRef) []*resource.Resource {
 	all := w.x.View.Dataplanes()
 	if t.Name != "" {
@@ -324,8 +326,8 @@ func (w *workloads) candidates(p *resource.Resource, t *resource.TargetRef) []*r
 	return all
 }
 
-// kubernetesService takes a value of kuma.io/service apart that is made as NAME_NAMESPACE_svc_PORT;
-// names of Kubernetes have no underscores.
+// kubernetesService splits a kuma.io/service value of the form NAME_NAMESPACE_svc_PORT. Names in
+// Kubernetes have no underscores.
 func kubernetesService(service string) (name, namespace, port string, ok bool) {
 	parts := strings.Split(service, "_")
 	if len(parts) != 4 || parts[2] != "svc" {

@@ -8,17 +8,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// class is the services that the same policies are about: those whose tags are the same, as far as
-// any policy speaks of them.
+// class is a set of services that the same policies select, because their tags are equal as far as
+// any policy refers to them.
 type class struct {
 	tags     map[string]string
-	policies []*guarded // each stronger than the ones before
+	policies []*guarded // in order of increasing precedence
 }
 
-// vocabulary holds the values of the tags that policies want. Other values are all alike to them.
+// vocabulary holds the tag values that policies require. Policies do not distinguish other values.
 type vocabulary map[string]map[string]bool
 
-// otherValue stands for a value that no policy names; no tag has it.
+// otherValue represents all values that no policy names. No tag has it.
 const otherValue = "\x00"
 
 func newVocabulary(policies []*guarded) vocabulary {
@@ -36,7 +36,7 @@ func newVocabulary(policies []*guarded) vocabulary {
 	return out
 }
 
-// holds reports whether w has every word of o.
+// holds reports whether w includes every value of o.
 func (w vocabulary) holds(o vocabulary) bool {
 	for k, values := range o {
 		for v := range values {
@@ -48,7 +48,7 @@ func (w vocabulary) holds(o vocabulary) bool {
 	return true
 }
 
-// value is what a value of a tag is to policies.
+// value returns value if policies distinguish it, otherwise otherValue.
 func (w vocabulary) value(key, value string) string {
 	if w[key][value] {
 		return value
@@ -56,7 +56,7 @@ func (w vocabulary) value(key, value string) string {
 	return otherValue
 }
 
-// key writes tags, reduced to what policies speak of.
+// key appends the tags to b, reduced to the values that policies distinguish.
 func (w vocabulary) key(b []byte, keys []string, tags map[string]string) []byte {
 	for _, k := range keys {
 		if v, ok := tags[k]; ok {
@@ -66,7 +66,7 @@ func (w vocabulary) key(b []byte, keys []string, tags map[string]string) []byte 
 	return b
 }
 
-// project reduces tags to what policies speak of.
+// project reduces tags to the values that policies distinguish.
 func (w vocabulary) project(tags map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range tags {
@@ -77,15 +77,15 @@ func (w vocabulary) project(tags map[string]string) map[string]string {
 	return out
 }
 
-// ranked is a policy by one of the entries that it wants.
+// ranked is a policy with one of its alternative tag sets.
 type ranked struct {
 	p    *guarded
 	want wanted
 	rank int
 }
 
-// buckets holds policies by one tag of each entry, kuma.io/service where they name it, so that few
-// are looked at for a service.
+// buckets indexes policies by one tag of each tag set, kuma.io/service if present, so that few
+// policies have to be checked for a service.
 type buckets struct {
 	all   []ranked
 	byTag map[string]map[string][]ranked
@@ -110,8 +110,8 @@ func newBuckets(policies []*guarded) buckets {
 	return out
 }
 
-// first is the tag by which an entry is filed: kuma.io/service, else the first by name; none of an
-// entry without tags.
+// first returns the tag by which a tag set is indexed: kuma.io/service, otherwise the first by
+// name. ok is false for an empty set.
 func (w wanted) first() (key, value string, ok bool) {
 	w.each(func(k, v string) {
 		if !ok || k == resource.TagService || key != resource.TagService && k < key {
@@ -121,9 +121,9 @@ func (w wanted) first() (key, value string, ok bool) {
 	return key, value, ok
 }
 
-// about returns the policies that are about services with these tags, each stronger than the ones
-// before. Of the tags that a policy wants only those count that the services are known by: the
-// others are of single workloads.
+// about returns the policies that select services with these tags, in order of increasing
+// precedence. Required tags count only if the service is known by them; others belong to individual
+// workloads.
 func (b *buckets) about(tags map[string]string) []*guarded {
 	found := slices.Clone(b.all)
 	add := func(list []ranked) {
@@ -155,7 +155,7 @@ func (b *buckets) about(tags map[string]string) []*guarded {
 	return out
 }
 
-// fits reports whether what a policy wants is met by the tags of a service.
+// fits reports whether the tags of a service satisfy a policy's requirements.
 func fits(tags map[string]string, want wanted) bool {
 	for k, v := range want.name {
 		if have, ok := tags[k]; !ok || have != v && v != "*" {
@@ -170,9 +170,9 @@ func fits(tags map[string]string, want wanted) bool {
 	return true
 }
 
-// classify puts the services into classes and finds the policies of each. Where the services are as
-// in prev, and policies speak of nothing that they did not speak of then, only the classes are
-// looked at that a changed policy is about.
+// classify groups the services into classes and finds the policies of each. If the services are
+// unchanged since prev and the policies require no new values, it updates only the classes that a
+// changed policy selects.
 func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 	if prev != nil && prev.catalog == g.catalog && prev.words.holds(g.words) {
 		g.words = prev.words
@@ -193,7 +193,7 @@ func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 		}
 		return c
 	}
-	exclusive := x.View.Spec.ServicesMode() == resource.MeshServicesExclusive // where tags are no services
+	exclusive := x.View.Spec.ServicesMode() == resource.MeshServicesExclusive // in which tags are not services
 	services := x.View.Services()
 	g.of = make([][]*class, len(services))
 	byKey := map[resource.Key]*class{}
@@ -217,8 +217,8 @@ func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 	}
 }
 
-// selectedClasses are those of the MeshServices that a MeshMultiZoneService selects: one that
-// admits the client is enough to dial it.
+// selectedClasses returns the classes of the MeshServices that a MeshMultiZoneService selects. A
+// client may dial it if one of them admits the client.
 func selectedClasses(x *Index, set *resource.Set, s *mesh.Service, byKey map[resource.Key]*class) []*class {
 	r := set.Get(s.Resource)
 	if r == nil {
@@ -238,8 +238,8 @@ func selectedClasses(x *Index, set *resource.Set, s *mesh.Service, byKey map[res
 	return out
 }
 
-// follow takes the classes of prev over and changes those that a policy is about that came, went or
-// changed.
+// follow reuses the classes of prev and updates those that an added, removed, or changed policy
+// selects.
 func (g *guard) follow(prev *guard) {
 	changed := difference(prev.policies, g.policies)
 	next := make(map[*class]*class, 8)
@@ -276,7 +276,7 @@ func (g *guard) follow(prev *guard) {
 	}
 }
 
-// difference lists what is in one of two lists alone.
+// difference returns the elements that are in only one of the two lists.
 func difference(a, b []*guarded) []*guarded {
 	in := make(map[*guarded]int, len(a)+len(b))
 	for _, p := range a {

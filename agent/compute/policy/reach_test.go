@@ -130,9 +130,9 @@ func TestAutoReachableOfMesh(t *testing.T) {
 		{label("true"), mtls, false, true, "the label nearside.io/auto-reachable-backends of the mesh", ""},
 		{label("false"), mtls, true, false, "the label nearside.io/auto-reachable-backends of the mesh", ""},
 		{label("yes"), mtls, true, true, "the agent's config (mesh.autoReachableBackends)",
-			`"yes" is neither true nor false`},
-		{label("true"), "", false, false, "the label nearside.io/auto-reachable-backends of the mesh has it on, " +
-			"but the mesh has no mutual TLS, and so keeps nobody out", ""},
+			`must be true or false, not "yes"`},
+		{label("true"), "", false, false, "the label nearside.io/auto-reachable-backends of the mesh enables it, " +
+			"but the mesh has no mTLS and therefore admits every client", ""},
 	} {
 		x := indexOf(t, decode(t, fmt.Sprintf(doc, c.label, c.mtls)), policy.Options{AutoReachable: c.agent})
 		on, why := x.AutoReachable()

@@ -8,27 +8,27 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// admission decides for one client which services admit it.
+// admission determines which services admit one client.
 type admission struct {
 	g       *guard
 	clients []map[string]string // its sets of tags
 	ids     []string            // the SPIFFE IDs in its certificate
-	said    map[*guarded][][]item
+	items   map[*guarded][][]item
 	decided map[*class]admitted
 }
 
-// admitted is what the policies of a class say to a client.
+// admitted is the decision of a class's policies about a client.
 type admitted struct {
 	yes bool
-	by  Origin // what decides; its policy is nil where none is about the client
+	by  Origin // the deciding item; without policy if none selects the client
 }
 
-// admission is nil where permissions restrict nothing.
+// admission returns nil if permissions restrict nothing.
 func (x *Index) admission(dp *resource.Dataplane) *admission {
 	if x.guard == nil {
 		return nil
 	}
-	a := &admission{g: x.guard, said: map[*guarded][][]item{}, decided: map[*class]admitted{}}
+	a := &admission{g: x.guard, items: map[*guarded][][]item{}, decided: map[*class]admitted{}}
 	for _, tags := range tagSets(x.View, dp) {
 		if tags != nil {
 			a.clients = append(a.clients, tags)
@@ -38,9 +38,9 @@ func (x *Index) admission(dp *resource.Dataplane) *admission {
 	return a
 }
 
-// items are those of a policy that are about each set of tags of the client.
-func (a *admission) items(p *guarded) [][]item {
-	out, ok := a.said[p]
+// itemsOf returns, for each tag set of the client, the items of a policy that select it.
+func (a *admission) itemsOf(p *guarded) [][]item {
+	out, ok := a.items[p]
 	if !ok {
 		for c, tags := range a.clients {
 			for _, it := range p.items {
@@ -54,12 +54,12 @@ func (a *admission) items(p *guarded) [][]item {
 				}
 			}
 		}
-		a.said[p] = out
+		a.items[p] = out
 	}
 	return out
 }
 
-// class decides about a class: one set of tags that is admitted is enough.
+// class evaluates a class. It admits the client if it admits one of the client's tag sets.
 func (a *admission) class(c *class) admitted {
 	if d, ok := a.decided[c]; ok {
 		return d
@@ -67,7 +67,7 @@ func (a *admission) class(c *class) admitted {
 	var out admitted
 	var about [][]item // by policy
 	for _, p := range c.policies {
-		if items := a.items(p); items != nil {
+		if items := a.itemsOf(p); items != nil {
 			about = append(about, slices.Concat(items...))
 		}
 	}
@@ -86,9 +86,9 @@ func (a *admission) class(c *class) admitted {
 	return out
 }
 
-// rules adds what entries of spec.rules say to what those of from do. spoken is true where one of
-// from is about the client.
-func (a *admission) rules(c *class, from admitted, spoken bool) admitted {
+// rules combines the decisions of spec.rules with the decision of from. matched is true if a from
+// entry selects the client.
+func (a *admission) rules(c *class, from admitted, matched bool) admitted {
 	var confs []resource.Conf
 	var origins []Origin
 	for _, p := range c.policies {
@@ -102,17 +102,17 @@ func (a *admission) rules(c *class, from admitted, spoken bool) admitted {
 	switch d, i := a.g.decide(confs, a.ids); {
 	case d == Denied:
 		return admitted{false, origins[i]}
-	case d == Admitted && !spoken:
+	case d == Admitted && !matched:
 		return admitted{true, origins[i]}
 	}
 	return from
 }
 
-// client decides about one set of tags. Later items take precedence.
+// client evaluates one tag set. Later items take precedence.
 func (a *admission) client(c *class, i int) (by Origin, ok bool) {
 	var confs []resource.Conf
 	for _, p := range c.policies {
-		if items := a.items(p); items != nil {
+		if items := a.itemsOf(p); items != nil {
 			for _, it := range items[i] {
 				confs = append(confs, it.conf)
 				if a.g.admits(it.conf) {
@@ -124,7 +124,7 @@ func (a *admission) client(c *class, i int) (by Origin, ok bool) {
 	return by, len(confs) > 0 && a.g.admits(resource.Merge(confs...))
 }
 
-// of decides about a service. False where no permission can be about it.
+// of evaluates a service. It returns false if no permission can select the service.
 func (a *admission) of(s *mesh.Service) (admitted, bool) {
 	if s.Index < 0 || s.Index >= len(a.g.of) || a.g.of[s.Index] == nil {
 		return admitted{}, false
@@ -147,10 +147,10 @@ func (a *admission) admits(s *mesh.Service) bool {
 	return d.yes || !subject
 }
 
-// Outbounds returns what a dataplane may reach, as [mesh.View.Outbounds] does. With AutoReachable
-// it leaves out the virtual addresses of services whose permissions admit none of its inbounds,
-// unless the dataplane itself lists what it reaches of their sort. Services outside the mesh stay,
-// without endpoints where none admits it.
+// Outbounds returns the reachable services of a dataplane, like [mesh.View.Outbounds]. With
+// AutoReachable, it omits the virtual addresses of services whose permissions admit none of its
+// inbounds, unless the dataplane lists its reachable services of that type. Services outside the
+// mesh remain, without endpoints if none admits the dataplane.
 func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok || x.guard == nil {
@@ -159,9 +159,9 @@ func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh
 	return x.View.OutboundsIf(dataplane, x.admission(dp).admits)
 }
 
-// ReachDigest is a hash over what the permissions say of what a dataplane reaches, beside the
-// services: with equal ones it has the same outbounds, with the same endpoints outside of the mesh.
-// It is zero where they say nothing.
+// ReachDigest is a hash of the permissions that affect the reachable services of a dataplane. With
+// equal services and digests, a dataplane has the same outbounds and the same endpoints outside the
+// mesh. It is zero if permissions have no effect.
 func (x *Index) ReachDigest(dataplane *resource.Resource) [32]byte {
 	out := x.OutsideDigest()
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
@@ -174,27 +174,28 @@ func (x *Index) ReachDigest(dataplane *resource.Resource) [32]byte {
 	return sha256.Sum256(append(out[:], x.guard.digest[:]...))
 }
 
-// AutoReachable reports whether permissions restrict what the proxies of the mesh reach, and by
-// what that is so or why it is not.
+// AutoReachable reports whether permissions restrict the reachable services of proxies, and the
+// setting or reason that determines it.
 func (x *Index) AutoReachable() (on bool, why string) {
 	switch {
 	case x.auto && x.View.Spec.MTLSEnabled() == nil:
-		return false, x.autoBy + " has it on, but the mesh has no mutual TLS, and so keeps nobody out"
+		return false, x.autoBy + " enables it, but the mesh has no mTLS and therefore admits every client"
 	case x.auto && x.guard == nil:
-		return false, x.autoBy + " has it on, but there is no kind of permission"
+		return false, x.autoBy + " enables it, but no permission kind exists"
 	}
 	return x.auto, x.autoBy
 }
 
-// Reach says what one dataplane reaches, and why.
+// Reach determines the reachable services of one dataplane, and the reasons.
 type Reach struct {
 	x         *Index
 	lists     *mesh.Reach
-	admission *admission // nil: permissions restrict nothing
+	admission *admission // nil if permissions restrict nothing
 	outbounds map[mesh.ServiceID]int
 }
 
-// Reach prepares answers about a dataplane of the view. It is for one goroutine.
+// Reach prepares the evaluation for a dataplane of the view. The result is not safe for concurrent
+// use.
 func (x *Index) Reach(dataplane *resource.Resource) *Reach {
 	out := &Reach{x: x, lists: x.View.Reach(dataplane), outbounds: map[mesh.ServiceID]int{}}
 	if dp, ok := dataplane.Spec.(*resource.Dataplane); ok {
@@ -208,13 +209,13 @@ func (x *Index) Reach(dataplane *resource.Resource) *Reach {
 	return out
 }
 
-// ReachVerdict says whether a dataplane reaches a service, and why.
+// ReachVerdict reports whether a dataplane reaches a service, and why.
 type ReachVerdict struct {
 	mesh.Verdict
-	By Origin // the permission that decides; without policy where none does
+	By Origin // the deciding permission; without policy if none decides
 }
 
-// Of says whether the dataplane has an outbound to a service of the view. It agrees with
+// Of reports whether the dataplane has an outbound to a service of the view. It is consistent with
 // [Index.Outbounds].
 func (r *Reach) Of(s *mesh.Service) ReachVerdict {
 	if cause, no := r.x.View.Unserved(s); no {

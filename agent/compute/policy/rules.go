@@ -10,17 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Rules is what all policies say about one proxy.
+// Rules holds the merged policies of one proxy.
 type Rules struct {
-	Warnings []mesh.Warning // references that lead nowhere, and the like; each names the policy
+	Warnings []mesh.Warning // such as unresolved references; each names the policy
 
 	kinds  map[string]*KindRules
 	legacy []legacyKind
 	index  *Index
 }
 
-// Kind returns the rules of a kind; nil, on which every method is well defined, when no policy of
-// it selects the proxy.
+// Kind returns the rules of a kind, or nil if no policy of it selects the proxy. All methods of
+// KindRules accept a nil receiver.
 func (r *Rules) Kind(kind string) *KindRules {
 	if r == nil {
 		return nil
@@ -28,22 +28,22 @@ func (r *Rules) Kind(kind string) *KindRules {
 	return r.kinds[kind]
 }
 
-// KindRules is what the policies of one kind say about one proxy.
+// KindRules holds the merged policies of one kind for one proxy.
 type KindRules struct {
 	Kind string
-	// Policies are those that select the proxy, each stronger than the ones before.
+	// Policies are those that select the proxy, in order of increasing precedence.
 	Policies []*resource.Resource
-	// Proxy is about the proxy as a whole, for kinds with spec.default; nil for none.
+	// Proxy applies to the whole proxy, for kinds with spec.default; nil for none.
 	Proxy *Rule
-	// To is about destinations that are kuma.io/service tags, the most specific first: the first rule
+	// To applies to destinations by kuma.io/service tag, the most specific first. The first rule
 	// whose subset holds a destination decides.
 	To []*Rule
-	// ToResources is about destinations that are resources: service resources, routes, and the mesh
-	// for all that have no rule of their own. Sorted by kind, name and section.
+	// ToResources applies to destinations that are resources: service resources, routes, and the
+	// mesh for all resources without a specific rule. It is sorted by kind, name, and section.
 	ToResources []*ResourceRule
-	// From is about clients, for each inbound that some policy selects, sorted by index.
+	// From applies to clients, for each inbound that some policy selects, sorted by index.
 	From []InboundRules
-	// Warnings are those of this kind.
+	// Warnings are the warnings of this kind.
 	Warnings []mesh.Warning
 
 	byService  map[string]*Rule
@@ -52,9 +52,9 @@ type KindRules struct {
 
 // Rule is one merged conf.
 type Rule struct {
-	Subset  Subset // whom it is about; empty for all
+	Subset  Subset // the selected clients or destinations; empty for all
 	Conf    resource.Conf
-	Origins []Origin // what was merged, each over the ones before
+	Origins []Origin // the merged items in order of increasing precedence
 }
 
 // Origin is an item of a policy.
@@ -63,7 +63,7 @@ type Origin struct {
 	Item   int // index in from, rules or to; 0 for default
 }
 
-// ResourceRule is a rule about one resource.
+// ResourceRule is a rule for one resource.
 type ResourceRule struct {
 	Rule
 	Resource resource.Key      // kind Mesh for all destinations
@@ -71,37 +71,38 @@ type ResourceRule struct {
 	Labels   map[string]string // of the resource
 }
 
-// InboundRules are the rules about the clients of one inbound.
+// InboundRules are the rules for the clients of one inbound.
 type InboundRules struct {
 	Inbound int // index in networking.inbound
-	// Rules are disjoint: at most one holds a client. The one with the most tags comes first.
+	// Rules are disjoint: at most one holds a client. Rules with the most tags come first.
 	Rules []*Rule
-	// Matched are rules about clients by their certificates: the first whose match holds for a client
-	// decides, and Rules are about those for whom none does.
+	// Matched selects clients by their certificates. The first rule that matches a client decides;
+	// Rules apply to clients without a match.
 	Matched []*MatchRule
-	// Apart are the entries of spec.rules of kinds in which none overrides another, each a rule.
-	Apart []*Rule
-	// Routes are rules about requests of a route alone, of policies that target one and have from or
-	// rules.
+	// Entries are the entries of spec.rules, one rule each, for kinds in which no entry overrides
+	// another.
+	Entries []*Rule
+	// Routes apply only to requests of a route. They come from policies that target a route and
+	// have from or rules.
 	Routes []RouteRules
-	// Overflow is true when there were too many combinations of tags and weaker policies were left
-	// out: a kind that guards something must then refuse what no rule admits.
+	// Overflow is true if there were too many combinations of tags and weaker policies were
+	// dropped. A kind that enforces access must then deny what no rule admits.
 	Overflow bool
 
 	items []item
 }
 
-// RouteRules are rules about the requests of one route.
+// RouteRules are the rules for the requests of one route.
 type RouteRules struct {
 	Route   *resource.Resource
 	Rules   []*Rule
-	Matched []*MatchRule // as those of InboundRules
+	Matched []*MatchRule // like InboundRules.Matched
 }
 
-// Subset is a group of proxies or services by their tags.
+// Subset selects proxies or services by their tags.
 type Subset []Tag
 
-// Tag is one condition: the tag has the value, or with Not it does not.
+// Tag is one condition: the tag has the value, or, with Not, it does not.
 type Tag struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
@@ -113,8 +114,8 @@ type resourceID struct {
 	section string
 }
 
-// Holds reports whether every member of o is a member of s: each condition of s must follow from
-// one of o.
+// Holds reports whether every member of o is a member of s: each condition of s must follow from a
+// condition of o.
 func (s Subset) Holds(o Subset) bool {
 	for _, t := range s {
 		if !slices.ContainsFunc(o, func(u Tag) bool { return u.implies(t) }) {
@@ -124,7 +125,7 @@ func (s Subset) Holds(o Subset) bool {
 	return true
 }
 
-// implies reports whether what fulfils t fulfils u.
+// implies reports whether t implies u.
 func (t Tag) implies(u Tag) bool {
 	switch {
 	case t.Key != u.Key:
@@ -136,7 +137,7 @@ func (t Tag) implies(u Tag) bool {
 	}
 }
 
-// subsetOf makes a subset of tags, sorted by key.
+// subsetOf returns the subset for tags, sorted by key.
 func subsetOf(tags map[string]string) Subset {
 	out := make(Subset, 0, len(tags))
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
@@ -154,7 +155,7 @@ func (s Subset) get(key string) (string, bool) {
 	return "", false
 }
 
-// meets reports whether something can be in both subsets. Neither has negations.
+// meets reports whether the subsets, which have no negations, can have a common member.
 func (s Subset) meets(o Subset) bool {
 	for _, t := range s {
 		if v, ok := o.get(t.Key); ok && v != t.Value {
@@ -189,20 +190,20 @@ func (s Subset) compare(o Subset) int {
 	})
 }
 
-// maxRules bounds the combinations of tags that are told apart for one inbound. Kinds of a client
-// multiply: n tags with two values each make 2^n of them.
+// maxRules limits the combinations of tags that are distinguished for one inbound. Their number
+// grows exponentially: n tags with two values each have 2^n combinations.
 const maxRules = 8192
 
-// partition splits items into groups of which none meets another, so that each can be combined by
-// itself: an item of one group and an item of another are never about the same client.
+// partition splits items into groups with no compatible items between them, so that each group can
+// be combined separately: items of different groups never select the same client.
 func partition(items []item) [][]item {
 	if len(items) <= 1 {
 		return [][]item{items}
 	}
-	// Items that all name the same tag part by its value, which is what long lists are like.
-	if parts := byCommonTag(items); len(parts) > 1 {
+	// Long lists typically consist of items that all name one tag, so group by its value first.
+	if groups := byCommonTag(items); len(groups) > 1 {
 		var out [][]item
-		for _, p := range parts {
+		for _, p := range groups {
 			out = append(out, partition(p)...)
 		}
 		return out
@@ -213,11 +214,11 @@ func partition(items []item) [][]item {
 	return components(items)
 }
 
-// maxPairs bounds the lists in which every item is held against every other. A longer one is one
-// group, which costs rules and is not wrong.
+// maxPairs limits the length of lists whose items are compared pairwise. A longer list forms one
+// group, which is correct but results in more rules.
 const maxPairs = 64
 
-// components groups items that meet, directly or through others.
+// components groups items that are compatible, directly or transitively.
 func components(items []item) [][]item {
 	group := make([]int, len(items))
 	for i := range group {
@@ -251,7 +252,7 @@ func components(items []item) [][]item {
 	return out
 }
 
-// tagValues are the values of one tag that a group of items names.
+// tagValues holds the values of one tag that a group of items names.
 type tagValues struct {
 	key    string
 	values []string // sorted
@@ -274,8 +275,8 @@ func valuesOf(items []item) []tagValues {
 	return out
 }
 
-// combinations is how many subsets the tags make: for each tag, each of its values and none of
-// them.
+// combinations returns the number of subsets for the tags: for each tag, each of its values, and
+// none of them. It stops counting above maxRules.
 func combinations(tags []tagValues) int {
 	n := 1
 	for _, t := range tags {
@@ -286,8 +287,8 @@ func combinations(tags []tagValues) int {
 	return n
 }
 
-// combine calls emit for every combination of the tags that some item is about, with these items in
-// their order.
+// combine calls emit for every combination of the tags that some item selects, with its items in
+// order.
 func combine(items []item, tags []tagValues, at Subset, emit func(Subset, []item)) {
 	if len(items) == 0 {
 		return
@@ -303,7 +304,7 @@ func combine(items []item, tags []tagValues, at Subset, emit func(Subset, []item
 			without++
 		}
 	}
-	// The items of each value, with those that do not name the tag in between.
+	// The items of each value, interleaved in order with those that do not name the tag.
 	byValue := make(map[string][]item, len(t.values))
 	for _, v := range t.values {
 		byValue[v] = make([]item, 0, without+1)

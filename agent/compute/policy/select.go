@@ -10,23 +10,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Selection says whether the top-level targetRef of a policy selects a dataplane, and what of it.
+// Selection is the result of matching the top-level targetRef of a policy against a dataplane.
 type Selection struct {
 	Proxy    bool  // the dataplane is selected
-	Inbounds []int // those of its inbounds that are, by index
+	Inbounds []int // the selected inbounds, by index
 	Gateway  bool  // selected as a delegated gateway
-	// Route is the route that the targetRef names; what the policy says is about its requests alone.
+	// Route is the route that the targetRef names. The policy then applies only to its requests.
 	Route *resource.Resource
-	// Why says in words why the dataplane is not selected, "" when it is.
+	// Why describes why the dataplane is not selected; "" if it is.
 	Why string
 }
 
-// Select reports whether a targetRef policy selects a dataplane. It looks at the targetRef alone:
-// whether the policy acts at all is for the index.
+// Select reports whether a targetRef policy selects a dataplane. It evaluates only the targetRef;
+// the index determines whether the policy is active.
 func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
-		return Selection{Why: "it is not a policy with a targetRef"}
+		return Selection{Why: "the resource is not a policy with a targetRef"}
 	}
 	s := x.selector(dataplane)
 	out := s.policy(p, spec)
@@ -36,13 +36,13 @@ func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	return out
 }
 
-// selector selects within one dataplane.
+// selector selects policies for one dataplane.
 type selector struct {
 	x         *Index
 	dataplane *resource.Resource
 	dp        *resource.Dataplane
 	tags      []map[string]string
-	outside   bool // it stands for a destination outside of the mesh
+	outside   bool // whether the dataplane represents a destination outside the mesh
 }
 
 func (x *Index) selector(dataplane *resource.Resource) *selector {
@@ -53,17 +53,17 @@ func (x *Index) selector(dataplane *resource.Resource) *selector {
 	return &selector{x: x, dataplane: dataplane, dp: dp, tags: tagSets(x.View, dp)}
 }
 
-// policy selects by a whole policy. Why is left empty where finding the reason costs something.
+// policy matches a policy. It leaves Why empty if determining the reason is expensive.
 func (s *selector) policy(p *resource.Resource, spec *resource.Policy) Selection {
 	switch role := p.Labels[resource.LabelPolicyRole]; role {
 	case "consumer", "workload-owner":
 		switch ns := p.Namespace(); {
 		case ns == "":
-			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace, "+
-				"and it has none: remove the label %s, or set %s", role, resource.LabelPolicyRole, resource.LabelNamespace)}
+			return Selection{Why: fmt.Sprintf("a policy with the role %s applies only to its own namespace, and this "+
+				"policy has none; remove the label %s, or set %s", role, resource.LabelPolicyRole, resource.LabelNamespace)}
 		case ns != s.dataplane.Namespace():
-			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace %q, the dataplane is in %q",
-				role, ns, s.dataplane.Namespace())}
+			return Selection{Why: fmt.Sprintf("a policy with the role %s applies only to its own namespace %q, and the "+
+				"dataplane is in %q", role, ns, s.dataplane.Namespace())}
 		}
 	}
 	return s.top(p, spec)
@@ -81,12 +81,12 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	}
 	routes := s.x.routes(p, t)
 	if len(routes) == 0 {
-		return Selection{Why: fmt.Sprintf("there is no %s", describe(t))}
+		return Selection{Why: fmt.Sprintf("%s does not exist", describe(t))}
 	}
 	for r, rs := range resource.Specs[*resource.Policy](routes) {
 		var out Selection
 		if len(spec.Arriving()) > 0 {
-			out = s.behind(r, rs) // the route is met where its requests arrive
+			out = s.routeInbounds(r, rs)
 		} else {
 			out = s.top(r, &resource.Policy{TargetRef: rs.TargetRef})
 		}
@@ -95,10 +95,10 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 			return out
 		}
 	}
-	return Selection{Why: fmt.Sprintf("%s does not concern it", describe(t))}
+	return Selection{Why: fmt.Sprintf("%s does not apply to the dataplane", describe(t))}
 }
 
-// ref selects by a targetRef that is no route.
+// ref matches a targetRef that is not a route.
 func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 	var match func(map[string]string, *resource.Inbound) bool
 	byTags := func(want map[string]string) func(map[string]string, *resource.Inbound) bool {
@@ -107,7 +107,8 @@ func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 	switch t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != s.x.View.Name {
-			return Selection{Why: fmt.Sprintf("it is about the mesh %q, the dataplane is in %q", t.Name, s.x.View.Name)}
+			return Selection{Why: fmt.Sprintf("the policy applies to mesh %q, and the dataplane is in %q",
+				t.Name, s.x.View.Name)}
 		}
 		match = byTags(nil)
 	case "MeshSubset":
@@ -123,23 +124,23 @@ func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 		match = s.service(p, t)
 	case "Dataplane":
 		if s.outside {
-			return Selection{Why: "it is about dataplanes"}
+			return Selection{Why: "the policy applies to dataplanes"}
 		}
 		return s.self(p, t)
 	case "MeshGateway", "MeshGatewayRoute":
-		return Selection{Why: fmt.Sprintf("there is no %s: this agent serves delegated gateways alone, which kinds Mesh, "+
-			"MeshSubset and MeshService select", describe(t))}
+		return Selection{Why: fmt.Sprintf("%s does not exist: this agent serves only delegated gateways, which the kinds "+
+			"Mesh, MeshSubset, and MeshService select", describe(t))}
 	default:
 		return Selection{Why: fmt.Sprintf("%s selects no dataplanes", describe(t))}
 	}
 	out := s.matching(match)
 	if t.Kind == kindMesh {
-		out.Proxy = true // one without inbounds is part of the mesh too
+		out.Proxy = true // also selects a dataplane without inbounds
 	}
 	return s.proxyTypes(t, out)
 }
 
-// matching selects the inbounds, or the gateway, whose tags match.
+// matching returns the inbounds, or the gateway, whose tags match.
 func (s *selector) matching(match func(tags map[string]string, in *resource.Inbound) bool) Selection {
 	var out Selection
 	n := &s.dp.Networking
@@ -164,14 +165,14 @@ func (s *selector) proxyTypes(t *resource.TargetRef, out Selection) Selection {
 		kind = "Gateway"
 	}
 	if !slices.Contains(t.ProxyTypes, kind) {
-		return Selection{Why: fmt.Sprintf("it is about proxies of type %s, this one is a %s",
+		return Selection{Why: fmt.Sprintf("the policy applies to proxies of type %s, and this one is a %s",
 			strings.Join(t.ProxyTypes, ", "), kind)}
 	}
 	return out
 }
 
-// service matches the inbounds behind a service: by the tag kuma.io/service, or selected by a
-// service resource.
+// service returns a function that matches the inbounds of a service, by the tag kuma.io/service or
+// by the selector of a service resource.
 func (s *selector) service(p *resource.Resource,
 	t *resource.TargetRef) func(map[string]string, *resource.Inbound) bool {
 	var keys []resource.Key
@@ -198,8 +199,7 @@ func (s *selector) service(p *resource.Resource,
 	}
 }
 
-// section reports whether an inbound is behind the port of a service resource that a targetRef
-// names.
+// section reports whether an inbound serves the service port that a targetRef names.
 func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.Inbound) bool {
 	if t.SectionName == "" {
 		return true
@@ -208,16 +208,15 @@ func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.I
 	return port != nil && s.x.View.Serves(port, in)
 }
 
-// self selects one dataplane by name or labels, or one inbound of it by the name or number of its
-// port.
+// self matches one dataplane by name or labels, or one of its inbounds by port name or number.
 func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	if t.Name != "" && !slices.Contains(mesh.Qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
-		return Selection{Why: fmt.Sprintf("it is about the dataplane %q", t.Name)}
+		return Selection{Why: fmt.Sprintf("the policy applies to the dataplane %q", t.Name)}
 	}
 	labels := s.x.View.Labels(s.dataplane)
 	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
 		if have := labels[k]; have != t.Labels[k] {
-			return Selection{Why: fmt.Sprintf("the label %s is %q, the policy wants %q", k, have, t.Labels[k])}
+			return Selection{Why: fmt.Sprintf("the label %s is %q, and the policy requires %q", k, have, t.Labels[k])}
 		}
 	}
 	out := s.matching(func(_ map[string]string, in *resource.Inbound) bool {
@@ -227,14 +226,14 @@ func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 	if t.SectionName == "" {
 		out.Proxy = true
 	} else if !out.Proxy {
-		return Selection{Why: fmt.Sprintf("it has no inbound with the name or port %q", t.SectionName)}
+		return Selection{Why: fmt.Sprintf("the dataplane has no inbound with the name or port %q", t.SectionName)}
 	}
 	return s.proxyTypes(t, out)
 }
 
-// behind selects the inbounds where the requests of a route arrive: those of the services that it
-// is about.
-func (s *selector) behind(route *resource.Resource, spec *resource.Policy) Selection {
+// routeInbounds selects the inbounds that receive the requests of a route: those of the services
+// that it applies to.
+func (s *selector) routeInbounds(route *resource.Resource, spec *resource.Policy) Selection {
 	var out Selection
 	for i := range spec.To {
 		got := s.ref(route, &spec.To[i].TargetRef)
@@ -249,7 +248,7 @@ func (s *selector) behind(route *resource.Resource, spec *resource.Policy) Selec
 	return out
 }
 
-// why says what a targetRef wants that the dataplane does not have.
+// why describes the requirement of a targetRef that the dataplane does not satisfy.
 func (s *selector) why(p *resource.Resource, t *resource.TargetRef) string {
 	want := maps.Clone(t.Tags)
 	if want == nil {
@@ -262,10 +261,11 @@ func (s *selector) why(p *resource.Resource, t *resource.TargetRef) string {
 	if why := missingTag(want, s.x.View.ProxyTags(s.dp)); why != "" {
 		return why
 	}
-	return fmt.Sprintf("none of its inbounds is what %s wants", describe(t))
+	return fmt.Sprintf("none of its inbounds matches %s", describe(t))
 }
 
-// missingTop says what the top-level targetRef of a policy names that does not exist.
+// missingTop returns a message if the top-level targetRef of a policy names something that does not
+// exist.
 func (x *Index) missingTop(p *resource.Resource) string {
 	t := topOf(p)
 	if t == nil {
@@ -286,10 +286,10 @@ func (x *Index) missingTop(p *resource.Resource) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("targetRef: there is no %s: the policy selects nothing", describe(t))
+	return fmt.Sprintf("targetRef: %s does not exist, so the policy selects nothing", describe(t))
 }
 
-// offered reports whether some workload or gateway carries a value of kuma.io/service.
+// offered reports whether some workload or gateway has this value of kuma.io/service.
 func (x *Index) offered(service string) bool {
 	return service != "" &&
 		(x.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}) != nil || x.View.Gateway(service))

@@ -50,10 +50,10 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 		"MeshPassthrough: Matched, by meshpassthrough/outside spec.default.passthroughMode\n",
 		"\ntcp 10.0.0.0/8 * any address in 10.0.0.0/8 IPv4 meshpassthrough_tcp_10.0.0.0/8_* - meshpassthrough/outside "+
 			"spec.default.appendMatch[1]\n",
-		"\ntls api.example.com 443 what the proxy resolves api.example.com to both meshpassthrough_tls_api.example.com_443 "+
-			"- meshpassthrough/outside spec.default.appendMatch[0]")
+		"\ntls api.example.com 443 the addresses of api.example.com, resolved by the proxy both "+
+			"meshpassthrough_tls_api.example.com_443 - meshpassthrough/outside spec.default.appendMatch[0]")
 	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "yaml")
 	agenttest.Contains(t, out, "inForce:\n  - type: MeshPassthrough\n    mode: Matched\n", "pinned: true")
 	out, _ = output(t, socket, command.ExitOK, "inspect", "dataplane", "web", "--type=status", "-o", "json")
-	agenttest.Contains(t, out, `"reaches": "what the proxy resolves api.example.com to"`)
+	agenttest.Contains(t, out, `"reaches": "the addresses of api.example.com, resolved by the proxy"`)
 }

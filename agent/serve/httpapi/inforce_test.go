@@ -94,8 +94,8 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			closed + redirected + again,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/a spec.default",
-				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, " +
-					"pinned true, true true, by a [0]",
+				"tls api.example.com:443 -> the addresses of api.example.com, resolved by the proxy, " +
+					"meshpassthrough_tls_api.example.com_443, pinned true, true true, by a [0]",
 			},
 		},
 		"the mesh over a policy without a mode": {
@@ -106,7 +106,7 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 			closed + redirected + every + again + logged,
 			[]string{
 				"MeshPassthrough Matched by MeshPassthrough/default/b spec.default.passthroughMode",
-				"http *.*.example.com:80 -> nothing: no client can give such a name, meshpassthrough_http_*.*.example.com_80, " +
+				"http *.*.example.com:80 -> nothing: no client can send such a name, meshpassthrough_http_*.*.example.com_80, " +
 					"pinned false, true true, by b [7], to /tmp/out.log",
 				"mysql 2001:db8::7:3306 -> the address 2001:db8::7, meshpassthrough_tcp_2001:db8::7_3306, pinned false, " +
 					"false true, by b [6], to /tmp/out.log",
@@ -115,12 +115,12 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 				"tcp ::/0:23 -> any address, meshpassthrough_tcp_::/0_23, pinned false, false true, by b [5], to /tmp/out.log",
 				"tls *:8443 -> any address, with any name, meshpassthrough_tls_*_8443, pinned false, true true, by b [3], " +
 					"to /tmp/out.log",
-				"tls *.example.com:443 -> any address, with such a name: a wildcard is resolved only where " +
+				"tls *.example.com:443 -> any address, with a matching name: the proxy resolves wildcards only if " +
 					"nearside.io/dns-pinned is true, meshpassthrough_tls_*.example.com_443, pinned false, true true, by b [1], " +
 					"to /tmp/out.log",
-				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, " +
-					"pinned true, true true, by b [0] a [0], to /tmp/out.log",
-				"tls www.example.com:0 -> any address, with that name: without a port it is not resolved, " +
+				"tls api.example.com:443 -> the addresses of api.example.com, resolved by the proxy, " +
+					"meshpassthrough_tls_api.example.com_443, pinned true, true true, by b [0] a [0], to /tmp/out.log",
+				"tls www.example.com:0 -> any address, with that name: the proxy resolves only domains with a port, " +
 					"meshpassthrough_tls_www.example.com_*, pinned false, true true, by b [2], to /tmp/out.log",
 			},
 		},

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Services are a mesh with the proxy web and two services that it reaches.
+// Services is a mesh with the proxy web and two services that it reaches.
 const Services = `
 {type: Mesh, name: default}
 ---
@@ -20,7 +20,7 @@ const Services = `
 {type: Dataplane, mesh: default, name: web, networking: {address: 10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [{port: 10001, tags: {kuma.io/service: svc-1}}, {port: 10002, tags: {kuma.io/service: svc-2}}, {port: 10003, tags: {kuma.io/service: svc-3}}]}}
 `
 
-// Decode reads documents that are valid.
+// Decode decodes valid documents.
 func Decode(tb testing.TB, docs string) []*resource.Resource {
 	tb.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -30,8 +30,8 @@ func Decode(tb testing.TB, docs string) []*resource.Resource {
 	return rs
 }
 
-// Breaking is a policy that gives the inbound of web an access log with a command that Envoy does
-// not know.
+// Breaking returns a policy whose access log for the inbound of web contains a command that Envoy
+// does not know.
 func Breaking(name, target string) string {
 	return fmt.Sprintf(`
 type: MeshProxyPatch
@@ -55,7 +55,7 @@ spec:
 `, name, target, name)
 }
 
-// SameJSON compares two documents as JSON, whatever the order of their keys.
+// SameJSON compares two documents as JSON, ignoring the order of keys.
 func SameJSON(tb testing.TB, a, b string) bool {
 	tb.Helper()
 	return canonical(tb, a) == canonical(tb, b)

@@ -19,17 +19,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// ConformanceCases is the folder of the reference cases, where it lies beside the repository.
+// ConformanceCases is the folder of the reference cases, if it exists next to the repository.
 const ConformanceCases = "../../../../shared/conformance/cases"
 
-// MeshInput is a set of resources of which every proxy is looked at.
+// MeshInput is a set of resources for tests of all its proxies.
 type MeshInput struct {
 	Name      string
 	Resources []*resource.Resource
 }
 
-// OwnInputs are those in the repository: the cases of the plugins and of the generator, and the
-// examples.
+// OwnInputs returns the inputs in the repository: the cases of the plugins and of the generator,
+// and the examples.
 func OwnInputs(tb testing.TB) []MeshInput {
 	tb.Helper()
 	var out []MeshInput
@@ -43,7 +43,7 @@ func OwnInputs(tb testing.TB) []MeshInput {
 				tb.Fatal(err)
 			}
 			if len(a.Files) == 0 {
-				tb.Fatalf("%s holds nothing", file)
+				tb.Fatalf("%s is empty", file)
 			}
 			out = append(out, InputOf(tb, file, a.Files[0].Data))
 		}
@@ -56,7 +56,7 @@ func OwnInputs(tb testing.TB) []MeshInput {
 		InputOf(tb, "../../../examples/quickstart", concat(tb, glob(tb, "../../../examples/quickstart/resources/*.yaml"))))
 }
 
-// ConformanceInputs are those of the reference cases; the test is skipped where there are none.
+// ConformanceInputs returns the reference cases. It skips the test if there are none.
 func ConformanceInputs(tb testing.TB) []MeshInput {
 	tb.Helper()
 	files, err := ConformanceFiles()
@@ -64,7 +64,7 @@ func ConformanceInputs(tb testing.TB) []MeshInput {
 		tb.Fatal(err)
 	}
 	if len(files) == 0 {
-		tb.Skipf("the reference cases (%s) are not beside this repository", ConformanceCases)
+		tb.Skipf("the reference cases (%s) do not exist next to this repository", ConformanceCases)
 	}
 	var out []MeshInput
 	for _, file := range files {
@@ -73,6 +73,7 @@ func ConformanceInputs(tb testing.TB) []MeshInput {
 	return out
 }
 
+// ConformanceFiles returns the input files of the reference cases.
 func ConformanceFiles() ([]string, error) {
 	return filepath.Glob(filepath.Join(ConformanceCases, "*/input.yaml"))
 }
@@ -100,6 +101,7 @@ func concat(tb testing.TB, files []string) []byte {
 	return b.Bytes()
 }
 
+// InputOf decodes documents and adds the Mesh "default" if they contain none.
 func InputOf(tb testing.TB, name string, docs ...[]byte) MeshInput {
 	tb.Helper()
 	rs, faults := kinds.Registry().Decode(name, bytes.Join(docs, []byte("\n---\n")))
@@ -113,8 +115,8 @@ func InputOf(tb testing.TB, name string, docs ...[]byte) MeshInput {
 	return MeshInput{name, rs}
 }
 
-// Proxies generates every proxy of an input, as it is and with the shadow policies in force, and
-// calls fn with each. A dataplane that cannot be served at all has no config to look at.
+// Proxies generates every proxy of an input, with and without shadow policies, and calls fn for
+// each. It skips dataplanes without a config.
 func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *generate.Proxy)) {
 	tb.Helper()
 	set := resource.NewSet(in.Resources)
@@ -143,7 +145,7 @@ func (in MeshInput) Proxies(tb testing.TB, flavor node.Flavor, fn func(p *genera
 	}
 }
 
-// WithoutPolicies is an input of which no kind of the plugins acts.
+// WithoutPolicies returns the input without policies.
 func (in MeshInput) WithoutPolicies() MeshInput {
 	return MeshInput{in.Name, slices.DeleteFunc(slices.Clone(in.Resources), func(r *resource.Resource) bool {
 		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") &&
@@ -151,7 +153,7 @@ func (in MeshInput) WithoutPolicies() MeshInput {
 	})}
 }
 
-// Documents are the kinds and names of an input.
+// Documents lists the keys of an input's resources.
 func (in MeshInput) Documents() []byte {
 	var b bytes.Buffer
 	for _, r := range in.Resources {

@@ -1,19 +1,19 @@
-// Package kindtest runs the cases of a policy kind: resources in, what the kind changes of the
-// proxy's config out.
+// Package kindtest runs the test cases of a policy kind: from resources to the changes that the
+// kind makes to a proxy's config.
 //
 // A case is a txtar file (https://pkg.go.dev/golang.org/x/tools/txtar):
 //
-//	What the case shows, in words. A line "dataplane: NAME" names the proxy, else it is the first Dataplane; a line
-//	"zone: NAME" the zone.
+//	A description of the case. A line "dataplane: NAME" selects the proxy; the default is the first Dataplane. A line
+//	"zone: NAME" sets the zone.
 //	-- input.yaml --
-//	resources in the universal format; where there is no Mesh the mesh "default" is added
+//	resources in the universal format; the Mesh "default" is added if there is none
 //	-- changes.txt --
-//	+ TYPE/NAME/path/to/field = value     is there with the policies of the kind
-//	- TYPE/NAME/path/to/field = value     is there without them
+//	+ TYPE/NAME/path/to/field = value     present only with the policies of the kind
+//	- TYPE/NAME/path/to/field = value     present only without them
 //	! KIND/MESH/NAME: reason              a warning
 //
-// Items of lists that have a name stand under it, others under their index. With UPDATE_GOLDEN=1 in
-// the environment the last part is written instead of compared.
+// List items with a name are identified by it, others by their index. If UPDATE_GOLDEN=1 is set,
+// the last section is updated instead of compared.
 package kindtest
 
 import (
@@ -44,7 +44,7 @@ const (
 	changesFile = "changes.txt"
 )
 
-// Run runs the cases in a directory. The kinds are those of the plugin that is tested.
+// Run runs the cases in a directory for the kinds of a plugin.
 func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
 	each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string {
@@ -52,7 +52,7 @@ func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	})
 }
 
-// each compares what is made of the input of each case in a directory with one of its parts.
+// each compares the result of each case in a directory with a section of its file.
 func each(t *testing.T, dir, expected string, of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
 	Cases(t, filepath.Join(dir, "*.txtar"), func(t *testing.T, file string, a *txtar.Archive) {
@@ -60,7 +60,7 @@ func each(t *testing.T, dir, expected string, of func(t *testing.T, comment stri
 	})
 }
 
-// Cases runs a test for each file of a pattern, with the archive in it.
+// Cases runs a test for each file that matches a pattern.
 func Cases(t *testing.T, pattern string, run func(t *testing.T, file string, a *txtar.Archive)) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -78,16 +78,16 @@ func Cases(t *testing.T, pattern string, run func(t *testing.T, file string, a *
 	}
 }
 
-// golden compares what is made of the input of a case with one of its parts.
+// golden compares the result of a case with a section of its file.
 func golden(t *testing.T, file string, a *txtar.Archive, expected string,
 	of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
-	in := part(a, inputFile)
+	in := section(a, inputFile)
 	if in == nil {
-		t.Fatalf("%s has no part %s", file, inputFile)
+		t.Fatalf("%s has no section %s", file, inputFile)
 	}
 	got := of(t, string(a.Comment), in.Data)
-	out := part(a, expected)
+	out := section(a, expected)
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if out == nil {
 			a.Files = append(a.Files, txtar.File{Name: expected})
@@ -104,11 +104,11 @@ func golden(t *testing.T, file string, a *txtar.Archive, expected string,
 		want = string(out.Data)
 	}
 	if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s, UPDATE_GOLDEN=1 takes it over (-want +got):\n%s", expected, diff)
+		t.Errorf("%s: UPDATE_GOLDEN=1 updates it (-want +got):\n%s", expected, diff)
 	}
 }
 
-func part(a *txtar.Archive, name string) *txtar.File {
+func section(a *txtar.Archive, name string) *txtar.File {
 	for i := range a.Files {
 		if a.Files[i].Name == name {
 			return &a.Files[i]
@@ -117,7 +117,7 @@ func part(a *txtar.Archive, name string) *txtar.File {
 	return nil
 }
 
-// option reads a line "name: value" of the comment.
+// option returns the value of a line "name: value" of the comment.
 func option(comment, name string) string {
 	for line := range strings.Lines(comment) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {
@@ -127,16 +127,16 @@ func option(comment, name string) string {
 	return ""
 }
 
-// changes are what the policies of a plugin change of the config of one proxy.
+// changes returns the changes that the policies of a plugin make to the config of one proxy.
 func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) string {
 	t.Helper()
 	rs := InputOf(t, inputFile, input).Resources
-	own := map[string]bool{}
+	tested := map[string]bool{}
 	for _, d := range slices.Concat(plugin.Kinds, plugin.Refers) {
-		own[d.Kind] = true
+		tested[d.Kind] = true
 	}
 	for _, l := range plugin.Legacy {
-		own[l.Kind] = true
+		tested[l.Kind] = true
 	}
 	name := option(comment, "dataplane")
 	var base []*resource.Resource
@@ -144,7 +144,7 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 		if r.Kind == "Dataplane" && name == "" {
 			name = r.Name
 		}
-		if !own[r.Kind] {
+		if !tested[r.Kind] {
 			base = append(base, r)
 		}
 	}
@@ -165,15 +165,14 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 		}
 	}
 	for _, w := range warnings {
-		if own[w.Resource.Kind] {
+		if tested[w.Resource.Kind] {
 			fmt.Fprintf(&b, "! %s: %s\n", w.Resource, w.Reason)
 		}
 	}
 	return b.String()
 }
 
-// config returns the fields of a proxy's config by their path, and the warnings about its
-// resources.
+// config returns the fields of a proxy's config by path, and the warnings about its resources.
 func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[string]string, []mesh.Warning) {
 	t.Helper()
 	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(),
@@ -205,7 +204,7 @@ func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[strin
 	return out, slices.Compact(warnings)
 }
 
-// flatten writes every field below a value under its path.
+// flatten adds every field below a value with its path.
 func flatten(out map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -239,9 +238,9 @@ func flatten(out map[string]string, path string, v any) {
 	}
 }
 
-// Generator reads resources in the universal format, adds the Mesh "default" where there is none,
-// and returns what makes the config of a dataplane, with the routes in their listeners: for tests
-// of what the cases do not show, such as the order of routes.
+// Generator decodes resources in the universal format, adds the Mesh "default" if there is none,
+// and returns a function that generates the config of a dataplane with inline routes. It is for
+// tests of properties that the cases do not show, such as the order of routes.
 func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
 	t.Helper()
 	rs := InputOf(t, inputFile, input).Resources
@@ -253,7 +252,7 @@ func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Pr
 	return func() *generate.Proxy { return proxyOf(t, m, dataplane) }
 }
 
-// proxyOf makes the config of a dataplane, with the routes in their listeners.
+// proxyOf generates the config of a dataplane with inline routes.
 func proxyOf(t testing.TB, m *generate.Mesh, dataplane string) *generate.Proxy {
 	t.Helper()
 	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy, Inline: true}, nil, nil)

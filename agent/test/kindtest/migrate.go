@@ -18,20 +18,20 @@ const migratedFile = "migrated.yaml"
 
 // RunMigrations runs the cases of migrations in a directory. A case is a txtar file:
 //
-//	What the case shows, in words.
+//	A description of the case.
 //	-- input.yaml --
-//	resources in the universal format; where there is no Mesh the mesh "default" is added
+//	resources in the universal format; the Mesh "default" is added if there is none
 //	-- migrated.yaml --
-//	the policies that the plugin makes of its legacy ones, each below its notes, and why others have no successor
+//	the successors of the plugin's legacy policies, each after its notes, and why others have none
 //
-// Each policy has to pass the strict decoder. With UPDATE_GOLDEN=1 in the environment the last part
-// is written instead of compared.
+// Each policy must pass the strict decoder. If UPDATE_GOLDEN=1 is set, the last section is updated
+// instead of compared.
 func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
 	each(t, dir, migratedFile, func(t *testing.T, _ string, input []byte) string { return migrated(t, input, plugin) })
 }
 
-// migrated is what a plugin makes of the legacy policies of resources.
+// migrated returns the successors of a plugin's legacy policies.
 func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	t.Helper()
 	reg, set := kinds.Registry(), resource.NewSet(InputOf(t, inputFile, input).Resources)
@@ -42,7 +42,7 @@ func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	x := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{})
 	var b strings.Builder
 	for _, l := range plugin.Legacy {
-		m := l.Migrate(&policy.MigrateInput{Index: x, Policies: x.Policies(l.Kind), Taken: func(kind, name string) bool {
+		m := l.Migrate(&policy.MigrateInput{Index: x, Policies: x.Policies(l.Kind), NameExists: func(kind, name string) bool {
 			return set.Get(resource.Key{Kind: kind, Mesh: resource.DefaultMesh, Name: name}) != nil
 		}})
 		for i := range m.Policies {
@@ -64,7 +64,7 @@ func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	return b.String()
 }
 
-// document writes a policy as YAML; it fails the test when the decoder does not take it.
+// document encodes a policy as YAML. It fails the test if the decoder rejects the policy.
 func document(t *testing.T, reg *resource.Registry, p *policy.Migrated) []byte {
 	t.Helper()
 	doc, err := resource.Marshal(

@@ -62,7 +62,7 @@ func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	}
 	r, h := v.Dataplane("d"), &host{}
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).Of(r,
+	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).WithDataplane(r,
 		r.Spec.(*resource.Dataplane)), h
 }
 
@@ -123,17 +123,17 @@ func TestClients(t *testing.T) {
 			[]string{"/all"}, nil},
 		"a part of a service": {withMTLS + from("p", item("kind: MeshServiceSubset, name: web, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + web + " && " + v2}, []string{}, []string{},
-			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is " +
-				"without effect there; tell them by kuma.io/service alone"}},
+			[]string{"p: clients of TCP connections cannot be identified by the tag version, so items that require it have " +
+				"no effect there; use only kuma.io/service"}},
 		"a part, and everyone": {withMTLS + from("p", everyone+", "+item("kind: MeshSubset, tags: {version: v2}", "/v2")),
 			[]string{"/v2 " + v2, "/all !(" + v2 + ")"}, []string{"/all"}, []string{"/all"},
-			[]string{"p: clients of TCP connections cannot be told by the tag version: what is said of those that have it is " +
-				"without effect there; tell them by kuma.io/service alone"}},
+			[]string{"p: clients of TCP connections cannot be identified by the tag version, so items that require it have " +
+				"no effect there; use only kuma.io/service"}},
 		"switched off for one": {withMTLS + from("p", everyone+", {targetRef: {kind: MeshService, name: web}, default: "+
 			"{backends: []}}"), []string{"/all !(" + web + ")"}, []string{"/all !(" + web + ")"}, []string{"/all"}, nil},
 		"without mTLS": {withoutMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")), nil, nil,
-			[]string{"/all"}, []string{"p: from[1]: mesh default has no mTLS, so clients cannot be told by MeshService: the " +
-				"item is without effect; enable mtls of the Mesh, or give kind Mesh"}},
+			[]string{"/all"}, []string{"p: from[1] has no effect, because mesh default has no mTLS and clients cannot be " +
+				"identified by MeshService; enable mtls of the Mesh, or use kind Mesh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, h := contextOf(t, c.docs+dataplane)
@@ -297,11 +297,11 @@ func TestPipes(t *testing.T) {
 func TestPipeWarnings(t *testing.T) {
 	for name, c := range map[string]struct{ backends, want string }{
 		"forged": {"{type: File, file: {path: /a, format: {type: Plain, plain: 'a %QUERY_PARAM(x)%'}}}",
-			"can forge lines of this log; give a JSON format"},
+			"can forge lines of this log; use a JSON format"},
 		"json": {"{type: File, file: {path: /a, format: {type: Json, json: [{key: a, value: '%QUERY_PARAM(x)%'}]}}}",
 			""},
 		"two ways": {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}",
-			"Envoy goes on with the file that was rotated"},
+			"Envoy continues to write to the rotated file"},
 		"two limits": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, " +
 			"rotation: {maxFiles: 2}}}", "one of them has no effect"},
 		"the same": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, " +

@@ -26,8 +26,8 @@ const (
 
 var urlCEL = typeURL(&celv3.ExpressionFilter{})
 
-// celFilter is a condition in the Common Expression Language. Where an attribute that it asks for
-// does not exist the entry is dropped, so expressions ask first whether it does.
+// celFilter returns a condition in the Common Expression Language. An entry is dropped if an
+// attribute in the expression does not exist, so expressions check this first.
 func celFilter(expression string) *accesslogv3.AccessLogFilter {
 	b := protowire.AppendTag(nil, fieldExpression, protowire.BytesType)
 	b = protowire.AppendString(b, expression)
@@ -39,22 +39,22 @@ func celFilter(expression string) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// ofClients is the condition that a client is one of a subset by its certificate; nil for all
+// ofClients returns a condition that the client's certificate belongs to a subset; nil for all
 // clients.
 func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	if len(s) == 0 {
 		return nil
 	}
-	parts := make([]string, len(s))
+	expressions := make([]string, len(s))
 	for i, t := range s {
-		parts[i] = hasTag(mesh, t)
+		expressions[i] = hasTag(mesh, t)
 	}
-	return celFilter(strings.Join(parts, " && "))
+	return celFilter(strings.Join(expressions, " && "))
 }
 
-// ofMatch is the condition that a match holds for a client by its certificate, or with not that it
-// does not. Of a connection Envoy tells the first SPIFFE ID alone, of a request all that the
-// inbound has put into the header.
+// ofMatch returns a condition that a match, or with not its opposite, holds for the client's
+// certificate. For a connection Envoy knows only the first SPIFFE ID; for a request, the inbound's
+// header contains all of them.
 func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogFilter {
 	if request {
 		return headerFilter(toolkit.OfMatch(m, not))
@@ -70,12 +70,11 @@ func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogF
 	return celFilter(e)
 }
 
-// tellable is what of a subset can be told of the clients of connections. What Envoy tells of these
-// is the first URI of the certificate, the SPIFFE id with the service; the other tags stand behind
-// it, and are known of requests alone, from the header that the inbound makes of the certificate.
-// Clients that are meant for such a tag cannot be told, and the tag is returned; what is said of
-// clients that do not have it then holds for all.
-func tellable(s policy.Subset) (policy.Subset, string) {
+// forConnections reduces a subset to the conditions that can be evaluated for connections. Envoy
+// provides only the first URI of the certificate, the SPIFFE ID with the service. Other tags are
+// known only for requests, from the header that the inbound sets. If the subset requires such a
+// tag, forConnections returns the tag. It drops conditions that exclude such a tag.
+func forConnections(s policy.Subset) (policy.Subset, string) {
 	out := make(policy.Subset, 0, len(s))
 	for _, t := range s {
 		switch {
@@ -88,7 +87,7 @@ func tellable(s policy.Subset) (policy.Subset, string) {
 	return out, ""
 }
 
-// hasTag is the condition that the certificate of a client has a tag.
+// hasTag returns a condition that the client's certificate has a tag.
 func hasTag(mesh string, t policy.Tag) string {
 	var e string
 	if t.Key == resource.TagService {
@@ -106,22 +105,22 @@ func hasTag(mesh string, t policy.Tag) string {
 	return e
 }
 
-// onlyMesh returns the rule about clients that no item tells apart: what is said of the whole mesh.
-// Nil for none.
+// onlyMesh returns the rule for clients that no other item selects, which comes from items for the
+// whole mesh, or nil.
 func onlyMesh(rules []*policy.Rule) *policy.Rule {
 	for _, r := range rules {
-		told := false
+		positive := false
 		for _, t := range r.Subset {
-			told = told || !t.Not
+			positive = positive || !t.Not
 		}
-		if !told {
+		if !positive {
 			return r
 		}
 	}
 	return nil
 }
 
-// ofRoutes is the condition that a request went, or did not go, by one of some routes.
+// ofRoutes returns a condition that a request used, or did not use, one of some routes.
 func ofRoutes(names []string, not bool) *accesslogv3.AccessLogFilter {
 	quoted := make([]string, len(names))
 	for i, n := range names {
@@ -137,12 +136,12 @@ func ofRoutes(names []string, not bool) *accesslogv3.AccessLogFilter {
 	return celFilter(e)
 }
 
-// celString is a string literal of the language, whose escapes are those of Go.
+// celString returns a CEL string literal. Go's escapes are valid in CEL.
 func celString(s string) string { return strconv.Quote(s) }
 
 const kindRoute = "MeshHTTPRoute"
 
-// aboutRoutes reports whether some rule is about the requests of a route.
+// aboutRoutes reports whether some rule applies to the requests of a route.
 func aboutRoutes(k *policy.KindRules) bool {
 	if k == nil {
 		return false
@@ -151,15 +150,15 @@ func aboutRoutes(k *policy.KindRules) bool {
 		slices.ContainsFunc(k.To, func(r *policy.Rule) bool { return len(r.Subset) > 1 })
 }
 
-// ownRule is a rule about the requests of some routes.
-type ownRule struct {
+// routeRule is a rule for the requests of some routes.
+type routeRule struct {
 	rule  *policy.Rule
 	names []string // of the routes, sorted
 }
 
-// routes returns the routes of a chain that have rules of their own, by their rule, and the names
-// of all of them: what is logged by the rule about the service is then the rest.
-func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (own []ownRule, every []string) {
+// routes returns the specific rules of a chain's routes, and the names of all these routes. The
+// rule for the service applies to the other routes.
+func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (specific []routeRule, every []string) {
 	at := map[*policy.Rule]int{}
 	for route := range toolkit.Routes(h) {
 		name := route.GetName()
@@ -169,16 +168,16 @@ func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (own 
 		}
 		i, ok := at[r]
 		if !ok {
-			i = len(own)
-			own, at[r] = append(own, ownRule{rule: r}), i
+			i = len(specific)
+			specific, at[r] = append(specific, routeRule{rule: r}), i
 		}
-		own[i].names = append(own[i].names, name)
+		specific[i].names = append(specific[i].names, name)
 		every = append(every, name)
 	}
-	for i := range own {
-		own[i].names = unique(own[i].names)
+	for i := range specific {
+		specific[i].names = unique(specific[i].names)
 	}
-	return own, unique(every)
+	return specific, unique(every)
 }
 
 func unique(names []string) []string {
@@ -186,11 +185,11 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// byPath is the condition that a request that arrives for a service goes by a route: a condition on
-// its path. The list is empty where the route takes every path. False where nothing is known of the
-// route's paths.
+// byPath returns the condition on the path that identifies the requests of a route at an inbound of
+// a service. The list is empty if the route matches every path. byPath returns false if the paths
+// of the route are unknown.
 func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogFilter, bool) {
-	var own, others []policy.PathMatch
+	var matches, others []policy.PathMatch
 	if spec, ok := route.Spec.(*resource.Policy); ok {
 		for i := range spec.To {
 			conf, ok := spec.To[i].Conf.(policy.PathConf)
@@ -198,20 +197,20 @@ func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogF
 				continue
 			}
 			if spec.To[i].TargetRef.Name == service {
-				own = append(own, conf.PathMatches()...)
+				matches = append(matches, conf.PathMatches()...)
 			} else {
 				others = append(others, conf.PathMatches()...)
 			}
 		}
 	}
-	if len(own) == 0 { // it names its services otherwise than by the tag
-		own = others
+	if len(matches) == 0 { // the route does not refer to the service by tag
+		matches = others
 	}
-	if len(own) == 0 {
+	if len(matches) == 0 {
 		return nil, false
 	}
-	filters := make([]*accesslogv3.AccessLogFilter, 0, len(own))
-	for _, m := range own {
+	filters := make([]*accesslogv3.AccessLogFilter, 0, len(matches))
+	for _, m := range matches {
 		re := pathRegex(m)
 		if re == "" {
 			return nil, true
@@ -226,8 +225,8 @@ func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogF
 	}}}, true
 }
 
-// pathRegex matches the whole of a :path header, whose query is not part of what routes match. It
-// is "" where every path matches.
+// pathRegex returns a regular expression for the whole :path header, including the query, which
+// routes do not match. It returns "" if every path matches.
 func pathRegex(m policy.PathMatch) string {
 	switch m.Type {
 	case policy.PathExact:

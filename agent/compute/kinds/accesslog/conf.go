@@ -10,42 +10,42 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Conf says where the entries about some traffic go, and which of them.
+// Conf is the conf of a MeshAccessLog.
 type Conf struct {
-	// Backends are the places that every entry goes to. An empty list switches the log off for what
-	// the policy selects; a missing one is a fault.
+	// Backends are the destinations of every entry. It is required; an empty list disables the log
+	// for the selected traffic.
 	Backends  *[]Backend `json:"backends,omitempty"`
 	Filtering *Filtering `json:"filtering,omitempty"`
 }
 
-// Backend is one place that entries go to, in the form of Kuma (type File with file, and so on) or
-// that of the design document (type file with conf).
+// Backend is a destination of entries, in Kuma's form (type File with file, and so on) or in the
+// form of the design document (type file with conf).
 type Backend struct {
 	Type          string       `json:"type"`
 	File          *File        `json:"file,omitempty"`
 	TCP           *TCP         `json:"tcp,omitempty"`
 	OpenTelemetry *OTel        `json:"openTelemetry,omitempty"`
-	Name          string       `json:"name,omitempty"` // of what is referred to, or for the reader alone
+	Name          string       `json:"name,omitempty"` // name of the referenced backend, or a description
 	Conf          *BackendConf `json:"conf,omitempty"`
-	Format        *Format      `json:"format,omitempty"` // of the form with conf
+	Format        *Format      `json:"format,omitempty"` // format of a backend with conf
 }
 
-// File is a file that Envoy appends to, or with Rotation the agent.
+// File is a file that Envoy appends to or, with Rotation, the agent.
 type File struct {
 	Path     string    `json:"path,omitempty"`
 	Format   *Format   `json:"format,omitempty"`
 	Rotation *Rotation `json:"rotation,omitempty"`
 }
 
-// Rotation asks the agent to write a file and to rotate it. A limit that is absent is that of the
-// agent's config (accessLog.files); 0 switches it off.
+// Rotation makes the agent write and rotate a file. Unset limits are those of the agent's config
+// (accessLog.files); 0 disables a limit.
 type Rotation struct {
 	MaxFileSize *int `json:"maxFileSize,omitempty"` // megabytes
-	MaxFiles    *int `json:"maxFiles,omitempty"`    // rotated files, beside the one that is written
+	MaxFiles    *int `json:"maxFiles,omitempty"`    // rotated files, excluding the current one
 	MaxFileAge  *int `json:"maxFileAge,omitempty"`  // days
 }
 
-// TCP is a collector that takes lines.
+// TCP is a collector that receives lines.
 type TCP struct {
 	Address string  `json:"address,omitempty"` // host:port
 	Format  *Format `json:"format,omitempty"`
@@ -53,7 +53,7 @@ type TCP struct {
 
 // OTel is an OpenTelemetry collector.
 type OTel struct {
-	Endpoint   string        `json:"endpoint,omitempty"` // host or host:port; without a port 4317 is meant
+	Endpoint   string        `json:"endpoint,omitempty"` // host or host:port. Default port 4317
 	Attributes []Attribute   `json:"attributes,omitempty"`
 	Body       *resource.Raw `json:"body,omitempty"` // a format string, or an OTLP AnyValue with format strings
 }
@@ -64,14 +64,14 @@ type Attribute struct {
 	Value string `json:"value,omitempty"`
 }
 
-// BackendConf is the conf of the form of the design document: the path of a file, the address of a
-// TCP collector, or what a reference means.
+// BackendConf is the conf in the form of the design document: the path of a file, the address of a
+// TCP collector, or a reference.
 type BackendConf struct {
 	Path     string    `json:"path,omitempty"`
-	Rotation *Rotation `json:"rotation,omitempty"` // of a file
+	Rotation *Rotation `json:"rotation,omitempty"` // rotation of a file
 	Address  string    `json:"address,omitempty"`
 	Kind     string    `json:"kind,omitempty"` // MeshAccessLogBackend or GlobalAccessLogBackend
-	Name     string    `json:"name,omitempty"` // of the resource, or its spec.name
+	Name     string    `json:"name,omitempty"` // name of the resource, or its spec.name
 }
 
 // BackendSpec is the spec of MeshAccessLogBackend and GlobalAccessLogBackend.
@@ -79,31 +79,31 @@ type BackendSpec struct{ Backend }
 
 func newBackendSpec() resource.Spec { return new(BackendSpec) }
 
-// sinkKind is a way to write entries.
+// sinkKind is the kind of a sink.
 type sinkKind int
 
 const (
 	sinkFile sinkKind = iota
 	sinkTCP
 	sinkOTel
-	reference // to a backend that stands elsewhere
+	reference // reference to a backend resource
 )
 
-// sink is a backend in one form.
+// sink is a backend in normalized form.
 type sink struct {
 	kind   sinkKind
-	name   string    // of the backend, "" for none
+	name   string    // name of the backend, or ""
 	path   string    // sinkFile
-	rotate *Rotation // sinkFile: the agent writes it; nil: Envoy does
+	rotate *Rotation // sinkFile: written by the agent; nil if written by Envoy
 	addr   string    // sinkTCP
-	prefix string    // sinkTCP: stands before every line in the FIFO, not for the collector
+	prefix string    // sinkTCP: prefix of lines in the FIFO, removed for the collector
 	format *Format   // sinkFile and sinkTCP; nil for the default of the protocol
-	text   string    // instead of format, as Mesh.logging has it
-	mesh   string    // name in Mesh.logging, "" for others
+	text   string    // used instead of format for Mesh.logging
+	mesh   string    // name in Mesh.logging, or ""
 	otel   *OTel     // sinkOTel
 }
 
-// kind reads the type; false when there is no such type.
+// kind parses the type. It returns false if the type is unknown.
 func (b *Backend) kind() (sinkKind, bool) {
 	switch b.Type {
 	case "File", "file":
@@ -118,7 +118,7 @@ func (b *Backend) kind() (sinkKind, bool) {
 	return 0, false
 }
 
-// sink returns what a valid backend that is no reference writes to.
+// sink returns the sink of a valid backend that is not a reference.
 func (b *Backend) sink() sink {
 	k, _ := b.kind()
 	conf := toolkit.Or(b.Conf, BackendConf{})
@@ -133,15 +133,15 @@ func (b *Backend) sink() sink {
 	return s
 }
 
-// maxBackends bounds what one rule writes to.
+// maxBackends limits the backends of one rule.
 const maxBackends = 64
 
-// Validate checks the backends and the filtering.
+// Validate validates the backends and the filtering.
 func (c *Conf) Validate(v *resource.Validator) {
 	switch {
 	case c.Backends == nil:
 		v.Field("backends").
-			Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
+			Faultf("the backends are missing: give at least one, or [] to disable the log for the selected traffic")
 	case toolkit.AtMost(v.Field("backends"), len(*c.Backends), maxBackends, "backends"):
 		for i := range *c.Backends {
 			(*c.Backends)[i].Check(v.Field("backends").Index(i), true)
@@ -152,15 +152,15 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// Validate checks the backend; it has a name, and is not itself a reference.
+// Validate validates the backend, which must have a name and must not be a reference.
 func (s *BackendSpec) Validate(v *resource.Validator) {
 	if s.Name == "" {
-		v.Field("name").Faultf("the name is missing: references may use it")
+		v.Field("name").Faultf("the name is missing: references use it")
 	}
 	s.Check(v, false)
 }
 
-// Check checks the backend, which may be a reference.
+// Check validates the backend. references permits references.
 func (b *Backend) Check(v *resource.Validator, references bool) {
 	types := []string{"File", "Tcp", "OpenTelemetry", "file", "tcp"}
 	if references {
@@ -172,7 +172,7 @@ func (b *Backend) Check(v *resource.Validator, references bool) {
 	k, _ := b.kind()
 	unset := func(set bool, field string) {
 		if set {
-			v.Field(field).Faultf("%s does not go with type %s: remove it", field, b.Type)
+			v.Field(field).Faultf("%s is not allowed with type %s: remove it", field, b.Type)
 		}
 	}
 	unset(b.File != nil && k != sinkFile, "file")
@@ -185,7 +185,7 @@ func (b *Backend) Check(v *resource.Validator, references bool) {
 		b.validateReference(v)
 	case sinkOTel:
 		if b.OpenTelemetry == nil {
-			v.Field("openTelemetry").Faultf("openTelemetry is missing: type %s needs it", b.Type)
+			v.Field("openTelemetry").Faultf("openTelemetry is required for type %s", b.Type)
 			return
 		}
 		b.OpenTelemetry.validate(v.Field("openTelemetry"))
@@ -194,60 +194,61 @@ func (b *Backend) Check(v *resource.Validator, references bool) {
 	}
 }
 
-// checkLines checks a backend for lines: one of two forms is used, the field of the type or conf.
+// checkLines validates a backend for lines, which must have one of two forms: the field of the
+// type, or conf.
 func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
-	typed, own, conf := b.File != nil, toolkit.Or(b.File, File{}), toolkit.Or(b.Conf, BackendConf{})
-	field, part, check, inConf := "file", "path", (*resource.Validator).FilePath, conf.Path
+	typed, file, conf := b.File != nil, toolkit.Or(b.File, File{}), toolkit.Or(b.Conf, BackendConf{})
+	field, target, check, inConf := "file", "path", (*resource.Validator).FilePath, conf.Path
 	if k == sinkTCP {
 		tcp := toolkit.Or(b.TCP, TCP{})
-		typed, own = b.TCP != nil, File{Path: tcp.Address, Format: tcp.Format}
-		field, part, check, inConf = "tcp", "address", (*resource.Validator).HostPort, conf.Address
+		typed, file = b.TCP != nil, File{Path: tcp.Address, Format: tcp.Format}
+		field, target, check, inConf = "tcp", "address", (*resource.Validator).HostPort, conf.Address
 	}
 	switch {
 	case typed && b.Conf != nil:
-		v.Field("conf").Faultf("conf and %s are given: remove one of them", field)
+		v.Field("conf").Faultf("conf and %s are both given: remove one of them", field)
 	case !typed && b.Conf == nil && b.Type != strings.ToLower(b.Type):
-		v.Field(field).Faultf("%s is missing: type %s needs it", field, b.Type)
+		v.Field(field).Faultf("%s is required for type %s", field, b.Type)
 	case !typed && b.Conf == nil:
-		v.Field("conf").Faultf("conf is missing: type %s needs it", b.Type)
+		v.Field("conf").Faultf("conf is required for type %s", b.Type)
 	}
 	if typed {
-		check(v.Field(field).Field(part), own.Path)
+		check(v.Field(field).Field(target), file.Path)
 	}
-	own.Rotation.check(v.Field(field).Field("rotation"))
-	if own.Format != nil {
-		own.Format.read(v.Field(field).Field("format"))
+	file.Rotation.check(v.Field(field).Field("rotation"))
+	if file.Format != nil {
+		file.Format.read(v.Field(field).Field("format"))
 		if b.Format != nil {
-			v.Field("format").Faultf("format is given here and in %s: remove one of them", field)
+			v.Field("format").Faultf("format is also given in %s: remove one of them", field)
 		}
 	}
 	if b.Conf != nil {
-		check(v.Field("conf").Field(part), inConf)
+		check(v.Field("conf").Field(target), inConf)
 		if k == sinkFile {
 			conf.Rotation.check(v.Field("conf").Field("rotation"))
 		}
-		conf.only(v.Field("conf"), b.Type, part)
+		conf.only(v.Field("conf"), b.Type, target)
 	}
 	if b.Format != nil {
 		b.Format.read(v.Field("format"))
 	}
 }
 
-// only checks that a conf has nothing but the fields of its type.
+// only validates that a conf has only the fields of its type.
 func (c *BackendConf) only(v *resource.Validator, typ string, fields ...string) {
 	for _, f := range []struct{ name, value string }{
 		{"path", c.Path}, {"address", c.Address}, {"kind", c.Kind}, {"name", c.Name},
 	} {
 		if !slices.Contains(fields, f.name) && f.value != "" {
-			v.Field(f.name).Faultf("%s does not go with type %s: remove it", f.name, typ)
+			v.Field(f.name).Faultf("%s is not allowed with type %s: remove it", f.name, typ)
 		}
 	}
 	if c.Rotation != nil && !slices.Contains(fields, "path") {
-		v.Field("rotation").Faultf("rotation does not go with type %s: remove it", typ)
+		v.Field("rotation").Faultf("rotation is not allowed with type %s: remove it", typ)
 	}
 }
 
-// check checks the limits, which have the bounds that those of the agent's config have.
+// check validates the limits, with the same ranges as in the agent's config.
 func (r *Rotation) check(v *resource.Validator) {
 	if r == nil {
 		return
@@ -255,19 +256,19 @@ func (r *Rotation) check(v *resource.Validator) {
 	for _, f := range []struct {
 		name  string
 		value *int
-		most  int
+		limit int
 	}{{"maxFileSize", r.MaxFileSize, 1 << 20}, {"maxFiles", r.MaxFiles, 100_000}, {"maxFileAge", r.MaxFileAge, 36_500}} {
 		switch {
 		case f.value == nil:
 		case *f.value < 0:
-			v.Field(f.name).Faultf("%d is negative: set a value >= 0, where 0 switches the limit off", *f.value)
-		case *f.value > f.most:
-			v.Field(f.name).Faultf("%d is too large: at most %d is allowed", *f.value, f.most)
+			v.Field(f.name).Faultf("%d is negative: give at least 0, which disables the limit", *f.value)
+		case *f.value > f.limit:
+			v.Field(f.name).Faultf("%d is too large: the maximum is %d", *f.value, f.limit)
 		}
 	}
 }
 
-// limits are those of a file that the agent writes.
+// limits converts the limits.
 func (r *Rotation) limits() rotation.Limits {
 	or := func(n *int) int {
 		if n == nil {
@@ -278,16 +279,15 @@ func (r *Rotation) limits() rotation.Limits {
 	return rotation.Limits{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
 }
 
-// validateReference checks what a reference says by itself; whether there is such a backend is for
-// the mesh to say.
+// validateReference validates a reference without resolving it; the backend depends on the mesh.
 func (b *Backend) validateReference(v *resource.Validator) {
 	if b.Format != nil {
-		v.Field("format").Faultf("the format belongs to the backend that is referred to: give it there")
+		v.Field("format").Faultf("a reference has no format: set it in the referenced backend")
 	}
 	if b.Conf == nil {
 		if b.Name == "" {
-			v.Field("conf").Faultf("conf is missing: give the kind (%s or %s) and the name of the backend, "+
-				"or the name of one of Mesh.logging as name", kindBackend, kindGlobalBackend)
+			v.Field("conf").Faultf("conf is missing: give the kind (%s or %s) and name of the backend, "+
+				"or the name of a backend in Mesh.logging as name", kindBackend, kindGlobalBackend)
 		}
 		return
 	}
@@ -295,9 +295,9 @@ func (b *Backend) validateReference(v *resource.Validator) {
 	v.Field("kind").OneOf(b.Conf.Kind, kindBackend, kindGlobalBackend)
 	switch {
 	case b.Conf.Name == "":
-		v.Field("name").Faultf("the name is missing: give that of the %s, or its spec.name", kindBackend)
+		v.Field("name").Faultf("the name is missing: give the name of the %s, or its spec.name", kindBackend)
 	case b.Name != "" && b.Name != b.Conf.Name:
-		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them",
+		v.Field("name").Faultf("%q differs from the name %q of the backend: remove one of them",
 			toolkit.Clip(b.Conf.Name), toolkit.Clip(b.Name))
 	}
 	b.Conf.only(v, b.Type, "kind", "name")

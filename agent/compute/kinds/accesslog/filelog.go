@@ -21,14 +21,14 @@ const nameFile = "envoy.access_loggers.file"
 
 var urlFile = typeURL(&filev3.FileAccessLog{})
 
-// typeURL is the type of a packed message. What is packed here is written without the message, but
-// whoever shows it needs the type to be known.
+// typeURL returns the type URL of a message. The messages are encoded without the Go types, but
+// displaying them requires that the types are linked.
 func typeURL(m proto.Message) string {
 	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
 }
 
-// Field numbers of envoy.extensions.access_loggers.file.v3.FileAccessLog, and of the
-// SubstitutionFormatString and the DataSource (envoy.config.core.v3) inside it.
+// Field numbers of envoy.extensions.access_loggers.file.v3.FileAccessLog, and of its
+// SubstitutionFormatString and DataSource (envoy.config.core.v3).
 const (
 	fieldPath         = 1
 	fieldLogFormat    = 5
@@ -38,9 +38,9 @@ const (
 	fieldInlineString = 3
 )
 
-// fileLog is the config of Envoy's file logger. A proxy has one for every outbound, so its wire
-// form is written directly: building the messages first costs several times as much. scratch is
-// room that may be used until it returns.
+// fileLog returns the encoded config of Envoy's file logger. A proxy has one for every outbound, so
+// fileLog encodes it directly, which is several times faster than marshaling messages. It may
+// overwrite scratch.
 func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byte {
 	field, body := protowire.Number(fieldTextSource), (*scratch)[:0]
 	if t.json {
@@ -49,8 +49,8 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 		body = append(body, prefix...)
 		body = append(substitution.AppendFormat(body, t.text, v.of), '\n')
 	}
-	n := len(body)   // what follows it is the field with the format
-	if t.omitEmpty { // the library writes what is no oneof first
+	n := len(body)   // the field with the format follows
+	if t.omitEmpty { // protobuf encodes it before the oneof
 		body = protowire.AppendVarint(protowire.AppendTag(body, fieldOmitEmpty, protowire.VarintType), 1)
 	}
 	body = protowire.AppendTag(body, field, protowire.BytesType)
@@ -66,8 +66,8 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 	return protowire.AppendBytes(protowire.AppendTag(b, fieldLogFormat, protowire.BytesType), format)
 }
 
-// jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds
-// the line break itself.
+// jsonStruct appends a JSON format as google.protobuf.Struct with sorted keys. Envoy appends the
+// line break.
 func (t *template) jsonStruct(b []byte, v *values) []byte {
 	order := make([]int, len(t.keys))
 	for i := range order {
@@ -80,13 +80,13 @@ func (t *template) jsonStruct(b []byte, v *values) []byte {
 	return b
 }
 
-// IsFIFO reports whether a path is that of a FIFO of some proxy.
+// IsFIFO reports whether a path is a FIFO of a proxy.
 func IsFIFO(s string) bool {
 	return strings.HasPrefix(path.Base(s), fifoHead) && strings.HasSuffix(s, fifoTail)
 }
 
-// eachRule calls f for every rule of the proxy, in the order from, to, real resources. list is the
-// list that the items of the rule stand in.
+// eachRule calls f for every rule of the proxy, in the order from, to, service resources. list is
+// the policy's list that contains the rule's items.
 func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 	k := r.c.Rules.Kind(Kind)
 	if k == nil {
@@ -114,8 +114,8 @@ func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 	}
 }
 
-// Bounds of the path of a FIFO: a name may have 255 bytes, and tools that list sockets and FIFOs
-// alike know no path that sun_path (108 bytes with its end, unix(7)) could not hold.
+// Limits of the path of a FIFO. A name may have 255 bytes. Some tools limit paths to the size of
+// sun_path (108 bytes including the terminator, unix(7)).
 const (
 	maxFIFOPath = 107
 	minFIFOName = len(fifoHead) + 2*fifoHash + len(fifoTail)
@@ -124,35 +124,36 @@ const (
 	fifoTail    = ".fifo"
 )
 
-// linePipe is the FIFO for the lines of a proxy to a collector or a file that the agent writes,
-// with what lies behind it. Two backends with the same destination share it.
+// linePipe returns the FIFO for lines to a collector or to a file that the agent writes, and its
+// destination. Backends with the same destination share it.
 func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
 	p := &draft.Pipe{Kind: draft.PipeTCP, Target: s.addr, Prefix: s.prefix, Backend: s.name, Policy: owner}
-	what := []string{s.addr, s.prefix}
+	target := []string{s.addr, s.prefix}
 	if s.kind == sinkFile {
 		p.Kind, p.Target, p.Rotation = draft.PipeFile, s.path, s.rotate.limits()
-		what = []string{"", "file", s.path}
+		target = []string{"", "file", s.path}
 	}
-	p.Path = path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy().Key, what))
+	p.Path = path.Join(c.RunDir,
+		"access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy().Key, target))
 	return p
 }
 
-// fifoName is the same on every start and for every part of a config. It begins with the mesh and
-// the proxy as far as they fit; a hash keeps it unique.
-func fifoName(room int, proxy resource.Key, what []string) string {
-	hash := hashOf(append([]string{proxy.Mesh, proxy.Name}, what...)...)
+// fifoName returns a name that is the same after restarts and for every part of a config. It begins
+// with the mesh and proxy as far as they fit; a hash makes it unique.
+func fifoName(limit int, proxy resource.Key, target []string) string {
+	hash := hashOf(append([]string{proxy.Mesh, proxy.Name}, target...)...)
 	name := proxy.Mesh + "." + proxy.Name
-	room -= minFIFOName + 1 // with the hyphen before the hash
+	limit -= minFIFOName + 1 // with the hyphen before the hash
 	switch {
-	case room <= 0:
+	case limit <= 0:
 		return fifoHead + hash + fifoTail
-	case len(name) > room:
-		name = name[:room]
+	case len(name) > limit:
+		name = name[:limit]
 	}
 	return fifoHead + name + "-" + hash + fifoTail
 }
 
-func hashOf(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+func hashOf(values ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(values, "\x00")))
 	return hex.EncodeToString(sum[:fifoHash])
 }

@@ -17,16 +17,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Filtering keeps entries that meet all of its conditions and drops the others.
+// Filtering selects the entries that satisfy all of its conditions.
 type Filtering struct {
-	// Headers are conditions on headers of the request, by their names. ":status" is the status of the
-	// response.
+	// Headers are conditions on request headers by name. ":status" is the status of the response.
 	Headers map[string]HeaderFilter `json:"headers,omitempty"`
-	// Duration of the request or connection, of which whole milliseconds count.
+	// Duration is a condition on the duration of the request or connection, in whole milliseconds.
 	Duration *DurationFilter `json:"duration,omitempty"`
-	// ResponseFlags keeps entries with one of these flags, as %RESPONSE_FLAGS% writes them.
+	// ResponseFlags selects entries with one of these flags, in the notation of %RESPONSE_FLAGS%.
 	ResponseFlags []string `json:"responseFlags,omitempty"`
-	// GRPCStatus keeps entries with one of these gRPC statuses, by their names.
+	// GRPCStatus selects entries with one of these gRPC status names.
 	GRPCStatus []string `json:"grpcStatus,omitempty"`
 }
 
@@ -53,7 +52,8 @@ const (
 	maxHeaders   = 32
 )
 
-// responseFlags are those that Envoy's filter takes (envoy.config.accesslog.v3.ResponseFlagFilter).
+// responseFlags are the flags that Envoy's filter supports
+// (envoy.config.accesslog.v3.ResponseFlagFilter).
 var responseFlags = [...]string{
 	"DC", "DF", "DI", "DO", "DPE", "DR", "DT", "FI", "IH", "LH", "LR", "NC", "NFCF", "NR", "OM", "RFCF", "RL", "RLSE",
 	"SI", "UAEX", "UC", "UDO", "UF", "UH", "UMSDR", "UO", "UPE", "UR", "URX", "UT",
@@ -74,9 +74,9 @@ func (f *Filtering) validate(v *resource.Validator) {
 		case d.Value == nil:
 			v.Field("value").Faultf(`the value is missing: give a duration like "500ms"`)
 		case d.Value.Duration > math.MaxUint32*time.Millisecond:
-			v.Field("value").Faultf("%s is too long: at most %s is allowed", d.Value, math.MaxUint32*time.Millisecond)
+			v.Field("value").Faultf("%s is too long: the maximum is %s", d.Value, math.MaxUint32*time.Millisecond)
 		case d.Value.Duration%time.Millisecond != 0:
-			v.Field("value").Faultf("%s is not a whole number of milliseconds, in which Envoy counts", d.Value)
+			v.Field("value").Faultf("%s is not a whole number of milliseconds", d.Value)
 		}
 	}
 	for i, flag := range f.ResponseFlags {
@@ -91,8 +91,8 @@ func (f *Filtering) validate(v *resource.Validator) {
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	if !headerName(name) {
-		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, "+
-			":authority or :scheme", toolkit.Clip(name))
+		v.Faultf("%q is not a request header: give lower-case letters, digits, and '-', or :status, :path, :method, "+
+			":authority, or :scheme", toolkit.Clip(name))
 	}
 	if !v.Field("op").OneOf(h.Op, opEqual, opNot, opAtLeast, opAtMost, opPresent) {
 		return
@@ -101,20 +101,20 @@ func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
 	switch {
 	case h.Op == opPresent && h.Value != "":
-		at.Faultf("op present takes no value: remove it")
+		at.Faultf("op present has no value: remove it")
 	case h.Op == opPresent:
 	case h.Value == "":
-		at.Faultf("the value is missing: op %s compares with one", h.Op)
+		at.Faultf("the value is missing: op %s requires one", h.Op)
 	case name == statusHeader && (err != nil || n < 100 || n > 599):
-		at.Faultf("%q is not an HTTP status: 100 to 599 is allowed", toolkit.Clip(h.Value))
+		at.Faultf("%q is not an HTTP status: give 100 to 599", toolkit.Clip(h.Value))
 	case (h.Op == opAtLeast || h.Op == opAtMost) && (err != nil || n == math.MaxInt64 || n == math.MinInt64):
-		at.Faultf("%q is not a whole number of 64 bits, as op %s needs it", toolkit.Clip(h.Value), h.Op)
+		at.Faultf("%q is not a 64-bit integer, which op %s requires", toolkit.Clip(h.Value), h.Op)
 	case strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-		at.Faultf("%q has control characters, which no header has", toolkit.Clip(h.Value))
+		at.Faultf("%q contains control characters", toolkit.Clip(h.Value))
 	}
 }
 
-// headerName accepts names as HTTP/2 writes them (RFC 9113 section 8.2.1) and the pseudo-headers of
+// headerName accepts HTTP/2 header names (RFC 9113 section 8.2.1) and the pseudo-headers of
 // requests.
 func headerName(s string) bool {
 	if strings.HasPrefix(s, ":") {
@@ -128,13 +128,12 @@ func headerName(s string) bool {
 	return s != ""
 }
 
-// aboutRequests reports whether some condition can be met by requests alone.
+// aboutRequests reports whether some condition applies only to requests.
 func (f *Filtering) aboutRequests() bool {
 	return f != nil && (len(f.Headers) > 0 || len(f.GRPCStatus) > 0)
 }
 
-// filters are the conditions as Envoy has them. For connections those that are about requests are
-// ignored.
+// filters returns Envoy's conditions. For connections it ignores conditions on requests.
 func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 	if f == nil {
 		return nil
@@ -170,11 +169,11 @@ func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 }
 
 func (h *HeaderFilter) filter(name string) *accesslogv3.AccessLogFilter {
-	n, _ := strconv.ParseInt(h.Value, 10, 64) // checked where it counts
+	n, _ := strconv.ParseInt(h.Value, 10, 64) // validated
 	if name == statusHeader {
 		op, value := h.Op, uint32(n)
 		if op == opPresent {
-			op, value = opAtLeast, 100 // a request without a response has the status 0
+			op, value = opAtLeast, 100 // a request without a response has status 0
 		}
 		return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
 			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: comparison(op, value, "nearside.access_log.status")},
@@ -187,8 +186,8 @@ func (h *HeaderFilter) filter(name string) *accesslogv3.AccessLogFilter {
 	case opAtLeast:
 		m.HeaderMatchSpecifier = rangeMatch(n, math.MaxInt64)
 	case opAtMost:
-		m.HeaderMatchSpecifier = rangeMatch(math.MinInt64, n+1) // the end is not part of it
-	case opNot: // without the second, a request that lacks the header would match neither eq nor ne
+		m.HeaderMatchSpecifier = rangeMatch(math.MinInt64, n+1) // the end is exclusive
+	case opNot: // otherwise a missing header would match neither eq nor ne
 		m.InvertMatch, m.TreatMissingHeaderAsEmpty = true, true
 	}
 	return headerFilter(m)
@@ -204,8 +203,8 @@ func headerFilter(m *routev3.HeaderMatcher) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// comparison needs the key of a runtime value that may replace the one given, since some Envoys
-// refuse an empty one.
+// comparison returns a comparison with a runtime key for overriding the value, because some Envoy
+// versions reject an empty key.
 func comparison(op string, value uint32, key string) *accesslogv3.ComparisonFilter {
 	ops := map[string]accesslogv3.ComparisonFilter_Op{
 		opEqual: accesslogv3.ComparisonFilter_EQ, opNot: accesslogv3.ComparisonFilter_NE,
@@ -214,7 +213,7 @@ func comparison(op string, value uint32, key string) *accesslogv3.ComparisonFilt
 	return &accesslogv3.ComparisonFilter{Op: ops[op], Value: &corev3.RuntimeUInt32{DefaultValue: value, RuntimeKey: key}}
 }
 
-// all joins conditions: nil when there is none.
+// all combines conditions with AND; nil if there are none.
 func all(list ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
 	list = slices.DeleteFunc(slices.Clone(list), func(f *accesslogv3.AccessLogFilter) bool { return f == nil })
 	switch len(list) {

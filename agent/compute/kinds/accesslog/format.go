@@ -13,38 +13,38 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Format is what an entry looks like: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or
-// in the form of the design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It
-// is kept as it was written.
+// Format is the format of entries: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or in
+// the form of the design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It
+// preserves the original JSON.
 type Format struct{ resource.Raw }
 
-// template is a format that was read.
+// template is a parsed format.
 type template struct {
-	text      []substitution.Segment // of a text format
+	text      []substitution.Segment // for a text format
 	json      bool
-	keys      []string // of a JSON format, with a value each
+	keys      []string // for a JSON format, with a value each
 	values    [][]substitution.Segment
-	omitEmpty bool // leave out what has no value, instead of "-"
+	omitEmpty bool // omit empty values instead of printing "-"
 }
 
-// maxFields bounds the fields of a JSON format.
+// maxFields limits the fields of a JSON format.
 const maxFields = 256
 
-// template returns the format of a valid document.
+// template returns the parsed format of a valid document.
 func (f *Format) template() template {
 	var none []resource.Fault
 	return f.read(resource.NewValidator("", &none))
 }
 
-// read reads a format and reports what is wrong with it. The template holds what could be read.
+// read parses a format and reports faults. The template contains the valid parts.
 func (f *Format) read(v *resource.Validator) template {
 	var t template
 	fields, ok := object(f.JSON)
 	if !ok {
 		if _, text := str(f.JSON); text {
-			v.Faultf("a format is no longer a bare string: write {type: Plain, plain: …} or {type: string, value: …}")
+			v.Faultf("a plain string is not supported: use {type: Plain, plain: …} or {type: string, value: …}")
 		} else {
-			v.Faultf("a mapping is wanted: write {type: Plain, plain: …} or {type: Json, json: [{key: …, value: …}]}")
+			v.Faultf("a mapping is required: use {type: Plain, plain: …} or {type: Json, json: [{key: …, value: …}]}")
 		}
 		return t
 	}
@@ -54,7 +54,7 @@ func (f *Format) read(v *resource.Validator) template {
 			t.omitEmpty = true
 		case "false":
 		default:
-			v.Field("omitEmptyValues").Faultf("a boolean is wanted: write true or false without quotes")
+			v.Field("omitEmptyValues").Faultf("a boolean is required: use true or false without quotes")
 		}
 	}
 	typ, _ := str(fields["type"])
@@ -70,9 +70,9 @@ func (f *Format) read(v *resource.Validator) template {
 		switch k {
 		case "type", "omitEmptyValues", body:
 		case "plain", "json", "value":
-			v.Field(k).Faultf("%s does not go with type %s: remove it", k, typ)
+			v.Field(k).Faultf("%s is not allowed with type %s: remove it", k, typ)
 		default:
-			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: type, plain, json, value, omitEmptyValues")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known fields: type, plain, json, value, omitEmptyValues")
 		}
 	}
 	if at := v.Field(body); t.json {
@@ -87,21 +87,21 @@ func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
 	text, ok := str(raw)
 	switch {
 	case raw != nil && !ok:
-		v.Faultf("a string is wanted, with operators as in %%START_TIME%%")
+		v.Faultf("a string is required, with operators such as %%START_TIME%%")
 	case text == "":
-		v.Faultf("the format is missing: give a text with operators, as in %%START_TIME%%")
+		v.Faultf("the format is missing: give a text with operators, such as %%START_TIME%%")
 	default:
 		t.text = parse(v, text)
 	}
 }
 
-// CheckText checks a text format.
+// CheckText validates a text format.
 func CheckText(text string) error {
 	_, err := substitution.ParseFormat(text, placeholders[:]...)
 	return err
 }
 
-// parse reads a format string and reports what is wrong with it.
+// parse parses a format string and reports faults.
 func parse(v *resource.Validator, text string) []substitution.Segment {
 	segs, err := substitution.ParseFormat(text, placeholders[:]...)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 	items, ok := list(raw)
 	switch {
 	case raw != nil && !ok:
-		v.Faultf("a list of {key: …, value: …} is wanted")
+		v.Faultf("a list of {key: …, value: …} is required")
 		return
 	case len(items) == 0:
 		v.Faultf("the fields are missing: give at least one {key: …, value: …}")
@@ -123,27 +123,27 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 		return
 	}
 	var entries []substitution.Field
-	var places []*resource.Validator
+	var validators []*resource.Validator
 	for i, item := range items {
 		at := v.Index(i)
 		if e, ok := readField(at, item); ok {
-			entries, places = append(entries, e), append(places, at)
+			entries, validators = append(entries, e), append(validators, at)
 		}
 	}
 	values, faults := substitution.ParseJSONFormat(entries, placeholders[:]...)
 	for _, f := range faults {
-		part := "value"
+		field := "value"
 		if f.Key {
-			part = "key"
+			field = "key"
 		}
-		places[f.Index].Field(part).Faultf("%v", f.Err)
+		validators[f.Index].Field(field).Faultf("%v", f.Err)
 	}
 	for i, e := range entries {
 		t.keys, t.values = append(t.keys, e.Key), append(t.values, values[i])
 	}
 }
 
-// readField reads one entry of a JSON format.
+// readField parses one entry of a JSON format.
 func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, bool) {
 	var e substitution.Field
 	fields, ok, good := members(v, raw, "{key: …, value: …}", "key", "value")
@@ -157,41 +157,42 @@ func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, 
 		s, ok := str(fields[f.name])
 		switch {
 		case fields[f.name] != nil && !ok:
-			v.Field(f.name).Faultf("a string is wanted: write it in quotes")
+			v.Field(f.name).Faultf("a string is required: use quotes")
 		case s == "":
 			v.Field(f.name).Faultf("the %s is missing", f.name)
 		}
 		*f.to = s
 		good = good && s != ""
 	}
-	// Kuma puts both between quotes without escaping them, and refuses what is no JSON then.
+	// Kuma inserts both between quotes without escaping, and rejects the result if it is not valid
+	// JSON.
 	if s := e.Key + e.Value; good &&
 		(strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
-		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field",
+		v.Faultf("%q contains a quotation mark, backslash, or line break, which is not allowed in a JSON field",
 			toolkit.Clip(e.Key+": "+e.Value))
 		good = false
 	}
 	return e, good
 }
 
-// members reads an object with some fields, ok for one that is an object and good for one without
-// others.
+// members parses an object with some known fields. ok reports whether it is an object, and good
+// whether it has no other fields.
 func members(v *resource.Validator, raw json.RawMessage, form string,
 	known ...string) (fields map[string]json.RawMessage, ok, good bool) {
 	if fields, ok = object(raw); !ok {
-		v.Faultf("%s is wanted", form)
+		v.Faultf("%s is required", form)
 	}
 	good = ok
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, k) {
-			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: %s", strings.Join(known, ", "))
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known fields: %s", strings.Join(known, ", "))
 			good = false
 		}
 	}
 	return fields, ok, good
 }
 
-// object, list and str read canonical JSON of one type; false when it is of another.
+// object, list, and str parse JSON of one type. They return false if the JSON has another type.
 func object(raw json.RawMessage) (map[string]json.RawMessage, bool) {
 	var m map[string]json.RawMessage
 	err := json.Unmarshal(raw, &m)
@@ -212,9 +213,9 @@ func str(raw json.RawMessage) (string, bool) {
 	return *s, true
 }
 
-// The placeholders of Kuma, which are replaced before Envoy sees a format.
+// Kuma's placeholders, which are replaced before Envoy receives a format.
 const (
-	sourceAddress     = "KUMA_SOURCE_ADDRESS" // with the port 0, whatever the connection has
+	sourceAddress     = "KUMA_SOURCE_ADDRESS" // with port 0
 	sourceIP          = "KUMA_SOURCE_ADDRESS_WITHOUT_PORT"
 	sourceService     = "KUMA_SOURCE_SERVICE"
 	destination       = "KUMA_DESTINATION_SERVICE"
@@ -232,7 +233,7 @@ const (
 var placeholders = [...]string{sourceAddress, sourceIP, sourceService, destination, meshName, trafficDirection,
 	zoneName, workloadID}
 
-// The formats of logs that name none: those of the reference.
+// Kuma's default formats.
 const (
 	defaultHTTP = `[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` + `%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
 		`"%REQ(X-B3-TRACEID?X-DATADOG-TRACEID)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%KUMA_SOURCE_SERVICE%" ` +
@@ -241,18 +242,18 @@ const (
 		`%UPSTREAM_HOST%(%KUMA_DESTINATION_SERVICE%) took %DURATION%ms, sent %BYTES_SENT% bytes, received: %BYTES_RECEIVED% bytes`
 )
 
-// values is what the placeholders stand for.
+// values are the values of the placeholders.
 type values struct {
 	source, destination, direction string
-	// peer is true where every client shows a certificate of the mesh: what is said of the source is
-	// then what Envoy knows of it.
+	// peer is true if every client presents a certificate of the mesh; Envoy then provides the
+	// source.
 	peer bool
 
-	address, mesh, zone, workload string // of the proxy, the same for all its traffic
+	address, mesh, zone, workload string // of the proxy, equal for all its traffic
 }
 
-// valuesOf are the values that a proxy gives by itself. Its address is that which others reach it
-// at, in both directions, as in the reference.
+// valuesOf returns the values of a proxy. Its address is the one at which others reach it, in both
+// directions, as in Kuma.
 func valuesOf(c *policy.Context) values {
 	n := &c.Dataplane().Networking
 	v := values{address: n.Address, mesh: c.View.Name, zone: c.View.Zone}
@@ -268,8 +269,8 @@ func valuesOf(c *policy.Context) values {
 	return v
 }
 
-// serviceOf is the service that a proxy is known as: that of its gateway, or the first by name of
-// its inbounds'.
+// serviceOf returns the service name of a proxy: that of its gateway, or the alphabetically first
+// of its inbounds.
 func serviceOf(d *resource.Dataplane) string {
 	if g := d.Networking.Gateway; g != nil && g.Tags[resource.TagService] != "" {
 		return g.Tags[resource.TagService]
@@ -286,16 +287,16 @@ func serviceOf(d *resource.Dataplane) string {
 	return first
 }
 
-// What Envoy prints of a peer. The address is the one that the connection comes from, whatever
-// X-Forwarded-For says. The service stands in the first name of the certificate,
-// spiffe://MESH/SERVICE; a name of another form is printed whole.
+// Formats for a peer. The address is the source of the connection, regardless of X-Forwarded-For.
+// The service is in the first URI of the certificate, spiffe://MESH/SERVICE; another URI is printed
+// completely.
 const (
 	peerAddress = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"
 	peerIP      = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"
 	peerService = `%CEL(re.extract(connection.uri_san_peer_certificate, "^(?:spiffe://[^/]+/)?(.*)$", "\\1"))%`
 )
 
-// of is the value of a placeholder, and whether it is a format that Envoy fills in.
+// of returns the value of a placeholder, and whether it is an Envoy format.
 func (v *values) of(placeholder string) (value string, format bool) {
 	if v.peer {
 		switch placeholder {
@@ -310,7 +311,7 @@ func (v *values) of(placeholder string) (value string, format bool) {
 	return v.text(placeholder), false
 }
 
-// text is the value of a placeholder that the agent knows.
+// text returns the value of a placeholder that the agent knows.
 func (v *values) text(placeholder string) string {
 	switch placeholder {
 	case sourceAddress:
@@ -333,17 +334,17 @@ func (v *values) text(placeholder string) string {
 	return ""
 }
 
-// uses reports whether a template has a piece like that.
-func (t *template) uses(like func(*substitution.Segment) bool) bool {
+// uses reports whether a segment of the template satisfies a predicate.
+func (t *template) uses(matches func(*substitution.Segment) bool) bool {
 	has := func(segs []substitution.Segment) bool {
-		return slices.ContainsFunc(segs, func(s substitution.Segment) bool { return like(&s) })
+		return slices.ContainsFunc(segs, func(s substitution.Segment) bool { return matches(&s) })
 	}
 	return has(t.text) || slices.ContainsFunc(t.values, has)
 }
 
 func ofDestination(s *substitution.Segment) bool { return s.Placeholder && s.Operator == destination }
 
-// aboutRequests returns an operator that has no value in the log of connections, "" for none.
+// aboutRequests returns an operator that has no value for connections, or "".
 func (t *template) aboutRequests() string {
 	found := ""
 	t.uses(func(s *substitution.Segment) bool {
@@ -355,8 +356,8 @@ func (t *template) aboutRequests() string {
 	return found
 }
 
-// forgeable returns an operator of a text format whose value a client can put line breaks into, ""
-// for none. Envoy decodes the parameters of queries.
+// forgeable returns an operator of a text format whose value may contain line breaks from a client,
+// or "". Envoy decodes query parameters.
 func (t *template) forgeable() string {
 	found := ""
 	if !t.json {

@@ -20,7 +20,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxAttributes bounds the attributes of a record.
+// maxAttributes limits the attributes of a record.
 const maxAttributes = 128
 
 func (o *OTel) validate(v *resource.Validator) {
@@ -30,7 +30,7 @@ func (o *OTel) validate(v *resource.Validator) {
 		for i, a := range o.Attributes {
 			at := v.Field("attributes").Index(i)
 			if first, ok := seen[a.Key]; ok {
-				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own",
+				at.Field("key").Faultf("%q is already the key of attributes[%d]: give another key",
 					toolkit.Clip(a.Key), first)
 			} else if a.Key == "" {
 				at.Field("key").Faultf("the key is missing")
@@ -44,11 +44,11 @@ func (o *OTel) validate(v *resource.Validator) {
 	}
 }
 
-// anyValue is an OTLP AnyValue of those that Envoy fills in: a text, a list, or fields with names.
+// anyValue is an OTLP AnyValue of a type that Envoy supports: a text, a list, or named fields.
 type anyValue struct {
 	text   []substitution.Segment
-	list   []anyValue // not nil for a list
-	fields []anyField // not nil for fields
+	list   []anyValue // non-nil for a list
+	fields []anyField // non-nil for fields
 }
 
 type anyField struct {
@@ -56,7 +56,7 @@ type anyField struct {
 	value anyValue
 }
 
-// readBody reads a body: a format string, or an AnyValue in its JSON form.
+// readBody parses a body: a format string, or an AnyValue in JSON form.
 func readBody(v *resource.Validator, raw json.RawMessage) anyValue {
 	if s, ok := str(raw); ok {
 		return anyValue{text: parse(v, s)}
@@ -64,12 +64,12 @@ func readBody(v *resource.Validator, raw json.RawMessage) anyValue {
 	return readAny(v, raw)
 }
 
-// readAny reads an AnyValue in the JSON form of protobuf, with names in either spelling.
+// readAny parses an AnyValue in protobuf's JSON form, with names in either spelling.
 func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 	fields, ok := object(raw)
 	if !ok || len(fields) != 1 {
-		v.Faultf("a value is one of {stringValue: …}, {arrayValue: {values: […]}} and {kvlistValue: {values: [{key: …, " +
-			"value: …}]}}")
+		v.Faultf("a value must be one of {stringValue: …}, {arrayValue: {values: […]}}, " +
+			"and {kvlistValue: {values: [{key: …, value: …}]}}")
 		return anyValue{}
 	}
 	for name, inner := range fields {
@@ -78,7 +78,7 @@ func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 		case "stringValue", "string_value":
 			s, ok := str(inner)
 			if !ok {
-				at.Faultf("a string is wanted: write it in quotes")
+				at.Faultf("a string is required: use quotes")
 			}
 			return anyValue{text: parse(at, s)}
 		case "arrayValue", "array_value":
@@ -94,20 +94,20 @@ func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 			}
 			return out
 		case "boolValue", "bool_value", "intValue", "int_value", "doubleValue", "double_value", "bytesValue", "bytes_value":
-			at.Faultf("Envoy takes no values but strings, lists and fields: write it as stringValue")
+			at.Faultf("Envoy supports only strings, lists, and fields: use stringValue")
 		default:
-			at.Faultf("unknown field; known here: stringValue, arrayValue, kvlistValue")
+			at.Faultf("unknown field; known fields: stringValue, arrayValue, kvlistValue")
 		}
 	}
 	return anyValue{}
 }
 
-// valuesIn reads {values: […]}.
+// valuesIn parses {values: […]}.
 func valuesIn(v *resource.Validator, raw json.RawMessage) []json.RawMessage {
 	fields, ok, _ := members(v, raw, "{values: […]}", "values")
 	items, isList := list(fields["values"])
 	if ok && !isList && fields["values"] != nil {
-		v.Field("values").Faultf("a list is wanted")
+		v.Field("values").Faultf("a list is required")
 	}
 	return items
 }
@@ -127,19 +127,19 @@ func readAnyField(v *resource.Validator, raw json.RawMessage) anyField {
 const (
 	nameOTel = "envoy.access_loggers.open_telemetry"
 	logName  = "MeshAccessLog"
-	origin   = "mesh-access-log" // as patches match what the plugin adds
+	origin   = "mesh-access-log" // for matching by patches
 )
 
-// record is what an entry of an OpenTelemetry logger looks like.
+// record is the format of an entry of an OpenTelemetry logger.
 type record struct {
 	cluster    string
-	route      string // by which the agent knows the records; "" where they go to the collector themselves
-	newer      bool   // the Envoy has the fields of 1.37
+	route      string // identifies the records to the agent; "" if they go directly to the collector
+	newer      bool   // Envoy 1.37 or newer
 	body       anyValue
 	attributes []anyField
 }
 
-// readRecord reads a valid conf. Without a body the text of the default format is one.
+// readRecord parses a valid conf. text is the default body.
 func (o *OTel) readRecord(text []substitution.Segment) record {
 	var none []resource.Fault
 	v := resource.NewValidator("", &none)
@@ -153,7 +153,7 @@ func (o *OTel) readRecord(text []substitution.Segment) record {
 	return r
 }
 
-// template is all texts of a record, for what is asked of formats.
+// template returns all texts of a record as a template, for analysis.
 func (r *record) template() template {
 	t := template{json: true}
 	t.add(&r.body)
@@ -173,8 +173,8 @@ func (t *template) add(a *anyValue) {
 	}
 }
 
-// pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config,
-// of which newer ones warn.
+// pack returns the config of Envoy's logger. Envoy before 1.37 requires the collector in
+// common_config, which newer versions deprecate.
 func (r *record) pack(v *values) (*anypb.Any, error) {
 	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
@@ -183,7 +183,7 @@ func (r *record) pack(v *values) (*anypb.Any, error) {
 	if r.newer {
 		config.GrpcService, config.LogName = collector, logName
 	} else {
-		//lint:ignore SA1019 all versions read it
+		//lint:ignore SA1019 supported by all versions
 		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector,
 			TransportApiVersion: corev3.ApiVersion_V3}
 	}
@@ -213,16 +213,16 @@ func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
 	return out
 }
 
-// maxSocketPath bounds the path of a unix socket (sun_path of unix(7), with its end).
+// maxSocketPath limits the path of a Unix socket (sun_path of unix(7), including the terminator).
 const maxSocketPath = 107
 
-// collector returns the way to a collector, and adds the cluster to the config once. Envoy loads a
-// logger only where it knows the cluster already; clusters are sent before listeners. The
-// collectors of a proxy are numbered, as in the reference.
+// collector returns the connection to a collector, and adds its cluster to the config once. Envoy
+// rejects a logger with an unknown cluster; clusters are sent before listeners. As in Kuma, the
+// collectors of a proxy are numbered.
 //
-// The cluster leads to the socket of the agent, which keeps the records while the collector is
-// away; the collector behind it is told by the authority. Where the socket can have no address, the
-// cluster leads to the collector and the path is "".
+// The cluster leads to the agent's socket, and the authority identifies the collector. The agent
+// buffers the records while the collector is unavailable. If the socket's path is too long, the
+// cluster leads directly to the collector, and the path is "".
 func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collector) draft.Pipe {
 	if w.collectors == nil {
 		w.collectors = map[toolkit.Collector]int{}

@@ -15,24 +15,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// layer is what an entry is about.
+// layer is the kind of traffic that an entry describes.
 type layer int
 
 const (
 	connections layer = iota
 	requests
-	unmatched // connections that no filter chain takes
-	shut      // connections that a closed passthrough takes, and ends
+	unmatched // connections without a matching filter chain
+	closed    // connections that a closed passthrough closes
 	layers
 )
 
-// plan is what one rule writes, made once for a part of a config.
+// plan is the converted conf of one rule for a part of a config.
 type plan struct {
-	owner   resource.Key // who hears of what is wrong
+	owner   resource.Key // policy that receives warnings
 	loggers []logger
 	filters [layers][]*accesslogv3.AccessLogFilter
-	// odd says what has no effect on connections, "" for nothing.
-	odd string
+	// connectionWarning describes a setting without effect on connections, or "".
+	connectionWarning string
 }
 
 // logger writes the entries of a plan to one sink.
@@ -40,23 +40,23 @@ type logger struct {
 	sink      sink
 	path      string // of the file or FIFO
 	templates [layers]template
-	records   [layers]record // of sinkOTel; the templates are then their texts
-	// named is true for templates that name the destination. What those of outbounds that do not are
-	// is kept in packed.
+	records   [layers]record // for sinkOTel; the templates then hold their texts
+	// named reports whether a template contains the destination. The config of other outbound
+	// templates is cached in packed.
 	named  [layers]bool
 	packed [layers]*anypb.Any
-	pipe   *draft.Pipe // that it writes to; nil: Envoy writes the file itself, or the draft has it
+	pipe   *draft.Pipe // pipe to add; nil if Envoy writes the file, or if already added
 }
 
-// newPlan makes a plan of sinks. What cannot be written is dropped.
+// newPlan returns a plan for sinks. It drops invalid sinks.
 func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 	p := &plan{owner: owner}
 	for _, s := range sinks {
 		if l, ok := w.newLogger(owner, s); ok {
 			p.loggers = append(p.loggers, l)
-			// An operator in the format of connections that is about requests alone.
-			if op := l.templates[connections].aboutRequests(); op != "" && p.odd == "" {
-				p.odd = "the format has " + op + ", which prints no value for TCP connections"
+			// Only the format of connections can contain an operator for requests.
+			if op := l.templates[connections].aboutRequests(); op != "" && p.connectionWarning == "" {
+				p.connectionWarning = "the format contains " + op + ", which has no value for TCP connections"
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 		p.filters[l] = f.filters(l == requests)
 	}
 	if f.aboutRequests() {
-		p.odd = "filtering by headers or gRPC status has no effect on TCP connections: their entries are kept"
+		p.connectionWarning = "filtering by headers or gRPC status has no effect on TCP connections, which are all logged"
 	}
 	return p
 }
@@ -78,7 +78,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	case s.text != "":
 		segs, err := substitution.ParseFormat(s.text, placeholders[:]...)
 		if err != nil {
-			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there",
+			w.c.Host.Warn(owner, "the backend %[2]q in logging of mesh %[1]s has no effect: its format is invalid: %[3]v",
 				w.c.View.Name, s.mesh, err)
 			return l, false
 		}
@@ -89,9 +89,9 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 			connections: defaultTCP,
 			requests:    defaultHTTP,
 			unmatched:   defaultUnmatched,
-			shut:        defaultShut,
+			closed:      defaultClosed,
 		} {
-			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
+			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // constant; validated by TestDefaults
 		}
 	}
 	if s.kind == sinkTCP || s.rotate != nil {
@@ -113,21 +113,21 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	for i := range l.templates {
 		l.named[i] = l.templates[i].uses(ofDestination)
 		if op := l.templates[i].forgeable(); op != "" && s.kind != sinkOTel {
-			w.c.Host.Warn(owner, "the format has %s, whose value may hold line breaks that a client sends as %%0A: it can "+
-				"forge lines of this log; give a JSON format, which escapes them", op)
+			w.c.Host.Warn(owner, "the format contains %s, whose value may contain line breaks that a client sends as %%0A, so "+
+				"clients can forge lines of this log; use a JSON format, which escapes them", op)
 		}
 	}
 	return l, true
 }
 
-// packedLog is the messages around one packed logger, allocated together.
+// packedLog holds the messages of one packed logger, so that one allocation suffices.
 type packedLog struct {
 	message accesslogv3.AccessLog
 	config  accesslogv3.AccessLog_TypedConfig
 	packed  anypb.Any
 }
 
-// entry makes the config of the logger.
+// entry returns the config of the logger.
 func (l *logger) entry(at layer, v *values, scratch *[]byte) (*accesslogv3.AccessLog, error) {
 	p := &packedLog{}
 	p.message.Name, p.message.ConfigType = nameFile, &p.config
@@ -153,7 +153,7 @@ func (l *logger) entry(at layer, v *values, scratch *[]byte) (*accesslogv3.Acces
 	return &p.message, nil
 }
 
-// log adds the loggers of a plan to a chain, for entries that also meet further conditions.
+// log adds the loggers of a plan to a chain, restricted by further conditions.
 func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accesslogv3.AccessLogFilter) {
 	if p == nil || len(p.loggers) == 0 {
 		return
@@ -166,7 +166,7 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 	case ch.TCP != nil:
 		at, list = connections, &ch.TCP.AccessLog
 		if w.closed[ch.TCP.GetCluster()] {
-			at = shut
+			at = closed
 		}
 	default:
 		return
@@ -177,9 +177,9 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 // add adds the loggers of a plan to a list.
 func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *values,
 	conditions ...*accesslogv3.AccessLogFilter) {
-	if at != requests && p.odd != "" {
-		w.c.Host.Warn(p.owner, "%s", p.odd)
-		p.odd = ""
+	if at != requests && p.connectionWarning != "" {
+		w.c.Host.Warn(p.owner, "%s", p.connectionWarning)
+		p.connectionWarning = ""
 	}
 	var filter *accesslogv3.AccessLogFilter
 	if len(conditions)+len(p.filters[at]) > 0 {
@@ -189,22 +189,22 @@ func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *value
 	for i := range p.loggers {
 		e, err := p.loggers[i].entry(at, v, &w.scratch)
 		if err != nil {
-			w.c.Host.Warn(p.owner, "%v: nothing is logged there", err)
+			w.c.Host.Warn(p.owner, "a backend was dropped because it cannot be encoded: %v", err)
 			continue
 		}
 		e.Filter = filter
 		*list = append(*list, e)
 		if l := &p.loggers[i]; l.pipe != nil {
 			w.d.Pipes = append(w.d.Pipes, *l.pipe)
-			l.pipe = nil // once for a part is enough
+			l.pipe = nil // add it once
 		}
 	}
 }
 
-// resolver finds what the backends of rules write to.
+// resolver resolves the backends of rules.
 type resolver struct {
 	c *policy.Context
-	// warn notes what costs a backend; nil where nobody wants to know.
+	// warn reports dropped backends; nil to ignore them.
 	warn func(k resource.Key, format string, args ...any)
 }
 
@@ -214,14 +214,14 @@ func (r *resolver) warnf(k resource.Key, format string, args ...any) {
 	}
 }
 
-// sinks returns what a rule writes to. A backend that leads nowhere is dropped. list is the list
-// that the items of the rule stand in.
+// sinks returns the sinks of a rule. It drops references that cannot be resolved. list is the
+// policy's list that contains the rule's items.
 func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 	conf, ok := rule.Conf.(*Conf)
 	if !ok || conf.Backends == nil || len(rule.Origins) == 0 {
 		return nil
 	}
-	// A later list replaces the earlier ones, and every item has one.
+	// A later list overrides earlier ones, and every item has one.
 	from := rule.Origins[len(rule.Origins)-1]
 	out := make([]sink, 0, len(*conf.Backends))
 	for i := range *conf.Backends {
@@ -235,7 +235,7 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 			if spec, ok := from.Policy.Spec.(*resource.Policy); ok && list == "from" {
 				list = spec.ArrivingField()
 			}
-			r.warnf(from.Policy.Key, "%s[%d].default.backends[%d]: %s: the backend is left out", list, from.Item, i, reason)
+			r.warnf(from.Policy.Key, "%s[%d].default.backends[%d] was dropped: %s", list, from.Item, i, reason)
 			continue
 		}
 		out = append(out, s)
@@ -243,7 +243,7 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 	return out
 }
 
-// refer follows a reference. It says why where it leads nowhere.
+// refer resolves a reference, or returns the reason why it cannot be resolved.
 func (r *resolver) refer(b *Backend) (sink, string) {
 	name, kinds := b.Name, []string{kindBackend, kindGlobalBackend}
 	if b.Conf != nil {
@@ -270,14 +270,14 @@ func (r *resolver) refer(b *Backend) (sink, string) {
 		}
 		where += ", and no backend of Mesh.logging,"
 	}
-	reason := fmt.Sprintf("there is no %s with the name %q", where, name)
+	reason := fmt.Sprintf("no %s has the name %q", where, name)
 	if len(known) > 0 {
-		const most = 5
+		const limit = 5
 		more := ""
-		if len(known) > most {
-			known, more = known[:most], ", …"
+		if len(known) > limit {
+			known, more = known[:limit], ", …"
 		}
-		reason += fmt.Sprintf(" (known here: %s%s)", strings.Join(known, ", "), more)
+		reason += fmt.Sprintf(" (known names: %s%s)", strings.Join(known, ", "), more)
 	}
 	return sink{}, reason
 }
@@ -290,8 +290,8 @@ func specOf(r *resource.Resource) (*BackendSpec, bool) {
 	return spec, ok
 }
 
-// find returns the resource with a name: that of the resource, else its name without the namespace,
-// else its spec.name. Of several with one name none is meant, and the reason says so.
+// find returns the resource with a name, which may be the resource's name, its name without the
+// namespace, or its spec.name, in this order of precedence. An ambiguous name is an error.
 func find(list []*resource.Resource, name string) (*resource.Resource, string) {
 	for _, by := range []struct {
 		what string
@@ -318,14 +318,14 @@ func find(list []*resource.Resource, name string) (*resource.Resource, string) {
 			return last, ""
 		case len(found) > 1:
 			slices.Sort(found)
-			return nil, fmt.Sprintf("%q is ambiguous, since it is the %s of %s: refer to one of them by the name of the "+
-				"resource, or rename it", name, by.what, strings.Join(found, " and "))
+			return nil, fmt.Sprintf("%q is ambiguous, because it is the %s of %s: use the name of the resource, or "+
+				"rename one of them", name, by.what, strings.Join(found, " and "))
 		}
 	}
 	return nil, ""
 }
 
-// loggingSink is a backend of Mesh.logging.
+// loggingSink returns the sink of a backend in Mesh.logging.
 func loggingSink(b *resource.LoggingBackend) sink {
 	s := sink{kind: sinkFile, name: b.Name, text: b.Format, mesh: b.Name}
 	if b.Type == resource.LoggingTCP {
@@ -337,8 +337,8 @@ func loggingSink(b *resource.LoggingBackend) sink {
 	return s
 }
 
-// legacySink is a backend of Mesh.logging as TrafficLog uses it: the lines for a collector carry
-// its address, as those of the reference do.
+// legacySink returns the sink of a backend in Mesh.logging for TrafficLog: as in Kuma, lines for a
+// collector begin with its address.
 func legacySink(b *resource.LoggingBackend) sink {
 	s := loggingSink(b)
 	if s.kind == sinkTCP {

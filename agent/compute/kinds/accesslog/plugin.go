@@ -1,16 +1,14 @@
-// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to: which
-// connections and requests a proxy logs, where to, and in what words.
+// Package accesslog implements MeshAccessLog and the backends that it refers to: which connections
+// and requests a proxy logs, their destinations, and their format.
 //
-// A file is written by Envoy itself, unless the backend asks for rotation: then the lines go
-// through a FIFO in the agent's run directory to the agent, as those for a TCP collector do. Each
-// proxy has a FIFO of its own for each file and collector. The records for an OpenTelemetry
-// collector go to a socket of the agent. What lies behind FIFOs and the socket is in the config, as
-// its [draft.Pipe] values.
+// Envoy writes a file itself, unless the backend has rotation. Then the lines pass through a FIFO
+// in the agent's run directory, like those for a TCP collector. Each proxy has a separate FIFO for
+// each file and collector. Records for an OpenTelemetry collector go to a socket of the agent. The
+// config contains the destinations of the FIFOs and the socket as [draft.Pipe] values.
 //
-// What a policy writes is checked when it is written: formats by Envoy's own grammar, so that a
-// slip in one of them costs the policy and not the listener. What can be seen only beside other
-// resources, such as a reference that leads nowhere, costs the backend alone and is a warning that
-// names the policy.
+// Formats are validated by Envoy's grammar when a policy is stored, so that an error in a format
+// rejects the policy and not the listener. Errors that depend on other resources, such as an
+// unresolved reference, drop only the backend, with a warning for the policy.
 package accesslog
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshAccessLog"
 
 const (
@@ -34,7 +32,7 @@ const (
 	kindGlobalBackend = "GlobalAccessLogBackend"
 )
 
-// Plugin declares the kinds and their effect, beside the kinds that they replace.
+// Plugin declares the kind and its backends with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshaccesslogs", "mal", resource.PolicyShape{
@@ -57,25 +55,25 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// What the reference calls destinations that are not services.
+// Kuma's names for destinations that are not services.
 const (
 	passThrough = "pass_through" // in rules
 	external    = "external"     // in entries
 )
 
-// writer makes the access logs of one part of a config.
+// writer adds the access logs of one part of a config.
 type writer struct {
 	c        *policy.Context
 	d        *draft.Draft
 	rules    *policy.KindRules
 	resolver resolver
 	proxy    values
-	service  string // that the proxy is known as
-	byRoute  bool   // some rule is about requests of a route
+	service  string // of the proxy
+	byRoute  bool   // some rule applies to requests of a route
 	plans    map[*policy.Rule]*plan
 	scratch  []byte
-	closed   map[string]bool // clusters of the passthrough that lead nowhere
-	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
+	closed   map[string]bool // passthrough clusters without endpoints
+	// collectors are the numbered OpenTelemetry collectors of the proxy.
 	collectors map[toolkit.Collector]int
 }
 
@@ -104,9 +102,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 	w.outbounds(w.outbound, func(string) *plan { return w.plan(rules.Outbound(draft.Service{Name: passThrough}), "to") })
 }
 
-// LogServices logs what the workload sends to backends of Mesh.logging, as source-destination
-// policies have it: of returns the backend for a service with the policy that names it, nil for
-// none. The lines for a collector carry its address, as those of the reference do.
+// LogServices logs outbound traffic to backends of Mesh.logging for source-destination policies. of
+// returns the backend for a service with its policy, or nil. As in Kuma, lines for a collector
+// begin with its address.
 func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (resource.Key, *resource.LoggingBackend)) {
 	w := newWriter(c, d, nil)
 	plans := map[resource.Key]*plan{}
@@ -120,8 +118,8 @@ func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (res
 	w.outbounds(func(l *draft.Listener, v *values) { w.logAll(l, plan(l.Service.Name), v) }, plan)
 }
 
-// outbounds logs what the workload sends: to services by one function, and to addresses that belong
-// to none by a plan, which policies speak of only by speaking of the whole mesh.
+// outbounds logs outbound traffic: to services by service, and to other addresses by plan, which
+// policies can select only by the whole mesh.
 func (w *writer) outbounds(service func(*draft.Listener, *values), plan func(service string) *plan) {
 	for _, l := range w.d.Listeners {
 		v := w.proxy
@@ -156,7 +154,7 @@ func (w *writer) logAll(l *draft.Listener, p *plan, v *values) {
 	}
 }
 
-// notes warns of items about clients that cannot be told apart.
+// notes warns about items for clients that cannot be distinguished.
 func (w *writer) notes() {
 	if w.c.View.Spec.MTLSEnabled() != nil {
 		return
@@ -168,14 +166,14 @@ func (w *writer) notes() {
 		}
 		for i := range spec.From {
 			if k := spec.From[i].TargetRef.Kind; k != "Mesh" {
-				w.c.Host.Warn(p.Key, "from[%d]: mesh %s has no mTLS, so clients cannot be told by %s: the item is without "+
-					"effect; enable mtls of the Mesh, or give kind Mesh", i, w.c.View.Name, k)
+				w.c.Host.Warn(p.Key, "from[%d] has no effect, because mesh %s has no mTLS and clients cannot be identified by %s; "+
+					"enable mtls of the Mesh, or use kind Mesh", i, w.c.View.Name, k)
 			}
 		}
 	}
 }
 
-// fileNotes warns of files that are to be written in two ways.
+// fileNotes warns about files with contradicting rotation.
 func (w *writer) fileNotes() {
 	type way struct {
 		rotated bool
@@ -197,17 +195,17 @@ func (w *writer) fileNotes() {
 				files[s.path] = now
 			case before.rotated != now.rotated:
 				w.c.Host.Warn(toolkit.Strongest(rule).Key,
-					"the file %s is written by Envoy for one backend and, with rotation, by the agent for another one: Envoy goes "+
-						"on with the file that was rotated; give both the same rotation, or another path", toolkit.Clip(s.path))
+					"Envoy writes the file %s for one backend and the agent rotates it for another, so Envoy continues to write to "+
+						"the rotated file; use the same rotation for both, or another path", toolkit.Clip(s.path))
 			case before != now:
-				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends ask for different rotation of the file %s: one of them "+
-					"has no effect; give both the same, or another path", toolkit.Clip(s.path))
+				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends set different rotation for the file %s, so one of them "+
+					"has no effect; use the same rotation for both, or another path", toolkit.Clip(s.path))
 			}
 		}
 	})
 }
 
-// plan returns what a rule writes; nil for no rule.
+// plan returns the plan of a rule; nil for no rule.
 func (w *writer) plan(r *policy.Rule, list string) *plan {
 	p, ok := w.plans[r]
 	if !ok {
@@ -219,7 +217,7 @@ func (w *writer) plan(r *policy.Rule, list string) *plan {
 	return p
 }
 
-// outbound logs what the workload sends to a service.
+// outbound logs outbound traffic to a service.
 func (w *writer) outbound(l *draft.Listener, v *values) {
 	rule := w.rules.Outbound(l.Service)
 	p := w.plan(rule, "to")
@@ -228,19 +226,19 @@ func (w *writer) outbound(l *draft.Listener, v *values) {
 			w.log(ch, p, v)
 			continue
 		}
-		own, names := w.routes(l.Service, ch.HTTP, rule)
+		specific, names := w.routes(l.Service, ch.HTTP, rule)
 		var rest *accesslogv3.AccessLogFilter
 		if len(names) > 0 {
 			rest = ofRoutes(names, true)
 		}
 		w.log(ch, p, v, rest)
-		for _, o := range own {
+		for _, o := range specific {
 			w.log(ch, w.plan(o.rule, "to"), v, ofRoutes(o.names, false))
 		}
 	}
 }
 
-// inbound logs what arrives for the workload.
+// inbound logs inbound traffic.
 func (w *writer) inbound(l *draft.Listener) {
 	in := w.rules.Inbound(l.Inbound)
 	if in == nil {
@@ -251,7 +249,7 @@ func (w *writer) inbound(l *draft.Listener) {
 	w.refused(l, w.plan(onlyMesh(in.Rules), "from"), &v)
 	if len(in.Matched) > 0 ||
 		slices.ContainsFunc(in.Routes, func(r policy.RouteRules) bool { return len(r.Matched) > 0 }) {
-		toolkit.WarnUntold(w.c, w.rules, l)
+		toolkit.WarnNoMTLS(w.c, w.rules, l)
 	}
 	for _, ch := range l.Chains {
 		w.clients(ch, in.Matched, in.Rules, &v)
@@ -267,13 +265,14 @@ func (w *writer) inbound(l *draft.Listener) {
 				continue
 			}
 			if ch.HTTP == nil {
-				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there",
+				w.c.Host.Warn(owner, "%s does not use HTTP, so the log of requests of %s has no effect there",
 					l.Message.GetName(), r.Route.Key)
 				continue
 			}
 			path, ok := byPath(r.Route, l.Service.Name)
 			if !ok {
-				w.c.Host.Warn(owner, "%s has no paths that requests could be told by: their log is left out", r.Route.Key)
+				w.c.Host.Warn(owner, "the log of requests of %s was dropped, because it has no paths that identify requests",
+					r.Route.Key)
 				continue
 			}
 			w.clients(ch, r.Matched, r.Rules, &v, path...)
@@ -281,8 +280,8 @@ func (w *writer) inbound(l *draft.Listener) {
 	}
 }
 
-// clients logs what arrives from each group of clients: those who are told by matches, and the
-// others. Where they show no certificate only what is said of the whole mesh holds.
+// clients logs inbound traffic by group of clients: clients selected by matches, and others.
+// Without client certificates, only the rule for the whole mesh applies.
 func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*policy.Rule, v *values,
 	conditions ...*accesslogv3.AccessLogFilter) {
 	of := *v
@@ -295,7 +294,8 @@ func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*
 	conditions = slices.Clip(conditions)
 	for _, m := range matched {
 		w.log(ch, w.plan(&m.Rule, "from"), v, append(conditions, ofMatch(&m.Match, false, ch.HTTP != nil))...)
-		conditions = slices.Clip(append(conditions, ofMatch(&m.Match, true, ch.HTTP != nil))) // the others
+		// Exclude these clients from the following entries.
+		conditions = slices.Clip(append(conditions, ofMatch(&m.Match, true, ch.HTTP != nil)))
 	}
 	for _, r := range rules {
 		p := w.plan(r, "from")
@@ -305,9 +305,9 @@ func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*
 		subset := r.Subset
 		if ch.HTTP == nil {
 			var unknown string
-			if subset, unknown = tellable(subset); unknown != "" {
-				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: what is said of those that have "+
-					"it is without effect there; tell them by %s alone", unknown, resource.TagService)
+			if subset, unknown = forConnections(subset); unknown != "" {
+				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be identified by the tag %s, "+
+					"so items that require it have no effect there; use only %s", unknown, resource.TagService)
 				continue
 			}
 		}

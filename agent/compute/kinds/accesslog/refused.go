@@ -9,25 +9,25 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// The formats of refused connections in logs that name none. No upstream has taken part, so they
-// have what the client asked for: the address that it dialled, the server name that it gave, and
-// what the TLS inspector says where it saw no TLS. The word is no_filter_chain where nothing
-// matched, and closed where nothing may pass; Envoy's own word for it stands before.
+// Default formats for refused connections. There is no upstream, so they contain what the client
+// requested: the dialed address, the server name, and the TLS inspector's reason if there is no
+// TLS. The keyword is no_filter_chain if no chain matched, and closed if nothing is permitted;
+// Envoy's response code details precede it.
 const (
 	defaultUnmatched = refusedHead + "no_filter_chain" + refusedTail
-	defaultShut      = refusedHead + "closed" + refusedTail
+	defaultClosed    = refusedHead + "closed" + refusedTail
 
 	refusedHead = `[%START_TIME%] %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %KUMA_MESH% %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%(%KUMA_SOURCE_SERVICE%)->` +
 		`%DOWNSTREAM_LOCAL_ADDRESS%(%KUMA_DESTINATION_SERVICE%) refused: `
 	refusedTail = `, sni %REQUESTED_SERVER_NAME%, tls %DYNAMIC_METADATA(envoy.filters.listener.tls_inspector:failure_reason)%, client %DOWNSTREAM_REMOTE_ADDRESS%`
 )
 
-// flagUnmatched is what Envoy notes of a connection that no filter chain takes.
+// flagUnmatched is Envoy's response flag for a connection without a matching filter chain.
 const flagUnmatched = "NR"
 
-// refused logs the connections to a listener that none of its filter chains takes: no chain has a
-// log of them, the listener itself has. What a chain has taken is in the log of the chain, and has
-// another flag. Listeners with a chain that takes everything are left as they are.
+// refused logs the connections to a listener that match none of its filter chains, in the access
+// log of the listener itself. Connections with a chain are in the log of the chain and have another
+// flag. Listeners with a chain for all connections are not changed.
 func (w *writer) refused(l *draft.Listener, p *plan, v *values) {
 	if w.rules == nil || p == nil || len(p.loggers) == 0 || takesAll(l) {
 		return
@@ -41,7 +41,7 @@ func (w *writer) refused(l *draft.Listener, p *plan, v *values) {
 
 var matchesAll = &listenerv3.FilterChainMatch{}
 
-// takesAll reports whether some chain of a listener takes every connection.
+// takesAll reports whether some chain of a listener matches every connection.
 func takesAll(l *draft.Listener) bool {
 	if l.Message.GetDefaultFilterChain() != nil || len(l.Chains) == 0 {
 		return true
@@ -54,7 +54,7 @@ func takesAll(l *draft.Listener) bool {
 	return false
 }
 
-// closedClusters are those of the passthrough that have no endpoint: what is sent there is closed.
+// closedClusters returns the passthrough clusters without endpoints, which close all connections.
 func closedClusters(d *draft.Draft) map[string]bool {
 	out := map[string]bool{}
 	for _, c := range d.Clusters {

@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 		on        = `"detectors":{"totalFailures":{"consecutive":1}}`
 	)
 	for _, c := range []struct{ doc, field, reason string }{
-		{to(`{}`), conf, "says nothing"},
+		{to(`{}`), conf, "is empty"},
 		{to(`{"connectionLimits":{"maxConnections":0}}`), limits + ".maxConnections", "1 or more"},
 		{to(`{"connectionLimits":{"maxConnectionPools":0}}`), limits + ".maxConnectionPools", "1 or more"},
 		{to(`{"connectionLimits":{"maxPendingRequests":0}}`), limits + ".maxPendingRequests", "1 or more"},
@@ -62,9 +62,9 @@ func TestRefused(t *testing.T) {
 		{outlier(`{"successRate":{"minimumHosts":0}}`), detectors + ".successRate.minimumHosts", "1 or more"},
 		{outlier(`{"successRate":{"requestVolume":0}}`), detectors + ".successRate.requestVolume", "1 or more"},
 		{outlier(`{"successRate":{"standardDeviationFactor":0}}`), detectors + ".successRate.standardDeviationFactor",
-			"not more than 0"},
+			"not positive"},
 		{outlier(`{"successRate":{"standardDeviationFactor":"-1.5"}}`), detectors + ".successRate.standardDeviationFactor",
-			"-1.5 is not more than 0"},
+			"-1.5 is not positive"},
 		{outlier(`{"successRate":{"standardDeviationFactor":"0.0001"}}`), detectors + ".successRate.standardDeviationFactor",
 			"too small"},
 		{outlier(`{"successRate":{"standardDeviationFactor":4294968}}`), detectors + ".successRate.standardDeviationFactor",
@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 		{outlier(`{"failurePercentage":{"requestVolume":0}}`), detectors + ".failurePercentage.requestVolume", "1 or more"},
 		{outlier(`{"failurePercentage":{"threshold":101}}`), detectors + ".failurePercentage.threshold",
 			"101 is not a percentage"},
-		{legacy(`{}`), "conf", "says nothing"},
+		{legacy(`{}`), "conf", "is empty"},
 		{legacy(`{"detectors":{}}`), "conf.detectors", "no detector"},
 		{legacy(`{"thresholds":{}}`), "conf.thresholds", "no limit"},
 		{legacy(`{"interval":"0s","thresholds":{"maxRetries":1}}`), "conf.interval", "1ms or more"},
@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 		{legacy(`{"maxEjectionPercent":101,"thresholds":{"maxRetries":1}}`), "conf.maxEjectionPercent", "0 to 100"},
 		{legacy(`{"detectors":{"failure":{"threshold":101}}}`), "conf.detectors.failure.threshold", "0 to 100"},
 		{legacy(`{"detectors":{"standardDeviation":{"factor":0}}}`), "conf.detectors.standardDeviation.factor",
-			"not more than 0"},
+			"not positive"},
 	} {
 		_, faults := kinds.Registry().Decode("", []byte(c.doc))
 		if len(faults) != 1 || faults[0].Field != c.field || !strings.Contains(faults[0].Reason, c.reason) {

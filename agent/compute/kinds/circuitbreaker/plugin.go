@@ -1,7 +1,7 @@
-// Package circuitbreaker is the plugin of MeshCircuitBreaker: how many connections and requests a
-// cluster may have at a time, and when an endpoint that fails is ejected for a while.
+// Package circuitbreaker implements MeshCircuitBreaker: limits on connections and requests of a
+// cluster, and ejection of failing endpoints.
 //
-// Its policies act on the clusters of outbounds and on those that lead to the workload.
+// MeshCircuitBreaker policies affect the clusters of outbounds and of the workload.
 package circuitbreaker
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshCircuitBreaker"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshcircuitbreakers", "mcb", resource.PolicyShape{
@@ -30,8 +30,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
 			Rules:     true,
-			NoMatches: "Envoy counts the connections and requests of all clients together where they leave for the " +
-				"workload: for some clients write to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
+			NoMatches: "Envoy counts the connections and requests of all clients to the workload together: for some clients, " +
+				"use to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
@@ -55,8 +55,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Breaker is a conf as Envoy's messages, which many clusters share and nobody changes. Nil is a
-// half that says nothing.
+// Breaker is a conf converted to Envoy's messages, which clusters share and must not modify. An
+// unset half is nil.
 type Breaker struct {
 	Limits  *clusterv3.CircuitBreakers
 	Outlier *clusterv3.OutlierDetection
@@ -84,7 +84,7 @@ func BreakerOf(c *Conf) *Breaker {
 	return b
 }
 
-// Put replaces what the breaker speaks of; nil leaves the cluster as it is.
+// Put sets the halves that the breaker has. It may be called on nil.
 func (b *Breaker) Put(c *clusterv3.Cluster) {
 	if b == nil {
 		return
@@ -100,8 +100,8 @@ func (b *Breaker) Put(c *clusterv3.Cluster) {
 	}
 }
 
-// outlierOf switches every detector on or off by the percentage with which it is enforced: Envoy's
-// defaults have some of them on.
+// outlierOf enables or disables every detector explicitly by its enforcement percentage, because
+// Envoy enables some by default.
 func outlierOf(o *OutlierDetection) *clusterv3.OutlierDetection {
 	out := &clusterv3.OutlierDetection{
 		Interval:                       toolkit.Duration(o.Interval),
@@ -130,7 +130,7 @@ func outlierOf(o *OutlierDetection) *clusterv3.OutlierDetection {
 	return out
 }
 
-// consecutive returns the number of failures in a row and how it is enforced.
+// consecutive returns the number of consecutive failures and its enforcement percentage.
 func consecutive(c *Consecutive) (count, enforced *wrapperspb.UInt32Value) {
 	if c == nil || c.Consecutive == nil {
 		return nil, Enforcing(false)
@@ -138,7 +138,7 @@ func consecutive(c *Consecutive) (count, enforced *wrapperspb.UInt32Value) {
 	return toolkit.UInt32(c.Consecutive), Enforcing(true)
 }
 
-// Enforcing is the percentage with which a detector ejects what it has found.
+// Enforcing returns the enforcement percentage of a detector.
 func Enforcing(on bool) *wrapperspb.UInt32Value {
 	if on {
 		return wrapperspb.UInt32(100)
@@ -153,14 +153,14 @@ func factor(d *resource.Decimal) *wrapperspb.UInt32Value {
 	return wrapperspb.UInt32(thousandths(d.Float()))
 }
 
-// Conf is what a MeshCircuitBreaker says about a cluster.
+// Conf is the conf of a MeshCircuitBreaker.
 type Conf struct {
 	ConnectionLimits *ConnectionLimits `json:"connectionLimits,omitempty"`
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
 }
 
-// ConnectionLimits bound what a cluster may have at a time. Nil leaves Envoy's default: 1024, for
-// retries 3, and no bound for pools.
+// ConnectionLimits limit the concurrent use of a cluster. Unset fields have Envoy's defaults: 1024,
+// 3 retries, and no limit of pools.
 type ConnectionLimits struct {
 	MaxConnections     *uint32 `json:"maxConnections,omitempty" check:"atLeastOne"`
 	MaxConnectionPools *uint32 `json:"maxConnectionPools,omitempty" check:"atLeastOne"`
@@ -169,60 +169,63 @@ type ConnectionLimits struct {
 	MaxRequests        *uint32 `json:"maxRequests,omitempty" check:"atLeastOne"`
 }
 
-// OutlierDetection ejects endpoints that do worse than the others.
+// OutlierDetection ejects endpoints that fail more than others.
 type OutlierDetection struct {
 	Disabled *bool `json:"disabled,omitempty"`
-	// Interval is the time between two looks at the endpoints. Default 10s.
+	// Interval is the time between two evaluations of the endpoints. Default 10s.
 	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
-	// BaseEjectionTime, times the number of ejections, is how long an endpoint is ejected. Default
-	// 30s.
+	// BaseEjectionTime, multiplied by the number of ejections, is the duration of an ejection.
+	// Default 30s.
 	BaseEjectionTime *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
-	// MaxEjectionPercent is the share of the endpoints that may be ejected at a time; one always may.
-	// Default 10.
+	// MaxEjectionPercent is the maximum percentage of ejected endpoints; one endpoint may always be
+	// ejected. Default 10.
 	MaxEjectionPercent *uint32 `json:"maxEjectionPercent,omitempty" check:"percent"`
-	// SplitExternalAndLocalErrors counts what this side saw, such as a reset, apart from what the
-	// endpoint answered.
+	// SplitExternalAndLocalErrors counts errors of the proxy, such as resets, separately from
+	// responses of the endpoint.
 	SplitExternalAndLocalErrors *bool      `json:"splitExternalAndLocalErrors,omitempty"`
 	Detectors                   *Detectors `json:"detectors,omitempty"`
-	// HealthyPanicThreshold is the percentage of endpoints below which ejected ones are used again.
-	// Default 50.
+	// HealthyPanicThreshold is the percentage of endpoints below which ejected ones receive traffic
+	// again. Default 50.
 	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 }
 
-// Detectors say what makes an endpoint an outlier. Nil switches a detector off.
+// Detectors define when an endpoint is an outlier. A nil detector is disabled.
 type Detectors struct {
-	TotalFailures       *Consecutive       `json:"totalFailures,omitempty"`       // 5xx and what counts as such
+	TotalFailures       *Consecutive       `json:"totalFailures,omitempty"`       // 5xx and equivalent errors
 	GatewayFailures     *Consecutive       `json:"gatewayFailures,omitempty"`     // 502, 503 and 504
 	LocalOriginFailures *Consecutive       `json:"localOriginFailures,omitempty"` // with splitExternalAndLocalErrors
 	SuccessRate         *SuccessRate       `json:"successRate,omitempty"`
 	FailurePercentage   *FailurePercentage `json:"failurePercentage,omitempty"`
 }
 
-// Consecutive detects failures in a row. Nil switches the detector off.
+// Consecutive detects consecutive failures. If Consecutive is nil, the detector is disabled.
 type Consecutive struct {
 	Consecutive *uint32 `json:"consecutive,omitempty"`
 }
 
-// SuccessRate detects endpoints whose share of successes lies below the mean of all.
+// SuccessRate detects endpoints whose success rate is below the mean.
 type SuccessRate struct {
-	// endpoints with that many requests. Default 5
-	MinimumHosts  *uint32 `json:"minimumHosts,omitempty" check:"atLeastOne"`
-	RequestVolume *uint32 `json:"requestVolume,omitempty" check:"atLeastOne"` // in an interval. Default 100
-	// StandardDeviationFactor times the standard deviation is the distance from the mean. Default 1.9.
+	// minimum number of endpoints with RequestVolume requests. Default 5
+	MinimumHosts *uint32 `json:"minimumHosts,omitempty" check:"atLeastOne"`
+	// minimum requests in an interval. Default 100
+	RequestVolume *uint32 `json:"requestVolume,omitempty" check:"atLeastOne"`
+	// StandardDeviationFactor, multiplied by the standard deviation, is the maximum distance from
+	// the mean. Default 1.9.
 	StandardDeviationFactor *resource.Decimal `json:"standardDeviationFactor,omitempty"`
 }
 
-// FailurePercentage detects endpoints of whose requests a share fails.
+// FailurePercentage detects endpoints with a high percentage of failed requests.
 type FailurePercentage struct {
-	MinimumHosts  *uint32 `json:"minimumHosts,omitempty"`              // endpoints with that many requests. Default 5
-	RequestVolume *uint32 `json:"requestVolume,omitempty"`             // in an interval. Default 50
-	Threshold     *uint32 `json:"threshold,omitempty" check:"percent"` // percent of failures. Default 85
+	// minimum endpoints with RequestVolume requests. Default 5
+	MinimumHosts  *uint32 `json:"minimumHosts,omitempty"`
+	RequestVolume *uint32 `json:"requestVolume,omitempty"`             // minimum requests in an interval. Default 50
+	Threshold     *uint32 `json:"threshold,omitempty" check:"percent"` // percentage of failures. Default 85
 }
 
-// Validate checks that something is said, and the numbers.
+// Validate checks that the conf is not empty and that numbers are valid.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.ConnectionLimits == nil && c.OutlierDetection == nil {
-		v.Faultf("the policy says nothing: give connectionLimits, outlierDetection or both")
+		v.Faultf("the conf is empty: give connectionLimits, outlierDetection or both")
 	}
 	if o := c.OutlierDetection; o != nil {
 		o.validate(v.Field("outlierDetection"))
@@ -250,25 +253,25 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 	f.Field("requestVolume").AtLeastOne(p.RequestVolume)
 }
 
-// Envoy takes the factor in thousandths, as a number of 32 bits.
+// maxFactor is the maximum factor. Envoy expects thousandths in 32 bits.
 const maxFactor = math.MaxUint32 / 1000
 
-// CheckFactor checks the factor of a standard deviation; nil is not given.
+// CheckFactor validates the factor of a standard deviation. It accepts nil.
 func CheckFactor(v *resource.Validator, d *resource.Decimal) {
 	if d == nil {
 		return
 	}
 	switch f := d.Float(); {
 	case !(f > 0):
-		v.Faultf("%v is not more than 0", d)
+		v.Faultf("%v is not positive", d)
 	case thousandths(f) == 0:
-		v.Faultf("%v is too small: thousandths count, so give 0.001 or more", d)
+		v.Faultf("%v is too small: give 0.001 or more", d)
 	case f > maxFactor:
-		v.Faultf("%v is too large: %d is allowed at most", d, maxFactor)
+		v.Faultf("%v is too large: the maximum is %d", d, maxFactor)
 	}
 }
 
-// thousandths returns a factor as Envoy takes it.
+// thousandths converts a factor to Envoy's unit.
 func thousandths(f float64) uint32 {
 	return uint32(min(max(math.Round(f*1000), 0), math.MaxUint32))
 }

@@ -53,7 +53,7 @@ func TestInvalid(t *testing.T) {
 		many[i] = `{"abort":{"httpStatus":500,"percentage":1}}`
 	}
 	for _, doc := range []struct{ form, conf, field, reason string }{
-		{policyDoc, `{"http":[{}]}`, "http[0]", "does nothing"},
+		{policyDoc, `{"http":[{}]}`, "http[0]", "is empty"},
 		{policyDoc, `{"http":[` + strings.Join(many, ",") + `]}`, "http", "at most 100"},
 		{policyDoc, `{"http":[{"abort":{"percentage":1}}]}`, "http[0].abort.httpStatus", "missing"},
 		{policyDoc, `{"http":[{"abort":{"httpStatus":199,"percentage":1}}]}`, "http[0].abort.httpStatus", "200 to 599"},
@@ -91,7 +91,7 @@ func TestInvalid(t *testing.T) {
 		{policyDoc, `{"http":[{"responseBandwidth":{"limit":"1kbps","percentage":101}}]}`,
 			"http[0].responseBandwidth.percentage", "101"},
 		{policyDoc, `{"http":[{"abrot":{}}]}`, "http[0].abrot", `did you mean "abort"`},
-		{legacyDoc, `{}`, "conf", "does nothing"},
+		{legacyDoc, `{}`, "conf", "is empty"},
 		{legacyDoc, `{"abort":{"httpStatus":500,"percentage":100.5}}`, "conf.abort.percentage", "100.5"},
 		{legacyDoc, `{"responseBandwidth":{"limit":"50","percentage":50}}`, "conf.responseBandwidth.limit", "kbps"},
 	} {
@@ -117,9 +117,9 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s: %v", top, faults)
 		}
 	}
-	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "without gateways")
-	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "a policy on MeshService has no to")
-	expect(t, r, doc(`{"kind":"Dataplane","name":"backend"}`, to), "spec.to", "a policy on Dataplane has no to")
+	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "selects no gateway")
+	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "MeshService selects no gateway")
+	expect(t, r, doc(`{"kind":"Dataplane","name":"backend"}`, to), "spec.to", "Dataplane selects no gateway")
 	expect(t, r, doc(`{"kind":"Mesh"}`, `"from":[{"targetRef":{"kind":"Dataplane"},"default":{}}]`),
 		"spec.from[0].targetRef.kind", "MeshServiceSubset")
 	expect(t, r, doc(`{"kind":"MeshGateway","name":"g"}`, `"from":[{"targetRef":{"kind":"Mesh"},"default":{}}]`),

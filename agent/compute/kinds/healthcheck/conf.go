@@ -7,71 +7,82 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Conf says how the endpoints of a service are probed.
+// Conf is the conf of a MeshHealthCheck.
 type Conf struct {
-	// between two probes. Default 1m
-	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
-	// of a probe. Default 15s
-	Timeout *resource.Duration `json:"timeout,omitempty" check:"positive"`
-	// failures until an endpoint is unhealthy. Default 5
-	UnhealthyThreshold *uint32 `json:"unhealthyThreshold,omitempty" check:"atLeastOne"`
-	// successes until it is back. Default 1
-	HealthyThreshold *uint32 `json:"healthyThreshold,omitempty" check:"atLeastOne"`
-	// InitialJitter delays the first probe by up to that much; the others are added to every interval.
-	InitialJitter         *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
-	IntervalJitter        *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
-	IntervalJitterPercent *uint32            `json:"intervalJitterPercent,omitempty" check:"percent"`
-	// HealthyPanicThreshold is the percentage of healthy endpoints below which all are used.
-	// Default 50.
-	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
-	// FailTrafficOnPanic sends nothing, rather than to all, below that percentage.
-	FailTrafficOnPanic *bool `json:"failTrafficOnPanic,omitempty"`
-	// EventLogPath is a file to which the proxy writes what becomes of endpoints.
-	EventLogPath                 string `json:"eventLogPath,omitempty"`
-	AlwaysLogHealthCheckFailures *bool  `json:"alwaysLogHealthCheckFailures,omitempty"`
-	// while the cluster is not used. Default 1m
-	NoTrafficInterval *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"`
-	TCP               *TCP               `json:"tcp,omitempty"`
-	HTTP              *HTTP              `json:"http,omitempty"`
-	GRPC              *GRPC              `json:"grpc,omitempty"`
-	ReuseConnection   *bool              `json:"reuseConnection,omitempty"` // for the next probe. Default true
+	Settings
+	TCP             *TCP  `json:"tcp,omitempty"`
+	HTTP            *HTTP `json:"http,omitempty"`
+	GRPC            *GRPC `json:"grpc,omitempty"`
+	ReuseConnection *bool `json:"reuseConnection,omitempty"` // use one connection for all probes. Default true
 }
 
-// TCP probes with bytes, in base64 in the document. Without Send a connection is enough.
+// Settings are the fields that MeshHealthCheck and HealthCheck have in common.
+type Settings struct {
+	// time between two probes. Default 1m
+	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
+	// timeout of a probe. Default 15s
+	Timeout *resource.Duration `json:"timeout,omitempty" check:"positive"`
+	// number of failures until an endpoint is unhealthy. Default 5
+	UnhealthyThreshold *uint32 `json:"unhealthyThreshold,omitempty" check:"atLeastOne"`
+	// number of successes until an endpoint is healthy. Default 1
+	HealthyThreshold *uint32 `json:"healthyThreshold,omitempty" check:"atLeastOne"`
+	// InitialJitter is the maximum random delay of the first probe.
+	InitialJitter *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
+	// maximum random delay that is added to each interval
+	IntervalJitter *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
+	// maximum random delay that is added to each interval, in percent of the interval
+	IntervalJitterPercent *uint32 `json:"intervalJitterPercent,omitempty" check:"percent"`
+	// HealthyPanicThreshold is the percentage of healthy endpoints below which all endpoints
+	// receive traffic. Default 50.
+	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
+	// FailTrafficOnPanic fails requests below that percentage.
+	FailTrafficOnPanic *bool `json:"failTrafficOnPanic,omitempty"`
+	// EventLogPath is a file to which the proxy writes changes of endpoint health.
+	EventLogPath                 string `json:"eventLogPath,omitempty"`
+	AlwaysLogHealthCheckFailures *bool  `json:"alwaysLogHealthCheckFailures,omitempty"`
+	// probe interval while the cluster is unused. Default 1m
+	NoTrafficInterval *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"`
+}
+
+// TCP probes with bytes, in base64 in the document. Without Send, an established connection is
+// sufficient.
 type TCP struct {
 	Disabled *bool    `json:"disabled,omitempty"`
 	Send     []byte   `json:"send,omitempty"`
-	Receive  [][]byte `json:"receive,omitempty"` // in this order, with anything between
+	Receive  [][]byte `json:"receive,omitempty"` // expected in this order, possibly with other bytes in between
 }
 
 // HTTP probes with a GET request.
 type HTTP struct {
 	Disabled            *bool                 `json:"disabled,omitempty"`
-	Path                *string               `json:"path,omitempty"` // default /
+	Path                *string               `json:"path,omitempty"` // Default /
 	RequestHeadersToAdd *toolkit.HeaderValues `json:"requestHeadersToAdd,omitempty"`
-	ExpectedStatuses    []uint32              `json:"expectedStatuses,omitempty"` // default 200
+	ExpectedStatuses    []uint32              `json:"expectedStatuses,omitempty"` // Default 200
 }
 
 // GRPC probes with grpc.health.v1.Health/Check.
 type GRPC struct {
 	Disabled    *bool  `json:"disabled,omitempty"`
-	ServiceName string `json:"serviceName,omitempty"` // asked about. Default the whole server
-	Authority   string `json:"authority,omitempty"`   // default the name of the cluster
+	ServiceName string `json:"serviceName,omitempty"` // service to check. Default the whole server
+	Authority   string `json:"authority,omitempty"`   // Default the name of the cluster
 }
 
-// Bounds of a conf.
+// Limits of a conf.
 const (
-	maxHeaders  = 16 // of each list
+	MaxHeaders  = 16 // of each list
 	maxStatuses = 500
-	maxBlocks   = 64       // that are to be received
+	maxBlocks   = 64       // blocks of receive
 	maxPayload  = 64 << 10 // bytes of one block
 	maxText     = 4096     // bytes of a path or name
 )
 
-// Validate checks that there is a probe, and what it is made of.
+// NoHost explains why a probe cannot set the header host.
+const NoHost = "the host of the probe is the name of the cluster"
+
+// Validate checks that there is a probe and that its values are valid.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
-		v.Faultf("nothing says how to probe: give at least one of http, tcp, grpc")
+		v.Faultf("no probe is given: give at least one of http, tcp, grpc")
 	}
 	if c.EventLogPath != "" {
 		ValidatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
@@ -88,7 +99,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// Check checks the bytes.
+// Check validates the bytes.
 func (t *TCP) Check(v *resource.Validator) {
 	validateBlock(v.Field("send"), t.Send)
 	at := v.Field("receive")
@@ -105,20 +116,20 @@ func (t *TCP) Check(v *resource.Validator) {
 
 func validateBlock(v *resource.Validator, b []byte) {
 	if len(b) > maxPayload {
-		v.Faultf("the block has %d bytes, at most %d are allowed", len(b), maxPayload)
+		v.Faultf("the block has %d bytes, and at most %d are allowed", len(b), maxPayload)
 	}
 }
 
-// Check checks the request and what is expected.
+// Check validates the request and the expected statuses.
 func (h *HTTP) Check(v *resource.Validator) {
 	if h.Path != nil {
 		ValidatePath(v.Field("path"), *h.Path, "the path")
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
 		at := v.Field("requestHeadersToAdd")
-		if toolkit.AtMost(at.Field("set"), len(r.Set), maxHeaders, "headers") &&
-			toolkit.AtMost(at.Field("add"), len(r.Add), maxHeaders, "headers") {
-			r.Check(at, "the host of the probe is the name of the cluster", ValidateText)
+		if toolkit.AtMost(at.Field("set"), len(r.Set), MaxHeaders, "headers") &&
+			toolkit.AtMost(at.Field("add"), len(r.Add), MaxHeaders, "headers") {
+			r.Check(at, NoHost, ValidateText)
 		}
 	}
 	at := v.Field("expectedStatuses")
@@ -127,31 +138,31 @@ func (h *HTTP) Check(v *resource.Validator) {
 	}
 	for i, s := range h.ExpectedStatuses {
 		if s < 100 || s > 599 {
-			at.Index(i).Faultf("%d is not an HTTP status: 100 to 599 is allowed", s)
+			at.Index(i).Faultf("%d is not an HTTP status: give 100 to 599", s)
 		}
 	}
 }
 
-// ValidatePath checks an absolute path without control characters.
+// ValidatePath validates an absolute path without control characters. what names it in messages.
 func ValidatePath(v *resource.Validator, s, what string) {
 	switch {
 	case s == "":
-		v.Faultf("%s is empty: give one that begins with / or remove the field", what)
+		v.Faultf("%s is empty: give a path that begins with /, or remove the field", what)
 	case s[0] != '/':
-		v.Faultf("%q: %s begins with /", toolkit.Clip(s), what)
+		v.Faultf("%q is not absolute: %s must begin with /", toolkit.Clip(s), what)
 	case strings.ContainsAny(s, "\r\n\x00"):
-		v.Faultf("%s has a line break or a zero byte", what)
+		v.Faultf("%s contains a line break or a zero byte", what)
 	default:
 		ValidateText(v, s)
 	}
 }
 
-// ValidateText checks a text of a probe.
+// ValidateText validates a string of a probe.
 func ValidateText(v *resource.Validator, s string) {
 	switch {
 	case len(s) > maxText:
-		v.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxText)
+		v.Faultf("the value has %d bytes, and at most %d are allowed", len(s), maxText)
 	case strings.ContainsAny(s, "\r\n\x00"):
-		v.Faultf("the value has a line break or a zero byte")
+		v.Faultf("the value contains a line break or a zero byte")
 	}
 }

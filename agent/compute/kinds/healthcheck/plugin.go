@@ -1,9 +1,9 @@
-// Package healthcheck is the plugin of MeshHealthCheck: proxies that probe the endpoints of a
-// service and leave out those that do not answer as they should.
+// Package healthcheck implements MeshHealthCheck: proxies probe the endpoints of a service and
+// exclude unhealthy ones.
 //
-// Its policies act on the clusters of outbounds. The protocol of the service picks the check: http
-// for HTTP and HTTP/2, grpc for gRPC, tcp for the rest; where the first two are disabled, tcp
-// stands in.
+// MeshHealthCheck policies affect the clusters of outbounds. The protocol of the service selects
+// the probe: http for HTTP and HTTP/2, grpc for gRPC, tcp for other protocols. If http or grpc is
+// disabled, tcp is used instead.
 package healthcheck
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshHealthCheck"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshhealthchecks", "mhc", resource.PolicyShape{
@@ -66,14 +66,14 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Probes makes probes, each once: many clusters share them and nobody changes them.
+// Probes creates and caches probes, which clusters share and must not modify.
 type Probes struct {
 	tags string
 	memo map[probe]*corev3.HealthCheck
 }
 
-// NewProbes returns a maker of probes for a proxy. tags is what the proxy says of itself in the
-// header of requests, "" for nothing.
+// NewProbes returns an empty cache of probes. Probes by HTTP send tags in a header unless tags is
+// empty.
 func NewProbes(tags string) *Probes { return &Probes{tags, map[probe]*corev3.HealthCheck{}} }
 
 type probe struct {
@@ -81,7 +81,8 @@ type probe struct {
 	protocol mesh.Protocol
 }
 
-// Put gives a cluster the probe of a conf for a protocol. warn is told of what has no effect.
+// Put sets the cluster's probe from a conf for a protocol. warn reports settings that have no
+// effect.
 func (a *Probes) Put(cl *draft.Cluster, conf *Conf, p mesh.Protocol, warn func(format string, args ...any)) {
 	if conf.HealthyPanicThreshold != nil || conf.FailTrafficOnPanic != nil {
 		onPanic(cl, conf, warn)
@@ -91,7 +92,7 @@ func (a *Probes) Put(cl *draft.Cluster, conf *Conf, p mesh.Protocol, warn func(f
 	if !ok {
 		var err error
 		if check, err = checkOf(conf, p, a.tags); err != nil {
-			warn("eventLogPath: %v: endpoints are not probed", err)
+			warn("eventLogPath: %v; endpoints are not probed", err)
 		}
 		a.memo[key] = check
 	}
@@ -100,10 +101,10 @@ func (a *Probes) Put(cl *draft.Cluster, conf *Conf, p mesh.Protocol, warn func(f
 	}
 }
 
-// onPanic says what becomes of requests when too few endpoints are healthy.
+// onPanic configures load balancing for when too few endpoints are healthy.
 func onPanic(cl *draft.Cluster, conf *Conf, warn func(format string, args ...any)) {
 	lb := toolkit.EditLoadBalancing(cl.Message)
-	// A MeshCircuitBreaker may have said it already.
+	// A MeshCircuitBreaker takes precedence.
 	if lb.HealthyPanicThreshold == nil {
 		lb.HealthyPanicThreshold = toolkit.Percent(conf.HealthyPanicThreshold)
 	}
@@ -116,13 +117,13 @@ func onPanic(cl *draft.Cluster, conf *Conf, warn func(format string, args ...any
 		if z := lb.GetZoneAwareLbConfig(); z != nil {
 			z.FailTrafficOnPanic = *f
 		} else if *f {
-			warn("failTrafficOnPanic does not go with weights of localities, which service %s has: it has no effect",
+			warn("failTrafficOnPanic has no effect, because service %s has locality weights",
 				cl.Service.Name)
 		}
 	}
 }
 
-// What a conf leaves open, as Kuma has it.
+// Kuma's defaults for unset fields.
 const (
 	defaultInterval           = time.Minute
 	defaultTimeout            = 15 * time.Second
@@ -135,8 +136,8 @@ const (
 	tagsHeader    = "x-kuma-tags"
 )
 
-// checkOf makes the probe of a cluster for services of a protocol: nil when the conf has none for
-// them. tags is what the proxy says of itself in the header of requests.
+// checkOf returns the probe of a conf for services of a protocol, or nil if the conf has none. tags
+// is sent in a header of HTTP probes.
 func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error) {
 	out := &corev3.HealthCheck{}
 	switch {
@@ -173,8 +174,8 @@ func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error)
 	return out, nil
 }
 
-// tcpServes says whether a TCP probe is for services of a protocol: those whose own probe is
-// disabled, and all that have none of their own.
+// tcpServes reports whether the TCP probe applies to services of a protocol: to protocols without a
+// specific probe, and to others if their probe is present but disabled.
 func (c *Conf) tcpServes(p mesh.Protocol) bool {
 	switch p {
 	case mesh.ProtocolHTTP, mesh.ProtocolHTTP2:
@@ -196,7 +197,7 @@ func (t *TCP) checker() *corev3.HealthCheck_TcpHealthCheck_ {
 	return &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: out}
 }
 
-// payload is bytes in hexadecimal, as Envoy wants them.
+// payload encodes bytes in hexadecimal, as Envoy expects.
 func payload(b []byte) *corev3.HealthCheck_Payload {
 	return &corev3.HealthCheck_Payload{Payload: &corev3.HealthCheck_Payload_Text{Text: hex.EncodeToString(b)}}
 }
@@ -220,8 +221,8 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 	return &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: out}
 }
 
-// values splits the values of a header. Envoy reads them as formats; % stands for itself when
-// doubled.
+// values splits the values of a header and escapes "%", because Envoy interprets them as format
+// strings.
 func values(s string) []string {
 	list := strings.Split(strings.ReplaceAll(s, "%", "%%"), ",")
 	for i := range list {

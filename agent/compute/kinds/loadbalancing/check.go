@@ -9,17 +9,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Bounds of the reference, which lie within those of Envoy (config/cluster/v3/cluster.proto).
+// Kuma's limits, which are within Envoy's (config/cluster/v3/cluster.proto).
 const (
 	maxRingSize     = 8_000_000
-	defaultMinRing  = 1024 // Envoy's own, in force where a conf has none
+	defaultMinRing  = 1024 // Envoy's default
 	maxTableSize    = 5_000_011
 	minChoiceCount  = 2
-	maxFailover     = 127 // each takes a priority, and Envoy has 0 to 128
-	maxAffinityTags = 9   // nine default weights are the most whose sum fits in 32 bits
+	maxFailover     = 127 // each uses a priority, and Envoy supports 0 to 128
+	maxAffinityTags = 9   // the sum of more default weights exceeds 32 bits
 )
 
-// Validate checks the conf by itself; what depends on the targets is checked by checkPolicy.
+// Validate validates the conf by itself. checkPolicy validates the combination with targetRefs.
 func (c *Conf) Validate(v *resource.Validator) {
 	c.LocalityAwareness.validate(v.Field("localityAwareness"))
 	c.LoadBalancer.validate(v.Field("loadBalancer"))
@@ -36,13 +36,13 @@ func (l *LocalityAwareness) validate(v *resource.Validator) {
 }
 
 func validateAffinity(v *resource.Validator, tags []AffinityTag) {
-	weighted, sum, seen := 0, uint64(1), map[string]bool{} // endpoints without affinity weigh 1
+	weighted, sum, seen := 0, uint64(1), map[string]bool{} // endpoints without affinity have weight 1
 	for i, t := range tags {
 		switch at := v.Index(i).Field("key"); {
 		case t.Key == "":
-			at.Faultf("the key is missing: name the tag that proxy and endpoint have in common")
+			at.Faultf("the key is missing: give the tag to compare between proxy and endpoint")
 		case seen[t.Key]:
-			at.Faultf("the tag %q is given before: it can have one place in the order", t.Key)
+			at.Faultf("the tag %q is given twice: remove one", t.Key)
 		}
 		seen[t.Key] = true
 		if t.Weight == nil {
@@ -51,16 +51,17 @@ func validateAffinity(v *resource.Validator, tags []AffinityTag) {
 		weighted++
 		sum += uint64(*t.Weight)
 		if *t.Weight == 0 {
-			v.Index(i).Field("weight").Faultf("0 is not a weight: give 1 or more")
+			v.Index(i).Field("weight").Faultf("0 is not a weight: give at least 1")
 		}
 	}
 	switch {
 	case weighted > 0 && weighted < len(tags):
-		v.Faultf("%d of %d tags have a weight: give all of them one, or none", weighted, len(tags))
+		v.Faultf("%d of %d tags have a weight: give all tags a weight, or none", weighted, len(tags))
 	case weighted == 0 && len(tags) > maxAffinityTags:
-		v.Faultf("%d tags without weights: at most %d are allowed, or give each a weight", len(tags), maxAffinityTags)
+		v.Faultf("%d tags have no weight, and at most %d are allowed: remove tags, or give each a weight",
+			len(tags), maxAffinityTags)
 	case sum > math.MaxUint32:
-		v.Faultf("the weights add up to %d: at most %d is allowed", sum-1, uint32(math.MaxUint32)-1)
+		v.Faultf("the sum of the weights is %d, and at most %d is allowed", sum-1, uint32(math.MaxUint32)-1)
 	}
 }
 
@@ -78,9 +79,9 @@ func (c *CrossZone) validate(v *resource.Validator) {
 	if t := c.FailoverThreshold; t != nil {
 		at := v.Field("failoverThreshold").Field("percentage")
 		if t.Percentage == nil {
-			at.Faultf("the value is missing: give a number above 0, at most 100")
+			at.Faultf("the value is missing: give a number above 0 and up to 100")
 		} else if p := t.Percentage.Float(); !(p > 0 && p <= 100) {
-			at.Faultf("%s is no threshold: give a number above 0, at most 100", t.Percentage)
+			at.Faultf("%s is not a threshold: give a number above 0 and up to 100", t.Percentage)
 		}
 	}
 }
@@ -96,7 +97,7 @@ func (f *Failover) validate(v *resource.Validator) {
 	switch zones := toolkit.Or(f.To.Zones, nil); f.To.Type {
 	case zonesNone, zonesAny:
 		if len(zones) > 0 {
-			to.Field("zones").Faultf("%s names no zones: remove them, or give the type %s or %s",
+			to.Field("zones").Faultf("type %s does not allow zones: remove them, or use type %s or %s",
 				f.To.Type, zonesOnly, zonesAnyExcept)
 		}
 	default:
@@ -122,10 +123,10 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 	if c := l.LeastRequest; c != nil {
 		at := v.Field("leastRequest")
 		if c.ChoiceCount != nil && *c.ChoiceCount < minChoiceCount {
-			at.Field("choiceCount").Faultf("%d endpoints are no choice: give %d or more", *c.ChoiceCount, minChoiceCount)
+			at.Field("choiceCount").Faultf("%d is too small: give at least %d", *c.ChoiceCount, minChoiceCount)
 		}
 		if b := c.ActiveRequestBias; b != nil && !(b.Float() >= 0 && b.Float() <= math.MaxFloat64) {
-			at.Field("activeRequestBias").Faultf("%s is not a bias: give a number of 0 or more", b)
+			at.Field("activeRequestBias").Faultf("%s is not a bias: give at least 0", b)
 		}
 	}
 	if c := l.RingHash; c != nil {
@@ -142,22 +143,21 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 		at := v.Field("maglev")
 		if validateSize(at.Field("tableSize"), c.TableSize, maxTableSize) && c.TableSize != nil && !prime(*c.TableSize) {
 			at.Field("tableSize").
-				Faultf("%d is not prime, and the table needs a prime number of entries: give one, such as 65537", *c.TableSize)
+				Faultf("%d is not prime: give a prime number, such as 65537", *c.TableSize)
 		}
 		validateHashPolicies(at.Field("hashPolicies"), c.HashPolicies)
 	}
 }
 
-func validateSize(v *resource.Validator, n *uint32, most uint32) bool {
-	if n == nil || *n >= 1 && *n <= most {
+func validateSize(v *resource.Validator, n *uint32, limit uint32) bool {
+	if n == nil || *n >= 1 && *n <= limit {
 		return true
 	}
-	v.Faultf("%d entries: 1 to %d is allowed", *n, most)
+	v.Faultf("%d is out of range: give 1 to %d", *n, limit)
 	return false
 }
 
-// prime reports whether a number has no divisor but one and itself. It takes time of the order of
-// its root.
+// prime reports whether n is a prime number. Its run time is proportional to the square root of n.
 func prime(n uint32) bool {
 	if n < 2 || n > 2 && n%2 == 0 {
 		return false
@@ -170,7 +170,7 @@ func prime(n uint32) bool {
 	return true
 }
 
-// validateHashPolicies checks that each policy has the part that its type needs.
+// validateHashPolicies checks that each policy has the field that its type requires.
 func validateHashPolicies(v *resource.Validator, list *[]HashPolicy) {
 	for i, p := range toolkit.Or(list, nil) {
 		p.validate(v.Index(i))
@@ -179,13 +179,13 @@ func validateHashPolicies(v *resource.Validator, list *[]HashPolicy) {
 
 func (p *HashPolicy) validate(v *resource.Validator) {
 	missing := func(field string) {
-		v.Field(field).Faultf("%s is missing: a policy of type %s needs it", field, p.Type)
+		v.Field(field).Faultf("%s is required for a policy of type %s", field, p.Type)
 	}
 	switch p.Type {
 	case hashHeader:
 		if p.Header == nil {
 			missing("header")
-		} else { // pseudo headers have a name too, and Envoy compares in lower case
+		} else { // pseudo headers are valid too, and Envoy compares in lower case
 			v.Field("header").Field("name").HeaderName(strings.ToLower(strings.TrimPrefix(p.Header.Name, ":")))
 		}
 	case hashCookie:
@@ -215,23 +215,23 @@ func (p *HashPolicy) validate(v *resource.Validator) {
 	}
 }
 
-// validate checks what ends up in a Set-Cookie header (RFC 6265, section 4.1.1).
+// validate validates the values of a Set-Cookie header (RFC 6265, section 4.1.1).
 func (c *Cookie) validate(v *resource.Validator) {
 	if !token(c.Name) {
-		v.Field("name").Faultf("%q is not the name of a cookie: letters, digits and !#$%%&'*+-.^_`|~ are allowed", c.Name)
+		v.Field("name").Faultf("%q is not a valid cookie name: letters, digits, and !#$%%&'*+-.^_`|~ are allowed", c.Name)
 	}
 	if c.Path == nil {
 		return
 	}
 	switch at := v.Field("path"); {
 	case !strings.HasPrefix(*c.Path, "/"):
-		at.Faultf("%q is not absolute: let it begin with /", *c.Path)
+		at.Faultf("%q is not absolute: it must begin with /", *c.Path)
 	case strings.ContainsFunc(*c.Path, func(r rune) bool { return r < ' ' || r == 0x7f || r == ';' }):
-		at.Faultf("%q has a semicolon or a character that does not print, which would end the attribute", *c.Path)
+		at.Faultf("%q contains a semicolon or a control character", *c.Path)
 	}
 }
 
-// token is as RFC 9110 has it, section 5.6.2.
+// token reports whether s is a token (RFC 9110, section 5.6.2).
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
@@ -239,7 +239,7 @@ func token(s string) bool {
 	})
 }
 
-// checkPolicy checks what the conf may say with regard to whom the policy is about.
+// checkPolicy validates the confs in combination with their targetRefs.
 func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	top := "Mesh"
 	if p.TargetRef != nil {
@@ -254,32 +254,32 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 		switch {
 		case top == "MeshGateway" && c.LoadBalancer != nil && ref.Kind != "Mesh":
 			at.Field("targetRef").Field("kind").Faultf(
-				"%s does not go with loadBalancer in a policy on a MeshGateway: give kind Mesh, or remove loadBalancer", ref.Kind)
+				"%s cannot be combined with loadBalancer in a policy on a MeshGateway: use kind Mesh, or remove loadBalancer",
+				ref.Kind)
 		case top != "Mesh" && ref.Kind == "MeshExternalService":
-			at.Field("targetRef").Field("kind").Faultf("MeshExternalService goes with a policy on the whole Mesh alone, " +
-				"since its proxies share the way out: give the policy a targetRef of kind Mesh")
+			at.Field("targetRef").Field("kind").Faultf("MeshExternalService requires a policy on the whole Mesh, " +
+				"because all proxies share the egress: use a targetRef of kind Mesh")
 		}
 		if l := c.LocalityAwareness; l != nil && l.CrossZone != nil && ref.Kind == "MeshService" &&
 			(ref.SectionName != "" || len(ref.Labels) > 0) {
 			at.Field("default").Field("localityAwareness").Field("crossZone").
-				Faultf("a MeshService has no endpoints in other zones: remove crossZone, or give kind MeshMultiZoneService")
+				Faultf("a MeshService has no endpoints in other zones: remove crossZone, or use kind MeshMultiZoneService")
 		}
 	}
 }
 
-// sizeFault says what is wrong with the bounds of the ring: Envoy refuses a cluster whose lower
-// bound is above the upper one, and has 1024 as lower bound where there is none. Merging can bring
-// together what no policy has by itself.
+// sizeFault returns a message if the ring's limits are invalid: Envoy rejects a cluster whose
+// minimum, by default 1024, is above the maximum. This can result from merging valid policies.
 func (c *RingHash) sizeFault() string {
-	least, given := uint32(defaultMinRing), ""
+	minimum, note := uint32(defaultMinRing), ""
 	if c.MinRingSize != nil {
-		least = *c.MinRingSize
+		minimum = *c.MinRingSize
 	} else {
-		given = ", which is the default"
+		note = ", which is the default"
 	}
-	if c.MaxRingSize == nil || *c.MaxRingSize >= least {
+	if c.MaxRingSize == nil || *c.MaxRingSize >= minimum {
 		return ""
 	}
-	return fmt.Sprintf("%d entries is less than minRingSize (%d%s): make it at least that, or lower minRingSize",
-		*c.MaxRingSize, least, given)
+	return fmt.Sprintf("%d is less than minRingSize (%d%s): increase it, or decrease minRingSize",
+		*c.MaxRingSize, minimum, note)
 }

@@ -11,7 +11,7 @@ const (
 	maglev       = "Maglev"
 )
 
-// Types of hash policies. sourceIP is the older spelling of connection.
+// Types of hash policies. SourceIP is the old name of Connection.
 const (
 	hashHeader      = "Header"
 	hashCookie      = "Cookie"
@@ -21,7 +21,7 @@ const (
 	hashFilterState = "FilterState"
 )
 
-// Types of failover rules: which zones take over.
+// Types of failover rules, by the zones to which they fail over.
 const (
 	zonesNone      = "None"
 	zonesOnly      = "Only"
@@ -35,33 +35,33 @@ type Conf struct {
 	LoadBalancer      *LoadBalancer      `json:"loadBalancer,omitempty"`
 }
 
-// LocalityAwareness says which endpoints are preferred by where they are.
+// LocalityAwareness defines which endpoints are preferred by location.
 type LocalityAwareness struct {
-	Disabled  *bool      `json:"disabled,omitempty"` // true: all endpoints are equal, unless one of the others is given
+	Disabled  *bool      `json:"disabled,omitempty"` // prefer no endpoints, unless another field is set
 	LocalZone *LocalZone `json:"localZone,omitempty"`
 	CrossZone *CrossZone `json:"crossZone,omitempty"`
 }
 
-// LocalZone shares the traffic out among the endpoints of the proxy's zone.
+// LocalZone distributes the traffic among the endpoints of the proxy's zone.
 type LocalZone struct {
 	AffinityTags *[]AffinityTag `json:"affinityTags,omitempty"`
 }
 
-// AffinityTag prefers endpoints that have the value of a tag in common with the proxy.
+// AffinityTag prefers endpoints with the same value of a tag as the proxy.
 type AffinityTag struct {
 	Key    string  `json:"key"`
-	Weight *uint32 `json:"weight,omitempty"` // nil: 90 % of what the tags before it leave
+	Weight *uint32 `json:"weight,omitempty"` // Default 90 % of the remaining traffic
 }
 
-// CrossZone says which other zones take over when endpoints of the proxy's zone fail.
+// CrossZone defines the fallback zones when endpoints of the proxy's zone fail.
 type CrossZone struct {
 	Failover          *[]Failover        `json:"failover,omitempty"`
 	FailoverThreshold *FailoverThreshold `json:"failoverThreshold,omitempty"`
 }
 
-// Failover is one rule; those before it are tried first.
+// Failover is one rule. Rules apply in order.
 type Failover struct {
-	From *FromZones `json:"from,omitempty"` // zones of proxies that the rule is for; nil: all
+	From *FromZones `json:"from,omitempty"` // zones of the proxies. Default all
 	To   ToZones    `json:"to"`
 }
 
@@ -70,20 +70,19 @@ type FromZones struct {
 	Zones []string `json:"zones"`
 }
 
-// ToZones are the zones that take over.
+// ToZones are the fallback zones.
 type ToZones struct {
 	Type  string    `json:"type"`
 	Zones *[]string `json:"zones,omitempty"`
 }
 
-// FailoverThreshold is the share of healthy endpoints below which traffic goes to the next
+// FailoverThreshold is the percentage of healthy endpoints below which traffic moves to the next
 // priority.
 type FailoverThreshold struct {
-	Percentage *resource.Decimal `json:"percentage,omitempty"` // above 0, at most 100; 50 when there is none
+	Percentage *resource.Decimal `json:"percentage,omitempty"` // above 0 and up to 100. Default 50
 }
 
-// LoadBalancer is the algorithm that chooses an endpoint. The part that belongs to Type holds its
-// parameters.
+// LoadBalancer is the algorithm that selects an endpoint. The field for Type holds its parameters.
 type LoadBalancer struct {
 	Type         string        `json:"type"`
 	RoundRobin   *struct{}     `json:"roundRobin,omitempty"`
@@ -93,28 +92,28 @@ type LoadBalancer struct {
 	Maglev       *Maglev       `json:"maglev,omitempty"`
 }
 
-// LeastRequest takes the least busy of a few endpoints.
+// LeastRequest selects the endpoint with the fewest active requests among some random ones.
 type LeastRequest struct {
-	ChoiceCount       *uint32           `json:"choiceCount,omitempty"`       // 2 when there is none
-	ActiveRequestBias *resource.Decimal `json:"activeRequestBias,omitempty"` // 0 or more; 1 when there is none
+	ChoiceCount       *uint32           `json:"choiceCount,omitempty"`       // Default 2
+	ActiveRequestBias *resource.Decimal `json:"activeRequestBias,omitempty"` // at least 0. Default 1
 }
 
-// RingHash is ketama hashing. Sizes are in entries.
+// RingHash is Ketama consistent hashing. Sizes are in entries.
 type RingHash struct {
-	HashFunction *string       `json:"hashFunction,omitempty" check:"XXHash|MurmurHash2"` // XXHash when there is none
-	MinRingSize  *uint32       `json:"minRingSize,omitempty"`                             // 1024 when there is none
-	MaxRingSize  *uint32       `json:"maxRingSize,omitempty"`                             // 8388608 when there is none
+	HashFunction *string       `json:"hashFunction,omitempty" check:"XXHash|MurmurHash2"` // Default XXHash
+	MinRingSize  *uint32       `json:"minRingSize,omitempty"`                             // Default 1024
+	MaxRingSize  *uint32       `json:"maxRingSize,omitempty"`                             // Default 8388608
 	HashPolicies *[]HashPolicy `json:"hashPolicies,omitempty"`
 }
 
-// Maglev is hashing by a table of prime size.
+// Maglev is consistent hashing with a table of prime size.
 type Maglev struct {
-	TableSize    *uint32       `json:"tableSize,omitempty"` // 65537 when there is none
+	TableSize    *uint32       `json:"tableSize,omitempty"` // Default 65537
 	HashPolicies *[]HashPolicy `json:"hashPolicies,omitempty"`
 }
 
-// HashPolicy is one thing that a request is hashed by. A terminal one ends the list when there is a
-// hash already.
+// HashPolicy is an attribute by which requests are hashed. A terminal policy ends the evaluation if
+// a hash exists.
 type HashPolicy struct {
 	Type           string          `json:"type"`
 	Terminal       *bool           `json:"terminal,omitempty"`
@@ -130,10 +129,10 @@ type Header struct {
 	Name string `json:"name"`
 }
 
-// Cookie hashes by a cookie. With a TTL, the proxy sets the cookie where it is missing.
+// Cookie hashes by a cookie. If TTL is set, the proxy creates a missing cookie.
 type Cookie struct {
 	Name string             `json:"name"`
-	TTL  *resource.Duration `json:"ttl,omitempty"` // 0s: until the client forgets the session
+	TTL  *resource.Duration `json:"ttl,omitempty"` // 0s for a session cookie
 	Path *string            `json:"path,omitempty"`
 }
 
@@ -142,12 +141,12 @@ type Connection struct {
 	SourceIP *bool `json:"sourceIP,omitempty"`
 }
 
-// QueryParameter hashes by a parameter of the URL; its name is case-sensitive.
+// QueryParameter hashes by a query parameter, whose name is case-sensitive.
 type QueryParameter struct {
 	Name string `json:"name"`
 }
 
-// FilterState hashes by an object that a filter left with the request.
+// FilterState hashes by an object that a filter stored in the request's filter state.
 type FilterState struct {
 	Key string `json:"key"`
 }

@@ -13,16 +13,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// overprovisioning is the factor in force where a policy orders endpoints and names no threshold:
-// that of 50 %.
+// overprovisioning is Envoy's factor for policies without threshold: that of a threshold of 50 %.
 const overprovisioning = 200
 
-// localities says where endpoints are preferred to be; nil where all are equal. weighted says
-// whether the weights of localities are to count. Without localZone and crossZone other zones come
-// second; with one of them, zones that no failover rule names get no traffic.
+// localities returns the endpoint preferences, or nil if all endpoints are equal. weighted reports
+// whether weights of localities apply. Without localZone and crossZone, other zones are the
+// fallback. With one of them, zones without a failover rule get no traffic.
 func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities, weighted bool) {
 	switch {
-	case l != nil && (l.LocalZone != nil || l.CrossZone != nil): // they take precedence over disabled
+	case l != nil && (l.LocalZone != nil || l.CrossZone != nil): // take precedence over disabled
 	case l != nil && l.Disabled != nil && *l.Disabled:
 		return nil, false
 	default:
@@ -45,13 +44,13 @@ func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities
 	return policy.NewLocalities(spec), weighted
 }
 
-// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of what
-// those before it leave, which whole numbers can say.
+// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of the
+// remaining traffic.
 func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	var out []policy.Affinity
 	weight := uint32(9)
 	for i := 1; i < len(list); i++ {
-		weight *= 10 // validated: at most nine tags have no weights of their own
+		weight *= 10 // validated: at most nine tags without weights
 	}
 	for i := range list {
 		t := &list[i]
@@ -63,8 +62,7 @@ func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	return out
 }
 
-// failover returns the rules that are for proxies of a zone. The place of a rule in the list is its
-// priority.
+// failover returns the rules for proxies of a zone. The index of a rule plus one is its priority.
 func failover(list []Failover, zone string) []policy.Failover {
 	var out []policy.Failover
 	for i := range list {
@@ -78,9 +76,9 @@ func failover(list []Failover, zone string) []policy.Failover {
 	return out
 }
 
-// factor turns the share of healthy endpoints from which on a priority gets all traffic into the
-// factor that Envoy multiplies the share with. Rounding up keeps the threshold itself on the
-// healthy side.
+// factor converts the threshold, the percentage of healthy endpoints above which a priority
+// receives all traffic, to Envoy's overprovisioning factor. It rounds up, so the threshold itself
+// counts as healthy.
 func factor(t *FailoverThreshold) uint32 {
 	if t.Percentage == nil {
 		return overprovisioning
@@ -88,32 +86,32 @@ func factor(t *FailoverThreshold) uint32 {
 	return uint32(min(math.Ceil(100*100/t.Percentage.Float()), math.MaxUint32)) // validated: above 0
 }
 
-// place groups the endpoints that are part of a cluster. It leaves them alone where there is
-// nothing to prefer.
-func place(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
-	var places []policy.Locality
+// place groups the endpoints of a cluster with inline endpoints by locality. It does nothing if
+// there is no preference.
+func group(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
+	var localities []policy.Locality
 	dropped := false
 	groups := map[policy.Locality][]*endpointv3.LbEndpoint{}
 	for _, g := range a.Endpoints {
 		for _, e := range g.LbEndpoints {
 			tags := tagsOf(e)
-			p, ok := l.Place(tags[resource.TagZone], tags)
+			p, ok := l.Assign(tags[resource.TagZone], tags)
 			if !ok {
 				dropped = true
 				continue
 			}
 			if groups[p] == nil {
-				places = append(places, p)
+				localities = append(localities, p)
 			}
 			groups[p] = append(groups[p], e)
 		}
 	}
-	if !dropped && (len(places) == 0 || len(places) == 1 && places[0] == policy.Locality{Zone: l.Zone}) {
+	if !dropped && (len(localities) == 0 || len(localities) == 1 && localities[0] == policy.Locality{Zone: l.Zone}) {
 		return
 	}
-	slices.SortFunc(places, policy.Locality.Compare)
-	a.Endpoints = make([]*endpointv3.LocalityLbEndpoints, len(places))
-	for i, p := range places {
+	slices.SortFunc(localities, policy.Locality.Compare)
+	a.Endpoints = make([]*endpointv3.LocalityLbEndpoints, len(localities))
+	for i, p := range localities {
 		g := &endpointv3.LocalityLbEndpoints{
 			Locality: &corev3.Locality{Zone: p.Zone, SubZone: p.SubZone}, Priority: p.Priority, LbEndpoints: groups[p],
 		}
@@ -127,7 +125,7 @@ func place(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
 	}
 }
 
-// tagsOf reads the tags that the metadata of an endpoint holds.
+// tagsOf returns the tags in the metadata of an endpoint.
 func tagsOf(e *endpointv3.LbEndpoint) map[string]string {
 	fields := e.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()
 	out := make(map[string]string, len(fields))

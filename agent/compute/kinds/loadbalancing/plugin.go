@@ -1,11 +1,10 @@
-// Package loadbalancing is the plugin of MeshLoadBalancingStrategy: how a proxy chooses among the
-// endpoints of a service.
+// Package loadbalancing implements MeshLoadBalancingStrategy: how a proxy selects an endpoint of a
+// service.
 //
-// It sets the algorithm of the outbound clusters, what requests are hashed by on the routes (and
-// connections, where a service speaks TCP), and where endpoints are preferred to be: the proxy's
-// own zone before others, within the zone by affinity tags, and which zones take over when
-// endpoints fail. Whatever a policy says about a service, endpoints of other zones come second
-// unless localityAwareness is disabled.
+// It sets the algorithm of outbound clusters, the hash policies of routes (and of TCP proxies), and
+// the preferred endpoints: the proxy's zone first, within the zone by affinity tags, and the
+// fallback zones when endpoints fail. Other zones are always a fallback unless localityAwareness is
+// disabled.
 package loadbalancing
 
 import (
@@ -42,12 +41,12 @@ func Plugin() policy.Plugin {
 	}
 }
 
-// effect is what one rule comes to. Many outbounds have the same rule.
+// effect is the converted conf of a rule, which many outbounds share.
 type effect struct {
 	conf       *Conf
 	hash       hashing
-	localities *policy.Localities // nil: all endpoints are equal
-	weighted   bool               // the weights of localities count
+	localities *policy.Localities // nil if all endpoints are equal
+	weighted   bool               // apply the weights of localities
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
@@ -79,7 +78,7 @@ func effectOf(c *policy.Context, r *policy.Rule, conf *Conf) *effect {
 	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
 		if reason := l.RingHash.sizeFault(); reason != "" {
 			toolkit.WarnOrigins(c, r,
-				"loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
+				"the ring sizes have no effect: loadBalancer.ringHash.maxRingSize, merged with other policies: %s", reason)
 		}
 	}
 	e.localities, e.weighted = localities(c, conf.LocalityAwareness)
@@ -99,11 +98,11 @@ func (e *effect) apply(c *policy.Context, cluster *draft.Cluster) {
 	if m.LoadAssignment == nil {
 		c.Host.Localities(m.Name, e.localities)
 	} else if e.localities != nil {
-		place(m.LoadAssignment, e.localities)
+		group(m.LoadAssignment, e.localities)
 	}
 }
 
-// apply sets algorithm and parameters. Those of an earlier step are dropped, as they may belong to
+// apply sets the algorithm and its parameters. It replaces existing parameters, which may belong to
 // another algorithm.
 func (l *LoadBalancer) apply(m *clusterv3.Cluster) {
 	m.LbConfig = nil
@@ -158,13 +157,13 @@ func size(n *uint32) *wrapperspb.UInt64Value {
 	return wrapperspb.UInt64(uint64(*n))
 }
 
-// hashing is what requests and connections are hashed by.
+// hashing holds the attributes by which requests and connections are hashed.
 type hashing struct {
 	requests    []*routev3.RouteAction_HashPolicy
-	connections []*typev3.HashPolicy // Envoy takes one at most
+	connections []*typev3.HashPolicy // Envoy supports at most one
 }
 
-// newHashing takes the policies of the algorithm that is chosen.
+// newHashing converts the hash policies of the selected algorithm.
 func newHashing(l *LoadBalancer) hashing {
 	var list []HashPolicy
 	switch {
@@ -185,7 +184,7 @@ func newHashing(l *LoadBalancer) hashing {
 	return out
 }
 
-// apply adds the policies to all routes of a chain that lead somewhere, or to its TCP proxy.
+// apply adds the hash policies to all forwarding routes of a chain, or to its TCP proxy.
 func (h hashing) apply(ch *draft.Chain) {
 	switch {
 	case len(h.requests) == 0:
@@ -200,8 +199,7 @@ func (h hashing) apply(ch *draft.Chain) {
 	}
 }
 
-// request is the policy as a route has it. The part that belongs to the type is there: that was
-// validated.
+// request converts the policy for a route. Validation ensures that the field for the type is set.
 func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
 	out := &routev3.RouteAction_HashPolicy{Terminal: toolkit.Or(p.Terminal, false)}
 	switch p.Type {
@@ -230,7 +228,7 @@ func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
 	return out
 }
 
-// connection is the policy as a TCP proxy has it; nil where it is about requests.
+// connection converts the policy for a TCP proxy, or returns nil if it applies only to requests.
 func (p *HashPolicy) connection() *typev3.HashPolicy {
 	switch {
 	case p.Type == hashFilterState:

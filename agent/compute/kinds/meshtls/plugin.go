@@ -1,8 +1,7 @@
-// Package meshtls is the plugin of MeshTLS: which versions of TLS and which ciphers the proxies of
-// a mesh speak with each other, and whether an inbound also takes connections without a certificate
-// of the mesh.
+// Package meshtls implements MeshTLS: the TLS versions and ciphers between the proxies of a mesh,
+// and whether an inbound also accepts connections without a certificate of the mesh.
 //
-// It edits what the generator makes of mTLS and makes none itself: without mTLS it has no effect.
+// It edits the TLS config that the generator creates, so it has no effect without mTLS.
 package meshtls
 
 import (
@@ -23,15 +22,15 @@ import (
 
 const kind = "MeshTLS"
 
-// Plugin declares the kinds and their effect.
+// Plugin declares the kind and its effect.
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
 			Top:   []string{"Mesh", "MeshSubset", "Dataplane"},
 			From:  []string{"Mesh"},
 			Rules: true,
-			NoMatches: "versions, ciphers and the mode are settled before a client has shown a certificate, " +
-				"so they cannot depend on who it is: choose the inbound by targetRef instead",
+			NoMatches: "versions, ciphers, and the mode are negotiated before the client's certificate is known, " +
+				"so they cannot depend on the client: select the inbound by targetRef instead",
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   check,
 		})},
@@ -40,8 +39,8 @@ func Plugin() policy.Plugin {
 	}
 }
 
-// check refuses versions and ciphers in a policy on a part of the mesh: both ends of a connection
-// have to agree on them.
+// check rejects versions and ciphers unless the policy selects the whole mesh, because both ends of
+// a connection must agree on them.
 func check(p *resource.Policy, v *resource.Validator) {
 	if wholeMesh(p) {
 		return
@@ -54,19 +53,19 @@ func check(p *resource.Policy, v *resource.Validator) {
 		}
 		at := v.Field(p.ArrivingField()).Index(i).Field("default")
 		if c.TLSVersion != nil {
-			at.Field("tlsVersion").Faultf("proxies must agree on it, so it goes with a targetRef of kind Mesh alone: move it " +
-				"into a policy on the Mesh")
+			at.Field("tlsVersion").Faultf("tlsVersion requires a targetRef of kind Mesh, " +
+				"because all proxies must agree on it: move it into a policy on the Mesh")
 		}
 		if len(c.TLSCiphers) > 0 {
-			at.Field("tlsCiphers").Faultf("proxies must agree on them, so they go with a targetRef of kind Mesh alone: move " +
-				"them into a policy on the Mesh")
+			at.Field("tlsCiphers").Faultf("tlsCiphers requires a targetRef of kind Mesh, " +
+				"because all proxies must agree on it: move it into a policy on the Mesh")
 		}
 	}
 }
 
 func wholeMesh(p *resource.Policy) bool { return p.TargetRef == nil || p.TargetRef.Kind == "Mesh" }
 
-// apply sets the mode of each inbound, and the versions and ciphers on both sides of the proxy.
+// apply sets the mode of each inbound, and the versions and ciphers of inbounds and outbounds.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(kind)
 	if rules == nil {
@@ -74,8 +73,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	if c.View.Spec.MTLSEnabled() == nil {
 		if c.Last {
-			toolkit.WarnPolicies(c, rules.Policies, "mesh %s has no mTLS, so the policy has no effect: enable mtls of the Mesh",
-				c.View.Name)
+			toolkit.WarnPolicies(c, rules.Policies,
+				"the policy has no effect, because mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
 		}
 		return
 	}
@@ -85,7 +84,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 			if !cl.Service.External {
 				s, err := withParams(cl.Message.TransportSocket, &tlsv3.UpstreamTlsContext{}, p)
 				if err != nil {
-					toolkit.WarnPolicies(c, owners, "cluster %s keeps its TLS: %v", cl.Message.Name, err)
+					toolkit.WarnPolicies(c, owners, "TLS parameters of cluster %s cannot be set: %v", cl.Message.Name, err)
 				}
 				cl.Message.TransportSocket = s
 			}
@@ -93,9 +92,10 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	p := conf.params()
 	for l := range toolkit.Listeners(d, draft.Inbound) {
-		if own := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); own != nil && own.Mode != nil && !c.View.Switching {
-			if err := setMode(l, *own.Mode); err != nil {
-				toolkit.WarnPolicies(c, rules.Policies, "listener %s keeps its mode: %v", l.Message.Name, err)
+		if inbound := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); inbound != nil && inbound.Mode != nil &&
+			!c.View.Switching {
+			if err := setMode(l, *inbound.Mode); err != nil {
+				toolkit.WarnPolicies(c, rules.Policies, "mode of listener %s cannot be set: %v", l.Message.Name, err)
 			}
 		}
 		for _, ch := range l.Chains {
@@ -104,15 +104,15 @@ func apply(c *policy.Context, d *draft.Draft) {
 			}
 			s, err := withParams(ch.Message.TransportSocket, &tlsv3.DownstreamTlsContext{}, p)
 			if err != nil {
-				toolkit.WarnPolicies(c, owners, "listener %s keeps its TLS: %v", l.Message.Name, err)
+				toolkit.WarnPolicies(c, owners, "TLS parameters of listener %s cannot be set: %v", l.Message.Name, err)
 			}
 			ch.Message.TransportSocket = s
 		}
 	}
 }
 
-// ofMesh merges what the policies on the whole mesh say, which alone have versions and ciphers: so
-// they hold for a proxy without inbounds too. It is never nil.
+// ofMesh merges the policies on the whole mesh. Only these have versions and ciphers, which also
+// apply to a proxy without inbounds. The conf is never nil.
 func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Resource) {
 	var confs []resource.Conf
 	var owners []*resource.Resource
@@ -133,27 +133,27 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 		return &Conf{}, owners
 	}
 	if v := merged.TLSVersion; v.contradicts() {
-		toolkit.WarnPolicies(c, owners, "the policies on the mesh together allow TLS from %s to %s, "+
-			"which is no version: both bounds are left out", *v.Min, *v.Max)
-		left := *merged
-		left.TLSVersion = nil
-		merged = &left
+		toolkit.WarnPolicies(c, owners, "the merged policies on the mesh allow TLS from %s to %s, "+
+			"which includes no version; both limits were dropped", *v.Min, *v.Max)
+		unlimited := *merged
+		unlimited.TLSVersion = nil
+		merged = &unlimited
 	}
 	return merged, owners
 }
 
 const (
 	nameInspector = "envoy.filters.listener.tls_inspector"
-	meshProtocol  = "kuma" // by ALPN: proxies of the mesh say it to each other
+	meshProtocol  = "kuma" // ALPN protocol between proxies of the mesh
 )
 
-// Values of transport_protocol, as Envoy's inspector tells them apart.
+// Values of transport_protocol, as detected by Envoy's TLS inspector.
 const (
 	transportTLS   = "tls"
 	transportPlain = "raw_buffer"
 )
 
-// setMode makes an inbound strict or permissive. It has a chain with TLS, else it is left as it is.
+// setMode makes an inbound strict or permissive. It does nothing if no chain has TLS.
 func setMode(l *draft.Listener, mode string) error {
 	plain := func(ch *draft.Chain) bool { return !ch.TLS }
 	switch open := slices.ContainsFunc(l.Chains, plain); {
@@ -169,13 +169,13 @@ func setMode(l *draft.Listener, mode string) error {
 		l.Message.ListenerFiltersTimeout, l.Message.ContinueOnListenerFiltersTimeout = nil, false
 		return nil
 	}
-	return unlock(l)
+	return acceptPlain(l)
 }
 
-// unlock lets a strict inbound also take connections that are not of the mesh: plain ones, and
-// those with a TLS of the workload's own, which is told from that of the mesh by ALPN. What they
-// meet is what the mesh meets, but for the certificate.
-func unlock(l *draft.Listener) error {
+// acceptPlain makes a strict inbound also accept connections from outside the mesh: plain ones, and
+// those with the workload's TLS, which the inspector distinguishes by ALPN. They get the same
+// chains, without the certificate.
+func acceptPlain(l *draft.Listener) error {
 	inspector, err := draft.Extension{Name: nameInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func unlock(l *draft.Listener) error {
 	return nil
 }
 
-// params are the versions and ciphers of one side of a connection; nil when nothing is asked for.
+// params returns the versions and ciphers of one side of a connection, or nil if none are set.
 func (c *Conf) params() *tlsv3.TlsParameters {
 	v := c.TLSVersion
 	if v == nil {
@@ -218,8 +218,8 @@ func (c *Conf) params() *tlsv3.TlsParameters {
 	}
 }
 
-// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself,
-// so a maximum that is not said is TLS 1.3.
+// clientParams returns the params of the connecting side. Its default maximum in Envoy is TLS 1.2,
+// so an unset maximum becomes TLS 1.3.
 func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	p := c.params()
 	if p != nil && p.TlsMaximumProtocolVersion == tlsv3.TlsParameters_TLS_AUTO {
@@ -228,8 +228,8 @@ func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	return p
 }
 
-// withParams returns a transport socket with other params; itself when it is not one of TLS with an
-// identity of the mesh. It never changes the socket, which may be shared.
+// withParams returns a transport socket with other params. It returns s if s is not a TLS socket
+// with a mesh identity. It never modifies s, which may be shared.
 func withParams(s *corev3.TransportSocket, ctx proto.Message, p *tlsv3.TlsParameters) (*corev3.TransportSocket, error) {
 	if s.GetName() != draft.NameTLS || !s.GetTypedConfig().MessageIs(ctx) {
 		return s, nil
@@ -243,18 +243,19 @@ func withParams(s *corev3.TransportSocket, ctx proto.Message, p *tlsv3.TlsParame
 
 // Modes of an inbound.
 const (
-	strict     = "Strict"     // only clients with a certificate of the mesh
-	permissive = "Permissive" // others too
+	strict     = "Strict"     // accept only clients with a certificate of the mesh
+	permissive = "Permissive" // accept all clients
 )
 
-// Conf says how connections of the mesh are encrypted.
+// Conf is the conf of a MeshTLS.
 type Conf struct {
 	TLSVersion *Version `json:"tlsVersion,omitempty"`
-	TLSCiphers []string `json:"tlsCiphers,omitempty"`                     // of TLS 1.2 and older; TLS 1.3 has its own
-	Mode       *string  `json:"mode,omitempty" check:"Strict|Permissive"` // of inbounds; without it that of the Mesh
+	// for TLS 1.2 and older; TLS 1.3 has fixed ciphers
+	TLSCiphers []string `json:"tlsCiphers,omitempty"`
+	Mode       *string  `json:"mode,omitempty" check:"Strict|Permissive"` // of inbounds. Default the mode of the Mesh
 }
 
-// Version bounds the versions of TLS. A bound that is not given, or TLSAuto, is Envoy's.
+// Version limits the TLS versions. An unset limit, or TLSAuto, is Envoy's default.
 type Version struct {
 	Min *string `json:"min,omitempty"`
 	Max *string `json:"max,omitempty"`
@@ -262,7 +263,7 @@ type Version struct {
 
 const auto = "TLSAuto"
 
-// versions are the names of the versions, from old to new, at the index that Envoy has for them.
+// versions returns the names of the versions, oldest first. The indexes are Envoy's enum values.
 func versions() []string {
 	return []string{
 		tlsv3.TlsParameters_TLS_AUTO: auto,
@@ -273,7 +274,7 @@ func versions() []string {
 	}
 }
 
-// ciphers are those that are strong enough for a mesh and that Envoy knows.
+// ciphers returns the accepted ciphers: those that are strong and supported by Envoy.
 func ciphers() []string {
 	return []string{
 		"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305",
@@ -281,7 +282,7 @@ func ciphers() []string {
 	}
 }
 
-// protocol returns Envoy's value for a bound; the automatic one for nil.
+// protocol returns Envoy's value for a limit; TLS_AUTO for nil.
 func protocol(bound *string) tlsv3.TlsParameters_TlsProtocol {
 	if bound == nil {
 		return tlsv3.TlsParameters_TLS_AUTO
@@ -289,12 +290,12 @@ func protocol(bound *string) tlsv3.TlsParameters_TlsProtocol {
 	return tlsv3.TlsParameters_TlsProtocol(max(0, slices.Index(versions(), *bound)))
 }
 
-// contradicts reports whether no version lies between the bounds.
+// contradicts reports whether the limits include no version.
 func (v *Version) contradicts() bool {
 	return v != nil && protocol(v.Min) > protocol(v.Max) && protocol(v.Max) != tlsv3.TlsParameters_TLS_AUTO
 }
 
-// Validate checks names and bounds.
+// Validate validates names and limits.
 func (c *Conf) Validate(v *resource.Validator) {
 	if t := c.TLSVersion; t != nil {
 		at := v.Field("tlsVersion")
@@ -306,14 +307,14 @@ func (c *Conf) Validate(v *resource.Validator) {
 			known = at.Field("max").OneOf(*t.Max, versions()...) && known
 		}
 		if known && t.contradicts() {
-			at.Field("min").Faultf("%s is newer than the maximum, %s: no version is left", *t.Min, *t.Max)
+			at.Field("min").Faultf("%s is newer than the maximum, %s", *t.Min, *t.Max)
 		}
 	}
 	seen := make(map[string]bool, len(c.TLSCiphers))
 	for i, s := range c.TLSCiphers {
 		at := v.Field("tlsCiphers").Index(i)
 		if at.OneOf(s, ciphers()...) && seen[s] {
-			at.Faultf("%s stands twice: remove it here", s)
+			at.Faultf("%s is given twice: remove it here", s)
 		}
 		seen[s] = true
 	}

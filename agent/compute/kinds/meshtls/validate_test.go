@@ -47,9 +47,10 @@ func TestInvalid(t *testing.T) {
 		{onMesh, `{"tlsVersion":{"min":"TLS13","max":"TLS12"}}`, "tlsVersion.min", "TLS13 is newer than the maximum, TLS12"},
 		{onMesh, `{"tlsCiphers":["RC4"]}`, "tlsCiphers[0]", "ECDHE-RSA-CHACHA20-POLY1305"},
 		{onMesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384","ECDHE-RSA-AES256-GCM-SHA384"]}`, "tlsCiphers[1]", "twice"},
-		{`"targetRef":{"kind":"MeshSubset"},`, `{"tlsVersion":{"min":"TLS12"}}`, "tlsVersion", "kind Mesh alone"},
+		{`"targetRef":{"kind":"MeshSubset"},`, `{"tlsVersion":{"min":"TLS12"}}`,
+			"tlsVersion", "requires a targetRef of kind Mesh"},
 		{`"targetRef":{"kind":"Dataplane","name":"d"},`, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`,
-			"tlsCiphers", "kind Mesh alone"},
+			"tlsCiphers", "requires a targetRef of kind Mesh"},
 	} {
 		doc := document(c.top, c.conf)
 		if !json.Valid(doc) {

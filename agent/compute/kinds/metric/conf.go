@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Types of backends, modes of TLS, names of profiles and types of selectors.
+// Types of backends, TLS modes, names of profiles, and types of selectors.
 const (
 	typePrometheus    = "Prometheus"
 	typeOpenTelemetry = "OpenTelemetry"
@@ -27,7 +27,7 @@ const (
 	selectContains = "Contains"
 )
 
-// Defaults of the reference.
+// Kuma's defaults.
 const (
 	defaultPort   = 5670
 	defaultPath   = "/metrics"
@@ -41,25 +41,25 @@ type Conf struct {
 	Backends     *[]Backend     `json:"backends,omitempty"`
 }
 
-// Sidecar says which metrics of the proxy are served.
+// Sidecar selects the metrics of the proxy that are served.
 type Sidecar struct {
 	Profiles      *Profiles `json:"profiles,omitempty"`
-	IncludeUnused *bool     `json:"includeUnused,omitempty"` // true: also what was never counted
+	IncludeUnused *bool     `json:"includeUnused,omitempty"` // include metrics that were never updated
 }
 
-// Profiles are groups of metrics; Basic where none is given.
+// Profiles are groups of metrics. Default Basic.
 type Profiles struct {
 	AppendProfiles *[]Profile  `json:"appendProfiles,omitempty"`
 	Exclude        *[]Selector `json:"exclude,omitempty"`
 	Include        *[]Selector `json:"include,omitempty"` // takes precedence over Exclude
 }
 
-// Profile names a group.
+// Profile names a group of metrics.
 type Profile struct {
 	Name string `json:"name"`
 }
 
-// Selector selects metrics by their names in Prometheus.
+// Selector selects metrics by their Prometheus names.
 type Selector struct {
 	Type  string `json:"type"`
 	Match string `json:"match"`
@@ -73,7 +73,7 @@ type Application struct {
 	Port    uint32  `json:"port"`
 }
 
-// Backend is where metrics go to. The part that belongs to Type says how.
+// Backend is a destination of metrics. The field for Type configures it.
 type Backend struct {
 	Type          string         `json:"type"`
 	Prometheus    *Prometheus    `json:"prometheus,omitempty"`
@@ -83,17 +83,17 @@ type Backend struct {
 // Prometheus scrapes the proxy at its address.
 type Prometheus struct {
 	ClientID *string `json:"clientId,omitempty"`
-	Port     *uint32 `json:"port,omitempty"` // 5670 when there is none
-	Path     *string `json:"path,omitempty"` // /metrics when there is none
+	Port     *uint32 `json:"port,omitempty"` // Default 5670
+	Path     *string `json:"path,omitempty"` // Default /metrics
 	TLS      *TLS    `json:"tls,omitempty"`
 }
 
-// TLS is that of the listener for Prometheus.
+// TLS configures the TLS of the listener for Prometheus.
 type TLS struct {
-	Mode string `json:"mode,omitempty"` // Disabled when there is none
+	Mode string `json:"mode,omitempty"` // Default Disabled
 }
 
-// OpenTelemetry is a collector that metrics are pushed to.
+// OpenTelemetry is a collector to which metrics are pushed.
 type OpenTelemetry struct {
 	Endpoint        string             `json:"endpoint"`
 	RefreshInterval *resource.Duration `json:"refreshInterval,omitempty" check:"positive"`
@@ -110,10 +110,10 @@ func (p *Prometheus) mode() string {
 	return cmp.Or(p.TLS.Mode, tlsDisabled)
 }
 
-// maxMatch bounds the text of a selector in characters.
+// maxMatch limits the length of a selector's match in characters.
 const maxMatch = 256
 
-// Validate checks the conf.
+// Validate validates the conf.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.Sidecar != nil && c.Sidecar.Profiles != nil {
 		c.Sidecar.Profiles.validate(v.Field("sidecar").Field("profiles"))
@@ -141,9 +141,9 @@ func validateSelectors(v *resource.Validator, list *[]Selector) {
 		case s.Type == selectRegex:
 			at.Pattern(s.Match)
 		case s.Match == "":
-			at.Faultf("the text is missing: give the name of a metric or a part of it")
+			at.Faultf("the value is missing: give a metric name or a substring of one")
 		case len(s.Match) > maxMatch:
-			at.Faultf("the text has %d characters, at most %d are allowed", len(s.Match), maxMatch)
+			at.Faultf("the value has %d characters, and at most %d are allowed", len(s.Match), maxMatch)
 		}
 	}
 }
@@ -164,20 +164,20 @@ func validateBackends(v *resource.Validator, list []Backend) {
 		}
 		switch {
 		case b.Type == typePrometheus && b.Prometheus == nil:
-			at.Field("prometheus").Faultf("prometheus is missing: a backend of type Prometheus needs it; {} takes the defaults")
+			at.Field("prometheus").Faultf("prometheus is required for a backend of type Prometheus; {} selects the defaults")
 		case b.Type == typeOpenTelemetry && b.OpenTelemetry == nil:
-			at.Field("openTelemetry").Faultf("openTelemetry is missing: a backend of type OpenTelemetry needs it")
+			at.Field("openTelemetry").Faultf("openTelemetry is required for a backend of type OpenTelemetry")
 		case b.Type == typeOpenTelemetry:
 			b.OpenTelemetry.validate(at.Field("openTelemetry"))
 		default:
 			at = at.Field("prometheus")
 			b.Prometheus.validate(at)
 			if j, taken := ports[b.Prometheus.port()]; taken {
-				at.Field("port").Faultf("%d is the port of backends[%d] too: one listener has one port, give each its own",
+				at.Field("port").Faultf("%d is already the port of backends[%d]: give another port",
 					b.Prometheus.port(), j)
 			}
 			if j, taken := clients[b.Prometheus.client()]; taken {
-				at.Field("clientId").Faultf("%q is the client of backends[%d] too: give each its own", b.Prometheus.client(), j)
+				at.Field("clientId").Faultf("%q is already the client of backends[%d]: give another one", b.Prometheus.client(), j)
 			}
 			ports[b.Prometheus.port()], clients[b.Prometheus.client()] = i, i
 		}
@@ -189,9 +189,9 @@ func (p *Prometheus) validate(v *resource.Validator) {
 	at := v.Field("path")
 	switch path := p.path(); {
 	case !strings.HasPrefix(path, "/"):
-		at.Faultf("%q is not absolute: let it begin with /", path)
+		at.Faultf("%q is not absolute: it must begin with /", path)
 	case strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '?' || r == '#' }):
-		at.Faultf("%q has a query, a fragment or a character that no path has", path)
+		at.Faultf("%q contains a query, a fragment, or an invalid character", path)
 	}
 	if p.ClientID != nil && *p.ClientID == "" {
 		v.Field("clientId").Faultf("the name is empty: give one or remove the field")

@@ -7,60 +7,60 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 )
 
-// basic selects the statistics of the profile Basic by Envoy's names: the golden signals, and what
-// dashboards show.
+// basic selects the statistics of the profile Basic by Envoy's names: the golden signals, and
+// statistics in Kuma's dashboards.
 const basic = `_rq|rq_time|cx_(length_ms|count|destroy|active|connect|total)|bytes|timeout|health_check|lb_healthy_panic` +
 	`|membership_(degraded|healthy|total)|error|fail|reset|eject|overflow|cancelled|max_duration_reached` +
 	`|no_cluster|no_route|no_filter_chain|reject|denied|days_until_first_cert_expiring|^server\.|^control_plane\.` +
 	`|rbac|ssl\.handshake|circuit_breakers|ssl_context_update_by_sds|^dns_filter\.|^dns\.cares\.`
 
 const (
-	// nothing matches no statistic: none has an empty name.
+	// nothing matches no statistic, because no name is empty.
 	nothing = `^$`
-	// family is what Envoy puts before its own names to make those of Prometheus.
+	// family is the prefix of the Prometheus names of Envoy's own statistics.
 	family = "envoy_"
-	// gap is what an underscore of a name in Prometheus may have been: one character that is not
-	// allowed there, or two of them around a part that became a label.
+	// gap matches what may be an underscore in a Prometheus name: one character that Prometheus
+	// does not allow, or two such characters around a segment that became a label.
 	gap = `[^a-zA-Z0-9](?:.*[^a-zA-Z0-9])?`
-	// end is where a name ends, or where its last part became a label.
+	// end matches the end of a name, or a last segment that became a label.
 	end = `(?:[^a-zA-Z0-9].*)?$`
 )
 
-// filter is a regular expression over Envoy's names of statistics that holds for all that is to be
-// served; "" for everything.
+// filter returns a regular expression for Envoy's statistic names that matches at least all
+// selected metrics; "" for all statistics.
 func (s *Sidecar) filter() string {
 	var p Profiles
 	if s != nil && s.Profiles != nil {
 		p = *s.Profiles
 	}
-	var parts []string
+	var patterns []string
 	switch p.broadest() {
 	case profileAll:
 		return ""
 	case profileBasic:
-		parts = append(parts, basic)
+		patterns = append(patterns, basic)
 	}
 	if p.includesRegex() {
-		return "" // the expression is about names in Prometheus
+		return "" // regular expressions match Prometheus names
 	}
 	for _, q := range toolkit.Or(p.Include, nil) {
 		alternatives := q.pattern()
 		if alternatives == nil {
 			return ""
 		}
-		parts = append(parts, alternatives...)
+		patterns = append(patterns, alternatives...)
 	}
-	if len(parts) == 0 {
+	if len(patterns) == 0 {
 		return nothing
 	}
-	return strings.Join(parts, "|")
+	return strings.Join(patterns, "|")
 }
 
 func (p *Profiles) includesRegex() bool {
 	return slices.ContainsFunc(toolkit.Or(p.Include, nil), func(q Selector) bool { return q.Type == selectRegex })
 }
 
-// broadest of the profiles: each holds the next.
+// broadest returns the profile that includes the others.
 func (p *Profiles) broadest() string {
 	list := toolkit.Or(p.AppendProfiles, nil)
 	if len(list) == 0 {
@@ -78,16 +78,16 @@ func (p *Profiles) broadest() string {
 	return out
 }
 
-// pattern is alternatives of what Envoy's names of the selected metrics match; nil for all names, a
-// list without items for none.
+// pattern returns alternatives that match Envoy's names of the selected metrics. It returns nil for
+// all names, and an empty list for none.
 func (s *Selector) pattern() []string {
-	rest, own := strings.CutPrefix(s.Match, family)
+	rest, builtin := strings.CutPrefix(s.Match, family)
 	switch {
-	case s.Type == selectExact && own:
+	case s.Type == selectExact && builtin:
 		return each("^", rest, end)
 	case s.Type == selectExact:
-		return each("", s.Match, end) // of a namespace of its own, which Envoy cuts off
-	case s.Type == selectPrefix && own && rest != "":
+		return each("", s.Match, end) // a custom namespace, which Envoy removes
+	case s.Type == selectPrefix && builtin && rest != "":
 		return each("^", rest, "")
 	case s.Type == selectPrefix && strings.HasPrefix(family, s.Match):
 		return nil
@@ -105,7 +105,7 @@ func (s *Selector) pattern() []string {
 	return out
 }
 
-// each returns the pattern of one text, or nothing for a text that no name in Prometheus has.
+// each returns a pattern for a string, or none for a string that occurs in no Prometheus name.
 func each(before, text, after string) []string {
 	var b strings.Builder
 	b.WriteString(before)

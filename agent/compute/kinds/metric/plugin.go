@@ -1,22 +1,20 @@
-// Package metric is the plugin of MeshMetric: the metrics of a proxy for Prometheus.
+// Package metric implements MeshMetric: the metrics of a proxy for Prometheus.
 //
-// There is no process beside the proxy that could collect, filter or push metrics: what Envoy
-// serves by itself is what there is. A Prometheus backend is a listener that leads one path to the
-// statistics of Envoy's admin interface and nothing else of it. Where the admin interface is says
-// networking.admin.port of the Dataplane, for an Envoy with a bootstrap of its own; otherwise it is
-// the socket that the agent's bootstrap names.
+// No process besides the proxy collects, filters, or pushes metrics, so only metrics that Envoy
+// serves are available. A Prometheus backend is a listener that forwards one path to the statistics
+// of Envoy's admin interface, and nothing else. The admin interface is at networking.admin.port of
+// the Dataplane, for an Envoy with a custom bootstrap, otherwise at the socket in the agent's
+// bootstrap.
 //
-// Profiles and include become a filter over Envoy's names of statistics, which serves all that is
-// asked for and may serve more: those names hold those of clusters and listeners, which Prometheus
-// has as labels. These have no effect, and their owner is told:
-//   - applications: nothing merges their metrics into those of the proxy; let Prometheus scrape
-//     them.
-//   - OpenTelemetry backends: Envoy takes sinks of metrics in its bootstrap alone.
-//   - exclude, and include by regular expression: Envoy's filter names what is served, by other
-//     names.
-//   - tls.mode ProvidedTLS: nothing tells the agent where certificate and key lie. Such a backend
-//     is not served, since plain text where TLS was asked for would be worse.
-//   - clientId names the listener; there is no service through which Prometheus discovers proxies.
+// Profiles and include become a filter for Envoy's statistic names, which serves all selected
+// metrics and possibly more, because these names include the names of clusters and listeners, which
+// are labels in Prometheus. The following fields have no effect, and the plugin warns about them:
+// - applications: no process merges their metrics into those of the proxy.
+// - OpenTelemetry backends: Envoy supports metric sinks only in its bootstrap.
+// - exclude, and include by regular expression: Envoy's filter only includes, by other names.
+// - tls.mode ProvidedTLS: the agent does not know the certificate and key. Such a backend is not
+// served, because plain text would be worse.
+// - clientId only names the listener; Prometheus does not discover proxies through a service.
 package metric
 
 import (
@@ -56,7 +54,7 @@ func Plugin() policy.Plugin {
 const (
 	adminCluster   = "nearside:metrics:admin"
 	listenerPrefix = "nearside:metrics:prometheus:"
-	origin         = "prometheus" // as patches match it
+	origin         = "prometheus" // for matching by patches
 	statsPath      = "/stats/prometheus"
 )
 
@@ -84,8 +82,8 @@ type applier struct {
 	conf *Conf
 }
 
-// warn tells the owner of a list of the merged conf: the strongest policy that has it, since lists
-// are replaced.
+// warn reports a problem to the owner of a list in the merged conf: the strongest policy that sets
+// it, because lists are replaced.
 func (a *applier) warn(has func(*Conf) bool, format string, args ...any) {
 	for _, o := range slices.Backward(a.rule.Origins) {
 		if p, ok := o.Policy.Spec.(*resource.Policy); ok {
@@ -103,15 +101,15 @@ func hasProfiles(c *Conf) bool     { return c.Sidecar != nil && c.Sidecar.Profil
 func hasExclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Exclude != nil }
 func hasInclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Include != nil }
 
-// notes tells about what has no effect.
+// notes warns about fields that have no effect.
 func (a *applier) notes() {
 	if len(toolkit.Or(a.conf.Applications, nil)) > 0 {
-		a.warn(hasApplications, "applications have no effect: Envoy cannot scrape them; let Prometheus do so")
+		a.warn(hasApplications, "applications have no effect, because Envoy cannot scrape them; let Prometheus scrape them")
 	}
 	for i, b := range *a.conf.Backends {
 		if b.Type == typeOpenTelemetry {
-			a.warn(hasBackends, "backends[%d] has no effect: Envoy takes the address of an OpenTelemetry collector in its "+
-				"bootstrap alone; let the collector scrape a Prometheus backend", i)
+			a.warn(hasBackends, "backends[%d] has no effect, because Envoy supports OpenTelemetry collectors only in its "+
+				"bootstrap; let the collector scrape a Prometheus backend", i)
 		}
 	}
 	if !hasProfiles(a.conf) {
@@ -119,35 +117,35 @@ func (a *applier) notes() {
 	}
 	p := a.conf.Sidecar.Profiles
 	if len(toolkit.Or(p.Exclude, nil)) > 0 {
-		a.warn(hasExclude, "sidecar.profiles.exclude has no effect: Envoy's filter can only name what is served")
+		a.warn(hasExclude, "sidecar.profiles.exclude has no effect, because Envoy can only filter by inclusion")
 	}
 	if p.includesRegex() && p.broadest() != profileAll {
-		a.warn(hasInclude, "sidecar.profiles.include: with a selector of type Regex all metrics are served, "+
-			"as Envoy filters by other names; give Prefix, Exact or Contains")
+		a.warn(hasInclude, "sidecar.profiles.include serves all metrics, because Envoy cannot evaluate selectors of "+
+			"type Regex; use Prefix, Exact, or Contains")
 	}
 }
 
-// prometheus adds the listener of a backend, and once the cluster of the admin interface.
+// prometheus adds the listener of a backend, and the cluster of the admin interface once.
 func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 	switch p.mode() {
 	case tlsProvided:
-		a.warn(hasBackends, "%s is not served: tls.mode ProvidedTLS needs a certificate, and nothing tells the agent where "+
-			"it lies; give the mode Disabled", field)
+		a.warn(hasBackends, "%s is not served, because the agent has no certificate for tls.mode ProvidedTLS; "+
+			"use mode Disabled", field)
 		return
 	case tlsMesh:
-		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, "+
-			"which metrics do not get; give the mode Disabled", field)
+		a.warn(hasBackends, "%s is not served, because tls.mode ActiveMTLSBackend requires a mesh certificate, "+
+			"which the agent does not provide for metrics; use mode Disabled", field)
 		return
 	}
 	host, err := netip.ParseAddr(a.c.Dataplane().Networking.Address)
 	if err != nil {
-		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address",
+		a.warn(hasBackends, "%s is not served by %s, because its networking.address %q is not an IP address",
 			field, a.c.Proxy().Key, a.c.Dataplane().Networking.Address)
 		return
 	}
-	if by := portTaken(a.c.Dataplane(), host, p.port()); by != "" {
-		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port",
-			field, a.c.Proxy().Key, p.port(), by)
+	if by := portOwner(a.c.Dataplane(), host, p.port()); by != "" {
+		a.warn(hasBackends, "%s is not served by %s, because its %s already uses port %d; use another port",
+			field, a.c.Proxy().Key, by, p.port())
 		return
 	}
 	if port := a.adminPort(); port != 0 && a.c.Host.Claim(draft.TypeCluster, adminCluster) {
@@ -164,8 +162,8 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 	}
 }
 
-// http leads the path to the statistics, and nothing else to the admin interface, which can also
-// end the proxy.
+// http routes only the path of the statistics to the admin interface, because the admin interface
+// can also stop the proxy.
 func (a *applier) http(name, path string) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: draft.PlainFilters,
@@ -186,9 +184,9 @@ func (a *applier) http(name, path string) *draft.HTTP {
 	}
 }
 
-// query asks for what is to be served. Envoy appends the query of the request, question mark
-// included: the last parameter takes it up, and of a parameter that is given twice the first
-// counts.
+// query returns the query that selects the metrics. Envoy appends the query of the request,
+// including the question mark, so the last parameter absorbs it. The first occurrence of a repeated
+// parameter applies.
 func query(s *Sidecar) string {
 	var b strings.Builder
 	if s == nil || !toolkit.Or(s.IncludeUnused, false) {
@@ -200,8 +198,8 @@ func query(s *Sidecar) string {
 	return b.String() + "client="
 }
 
-// adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names
-// none.
+// adminPort returns the loopback port of the proxy's admin interface, or 0 if the Dataplane does
+// not set it.
 func (a *applier) adminPort() uint32 {
 	if admin := a.c.Dataplane().Networking.Admin; admin != nil {
 		return admin.Port
@@ -209,7 +207,7 @@ func (a *applier) adminPort() uint32 {
 	return 0
 }
 
-// admin is the cluster that leads to the proxy's admin interface.
+// admin returns the name of the cluster for the proxy's admin interface.
 func (a *applier) admin() string {
 	if a.adminPort() != 0 {
 		return adminCluster
@@ -217,8 +215,9 @@ func (a *applier) admin() string {
 	return policy.AdminCluster
 }
 
-// portTaken names the field of a dataplane that has an address and port already, "" for none.
-func portTaken(dp *resource.Dataplane, host netip.Addr, port uint32) string {
+// portTaken returns the field of a dataplane that already uses an address and port; "" if none
+// does.
+func portOwner(dp *resource.Dataplane, host netip.Addr, port uint32) string {
 	for i := range dp.Networking.Inbound {
 		in := &dp.Networking.Inbound[i]
 		if a, err := netip.ParseAddr(cmp.Or(in.Address, dp.Networking.Address)); err == nil && a == host && in.Port == port {

@@ -59,8 +59,8 @@ func TestRefused(t *testing.T) {
 	selectors := func(field, list string) string { return `{"sidecar":{"profiles":{"` + field + `":[` + list + `]}}}` }
 	for _, c := range []struct{ conf, field, reason string }{
 		{`{"backends":[{"type":"StatsD"}]}`, first + "type", "Prometheus, OpenTelemetry"},
-		{`{"backends":[{"type":"Prometheus"}]}`, first + "prometheus", "{} takes the defaults"},
-		{`{"backends":[{"type":"OpenTelemetry","prometheus":{}}]}`, first + "openTelemetry", "needs it"},
+		{`{"backends":[{"type":"Prometheus"}]}`, first + "prometheus", "{} selects the defaults"},
+		{`{"backends":[{"type":"OpenTelemetry","prometheus":{}}]}`, first + "openTelemetry", "is required for"},
 		{prometheus(`{"port":95599}`), first + "prometheus.port", "1 to 65535"},
 		{prometheus(`{"port":0}`), first + "prometheus.port", "1 to 65535"},
 		{prometheus(`{"path":"metrics"}`), first + "prometheus.path", "begin with /"},
@@ -68,8 +68,8 @@ func TestRefused(t *testing.T) {
 		{prometheus(`{"path":""}`), first + "prometheus.path", "begin with /"},
 		{prometheus(`{"clientId":""}`), first + "prometheus.clientId", "empty"},
 		{prometheus(`{"tls":{"mode":"On"}}`), first + "prometheus.tls.mode", "Disabled, ProvidedTLS, ActiveMTLSBackend"},
-		{prometheus(`{"clientId":"a"}`, `{"port":5670,"clientId":"b"}`), "backends[1].prometheus.port", "backends[0] too"},
-		{prometheus(`{"port":1}`, `{"port":2}`), "backends[1].prometheus.clientId", "backends[0] too"},
+		{prometheus(`{"clientId":"a"}`, `{"port":5670,"clientId":"b"}`), "backends[1].prometheus.port", "already the"},
+		{prometheus(`{"port":1}`, `{"port":2}`), "backends[1].prometheus.clientId", "already the"},
 		{otlp(`{}`), first + "openTelemetry.endpoint", "missing"},
 		{otlp(`{"endpoint":"http://otel:4317"}`), first + "openTelemetry.endpoint", "without a scheme"},
 		{otlp(`{"endpoint":"otel:x"}`), first + "openTelemetry.endpoint", "not a port"},

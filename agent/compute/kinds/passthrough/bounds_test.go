@@ -110,7 +110,7 @@ func TestRulesAreBounded(t *testing.T) {
 		t.Errorf("%d chains", n)
 	}
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "p0: appendMatch[0] ") ||
-		!strings.Contains(warnings[0], "and 5 more: left out") {
+		!strings.Contains(warnings[0], "and 5 more: dropped") {
 		t.Errorf("%q", warnings)
 	}
 }
@@ -223,19 +223,21 @@ func contextOf(t testing.TB, docs string) *policy.Context {
 	}
 	r := v.Dataplane("d")
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return (&policy.Context{View: v, Rules: rules, Host: &host{}, Last: true}).Of(r, r.Spec.(*resource.Dataplane))
+	return (&policy.Context{View: v, Rules: rules, Host: &host{}, Last: true}).WithDataplane(r,
+		r.Spec.(*resource.Dataplane))
 }
 
 func TestInForce(t *testing.T) {
 	open := strings.Replace(base, "passthrough: false", "passthrough: true", 1)
-	in := func(name, field string) policy.Written {
-		return policy.Written{Resource: resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name},
+	in := func(name, field string) policy.FieldRef {
+		return policy.FieldRef{Resource: resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name},
 			Field: "spec.default" + field}
 	}
-	state := func(mode string, by policy.Written, permits ...policy.Permit) *policy.InForce {
+	state := func(mode string, by policy.FieldRef, permits ...policy.Permit) *policy.InForce {
 		return &policy.InForce{Kind: "MeshPassthrough", Mode: mode, Decides: by, Permits: permits}
 	}
-	mesh := policy.Written{Resource: resource.Key{Kind: "Mesh", Name: "default"}, Field: "networking.outbound.passthrough"}
+	mesh := policy.FieldRef{Resource: resource.Key{Kind: "Mesh", Name: "default"},
+		Field: "networking.outbound.passthrough"}
 	for name, c := range map[string]struct {
 		docs string
 		want *policy.InForce
@@ -261,16 +263,16 @@ func TestInForce(t *testing.T) {
 			state(passthrough.ModeMatched, in("a", ".passthroughMode"),
 				policy.Permit{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true,
 					Reaches: "the address 10.0.0.1",
-					Sources: []policy.Written{in("b", ".appendMatch[2]"), in("a", ".appendMatch[2]")}},
+					Sources: []policy.FieldRef{in("b", ".appendMatch[2]"), in("a", ".appendMatch[2]")}},
 				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true,
-					Reaches: "any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true",
-					Sources: []policy.Written{in("b", ".appendMatch[1]")}},
+					Reaches: "any address, with a matching name: the proxy resolves wildcards only if nearside.io/dns-pinned is true",
+					Sources: []policy.FieldRef{in("b", ".appendMatch[1]")}},
 				policy.Permit{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true,
-					IPv4: true, IPv6: true, Reaches: "what the proxy resolves a.com to",
-					Sources: []policy.Written{in("b", ".appendMatch[0]"), in("a", ".appendMatch[0]")}},
+					IPv4: true, IPv6: true, Reaches: "the addresses of a.com, resolved by the proxy",
+					Sources: []policy.FieldRef{in("b", ".appendMatch[0]"), in("a", ".appendMatch[0]")}},
 				policy.Permit{Protocol: "tls", Value: "b.com", Cluster: "meshpassthrough_tls_b.com_*", IPv4: true, IPv6: true,
-					Reaches: "any address, with that name: without a port it is not resolved",
-					Sources: []policy.Written{in("a", ".appendMatch[1]")}}),
+					Reaches: "any address, with that name: the proxy resolves only domains with a port",
+					Sources: []policy.FieldRef{in("a", ".appendMatch[1]")}}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

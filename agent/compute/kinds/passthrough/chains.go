@@ -19,7 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// What Envoy's inspectors say about a connection.
+// Results of Envoy's inspectors for a connection.
 const (
 	transportTLS   = "tls"
 	transportPlain = "raw_buffer"
@@ -31,12 +31,12 @@ const (
 const (
 	noMatch           = "no_match"
 	statusUnavailable = 503
-	// noMatchText is the reference's, word for word: what looks for it in answers goes on to find it.
+	// noMatchText is identical to Kuma's text, for programs that search responses for it.
 	noMatchText = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your " +
 		"MeshPassthrough policy.\n"
 )
 
-// compareChains orders chains for those who read them. Envoy does not look at their order.
+// compareChains orders chains for readers. Envoy ignores the order.
 func compareChains(a, b *chain) int {
 	c := cmp.Or(
 		cmp.Compare(a.protocol.rank(), b.protocol.rank()),
@@ -68,7 +68,7 @@ func (c *chain) kind() targetKind {
 	return c.rule.kind
 }
 
-// specific is the length of a prefix, or the number of dots in a domain.
+// specific returns the length of a prefix, or the number of dots in a domain.
 func (c *chain) specific() int {
 	switch {
 	case c.rule == nil:
@@ -99,7 +99,7 @@ func (c *chain) name() string {
 	return name
 }
 
-// statistics is what all chains of a rule count under.
+// statistics returns the statistics prefix that all chains of a rule share.
 func (c *chain) statistics() string {
 	if c.rule != nil {
 		return c.rule.stat
@@ -107,15 +107,15 @@ func (c *chain) statistics() string {
 	return toolkit.StatName(resourceName(c.protocol, "", c.port))
 }
 
-// chainMaker makes Envoy's messages of chains. Ranges that several chains share are made once.
+// chainMaker converts chains to Envoy's messages. Chains share converted ranges.
 type chainMaker struct {
 	ranges  map[*netip.Prefix][]*corev3.CidrRange
-	through bool // what leaves does so through the egresses of the zone
+	through bool // traffic leaves the mesh through zone egresses
 	dp      *resource.Dataplane
 }
 
-// parts are the messages that most chains have, allocated together.
-type parts struct {
+// chainMessages holds the messages that most chains have, so that one allocation suffices.
+type chainMessages struct {
 	chain   draft.Chain
 	message listenerv3.FilterChain
 	match   listenerv3.FilterChainMatch
@@ -125,7 +125,7 @@ type parts struct {
 }
 
 func (m *chainMaker) chain(c *chain) *draft.Chain {
-	p := &parts{}
+	p := &chainMessages{}
 	p.chain.Message = &p.message
 	p.message.Name, p.message.FilterChainMatch = c.name(), &p.match
 	p.match.TransportProtocol, p.match.PrefixRanges = transportPlain, m.prefixes(c)
@@ -163,7 +163,7 @@ func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
 	switch {
 	case len(c.ranges) == 0:
 		return nil
-	case !c.closure: // its own range, in the words of the rule
+	case !c.closure: // its own range, as written in the rule
 		return []*corev3.CidrRange{{AddressPrefix: c.rule.addr, PrefixLen: wrapperspb.UInt32(uint32(c.rule.prefix.Bits()))}}
 	}
 	if list := m.ranges[&c.ranges[0]]; list != nil {
@@ -180,7 +180,8 @@ func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
 	return list
 }
 
-// manager makes the connection manager of requests: to an address whatever their Host, or to hosts.
+// manager returns the HTTP connection manager for requests to an address with any Host, or to
+// hosts.
 func (m *chainMaker) manager(c *chain) *draft.HTTP {
 	routes := &routev3.RouteConfiguration{Name: c.name()}
 	if c.rule != nil {
@@ -208,16 +209,16 @@ func (m *chainMaker) manager(c *chain) *draft.HTTP {
 	return out
 }
 
-// hostName names the virtual host of a domain.
+// hostName returns the name of the virtual host of a domain.
 func hostName(r *rule) string {
 	if r.text == noMatch {
-		return r.text + "." // a domain of that name must not be taken for the refusal
+		return r.text + "." // must differ from the refusal's name
 	}
 	return r.text
 }
 
-// hostDomains are the values of Host that mean a domain on a port: clients leave out the port or
-// not (RFC 9110 section 7.2).
+// hostDomains returns the Host values for a domain on a port. Clients may omit the port (RFC 9110
+// section 7.2).
 func hostDomains(r *rule, port uint32) []string {
 	switch {
 	case port != 0:
@@ -245,7 +246,7 @@ func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
 	return &p.host
 }
 
-// refusal answers requests to hosts that no rule names.
+// refusal returns the virtual host for requests to hosts without a rule.
 func refusal() *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: noMatch, Domains: []string{"*"}, Routes: []*routev3.Route{{
 		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// chain is one filter chain in the making.
+// chain is a filter chain before its conversion.
 type chain struct {
-	rule *rule // what it is of; nil for requests by Host
-	// hosts are the domains whose requests it takes. others takes the rest; nil: they are refused.
+	rule *rule // nil for requests by Host
+	// hosts are the domains of its requests. others handles all other hosts; nil refuses them.
 	hosts  []*rule
 	others *rule
 
 	protocol protocol
-	port     uint32         // 0: all ports that no other chain names
-	ranges   []netip.Prefix // of addresses; nil: all that no other chain of the port names
-	closure  bool           // repeats what holds for wider addresses
+	port     uint32         // 0 for all ports without another chain
+	ranges   []netip.Prefix // nil for all addresses without another chain of the port
+	closure  bool           // repeats a rule for wider ranges
 }
 
-// rules are those that lead the connections of the chain.
+// rules returns the rules that the chain implements.
 func (c *chain) rules() []*rule {
 	out := slices.Clone(c.hosts)
 	for _, r := range []*rule{c.rule, c.others} {
@@ -31,25 +31,25 @@ func (c *chain) rules() []*rule {
 	return out
 }
 
-// maxClosure bounds, for one address family, how many chains and address ranges are added so that
-// rules act beside narrower ones.
+// maxClosure limits, for one address family, the chains and ranges that are added to repeat rules
+// for narrower ports and ranges.
 const maxClosure = 20_000
 
-// planner makes the chains of one address family. For each port, and on it for each range of
-// addresses that some rule names, it collects the chains that Envoy finds there, since it looks
-// nowhere else. The narrowest range decides about a kind of connection; domains decide where no
-// range but "any address" admits it.
+// planner creates the chains of one address family. Envoy evaluates only the most specific port and
+// range of a connection. Therefore the planner collects, for each port, and for each range that
+// some rule names on it, all chains that must be found there. The narrowest range with a rule
+// decides for a kind of connection. Domains decide where only "any address" has a rule.
 type planner struct {
-	set   *ruleSet
-	ports map[uint32][]*rule
-	left  int // of maxClosure
-	cut   bool
-	out   []*chain
-	notes *notes
+	set    *ruleSet
+	ports  map[uint32][]*rule
+	budget int // remaining of maxClosure
+	cut    bool
+	out    []*chain
+	notes  *notes
 }
 
 func (s *ruleSet) plan(n *notes) []*chain {
-	p := &planner{set: s, ports: map[uint32][]*rule{}, left: maxClosure, notes: n}
+	p := &planner{set: s, ports: map[uint32][]*rule{}, budget: maxClosure, notes: n}
 	for _, r := range s.rules {
 		p.ports[r.port] = append(p.ports[r.port], r)
 	}
@@ -66,31 +66,32 @@ func (s *ruleSet) plan(n *notes) []*chain {
 	return p.out
 }
 
-// port adds the chains of one port. general are the rules about all ports.
+// port adds the chains of one port. general are the rules for all ports.
 func (p *planner) port(port uint32, general []*rule) {
-	own := p.ports[port]
-	if len(general) > p.left { // they would not fit, and making them costs time
+	rules := p.ports[port]
+	if len(general) > p.budget { // exceed the budget; do not create them
 		general, p.cut = nil, true
 	}
-	v := newView(own, general, p.set.silent[port] != nil)
-	made := v.chains(port)
+	v := newView(rules, general, p.set.silent[port] != nil)
+	chains := v.chains(port)
 	if v.covered {
 		p.notes.covered(v.plainAny, v.hosts)
 	}
 	sum := 0
-	for _, c := range made {
+	for _, c := range chains {
 		sum += c.added()
 	}
-	if sum > p.left {
+	if sum > p.budget {
 		p.cut = true
-		made = slices.DeleteFunc(made, func(c *chain) bool { return c.added() > 0 })
+		chains = slices.DeleteFunc(chains, func(c *chain) bool { return c.added() > 0 })
 		sum = 0
 	}
-	p.left -= sum
-	p.out = append(p.out, made...)
+	p.budget -= sum
+	p.out = append(p.out, chains...)
 }
 
-// added is what a chain counts of maxClosure: nothing when it is as the rule is written.
+// added returns the part of maxClosure that a chain uses: none if it corresponds to the rule
+// itself.
 func (c *chain) added() int {
 	if !c.closure && (c.rule != nil && c.rule.port == c.port || c.rule == nil && c.ofPort()) {
 		return 0
@@ -98,46 +99,46 @@ func (c *chain) added() int {
 	return 1 + len(c.ranges)
 }
 
-// ofPort reports whether some host of the chain is of its port, rather than of all.
+// ofPort reports whether some host of the chain has a rule for its port.
 func (c *chain) ofPort() bool {
 	return slices.ContainsFunc(c.hosts, func(r *rule) bool { return r.port == c.port }) ||
 		c.others != nil && c.others.port == c.port
 }
 
-// view is what the rules say about one port.
+// view holds the rules that apply to one port.
 type view struct {
-	names     []*rule // TLS by the name that the client gives
+	names     []*rule // TLS by server name
 	hosts     []*rule // requests by their Host
-	secureAny *rule   // to any address
+	secureAny *rule   // TLS to any address
 	plainAny  *rule
 	httpAny   *rule
-	cells     []cell // the other ranges, wider ones before those within
-	covered   bool   // plainAny takes the requests to hosts
+	cells     []cell // other ranges, each before the ranges that it contains
+	covered   bool   // plainAny also handles requests to hosts
 }
 
-// cell is a range of addresses with the rules that name it.
+// cell is a range of addresses with its rules.
 type cell struct {
 	prefix                  netip.Prefix
 	secure, plain, requests *rule
 }
 
-// newView combines the rules of a port with those of all ports. Of two that are equal but for the
-// port, that of the port goes first. silent is true where nothing is inspected: only plain
-// connections are seen there.
-func newView(own, general []*rule, silent bool) *view {
+// newView combines the rules of a port with those of all ports. If two rules differ only in the
+// port, the rule of the port takes precedence. silent disables inspection, so that only plain
+// connections can be recognized.
+func newView(rules, general []*rule, silent bool) *view {
 	v := &view{}
 	index := map[netip.Prefix]int{}
-	known := make(map[identity]bool, len(own)+len(general))
-	byHost := protocol(0) // of the requests by Host, 0 for none yet
-	for _, r := range slices.Concat(own, general) {
+	known := make(map[identity]bool, len(rules)+len(general))
+	byHost := protocol(0) // protocol of requests by Host, 0 if not yet known
+	for _, r := range slices.Concat(rules, general) {
 		id := r.identity()
 		id.port = 0
-		about := id.class == requests && (r.named() || r.anywhere())
-		if known[id] || silent && id.class != plain || about && byHost != 0 && byHost != r.protocol {
+		isByHost := id.class == requests && (r.named() || r.anywhere())
+		if known[id] || silent && id.class != plain || isByHost && byHost != 0 && byHost != r.protocol {
 			continue
 		}
 		known[id] = true
-		if about {
+		if isByHost {
 			byHost = r.protocol
 		}
 		if !r.named() && !r.anywhere() {
@@ -200,8 +201,7 @@ func (v *view) chains(port uint32) []*chain {
 	for _, r := range wider.rules {
 		add(r, wider.ranges[r], true)
 	}
-	// What holds for any address, there and in the ranges that do not admit such connections by
-	// themselves.
+	// Rules for any address apply there and in the ranges without a rule for such connections.
 	for _, at := range []struct {
 		ranges  []netip.Prefix
 		closure bool
@@ -218,15 +218,15 @@ func (v *view) chains(port uint32) []*chain {
 	if c := v.byHost(port); c != nil {
 		out = append(out, c)
 		if len(wider.noRequests) > 0 {
-			again := *c
-			again.ranges, again.closure = wider.noRequests, true
-			out = append(out, &again)
+			copied := *c
+			copied.ranges, copied.closure = wider.noRequests, true
+			out = append(out, &copied)
 		}
 	}
 	return out
 }
 
-// byHost is the chain of requests to any address; nil for none.
+// byHost returns the chain of requests to any address, or nil.
 func (v *view) byHost(port uint32) *chain {
 	switch {
 	case v.covered || len(v.hosts) == 0 && v.httpAny == nil:
@@ -243,61 +243,60 @@ func (v *view) byHost(port uint32) *chain {
 	return c
 }
 
-// wider finds, for each range, what holds there because it holds for wider ranges.
+// wider finds the rules that each range inherits from wider ranges.
 type wider struct {
 	view   *view
-	stack  []cell                   // the ranges around the one that is visited, with what they have from wider ones
-	rules  []*rule                  // those that hold in narrower ranges,
-	ranges map[*rule][]netip.Prefix // and which
-	// noSecure and noRequests are the ranges in which what holds for any address decides.
+	stack  []cell                   // enclosing ranges, including inherited rules
+	rules  []*rule                  // inherited rules in order
+	ranges map[*rule][]netip.Prefix // ranges that inherit a rule
+	// noSecure and noRequests are the ranges in which the rules for any address apply.
 	noSecure, noRequests []netip.Prefix
 }
 
-func (w *wider) hold(r *rule, p netip.Prefix) {
+func (w *wider) inherit(r *rule, p netip.Prefix) {
 	if w.ranges[r] == nil {
 		w.rules = append(w.rules, r)
 	}
 	w.ranges[r] = append(w.ranges[r], p)
 }
 
-// visit takes the next range in the order of view.cells. Of a cell on the stack, requests is the
-// rule that takes requests there: one about them, or one about plain connections when that is of a
-// narrower range.
+// visit processes the next range in the order of view.cells. In a cell on the stack, requests is
+// the rule that handles requests: a rule for requests, or a plain rule of a narrower range.
 func (w *wider) visit(c *cell) {
 	for len(w.stack) > 0 && !w.stack[len(w.stack)-1].prefix.Contains(c.prefix.Addr()) {
 		w.stack = w.stack[:len(w.stack)-1]
 	}
 	in := cell{prefix: c.prefix, secure: c.secure, plain: c.plain, requests: cmp.Or(c.requests, c.plain)}
-	var around cell
+	var enclosing cell
 	if n := len(w.stack); n > 0 {
-		around = w.stack[n-1]
+		enclosing = w.stack[n-1]
 	}
 	v := w.view
 	switch {
 	case c.secure != nil:
-	case around.secure != nil:
-		in.secure = around.secure
-		w.hold(around.secure, c.prefix)
+	case enclosing.secure != nil:
+		in.secure = enclosing.secure
+		w.inherit(enclosing.secure, c.prefix)
 	case v.secureAny != nil || len(v.names) > 0:
 		w.noSecure = append(w.noSecure, c.prefix)
 	}
 	switch {
 	case in.requests != nil:
-	case around.requests != nil:
-		in.requests = around.requests
+	case enclosing.requests != nil:
+		in.requests = enclosing.requests
 		if in.requests.protocol.class() == requests {
-			w.hold(in.requests, c.prefix)
+			w.inherit(in.requests, c.prefix)
 		}
 	case v.httpAny != nil || len(v.hosts) > 0:
 		w.noRequests = append(w.noRequests, c.prefix)
 	}
 	switch {
 	case c.plain != nil:
-	case around.plain != nil:
-		in.plain = around.plain
-		w.hold(around.plain, c.prefix)
+	case enclosing.plain != nil:
+		in.plain = enclosing.plain
+		w.inherit(enclosing.plain, c.prefix)
 	case v.plainAny != nil:
-		w.hold(v.plainAny, c.prefix)
+		w.inherit(v.plainAny, c.prefix)
 	}
 	w.stack = append(w.stack, in)
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/nearside-mesh/nearside/dns/table"
 )
 
-// origin is what patches of Envoy's config know the clusters by.
+// origin identifies the clusters in patches of Envoy's config.
 const origin = "meshpassthrough"
 
 const connectTimeout = 5 * time.Second
 
-// pinned reports whether the proxy itself resolves the domain that a client names.
-func (r *rule) pinned() bool { return r.past != "" || r.kind == domainTarget && r.port != 0 }
+// pinned reports whether the proxy resolves the domain itself.
+func (r *rule) pinned() bool { return r.resolved != "" || r.kind == domainTarget && r.port != 0 }
 
-// resourceName is the name of a cluster or chain, as the dashboards of the reference know it.
+// resourceName returns the name of a cluster or chain in the form that Kuma's dashboards use.
 func resourceName(p protocol, value string, port uint32) string {
 	if p == mysql {
 		p = tcp
@@ -44,7 +44,7 @@ func resourceName(p protocol, value string, port uint32) string {
 	return "meshpassthrough_" + p.String() + "_" + value + on
 }
 
-// newCluster makes the cluster of a rule.
+// newCluster returns the cluster of a rule.
 func newCluster(r *rule, dp *resource.Dataplane) *draft.Cluster {
 	out := &draft.Cluster{Kind: draft.PassthroughCluster, Origin: origin, Message: openCluster(r.name, r.stat)}
 	switch {
@@ -62,7 +62,7 @@ func newCluster(r *rule, dp *resource.Dataplane) *draft.Cluster {
 	return out
 }
 
-// openCluster leads to the address that the workload dialled.
+// openCluster returns a cluster that connects to the address that the workload dialed.
 func openCluster(name, stat string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -73,8 +73,8 @@ func openCluster(name, stat string) *clusterv3.Cluster {
 	}
 }
 
-// closedCluster has no endpoints: what is sent there is closed, on purpose and visibly, instead of
-// by a reference that leads nowhere.
+// closedCluster returns a cluster without endpoints, so that connections are closed explicitly
+// instead of through a missing cluster.
 func closedCluster(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -85,15 +85,15 @@ func closedCluster(name string) *clusterv3.Cluster {
 	}
 }
 
-// pin makes a cluster lead to what the domain of a rule resolves to, whatever address was dialled.
+// pin makes a cluster connect to the addresses of the rule's domain instead of the dialed address.
 func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
-	c.WaitForWarmOnInit = wrapperspb.Bool(false) // the mesh is not held up by a name outside that does not resolve
+	c.WaitForWarmOnInit = wrapperspb.Bool(false) // a name that does not resolve must not delay the listener
 	c.DnsLookupFamily = lookupFamily(dp)
 	name := r.domain
-	if r.past != "" {
-		name = table.Past(r.past)
+	if r.resolved != "" {
+		name = table.Past(r.resolved)
 	}
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: c.Name,
@@ -107,23 +107,23 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	}
 }
 
-// Where the Mesh lets what leaves it go through the egresses of the zone, so does what the matches
-// permit. The egress tells matches apart by the server name of the mutual TLS between proxies. A
-// match that leads to one place, which is an address or a domain on a given port, has a cluster
-// there that leads to it. Of all others the address that the workload dialled is handed over in a
-// tunnel (HTTP/2 CONNECT, RFC 9113 section 8.5), and the egress lets it pass within the addresses
-// and the port of the match.
+// If the Mesh routes external traffic through zone egresses, so do the matches. The egress
+// identifies a match by the server name of the mTLS connection between proxies. For a match with a
+// single destination, an address or a domain on a given port, the egress has a cluster with this
+// destination. For other matches, the proxy passes the dialed address in a tunnel (HTTP/2 CONNECT,
+// RFC 9113 section 8.5), and the egress checks that it is within the addresses and port of the
+// match.
 
-// fixed reports whether the rule leads to one place.
+// fixed reports whether the rule has a single destination.
 func (r *rule) fixed() bool {
 	return r.port != 0 && (r.kind == domainTarget || r.kind == addressTarget)
 }
 
-// maxServerName is the longest server name that Envoy's field takes, in bytes.
+// maxServerName is the maximum length of a server name in Envoy, in bytes.
 const maxServerName = 255
 
-// serverName is the name by which proxies of a mesh ask the egress for what a rule permits. Envoy
-// would take a * for more than itself.
+// serverName returns the name by which proxies of a mesh identify a rule to the egress. It replaces
+// "*", which Envoy would interpret as a wildcard.
 func (r *rule) serverName(mesh string) string {
 	end := "{mesh=" + mesh + "}"
 	name := lower(strings.ReplaceAll(r.name, "*", "+"))
@@ -134,7 +134,7 @@ func (r *rule) serverName(mesh string) string {
 	return name + end
 }
 
-// egressCluster makes the cluster of a rule that leads to the egresses.
+// egressCluster returns the cluster of a rule that leads to the egresses.
 func (a *applier) egressCluster(r *rule) *draft.Cluster {
 	out := &draft.Cluster{Kind: draft.PassthroughCluster, Origin: origin, Message: openCluster(r.name, r.stat)}
 	switch {
@@ -144,8 +144,8 @@ func (a *applier) egressCluster(r *rule) *draft.Cluster {
 		}
 	case r.named() && r.protocol.class() == requests:
 		a.effect.notes.add(r,
-			"closed: requests to hosts that no single place stands for cannot leave through the ZoneEgress, "+
-				"which does not see the addresses that they were sent to; give an exact domain and a port, or the type CIDR")
+			"closed: requests to several hosts cannot leave through the ZoneEgress, "+
+				"which does not know their addresses; give an exact domain and a port, or type CIDR")
 		out.Message = closedCluster(r.name)
 		return out
 	default:
@@ -155,20 +155,20 @@ func (a *applier) egressCluster(r *rule) *draft.Cluster {
 	return out
 }
 
-// tunnel hands over the address that the workload dialled. The egress takes it from the header
-// alone.
+// tunnel passes the address that the workload dialed to the egress, which reads it only from the
+// header.
 func tunnel() *tcpv3.TcpProxy_TunnelingConfig {
-	const dialled = "%DOWNSTREAM_LOCAL_ADDRESS%"
+	const dialed = "%DOWNSTREAM_LOCAL_ADDRESS%"
 	return &tcpv3.TcpProxy_TunnelingConfig{
-		Hostname: dialled,
+		Hostname: dialed,
 		HeadersToAdd: []*corev3.HeaderValueOption{{
-			Header:       &corev3.HeaderValue{Key: policy.TunnelHeader, Value: dialled},
+			Header:       &corev3.HeaderValue{Key: policy.TunnelHeader, Value: dialed},
 			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		}},
 	}
 }
 
-// exits are what a policy lets out through an egress.
+// exits returns the destinations that a policy permits through an egress.
 func exits(p *resource.Resource) []policy.Exit {
 	conf := confOf(p)
 	if conf == nil {

@@ -7,39 +7,39 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Conf says what may leave through a proxy.
+// Conf is the conf of a MeshPassthrough.
 type Conf struct {
 	PassthroughMode *string `json:"passthroughMode,omitempty" merge:"also=Enabled"` // All, Matched or None
-	// Enabled is the older form: true is All, false leaves it to the Mesh. Within a policy
-	// passthroughMode takes precedence over it; of several policies the strongest that gives one of
-	// both decides.
+	// Enabled is the older form of PassthroughMode: true means All, false leaves the decision to
+	// the Mesh. Within a policy PassthroughMode takes precedence. Of several policies, the
+	// strongest that sets either field decides.
 	Enabled     *bool   `json:"enabled,omitempty" merge:"also=PassthroughMode"`
 	AppendMatch []Match `json:"appendMatch,omitempty" merge:"append"`
 }
 
-// Match permits connections.
+// Match permits connections to a destination.
 type Match struct {
 	Type     string  `json:"type,omitempty"`              // Domain, IP or CIDR
-	Value    string  `json:"value,omitempty"`             // of the type; a domain may be "*" or begin with "*."
-	Port     *uint32 `json:"port,omitempty" check:"port"` // nil: all ports
+	Value    string  `json:"value,omitempty"`             // a domain may be "*" or begin with "*."
+	Port     *uint32 `json:"port,omitempty" check:"port"` // Default all ports
 	Protocol string  `json:"protocol,omitempty"`
 }
 
-// The modes.
+// Passthrough modes.
 const (
-	ModeAll     = "All"     // everything may leave
-	ModeMatched = "Matched" // what a match permits
-	ModeNone    = "None"    // nothing
+	ModeAll     = "All"     // permit all connections
+	ModeMatched = "Matched" // permit connections that match
+	ModeNone    = "None"    // permit none
 )
 
-// The types of a match.
+// Types of a match.
 const (
 	typeDomain = "Domain"
 	typeIP     = "IP"
 	typeCIDR   = "CIDR"
 )
 
-// confOf is what one policy says; nil for nothing.
+// confOf returns the conf of a policy, or nil.
 func confOf(p *resource.Resource) *Conf {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
@@ -49,9 +49,8 @@ func confOf(p *resource.Resource) *Conf {
 	return c
 }
 
-// modeOf returns the mode that a merged conf gives a proxy. "" means that the Mesh decides: it says
-// explicitly that everything may leave, and the conf gives no mode, which would take precedence
-// over it.
+// modeOf returns the mode of a merged conf. It returns "" if the Mesh explicitly permits all
+// connections and the conf sets no mode, which would take precedence.
 func modeOf(m *resource.Mesh, c *Conf) string {
 	switch {
 	case c.PassthroughMode != nil:
@@ -65,18 +64,18 @@ func modeOf(m *resource.Mesh, c *Conf) string {
 	return ModeMatched
 }
 
-// The kinds that a policy may be about.
+// targetRef kinds of the policies.
 const (
 	kindMesh      = "Mesh"
 	kindSubset    = "MeshSubset"
 	kindDataplane = "Dataplane"
 )
 
-// maxMatches bounds the matches of one policy.
+// maxMatches limits the matches of one policy.
 const maxMatches = 10_000
 
-// Validate checks every match by itself, then the matches against each other. What it accepts does
-// not depend on their order.
+// Validate validates every match by itself, and then the matches against each other. The result
+// does not depend on their order.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.PassthroughMode != nil && v.Field("passthroughMode").OneOf(*c.PassthroughMode, ModeAll, ModeMatched, ModeNone) &&
 		c.Enabled != nil {
@@ -86,7 +85,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 	at := v.Field("appendMatch")
 	if len(c.AppendMatch) > maxMatches {
-		at.Faultf("%d matches are given, at most %d are allowed: write networks and wildcards, or several policies",
+		at.Faultf("%d matches are given, and at most %d are allowed: use networks and wildcards, or several policies",
 			len(c.AppendMatch), maxMatches)
 		return
 	}
@@ -105,8 +104,8 @@ func (m *Match) validate(v *resource.Validator) {
 	known := v.Field("protocol").OneOf(m.Protocol, protocolNames[:]...)
 	p, _ := protocolOf(m.Protocol)
 	if known && p == mysql && m.Port == nil {
-		v.Field("protocol").Faultf("mysql needs a port: the proxy must not wait for the client to speak first there, " +
-			"and inspects all other ports")
+		v.Field("protocol").Faultf("mysql requires a port, because the proxy must not wait for the client's first " +
+			"bytes there and inspects all other ports")
 	}
 	if !typed {
 		return
@@ -121,25 +120,27 @@ func (m *Match) validate(v *resource.Validator) {
 	if p == tcp && err == nil {
 		switch {
 		case t.kind != domainTarget:
-			v.Field("value").Faultf("tcp does not go with %s: such connections name no domain, so each domain has a virtual "+
-				"address of its own; give domains in whole, or tls, http, http2 or grpc", show(m.Value))
+			v.Field("value").
+				Faultf("tcp cannot be combined with %s, because such connections contain no domain, so each domain "+
+					"needs its own virtual address: give complete domains, or tls, http, http2, or grpc", show(m.Value))
 		case m.Port == nil:
-			v.Field("port").Faultf("the port is missing, at which connections to the virtual address of the domain are taken")
+			v.Field("port").Faultf("the port is missing: give the port of the domain's virtual address")
 		}
 		return
 	}
 	if p.class() == plain {
-		v.Field("protocol").Faultf("%s does not go with a domain, which such connections do not name: give tls, http, "+
-			"http2 or grpc, or the type %s or %s; a MeshExternalService gives the domain a virtual address, "+
-			"and a name that leads there", m.Protocol, typeIP, typeCIDR)
+		v.Field("protocol").
+			Faultf("%s cannot be combined with a domain, because such connections contain none: use tls, http, "+
+				"http2, or grpc, or type %s or %s; a MeshExternalService assigns the domain a virtual address and a hostname",
+				m.Protocol, typeIP, typeCIDR)
 	}
 	if p.class() == requests && m.Port == nil && strings.HasPrefix(m.Value, "*") &&
 		(err != nil || t.kind != domainTarget) {
-		v.Field("port").Faultf("the port is missing: Envoy finds a wildcard in the Host of requests with a known port alone")
+		v.Field("port").Faultf("the port is missing: Envoy matches a wildcard in the Host of requests only with a known port")
 	}
 }
 
-// unique refuses what is written twice.
+// unique rejects duplicate matches.
 func unique(at *resource.Validator, matches []Match) {
 	type text struct {
 		typ, value, protocol string
@@ -150,50 +151,52 @@ func unique(at *resource.Validator, matches []Match) {
 		m := &matches[i]
 		key := text{m.Type, m.Value, m.Protocol, toolkit.Or(m.Port, 0)}
 		if first, ok := seen[key]; ok {
-			at.Index(i).Field("value").Faultf("appendMatch[%d] is the same: remove one of them", first)
+			at.Index(i).Field("value").Faultf("appendMatch[%d] is identical: remove one of them", first)
 			continue
 		}
 		seen[key] = i
 	}
 }
 
-// oneProtocol refuses two protocols of requests that nothing tells apart. A port that is given has
-// one of them, whatever the addresses are; all ports have one for the same addresses.
+// oneProtocol rejects different protocols for requests that Envoy cannot distinguish. A specific
+// port must have one of http, http2, and grpc for all addresses. Rules for all ports must have one
+// for the same addresses.
 func oneProtocol(at *resource.Validator, rules []*rule) {
-	const why = "nothing tells http, http2 and grpc apart before a request is read: give both one protocol, or other ports"
-	var taken [2]claims // of the address families
+	const why = "Envoy cannot distinguish http, http2, and grpc when it selects a chain: use one protocol, " +
+		"or different ports"
+	var used [2]claims // by address family
 	ports := map[uint32]*rule{}
 	for i, r := range rules {
 		if r == nil || r.protocol.class() != requests {
 			continue
 		}
-		var with *rule
+		var conflicting *rule
 		if first := ports[r.port]; r.port != 0 && first == nil {
 			ports[r.port] = r
 		} else if first != nil && first.protocol != r.protocol {
-			with = first
+			conflicting = first
 		}
-		for family := range taken {
+		for family := range used {
 			if !r.in(family == 1) {
 				continue
 			}
-			whole, others := taken[family].take(r)
-			if with == nil {
-				with = whole
+			whole, others := used[family].take(r)
+			if conflicting == nil {
+				conflicting = whole
 			}
-			if with == nil && len(others) > 0 {
-				with = others[0]
+			if conflicting == nil && len(others) > 0 {
+				conflicting = others[0]
 			}
 		}
-		if with != nil {
-			at.Index(i).Field("port").Faultf("%s contradicts appendMatch[%d] (%s): %s", r.label(), with.sources[0].index,
-				with.label(), why)
+		if conflicting != nil {
+			at.Index(i).Field("port").Faultf("%s contradicts appendMatch[%d] (%s): %s", r.label(), conflicting.sources[0].index,
+				conflicting.label(), why)
 		}
 	}
 }
 
-// inspectable refuses what can never match, since another match switches inspection off on its
-// port.
+// inspectable rejects matches that have no effect because another match disables inspection on
+// their port.
 func inspectable(at *resource.Validator, rules []*rule) {
 	var silent [2]map[uint32]*rule
 	for family := range silent {
@@ -210,8 +213,8 @@ func inspectable(at *resource.Validator, rules []*rule) {
 		}
 		for family := range silent {
 			if by := silent[family][r.port]; by != nil && r.in(family == 1) {
-				at.Index(i).Field("protocol").Faultf("%s is shadowed by appendMatch[%d] (%s): on the port of mysql nothing is "+
-					"inspected, so no TLS and no requests are seen there; give another port, or tcp",
+				at.Index(i).Field("protocol").Faultf("%s is shadowed by appendMatch[%d] (%s): TLS and requests are not "+
+					"recognized on a port of mysql, which disables inspection; use another port, or tcp",
 					r.label(), by.sources[0].index, by.label())
 				break
 			}
@@ -219,9 +222,8 @@ func inspectable(at *resource.Validator, rules []*rule) {
 	}
 }
 
-// checkPolicy refuses to switch inspection off on a port for all proxies of a mesh: it is off for
-// every address that they dial on that port, which the owner of another match there would not look
-// for.
+// checkPolicy rejects mysql in a policy for all proxies of a mesh, because it disables inspection
+// for all addresses on the port, which owners of other matches do not expect.
 func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	c, ok := p.Default.(*Conf)
 	if !ok || !wide(p.TargetRef) {
@@ -230,8 +232,8 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	for i := range c.AppendMatch {
 		if c.AppendMatch[i].Protocol == mysql.String() {
 			v.Field("default").Field("appendMatch").Index(i).Field("protocol").Faultf(
-				"mysql switches inspection off for all that a proxy sends to the port, so it is not for a whole mesh: " +
-					"put the match into a policy whose targetRef names the proxies that need it (MeshSubset with tags, " +
+				"mysql disables inspection of all traffic of a proxy to the port, so it is not allowed for a whole mesh: " +
+					"move the match into a policy whose targetRef selects the proxies that need it (MeshSubset with tags, " +
 					"or Dataplane with a name or labels)")
 		}
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// outside lists the matches that are about a destination, else what says that the others do not
-// pass, or all.
-func outside(f *policy.Flow) []policy.Written {
+// outside lists the matches for a destination, otherwise the field that sets the mode, otherwise
+// all policies.
+func outside(f *policy.Flow) []policy.FieldRef {
 	e := newEffect(&f.Context)
 	if e == nil {
 		return nil
 	}
-	var reached, admitting []policy.Written
+	var reached, admitting []policy.FieldRef
 	if e.v4 != nil {
 		for _, r := range slices.Concat(e.v4.rules, e.v6.rules) {
-			// Where nothing is inspected, a match for plain bytes lets TLS pass too.
+			// Without inspection, a plain match also permits TLS.
 			if slices.ContainsFunc(f.Trace.Targets, func(t match.Target) bool { return t.Cluster == r.name }) {
 				reached = append(reached, r.matches()...)
 			}
@@ -37,16 +37,16 @@ func outside(f *policy.Flow) []policy.Written {
 	case len(admitting) > 0 && f.Trace.Outcome != match.NoChain:
 		return admitting
 	case mode.Field != "spec.default":
-		return []policy.Written{mode}
+		return []policy.FieldRef{mode}
 	}
-	var all []policy.Written
+	var all []policy.FieldRef
 	for _, p := range k.Policies {
-		all = append(all, policy.Written{Resource: p.Key, Field: "spec.default"})
+		all = append(all, policy.FieldRef{Resource: p.Key, Field: "spec.default"})
 	}
 	return all
 }
 
-// admits reports whether a rule is about the destination of a connection or request.
+// admits reports whether a rule matches the destination of a connection or request.
 func (r *rule) admits(f *policy.Flow) bool {
 	if r.port != 0 && r.port != uint32(f.Destination.Port()) {
 		return false
@@ -76,7 +76,7 @@ func (r *rule) admits(f *policy.Flow) bool {
 	return r.prefix.Contains(f.Destination.Addr())
 }
 
-// suggest returns a match that lets a destination outside of the mesh out.
+// suggest returns a policy whose match permits a destination outside the mesh.
 func suggest(d *policy.Denial) []*resource.Resource {
 	if d.Reason != policy.NotLetOut {
 		return nil
@@ -94,7 +94,7 @@ func suggest(d *policy.Denial) []*resource.Resource {
 	if _, err := netip.ParseAddr(d.Host); d.Host != "" && err != nil {
 		m.Type, m.Value = typeDomain, d.Host
 	} else if d.AnyAddress {
-		return nil // a match for an address that stands for any lets nothing out
+		return nil // a match for a placeholder address permits nothing
 	}
 	return []*resource.Resource{d.NewPolicy(kind, "allow-"+m.Value, &resource.Policy{
 		TargetRef: &resource.TargetRef{Kind: kindDataplane, Name: d.Proxy().Name},

@@ -9,14 +9,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// inForce returns what is in force for a proxy, nil where connections do not pass through the proxy
-// unasked. What is left out, and why, is reported where the policies are applied.
+// inForce returns the effective mode and permits of a proxy, or nil if the proxy does not intercept
+// outbound connections. It does not report dropped matches; apply does.
 func inForce(c *policy.Context) *policy.InForce {
 	tp := c.Dataplane().Networking.TransparentProxying
 	if tp == nil || tp.RedirectPortOutbound == 0 {
 		return nil
 	}
-	out := &policy.InForce{Kind: kind, Mode: ModeNone, Decides: policy.Written{
+	out := &policy.InForce{Kind: kind, Mode: ModeNone, Decides: policy.FieldRef{
 		Resource: resource.Key{Kind: kindMesh, Name: c.View.Name}, Field: "networking.outbound.passthrough",
 	}}
 	if c.View.Spec.Passthrough() {
@@ -28,23 +28,23 @@ func inForce(c *policy.Context) *policy.InForce {
 	return out
 }
 
-// decides finds what gives the mode: the strongest policy that has one, else that any policy is
-// there.
-func decides(origins []policy.Origin) policy.Written {
+// decides returns the field that sets the mode: that of the strongest policy that sets one,
+// otherwise the conf of any policy.
+func decides(origins []policy.Origin) policy.FieldRef {
 	for i := range slices.Backward(origins) {
 		conf := confOf(origins[i].Policy)
 		switch at := origins[i].Policy.Key; {
 		case conf == nil:
 		case conf.PassthroughMode != nil:
-			return policy.Written{Resource: at, Field: "spec.default.passthroughMode"}
+			return policy.FieldRef{Resource: at, Field: "spec.default.passthroughMode"}
 		case conf.Enabled != nil:
-			return policy.Written{Resource: at, Field: "spec.default.enabled"}
+			return policy.FieldRef{Resource: at, Field: "spec.default.enabled"}
 		}
 	}
-	return policy.Written{Resource: origins[len(origins)-1].Policy.Key, Field: "spec.default"}
+	return policy.FieldRef{Resource: origins[len(origins)-1].Policy.Key, Field: "spec.default"}
 }
 
-// families returns the rules for the address families that a proxy intercepts.
+// families returns the rules of the address families that a proxy intercepts.
 func (e *effect) families(dp *resource.Dataplane) []*ruleSet {
 	switch dp.Networking.TransparentProxying.IPFamilyMode {
 	case resource.IPFamilyIPv4:
@@ -85,23 +85,23 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 	return out
 }
 
-// matches are the places where a rule is written.
-func (r *rule) matches() []policy.Written {
-	out := make([]policy.Written, len(r.sources))
+// matches returns the fields that define a rule.
+func (r *rule) matches() []policy.FieldRef {
+	out := make([]policy.FieldRef, len(r.sources))
 	for i, from := range r.sources {
-		out[i] = policy.Written{Resource: from.policy, Field: fmt.Sprintf("spec.default.appendMatch[%d]", from.index)}
+		out[i] = policy.FieldRef{Resource: from.policy, Field: fmt.Sprintf("spec.default.appendMatch[%d]", from.index)}
 	}
 	return out
 }
 
-// reaches says which addresses a rule leads to. Where the name that a client gives is all there is,
-// it proves nothing about the address.
+// reaches describes the addresses to which a rule leads. A name that a client sends proves nothing
+// about the address.
 func (r *rule) reaches() string {
 	switch {
 	case r.never():
-		return "nothing: no client can give such a name"
+		return "nothing: no client can send such a name"
 	case r.virtual():
-		return "what the proxy resolves " + r.past + " to, for connections to its virtual address"
+		return "the addresses of " + r.resolved + ", resolved by the proxy, for connections to its virtual address"
 	case r.kind == addressTarget:
 		return "the address " + r.prefix.Addr().String()
 	case r.kind == networkTarget && r.anywhere():
@@ -111,17 +111,17 @@ func (r *rule) reaches() string {
 	case r.kind == anyTarget:
 		return "any address, with any name"
 	case r.pinned():
-		return "what the proxy resolves " + r.text + " to"
+		return "the addresses of " + r.text + ", resolved by the proxy"
 	case r.forwarded():
-		return "what it resolves the name of the client to"
+		return "the addresses of the client's name, resolved by the proxy"
 	case r.kind == wildcardTarget:
-		return "any address, with such a name: a wildcard is resolved only where " + labelPinned + " is true"
+		return "any address, with a matching name: the proxy resolves wildcards only if " + labelPinned + " is true"
 	}
-	return "any address, with that name: without a port it is not resolved"
+	return "any address, with that name: the proxy resolves only domains with a port"
 }
 
-// noEffect says what of a policy has no effect on a proxy: all of it, or matches that no filter
-// chain is made for.
+// noEffect lists the parts of a policy that have no effect on a proxy: all of it, or matches
+// without a filter chain.
 func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	e, conf := newEffect(c), confOf(p)
 	switch {
@@ -152,5 +152,5 @@ func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	if n == len(conf.AppendMatch) {
 		return nil
 	}
-	return []policy.NoEffect{{Field: "spec.default.appendMatch", Part: n > 0}}
+	return []policy.NoEffect{{Field: "spec.default.appendMatch", Partial: n > 0}}
 }

@@ -23,13 +23,13 @@ const (
 	nameHTTPInspector = "envoy.filters.listener.http_inspector"
 )
 
-// inspect adds the listener filters: what looks at the first bytes of a client, on the ports where
-// a rule depends on them.
+// inspect adds the listener filters that inspect the first bytes of a client, on the ports where a
+// rule depends on them.
 //
-// An inspector waits for these bytes. The listener sees every connection that leaves the workload
-// before the listener of a service gets it, so on ports that no such rule is about nothing waits:
-// what a server that speaks first says arrives at once. Where a port has both, the wait is short,
-// and what is silent until then is a plain connection.
+// An inspector waits for these bytes. The listener receives every outbound connection before the
+// listener of a service does. Therefore ports without such a rule are not inspected: the first
+// bytes of a server arrive immediately. On ports with both kinds of rules the wait is short, and a
+// connection without client bytes by then is plain.
 func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 	named, all := s.inspected()
 	if !all && len(named) == 0 {
@@ -41,8 +41,8 @@ func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 		if !all {
 			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyOf(ranges(named))}}
 		}
-		// First, as use_original_dst puts it last: the port is the one that was dialled only behind it,
-		// and when the time is up what stands behind the inspectors is left out.
+		// It comes first because use_original_dst adds it last: the dialed port is known only after
+		// it, and the filters after the inspectors are skipped on a timeout.
 		l.ListenerFilters = append(l.ListenerFilters, listenerFilter(nameOriginalDst, &originaldstv3.OriginalDst{}, nil))
 	}
 	l.ListenerFilters = append(l.ListenerFilters,
@@ -57,8 +57,8 @@ func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
 
 type predicate = listenerv3.ListenerFilterChainMatchPredicate
 
-// inspected returns the ports on which what the client says decides, or that it does on all but the
-// silent ones.
+// inspected returns the ports whose rules depend on the client's bytes. all is true if these are
+// all ports except the silent ones.
 func (s *ruleSet) inspected() (ports []uint32, all bool) {
 	for _, r := range s.rules {
 		switch {
@@ -73,7 +73,7 @@ func (s *ruleSet) inspected() (ports []uint32, all bool) {
 	return slices.Compact(ports), false
 }
 
-// plainServices reports whether the proxy reaches a service of plain TCP on a port that waits.
+// plainServices reports whether the proxy reaches a plain TCP service on an inspected port.
 func plainServices(c *policy.Context, waits func(port uint32) bool) bool {
 	outbounds, _ := c.View.Outbounds(c.Proxy())
 	return slices.ContainsFunc(outbounds, func(o mesh.Outbound) bool {
@@ -82,7 +82,7 @@ func plainServices(c *policy.Context, waits func(port uint32) bool) bool {
 	})
 }
 
-// ranges makes predicates of ports in ascending order, one for each run of them.
+// ranges converts sorted ports to predicates, one for each consecutive range.
 func ranges(ports []uint32) []*predicate {
 	var out []*predicate
 	for i := 0; i < len(ports); {
@@ -91,7 +91,7 @@ func ranges(ports []uint32) []*predicate {
 			j++
 		}
 		out = append(out, &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
-			// the end is not part of it
+			// The end is exclusive.
 			DestinationPortRange: &typev3.Int32Range{Start: int32(ports[i]), End: int32(ports[j-1]) + 1},
 		}})
 		i = j
@@ -99,7 +99,7 @@ func ranges(ports []uint32) []*predicate {
 	return out
 }
 
-// anyOf holds where one of the predicates does; nil for none.
+// anyOf returns a predicate that is true if one of the predicates is; nil for none.
 func anyOf(list []*predicate) *predicate {
 	switch len(list) {
 	case 0:
@@ -112,7 +112,7 @@ func anyOf(list []*predicate) *predicate {
 	}}
 }
 
-// listenerFilter packs a filter; an empty message always has a wire form.
+// listenerFilter packs a filter. Packing an empty message cannot fail.
 func listenerFilter(name string, m proto.Message, disabled *predicate) *listenerv3.ListenerFilter {
 	a, _ := draft.Extension{Name: name, Message: m}.Pack()
 	return &listenerv3.ListenerFilter{

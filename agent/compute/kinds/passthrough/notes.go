@@ -9,8 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// notes collects what owners of policies should know, so that a policy with thousands of matches
-// gets a few lines.
+// notes collects messages for owners of policies and groups them, so that a policy with thousands
+// of matches gets few lines.
 type notes struct {
 	index map[noteKey]int
 	list  []note
@@ -18,20 +18,20 @@ type notes struct {
 
 type noteKey struct {
 	policy resource.Key
-	text   string // behind the matches
+	text   string // follows the matches
 }
 
 type note struct {
 	noteKey
-	matches []string // the first few
-	more    int      // that many others
+	matches []string // at most maxNoted
+	more    int      // number of further matches
 	indexes map[int]bool
 }
 
-// maxNoted bounds the matches that one note names.
+// maxNoted limits the matches that one note names.
 const maxNoted = 5
 
-// add notes something about one match.
+// add adds a note about one match.
 func (n *notes) add(r *rule, format string, args ...any) {
 	for _, s := range r.sources {
 		k := noteKey{s.policy, fmt.Sprintf(format, args...)}
@@ -46,7 +46,7 @@ func (n *notes) add(r *rule, format string, args ...any) {
 		}
 		at := &n.list[i]
 		switch {
-		case at.indexes[s.index]: // said of the other address family
+		case at.indexes[s.index]: // noted for the other address family
 		case len(at.matches) == maxNoted:
 			at.more++
 		default:
@@ -56,12 +56,12 @@ func (n *notes) add(r *rule, format string, args ...any) {
 	}
 }
 
-// say notes something about a policy as a whole.
+// say adds a note about a whole policy.
 func (n *notes) say(k resource.Key, format string, args ...any) {
 	n.list = append(n.list, note{noteKey: noteKey{k, fmt.Sprintf(format, args...)}})
 }
 
-// flush hands over the notes in the order in which they came up.
+// flush reports the notes in order.
 func (n *notes) flush(warn func(k resource.Key, format string, args ...any)) {
 	for i := range n.list {
 		at := &n.list[i]
@@ -73,7 +73,7 @@ func (n *notes) flush(warn func(k resource.Key, format string, args ...any)) {
 	}
 }
 
-// some is a list of which more are not named.
+// some formats a list of which more elements are omitted.
 func some(list []string, more int) string {
 	out := strings.Join(list, ", ")
 	if more > 0 {
@@ -82,7 +82,8 @@ func some(list []string, more int) string {
 	return out
 }
 
-// conflict: the rule that came first keeps what both are about.
+// conflict reports two rules with different protocols for the same requests. The first rule takes
+// precedence.
 func (n *notes) conflict(first, second *rule) {
 	on := "that port"
 	if first.port == 0 && second.port == 0 {
@@ -90,21 +91,20 @@ func (n *notes) conflict(first, second *rule) {
 	} else if port := max(first.port, second.port); port != 0 {
 		on = fmt.Sprintf("port %d", port)
 	}
-	const why = "on %s requests to these addresses have one of http, http2 and grpc, " +
-		"and the policy that is merged first decides which"
-	n.add(second, "left out beside %s: "+why+"; give both one protocol, or other ports", first.place(), on)
-	n.add(first, "stays, and %s is left out: "+why, second.place(), on)
+	const why = "on %s requests to these addresses must have one of the protocols http, http2, and grpc, " +
+		"and the policy that is merged first takes precedence"
+	n.add(second, "dropped because of %s: "+why+"; use one protocol, or different ports", first.location(), on)
+	n.add(first, "overrides %s: "+why, second.location(), on)
 }
 
-// shadowed: on the port of a protocol in which the server speaks first nothing is seen of what the
-// client says.
+// shadowed reports a rule that has no effect because another one disables inspection on its port.
 func (n *notes) shadowed(by, r *rule, v6 bool) {
-	n.add(r, "shadowed for %s by %s, on whose port nothing is inspected, so no TLS and no requests are seen there; "+
-		"give another port, or tcp", family(v6), by.place())
-	n.add(by, "shadows %s for %s: on port %d nothing is inspected", r.place(), family(v6), by.port)
+	n.add(r, "shadowed for %s by %s: its port is not inspected, so TLS and requests are not recognized there; "+
+		"use another port, or tcp", family(v6), by.location())
+	n.add(by, "shadows %s for %s: port %d is not inspected", r.location(), family(v6), by.port)
 }
 
-// noteSilence notes that rules about all ports do not act on those where nothing is inspected.
+// noteSilence reports rules for all ports that have no effect on ports without inspection.
 func (s *ruleSet) noteSilence(n *notes) {
 	if len(s.silent) == 0 {
 		return
@@ -112,61 +112,62 @@ func (s *ruleSet) noteSilence(n *notes) {
 	ports := slices.Sorted(maps.Keys(s.silent))
 	var named []string
 	for _, p := range ports[:min(len(ports), maxNoted)] {
-		named = append(named, fmt.Sprintf("port %d (%s)", p, s.silent[p].place()))
+		named = append(named, fmt.Sprintf("port %d (%s)", p, s.silent[p].location()))
 	}
 	on := some(named, len(ports)-len(named))
 	for _, r := range s.rules {
 		if r.port == 0 && r.protocol.class() != plain {
-			n.add(r, "shadowed for %s on %s: nothing is inspected there, so no TLS and no requests are seen", family(s.v6), on)
+			n.add(r, "shadowed for %s on %s: the port is not inspected, so TLS and requests are not recognized",
+				family(s.v6), on)
 		}
 	}
 }
 
-// covered: the requests pass as bytes.
+// covered reports hosts whose requests pass as plain connections.
 func (n *notes) covered(by *rule, hosts []*rule) {
 	for _, r := range hosts {
-		n.add(r, "without effect beside %s, which takes all that is not TLS to any address: the requests pass as plain "+
-			"connections and count as its own", by.place())
+		n.add(r, "no effect because of %s, which permits all connections without TLS to any address: the requests pass as "+
+			"plain connections and are counted there", by.location())
 	}
 }
 
-// cut: some rules do not act beside narrower ones.
+// cut reports that some rules are not repeated for narrower ports and ranges.
 func (n *notes) cut(s *ruleSet) {
-	told := map[resource.Key]bool{}
+	noted := map[resource.Key]bool{}
 	for _, r := range s.rules {
 		for _, from := range r.sources {
-			if !told[from.policy] {
-				told[from.policy] = true
-				n.say(from.policy, "some matches do not act for %s on ports, or in ranges of addresses, that other matches name, "+
-					"and connections are closed there: that would take more than %d filter chains and ranges; "+
-					"write fewer matches about all ports, or fewer addresses", family(s.v6), maxClosure)
+			if !noted[from.policy] {
+				noted[from.policy] = true
+				n.say(from.policy, "some matches have no effect for %s on ports or address ranges of other matches, "+
+					"and connections are closed there, because more than %d filter chains and ranges would be required; "+
+					"use fewer matches for all ports, or fewer addresses", family(s.v6), maxClosure)
 			}
 		}
 	}
 }
 
-// permitted notes what a rule in force permits beyond what it looks like.
+// permitted reports unexpected effects of an effective rule.
 func (n *notes) permitted(r *rule) {
 	switch {
 	case r.never():
-		n.add(r, "never matches: a wildcard stands for whole names in front, and a further * is taken as it stands; "+
-			"write *.example.com")
+		n.add(r, "never matches: a wildcard must be the first label, and any other * is literal; "+
+			"use the form *.example.com")
 	case r.anywhere() && r.named():
-		n.add(r, "permits every destination that speaks %s", r.protocol)
+		n.add(r, "permits every destination of protocol %s", r.protocol)
 	case r.forwarded():
 		for _, s := range r.sources {
 			if !s.pin {
-				n.say(s.policy, "appendMatch[%d] (%s) is pinned, though this policy does not ask for it: another one that has "+
-					"the same match does", s.index, r.label())
+				n.say(s.policy, "appendMatch[%d] (%s) is pinned although this policy does not request it, because another policy "+
+					"with the same match does", s.index, r.label())
 			}
 		}
 	case r.named() && !r.pinned():
 		if r.kind == wildcardTarget {
-			n.add(r, "not pinned: whoever names such a domain reaches the address that was dialled, "+
-				"whatever the name resolves to; with the label %s: \"true\" the proxy resolves the name itself", labelPinned)
+			n.add(r, "not pinned: a client that sends a matching name reaches any address that it dials; "+
+				"set the label %s: \"true\" to make the proxy resolve the name", labelPinned)
 		} else {
-			n.add(r, "not pinned: whoever names this domain reaches the address that was dialled; give a port, "+
-				"and the proxy resolves the domain itself")
+			n.add(r, "not pinned: a client that sends this name reaches any address that it dials; "+
+				"give a port to make the proxy resolve the domain")
 		}
 	}
 }

@@ -28,20 +28,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// A name that a client gives proves nothing about the address that it dials. With the label, the
-// proxy does not go by that address: it resolves the name itself, by its dynamic forward proxy, and
-// connects to what that gives. So the names of a wildcard are pinned as an exact domain on a port
-// is, each by itself.
+// A name that a client sends proves nothing about the address that it dials. With the label, the
+// proxy ignores the address: its dynamic forward proxy resolves the name and connects to the
+// result. This pins each name of a wildcard, like an exact domain on a port.
 //
-// What a name resolves to is up to the owner of the domain, who could lead the proxy to itself, to
-// the metadata service of a cloud or to a virtual address of the mesh. These are refused. Private
-// networks are not: domains of an organisation lead there.
+// The owner of a domain controls the result, and could direct the proxy to itself, to the metadata
+// service of a cloud, or to a virtual address of the mesh. The proxy refuses these addresses. It
+// permits private networks, because internal domains resolve to them.
 
-// labelPinned of a policy says, with "true" or "false", whether its matches by domain are pinned
-// wherever that can be.
+// labelPinned is a label of a policy. Its values "true" and "false" define whether the domains of
+// its matches are pinned where possible.
 const labelPinned = "nearside.io/dns-pinned"
 
-// pins reads the label; ok is false for a value that is neither.
+// pins parses the label. ok is false if the value is invalid.
 func pins(labels map[string]string) (pinned, ok bool) {
 	switch value, given := labels[labelPinned]; {
 	case !given || value == "false":
@@ -52,8 +51,9 @@ func pins(labels map[string]string) (pinned, ok bool) {
 	return false, false
 }
 
-// forwarded reports whether the proxy resolves whatever name a client gives, within the rule.
-// Requests on all ports are not: what Host says of a port is not what was dialled.
+// forwarded reports whether the proxy resolves the client's name through the dynamic forward proxy.
+// It does not do so for requests on all ports, because the port in Host may differ from the dialed
+// port.
 func (r *rule) forwarded() bool {
 	return r.pin && r.named() && !r.pinned() && !r.anywhere() && !r.never() &&
 		(r.protocol.class() == secure || r.port != 0)
@@ -70,56 +70,55 @@ const (
 	nameRBACHTTP       = "envoy.filters.http.rbac"
 	nameUpstream       = "envoy.rbac.matchers.upstream_ip_port"
 
-	// portState is where the dynamic forward proxy looks for the port; what the client says would
-	// count otherwise.
-	portState   = "envoy.upstream.dynamic_port"
-	dialledPort = "%DOWNSTREAM_LOCAL_PORT%"
+	// portState is the filter state key of the port for the dynamic forward proxy. Without it, the
+	// port in the client's data would be used.
+	portState  = "envoy.upstream.dynamic_port"
+	dialedPort = "%DOWNSTREAM_LOCAL_PORT%"
 )
 
-// Of the cache of names, which all pinned matches of a proxy share.
+// Settings of the DNS cache, which all pinned matches of a proxy share.
 const (
 	cacheName = "nearside_pinned"
-	// maxNames bounds the names that clients have used within the last 5 minutes. Further ones are
-	// refused.
+	// maxNames limits the names used within the last 5 minutes. Further names are refused.
 	maxNames = 4096
-	// A name that has failed is tried again after this time, twice as much each time, up to the most.
-	retryName, retryNameMost = 2 * time.Second, 10 * time.Second
-	// followTime is how long new requests go over one connection. Requests that are under way end in
-	// peace.
+	// Delay before a failed name is resolved again. It doubles up to the maximum.
+	retryName, maxRetryName = 2 * time.Second, 10 * time.Second
+	// followTime limits how long a connection accepts new requests. Active requests can complete.
 	followTime = time.Minute
 )
 
-// lookupFamily is that of the addresses that a proxy dials.
+// lookupFamily returns the address family that a proxy can dial.
 func lookupFamily(dp *resource.Dataplane) clusterv3.Cluster_DnsLookupFamily {
 	if a, err := netip.ParseAddr(dp.Networking.Address); err != nil || a.Is4() {
-		return clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
+		return clusterv3.Cluster_V4_ONLY // without an IPv6 address a proxy cannot dial one
 	}
 	return clusterv3.Cluster_AUTO
 }
 
-// nameCache is the same in all places that use the cache, as Envoy requires.
+// nameCache returns the config of the DNS cache. Envoy requires it to be equal in all uses.
 func nameCache(dp *resource.Dataplane) *dnscachev3.DnsCacheConfig {
 	return &dnscachev3.DnsCacheConfig{
 		Name: cacheName, DnsLookupFamily: lookupFamily(dp), MaxHosts: wrapperspb.UInt32(maxNames),
 		DnsFailureRefreshRate: &clusterv3.Cluster_RefreshRate{BaseInterval: durationpb.New(retryName),
-			MaxInterval: durationpb.New(retryNameMost)},
+			MaxInterval: durationpb.New(maxRetryName)},
 	}
 }
 
-// forward makes a cluster lead to what the name of a connection or request resolves to.
+// forward makes a cluster connect to the addresses of the client's name.
 func forward(c *clusterv3.Cluster, dp *resource.Dataplane) {
 	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 		Name: nameForwardCluster,
 		TypedConfig: packed(&dfpclusterv3.ClusterConfig{
 			ClusterImplementationSpecifier: &dfpclusterv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: nameCache(dp)},
-			// It means TLS that Envoy begins, and there is none: what clients encrypt is passed on.
+			// This refers to TLS that Envoy originates. Envoy originates none here, it only
+			// forwards the client's.
 			AllowInsecureClusterOptions: true,
 		}),
 	}}
 }
 
-// followName bounds how long requests go over a connection to an address that a name resolved to
-// once: Envoy would use it on and on.
+// followName limits the lifetime of upstream connections, so that new requests use the current
+// addresses of a name.
 func followName(c *draft.Cluster) {
 	if c.HTTP == nil {
 		c.HTTP = draft.HTTP1Options
@@ -127,10 +126,10 @@ func followName(c *draft.Cluster) {
 	c.EditHTTP().CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxConnectionDuration: durationpb.New(followTime)}
 }
 
-// portOf sets the port that is dialled: that of the chain, or for all ports the one that the client
-// has dialled.
+// portOf returns the filter state with the port to dial: the port of the chain, or for all ports
+// the port that the client dialed.
 func portOf(c *chain) []*statev3.FilterStateValue {
-	port := dialledPort
+	port := dialedPort
 	if c.port != 0 {
 		port = strconv.FormatUint(uint64(c.port), 10)
 	}
@@ -144,7 +143,7 @@ func portOf(c *chain) []*statev3.FilterStateValue {
 	}}
 }
 
-// forwardTLS are the filters in front of the TCP proxy of a chain whose rule is forwarded.
+// forwardTLS returns the network filters of a chain with a forwarded rule.
 func (m *chainMaker) forwardTLS(c *chain) []draft.Extension {
 	return []draft.Extension{
 		{Name: nameStateTCP, Message: &netstatev3.Config{OnNewConnection: portOf(c)}},
@@ -153,8 +152,8 @@ func (m *chainMaker) forwardTLS(c *chain) []draft.Extension {
 	}
 }
 
-// forwardHTTP lets hosts whose rules are forwarded be resolved. The others of the chain are left
-// alone.
+// forwardHTTP enables name resolution for the chain's hosts with forwarded rules. Other hosts are
+// not affected.
 func (m *chainMaker) forwardHTTP(c *chain, h *draft.HTTP) {
 	guard := map[string]*anypb.Any{
 		nameRBACHTTP: packed(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: noOwnAddress()}}),
@@ -175,19 +174,20 @@ func (m *chainMaker) forwardHTTP(c *chain, h *draft.HTTP) {
 			SaveUpstreamAddress:             true,
 			AllowDynamicHostFromFilterState: true,
 		}},
-		// rules stand at the hosts: Envoy would log each request without an address
+		// The rules are set only on the hosts, because Envoy would log each request without an
+		// address.
 		{Name: nameRBACHTTP, Message: &httprbacv3.RBAC{}},
 	}, h.Filters...)
 }
 
-// ownPolicy is the name that access logs have for a refusal.
-const ownPolicy = "resolved-to-own-address"
+// deniedPolicy is the policy name of a refusal in access logs.
+const deniedPolicy = "resolved-to-own-address"
 
-// noOwnAddress denies what a name must not lead to.
+// noOwnAddress returns rules that deny the addresses to which a name must not lead.
 func noOwnAddress() *rbacv3.RBAC {
-	own := policy.OwnAddresses()
-	list := make([]*rbacv3.Permission, len(own))
-	for i, p := range own {
+	prefixes := policy.OwnAddresses()
+	list := make([]*rbacv3.Permission, len(prefixes))
+	for i, p := range prefixes {
 		list[i] = &rbacv3.Permission{Rule: &rbacv3.Permission_Matcher{Matcher: &corev3.TypedExtensionConfig{
 			Name: nameUpstream,
 			TypedConfig: packed(&upstreamv3.UpstreamIpPortMatcher{
@@ -196,12 +196,12 @@ func noOwnAddress() *rbacv3.RBAC {
 			}),
 		}}}
 	}
-	return &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: map[string]*rbacv3.Policy{ownPolicy: {
+	return &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: map[string]*rbacv3.Policy{deniedPolicy: {
 		Permissions: list, Principals: []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}},
 	}}}
 }
 
-// packed packs a message of this package, which always has a wire form.
+// packed packs a message of this package, which cannot fail.
 func packed(m proto.Message) *anypb.Any {
 	a, _ := draft.Extension{Message: m}.Pack()
 	return a

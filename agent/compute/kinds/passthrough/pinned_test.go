@@ -26,16 +26,17 @@ func TestPinnedClusters(t *testing.T) {
 	}{
 		{"no label", base + matched("p", all...), nil, "p: appendMatch[0] (tls *.a.com, port 443), "},
 		{"false", base + labelled(`"false"`, matched("p", all...)), nil,
-			`with the label nearside.io/dns-pinned: "true" the proxy resolves the name itself`},
+			`set the label nearside.io/dns-pinned: "true" to make the proxy resolve the name`},
 		{"another value", base + labelled(`"yes"`, matched("p", all...)), nil,
-			`labels["nearside.io/dns-pinned"]: "yes" is neither true nor false, and is taken as false`},
+			`labels["nearside.io/dns-pinned"] must be true or false, not "yes", which is treated as false`},
 		{"true", base + labelled(`"true"`, matched("p", all...)), wildcards, notPinned},
 		{"the second of two policies", base + matched("o", "tls *.a.com:443", "tls *.z.com:443") +
 			labelled(`"true"`, matched("p", "tls *.a.com:443")), []string{"tls_*.a.com_443"}, "o: appendMatch[0] (tls " +
-			"*.a.com, port 443) is pinned, though this policy does not ask for it: another one that has the same match does"},
+			"*.a.com, port 443) is pinned although this policy does not request it, because another policy with the same " +
+			"match does"},
 		{"through the egress", through + strings.TrimPrefix(base, strings.SplitN(base, "---", 2)[0]) +
 			labelled(`"true"`, matched("p", "tls *.a.com:443")), nil,
-			`labels["nearside.io/dns-pinned"] has no effect: what the matches permit leaves through the ZoneEgress`},
+			`labels["nearside.io/dns-pinned"] has no effect, because the matched traffic leaves through the ZoneEgress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, warnings := newEnvoy(t, c.docs)

@@ -1,33 +1,34 @@
-// Package passthrough is the plugin of MeshPassthrough: which connections that belong to no service
-// of the mesh may leave through the proxy.
+// Package passthrough implements MeshPassthrough: which connections to destinations outside the
+// mesh a proxy permits.
 //
-// The matches of all policies that select a proxy become one set of rules for each address family:
-// written alike, each once, with every policy that asks for it. From them the filter chains are
-// made so that a connection is let through when some rule admits it, whatever other rules there
-// are. Envoy alone does not give that: it takes the most specific port, then the most specific
-// address, and never goes back. So what holds for all ports is repeated on each port that some rule
-// names, and what holds for wider addresses is repeated on the narrower ones within (the closure).
+// The matches of all policies that select a proxy are normalized and merged into one set of rules
+// for each address family. Each rule lists the policies that contain it. The filter chains are
+// created from the rules such that a connection is permitted if any rule permits it, regardless of
+// other rules. Envoy does not provide this directly: it selects the most specific port, then the
+// most specific address, and never backtracks. Therefore rules for all ports are repeated on each
+// port that some rule names, and rules for wider ranges are repeated for the narrower ranges that
+// they contain (the closure).
 //
-// What a rule admits:
-//   - tls with an address: TLS connections to it; with a domain: TLS connections to any address
-//     that name the domain (RFC 6066, server_name).
-//   - tcp: on ports that no rule about TLS or requests is about anything, at once, since nothing is
-//     inspected there. On others connections that begin with anything but TLS; those in which the
-//     server speaks first wait for a moment. With a domain, and the label below, those to the
-//     virtual address that the resolver of the agent gives the workload for it.
-//   - mysql: anything, at once. On its port nothing is inspected, so matches of that port that need
-//     to know what the client says are shadowed, and reported.
-//   - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain those whose
-//     Host names it.
+// A rule permits the following connections:
+// - tls: with an address, TLS connections to it; with a domain, TLS connections to any address with
+// this server name (RFC 6066, server_name).
+// - tcp: on ports without rules for TLS or requests, all connections, immediately, because such
+// ports are not inspected. On other ports, connections that do not begin with TLS; those whose
+// server sends first are delayed for a moment. With a domain and the label below, connections to
+// the virtual address that the agent's resolver assigns to the domain.
+// - mysql: all connections, immediately. Its port is not inspected, so matches on this port that
+// depend on client data are shadowed and reported.
+// - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain, those with
+// this Host.
 //
-// An exact domain on a given port is pinned: the proxy resolves it and connects to what it resolves
-// to, so an allowed name with a foreign address leads to the allowed name. Wildcards, and domains
-// on all ports, go where the workload dialled, and the policy is told; with the label
-// nearside.io/dns-pinned they are pinned too.
+// An exact domain on a given port is pinned: the proxy resolves it and connects to the result, so a
+// permitted name cannot be used with another address. Wildcards, and domains on all ports, lead to
+// the address that the workload dialed, and the policy gets a warning. With the label
+// nearside.io/dns-pinned they are also pinned.
 //
-// Of two policies that contradict each other the one that is merged first, which is the weaker one,
-// stays: policies have no age here that all nodes agree on, and what is in force must not depend on
-// who came last. Both are told.
+// If two policies contradict each other, the one that is merged first, which is the weaker one,
+// takes precedence: nodes have no common notion of a policy's age, and the result must not depend
+// on the order of arrival. Both policies get a warning.
 package passthrough
 
 import (
@@ -41,7 +42,7 @@ import (
 
 const kind = "MeshPassthrough"
 
-// Plugin declares the kinds and their effect.
+// Plugin declares the kind and its effect.
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshpassthroughs", "mp", resource.PolicyShape{
@@ -60,8 +61,7 @@ func Plugin() policy.Plugin {
 	}
 }
 
-// apply makes the chains of the listeners that connections to unknown destinations arrive at. They
-// are part of the last part of a draft.
+// apply sets the chains of the passthrough listeners, which belong to the last part of a draft.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Last {
 		return
@@ -74,7 +74,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if e.mode == "" || !e.intercepts {
 		return
 	}
-	a := &applier{c: c, d: d, effect: e, made: map[string]bool{}}
+	a := &applier{c: c, d: d, effect: e, added: map[string]bool{}}
 	for _, l := range d.Listeners {
 		if l.Kind == draft.OutboundPassthrough {
 			a.listener(l)
@@ -86,10 +86,10 @@ type applier struct {
 	c      *policy.Context
 	d      *draft.Draft
 	effect *effect
-	made   map[string]bool // the names of clusters
+	added  map[string]bool // names of clusters
 }
 
-// The names of the listeners, which are those of the clusters that they lead to without a policy.
+// Names of the passthrough listeners, and of their clusters if there is no policy.
 const (
 	listenerV4 = "outbound:passthrough:ipv4"
 	listenerV6 = "outbound:passthrough:ipv6"
@@ -100,14 +100,14 @@ func (a *applier) listener(l *draft.Listener) {
 	if name != listenerV4 && name != listenerV6 {
 		return
 	}
-	own := slices.IndexFunc(a.d.Clusters, func(c *draft.Cluster) bool {
+	i := slices.IndexFunc(a.d.Clusters, func(c *draft.Cluster) bool {
 		return c.Kind == draft.PassthroughCluster && c.Message.GetName() == name
 	})
-	if own < 0 {
+	if i < 0 {
 		return
 	}
 	if a.effect.mode == ModeAll {
-		a.d.Clusters[own].Message = openCluster(name, toolkit.StatName(name))
+		a.d.Clusters[i].Message = openCluster(name, toolkit.StatName(name))
 		stat(l, draft.StatName(name))
 		return
 	}
@@ -120,11 +120,11 @@ func (a *applier) listener(l *draft.Listener) {
 		chains = set.plan(&a.effect.notes)
 	}
 	if len(chains) == 0 {
-		a.d.Clusters[own].Message = closedCluster(name)
+		a.d.Clusters[i].Message = closedCluster(name)
 		stat(l, draft.ClosedStatName(name))
 		return
 	}
-	a.d.Clusters = slices.Delete(a.d.Clusters, own, own+1) // nothing leads there any more
+	a.d.Clusters = slices.Delete(a.d.Clusters, i, i+1) // no longer used
 	l.Chains = make([]*draft.Chain, len(chains))
 	m := chainMaker{through: a.c.View.ThroughEgress(), dp: a.c.Dataplane()}
 	for i, c := range chains {
@@ -136,7 +136,7 @@ func (a *applier) listener(l *draft.Listener) {
 	inspect(l.Message, a.c, set)
 }
 
-// stat names the statistics of a listener that has no chains by matches.
+// stat sets the statistics prefix of a listener without chains for matches.
 func stat(l *draft.Listener, prefix string) {
 	for _, c := range l.Chains {
 		if c.TCP != nil {
@@ -146,10 +146,10 @@ func stat(l *draft.Listener, prefix string) {
 }
 
 func (a *applier) cluster(r *rule) {
-	if a.made[r.name] {
+	if a.added[r.name] {
 		return
 	}
-	a.made[r.name] = true
+	a.added[r.name] = true
 	if a.c.Host.Claim(draft.TypeCluster, r.name) {
 		c := newCluster(r, a.c.Dataplane())
 		if a.c.View.ThroughEgress() {
@@ -159,15 +159,15 @@ func (a *applier) cluster(r *rule) {
 	}
 }
 
-// effect is what the policies say together about one proxy.
+// effect is the combined effect of the policies on one proxy.
 type effect struct {
-	mode       string // "": the Mesh decides
-	intercepts bool   // connections of the workload pass through the proxy
+	mode       string // "" if the Mesh decides
+	intercepts bool   // the proxy intercepts outbound connections
 	v4, v6     *ruleSet
 	notes      notes
 }
 
-// newEffect returns nil where there is no policy.
+// newEffect returns nil if there is no policy.
 func newEffect(c *policy.Context) *effect {
 	rules := c.Rules.Kind(kind)
 	if rules == nil || rules.Proxy == nil {
@@ -183,15 +183,15 @@ func newEffect(c *policy.Context) *effect {
 	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
 	switch {
 	case !e.intercepts:
-		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its "+
-			"networking.transparentProxying has a redirectPortOutbound", c.Proxy().Key)
+		e.all(origins, "has no effect on %s, because the proxy does not intercept outbound connections; "+
+			"set networking.transparentProxying.redirectPortOutbound of the dataplane", c.Proxy().Key)
 		return e
 	case e.mode == "":
-		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; "+
-			"give passthroughMode, which takes precedence over it, or remove that from the Mesh")
+		e.all(origins, "has no effect, because networking.outbound.passthrough of the Mesh is true, which permits all "+
+			"connections; set passthroughMode, which takes precedence, or remove the field from the Mesh")
 		return e
 	}
-	var asked []*rule
+	var list []*rule
 	for i := range origins {
 		conf, key := confOf(origins[i].Policy), origins[i].Policy.Key
 		if conf == nil {
@@ -199,7 +199,7 @@ func newEffect(c *policy.Context) *effect {
 		}
 		if e.mode != ModeMatched {
 			if len(conf.AppendMatch) > 0 {
-				e.notes.say(key, "appendMatch has no effect: passthroughMode %s is in force", e.mode)
+				e.notes.say(key, "appendMatch has no effect, because passthroughMode is %s", e.mode)
 			}
 			continue
 		}
@@ -207,17 +207,17 @@ func newEffect(c *policy.Context) *effect {
 		for j := range conf.AppendMatch {
 			from := source{policy: key, index: j, pin: pin}
 			if conf.AppendMatch[j].virtual() != "" {
-				asked = append(asked, e.virtual(c, &conf.AppendMatch[j], from)...)
+				list = append(list, e.virtual(c, &conf.AppendMatch[j], from)...)
 				continue
 			}
 			if r, ok := ruleOf(&conf.AppendMatch[j], from); ok {
 				r.pin = pin && !c.View.ThroughEgress()
-				asked = append(asked, r)
+				list = append(list, r)
 			}
 		}
 	}
-	e.goPast(asked)
-	e.v4, e.v6 = newRuleSet(false, asked, &e.notes), newRuleSet(true, asked, &e.notes)
+	e.resolveAll(list)
+	e.v4, e.v6 = newRuleSet(false, list, &e.notes), newRuleSet(true, list, &e.notes)
 	for _, s := range []*ruleSet{e.v4, e.v6} {
 		for _, r := range s.rules {
 			e.notes.permitted(r)
@@ -227,21 +227,21 @@ func newEffect(c *policy.Context) *effect {
 	return e
 }
 
-// pins reports whether the matches of a policy are to be pinned.
+// pins reports whether the matches of a policy are pinned.
 func (e *effect) pins(c *policy.Context, p *resource.Resource) bool {
 	pin, ok := pins(p.Labels)
 	switch {
 	case !ok:
-		e.notes.say(p.Key, "labels[%q]: %q is neither true nor false, and is taken as false",
+		e.notes.say(p.Key, "labels[%q] must be true or false, not %q, which is treated as false",
 			labelPinned, toolkit.Clip(p.Labels[labelPinned]))
 	case pin && c.View.ThroughEgress():
-		e.notes.say(p.Key, "labels[%q] has no effect: what the matches permit leaves through the ZoneEgress, "+
-			"which is handed the address that was dialled", labelPinned)
+		e.notes.say(p.Key, "labels[%q] has no effect, because the matched traffic leaves through the ZoneEgress, "+
+			"which connects to the dialed address", labelPinned)
 	}
 	return pin
 }
 
-// all says something to every policy.
+// all adds a note to every policy.
 func (e *effect) all(origins []policy.Origin, format string, args ...any) {
 	for _, o := range origins {
 		e.notes.say(o.Policy.Key, format, args...)

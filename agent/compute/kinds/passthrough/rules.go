@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// protocol is what a match says that is spoken. The order is that in which chains are listed.
+// protocol is the protocol of a match. Chains are listed in this order.
 type protocol uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	grpc
 )
 
-// protocolNames are the names of the protocols in documents.
+// protocolNames are the names in documents.
 var protocolNames = [...]string{tls: "tls", tcp: "tcp", mysql: "mysql", http: "http", http2: "http2", grpc: "grpc"}
 
 func (p protocol) String() string { return protocolNames[p] }
@@ -32,7 +32,7 @@ func protocolOf(s string) (protocol, bool) {
 	return protocol(max(i, 0)), i >= 0
 }
 
-// class says by what a connection is told to be of a protocol.
+// class is how Envoy recognizes a protocol.
 type class uint8
 
 const (
@@ -51,37 +51,37 @@ func (p protocol) class() class {
 	return requests
 }
 
-// inspected reports whether the proxy has to look at what the client says.
+// inspected reports whether the proxy must inspect client data.
 func (p protocol) inspected() bool { return p != mysql }
 
-// source is where a rule is written.
+// source identifies the match behind a rule.
 type source struct {
 	policy resource.Key
 	index  int  // in spec.default.appendMatch
 	pin    bool // the policy pins
 }
 
-// rule is what is permitted, whoever asks for it and however it is written.
+// rule is a permitted destination, in normalized form.
 type rule struct {
 	target
 	protocol protocol
-	port     uint32 // 0: all ports
+	port     uint32 // 0 for all ports
 	sources  []source
-	pin      bool // some policy that asks for it pins
-	// past is the domain that the proxy resolves past the names that the resolver of the agent gives
-	// virtual addresses; "" for one that it resolves as everybody does.
-	past string
-	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on
-	// other ports lead there too, so that it counts all that the rule permits.
+	pin      bool // pinned by at least one policy
+	// resolved is the domain that the proxy must resolve to its real addresses because the agent's
+	// resolver answers it with a virtual address; "" otherwise.
+	resolved string
+	// name is the cluster name, and stat its name in statistics. Copies of the rule's chain on
+	// other ports use the same cluster, so that it counts all traffic of the rule.
 	name, stat string
 }
 
-// identity is what two rules have in common that admit the same connections of one address family.
+// identity is equal for rules that permit the same connections of one address family.
 type identity struct {
 	class  class
 	port   uint32
 	domain string       // as in target
-	prefix netip.Prefix // zero where any address is meant
+	prefix netip.Prefix // zero for any address
 }
 
 func (r *rule) identity() identity {
@@ -92,7 +92,7 @@ func (r *rule) identity() identity {
 	return out
 }
 
-// label is how users call the match that a rule was made of.
+// label describes the match for users.
 func (r *rule) label() string {
 	on := "all ports"
 	if r.port != 0 {
@@ -101,12 +101,12 @@ func (r *rule) label() string {
 	return fmt.Sprintf("%s %s, %s", r.protocol, toolkit.Clip(r.text), on)
 }
 
-// place is where a rule is written first, with what it says.
-func (r *rule) place() string {
+// location returns the first source of a rule with its label.
+func (r *rule) location() string {
 	return fmt.Sprintf("%s appendMatch[%d] (%s)", r.sources[0].policy, r.sources[0].index, r.label())
 }
 
-// ruleOf reads a match, which validation has accepted; false for one that it would not.
+// ruleOf converts a match. It returns false if the match is invalid.
 func ruleOf(m *Match, from source) (*rule, bool) {
 	p, ok := protocolOf(m.Protocol)
 	t, err := parseTarget(m.Type, m.Value)
@@ -121,15 +121,15 @@ func ruleOf(m *Match, from source) (*rule, bool) {
 
 const maxPort = 65535
 
-// claims are the protocols of requests that rules have taken. Envoy tells HTTP/1.1, HTTP/2 and gRPC
-// apart by nothing that a filter chain is chosen by, so on one port the requests to the same
-// addresses are of one protocol.
+// claims tracks the request protocols of rules. Envoy cannot select a filter chain by HTTP/1.1,
+// HTTP/2, or gRPC, so requests to the same addresses on one port must have one protocol.
 type claims struct {
-	scopes map[netip.Prefix]map[uint32]*rule // by the addresses, zero for any, and the port: who came first
+	scopes map[netip.Prefix]map[uint32]*rule // first rule by addresses (zero for any) and port
 }
 
-// take claims what a rule about requests needs. With whole set the rule cannot act, since another
-// has all that it is about. Otherwise others are the rules that have some of its ports.
+// take claims the protocol for a rule of requests. If whole is set, another rule has claimed all of
+// it, and the rule has no effect. Otherwise others are the rules that have claimed some of its
+// ports.
 func (c *claims) take(r *rule) (whole *rule, others []*rule) {
 	if r.protocol.class() != requests {
 		return nil, nil
@@ -164,28 +164,28 @@ func (c *claims) take(r *rule) (whole *rule, others []*rule) {
 	return nil, others
 }
 
-// maxRules bounds the rules of one address family.
+// maxRules limits the rules of one address family.
 const maxRules = 20_000
 
-// ruleSet is what is in force for one address family.
+// ruleSet holds the effective rules of one address family.
 type ruleSet struct {
 	v6    bool
 	rules []*rule
-	// silent are the ports on which nothing is inspected, each with the rule that asks for it.
+	// silent holds the ports without inspection, with the rule that disables it.
 	silent map[uint32]*rule
 }
 
-// newRuleSet makes the rules of one address family of what the policies ask for, in the order in
-// which they are merged. What is dropped is noted.
-func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
+// newRuleSet returns the effective rules of one address family. list holds all rules in merge
+// order. It notes dropped rules.
+func newRuleSet(v6 bool, list []*rule, n *notes) *ruleSet {
 	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}}
-	known := make(map[identity]*rule, len(asked))
-	var taken claims
-	for _, r := range asked {
+	known := make(map[identity]*rule, len(list))
+	var used claims
+	for _, r := range list {
 		if !r.in(v6) {
 			continue
 		}
-		whole, others := taken.take(r)
+		whole, others := used.take(r)
 		if whole != nil {
 			n.conflict(whole, r)
 			continue
@@ -193,21 +193,21 @@ func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 		for _, o := range others {
 			n.conflict(o, r)
 		}
-		own := *r // the sources are those of this family
-		if first := known[own.identity()]; first != nil {
-			first.sources = append(first.sources[:len(first.sources):len(first.sources)], own.sources...)
-			first.pin = first.pin || own.pin
-			if own.protocol == mysql {
-				first.protocol = mysql // which admits all that tcp does
+		copied := *r // sources are collected by family
+		if first := known[copied.identity()]; first != nil {
+			first.sources = append(first.sources[:len(first.sources):len(first.sources)], copied.sources...)
+			first.pin = first.pin || copied.pin
+			if copied.protocol == mysql {
+				first.protocol = mysql // includes everything that tcp permits
 			}
 			continue
 		}
 		if len(out.rules) == maxRules {
-			n.add(r, "left out: one proxy takes %d matches; write networks and wildcards instead", maxRules)
+			n.add(r, "dropped: a proxy supports %d matches; use networks and wildcards instead", maxRules)
 			continue
 		}
-		known[own.identity()] = &own
-		out.rules = append(out.rules, &own)
+		known[copied.identity()] = &copied
+		out.rules = append(out.rules, &copied)
 	}
 	for _, r := range out.rules {
 		if !r.protocol.inspected() && out.silent[r.port] == nil {

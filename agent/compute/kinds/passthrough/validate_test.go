@@ -85,9 +85,9 @@ func TestRefused(t *testing.T) {
 		{entries("tcp 10.0.0.1:65536"), first + "port", "1 to 65535"},
 		{entry(`{"type":"IP","value":"10.0.0.1","protocol":"tcp","port":-1}`), first + "port", "out of range"},
 		{entry(`{"type":"IP","value":"10.0.0.1","protocol":"tcp","port":"80"}`), first + "port", "number"},
-		{entries("tcp a.com:443"), first + "protocol", "does not go with a domain"},
-		{entries("mysql a.com:443"), first + "protocol", "does not go with a domain"},
-		{entries("mysql 10.0.0.1"), first + "protocol", "needs a port"},
+		{entries("tcp a.com:443"), first + "protocol", "cannot be combined with a domain"},
+		{entries("mysql a.com:443"), first + "protocol", "cannot be combined with a domain"},
+		{entries("mysql 10.0.0.1"), first + "protocol", "requires a port"},
 		{entries("http *.a.com"), first + "port", "known port"},
 		{entries("grpc *"), first + "port", "known port"},
 		{value("IP", "10.0.0.0/8"), first + "value", "type CIDR"},
@@ -106,11 +106,11 @@ func TestRefused(t *testing.T) {
 		{value("Domain", "10.0.0.1"), first + "value", "type IP"},
 		{value("Domain", "2001:db8::1"), first + "value", "type IP"},
 		{value("Domain", "10.0.0.0/8"), first + "value", "type CIDR"},
-		{value("Domain", "*foo.example.com"), first + "value", "write *.foo.example.com"},
-		{value("Domain", "**"), first + "value", "whole parts"},
+		{value("Domain", "*foo.example.com"), first + "value", "use *.foo.example.com"},
+		{value("Domain", "**"), first + "value", "whole label"},
 		{value("Domain", "*."), first + "value", "1 to 63 characters"},
-		{value("Domain", "a.*.com"), first + "value", "in front alone"},
-		{value("Domain", "*.a*.com"), first + "value", "in front alone"},
+		{value("Domain", "a.*.com"), first + "value", "must be the first label"},
+		{value("Domain", "*.a*.com"), first + "value", "must be the first label"},
 		{value("Domain", "a b"), first + "value", "only letters"},
 		{value("Domain", " a.com"), first + "value", "only letters"},
 		{value("Domain", "a..com"), first + "value", "1 to 63 characters"},
@@ -125,8 +125,8 @@ func TestRefused(t *testing.T) {
 		{value("Domain", "\u212aelvin.example"), first + "value", "xn--"}, // folds to an ASCII k
 		{value("Domain", strings.Repeat("a", 64)+".com"), first + "value", "1 to 63"},
 		{value("Domain", strings.Repeat("a.", 127)+"a"), first + "value", "at most 253"},
-		{entries("tls a.com:443", "tls a.com:443"), second + "value", "appendMatch[0] is the same"},
-		{entries("tcp 10.0.0.1", "tcp 10.0.0.1"), second + "value", "appendMatch[0] is the same"},
+		{entries("tls a.com:443", "tls a.com:443"), second + "value", "appendMatch[0] is identical"},
+		{entries("tcp 10.0.0.1", "tcp 10.0.0.1"), second + "value", "appendMatch[0] is identical"},
 		{entries("http a.com:80", "grpc b.com:80"), second + "port", "contradicts appendMatch[0]"},
 		{entries("grpc b.com:80", "http a.com:80"), second + "port", "contradicts appendMatch[0]"},
 		{entries("http 10.0.0.1:80", "grpc 10.0.0.2:80"), second + "port", "contradicts appendMatch[0]"},
@@ -172,7 +172,7 @@ func TestWhoMayDo(t *testing.T) {
 			}
 			continue
 		}
-		refused(t, doc, "spec.default.appendMatch[1].protocol", "not for a whole mesh")
+		refused(t, doc, "spec.default.appendMatch[1].protocol", "not allowed for a whole mesh")
 	}
 	for _, kind := range []string{"MeshGateway", "MeshService", "MeshServiceSubset", "MeshHTTPRoute"} {
 		refused(t, document("p", `{"kind":"`+kind+`","name":"x"}`, `{}`),
@@ -190,7 +190,7 @@ func TestManyMatches(t *testing.T) {
 		t.Errorf("10,000 matches: %v", f)
 	}
 	refused(t, document("p", one, entry(strings.Join(list, ","))),
-		"spec.default.appendMatch", "10001 matches are given, at most 10000")
+		"spec.default.appendMatch", "10001 matches are given, and at most 10000")
 }
 
 // FuzzMatch: what is accepted of one match is in force as it is written, and Envoy takes it.

@@ -139,7 +139,7 @@ func TestKnownDefects(t *testing.T) {
 			fault: "appendMatch[1].port: grpc a.com, all ports contradicts appendMatch[0] (http b.com, port 80)"},
 		{
 			name: "N1 in two policies", docs: matched("a", "grpc a.com") + matched("b", "http b.com:80"),
-			chains: []string{"http_80", "grpc_*"}, warning: `a: appendMatch[0] (grpc a.com, all ports): left out beside MeshPassthrough/default/b appendMatch[0] (http b.com, port 80): on port 80`,
+			chains: []string{"http_80", "grpc_*"}, warning: `a: appendMatch[0] (grpc a.com, all ports): dropped because of MeshPassthrough/default/b appendMatch[0] (http b.com, port 80): on port 80`,
 			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:81", sendsHTTP2, "a.com")},
 		},
 		{
@@ -177,7 +177,7 @@ func TestKnownDefects(t *testing.T) {
 			fault: "appendMatch[2].port"},
 		{
 			name: "N9 any name", docs: matched("p", "tls *:443"), chains: []string{"tls_*_443"},
-			warning: "permits every destination that speaks tls",
+			warning: "permits every destination of protocol tls",
 			allowed: []conn{to("1.2.3.4:443", sendsTLS), to("1.2.3.4:443", sendsTLS, "x.org")},
 		},
 		{
@@ -272,13 +272,13 @@ func TestKnownDefects(t *testing.T) {
 		},
 		{
 			name: "two wildcards of all requests", docs: matched("p", "http *:80", "http a.com:80"), chains: []string{"http_80"},
-			warning: "permits every destination that speaks http",
+			warning: "permits every destination of protocol http",
 			allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsHTTP1, "a.com")},
 		},
 		{
 			name: "requests inside all that is not TLS", docs: matched("p", "tcp 0.0.0.0/0:80", "http a.com:80"),
 			chains:  []string{"tcp_0.0.0.0/0_80"},
-			warning: "without effect beside", allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "a.com"),
+			warning: "no effect because of", allowed: []conn{to("1.1.1.1:80", sendsHTTP1, "a.com"),
 				to("1.1.1.1:80", sendsHTTP1, "b.com"), to("1.1.1.1:80", sendsBytes), to("[2001:db8::1]:80", sendsHTTP1, "a.com")},
 		},
 		{

@@ -15,12 +15,12 @@ func TestDomainsOfTCP(t *testing.T) {
 	}
 	for _, c := range []struct{ doc, field, reason string }{
 		{matched("p", "tcp db.example.com:5432"), "protocol", `with the label nearside.io/dns-pinned: "true"`},
-		{labelled(`"false"`, matched("p", "tcp db.example.com:5432")), "protocol", "does not go with a domain"},
-		{pin("tcp *.example.com:5432"), "value", "give domains in whole"},
-		{pin("tcp *:5432"), "value", "give domains in whole"},
+		{labelled(`"false"`, matched("p", "tcp db.example.com:5432")), "protocol", "cannot be combined with a domain"},
+		{pin("tcp *.example.com:5432"), "value", "give complete domains"},
+		{pin("tcp *:5432"), "value", "give complete domains"},
 		{pin("tcp db.example.com"), "port", "the port is missing"},
-		{pin("mysql db.example.com:3306"), "protocol", "does not go with a domain"},
-		{pin("tcp db.example.com:5432", "tcp db.example.com:5432"), "", "appendMatch[0] is the same"},
+		{pin("mysql db.example.com:3306"), "protocol", "cannot be combined with a domain"},
+		{pin("tcp db.example.com:5432", "tcp db.example.com:5432"), "", "appendMatch[0] is identical"},
 	} {
 		at := "spec.default.appendMatch[0]." + c.field
 		if c.field == "" {
@@ -44,7 +44,8 @@ func TestDomainsThroughTheEgress(t *testing.T) {
 	}
 	if !slices.ContainsFunc(warnings, func(w string) bool {
 		return strings.Contains(w,
-			"appendMatch[0] (tcp db.example.com, port 5432) has no effect: what leaves does so through the ZoneEgress")
+			"appendMatch[0] (tcp db.example.com, port 5432) has no effect, because external traffic leaves through the "+
+				"ZoneEgress")
 	}) {
 		t.Error(warnings)
 	}

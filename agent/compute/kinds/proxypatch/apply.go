@@ -20,11 +20,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Plan is what one policy wants.
+// Plan is the list of changes of one policy.
 type Plan struct {
 	Policy  *resource.Resource
 	Changes []*Change
-	Bare    bool // nothing that the agent generates is kept
+	Bare    bool // removes everything that the agent generates
 }
 
 // editor applies plans to one part of a draft.
@@ -32,20 +32,20 @@ type editor struct {
 	c       *policy.Context
 	d       *draft.Draft
 	plans   []Plan
-	about   [Listeners + 1]concern // clusters, and listeners with all that is in them
-	applied []bool                 // by plan: it has changed, added or removed something
-	failed  []bool                 // by plan: some resource stays without it
+	index   [Listeners + 1]planIndex // by target: clusters, and listeners with their contents
+	applied []bool                   // by plan: it has changed, added, or removed something
+	failed  []bool                   // by plan: it was dropped for some resource
 	merged  map[mergedKey]*anypb.Any
 	checker check.Checker
 }
 
-// mergedKey names the configuration that a change makes of a shared one, which many filters have.
+// mergedKey identifies the result of changing a packed config that many filters share.
 type mergedKey struct {
 	change *Change
 	packed *anypb.Any
 }
 
-// step is a place in the plans.
+// step is a position in the plans.
 type step struct{ plan, change int }
 
 func (e *editor) run() {
@@ -67,18 +67,18 @@ func (e *editor) run() {
 	e.warnUseless()
 }
 
-// What is claimed of the host, so that it is known in later parts of the draft: that a policy was
-// applied, or dropped for a resource.
+// Prefixes of claims, which later parts of the draft can see: that a policy was applied, or dropped
+// for a resource.
 const (
 	claimApplied = Kind + " applied"
 	claimFailed  = Kind + " left out"
 )
 
-// noEffect is the reason of the warning about a policy that was dropped wherever it could have an
-// effect.
-const noEffect = "this policy has no effect on the proxy: its other warnings say why"
+// noEffect is the warning for a policy that was dropped for every resource.
+const noEffect = "this policy has no effect on the proxy, for the reasons in its other warnings"
 
-// warnUseless notes, with the last part of the draft, which policies have no effect in any of them.
+// warnUseless warns, with the last part of the draft, about policies that had no effect in any
+// part.
 func (e *editor) warnUseless() {
 	claim := func(i int, what string) bool { return e.c.Host.Claim(what, e.plans[i].Policy.Key.String()) }
 	for i, p := range e.plans {
@@ -94,31 +94,31 @@ func (e *editor) warnUseless() {
 	}
 }
 
-// each returns what the plans make of the clusters or listeners of a draft.
+// each applies the plans to the clusters or listeners of a draft.
 func each[T comparable](e *editor, t Target, list []T) []T {
-	about := &e.about[t]
-	if !about.any() {
+	index := &e.index[t]
+	if !index.any() {
 		return list
 	}
-	kept := list[:0]
+	out := list[:0]
 	for _, x := range list {
-		if !about.added[itemOf(x).name()] {
+		if !index.added[itemOf(x).name()] {
 			if x, ok := edit(e, t, x, step{}); ok {
-				kept = append(kept, x)
+				out = append(out, x)
 			}
 		}
 	}
-	return kept
+	return out
 }
 
-// item is a cluster or a listener of a draft.
+// item is a cluster or listener of a draft.
 type item interface {
 	name() string
 	MadeBy() string
-	concernedBy(*Change) bool
-	// patch makes one change, for which it replaces messages and lists.
+	affectedBy(*Change) bool
+	// patch applies one change. It replaces messages and lists instead of modifying them.
 	patch(*editor, *Change) error
-	draft() *draft.Draft // with the item alone
+	draft() *draft.Draft // with only the item
 }
 
 func itemOf(x any) item {
@@ -143,15 +143,15 @@ func copied[T comparable](x T) T {
 	return out.(T)
 }
 
-// edit returns what the plans make of a cluster or listener from a step on, false when one of them
-// removes it. Of a plan all changes are made or none.
+// edit applies the plans, starting at a step, to a cluster or listener. It returns false if a plan
+// removes it. Either all changes of a plan apply or none.
 func edit[T comparable](e *editor, t Target, x T, s step) (T, bool) {
 	for i, changes := range e.from(s, t, itemOf(x).name()) {
 		work := x
 		var last *Change
 		var err error
 		for _, ch := range changes {
-			if !itemOf(work).concernedBy(ch) {
+			if !itemOf(work).affectedBy(ch) {
 				continue
 			}
 			if ch.target == t && ch.op == Remove {
@@ -170,10 +170,10 @@ func edit[T comparable](e *editor, t Target, x T, s step) (T, bool) {
 			continue
 		}
 		if err == nil {
-			err = e.worse(itemOf(work), itemOf(x))
+			err = e.introduced(itemOf(work), itemOf(x))
 		}
 		if err != nil {
-			e.fault(i, last, stays(t, itemOf(x), last), err)
+			e.fault(i, last, unchanged(t, itemOf(x), last), err)
 			continue
 		}
 		e.applied[i] = true
@@ -182,16 +182,16 @@ func edit[T comparable](e *editor, t Target, x T, s step) (T, bool) {
 	return x, true
 }
 
-// worse returns what is wrong with an item after patching, where it was not wrong before.
-func (e *editor) worse(after, before item) error {
+// introduced returns the first problem of a patched item that the original does not have.
+func (e *editor) introduced(after, before item) error {
 	if after.name() != before.name() {
-		return fmt.Errorf("the name becomes %q: a patch cannot rename", after.name())
+		return fmt.Errorf("the name becomes %q, and a patch cannot rename", after.name())
 	}
-	found := alone(&e.checker, after.draft())
+	found := structuralFindings(&e.checker, after.draft())
 	if len(found) == 0 {
 		return nil
 	}
-	known := alone(&e.checker, before.draft())
+	known := structuralFindings(&e.checker, before.draft())
 	return firstOf(slices.DeleteFunc(found, func(f finding.Finding) bool {
 		return slices.ContainsFunc(known, func(k finding.Finding) bool {
 			return k.Rule == f.Rule && k.Pointer == f.Pointer && k.Message == f.Message
@@ -199,30 +199,30 @@ func (e *editor) worse(after, before item) error {
 	}))
 }
 
-// stays says what stays, in words that are the same for all items that a change is about, since
-// equal warnings are kept once.
-func stays(t Target, x item, ch *Change) string {
+// unchanged describes the items that a failed change does not affect. The text is equal for all of
+// them, so that their warnings are recorded once.
+func unchanged(t Target, x item, ch *Change) string {
 	name := ch.match.listener
 	if ch.target == t {
 		name = ch.match.name
 	}
 	if name != nil {
-		return fmt.Sprintf("the %s %q stays", targets[t].name, x.name())
+		return fmt.Sprintf("this policy has no effect on the %s %q", targets[t].name, x.name())
 	}
-	return fmt.Sprintf("%s %ss stay", cmp.Or(x.MadeBy(), "other"), targets[t].name)
+	return fmt.Sprintf("this policy has no effect on %s %ss", cmp.Or(x.MadeBy(), "other"), targets[t].name)
 }
 
-// fault says that a resource stays without a policy.
-func (e *editor) fault(plan int, ch *Change, what string, err error) {
+// fault warns that a policy was dropped for a resource. effect describes the consequence.
+func (e *editor) fault(plan int, ch *Change, effect string, err error) {
 	e.failed[plan] = true
-	e.c.Host.Warn(e.plans[plan].Policy.Key, "%s: %v: %s as if this policy were not there", ch.describe(), err, what)
+	e.c.Host.Warn(e.plans[plan].Policy.Key, "%s: %v; %s", ch.describe(), err, effect)
 }
 
-// resourceID names a resource that is added.
+// resourceID identifies an added resource.
 type resourceID struct{ name, kind string }
 
-// add adds whole resources, each with what later changes make of it. Of several with one name the
-// last counts.
+// add adds whole resources, after applying later changes to them. Of several resources with one
+// name only the last is added.
 func (e *editor) add() {
 	last := map[resourceID]*Change{}
 	id := func(ch *Change) (resourceID, bool) {
@@ -245,7 +245,7 @@ func (e *editor) add() {
 				continue
 			}
 			if err := e.addOne(ch, step{i, j + 1}); err != nil {
-				e.fault(i, ch, "it stays away", err)
+				e.fault(i, ch, "the resource was not added", err)
 				continue
 			}
 			e.applied[i] = true

@@ -210,7 +210,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 			}
 			for w := range seen {
 				if !strings.HasPrefix(w, "p: spec.default.appendModifications[") ||
-					!strings.Contains(w, "stay as if this policy were not there") {
+					!strings.Contains(w, "this policy has no effect on ") {
 					t.Errorf("the warning does not name the policy: %s", w)
 				}
 			}

@@ -16,20 +16,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Target is what a modification is about.
+// Target is the kind of object that a modification changes.
 type Target int
 
-// The targets.
+// Targets.
 const (
 	Clusters Target = iota
 	Listeners
 	NetworkFilters
 	HTTPFilters
 	VirtualHosts
-	Resources // other whole resources, which can be added alone
+	Resources // other whole resources, which can only be added
 )
 
-// targets says how each target is written and which operations it has.
+// targets holds the name and operations of each target.
 var targets = [...]struct {
 	name       string
 	operations []Operation
@@ -45,32 +45,30 @@ var targets = [...]struct {
 	Resources:    {"resource", nil, nil},
 }
 
-// filter is true for the targets in whose lists the order counts.
+// filter reports whether the target is an ordered list of filters.
 func (t Target) filter() bool { return t == NetworkFilters || t == HTTPFilters }
 
-// Change is a modification, or a whole resource to add, that was read and is valid. It is shared by
-// all generations and never changed.
+// Change is a valid modification, or a whole resource to add. It is shared and immutable.
 type Change struct {
 	target Target
 	op     Operation
 	match  match
-	at     string // its place in the policy, for warnings
-	origin string // of a resource that is added
+	at     string // its path in the policy, for warnings
+	origin string // of an added resource
 
-	value  parsed          // the message as written
-	config parsed          // the configuration of the filter in it
-	filter draft.Extension // the filter in it
-	patch  *patch          // instead of a value; nil for none
+	value  parsed          // the given message
+	config parsed          // the config of the filter in value
+	filter draft.Extension // the filter in value
+	patch  *patch          // used instead of value; nil for none
 }
 
-// parsed is a message with what its written form says beyond it.
+// parsed is a message with information from its JSON form that the message does not contain.
 type parsed struct {
 	message proto.Message // nil for none
-	zeros   []zero        // fields that were given with the value that an absent one has
+	zeros   []zero        // fields that were explicitly set to their zero value
 }
 
-// Adds returns the name of the resource that a change adds, and what it is; false for one that adds
-// none.
+// Adds returns the name and target of the resource that the change adds, or false if it adds none.
 func (c *Change) Adds() (string, Target, bool) {
 	if c.op != Add || c.target == VirtualHosts {
 		return "", c.target, false
@@ -78,8 +76,8 @@ func (c *Change) Adds() (string, Target, bool) {
 	return nameOf(c.value.message), c.target, true
 }
 
-// touches reports whether the change is about one of the fields of its message, of a filter those
-// of the configuration.
+// touches reports whether the change affects one of the fields of its message, or, for a filter, of
+// its config.
 func (c *Change) touches(fields ...string) bool {
 	if c.patch != nil {
 		return c.patch.touches(fields...)
@@ -96,7 +94,7 @@ func (c *Change) touches(fields ...string) bool {
 	return false
 }
 
-// of returns what the patch, or merging a value, makes of a message, which stays as it is.
+// of returns the result of applying the patch or merging a value into m. It does not modify m.
 func (c *Change) of(m proto.Message, value parsed) (proto.Message, error) {
 	if c.patch != nil {
 		return c.patch.apply(m)
@@ -121,8 +119,8 @@ func nameOf(m proto.Message) string {
 	return ""
 }
 
-// readFilter takes the filter out of a value. One that is added must have a configuration, and so
-// must one that is merged unless it says something else.
+// readFilter extracts the filter from the value. An added filter must have a config. A merged one
+// must have a config or change another field.
 func (c *Change) readFilter(v *resource.Validator, tree any) bool {
 	var a *anypb.Any
 	other := false
@@ -138,10 +136,10 @@ func (c *Change) readFilter(v *resource.Validator, tree any) bool {
 	at := v.Field("typedConfig")
 	switch a = c.filter.Packed; {
 	case a == nil && c.op == Patch && !other:
-		at.Faultf("the configuration is missing: there is nothing to merge")
+		at.Faultf("the configuration is missing: give the fields to merge")
 		return false
 	case a == nil && c.op != Patch && c.filter.Discovery == nil:
-		at.Faultf("the configuration is missing: Envoy takes no filter without one")
+		at.Faultf("the configuration is missing: Envoy requires one")
 		return false
 	case a == nil:
 		return true
@@ -157,42 +155,42 @@ func (c *Change) readFilter(v *resource.Validator, tree any) bool {
 	return true
 }
 
-// concern says which plans are about a kind of resource, so that a thousand policies about one
-// resource each cost a thousand steps and not a million.
-type concern struct {
-	all   []int            // plans that name no resource, in their order
-	named map[string][]int // plans that name one, by its name, in their order
-	added map[string]bool  // names of resources that a plan adds
+// planIndex indexes the plans that affect a kind of resource by name, so that a thousand policies
+// for one resource each take a thousand steps instead of a million.
+type planIndex struct {
+	all   []int            // plans without a name, in order
+	named map[string][]int // plans by resource name, in order
+	added map[string]bool  // names of added resources
 }
 
-func (c *concern) any() bool { return len(c.all) > 0 || len(c.named) > 0 || len(c.added) > 0 }
+func (c *planIndex) any() bool { return len(c.all) > 0 || len(c.named) > 0 || len(c.added) > 0 }
 
-// note enters a change of a plan. Plans come in their order.
+// note adds a change of a plan to the index. Plans must be added in order.
 func (e *editor) note(plan int, ch *Change) {
-	about, name := &e.about[Listeners], ch.match.listener
+	index, name := &e.index[Listeners], ch.match.listener
 	switch ch.target {
 	case Clusters:
-		about, name = &e.about[Clusters], ch.match.name
+		index, name = &e.index[Clusters], ch.match.name
 	case Listeners:
 		name = ch.match.name
 	case Resources:
 		return
 	}
 	if added, _, ok := ch.Adds(); ok {
-		if about.added == nil {
-			about.added = map[string]bool{}
+		if index.added == nil {
+			index.added = map[string]bool{}
 		}
-		about.added[added] = true
+		index.added[added] = true
 		return
 	}
 	if name == nil {
-		about.all = appendOnce(about.all, plan)
+		index.all = appendOnce(index.all, plan)
 		return
 	}
-	if about.named == nil {
-		about.named = map[string][]int{}
+	if index.named == nil {
+		index.named = map[string][]int{}
 	}
-	about.named[*name] = appendOnce(about.named[*name], plan)
+	index.named[*name] = appendOnce(index.named[*name], plan)
 }
 
 func appendOnce(list []int, n int) []int {
@@ -202,8 +200,8 @@ func appendOnce(list []int, n int) []int {
 	return append(list, n)
 }
 
-// of returns the plans that may be about a resource of a name, in their order.
-func (c *concern) of(name string) []int {
+// of returns the plans that may affect a resource with a name, in order.
+func (c *planIndex) of(name string) []int {
 	named := c.named[name]
 	switch {
 	case len(named) == 0:
@@ -216,11 +214,11 @@ func (c *concern) of(name string) []int {
 	return slices.Compact(out)
 }
 
-// from returns each plan, by its index, from a step on that may be about a resource of a name, with
-// the changes that are left of it.
+// from returns the index and remaining changes of each plan that may affect a resource with a name,
+// starting at a step.
 func (e *editor) from(s step, t Target, name string) iter.Seq2[int, []*Change] {
 	return func(yield func(int, []*Change) bool) {
-		for _, i := range e.about[t].of(name) {
+		for _, i := range e.index[t].of(name) {
 			if i < s.plan {
 				continue
 			}

@@ -1,8 +1,8 @@
 package proxypatch
 
-// The extensions of Envoy whose configuration a policy may hold: importing them makes their
-// messages known by type URL. All that can stand below a listener, cluster or route is here, but
-// for what these packages import of each other.
+// Importing these Envoy extensions registers their messages by type URL, so that policies can use
+// them. The list covers everything that a listener, cluster, or route can contain, except packages
+// that these import.
 import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/dynamic_modules/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"

@@ -14,12 +14,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// find returns the index of the first filter of a name, nil being any; -1 for none.
+// find returns the index of the first filter with a name, or of the first filter if name is nil; -1
+// if there is none.
 func find(list []draft.Extension, name *string) int {
 	return slices.IndexFunc(list, func(e draft.Extension) bool { return is(name, e.Name) })
 }
 
-// terminal is the name of the terminal filter of a chain, "" for none.
+// terminal returns the name of a chain's terminal filter, or "".
 func terminal(c *draft.Chain) string {
 	switch {
 	case c.HTTP != nil:
@@ -30,8 +31,8 @@ func terminal(c *draft.Chain) string {
 	return ""
 }
 
-// changeChain makes one change in the network filters of a chain. The terminal filter becomes one
-// of the others while the change may be about it.
+// changeChain applies a change to the network filters of a chain. It moves the terminal filter into
+// the list if the change may affect it.
 func (e *editor) changeChain(c *draft.Chain, ch *Change) error {
 	if c.HTTP != nil && ch.op == Patch && is(ch.match.name, draft.NameHCM) &&
 		!ch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes") {
@@ -60,7 +61,7 @@ func (e *editor) changeChain(c *draft.Chain, ch *Change) error {
 	return splitTerminal(c)
 }
 
-// patchManager patches what a connection manager holds beside filters and routes, which stay
+// patchManager patches fields of a connection manager other than filters and routes, which remain
 // shared.
 func (e *editor) patchManager(h *draft.HTTP, ch *Change) error {
 	m := proto.Clone(h.Message).(*hcmv3.HttpConnectionManager)
@@ -78,8 +79,8 @@ func (e *editor) patchManager(h *draft.HTTP, ch *Change) error {
 	return nil
 }
 
-// splitTerminal makes the last filter the terminal one, where it is a connection manager or TCP
-// proxy.
+// splitTerminal moves a connection manager or TCP proxy from the end of the list to the chain's
+// terminal filter.
 func splitTerminal(c *draft.Chain) error {
 	last := len(c.Network) - 1
 	if terminal(c) != "" || last < 0 ||
@@ -103,7 +104,7 @@ func splitTerminal(c *draft.Chain) error {
 	return nil
 }
 
-// message returns the configuration of a filter, nil for none. It must not be changed.
+// message returns the config of a filter, or nil. Callers must not modify it.
 func message(f draft.Extension) (proto.Message, error) {
 	if f.Message != nil || f.Packed == nil {
 		return f.Message, nil
@@ -115,7 +116,7 @@ func message(f draft.Extension) (proto.Message, error) {
 	return m, nil
 }
 
-// changeFilters returns a list of filters with one change made.
+// changeFilters returns the list with one change applied.
 func (e *editor) changeFilters(list []draft.Extension, ch *Change) ([]draft.Extension, error) {
 	i := find(list, ch.match.name)
 	switch {
@@ -147,15 +148,15 @@ func (e *editor) changeFilters(list []draft.Extension, ch *Change) ([]draft.Exte
 	return list, nil
 }
 
-// patchFilter returns a filter with another configuration. What it makes of a shared configuration
-// is shared too.
+// patchFilter returns a filter with the change applied to its config. Filters that share a config
+// also share the result.
 func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, error) {
 	f.Optional, f.Disabled = f.Optional || ch.filter.Optional, f.Disabled || ch.filter.Disabled
 	if ch.patch == nil && ch.config.message == nil {
 		return f, nil
 	}
 	if f.Discovery != nil {
-		return f, fmt.Errorf("its configuration is discovered: it cannot be patched here")
+		return f, fmt.Errorf("its configuration comes from extension config discovery and cannot be patched")
 	}
 	shared := mergedKey{ch, f.Packed}
 	if have := e.merged[shared]; have != nil && f.Message == nil {
@@ -167,12 +168,12 @@ func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, er
 	case err != nil:
 		return f, err
 	case m == nil && ch.patch != nil:
-		return f, fmt.Errorf("there is no configuration to patch")
+		return f, fmt.Errorf("the filter has no configuration to patch")
 	case m == nil:
 		f.Message = proto.Clone(ch.config.message)
 		return f, nil
 	case ch.patch == nil && nameOfType(m) != nameOfType(ch.config.message):
-		return f, fmt.Errorf("the configuration is of type %s, the value of type %s",
+		return f, fmt.Errorf("the configuration has type %s, and the value has type %s",
 			nameOfType(m), nameOfType(ch.config.message))
 	}
 	if m, err = ch.of(m, ch.config); err != nil {
@@ -194,10 +195,10 @@ func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, er
 
 func nameOfType(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
 
-// tagsNamespace is where the metadata of a listener says what it stands for.
+// tagsNamespace is the metadata namespace of a listener's tags.
 const tagsNamespace = "io.kuma.tags"
 
-// is reports whether a text is the one that is wanted; nil wants any.
+// is reports whether s equals *want. A nil want matches any string.
 func is(want *string, s string) bool { return want == nil || *want == s }
 
 type cluster struct{ *draft.Cluster }
@@ -205,7 +206,7 @@ type cluster struct{ *draft.Cluster }
 func (x cluster) name() string        { return x.Message.GetName() }
 func (x cluster) draft() *draft.Draft { return &draft.Draft{Clusters: []*draft.Cluster{x.Cluster}} }
 
-func (x cluster) concernedBy(c *Change) bool {
+func (x cluster) affectedBy(c *Change) bool {
 	return c.target == Clusters && c.op != Add && is(c.match.name, x.name()) && is(c.match.origin, x.MadeBy())
 }
 
@@ -213,15 +214,15 @@ func (x cluster) patch(_ *editor, ch *Change) error {
 	return patchMessage(ch, &x.Message, x.Whole, x.SetWhole, "typedExtensionProtocolOptions")
 }
 
-// patchMessage patches the message of an item: as a whole where the change touches fields that the
-// draft keeps apart.
+// patchMessage patches the message of an item. It assembles the whole message if the change affects
+// fields that the draft stores separately.
 func patchMessage[M proto.Message](ch *Change, message *M, whole func() (M, error), setWhole func(M) error,
-	apart ...string) error {
+	separate ...string) error {
 	m, set := *message, func(m M) error {
 		*message = m
 		return nil
 	}
-	if ch.touches(apart...) {
+	if ch.touches(separate...) {
 		var err error
 		if m, err = whole(); err != nil {
 			return err
@@ -240,7 +241,7 @@ type listener struct{ *draft.Listener }
 func (l listener) name() string        { return l.Message.GetName() }
 func (l listener) draft() *draft.Draft { return &draft.Draft{Listeners: []*draft.Listener{l.Listener}} }
 
-func (l listener) concernedBy(c *Change) bool {
+func (l listener) affectedBy(c *Change) bool {
 	name := c.match.listener
 	if c.target == Listeners {
 		name = c.match.name
@@ -249,10 +250,10 @@ func (l listener) concernedBy(c *Change) bool {
 		!l.has(c.match.tags) {
 		return false
 	}
-	return c.target == Listeners || slices.ContainsFunc(l.Chains, c.concernsChain)
+	return c.target == Listeners || slices.ContainsFunc(l.Chains, c.affectsChain)
 }
 
-// has reports whether the listener stands for all tags that are wanted.
+// has reports whether the listener has all given tags; "*" matches any value.
 func (l listener) has(tags map[string]string) bool {
 	for k, want := range tags {
 		have, ok := l.Tags[k]
@@ -269,8 +270,8 @@ func (l listener) has(tags map[string]string) bool {
 	return true
 }
 
-// concernsChain reports whether a change finds something to do in a filter chain.
-func (c *Change) concernsChain(ch *draft.Chain) bool {
+// affectsChain reports whether a change applies to a filter chain.
+func (c *Change) affectsChain(ch *draft.Chain) bool {
 	anywhere := c.op == AddFirst || c.op == AddLast
 	switch {
 	case c.target == NetworkFilters:
@@ -293,7 +294,7 @@ func (l listener) patch(e *editor, ch *Change) error {
 		return patchMessage(ch, &l.Message, l.Whole, l.SetWhole, "filterChains", "metadata")
 	}
 	for i, c := range l.Chains {
-		if !ch.concernsChain(c) {
+		if !ch.affectsChain(c) {
 			continue
 		}
 		var err error
@@ -314,7 +315,7 @@ func (l listener) patch(e *editor, ch *Change) error {
 	return nil
 }
 
-// changeRoutes returns a route configuration with other virtual hosts.
+// changeRoutes returns the route config with one change applied to its virtual hosts.
 func changeRoutes(r *routev3.RouteConfiguration, ch *Change) (*routev3.RouteConfiguration, error) {
 	r = proto.Clone(r).(*routev3.RouteConfiguration)
 	switch ch.op {

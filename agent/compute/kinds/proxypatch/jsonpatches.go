@@ -23,18 +23,18 @@ import (
 // patch is a JSON Patch of a message's JSON form.
 type patch struct {
 	ops jsonpatch.Patch
-	// first are the first tokens of all paths; whole is true where one is the message itself.
+	// first lists the first tokens of all paths. whole is true if a path is the message itself.
 	first []string
 	whole bool
 }
 
-// loose follows the reference: the JSON form leaves out what is empty, so a path may lead through
-// what is not there, and what is not there is removed already.
+// loose corresponds to Kuma: the JSON form omits empty fields, so a path may contain absent
+// parents, and removing an absent field succeeds.
 var loose = jsonpatch.Options{CreateParents: true, IgnoreAbsent: true}
 
-// readPatches reads JSON Patch operations and checks what can be known without the message: their
-// members, and where mt says what they patch, the fields that their paths name and whether values
-// fit there. It reports every fault and returns nil when there was one.
+// readPatches validates JSON Patch operations as far as possible without the message: their
+// members, and, if mt is the type of the patched message, the fields in their paths and the types
+// of their values. It reports every fault and returns nil if there is one.
 func readPatches(list *resource.Validator, in []JSONPatch, mt protoreflect.MessageType) *patch {
 	out := &patch{}
 	good := true
@@ -66,12 +66,12 @@ func (p *patch) add(op jsonpatch.Operation) {
 	}
 }
 
-// touches reports whether an operation is about one of the fields.
+// touches reports whether an operation affects one of the fields.
 func (p *patch) touches(fields ...string) bool {
 	return p.whole || slices.ContainsFunc(fields, func(f string) bool { return slices.Contains(p.first, f) })
 }
 
-// read checks one operation. Names of fields in its paths become those of the JSON form.
+// read validates one operation. It converts field names in paths to those of the JSON form.
 func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (jsonpatch.Operation, bool) {
 	op := jsonpatch.Operation{Op: j.Op}
 	if !v.Field("op").OneOf(j.Op, jsonpatch.Add, jsonpatch.Remove, jsonpatch.Replace, jsonpatch.Move, jsonpatch.Copy) {
@@ -86,26 +86,26 @@ func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (js
 		j.Op == jsonpatch.Copy
 	switch {
 	case takesValue && len(j.Value.JSON) == 0:
-		fault("value", "the value is missing: %s needs one", j.Op)
+		fault("value", "the value is missing: %s requires one", j.Op)
 	case !takesValue && len(j.Value.JSON) > 0:
-		fault("value", "a value goes with add and replace alone: remove it")
+		fault("value", "only add and replace have a value: remove it")
 	}
 	switch {
 	case takesFrom && j.From == nil:
-		fault("from", "the path to %s from is missing", j.Op)
+		fault("from", "the path is missing: %s requires one", j.Op)
 	case !takesFrom && j.From != nil:
-		fault("from", "from goes with move and copy alone: remove it")
+		fault("from", "only move and copy have from: remove it")
 	}
 	if j.Path == nil {
-		fault("path", "the path is missing: give a JSON Pointer, as in /connectTimeout")
+		fault("path", "the path is missing: give a JSON Pointer, such as /connectTimeout")
 		return op, false
 	}
-	var place place
+	var loc location
 	ok := true
-	if op.Path, place, ok = fieldPath(v.Field("path"), *j.Path, mt); !ok {
+	if op.Path, loc, ok = fieldPath(v.Field("path"), *j.Path, mt); !ok {
 		good = false
 	} else if op.Op == jsonpatch.Remove && op.Path == "" {
-		fault("path", "the message itself cannot be removed: use the operation Remove")
+		fault("path", "the message itself cannot be removed by a patch: use operation Remove")
 	}
 	if takesFrom && j.From != nil {
 		if op.From, _, ok = fieldPath(v.Field("from"), *j.From, mt); !ok {
@@ -126,38 +126,38 @@ func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (js
 	}
 	op.Value = value
 	if at := v.Field("value"); j.secret() {
-		var unsaid []resource.Fault // they may quote it
-		ok := place.check(resource.NewValidator("", &unsaid), value)
+		var hidden []resource.Fault // may contain the secret
+		ok := loc.check(resource.NewValidator("", &hidden), value)
 		if !ok {
 			at.Faultf("%s", hiddenFault)
 		}
 		return op, ok
 	}
-	return op, place.check(v.Field("value"), value)
+	return op, loc.check(v.Field("value"), value)
 }
 
-// place is what a path leads to, as far as the message type tells.
-type place struct {
-	parent protoreflect.MessageType     // nil: not known
-	field  protoreflect.FieldDescriptor // of parent; nil: the message itself
-	inside bool                         // an item or entry of the field
-	key    string                       // of the entry
+// location is the target of a path, as far as the message type determines it.
+type location struct {
+	parent protoreflect.MessageType     // nil if unknown
+	field  protoreflect.FieldDescriptor // of parent; nil for the message itself
+	inside bool                         // whether it is an item or entry of the field
+	key    string                       // of an entry
 }
 
-// fieldPath reads a JSON Pointer and follows it through a message type as far as that goes: packed
-// messages, and those with a JSON form of their own, may hold anything. It returns the path with
-// the JSON names of fields.
-func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) (string, place, bool) {
+// fieldPath parses a JSON Pointer and follows it through a message type as far as the type is
+// known: packed messages, and messages with a special JSON form, may contain anything. It returns
+// the path with the JSON names of fields.
+func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) (string, location, bool) {
 	tokens, err := jsonpatch.ParsePointer(path)
 	if err != nil {
 		v.Faultf("%v", err)
-		return "", place{}, false
+		return "", location{}, false
 	}
-	at := place{parent: mt}
+	at := location{parent: mt}
 	for i := 0; i < len(tokens) && at.parent != nil; i++ {
 		md := at.parent.Descriptor()
 		if wellKnown(md) {
-			at = place{}
+			at = location{}
 			break
 		}
 		fd := fieldNamed(md, tokens[i])
@@ -167,7 +167,7 @@ func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) 
 				hint = fmt.Sprintf(": did you mean %q?", near)
 			}
 			v.Faultf("%s: %s has no field %q%s", toolkit.Clip(path), md.FullName(), toolkit.Clip(tokens[i]), hint)
-			return "", place{}, false
+			return "", location{}, false
 		}
 		tokens[i] = fd.JSONName()
 		at.field, at.inside = fd, false
@@ -185,10 +185,10 @@ func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) 
 			next = fd.MapValue().Message()
 		}
 		if next == nil {
-			v.Faultf("%s: the field %s holds no further fields", toolkit.Clip(path), fd.FullName())
-			return "", place{}, false
+			v.Faultf("%s: field %s has no subfields", toolkit.Clip(path), fd.FullName())
+			return "", location{}, false
 		}
-		at = place{}
+		at = location{}
 		if m, err := protoregistry.GlobalTypes.FindMessageByName(next.FullName()); err == nil {
 			at.parent = m
 		}
@@ -196,8 +196,8 @@ func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) 
 	return jsonpatch.FormatPointer(tokens), at, true
 }
 
-// check reports whether a value fits at a place.
-func (p place) check(v *resource.Validator, value any) bool {
+// check validates that a value is valid at the location.
+func (p location) check(v *resource.Validator, value any) bool {
 	switch {
 	case p.parent == nil || value == nil:
 		return true
@@ -229,22 +229,22 @@ func (p place) check(v *resource.Validator, value any) bool {
 	return false
 }
 
-// apply returns the message that the patch makes of m, which stays as it is. Of a message of which
-// only some fields are concerned, only those take the long way through JSON.
+// apply returns the patched message and does not modify m. Only the fields that the patch affects
+// are converted to JSON.
 func (p *patch) apply(m proto.Message) (proto.Message, error) {
 	before := m.ProtoReflect()
-	part := before.New()
+	affected := before.New()
 	for _, fd := range p.fields(before) {
 		if before.Has(fd) {
-			part.Set(fd, before.Get(fd))
+			affected.Set(fd, before.Get(fd))
 		}
 	}
-	after, err := p.through(part.Interface())
+	after, err := p.through(affected.Interface())
 	if err != nil {
 		return nil, err
 	}
 	before.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if !part.Has(fd) {
+		if !affected.Has(fd) {
 			after.ProtoReflect().Set(fd, v)
 		}
 		return true
@@ -252,8 +252,8 @@ func (p *patch) apply(m proto.Message) (proto.Message, error) {
 	return after, broken(after)
 }
 
-// fields returns the fields of a message that the patch is about: with one of a oneof also the
-// others, since the JSON form refuses two of them.
+// fields returns the fields of a message that the patch affects. For a field of a oneof it includes
+// the field that is set, because the JSON form allows only one.
 func (p *patch) fields(m protoreflect.Message) []protoreflect.FieldDescriptor {
 	all := m.Descriptor().Fields()
 	var out []protoreflect.FieldDescriptor
@@ -266,7 +266,7 @@ func (p *patch) fields(m protoreflect.Message) []protoreflect.FieldDescriptor {
 	for _, name := range p.first {
 		fd := fieldNamed(m.Descriptor(), name)
 		if fd == nil {
-			continue // what the patch makes of it will be refused
+			continue // the result will be rejected
 		}
 		out = append(out, fd)
 		if o := fd.ContainingOneof(); o != nil && m.WhichOneof(o) != nil {
@@ -276,7 +276,8 @@ func (p *patch) fields(m protoreflect.Message) []protoreflect.FieldDescriptor {
 	return out
 }
 
-// through applies the patch to the JSON form of a message and checks what is packed in the outcome.
+// through applies the patch to the JSON form of a message and validates packed messages in the
+// result.
 func (p *patch) through(m proto.Message) (proto.Message, error) {
 	before, err := protojson.MarshalOptions{AllowPartial: true}.Marshal(m)
 	if err != nil {
@@ -300,10 +301,9 @@ func (p *patch) through(m proto.Message) (proto.Message, error) {
 	return out, firstFault(faults)
 }
 
-// patched is the type that JSON Patches of a target start from, nil when it is not known: for
-// filters it is that of the configuration, which the names of the filters that are always there
-// tell.
-func (w *Written) patched() protoreflect.MessageType {
+// patched returns the message type that JSON Patches of the target apply to, or nil if unknown. For
+// filters it is the type of the config, which is known for the filters that are always present.
+func (w *Input) patched() protoreflect.MessageType {
 	if !w.target.filter() {
 		return targets[w.target].message.ProtoReflect().Type()
 	}

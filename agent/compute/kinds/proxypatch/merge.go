@@ -10,18 +10,19 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// merge merges what was written over a message, which must share nothing with others. Fields
-// replace fields, messages are merged, items are appended to lists and entries set in maps, as
-// protobuf merges; but
+// merge merges src into dst, which must not share memory with other messages. As in protobuf
+// merging, scalar fields are replaced, messages are merged, list items are appended, and map
+// entries are set, with these exceptions:
 //
-//   - durations, times and wrapped values replace the old one as a whole, so that 0s and false can
-//     be set,
-//   - a field that was given with the value of an absent one is cleared, for the same reason,
-//   - packed messages of one type are merged as what they are, also in maps,
-//   - thresholds of circuit breakers are merged by their priority, of which Envoy reads only the
-//     first.
+// - durations, timestamps, and wrapped values are replaced as a whole, so that 0s and false can be
+// set,
+// - a field that was explicitly set to its zero value is cleared, for the same reason,
+// - packed messages of one type are merged by their content, also in maps,
+// - thresholds of circuit breakers are merged by priority, because Envoy uses only the first of
+// each.
 //
-// It fails where a packed message is of an unknown type or breaks Envoy's rules afterwards.
+// It returns an error if a packed message has an unknown type or violates Envoy's rules after
+// merging.
 func merge(dst proto.Message, src parsed) error {
 	if src.message == nil {
 		return nil
@@ -68,7 +69,7 @@ func mergeField(dst protoreflect.Message, fd protoreflect.FieldDescriptor, v pro
 	return nil
 }
 
-// mergeInto merges a message into one that is there.
+// mergeInto merges a message into an existing one.
 func mergeInto(dst, src protoreflect.Message) error {
 	d, packed := dst.Interface().(*anypb.Any)
 	if !packed {
@@ -77,31 +78,31 @@ func mergeInto(dst, src protoreflect.Message) error {
 	return mergePacked(d, src.Interface().(*anypb.Any))
 }
 
-// mergePacked merges a packed message into another one, or replaces it where it is of another type.
+// mergePacked merges packed messages of one type, or replaces dst if the types differ.
 func mergePacked(dst, src *anypb.Any) error {
 	if dst.TypeUrl != src.TypeUrl {
 		dst.TypeUrl, dst.Value = src.TypeUrl, slices.Clone(src.Value)
 		return nil
 	}
-	over, err := src.UnmarshalNew()
+	inner, err := src.UnmarshalNew()
 	if err != nil {
 		return fmt.Errorf("%s", plainError(err))
 	}
-	merged, err := mergeAny(dst, parsed{message: over})
+	merged, err := mergeAny(dst, parsed{message: inner})
 	if err == nil {
 		dst.Value = merged.Value
 	}
 	return err
 }
 
-// mergeAny returns a packed message with another message of its type merged over it.
+// mergeAny returns a packed message with another message of its type merged into it.
 func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 	m, err := a.UnmarshalNew()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", a.GetTypeUrl(), plainError(err))
 	}
 	if want := over.message.ProtoReflect().Descriptor().FullName(); m.ProtoReflect().Descriptor().FullName() != want {
-		return nil, fmt.Errorf("the configuration is of type %s, the value of type %s",
+		return nil, fmt.Errorf("the configuration has type %s, and the value has type %s",
 			m.ProtoReflect().Descriptor().FullName(), want)
 	}
 	if err := merge(m, over); err != nil {
@@ -110,7 +111,7 @@ func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 	return pack(m)
 }
 
-// pack packs a message that obeys Envoy's rules.
+// pack packs a message after validating it with Envoy's rules.
 func pack(m proto.Message) (*anypb.Any, error) {
 	if err := broken(m); err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func mergeMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.Map) error 
 	return nil
 }
 
-// keyed is true for the lists whose items are merged by their priority.
+// keyed reports whether the items of a list are merged by priority.
 func keyed(fd protoreflect.FieldDescriptor) bool {
 	switch fd.FullName() {
 	case "envoy.config.cluster.v3.CircuitBreakers.thresholds",
@@ -164,12 +165,12 @@ next:
 	return nil
 }
 
-// replaced is true for messages that are one value.
+// replaced reports whether a message is replaced as a whole.
 func replaced(md protoreflect.MessageDescriptor) bool {
 	return wellKnown(md) && md.Name() != "Any" && md.Name() != "Struct"
 }
 
-// cloned returns a value that shares nothing with the one that it was made of.
+// cloned returns a deep copy of a value.
 func cloned(fd protoreflect.FieldDescriptor, v protoreflect.Value) protoreflect.Value {
 	switch {
 	case fd.Message() != nil:

@@ -1,15 +1,14 @@
-// Package proxypatch is the plugin of MeshProxyPatch: changes of Envoy's own messages, for what no
-// other kind says. The ProxyTemplate that it replaces stands in its subfolder legacy.
+// Package proxypatch implements MeshProxyPatch: changes of Envoy's messages, for settings that no
+// other kind supports. The subfolder legacy implements ProxyTemplate, which it replaces.
 //
-// Its policies act last, on listeners, clusters, virtual hosts, network filters and HTTP filters
-// that all others have made. A modification adds, removes, merges a message into another one, or
-// applies a JSON Patch. Values are read strictly when a policy is applied: an unknown field, an
-// unknown type or what Envoy would reject is a fault with its path.
+// MeshProxyPatch policies are applied last, to the listeners, clusters, virtual hosts, network
+// filters, and HTTP filters that other kinds have created. A modification adds, removes, or merges
+// a message, or applies a JSON Patch. Values are validated strictly when a policy is stored:
+// unknown fields, unknown types, and values that Envoy would reject are faults with a path.
 //
-// Whether a patch fits shows only on the resource that it patches. Of each resource a policy
-// changes all that it wants or nothing: where a patch fails, or what comes out breaks one of
-// Envoy's load rules for the structure of a resource, the resource stays without that policy, and a
-// warning names it. The rules are those of package load.
+// Whether a patch is applicable depends on the patched resource. All changes of a policy to a
+// resource apply, or none: if a patch fails, or if the result violates one of Envoy's structural
+// rules, the resource is left unchanged and a warning names it.
 package proxypatch
 
 import (
@@ -24,19 +23,19 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Kind is the targetRef kind.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshProxyPatch"
 
-// OriginPatch is the origin of what policies add.
+// OriginPatch is the origin of resources that policies add.
 const OriginPatch = "mesh-proxy-patch"
 
-// LegacyConf is the conf of a source-destination kind with an effect of the same form. Of its
-// policies one acts on a proxy.
+// LegacyConf is the conf of a source-destination kind with the same kind of effect. Only one of its
+// policies applies to a proxy.
 type LegacyConf interface {
 	Plan(c *policy.Context, r *resource.Resource) Plan
 }
 
-// Plugin declares the kind and its effect, with the legacy kind that it replaces.
+// Plugin declares the kind with the legacy kind that it replaces.
 func Plugin(legacy policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshproxypatches", "mpp", resource.PolicyShape{
@@ -46,7 +45,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 			Check:   checkPolicy,
 		})},
 		Legacy: []policy.LegacyKind{legacy},
-		Behind: func(f *policy.Flow) []policy.Written { return behind(f, legacy.Kind) },
+		Causes: func(f *policy.Flow) []policy.FieldRef { return behind(f, legacy.Kind) },
 		Apply: func(c *policy.Context, d *draft.Draft) {
 			if plans := plansOf(c, legacy.Kind); len(plans) > 0 {
 				(&editor{c: c, d: d, plans: plans}).run()
@@ -56,7 +55,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// noEffects says which fields of a policy have no effect.
+// noEffects returns the fields of a policy that have no effect.
 func noEffects(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	for _, w := range c.Warnings {
 		if w.Resource == p.Key && w.Reason == noEffect {
@@ -66,14 +65,14 @@ func noEffects(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	for _, field := range []string{"spec.default.appendModifications", "conf.modifications", "conf.resources"} {
 		for _, w := range c.Warnings {
 			if w.Resource == p.Key && strings.HasPrefix(w.Reason, field+"[") {
-				return []policy.NoEffect{{Field: field, Part: true}}
+				return []policy.NoEffect{{Field: field, Partial: true}}
 			}
 		}
 	}
 	return nil
 }
 
-// plansOf returns what the policies of the proxy want, the weakest first.
+// plansOf returns the plans of the proxy's policies, the weakest first.
 func plansOf(c *policy.Context, legacyKind string) []Plan {
 	if k := c.Rules.Kind(Kind); k != nil && k.Proxy != nil {
 		out := make([]Plan, 0, len(k.Proxy.Origins))
@@ -96,7 +95,7 @@ func plansOf(c *policy.Context, legacyKind string) []Plan {
 	return nil
 }
 
-// checkPolicy finds policies that say nothing.
+// checkPolicy rejects policies without modifications.
 func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	if p.Default == nil {
 		v.Field("default").Field("appendModifications").Faultf("the list is missing: give at least one modification")
@@ -105,11 +104,11 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 
 // Conf is the conf of MeshProxyPatch.
 type Conf struct {
-	// AppendModifications are applied in their order, those of weaker policies first.
+	// AppendModifications are applied in order, after those of weaker policies.
 	AppendModifications []Modification `json:"appendModifications,omitempty" merge:"append"`
 }
 
-// Modification is one change. Exactly one of the fields is given.
+// Modification is one change. Exactly one of the fields must be set.
 type Modification struct {
 	Cluster       *Mod[ClusterMatch]     `json:"cluster,omitempty"`
 	Listener      *Mod[ListenerMatch]    `json:"listener,omitempty"`
@@ -117,25 +116,25 @@ type Modification struct {
 	HTTPFilter    *Mod[FilterMatch]      `json:"httpFilter,omitempty"`
 	VirtualHost   *Mod[VirtualHostMatch] `json:"virtualHost,omitempty"`
 
-	change *Change // made by validation
+	change *Change // set by validation
 }
 
-// Mod says what to do with what is matched.
+// Mod is a change of matching objects.
 type Mod[M Matcher[M]] struct {
 	BaseMod[M]
 	JSONPatches []JSONPatch `json:"jsonPatches,omitempty"`
 }
 
-// BaseMod is what modifications of all kinds of policies have.
+// BaseMod holds the fields of modifications that all kinds have in common.
 type BaseMod[M Matcher[M]] struct {
-	Match     *M        `json:"match,omitempty"` // nil: all
+	Match     *M        `json:"match,omitempty"` // Default all
 	Operation Operation `json:"operation,omitempty"`
-	// Value is YAML or JSON of Envoy's message, or of a part of it for Patch.
+	// Value is YAML or JSON of Envoy's message, or of the fields to merge for Patch.
 	Value *secret.EnvoyText `json:"value,omitempty"`
 }
 
-// Mod returns what a modification of a legacy kind says, whose operations begin with a small letter
-// and to which an empty text is one that is not given. Nil stays nil.
+// Mod converts a modification of a legacy kind, in which operations begin with a lower-case letter
+// and empty strings count as unset. It returns nil for nil.
 func (m *BaseMod[M]) Mod() *Mod[M] {
 	if m == nil {
 		return nil
@@ -151,7 +150,7 @@ func (m *BaseMod[M]) Mod() *Mod[M] {
 	return out
 }
 
-// unlessEmpty is nil for an empty text.
+// unlessEmpty returns nil for an empty string.
 func unlessEmpty(s *string) *string {
 	if s != nil && *s == "" {
 		return nil
@@ -166,18 +165,19 @@ func textUnlessEmpty(t *secret.EnvoyText) *secret.EnvoyText {
 	return t
 }
 
-// Operation says what a modification does.
+// Operation is the operation of a modification.
 type Operation string
 
-// The operations. Filters, whose order counts, have AddFirst and so on in the place of Add.
+// Operations. Filters are ordered, so they have AddFirst, AddLast, AddBefore, and AddAfter instead
+// of Add.
 const (
 	Add       Operation = "Add"
 	Remove    Operation = "Remove"
 	Patch     Operation = "Patch"
 	AddFirst  Operation = "AddFirst"
 	AddLast   Operation = "AddLast"
-	AddBefore Operation = "AddBefore" // the filter that is matched
-	AddAfter  Operation = "AddAfter"  // the filter that is matched
+	AddBefore Operation = "AddBefore" // before the matched filter
+	AddAfter  Operation = "AddAfter"  // after the matched filter
 )
 
 // JSONPatch is one operation of a JSON Patch (RFC 6902), without test.
@@ -188,14 +188,14 @@ type JSONPatch struct {
 	From  *string           `json:"from,omitempty"`
 }
 
-// MarshalJSON writes the operation; a value below a field that holds secrets is one.
+// MarshalJSON encodes the operation and hides the value if its path contains a secret field.
 func (j JSONPatch) MarshalJSON() ([]byte, error) {
 	type plain JSONPatch // without this method
 	j.Value.Hidden = j.secret()
 	return strict.MarshalJSON(plain(j))
 }
 
-// secret reports whether a field on the path holds secrets.
+// secret reports whether a field on the path contains secrets.
 func (j *JSONPatch) secret() bool {
 	if j.Path == nil {
 		return false
@@ -204,20 +204,21 @@ func (j *JSONPatch) secret() bool {
 	return err != nil || slices.ContainsFunc(tokens, secret.Field)
 }
 
-// ClusterMatch matches clusters by all that is given.
+// ClusterMatch matches clusters by all set fields.
 type ClusterMatch struct {
-	Origin *string `json:"origin,omitempty"` // inbound, outbound, transparent, direct-access or the policy kind's word
+	// inbound, outbound, transparent, direct-access, or the origin of a policy kind
+	Origin *string `json:"origin,omitempty"`
 	Name   *string `json:"name,omitempty"`
 }
 
-// ListenerMatch matches listeners by all that is given.
+// ListenerMatch matches listeners by all set fields.
 type ListenerMatch struct {
 	Origin *string           `json:"origin,omitempty"`
 	Name   *string           `json:"name,omitempty"`
-	Tags   map[string]string `json:"tags,omitempty"` // of what the listener stands for; "*" is any value
+	Tags   map[string]string `json:"tags,omitempty"` // tags of the inbound or outbound; "*" matches any value
 }
 
-// FilterMatch matches filters by all that is given.
+// FilterMatch matches filters by all set fields.
 type FilterMatch struct {
 	Origin       *string           `json:"origin,omitempty"` // of the listener
 	Name         *string           `json:"name,omitempty"`   // of the filter
@@ -225,14 +226,14 @@ type FilterMatch struct {
 	ListenerTags map[string]string `json:"listenerTags,omitempty"`
 }
 
-// VirtualHostMatch matches virtual hosts by all that is given.
+// VirtualHostMatch matches virtual hosts by all set fields.
 type VirtualHostMatch struct {
 	Origin                 *string `json:"origin,omitempty"` // of the listener
 	Name                   *string `json:"name,omitempty"`
 	RouteConfigurationName *string `json:"routeConfigurationName,omitempty"`
 }
 
-// match is what a modification is about. Nil, and no tags, match all.
+// match is a normalized match. Nil fields, and no tags, match everything.
 type match struct {
 	origin, name *string
 	listener     *string // name of the listener, for filters
@@ -240,10 +241,10 @@ type match struct {
 	tags         map[string]string
 }
 
-// Matcher is a match as it is written.
+// Matcher is a match in a document.
 type Matcher[M any] interface {
 	match() match
-	withoutEmpty() M // empty texts are not given
+	withoutEmpty() M // treats empty strings as unset
 }
 
 func (m ClusterMatch) match() match  { return match{origin: m.Origin, name: m.Name} }

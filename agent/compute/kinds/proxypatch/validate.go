@@ -23,7 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Validate reads all values and patches, and reports what is wrong with them.
+// Validate parses and validates all values and patches.
 func (c *Conf) Validate(v *resource.Validator) {
 	list := v.Field("appendModifications")
 	if len(c.AppendModifications) == 0 {
@@ -37,7 +37,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// changes returns what the modifications want.
+// changes returns the valid modifications.
 func (c *Conf) changes() []*Change {
 	out := make([]*Change, 0, len(c.AppendModifications))
 	for i := range c.AppendModifications {
@@ -48,32 +48,32 @@ func (c *Conf) changes() []*Change {
 	return out
 }
 
-// Written is a modification that was not read yet.
-type Written struct {
+// Input is a modification before validation.
+type Input struct {
 	target  Target
 	given   bool
-	lower   bool // operations begin with a small letter
+	lower   bool // operations begin with a lower-case letter
 	op      string
 	match   match
-	matched bool // a match is given
+	matched bool // whether a match is given
 	value   *secret.EnvoyText
 	patches []JSONPatch
 }
 
-// As returns the modification as one of a target.
-func (m *Mod[M]) As(t Target) Written {
+// As returns the modification for a target.
+func (m *Mod[M]) As(t Target) Input {
 	if m == nil {
-		return Written{target: t}
+		return Input{target: t}
 	}
-	w := Written{target: t, given: true, op: string(m.Operation), value: m.Value, patches: m.JSONPatches}
+	w := Input{target: t, given: true, op: string(m.Operation), value: m.Value, patches: m.JSONPatches}
 	if m.Match != nil {
 		w.matched, w.match = true, (*m.Match).match()
 	}
 	return w
 }
 
-// As returns the modification of a legacy kind as one of a target.
-func (m *BaseMod[M]) As(t Target) Written {
+// As returns the modification of a legacy kind for a target.
+func (m *BaseMod[M]) As(t Target) Input {
 	w := m.Mod().As(t)
 	if w.lower = true; m != nil {
 		w.op = string(m.Operation)
@@ -81,11 +81,12 @@ func (m *BaseMod[M]) As(t Target) Written {
 	return w
 }
 
-// Read reads the one modification of a list that is given. at is its place in the policy, origin
-// that of a resource which it adds. It reports every fault and returns nil when there was one.
-func Read(v *resource.Validator, at, origin string, list ...Written) *Change {
+// Read validates the only modification of a list that is given. at is its path in the policy, and
+// origin the origin of a resource that it adds. Read reports every fault and returns nil if there
+// is one.
+func Read(v *resource.Validator, at, origin string, list ...Input) *Change {
 	var names, found []string
-	var one Written
+	var one Input
 	for _, w := range list {
 		names = append(names, targets[w.target].name)
 		if w.given {
@@ -95,17 +96,17 @@ func Read(v *resource.Validator, at, origin string, list ...Written) *Change {
 	}
 	switch len(found) {
 	case 0:
-		v.Faultf("nothing to modify is given: give one of %s", strings.Join(names, ", "))
+		v.Faultf("no target is given: give one of %s", strings.Join(names, ", "))
 		return nil
 	case 1:
 		return one.read(v.Field(found[0]), &Change{target: one.target, match: one.match, at: at, origin: origin})
 	}
-	v.Faultf("%s are given: give one, and further ones as items of their own", strings.Join(found, ", "))
+	v.Faultf("%s are given: give one, and others in separate items", strings.Join(found, ", "))
 	return nil
 }
 
-// read checks a modification and reads its value.
-func (w *Written) read(v *resource.Validator, c *Change) *Change {
+// read validates a modification and parses its value.
+func (w *Input) read(v *resource.Validator, c *Change) *Change {
 	op, ok := w.operation(v.Field("operation"))
 	if !ok {
 		return nil
@@ -115,10 +116,10 @@ func (w *Written) read(v *resource.Validator, c *Change) *Change {
 	switch {
 	case op == Remove:
 		if w.value != nil {
-			v.Field("value").Faultf("%s takes none: remove it", w.op)
+			v.Field("value").Faultf("%s has no value: remove it", w.op)
 		}
 		if len(w.patches) > 0 {
-			v.Field("jsonPatches").Faultf("%s takes none: remove it", w.op)
+			v.Field("jsonPatches").Faultf("%s has no jsonPatches: remove them", w.op)
 		}
 		ok = ok && w.value == nil && len(w.patches) == 0
 	case op == Patch && w.value != nil && len(w.patches) > 0:
@@ -128,13 +129,13 @@ func (w *Written) read(v *resource.Validator, c *Change) *Change {
 		c.patch = readPatches(v.Field("jsonPatches"), w.patches, w.patched())
 		ok = ok && c.patch != nil
 	case op == Patch && w.value == nil:
-		v.Faultf("there is nothing to patch with: give value or jsonPatches")
+		v.Faultf("no patch is given: give value or jsonPatches")
 		return nil
 	case len(w.patches) > 0:
-		v.Field("jsonPatches").Faultf("%s takes a value: JSON Patches go with Patch alone", w.op)
+		v.Field("jsonPatches").Faultf("%s requires a value: only Patch supports jsonPatches", w.op)
 		return nil
 	case w.value == nil:
-		v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s",
+		v.Field("value").Faultf("the value is missing: give the object to add as YAML or JSON of Envoy's %s",
 			targets[w.target].message.ProtoReflect().Descriptor().Name())
 		return nil
 	default:
@@ -146,8 +147,8 @@ func (w *Written) read(v *resource.Validator, c *Change) *Change {
 	return c
 }
 
-// operation returns the operation, which may be written with a small letter first.
-func (w *Written) operation(v *resource.Validator) (Operation, bool) {
+// operation returns the operation, in the spelling of the kind.
+func (w *Input) operation(v *resource.Validator) (Operation, bool) {
 	var names []string
 	var found Operation
 	for _, op := range targets[w.target].operations {
@@ -162,7 +163,7 @@ func (w *Written) operation(v *resource.Validator) (Operation, bool) {
 	return found, v.OneOf(w.op, names...)
 }
 
-func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
+func (w *Input) checkMatch(v *resource.Validator, op Operation) bool {
 	ok := true
 	fault := func(v *resource.Validator, format string, args ...any) {
 		v.Faultf(format, args...)
@@ -176,25 +177,25 @@ func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
 		{"routeConfigurationName", w.match.routes},
 	} {
 		if f.value != nil && *f.value == "" {
-			fault(v.Field(f.name), "the text is empty and matches nothing: give one or leave the field out")
+			fault(v.Field(f.name), "the value is empty and matches nothing: give a value or remove the field")
 		}
 	}
 	switch {
 	case op == Add && w.target != VirtualHosts && w.matched:
-		fault(v, "what is added has no match: remove it")
+		fault(v, "operation Add has no match: remove it")
 	case op == Add && w.match.name != nil:
-		fault(v.Field("name"), "the virtual host is new, its name stands in the value: remove it here")
+		fault(v.Field("name"), "the value contains the name of the new virtual host: remove it here")
 	case w.target.filter() && w.match.name == nil && (op == AddBefore || op == AddAfter):
-		fault(v.Field("name"), "the name is missing: give that of the filter %s which the new one is added",
+		fault(v.Field("name"), "the name is missing: give the name of the filter %s which to add",
 			strings.ToLower(string(op)[len("Add"):]))
 	case w.target.filter() && w.match.name == nil && op == Patch:
-		fault(v.Field("name"), "the name is missing: give that of the filter to patch")
+		fault(v.Field("name"), "the name is missing: give the name of the filter to patch")
 	}
 	return ok
 }
 
-// readValue reads what is added, or a part to merge.
-func (w *Written) readValue(v *resource.Validator, c *Change) bool {
+// readValue parses the object to add, or the fields to merge.
+func (w *Input) readValue(v *resource.Validator, c *Change) bool {
 	partial := c.op == Patch
 	m := targets[w.target].message.ProtoReflect().New().Interface()
 	p, tree, ok := parse(v, w.value.Reveal(), m, partial)
@@ -206,14 +207,14 @@ func (w *Written) readValue(v *resource.Validator, c *Change) bool {
 	}
 	name := nameOf(m)
 	if partial && !w.target.filter() && w.target != VirtualHosts && name != "" && !is(c.match.name, name) {
-		v.Field("name").Faultf("%q is not the name that is matched, %q: a patch cannot rename", name, *c.match.name)
+		v.Field("name").Faultf("%q differs from the matched name, %q: a patch cannot rename", name, *c.match.name)
 		return false
 	}
 	return true
 }
 
-// ReadResource reads a whole resource to add, which is given as text with @type. It reports every
-// fault and returns nil when there was one.
+// ReadResource parses a whole resource to add, given as text with @type. It reports every fault and
+// returns nil if there is one.
 func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	a := &anypb.Any{}
 	p, _, ok := parse(v, text, a, false)
@@ -233,8 +234,8 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 		c.target = Listeners
 	case *routev3.RouteConfiguration, *endpointv3.ClusterLoadAssignment, *tlsv3.Secret:
 	default:
-		v.Field(typeKey).Faultf("a %s is no resource that a proxy asks for: give a Cluster, Listener, RouteConfiguration, "+
-			"ClusterLoadAssignment or Secret", nameOfType(m))
+		v.Field(typeKey).Faultf("%s is not a resource type: give a Cluster, Listener, RouteConfiguration, "+
+			"ClusterLoadAssignment, or Secret", nameOfType(m))
 		return nil
 	}
 	if c.value.message = m; !checkWhole(v, m) {
@@ -243,24 +244,23 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	return c
 }
 
-// structural reports whether a rule of package finding is about the structure of a resource. A
-// policy that breaks one has no effect on the resource. What else Envoy would reject, in values
-// that are written in a language of their own and in what one resource says of others, is found
-// when the whole config is checked.
+// structural reports whether a rule of package finding concerns the structure of a resource. A
+// policy that violates one has no effect on the resource. Other violations, in values with a
+// special syntax and in references between resources, are found when the whole config is checked.
 func structural(rule int) bool {
 	switch rule {
-	case 0, 35, 43, 59, 84, 85, 87, 89, 99, 100, 103, 107: // the rules that Envoy's API carries
+	case 0, 35, 43, 59, 84, 85, 87, 89, 99, 100, 103, 107: // validation rules of Envoy's API
 		return true
-	case 1, 2, 3, 4, 5, 20, 21, 40, 41, 42, 53, 54, 74, 75, 76, 78, 80, 81, 88: // what goes together, and in which order
+	case 1, 2, 3, 4, 5, 20, 21, 40, 41, 42, 53, 54, 74, 75, 76, 78, 80, 81, 88: // combinations and order
 		return true
 	}
 	return false
 }
 
-// alone returns the structural findings about the sealed resources of a draft, each by itself.
-func alone(c *check.Checker, d *draft.Draft) []finding.Finding {
+// structuralFindings returns the structural findings for each sealed resource of a draft.
+func structuralFindings(c *check.Checker, d *draft.Draft) []finding.Finding {
 	s := draft.NewSealer(nil)
-	s.Inline = true // as the policy addresses it
+	s.Inline = true // as in the policy
 	s.Add(d)
 	sealed, faults := s.Finish()
 	var out []finding.Finding
@@ -277,15 +277,15 @@ func alone(c *check.Checker, d *draft.Draft) []finding.Finding {
 	return slices.DeleteFunc(out, func(f finding.Finding) bool { return !structural(f.Rule) })
 }
 
-// broken returns the first rule for fields that a message breaks.
+// broken returns the first field rule that a message violates.
 func broken(m proto.Message) error {
 	if r, ok := m.(interface{ Validate() error }); !ok || r.Validate() == nil {
-		return nil // without the cost of looking for the path
+		return nil // avoids determining the path
 	}
 	return firstOf(check.CheckFields(m, false))
 }
 
-// firstOf makes an error of the first finding, nil for none.
+// firstOf returns the first finding as an error, or nil.
 func firstOf(findings []finding.Finding) error {
 	if len(findings) == 0 {
 		return nil
@@ -295,7 +295,7 @@ func firstOf(findings []finding.Finding) error {
 	return firstFault(faults)
 }
 
-// firstFault makes an error of the first fault, nil for none.
+// firstFault returns the first fault as an error, or nil.
 func firstFault(faults []resource.Fault) error {
 	switch {
 	case len(faults) == 0:
@@ -306,7 +306,7 @@ func firstFault(faults []resource.Fault) error {
 	return fmt.Errorf("%s: %s", faults[0].Field, faults[0].Reason)
 }
 
-// report reports findings about a message at its fields. It returns true for none.
+// report reports findings of a message at their fields. It returns true if there are none.
 func report(v *resource.Validator, findings []finding.Finding) bool {
 	for _, f := range findings {
 		at := v
@@ -325,11 +325,11 @@ func report(v *resource.Validator, findings []finding.Finding) bool {
 	return len(findings) == 0
 }
 
-// checkWhole reports what Envoy would reject of a resource that is added.
+// checkWhole reports problems for which Envoy would reject an added resource.
 func checkWhole(v *resource.Validator, m proto.Message) bool {
 	r, err := envoy.NewResource(m)
 	if err != nil {
-		return true // no resource of its own
+		return true // not a resource
 	}
 	var c check.Checker
 	for k := range envoy.NumKinds {

@@ -22,10 +22,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// parse reads the text of a value into a message: YAML or JSON in the JSON form of protobuf, where
-// no field may be unknown and every packed message must be of a known type. Then it checks Envoy's
-// rules for fields; see [envoy.CheckFields] for partial. It reports every fault with its path and
-// returns false when there was one, else also the value as written.
+// parse parses a value into a message: YAML or JSON in protobuf's JSON form, without unknown fields
+// and with packed messages of known types only. Then it validates Envoy's field rules; see
+// [check.CheckFields] for partial. It reports every fault with its path and returns false if there
+// is one. tree is the decoded JSON.
 func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p parsed, tree any, ok bool) {
 	b := v.Embedded(text)
 	if b == nil {
@@ -45,7 +45,7 @@ func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p
 	return parsed{message: m, zeros: zeros(tree, m.ProtoReflect())}, tree, true
 }
 
-// read fills a message with JSON, of which tree is the decoded form.
+// read fills a message from JSON. tree is the decoded JSON.
 func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
 	err := protojson.Unmarshal(b, m)
 	if err == nil {
@@ -55,33 +55,33 @@ func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
 	if l.message(v, tree, m.ProtoReflect().Type()); !l.found {
 		reason := plainError(err)
 		if shown := (secret.EnvoyValue{JSON: b}).Shown(); !bytes.Equal(shown, b) {
-			reason = "the reason may quote a secret and is not shown"
+			reason = "the reason is not shown, because it may contain a secret"
 		}
 		v.Faultf("not a %s: %s", m.ProtoReflect().Descriptor().Name(), reason)
 	}
 	return false
 }
 
-// protoPrefix is what the protobuf library puts before its reasons; its white space varies on
-// purpose.
+// protoPrefix matches the prefix of the protobuf library's errors, whose white space varies
+// deliberately.
 var protoPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
-// plainError is the reason of the protobuf library in words that are always the same.
+// plainError returns the error text of the protobuf library in a stable form.
 func plainError(err error) string {
 	return strings.ReplaceAll(protoPrefix.ReplaceAllString(err.Error(), ""), "\u00a0", " ")
 }
 
-// zero is the way to a field that was given with the value that an absent one has, through
-// messages, entries of maps and packed messages.
+// zero is the path to a field that was explicitly set to its zero value, through messages, map
+// entries, and packed messages.
 type zero []zeroStep
 
 type zeroStep struct {
 	field protoreflect.FieldDescriptor
-	key   protoreflect.MapKey // of an entry
+	key   protoreflect.MapKey // of a map entry
 }
 
-// zeros finds such fields: merging messages would pass over them, and whoever writes "false" wants
-// false.
+// zeros finds the fields of a message that tree sets to their zero value, because merging messages
+// would ignore them.
 func zeros(tree any, m protoreflect.Message) []zero {
 	o, ok := tree.(map[string]any)
 	if !ok {
@@ -121,7 +121,7 @@ func zeros(tree any, m protoreflect.Message) []zero {
 	return out
 }
 
-// clear takes the value of the field out of a message.
+// clear clears the field in a message.
 func (z zero) clear(m protoreflect.Message) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()
@@ -147,7 +147,7 @@ func (z zero) clear(m protoreflect.Message) {
 	}
 }
 
-// given returns the value that an object gives to a field, under either of its names.
+// given returns the value of a field in an object, by either of its names.
 func given(o map[string]any, fd protoreflect.FieldDescriptor) any {
 	if v, ok := o[fd.JSONName()]; ok {
 		return v
@@ -155,15 +155,15 @@ func given(o map[string]any, fd protoreflect.FieldDescriptor) any {
 	return o[string(fd.Name())]
 }
 
-// wellKnown is true for the messages that have a JSON form of their own.
+// wellKnown reports whether a message has a special JSON form.
 func wellKnown(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf"
 }
 
-// packed is true for the message that packs others.
+// packed reports whether a message packs others.
 func packed(md protoreflect.MessageDescriptor) bool { return wellKnown(md) && md.Name() == "Any" }
 
-// probe returns the error of giving one field of a message a value, nil when it fits.
+// probe returns the error of setting one field of a message to a value, or nil.
 func probe(mt protoreflect.MessageType, name string, value any) error {
 	b, err := json.Marshal(map[string]any{name: value})
 	if err != nil {
@@ -172,16 +172,16 @@ func probe(mt protoreflect.MessageType, name string, value any) error {
 	return protojson.UnmarshalOptions{AllowPartial: true}.Unmarshal(b, mt.New().Interface())
 }
 
-// typeKey is the member of a packed message that says what it is.
+// typeKey is the key of the type in a packed message.
 const typeKey = "@type"
 
-// locator finds what the protobuf library has refused, to say where it stands.
+// locator finds the path of a value that the protobuf library has rejected.
 type locator struct {
 	found bool
 }
 
-// hiddenFault is about a value that must not be quoted.
-const hiddenFault = "the value does not fit the field; it is not shown, since it may be a secret"
+// hiddenFault is the message for a value that must not be shown.
+const hiddenFault = "the value is invalid for the field; it is not shown, because it may be a secret"
 
 func (l *locator) faultf(v *resource.Validator, format string, args ...any) {
 	l.found = true
@@ -192,13 +192,13 @@ func (l *locator) faultf(v *resource.Validator, format string, args ...any) {
 	v.Faultf(format, args...)
 }
 
-// message looks through the members of a message.
+// message searches the fields of a message.
 func (l *locator) message(v *resource.Validator, tree any, mt protoreflect.MessageType) {
 	md := mt.Descriptor()
 	o, ok := tree.(map[string]any)
 	switch {
 	case !ok:
-		l.faultf(v, "%s is given, a mapping of the fields of %s is wanted", describe(tree), md.Name())
+		l.faultf(v, "%s is given, and a mapping of the fields of %s is required", describe(tree), md.Name())
 		return
 	case md.FullName() == "google.protobuf.Any":
 		l.packed(v, o)
@@ -216,7 +216,7 @@ func (l *locator) message(v *resource.Validator, tree any, mt protoreflect.Messa
 	}
 }
 
-// field looks into a field whose value does not fit.
+// field searches a field with an invalid value.
 func (l *locator) field(v *resource.Validator, value any, mt protoreflect.MessageType,
 	fd protoreflect.FieldDescriptor) {
 	name := fd.JSONName()
@@ -224,7 +224,7 @@ func (l *locator) field(v *resource.Validator, value any, mt protoreflect.Messag
 	case fd.IsList():
 		items, ok := value.([]any)
 		if !ok {
-			l.faultf(v, "%s is given, a list is wanted", describe(value))
+			l.faultf(v, "%s is given, and a list is required", describe(value))
 			return
 		}
 		for i, item := range items {
@@ -235,7 +235,7 @@ func (l *locator) field(v *resource.Validator, value any, mt protoreflect.Messag
 	case fd.IsMap():
 		entries, ok := value.(map[string]any)
 		if !ok {
-			l.faultf(v, "%s is given, a mapping is wanted", describe(value))
+			l.faultf(v, "%s is given, and a mapping is required", describe(value))
 			return
 		}
 		for _, k := range slices.Sorted(maps.Keys(entries)) {
@@ -250,7 +250,7 @@ func (l *locator) field(v *resource.Validator, value any, mt protoreflect.Messag
 	}
 }
 
-// value looks into one value that does not fit; like is an empty one of the kind that is wanted.
+// value searches one invalid value. like is an empty value of the required type.
 func (l *locator) value(v *resource.Validator, value any, like protoreflect.Value, fd protoreflect.FieldDescriptor,
 	err error) {
 	md := fd.Message()
@@ -270,22 +270,22 @@ func (l *locator) value(v *resource.Validator, value any, like protoreflect.Valu
 	l.faultf(v, "%s", reason)
 }
 
-// packed looks into a packed message.
+// packed searches a packed message.
 func (l *locator) packed(v *resource.Validator, o map[string]any) {
 	url, ok := o[typeKey].(string)
 	if !ok {
 		l.faultf(v.Field(typeKey), "the type is missing: give the type URL of the message, "+
-			"as in type.googleapis.com/envoy.extensions.filters.http.router.v3.Router")
+			"such as type.googleapis.com/envoy.extensions.filters.http.router.v3.Router")
 		return
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByURL(url)
 	if err != nil {
-		l.faultf(v.Field(typeKey), "%q is not a message of Envoy that this agent knows: check its spelling and version",
+		l.faultf(v.Field(typeKey), "%q is not a known Envoy message: check its spelling and version",
 			toolkit.Clip(url))
 		return
 	}
 	if wellKnown(mt.Descriptor()) {
-		return // its value stands in a member of its own; the caller has the reason
+		return // has a special JSON form; the caller reports the reason
 	}
 	rest := maps.Clone(o)
 	delete(rest, typeKey)
@@ -300,8 +300,7 @@ func (l *locator) unknown(v *resource.Validator, md protoreflect.MessageDescript
 	l.faultf(v, "%s has no such field", md.FullName())
 }
 
-// fieldNamed finds a field by its JSON name or its name in the proto file, as protobuf's JSON form
-// allows both.
+// fieldNamed returns a field by its JSON name or its proto name, as in protobuf's JSON form.
 func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if fd := md.Fields().ByJSONName(name); fd != nil {
 		return fd
@@ -309,7 +308,7 @@ func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.Fie
 	return md.Fields().ByTextName(name)
 }
 
-// nearest returns the field that a misspelt name was likely meant to be, "" when none is near.
+// nearest returns the field whose name is most similar to a misspelled one; "" if none is similar.
 func nearest(name string, md protoreflect.MessageDescriptor) string {
 	names := make([]string, md.Fields().Len())
 	for i := range names {
@@ -331,7 +330,7 @@ func enumNames(e protoreflect.EnumDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// describe says what a decoded value is.
+// describe returns the type of a decoded value for messages.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -339,7 +338,7 @@ func describe(v any) string {
 	case bool:
 		return "a boolean"
 	case string:
-		return "the text \"" + toolkit.Clip(v) + "\""
+		return "the string \"" + toolkit.Clip(v) + "\""
 	case []any:
 		return "a list"
 	case map[string]any:

@@ -1,6 +1,6 @@
-// Package ratelimit is the plugin of MeshRateLimit: how many requests and connections an inbound
-// takes in a span of time. Each proxy counts by itself. Clients of rules are told by the SPIFFE IDs
-// in their certificates, for requests alone; those of from are not told apart.
+// Package ratelimit implements MeshRateLimit: limits on the requests and connections that an
+// inbound accepts per interval. Each proxy counts separately. Rules identify clients by the SPIFFE
+// IDs in their certificates, only for requests; from does not distinguish clients.
 package ratelimit
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshRateLimit"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshratelimits", "mrl", resource.PolicyShape{
@@ -47,20 +47,20 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// Names of Envoy's filters. That for connections is known by its type, as Kuma has it.
+// Names of Envoy's filters. Kuma names the connection limit by its type.
 const (
 	nameHTTPLimit = "envoy.filters.http.local_ratelimit"
 	nameTCPLimit  = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit"
 )
 
-// apply puts the limits of each inbound into all of its chains.
+// apply adds the limits of each inbound to all of its chains.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(Kind)
 	if rules == nil {
 		return
 	}
 	if c.Last {
-		toolkit.WarnToOfGateways(c, rules, "limit requests where they arrive")
+		toolkit.WarnToOfGateways(c, rules, "limit requests at inbounds")
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		rule := rules.InboundAll(l.Inbound)
@@ -74,10 +74,10 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// limitClients limits those whom the policies tell by their certificates, each group by a limit of
-// its own in the place of that for all.
+// limitClients adds the limits of clients identified by certificates. Each group has a separate
+// limit instead of the one for all clients.
 func limitClients(c *policy.Context, rules *policy.KindRules, in *policy.InboundRules, l *draft.Listener) {
-	toolkit.WarnUntold(c, rules, l)
+	toolkit.WarnNoMTLS(c, rules, l)
 	list := make([]Limited, len(in.Matched))
 	for i, m := range in.Matched {
 		list[i].Clients = []*routev3.HeaderMatcher{toolkit.OfMatch(&m.Match, false)}
@@ -94,13 +94,13 @@ func limitClients(c *policy.Context, rules *policy.KindRules, in *policy.Inbound
 	}
 }
 
-// limits reports whether requests are limited, by whichever policies.
+// limits reports whether the merged conf limits requests.
 func (h *HTTP) limits() bool {
 	return h != nil && !toolkit.Or(h.Disabled, false) && h.RequestRate.set()
 }
 
-// limitRequests gives every route the limit, and every connection manager the filter that looks for
-// it there.
+// limitRequests adds the limit to every route, and the filter that applies it to every connection
+// manager.
 func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draft.Chain) {
 	if !h.limits() {
 		return
@@ -124,24 +124,24 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 	}
 }
 
-// Limit is the limit of requests as a route has it, nil where Envoy would refuse it. warn is told
-// of what is left out.
+// Limit returns the limit of requests as the config of a route, or nil if Envoy would reject it.
+// warn reports dropped settings.
 func (h *HTTP) Limit(warn func(format string, args ...any)) *anypb.Any {
 	m := requests(h)
 	if n := len(m.ResponseHeadersToAdd); n > MaxHeaders {
 		m.ResponseHeadersToAdd = m.ResponseHeadersToAdd[:MaxHeaders]
-		warn("the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out",
+		warn("the merged policies set %d response headers, and Envoy accepts %d; the others were dropped",
 			n, MaxHeaders)
 	}
 	packed, err := draft.Extension{Name: nameHTTPLimit, Message: m}.Pack()
 	if err != nil {
-		warn("the limit of requests is left out, as Envoy would refuse it: %v", err)
+		warn("the request limit was dropped, because Envoy would reject it: %v", err)
 		return nil
 	}
 	return packed
 }
 
-// Put gives a route, or a cluster of one, a limit in its config of filters.
+// Put adds a limit to the filter config of a route or of a route's cluster.
 func Put(config *map[string]*anypb.Any, limit *anypb.Any) {
 	if *config == nil {
 		*config = make(map[string]*anypb.Any, 1)
@@ -149,14 +149,14 @@ func Put(config *map[string]*anypb.Any, limit *anypb.Any) {
 	(*config)[nameHTTPLimit] = limit
 }
 
-// Limited is the limit of some clients, nil for none.
+// Limited is the limit of some clients; nil for no limit.
 type Limited struct {
 	Clients []*routev3.HeaderMatcher
 	Limit   *anypb.Any
 }
 
-// Divide puts copies of the routes of a connection manager before them, for the clients of each of
-// a list: those who come first are subject to that limit alone.
+// Divide inserts copies of the routes before the existing ones for the clients of each entry. Only
+// the first entry that matches a client applies to it.
 func Divide(h *draft.HTTP, list []Limited) {
 	if h == nil || h.Routes == nil || len(list) == 0 {
 		return
@@ -167,7 +167,7 @@ func Divide(h *draft.HTTP, list []Limited) {
 			for _, r := range host.Routes {
 				r = proto.Clone(r).(*routev3.Route)
 				if r.Match == nil {
-					continue // takes no request
+					continue // matches no request
 				}
 				r.Match.Headers = append(r.Match.Headers, list[i].Clients...)
 				delete(r.TypedPerFilterConfig, nameHTTPLimit)
@@ -182,7 +182,7 @@ func Divide(h *draft.HTTP, list []Limited) {
 	Enforce(h)
 }
 
-// Enforce adds the filter that looks for limits at routes, once.
+// Enforce adds the filter that applies the limits of routes, unless it is present.
 func Enforce(h *draft.HTTP) {
 	if slices.ContainsFunc(h.Filters, func(f draft.Extension) bool { return f.Name == nameHTTPLimit }) {
 		return
@@ -191,7 +191,7 @@ func Enforce(h *draft.HTTP) {
 		draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
 }
 
-// requests is the limit of requests as Envoy takes it.
+// requests returns the limit of requests as an Envoy message.
 func requests(h *HTTP) *httplimitv3.LocalRateLimit {
 	out := &httplimitv3.LocalRateLimit{
 		StatPrefix:     "rate_limit",
@@ -212,12 +212,12 @@ func requests(h *HTTP) *httplimitv3.LocalRateLimit {
 	return out
 }
 
-// always is a switch that is on for all requests, unless the runtime says otherwise under a key.
+// always returns a fraction of 100 %, which the runtime may override by key.
 func always(key string) *corev3.RuntimeFractionalPercent {
 	return &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}, RuntimeKey: key}
 }
 
-// limitConnections makes the limit the first filter of every chain.
+// limitConnections inserts the limit as the first filter of every chain.
 func limitConnections(t *TCP, chains []*draft.Chain) {
 	if t == nil || toolkit.Or(t.Disabled, false) || !t.ConnectionRate.set() {
 		return
@@ -230,10 +230,10 @@ func limitConnections(t *TCP, chains []*draft.Chain) {
 	}
 }
 
-// set reports whether the rate was given, by whichever policies.
+// set reports whether the merged conf has a complete rate.
 func (r *Rate) set() bool { return r != nil && r.Num != nil && r.Interval != nil }
 
-// bucket holds a token for each of the number, and is filled at once after each interval.
+// bucket returns a bucket with num tokens that is refilled after each interval.
 func (r *Rate) bucket() *typev3.TokenBucket {
 	return &typev3.TokenBucket{
 		MaxTokens:     *r.Num,
@@ -242,12 +242,13 @@ func (r *Rate) bucket() *typev3.TokenBucket {
 	}
 }
 
-// Conf holds the limits that a proxy counts by itself, which are all there are.
+// Conf is the conf of a MeshRateLimit. Kuma has only local limits, which each proxy counts
+// separately.
 type Conf struct {
 	Local *Local `json:"local,omitempty"`
 }
 
-// Local is the limits of requests and of connections.
+// Local holds the limits of requests and connections.
 type Local struct {
 	HTTP *HTTP `json:"http,omitempty"`
 	TCP  *TCP  `json:"tcp,omitempty"`
@@ -255,7 +256,7 @@ type Local struct {
 
 // HTTP limits requests.
 type HTTP struct {
-	Disabled    *bool        `json:"disabled,omitempty"` // takes the limit of weaker policies away
+	Disabled    *bool        `json:"disabled,omitempty"` // disables the limit of weaker policies
 	RequestRate *Rate        `json:"requestRate,omitempty"`
 	OnRateLimit *OnRateLimit `json:"onRateLimit,omitempty"`
 }
@@ -266,35 +267,37 @@ type TCP struct {
 	ConnectionRate *Rate `json:"connectionRate,omitempty"`
 }
 
-// Rate is a number in a span of time.
+// Rate is a number of requests or connections per interval.
 type Rate struct {
 	Num      *uint32            `json:"num,omitempty" check:"atLeastOne"`
 	Interval *resource.Duration `json:"interval,omitempty"`
 }
 
-// OnRateLimit is the answer to a request beyond the limit.
+// OnRateLimit is the response to a request above the limit.
 type OnRateLimit struct {
-	Status  *uint32               `json:"status,omitempty"` // 429 when there is none
+	Status  *uint32               `json:"status,omitempty"` // Default 429
 	Headers *toolkit.HeaderValues `json:"headers,omitempty"`
 }
 
 const (
-	// minInterval is what Envoy's limit on how often tokens are added leaves out.
+	// minInterval is the exclusive minimum, because Envoy limits how often tokens are added.
 	minInterval = 50 * time.Millisecond
-	// MaxHeaders bounds the headers of an answer, by the rules of Envoy's LocalRateLimit.
+	// MaxHeaders is Envoy's limit for response headers in LocalRateLimit.
 	MaxHeaders = 10
-	// maxHeaderValue bounds the value of a header in bytes, by the rules of Envoy's HeaderValue.
+	// maxHeaderValue is Envoy's limit for the length of a header value in bytes.
 	maxHeaderValue = 16384
+	// NoHost explains why a response cannot set the header host.
+	NoHost = "a response has no header host"
 )
 
-// Validate checks the limits.
+// Validate validates the limits.
 func (c *Conf) Validate(v *resource.Validator) {
 	v = v.Field("local")
 	switch l := c.Local; {
 	case l == nil:
 		v.Faultf("the limits are missing: give http, tcp or both")
 	case l.HTTP == nil && l.TCP == nil:
-		v.Faultf("the policy limits nothing: give http, tcp or both")
+		v.Faultf("the conf is empty: give http, tcp or both")
 	default:
 		l.HTTP.validate(v.Field("http"))
 		l.TCP.validate(v.Field("tcp"))
@@ -306,7 +309,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 		return
 	}
 	if h.Disabled == nil && h.RequestRate == nil && h.OnRateLimit == nil {
-		v.Faultf("nothing is given: give requestRate, onRateLimit or disabled")
+		v.Faultf("no field is set: give requestRate, onRateLimit or disabled")
 	}
 	h.RequestRate.validate(v.Field("requestRate"))
 	if o := h.OnRateLimit; o != nil {
@@ -319,7 +322,7 @@ func (t *TCP) validate(v *resource.Validator) {
 		return
 	}
 	if t.Disabled == nil && t.ConnectionRate == nil {
-		v.Faultf("nothing is given: give connectionRate or disabled")
+		v.Faultf("no field is set: give connectionRate or disabled")
 	}
 	t.ConnectionRate.validate(v.Field("connectionRate"))
 }
@@ -329,29 +332,29 @@ func (r *Rate) validate(v *resource.Validator) {
 		return
 	}
 	if r.Num == nil {
-		v.Field("num").Faultf("the number is missing: give 1 or more")
+		v.Field("num").Faultf("the number is missing: give at least 1")
 	}
 	CheckInterval(v.Field("interval"), r.Interval)
 }
 
-// checkMatched refuses limits of connections for clients who are told by their certificates.
+// checkMatched rejects connection limits in entries with matches.
 func checkMatched(p *resource.Policy, v *resource.Validator) {
 	for i := range p.Rules {
 		if c, ok := p.Rules[i].Conf.(*Conf); ok && len(p.Rules[i].Matches) > 0 && c.Local != nil && c.Local.TCP != nil {
 			v.Field("rules").Index(i).Field("default").Field("local").Field("tcp").
-				Faultf("a connection is counted before its client has shown a certificate: give tcp in an entry without matches, " +
-					"or http alone")
+				Faultf("Envoy counts a connection before it knows the client certificate: give tcp in an entry without matches, " +
+					"or only http")
 		}
 	}
 }
 
-// CheckInterval checks the interval of a rate.
+// CheckInterval validates the interval of a rate.
 func CheckInterval(v *resource.Validator, d *resource.Duration) {
 	switch {
 	case d == nil:
 		v.Faultf(`the interval is missing: give a duration like "1s"`)
 	case d.Duration <= minInterval:
-		v.Faultf("%s is too short: an interval is longer than %s", d, minInterval)
+		v.Faultf("%s is too short: give more than %s", d, minInterval)
 	}
 }
 
@@ -362,33 +365,33 @@ func (o *OnRateLimit) validate(v *resource.Validator) {
 	}
 	v = v.Field("headers")
 	if n := len(o.Headers.Set) + len(o.Headers.Add); n > MaxHeaders {
-		v.Faultf("%d headers are given, Envoy takes at most %d in set and add together", n, MaxHeaders)
+		v.Faultf("%d headers are given, and Envoy accepts at most %d in set and add", n, MaxHeaders)
 	}
-	o.Headers.Check(v, "an answer has no header host", CheckHeader)
+	o.Headers.Check(v, NoHost, CheckHeader)
 }
 
-// CheckHeader checks the value of a header of an answer.
+// CheckHeader validates the value of a response header.
 func CheckHeader(at *resource.Validator, s string) {
 	switch {
 	case s == "":
-		at.Faultf("the value is empty: give one or remove the header")
+		at.Faultf("the value is empty: give a value or remove the header")
 	case len(s) > maxHeaderValue:
-		at.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxHeaderValue)
+		at.Faultf("the value has %d bytes, and at most %d are allowed", len(s), maxHeaderValue)
 	case strings.Contains(strings.ReplaceAll(s, "%%", ""), "%"):
-		at.Faultf("a single %% begins a command of Envoy, which has no place here: write %%%% for a percent sign")
+		at.Faultf("a single %% begins an Envoy format command, which is not allowed here: write %%%% for a percent sign")
 	}
 }
 
-// CheckStatus checks the status of an answer, which may be open.
+// CheckStatus validates the status of a response. It accepts nil.
 func CheckStatus(v *resource.Validator, s *uint32) {
 	if s != nil && !status(*s) {
-		v.Faultf("%d is not a status that Envoy refuses requests with: give one of 400 to 599 that RFC 9110 or its "+
+		v.Faultf("%d is not a status with which Envoy rejects requests: give one of 400 to 599 that RFC 9110 or its "+
 			"extensions define, for example 429", *s)
 	}
 }
 
-// status reports whether Envoy answers with a status when a request is beyond the limit: its
-// StatusCode knows it and it is an error. With any other Envoy answers 429.
+// status reports whether Envoy uses the status for requests above the limit: its StatusCode
+// includes it, and it is an error. Envoy replaces any other status by 429.
 func status(code uint32) bool {
 	_, known := typev3.StatusCode_name[int32(min(code, 1000))]
 	return known && code >= 400

@@ -50,9 +50,9 @@ func TestInvalid(t *testing.T) {
 	r := kinds.Registry()
 	for _, c := range []struct{ conf, field, reason string }{
 		{`{}`, "local", "missing"},
-		{`{"local":{}}`, "local", "limits nothing"},
-		{`{"local":{"http":{}}}`, "local.http", "nothing is given"},
-		{`{"local":{"tcp":{}}}`, "local.tcp", "nothing is given"},
+		{`{"local":{}}`, "local", "is empty"},
+		{`{"local":{"http":{}}}`, "local.http", "no field is set"},
+		{`{"local":{"tcp":{}}}`, "local.tcp", "no field is set"},
 		{`{"local":{"http":{"requestRate":{"interval":"1s"}}}}`, "local.http.requestRate.num", "missing"},
 		{`{"local":{"http":{"requestRate":{"num":0,"interval":"1s"}}}}`, "local.http.requestRate.num", "1 or more"},
 		{`{"local":{"http":{"requestRate":{"num":-1,"interval":"1s"}}}}`, "local.http.requestRate.num", "-1"},
@@ -60,10 +60,10 @@ func TestInvalid(t *testing.T) {
 			"local.http.requestRate.num", "out of range"},
 		{`{"local":{"http":{"requestRate":{"num":1}}}}`, "local.http.requestRate.interval", "missing"},
 		{`{"local":{"http":{"requestRate":{"num":1,"interval":"50ms"}}}}`, "local.http.requestRate.interval",
-			"longer than 50ms"},
+			"more than 50ms"},
 		{`{"local":{"http":{"requestRate":{"num":1,"interval":"-1s"}}}}`, "local.http.requestRate.interval", "negative"},
 		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":"0s"}}}}`, "local.tcp.connectionRate.interval",
-			"longer than 50ms"},
+			"more than 50ms"},
 		{`{"local":{"tcp":{"connectionRate":{"num":1,"interval":10}}}}`, "local.tcp.connectionRate.interval",
 			"without a unit"},
 		{`{"local":{"http":{"onRateLimit":{"status":0}}}}`, "local.http.onRateLimit.status", "400 to 599"},
@@ -111,8 +111,8 @@ func TestTargets(t *testing.T) {
 	from := func(kind string) string {
 		return `"from":[{"targetRef":{"kind":"` + kind + `","name":"n"},` + conf + `}]`
 	}
-	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "without gateways")
-	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "a policy on MeshService has no to")
+	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "selects no gateway")
+	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "MeshService selects no gateway")
 	expect(t, r, doc(`{"kind":"MeshHTTPRoute","name":"r"}`, from("Mesh")), "spec.from", "has no from")
 	expect(t, r, doc(`{"kind":"Mesh"}`, from("MeshService")), "spec.from[0].targetRef.kind", "Mesh")
 	expect(t, r, doc(`{"kind":"Mesh"}`, from("Mesh")), "spec.from", "proxyTypes: [Sidecar]")

@@ -8,77 +8,77 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Conf says what is tried again, by the protocol of the service.
+// Conf is the conf of a MeshRetry, by the protocol of the service.
 type Conf struct {
 	TCP  *TCP  `json:"tcp,omitempty"`
 	HTTP *HTTP `json:"http,omitempty"` // HTTP and HTTP/2
 	GRPC *GRPC `json:"grpc,omitempty"`
 }
 
-// TCP is about connections.
+// TCP configures connections.
 type TCP struct {
-	MaxConnectAttempt *uint32 `json:"maxConnectAttempt,omitempty" check:"atLeastOne"` // default 1
+	MaxConnectAttempt *uint32 `json:"maxConnectAttempt,omitempty" check:"atLeastOne"` // Default 1
 }
 
-// Requests is what HTTP and gRPC have in common.
+// Requests holds the fields that HTTP and GRPC have in common.
 type Requests struct {
-	NumRetries *uint32 `json:"numRetries,omitempty"` // default 1; 0 for none
-	// PerTryTimeout is the time for one attempt, 0s for no other limit than that of the route, which
-	// is the default.
+	NumRetries *uint32 `json:"numRetries,omitempty"` // Default 1; 0 disables retries
+	// PerTryTimeout is the timeout of one attempt. Default 0s, which means only the timeout of the
+	// route applies.
 	PerTryTimeout      *resource.Duration  `json:"perTryTimeout,omitempty" check:"timeout"`
 	BackOff            *BackOff            `json:"backOff,omitempty"`
 	RateLimitedBackOff *RateLimitedBackOff `json:"rateLimitedBackOff,omitempty"`
-	// RetryOn are the conditions, one of which is enough.
+	// RetryOn lists the conditions; one is sufficient.
 	RetryOn []Condition `json:"retryOn,omitempty"`
 }
 
-// HTTP is about requests.
+// HTTP configures requests.
 type HTTP struct {
 	Requests
-	// RetriableResponseHeaders make a response one to try again for; one is enough.
+	// RetriableResponseHeaders match responses to retry; one match is sufficient.
 	RetriableResponseHeaders []toolkit.HeaderMatch `json:"retriableResponseHeaders,omitempty"`
-	// RetriableRequestHeaders make a request one that may be tried again; one is enough.
+	// RetriableRequestHeaders match requests that may be retried; one match is sufficient.
 	RetriableRequestHeaders []toolkit.HeaderMatch `json:"retriableRequestHeaders,omitempty"`
 	HostSelection           []Predicate           `json:"hostSelection,omitempty"`
-	// HostSelectionMaxAttempts is how often another endpoint is looked for. Default 1.
+	// HostSelectionMaxAttempts is the maximum number of attempts to select another endpoint.
+	// Default 1.
 	HostSelectionMaxAttempts *uint32 `json:"hostSelectionMaxAttempts,omitempty" check:"atLeastOne"`
 }
 
-// GRPC is about calls.
+// GRPC configures gRPC calls.
 type GRPC struct {
 	Requests
 }
 
-// BackOff is the pause before a retry, random and longer each time.
+// BackOff is the delay before a retry. It is random and grows with each retry.
 type BackOff struct {
-	BaseInterval *resource.Duration `json:"baseInterval,omitempty"`                 // default 25ms
-	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // default 10 times the base
+	BaseInterval *resource.Duration `json:"baseInterval,omitempty"`                 // Default 25ms
+	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // Default 10 times the base
 }
 
-// RateLimitedBackOff is the pause that a response asks for.
+// RateLimitedBackOff is the delay that a response requests.
 type RateLimitedBackOff struct {
-	ResetHeaders []ResetHeader      `json:"resetHeaders,omitempty"`                 // the first that can be read counts
-	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // default 300s
+	ResetHeaders []ResetHeader      `json:"resetHeaders,omitempty"`                 // the first valid one applies
+	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // Default 300s
 }
 
-// ResetHeader is a header of a response, such as retry-after.
+// ResetHeader is a response header such as retry-after.
 type ResetHeader struct {
 	Name   string `json:"name"`
 	Format string `json:"format"` // Seconds or UnixTimestamp
 }
 
-// Predicate leaves endpoints out of a retry.
+// Predicate excludes endpoints from a retry.
 type Predicate struct {
 	Predicate       string            `json:"predicate"` // OmitPreviousHosts, OmitHostsWithTags or OmitPreviousPriorities
 	Tags            map[string]string `json:"tags,omitempty"`
-	UpdateFrequency *int32            `json:"updateFrequency,omitempty"` // of priorities, in attempts
+	UpdateFrequency *int32            `json:"updateFrequency,omitempty"` // attempts between updates of the priorities
 }
 
-// Condition is a word, or an HTTP status, which may be written as a number.
+// Condition is a keyword or an HTTP status, which may be a JSON number.
 type Condition struct{ resource.Raw }
 
-// text returns the condition without the quotes of JSON; "" for what is neither a string nor a
-// number.
+// text returns the condition without JSON quotes; "" if it is neither a string nor a number.
 func (c Condition) text() string {
 	var s string
 	if json.Unmarshal(c.JSON, &s) == nil {
@@ -90,10 +90,10 @@ func (c Condition) text() string {
 	return ""
 }
 
-// MarshalJSON writes the condition as a string, numbers too.
+// MarshalJSON encodes the condition as a string, even if it is a number.
 func (c Condition) MarshalJSON() ([]byte, error) { return json.Marshal(c.text()) }
 
-// Bounds of a conf.
+// Limits of a conf.
 const (
 	maxConditions = 64
 	maxHeaders    = 64 // of each list
@@ -102,39 +102,39 @@ const (
 	maxText       = 1024
 )
 
-// Conditions makes conditions of words.
+// Conditions converts keywords to conditions.
 func Conditions(words ...string) []Condition {
 	out := make([]Condition, len(words))
 	for i, w := range words {
-		out[i].JSON, _ = json.Marshal(w) // a string always can
+		out[i].JSON, _ = json.Marshal(w) // encoding a string never fails
 	}
 	return out
 }
 
-// defaultBase is Envoy's pause before the first retry, which a policy without a base interval has.
+// defaultBase is Envoy's default delay before the first retry.
 const defaultBase = 25 * time.Millisecond
 
-// Validate checks that something is said, and what Envoy makes of it.
+// Validate checks that the conf is not empty and that Envoy accepts it.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
-		v.Faultf("the policy says nothing: give at least one of tcp, http, grpc")
+		v.Faultf("the conf is empty: give at least one of tcp, http, grpc")
 	}
 	if c.TCP != nil && c.TCP.MaxConnectAttempt == nil {
-		v.Field("tcp").Faultf("nothing is given: give maxConnectAttempt")
+		v.Field("tcp").Faultf("no field is set: give maxConnectAttempt")
 	}
 	if c.HTTP != nil {
 		c.HTTP.validate(v.Field("http"))
 	}
 	if c.GRPC != nil {
 		at := v.Field("grpc")
-		if c.GRPC.silent() {
-			at.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, rateLimitedBackOff or retryOn")
+		if c.GRPC.empty() {
+			at.Faultf("no field is set: give numRetries, perTryTimeout, backOff, rateLimitedBackOff or retryOn")
 		}
 		c.GRPC.validate(at, grpcConditions, grpcChoices)
 	}
 }
 
-func (r *Requests) silent() bool {
+func (r *Requests) empty() bool {
 	return r.NumRetries == nil && r.PerTryTimeout == nil && r.BackOff == nil && r.RateLimitedBackOff == nil &&
 		len(r.RetryOn) == 0
 }
@@ -152,24 +152,24 @@ func (r *Requests) validate(v *resource.Validator, read func([]Condition) (condi
 	}
 }
 
-// Check checks the pause, nil for none.
+// Check validates the delays. It accepts nil.
 func (b *BackOff) Check(v *resource.Validator) {
 	if b == nil {
 		return
 	}
 	if b.BaseInterval == nil && b.MaxInterval == nil {
-		v.Faultf("nothing is given: give baseInterval, maxInterval or both")
+		v.Faultf("no field is set: give baseInterval, maxInterval or both")
 	}
 	if b.BaseInterval != nil && b.BaseInterval.Duration <= 0 {
 		v.Field("baseInterval").Faultf("%s is too short: give more than 0s", b.BaseInterval)
 	}
-	if base, longest := b.base(), b.MaxInterval; longest != nil && longest.Duration >= time.Millisecond &&
-		longest.Duration < base {
-		v.Field("maxInterval").Faultf("%s is shorter than the baseInterval of %s: give at least as much", longest, base)
+	if base, limit := b.base(), b.MaxInterval; limit != nil && limit.Duration >= time.Millisecond &&
+		limit.Duration < base {
+		v.Field("maxInterval").Faultf("%s is shorter than the baseInterval of %s: give at least that", limit, base)
 	}
 }
 
-// base returns the pause before the first retry. Envoy counts milliseconds, and rounds up to one.
+// base returns the delay before the first retry. Envoy's unit is 1 ms, which is also the minimum.
 func (b *BackOff) base() time.Duration {
 	if b.BaseInterval == nil {
 		return defaultBase
@@ -183,7 +183,7 @@ func (b *RateLimitedBackOff) validate(v *resource.Validator) {
 	}
 	at := v.Field("resetHeaders")
 	if len(b.ResetHeaders) == 0 {
-		at.Faultf("no header is given: give at least one that says how long to wait")
+		at.Faultf("no header is given: give at least one with the time to wait")
 	}
 	if toolkit.AtMost(at, len(b.ResetHeaders), maxHeaders, "headers") {
 		for i, h := range b.ResetHeaders {
@@ -194,9 +194,9 @@ func (b *RateLimitedBackOff) validate(v *resource.Validator) {
 }
 
 func (h *HTTP) validate(v *resource.Validator) {
-	if h.silent() && len(h.RetriableResponseHeaders) == 0 && len(h.RetriableRequestHeaders) == 0 &&
+	if h.empty() && len(h.RetriableResponseHeaders) == 0 && len(h.RetriableRequestHeaders) == 0 &&
 		len(h.HostSelection) == 0 {
-		v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, rateLimitedBackOff, retryOn, " +
+		v.Faultf("no field is set: give numRetries, perTryTimeout, backOff, rateLimitedBackOff, retryOn, " +
 			"retriableResponseHeaders, retriableRequestHeaders or hostSelection")
 	}
 	h.Requests.validate(v, httpConditions, httpChoices)
@@ -221,7 +221,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 		p.validate(at.Index(i))
 		if p.Predicate == omitPreviousPriorities {
 			if priorities {
-				at.Index(i).Field("predicate").Faultf("%s is given twice: once is enough", p.Predicate)
+				at.Index(i).Field("predicate").Faultf("%s is given twice: remove one", p.Predicate)
 			}
 			priorities = true
 		}
@@ -232,7 +232,7 @@ func checkHeader(v *resource.Validator, h toolkit.HeaderMatch) {
 	v.Field("name").HeaderName(h.Name)
 	value := v.Field("value")
 	if len(h.Value) > maxText {
-		value.Faultf("the value has %d bytes, at most %d are allowed", len(h.Value), maxText)
+		value.Faultf("the value has %d bytes, and at most %d are allowed", len(h.Value), maxText)
 		return
 	}
 	switch h.Type {
@@ -240,7 +240,7 @@ func checkHeader(v *resource.Validator, h toolkit.HeaderMatch) {
 		value.Pattern(h.Value)
 	case toolkit.MatchPrefix:
 		if h.Value == "" {
-			value.Faultf("the prefix is empty: give one, or the type %s", toolkit.MatchPresent)
+			value.Faultf("the prefix is empty: give a prefix, or the type %s", toolkit.MatchPresent)
 		}
 	case "":
 	default:
@@ -254,7 +254,7 @@ func (p *Predicate) validate(v *resource.Validator) {
 	case omitHostsWithTags:
 		at := v.Field("tags")
 		if len(p.Tags) == 0 {
-			at.Faultf("no tag is given: give those of the endpoints to leave out")
+			at.Faultf("no tag is given: give the tags of endpoints to exclude")
 		}
 		toolkit.AtMost(at, len(p.Tags), maxTags, "tags")
 	case omitPreviousPriorities:
@@ -266,10 +266,10 @@ func (p *Predicate) validate(v *resource.Validator) {
 	}
 }
 
-// checkRoute refuses what is about connections where requests of a route are meant.
+// checkRoute rejects settings of connections if the policy applies to requests of a route.
 func (c *Conf) checkRoute(v *resource.Validator) {
 	if c.TCP != nil {
-		v.Field("tcp").Faultf("a route is about requests, so this does not go with kind MeshHTTPRoute: remove it, " +
-			"or give it for a service")
+		v.Field("tcp").Faultf("a route applies to requests, so this field is not allowed with kind " +
+			"MeshHTTPRoute: remove it, or set it for a service")
 	}
 }

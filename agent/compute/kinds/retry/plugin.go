@@ -1,8 +1,8 @@
-// Package retry is the plugin of MeshRetry: which requests a proxy tries again, how often and after
-// which pause, and how often it dials for a connection.
+// Package retry implements MeshRetry: which requests a proxy retries, how often, and after which
+// delay, and how often it tries to connect.
 //
-// Its policies act on the routes of HTTP and gRPC outbounds and on the TCP proxies of the others.
-// Where conditions are not given, those of Kuma are in force.
+// MeshRetry policies affect the routes of HTTP and gRPC outbounds and the TCP proxies of other
+// outbounds. Without conditions, Kuma's defaults apply.
 package retry
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshRetry"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshretries", "mr", resource.PolicyShape{
@@ -68,13 +68,13 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Put says what is tried again on a chain. own, when set, returns what there is for one route, nil
-// for nothing. The method may be called on nil.
-func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, own func(*routev3.Route) *Retries) {
+// Put sets the retries of a chain. own, when set, returns the retries of one route, or nil for
+// none. Put may be called on nil.
+func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, ofRoute func(*routev3.Route) *Retries) {
 	switch {
 	case ch.HTTP != nil:
 		for route := range toolkit.Routes(ch.HTTP) {
-			if own == nil || !own(route).put(route.GetRoute(), p) {
+			if ofRoute == nil || !ofRoute(route).put(route.GetRoute(), p) {
 				r.put(route.GetRoute(), p)
 			}
 		}
@@ -83,14 +83,14 @@ func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, own func(*routev3.Route)
 	}
 }
 
-// Retries is a conf with Envoy's messages for it, which many routes share and nobody changes. Nil
-// is for none.
+// Retries is a conf converted to Envoy's messages, which routes share and must not modify. A nil
+// Retries retries nothing.
 type Retries struct {
 	conf       *Conf
 	http, grpc *routev3.RetryPolicy
 }
 
-// Of converts a conf. warn is told of what had to be changed.
+// Of converts a conf. warn reports values that had to be changed.
 func Of(conf *Conf, warn func(format string, args ...any)) *Retries {
 	out := &Retries{conf: conf}
 	if conf.HTTP != nil {
@@ -102,8 +102,8 @@ func Of(conf *Conf, warn func(format string, args ...any)) *Retries {
 	return out
 }
 
-// put sets the policy of a route that leads to a cluster, be it that nothing is tried again. It
-// returns false where the conf says nothing about requests of the protocol.
+// put sets the retry policy of a route, which is nil if retries are disabled. It returns false if
+// the conf does not configure the protocol.
 func (r *Retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
 	switch {
 	case r == nil || p == mesh.ProtocolGRPC && r.conf.GRPC == nil || p != mesh.ProtocolGRPC && r.conf.HTTP == nil:
@@ -124,15 +124,15 @@ const (
 	namePriorities    = "envoy.retry_priorities.previous_priorities"
 )
 
-// Words of a conf.
+// Predicates of a conf.
 const (
 	omitPreviousHosts      = "OmitPreviousHosts"
 	omitHostsWithTags      = "OmitHostsWithTags"
 	omitPreviousPriorities = "OmitPreviousPriorities"
 )
 
-// policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil
-// when the conf wants no retry. warn is told of what had to be changed.
+// policyOf returns the settings common to GRPC and HTTP, or nil if retries are disabled. otherwise
+// is the condition if none is set. warn reports values that had to be changed.
 func (r *Requests) policyOf(otherwise string, c conditions,
 	warn func(format string, args ...any)) *routev3.RetryPolicy {
 	if toolkit.Or(r.NumRetries, 1) == 0 {
@@ -150,13 +150,13 @@ func (r *Requests) policyOf(otherwise string, c conditions,
 		NumRetries: toolkit.UInt32(r.NumRetries),
 	}
 	if b := r.BackOff; b != nil {
-		base, longest := b.base(), toolkit.Duration(b.MaxInterval)
-		if longest != nil && longest.AsDuration() < base { // possible where policies are merged
-			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force "+
-				"for both", b.MaxInterval, base, base)
-			longest = durationpb.New(base)
+		base, limit := b.base(), toolkit.Duration(b.MaxInterval)
+		if limit != nil && limit.AsDuration() < base { // possible in merged policies
+			warn("backOff.maxInterval of %s is shorter than the merged baseInterval of %s; both are set to %s",
+				b.MaxInterval, base, base)
+			limit = durationpb.New(base)
 		}
-		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: longest}
+		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: limit}
 	}
 	if b := r.RateLimitedBackOff; b != nil {
 		limited := &routev3.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: toolkit.Duration(b.MaxInterval)}
@@ -188,19 +188,19 @@ func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolic
 	}
 	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Matchers(h.RetriableRequestHeaders)...)
 	if len(h.RetriableResponseHeaders) > 0 {
-		out.RetryOn += "," + responseHeaders // without it Envoy does not look at them
+		out.RetryOn += "," + responseHeaders // Envoy requires it for RetriableHeaders
 		out.RetriableHeaders = toolkit.Matchers(h.RetriableResponseHeaders)
 	}
 	for i := range h.HostSelection {
 		if err := h.HostSelection[i].put(out); err != nil {
-			warn("hostSelection[%d]: %v: it has no effect", i, err)
+			warn("hostSelection[%d] has no effect: %v", i, err)
 		}
 	}
 	out.HostSelectionRetryMaxAttempts = int64(toolkit.Or(h.HostSelectionMaxAttempts, 0))
 	return out
 }
 
-// put adds the predicate to a policy.
+// put adds the predicate to a retry policy.
 func (p *Predicate) put(out *routev3.RetryPolicy) error {
 	e := draft.Extension{}
 	switch p.Predicate {
@@ -234,22 +234,22 @@ func (p *Predicate) put(out *routev3.RetryPolicy) error {
 	return nil
 }
 
-// Conditions that are in force where a policy gives none.
+// Default conditions.
 const (
 	defaultHTTP = "gateway-error,connect-failure,refused-stream"
 	defaultGRPC = "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable"
 )
 
-// Words of Envoy that go with fields of their own.
+// Envoy's keywords that refer to separate fields.
 const (
 	statusCodes     = "retriable-status-codes"
 	responseHeaders = "retriable-headers"
 )
 
-// methodPrefix begins the words for methods; the rest is the method.
+// methodPrefix is the prefix of the keywords for methods.
 const methodPrefix = "HttpMethod"
 
-// httpWords are the words of Kuma for those of Envoy.
+// httpWords maps Kuma's keywords to Envoy's.
 func httpWords() map[string]string {
 	return map[string]string{
 		"5xx":                     "5xx",
@@ -263,7 +263,7 @@ func httpWords() map[string]string {
 	}
 }
 
-// grpcWords are the words of Kuma for those of Envoy.
+// grpcWords maps Kuma's keywords to Envoy's.
 func grpcWords() map[string]string {
 	return map[string]string{
 		"Canceled":          "cancelled",
@@ -278,14 +278,14 @@ func methods() []string {
 	return []string{"Connect", "Delete", "Get", "Head", "Options", "Patch", "Post", "Put", "Trace"}
 }
 
-// conditions are those of a policy in the terms of Envoy.
+// conditions are the conditions of a policy in Envoy's terms.
 type conditions struct {
 	words    []string
 	statuses []uint32
 	methods  []string
 }
 
-// httpConditions reads conditions; bad is the first that is none, or -1.
+// httpConditions parses conditions. bad is the index of the first invalid one, or -1.
 func httpConditions(list []Condition) (out conditions, bad int) {
 	bad = slices.IndexFunc(list, func(c Condition) bool {
 		method, isMethod := strings.CutPrefix(c.text(), methodPrefix)
@@ -305,7 +305,7 @@ func httpConditions(list []Condition) (out conditions, bad int) {
 	return out, bad
 }
 
-// grpcConditions is the same for calls.
+// grpcConditions is like httpConditions for gRPC.
 func grpcConditions(list []Condition) (out conditions, bad int) {
 	for _, c := range list {
 		out.words = append(out.words, grpcWords()[c.text()])
@@ -313,13 +313,13 @@ func grpcConditions(list []Condition) (out conditions, bad int) {
 	return out, slices.Index(out.words, "")
 }
 
-// parseStatus reads an HTTP status of three digits.
+// parseStatus parses an HTTP status of three digits.
 func parseStatus(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err == nil && len(s) == 3 && n >= 100 && n <= 599
 }
 
-// httpChoices and grpcChoices list what may be given, for messages.
+// httpChoices and grpcChoices list the valid conditions for messages.
 func httpChoices() string {
 	return strings.Join(slices.Sorted(maps.Keys(httpWords())), ", ") + ", " + methodPrefix + " with " +
 		strings.Join(methods(), ", ") + ", or an HTTP status of 100 to 599"

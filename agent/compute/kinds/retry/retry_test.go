@@ -42,8 +42,8 @@ func TestRefused(t *testing.T) {
 		{to(`{}`), conf, "at least one of tcp, http, grpc"},
 		{to(`{"tcp":{}}`), conf + ".tcp", "give maxConnectAttempt"},
 		{to(`{"tcp":{"maxConnectAttempt":0}}`), conf + ".tcp.maxConnectAttempt", "1 or more"},
-		{to(`{"http":{}}`), conf + ".http", "nothing is given"},
-		{to(`{"grpc":{}}`), conf + ".grpc", "nothing is given"},
+		{to(`{"http":{}}`), conf + ".http", "no field is set"},
+		{to(`{"grpc":{}}`), conf + ".grpc", "no field is set"},
 		{to(`{"http":{"numRetries":-1}}`), conf + ".http.numRetries", "out of range"},
 		{to(`{"http":{"perTryTimeout":"-1s"}}`), conf + ".http.perTryTimeout", "negative"},
 		{to(`{"http":{"perTryTimeout":"1us"}}`), conf + ".http.perTryTimeout", "less than a millisecond"},
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 			"Mesh, MeshExternalService"},
 		{under("MeshHTTPRoute", "MeshService", `{"http":{"numRetries":1}}`), "spec.to[0].targetRef.kind",
 			"Mesh, MeshExternalService"},
-		{under("MeshService", "MeshHTTPRoute", `{"tcp":{"maxConnectAttempt":1}}`), conf + ".tcp", "about requests"},
+		{under("MeshService", "MeshHTTPRoute", `{"tcp":{"maxConnectAttempt":1}}`), conf + ".tcp", "applies to requests"},
 	} {
 		_, faults := kinds.Registry().Decode("", []byte(c.doc))
 		if len(faults) != 1 || faults[0].Field != c.field || !strings.Contains(faults[0].Reason, c.reason) {

@@ -9,15 +9,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxEntries bounds what the rules of one destination become: for each match its route, with the
-// destinations and the changed headers once more. Without it a document of 1 MiB could become
-// gigabytes.
+// maxEntries limits the size of the routes that the rules of one destination expand to: each match
+// becomes a route that repeats the destinations and changed headers. Without the limit, a document
+// of 1 MiB could expand to gigabytes.
 const maxEntries = 200_000
 
-// maxName bounds the name of a query parameter, as Envoy does.
+// maxName is Envoy's limit for the name of a query parameter.
 const maxName = 1024
 
-// Validate checks matches, filters and destinations.
+// Validate validates matches, filters, and destinations.
 func (c *HTTPConf) Validate(v *resource.Validator) {
 	rules, entries := v.Field("rules"), 0
 	for i := range c.Rules {
@@ -26,12 +26,12 @@ func (c *HTTPConf) Validate(v *resource.Validator) {
 		entries += len(r.Matches) * r.Default.size()
 	}
 	if entries > maxEntries {
-		rules.Faultf("the rules have %d matches with destinations and headers of their own, "+
-			"at most %d are allowed: distribute them over several services", entries, maxEntries)
+		rules.Faultf("the rules expand to %d matches with destinations and headers, and at most %d are allowed: distribute "+
+			"them over several services", entries, maxEntries)
 	}
 }
 
-// size counts what every route of a rule repeats.
+// size returns the number of entries that every route of a rule repeats.
 func (a *Action) size() int {
 	n := 1 + len(toolkit.Or(a.BackendRefs, nil))
 	for _, f := range toolkit.Or(a.Filters, nil) {
@@ -45,11 +45,11 @@ func (a *Action) size() int {
 	return n
 }
 
-// Validate checks a rule.
+// Validate validates a rule.
 func (r *HTTPRule) Validate(v *resource.Validator) {
 	matches := v.Field("matches")
 	if len(r.Matches) == 0 {
-		matches.Faultf("the matches are missing: give at least one, {} takes every request")
+		matches.Faultf("the matches are missing: give at least one, such as {}, which matches every request")
 	}
 	for i := range r.Matches {
 		r.Matches[i].validate(matches.Index(i))
@@ -69,7 +69,7 @@ func (m *Match) validate(v *resource.Validator) {
 		q, at := &m.QueryParams[i], v.Field("queryParams").Index(i)
 		q.validate(at)
 		if seen[q.Name] {
-			at.Field("name").Faultf("the parameter %q is matched twice: remove one, as a request has to agree with both", q.Name)
+			at.Field("name").Faultf("the parameter %q is matched twice: remove one", q.Name)
 		}
 		seen[q.Name] = true
 	}
@@ -87,11 +87,11 @@ func (p *PathMatch) validate(v *resource.Validator) {
 	case p.Type == pattern:
 		value.Pattern(p.Value)
 	case p.Value == "":
-		value.Faultf("the path is missing: it begins with /")
+		value.Faultf("the path is missing: give a path that begins with /")
 	case p.Value[0] != '/':
-		value.Faultf("%q is not an absolute path: it begins with /", p.Value)
+		value.Faultf("%q is not absolute: the path must begin with /", p.Value)
 	case p.Type == pathPrefix && len(p.Value) > 1 && strings.HasSuffix(p.Value, "/"):
-		value.Faultf("%q ends in /: write %q, which takes whole elements of the path only",
+		value.Faultf("%q ends with /: use %q, which matches only whole path segments",
 			p.Value, strings.TrimRight(p.Value, "/"))
 	}
 }
@@ -101,7 +101,7 @@ func (q *QueryMatch) validate(v *resource.Validator) {
 	case q.Name == "":
 		v.Field("name").Faultf("the name of the parameter is missing")
 	case len(q.Name) > maxName:
-		v.Field("name").Faultf("the name has %d characters, at most %d are allowed", len(q.Name), maxName)
+		v.Field("name").Faultf("the name has %d characters, and at most %d are allowed", len(q.Name), maxName)
 	}
 	if v.Field("type").OneOf(q.Type, exact, pattern) && q.Type == pattern {
 		v.Field("value").Pattern(q.Value)
@@ -116,35 +116,35 @@ func checkHeaderMatch(v *resource.Validator, h toolkit.HeaderMatch) {
 		value.HeaderValue(h.Value)
 	case toolkit.MatchPrefix:
 		if h.Value == "" {
-			value.Faultf("the prefix is empty: give one, or type Present for any value")
+			value.Faultf("the prefix is empty: give a prefix, or type Present for any value")
 		}
 		value.HeaderValue(h.Value)
 	case pattern:
 		value.Pattern(h.Value)
 	case toolkit.MatchPresent, toolkit.MatchAbsent:
 		if h.Value != "" {
-			value.Faultf("type %s is about the header alone: remove the value", h.Type)
+			value.Faultf("type %s does not compare the value: remove it", h.Type)
 		}
 	default:
 		v.Field("type").OneOf(h.Type, exact, toolkit.MatchPresent, pattern, toolkit.MatchAbsent, toolkit.MatchPrefix)
 	}
 }
 
-// checkHostname checks a name to send requests to: RFC 1123 in lower case, and no address.
+// checkHostname validates a host name for requests: RFC 1123 in lower case, and not an IP address.
 func checkHostname(v *resource.Validator, s string) {
 	if _, err := netip.ParseAddr(s); err == nil {
-		v.Faultf("%q is an IP address: a host name is wanted", s)
+		v.Faultf("%q is an IP address: give a host name", s)
 		return
 	}
 	if s != strings.ToLower(s) || strings.HasSuffix(s, ".") || strings.Contains(s, "_") {
-		v.Faultf("%q is not a host name: write it in lower case, with letters, digits and '-' between the dots and no dot "+
-			"at the end", s)
+		v.Faultf("%q is not a host name: use lower case, with letters, digits, and '-' between the dots and no trailing dot",
+			s)
 		return
 	}
 	v.HostName(s, "a host name")
 }
 
-// checkHTTP checks what goes together with the targetRef of the policy.
+// checkHTTP validates the confs in combination with the targetRef of the policy.
 func checkHTTP(p *resource.Policy, v *resource.Validator) {
 	gateway := checkTargets(p, v)
 	for i := range p.To {
@@ -154,7 +154,7 @@ func checkHTTP(p *resource.Policy, v *resource.Validator) {
 		}
 		at := v.Field("to").Index(i)
 		if len(c.Hostnames) > 0 && !gateway {
-			at.Field("hostnames").Faultf("host names are for targetRef kind %s alone: remove them", kindGateway)
+			at.Field("hostnames").Faultf("hostnames requires targetRef kind %s: remove it", kindGateway)
 		}
 		for j, h := range c.Hostnames {
 			if gateway && h != "*" {
@@ -167,19 +167,19 @@ func checkHTTP(p *resource.Policy, v *resource.Validator) {
 	}
 }
 
-// checkTargets checks the destinations against the targetRef of the policy, and says whether that
-// is a gateway: one has no service of its own, so its routes are about the whole mesh and name
-// their destinations.
+// checkTargets validates the destinations in combination with the targetRef of the policy. It
+// reports whether the targetRef selects a gateway. A gateway has no service, so its routes apply to
+// the whole mesh and must name destinations.
 func checkTargets(p *resource.Policy, v *resource.Validator) (gateway bool) {
 	gateway = p.TargetRef != nil && p.TargetRef.Kind == kindGateway
 	for i := range p.To {
 		at := v.Field("to").Index(i).Field("targetRef").Field("kind")
 		switch kind := p.To[i].TargetRef.Kind; {
 		case gateway && kind != kindMesh:
-			at.Faultf("%q is not allowed with targetRef kind %s: give Mesh", kind, kindGateway)
+			at.Faultf("%q is not allowed with targetRef kind %s: use Mesh", kind, kindGateway)
 		case !gateway && kind == kindMesh:
-			at.Faultf("a route is about one destination: give %s, %s or %s", mesh.KindMeshService, mesh.KindMeshExternalService,
-				mesh.KindMeshMultiZoneService)
+			at.Faultf("a route applies to one destination: use %s, %s, or %s",
+				mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService)
 		}
 	}
 	return gateway
@@ -191,10 +191,10 @@ func checkGateway(v *resource.Validator, a *Action, gateway bool) {
 		redirects = redirects || f.Type == redirect
 		if f.URLRewrite != nil && f.URLRewrite.HostToBackendHostname && !gateway {
 			v.Field("filters").Index(i).Field("urlRewrite").Field("hostToBackendHostname").
-				Faultf("this is for targetRef kind %s alone: remove it", kindGateway)
+				Faultf("hostToBackendHostname requires targetRef kind %s: remove it", kindGateway)
 		}
 	}
 	if gateway && !redirects && len(toolkit.Or(a.BackendRefs, nil)) == 0 {
-		v.Field("backendRefs").Faultf("the destinations are missing: a gateway has no service of its own")
+		v.Field("backendRefs").Faultf("the destinations are missing: a gateway requires them, because it has no service")
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// HTTPConf is what a MeshHTTPRoute says about the requests to a destination.
+// HTTPConf is the conf of a MeshHTTPRoute for the requests to a destination.
 type HTTPConf struct {
-	Hostnames []string   `json:"hostnames,omitempty"` // gateways only
+	Hostnames []string   `json:"hostnames,omitempty"` // only for gateways
 	Rules     []HTTPRule `json:"rules,omitempty" merge:"first=Matches"`
 }
 
-// HTTPRule says what happens to the requests that some of its matches take. The matches are its
-// identity: rules of several policies with the same matches are one rule.
+// HTTPRule is the action for requests that one of its matches selects. The matches identify the
+// rule: rules of several policies with the same matches are merged.
 type HTTPRule struct {
 	Matches []Match `json:"matches"`
 	Default Action  `json:"default"`
 }
 
-// Match takes the requests for which all that it says is true. The order of its fields is that of
-// Kuma, and with it the names of routes are.
+// Match selects requests that satisfy all its conditions. Its fields have the same order as in
+// Kuma, because the names of routes depend on it.
 type Match struct {
 	Path        *PathMatch            `json:"path,omitempty"`
 	Method      string                `json:"method,omitempty"`
@@ -34,33 +34,33 @@ type Match struct {
 	Headers     []toolkit.HeaderMatch `json:"headers,omitempty"`
 }
 
-// PathMatch is about the path of a request, without the query.
+// PathMatch is a condition on the path of a request, excluding the query.
 type PathMatch struct {
 	Value string `json:"value"`
 	Type  string `json:"type"` // Exact, PathPrefix or RegularExpression
 }
 
-// The types of matches.
+// Types of matches.
 const (
 	exact      = toolkit.MatchExact
-	pathPrefix = "PathPrefix" // whole elements of the path: /a takes /a and /a/b but not /ab
+	pathPrefix = "PathPrefix" // whole path segments: /a matches /a and /a/b but not /ab
 	pattern    = toolkit.MatchRegex
 )
 
-// QueryMatch is about a parameter of the query.
+// QueryMatch is a condition on a query parameter.
 type QueryMatch struct {
 	Type  string `json:"type"` // Exact or RegularExpression
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Action says what happens to a request. An empty list takes the place of one from another policy.
+// Action is the action for a request. An empty list overrides a list from another policy.
 type Action struct {
 	Filters     *[]Filter     `json:"filters,omitempty"`
-	BackendRefs *[]BackendRef `json:"backendRefs,omitempty"` // without any the requests go to the service itself
+	BackendRefs *[]BackendRef `json:"backendRefs,omitempty"` // Default the service itself
 }
 
-// Filter changes requests or responses: it is one of its fields, the one that the type names.
+// Filter modifies requests or responses. Only the field for Type must be set.
 type Filter struct {
 	Type                   string          `json:"type"`
 	RequestHeaderModifier  *HeaderModifier `json:"requestHeaderModifier,omitempty"`
@@ -70,7 +70,7 @@ type Filter struct {
 	RequestMirror          *Mirror         `json:"requestMirror,omitempty"`
 }
 
-// The types of filters.
+// Types of filters.
 const (
 	requestHeaders  = "RequestHeaderModifier"
 	responseHeaders = "ResponseHeaderModifier"
@@ -79,51 +79,51 @@ const (
 	mirror          = "RequestMirror"
 )
 
-// HeaderModifier changes headers. A header occurs in it once.
+// HeaderModifier changes headers. Each header may occur only once.
 type HeaderModifier struct {
-	Set    []Header `json:"set,omitempty"` // in place of those that are there
-	Add    []Header `json:"add,omitempty"` // beside those that are there
+	Set    []Header `json:"set,omitempty"` // replaces existing headers
+	Add    []Header `json:"add,omitempty"` // is added to existing headers
 	Remove []string `json:"remove,omitempty"`
 }
 
-// Header is a header with its value, in which Envoy's substitutions such as %PROTOCOL% are allowed.
+// Header is a header with its value, which may contain Envoy's substitutions such as %PROTOCOL%.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Redirect answers a request with another address to ask at.
+// Redirect responds with a redirect to another URL.
 type Redirect struct {
-	Scheme     string       `json:"scheme,omitempty"` // http or https; default that of the request
+	Scheme     string       `json:"scheme,omitempty"` // http or https. Default the scheme of the request
 	Hostname   *string      `json:"hostname,omitempty"`
 	Path       *PathRewrite `json:"path,omitempty"`
 	Port       *uint32      `json:"port,omitempty"`
-	StatusCode *int         `json:"statusCode,omitempty"` // 301, 302, 303, 307 or 308; default 302
+	StatusCode *int         `json:"statusCode,omitempty"` // 301, 302, 303, 307, or 308. Default 302
 }
 
-// Rewrite changes where a request is addressed.
+// Rewrite changes the host or path of a request.
 type Rewrite struct {
 	Hostname              *string      `json:"hostname,omitempty"`
 	Path                  *PathRewrite `json:"path,omitempty"`
-	HostToBackendHostname bool         `json:"hostToBackendHostname,omitempty"` // gateways only
+	HostToBackendHostname bool         `json:"hostToBackendHostname,omitempty"` // only for gateways
 }
 
-// PathRewrite changes the path of a request, or the prefix that was matched.
+// PathRewrite replaces the path of a request, or the matched prefix.
 type PathRewrite struct {
 	Type               string  `json:"type"`
 	ReplaceFullPath    *string `json:"replaceFullPath,omitempty"`
 	ReplacePrefixMatch *string `json:"replacePrefixMatch,omitempty"`
 }
 
-// The types of path rewrites.
+// Types of path rewrites.
 const (
 	replaceFullPath    = "ReplaceFullPath"
 	replacePrefixMatch = "ReplacePrefixMatch"
 )
 
-// Mirror sends copies of requests to a second destination, whose responses nobody sees.
+// Mirror sends copies of requests to a second destination and ignores its responses.
 type Mirror struct {
-	Percentage *resource.Decimal `json:"percentage,omitempty"` // of requests; default all
+	Percentage *resource.Decimal `json:"percentage,omitempty"` // percentage of requests. Default 100
 	BackendRef BackendRef        `json:"backendRef"`
 }
 
@@ -136,22 +136,22 @@ func (c *HTTPConf) RouteNames() []string {
 	return out
 }
 
-// TCPConf is what a MeshTCPRoute says about the connections to a destination.
+// TCPConf is the conf of a MeshTCPRoute for the connections to a destination.
 type TCPConf struct {
-	Rules []TCPRule `json:"rules"` // one: there is nothing to tell connections apart by
+	Rules []TCPRule `json:"rules"` // exactly one, because connections are not distinguished
 }
 
-// TCPRule says where connections go.
+// TCPRule is the action for connections.
 type TCPRule struct {
 	Default TCPAction `json:"default"`
 }
 
-// TCPAction holds the destinations.
+// TCPAction holds the destinations of connections.
 type TCPAction struct {
 	BackendRefs *[]BackendRef `json:"backendRefs,omitempty"`
 }
 
-// Shown implements [policy.ShownConf]: the rule alone, as Kuma shows it.
+// Shown implements [policy.ShownConf]: it returns only the rule, as in Kuma.
 func (c *TCPConf) Shown() any {
 	if len(c.Rules) == 0 {
 		return TCPRule{}
@@ -159,11 +159,11 @@ func (c *TCPConf) Shown() any {
 	return c.Rules[0]
 }
 
-// Validate checks the destinations.
+// Validate validates the destinations.
 func (c *TCPConf) Validate(v *resource.Validator) {
 	at := v.Field("rules")
 	if len(c.Rules) != 1 {
-		at.Faultf("%d rules are given: give exactly one, as all connections are alike", len(c.Rules))
+		at.Faultf("%d rules are given: give exactly one, because connections are not distinguished", len(c.Rules))
 	}
 	for i := range c.Rules {
 		refs := toolkit.Or(c.Rules[i].Default.BackendRefs, nil)
@@ -175,23 +175,23 @@ func (c *TCPConf) Validate(v *resource.Validator) {
 	}
 }
 
-// checkTCP checks what goes together with the targetRef of the policy.
+// checkTCP validates the confs in combination with the targetRef of the policy.
 func checkTCP(p *resource.Policy, v *resource.Validator) { checkTargets(p, v) }
 
-// BackendRef is a destination and its share of the traffic.
+// BackendRef is a destination with its weight.
 type BackendRef struct {
 	resource.TargetRef
-	Weight *uint32 `json:"weight,omitempty"` // relative to the others; default 1, 0 for none
-	Port   *uint32 `json:"port,omitempty"`   // of a MeshService resource
+	Weight *uint32 `json:"weight,omitempty"` // relative to other destinations. Default 1; 0 disables the destination
+	Port   *uint32 `json:"port,omitempty"`   // port of a MeshService resource
 }
 
-// ref is the reference without the share.
+// ref returns the reference without the weight.
 func (b *BackendRef) ref() policy.BackendRef {
 	return policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels,
 		Port: toolkit.Or(b.Port, 0)}
 }
 
-// checkBackends checks the destinations of a rule and their shares.
+// checkBackends validates the destinations of a rule and their weights.
 func checkBackends(v *resource.Validator, refs []BackendRef) {
 	var total uint64
 	for i := range refs {
@@ -202,28 +202,28 @@ func checkBackends(v *resource.Validator, refs []BackendRef) {
 	CheckTotal(v, len(refs), total)
 }
 
-// CheckTotal checks the sum of the weights of a split as Envoy does.
+// CheckTotal validates the sum of the weights of a split, as Envoy does.
 func CheckTotal(v *resource.Validator, n int, total uint64) {
 	switch {
 	case n > 0 && total == 0:
-		v.Faultf("all weights are 0, so nothing would go anywhere: give one of them 1 or more")
+		v.Faultf("all weights are 0, so there is no destination: give at least one weight above 0")
 	case total > math.MaxUint32:
-		v.Faultf("the weights add up to %d, at most %d is allowed", total, uint32(math.MaxUint32))
+		v.Faultf("the sum of the weights is %d, and at most %d is allowed", total, uint32(math.MaxUint32))
 	}
 }
 
 func (b *BackendRef) validate(v *resource.Validator, kinds ...string) {
 	if b.SectionName != "" {
-		v.Field("sectionName").Faultf("a destination is given by its port: give port and remove the name")
+		v.Field("sectionName").Faultf("sectionName is not allowed for a destination: give port instead")
 	}
 	ref := b.TargetRef
 	ref.SectionName = ""
 	v.Ref(&ref, kinds...)
 	switch {
 	case b.Port == nil && b.Kind == mesh.KindMeshMultiZoneService:
-		v.Field("port").Faultf("the port is missing: kind %s needs one", b.Kind)
+		v.Field("port").Faultf("the port is missing: kind %s requires one", b.Kind)
 	case b.Port != nil && b.Kind == kindSubset:
-		v.Field("port").Faultf("port does not go with kind %s, which is found by tags: remove it", b.Kind)
+		v.Field("port").Faultf("port is not allowed with kind %s, which is selected by tags: remove it", b.Kind)
 	case b.Port != nil:
 		v.Field("port").Port(*b.Port)
 	}
@@ -244,10 +244,10 @@ func (c *HTTPConf) PathMatches() []policy.PathMatch {
 	return out
 }
 
-// RouteName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules
-// about routes show the same matchers.
+// RouteName returns the name of the routes of a rule: a hash of its matches. It is equal to Kuma's,
+// so that rules for routes have the same matchers.
 func RouteName(m []Match) string {
-	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
+	b, _ := json.Marshal(m) // encoding strings and lists of strings never fails
 	sum := sha256.Sum256(b)
 	return base64.StdEncoding.EncodeToString(sum[:])
 }

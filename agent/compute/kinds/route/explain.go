@@ -11,10 +11,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// behind lists the rules that virtual hosts, routes and clusters are made of.
-func behind(legacy []policy.LegacyKind) func(*policy.Flow) []policy.Written {
-	return func(f *policy.Flow) []policy.Written {
-		var out []policy.Written
+// behind returns the rules that define virtual hosts, routes, and clusters.
+func behind(legacy []policy.LegacyKind) func(*policy.Flow) []policy.FieldRef {
+	return func(f *policy.Flow) []policy.FieldRef {
+		var out []policy.FieldRef
 		switch f.Step.Level {
 		case match.LevelVirtualHost:
 			out = f.Merged(KindHTTP)
@@ -32,8 +32,8 @@ func behind(legacy []policy.LegacyKind) func(*policy.Flow) []policy.Written {
 	}
 }
 
-// routed lists the rules that the routes of a name are made of.
-func routed(f *policy.Flow, name string) []policy.Written {
+// routed returns the rules that define the routes with a name.
+func routed(f *policy.Flow, name string) []policy.FieldRef {
 	if f.Outbound == nil {
 		return nil
 	}
@@ -41,20 +41,20 @@ func routed(f *policy.Flow, name string) []policy.Written {
 	if r == nil {
 		return nil
 	}
-	var out []policy.Written
+	var out []policy.FieldRef
 	for _, o := range r.Origins {
 		conf, ok := o.Policy.Spec.(*resource.Policy).To[o.Item].Conf.(*HTTPConf)
 		if !ok {
 			continue
 		}
 		if i := slices.Index(conf.RouteNames(), name); i >= 0 {
-			out = append(out, policy.Written{Resource: o.Policy.Key, Field: fmt.Sprintf("spec.to[%d].rules[%d]", o.Item, i)})
+			out = append(out, policy.FieldRef{Resource: o.Policy.Key, Field: fmt.Sprintf("spec.to[%d].rules[%d]", o.Item, i)})
 		}
 	}
 	return out
 }
 
-// suggest returns a route for a request that none takes.
+// suggest returns a route for a request that no route matches.
 func suggest(d *policy.Denial) []*resource.Resource {
 	if d.Reason != policy.NotRouted || d.Outbound == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// apply changes a route as a filter says. The action is the route's own, whatever a redirect has
-// put in its place; of is the match that the route was made of.
+// apply applies a filter to a route. action is the route's forwarding action, even if a redirect
+// has replaced it. of is the match of the route.
 func (f *filter) apply(out *routev3.Route, action *routev3.RouteAction, of *Match) {
 	switch {
 	case f.RequestHeaderModifier != nil:
@@ -49,7 +49,7 @@ func (m *HeaderModifier) envoy() (add []*corev3.HeaderValueOption, remove []stri
 	return add, m.Remove
 }
 
-// HeaderOption changes a header.
+// HeaderOption returns a change of a header.
 func HeaderOption(name, value string, how corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: how}
 }
@@ -60,11 +60,11 @@ func (r *Redirect) envoy(m *routev3.RouteMatch, of *Match) *routev3.RedirectActi
 		out.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
 	}
 	out.ResponseCode, _ = redirectCode(toolkit.Or(r.StatusCode, 302))
-	switch whole, part := r.Path.envoy(m, of); {
+	switch whole, prefix := r.Path.envoy(m, of); {
 	case whole != nil:
 		out.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: whole}
-	case part != "":
-		out.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: part}
+	case prefix != "":
+		out.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
 	}
 	return out
 }
@@ -89,15 +89,16 @@ func (r *Rewrite) apply(action *routev3.RouteAction, m *routev3.RouteMatch, of *
 	if r.Hostname != nil {
 		action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: *r.Hostname}
 	}
-	if r.Path != nil { // both at once, as Envoy takes one of them: the last filter decides
+	if r.Path != nil { // set both, because Envoy allows one of them and the last filter applies
 		action.RegexRewrite, action.PrefixRewrite = r.Path.envoy(m, of)
 	}
 }
 
-// envoy returns what takes the place of the path: of the whole path, or of the prefix by which it
-// was matched. A path that is the prefix is whole. Of a longer one the slash behind the prefix is
-// matched too, and stays.
-func (p *PathRewrite) envoy(m *routev3.RouteMatch, of *Match) (whole *matcherv3.RegexMatchAndSubstitute, part string) {
+// envoy returns the replacement of the whole path, or of the matched prefix. If the path equals the
+// prefix, it is replaced as a whole. In a longer path, the match includes the slash after the
+// prefix, which is preserved.
+func (p *PathRewrite) envoy(m *routev3.RouteMatch,
+	of *Match) (whole *matcherv3.RegexMatchAndSubstitute, prefix string) {
 	switch {
 	case p == nil:
 	case p.Type == replaceFullPath && p.ReplaceFullPath != nil:
@@ -111,12 +112,12 @@ func (p *PathRewrite) envoy(m *routev3.RouteMatch, of *Match) (whole *matcherv3.
 	return nil, ""
 }
 
-// instead replaces all of a path.
+// instead returns a rewrite of the whole path.
 func instead(path string) *matcherv3.RegexMatchAndSubstitute {
 	return &matcherv3.RegexMatchAndSubstitute{Pattern: regex(".*"), Substitution: literal(path)}
 }
 
-// fraction is a share of the requests, nil for all.
+// fraction converts a percentage of requests; nil for all.
 func fraction(p *resource.Decimal) *corev3.RuntimeFractionalPercent {
 	if p == nil {
 		return nil
@@ -124,12 +125,12 @@ func fraction(p *resource.Decimal) *corev3.RuntimeFractionalPercent {
 	return &corev3.RuntimeFractionalPercent{DefaultValue: toolkit.Fraction(p)}
 }
 
-// MaxHeaders bounds each list of a header modifier.
+// MaxHeaders limits each list of a header modifier.
 const MaxHeaders = 16
 
-// checkFilters checks the filters of a rule.
+// checkFilters validates the filters of a rule.
 func checkFilters(list *resource.Validator, r *HTTPRule) {
-	prefixes := true // all matches are of a prefix of the path
+	prefixes := true // whether all matches have path prefixes
 	for i := range r.Matches {
 		p := r.Matches[i].Path
 		prefixes = prefixes && p != nil && p.Type == pathPrefix
@@ -143,7 +144,7 @@ func (f *Filter) validate(v *resource.Validator, prefixes bool) {
 	if !v.Field("type").OneOf(f.Type, requestHeaders, responseHeaders, redirect, rewrite, mirror) {
 		return
 	}
-	for _, part := range []struct {
+	for _, field := range []struct {
 		kind, name string
 		set        bool
 	}{
@@ -154,10 +155,10 @@ func (f *Filter) validate(v *resource.Validator, prefixes bool) {
 		{mirror, "requestMirror", f.RequestMirror != nil},
 	} {
 		switch {
-		case part.kind == f.Type && !part.set:
-			v.Field(part.name).Faultf("the filter is missing: type %s needs it", f.Type)
-		case part.kind != f.Type && part.set:
-			v.Field(part.name).Faultf("the type is %s: remove this, or give it as a filter of its own", f.Type)
+		case field.kind == f.Type && !field.set:
+			v.Field(field.name).Faultf("the filter is missing: type %s requires it", f.Type)
+		case field.kind != f.Type && field.set:
+			v.Field(field.name).Faultf("not allowed with type %s: remove it, or move it into a separate filter", f.Type)
 		}
 	}
 	f.RequestHeaderModifier.validate(v.Field("requestHeaderModifier"))
@@ -172,13 +173,13 @@ func (m *HeaderModifier) validate(v *resource.Validator) {
 		return
 	}
 	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
-		v.Faultf("nothing is changed: give set, add or remove")
+		v.Faultf("no change is given: give set, add, or remove")
 	}
 	seen := map[string]bool{}
 	name := func(at *resource.Validator, s string) {
 		CheckMutable(at, s)
 		if seen[s] {
-			at.Faultf("the header %q occurs twice: give each once, values that belong together separated by commas", s)
+			at.Faultf("the header %q is given twice: give it once, with its values separated by commas", s)
 		}
 		seen[s] = true
 	}
@@ -226,7 +227,7 @@ func (r *Rewrite) validate(v *resource.Validator, prefixes bool) {
 	if r.Hostname != nil {
 		checkHostname(v.Field("hostname"), *r.Hostname)
 		if r.HostToBackendHostname {
-			v.Field("hostToBackendHostname").Faultf("hostname is given already: remove one of them")
+			v.Field("hostToBackendHostname").Faultf("hostname is also given: remove one of them")
 		}
 	}
 	r.Path.validate(v.Field("path"), prefixes)
@@ -236,28 +237,28 @@ func (p *PathRewrite) validate(v *resource.Validator, prefixes bool) {
 	if p == nil || !v.Field("type").OneOf(p.Type, replaceFullPath, replacePrefixMatch) {
 		return
 	}
-	full, part := v.Field("replaceFullPath"), v.Field("replacePrefixMatch")
+	full, prefix := v.Field("replaceFullPath"), v.Field("replacePrefixMatch")
 	switch {
 	case p.Type == replaceFullPath && p.ReplaceFullPath == nil:
-		full.Faultf("the path is missing: type %s needs it", p.Type)
+		full.Faultf("the path is missing: type %s requires it", p.Type)
 	case p.Type == replacePrefixMatch && p.ReplacePrefixMatch == nil:
-		part.Faultf("the prefix is missing: type %s needs it", p.Type)
+		prefix.Faultf("the prefix is missing: type %s requires it", p.Type)
 	}
 	CheckPath(full, p.ReplaceFullPath)
-	CheckPath(part, p.ReplacePrefixMatch)
+	CheckPath(prefix, p.ReplacePrefixMatch)
 	if p.ReplacePrefixMatch != nil && !prefixes {
-		part.Faultf("there is no prefix to replace: all matches of the rule have to be of path type %s", pathPrefix)
+		prefix.Faultf("no prefix to replace: all matches of the rule must have path type %s", pathPrefix)
 	}
 }
 
-// CheckPath checks a path that takes the place of another one.
+// CheckPath validates a replacement path.
 func CheckPath(v *resource.Validator, s *string) {
 	switch {
 	case s == nil:
 	case !strings.HasPrefix(*s, "/"):
-		v.Faultf("%q is not an absolute path: it begins with /, and / alone removes what was matched", *s)
+		v.Faultf("%q is not absolute: the path must begin with /, and / removes the matched prefix", *s)
 	case strings.ContainsAny(*s, "\x00\r\n"):
-		v.Faultf("%q has a line break or a NUL, which no path may have", *s)
+		v.Faultf("%q contains a line break or a NUL character", *s)
 	}
 }
 
@@ -269,18 +270,18 @@ func (m *Mirror) validate(v *resource.Validator) {
 	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
 	if m.BackendRef.Weight != nil {
 		v.Field("backendRef").Field("weight").
-			Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
+			Faultf("a mirror has only one destination: remove the weight, and use percentage to mirror some of the requests")
 	}
 }
 
-// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0
-// is the match, \1 its first group, \\ a backslash.
+// CheckSubstitution validates the replacement of a pattern's match, in RE2 syntax: \0 is the match,
+// \1 its first group, \\ a backslash.
 func CheckSubstitution(v *resource.Validator, pattern, s string) {
 	if strings.ContainsAny(s, "\x00\r\n") {
-		v.Faultf("%q has a line break or a NUL, which is not allowed", s)
+		v.Faultf("%q contains a line break or a NUL character", s)
 		return
 	}
-	groups := -1 // not known: the pattern is reported by itself
+	groups := -1 // unknown; an invalid pattern is reported separately
 	if re, err := regexp.Compile(pattern); err == nil {
 		groups = re.NumSubexp()
 	}
@@ -289,8 +290,8 @@ func CheckSubstitution(v *resource.Validator, pattern, s string) {
 	}
 }
 
-// substitutionFault says what is wrong with a substitution for a pattern with a number of groups,
-// "" when nothing is.
+// substitutionFault returns the problem of a substitution for a pattern with a number of groups, or
+// "".
 func substitutionFault(s string, groups int) string {
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' {
@@ -299,37 +300,37 @@ func substitutionFault(s string, groups int) string {
 		i++
 		switch {
 		case i == len(s):
-			return `it ends in a single \: write \\ for a backslash`
+			return `it ends with a single \: write \\ for a backslash`
 		case s[i] == '\\':
 		case s[i] < '0' || s[i] > '9':
-			return fmt.Sprintf(`\%c is neither a group, \0 to \9, nor a backslash, \\`, s[i])
+			return fmt.Sprintf(`\%c is not valid: use a group, \0 to \9, or a backslash, \\`, s[i])
 		case groups >= 0 && int(s[i]-'0') > groups:
-			return fmt.Sprintf(`\%c is a group that the pattern does not have: it has %d`, s[i], groups)
+			return fmt.Sprintf(`the pattern has no group \%c: it has %d`, s[i], groups)
 		}
 	}
 	return ""
 }
 
-// literal writes a text as a substitution that stands for itself.
+// literal escapes a string as a substitution.
 func literal(s string) string { return strings.ReplaceAll(s, `\`, `\\`) }
 
-// maxHeaderValue bounds the value of a header, as Envoy does.
+// maxHeaderValue is Envoy's limit for the value of a header.
 const maxHeaderValue = 16384
 
-// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and
-// Host with them, to rewrites.
+// CheckMutable validates the name of a changed header. Envoy does not allow changes of
+// pseudo-headers and Host.
 func CheckMutable(v *resource.Validator, name string) {
 	if strings.HasPrefix(name, ":") || strings.EqualFold(name, "host") {
-		v.Faultf("%q cannot be changed as a header: rewrite the host or the path instead", name)
+		v.Faultf("%q cannot be changed as a header: use a rewrite of the host or path instead", name)
 		return
 	}
 	v.HeaderName(name)
 }
 
-// CheckHeaderValue checks a value, which Envoy takes for a format string.
+// CheckHeaderValue validates a value, which Envoy interprets as a format string.
 func CheckHeaderValue(v *resource.Validator, s string) {
 	if len(s) > maxHeaderValue {
-		v.Faultf("the value has %d characters, at most %d are allowed", len(s), maxHeaderValue)
+		v.Faultf("the value has %d characters, and at most %d are allowed", len(s), maxHeaderValue)
 		return
 	}
 	v.HeaderValue(s)

@@ -1,14 +1,12 @@
-// Package route is the plugin of the kinds that say where requests and connections go:
-// MeshHTTPRoute, MeshTCPRoute, and TrafficRoute, which they replace.
+// Package route implements the kinds that route requests and connections: MeshHTTPRoute,
+// MeshTCPRoute, and TrafficRoute, which they replace.
 //
-// It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's,
-// connections MeshTCPRoute's; a MeshHTTPRoute takes precedence over a MeshTCPRoute where both speak
-// of a service of HTTP. As soon as a policy of the new kinds selects a proxy, TrafficRoute has
-// nothing more to say about what that kind routes.
+// It creates the filter chains of outbounds with a policy. MeshHTTPRoute routes requests,
+// MeshTCPRoute connections; for an HTTP service, MeshHTTPRoute takes precedence. If a policy of one
+// of these kinds selects a proxy, it supersedes TrafficRoute for the traffic that the kind routes.
 //
-// A destination that cannot be used is dropped with a warning, and a rule without any other
-// destination with it: the requests then go where the next rule leads them. An outbound always has
-// a way to its own service.
+// Unusable destinations are dropped with a warning, as are rules without another destination; their
+// requests match the next rule. An outbound always has a route to its own service.
 package route
 
 import (
@@ -38,7 +36,7 @@ const (
 	kindSubset  = "MeshServiceSubset"
 )
 
-// Plugin declares the kinds and their effect.
+// Plugin declares the kinds with the legacy kinds that they replace.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	proxies, services := toolkit.Proxies(kindGateway), toolkit.Destinations()
 	return policy.Plugin{
@@ -53,14 +51,14 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			}),
 		},
 		Legacy:       legacy,
-		Behind:       behind(legacy),
+		Causes:       behind(legacy),
 		Suggest:      suggest,
 		Outbound:     outbound,
 		Destinations: destinations,
 	}
 }
 
-// outbound makes the chain of an outbound that a policy concerns.
+// outbound creates the chain of an outbound with a policy.
 func outbound(c *policy.Context, o *policy.Outbound) bool {
 	requests, connections := c.Rules.Kind(KindHTTP), c.Rules.Kind(KindTCP)
 	http, tcp := requests.Outbound(o.Service), connections.Outbound(o.Service)
@@ -71,14 +69,14 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 		return true
 	}
 	if http != nil {
-		toolkit.WarnStrongest(c, http, "%s speaks %s, so there are no requests to route: the rules about it are without "+
-			"effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute",
-			o.Service.Name, o.Service.Protocol)
+		toolkit.WarnStrongest(c, http,
+			"the rules for %s have no effect, because it uses %s and has no requests to route; set "+
+				"the protocol of its ports to http, http2, or grpc, or use a MeshTCPRoute", o.Service.Name, o.Service.Protocol)
 	}
 	return tcp != nil && r.tcp(tcp)
 }
 
-// Router makes the chain of one outbound.
+// Router creates the chain of one outbound.
 type Router struct {
 	c     *policy.Context
 	o     *policy.Outbound
@@ -88,20 +86,20 @@ type Router struct {
 // NewRouter returns a router for an outbound.
 func NewRouter(c *policy.Context, o *policy.Outbound) *Router { return &Router{c: c, o: o} }
 
-// destination is what a reference was found to lead to.
+// destination is the cached result for a reference.
 type destination struct {
 	policy.Destination
 	ok bool
 }
 
-// Share is a destination and its part of the traffic.
+// Share is a destination with its weight.
 type Share struct {
 	policy.Destination
 	Weight uint32
 }
 
-// Find returns what a reference leads to, false when that cannot be used: for requests it has to
-// speak HTTP. from is the policy with the reference.
+// Find returns the destination of a reference. It returns false if the destination is not usable.
+// For requests, the destination must use HTTP. from is the policy with the reference.
 func (r *Router) Find(from *resource.Resource, ref policy.BackendRef, requests bool) (policy.Destination, bool) {
 	key := refKey(from, ref)
 	d, known := r.known[key]
@@ -117,27 +115,27 @@ func (r *Router) Find(from *resource.Resource, ref policy.BackendRef, requests b
 	return d.Destination, d.ok
 }
 
-// takesRequests reports whether what a reference leads to is there and speaks HTTP.
+// takesRequests reports whether the service of a reference exists and uses HTTP.
 func (r *Router) takesRequests(from *resource.Resource, ref policy.BackendRef) bool {
 	s, ok := r.c.Host.Lookup(from, ref)
 	if !ok || mesh.Protocol(s.Protocol).HTTP() {
 		return ok
 	}
-	why := "it speaks " + s.Protocol
+	why := "it uses " + s.Protocol
 	if !r.Offered(s) {
-		why = "nothing offers it, so its protocol is not known"
+		why = "no workload offers it, so its protocol is unknown"
 	}
-	r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc",
+	r.c.Host.Warn(from.Key, "the destination %s was dropped, because %s; use a destination with http, http2, or grpc",
 		s.Name, why)
 	return false
 }
 
-// Offered reports whether something offers a service, so that its protocol is known.
+// Offered reports whether a workload offers a service, so that its protocol is known.
 func (r *Router) Offered(s draft.Service) bool {
 	return r.c.View.Service(mesh.ServiceID{Kind: s.Kind, Name: s.Name}) != nil
 }
 
-// refKey tells references of one outbound apart.
+// refKey returns a unique key of a reference within one outbound.
 func refKey(from *resource.Resource, ref policy.BackendRef) string {
 	b := []byte(from.Name + "\x00" + from.Kind + "\x00" + ref.Kind + "\x00" + ref.Name + "\x00" + ref.Namespace + "\x00")
 	b = strconv.AppendUint(b, uint64(ref.Port), 10)
@@ -150,7 +148,7 @@ func refKey(from *resource.Resource, ref policy.BackendRef) string {
 	return string(b)
 }
 
-// shares returns the destinations of a rule that can be used.
+// shares returns the usable destinations of a rule.
 func (r *Router) shares(from *resource.Resource, refs []BackendRef, requests bool) []Share {
 	out := make([]Share, 0, len(refs))
 	for i := range refs {
@@ -165,7 +163,7 @@ func (r *Router) shares(from *resource.Resource, refs []BackendRef, requests boo
 	return out
 }
 
-// tcp makes the chain for connections; false when no destination can be used.
+// tcp creates the chain for connections. It returns false if no destination is usable.
 func (r *Router) tcp(rule *policy.Rule) bool {
 	conf, ok := rule.Conf.(*TCPConf)
 	if !ok || len(conf.Rules) == 0 {
@@ -179,13 +177,13 @@ func (r *Router) tcp(rule *policy.Rule) bool {
 	return true
 }
 
-// Chain adds a filter chain, which takes every connection, to the listener.
+// Chain adds a filter chain for all connections to the listener.
 func (r *Router) Chain(c *draft.Chain) {
 	c.Message = &listenerv3.FilterChain{}
 	r.o.Listener.Chains = append(r.o.Listener.Chains, c)
 }
 
-// TCPProxy sends connections to destinations. name counts them.
+// TCPProxy returns a TCP proxy with weighted destinations. name determines the statistics prefix.
 func TCPProxy(name string, shares []Share) *tcpv3.TcpProxy {
 	out := &tcpv3.TcpProxy{StatPrefix: draft.StatName(name)}
 	if len(shares) == 1 {
@@ -200,8 +198,8 @@ func TCPProxy(name string, shares []Share) *tcpv3.TcpProxy {
 	return out
 }
 
-// Manager makes the connection manager around routes, in the shape that outbounds without policies
-// have.
+// Manager returns the HTTP connection manager for routes, in the form of outbounds without
+// policies.
 func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	name := r.o.Service.Name
 	config := "outbound:" + name
@@ -227,22 +225,22 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	return out
 }
 
-// upgrade lets requests become WebSockets where some route leads to what takes them. Redirects are
-// answers to them too.
+// upgrade enables WebSockets if some route leads to a destination that supports them. Redirects
+// also respond to upgrade requests.
 func upgrade(m *hcmv3.HttpConnectionManager, routes []*routev3.Route) {
-	refuses := func(r *routev3.Route) bool { return r.GetRoute() == nil || r.GetRoute().UpgradeConfigs != nil }
-	if slices.ContainsFunc(routes, func(r *routev3.Route) bool { return !refuses(r) }) {
+	disabled := func(r *routev3.Route) bool { return r.GetRoute() == nil || r.GetRoute().UpgradeConfigs != nil }
+	if slices.ContainsFunc(routes, func(r *routev3.Route) bool { return !disabled(r) }) {
 		m.UpgradeConfigs = draft.WebSockets
 		return
 	}
-	for _, r := range routes { // the connection manager takes none by itself
+	for _, r := range routes { // disabled by default
 		if a := r.GetRoute(); a != nil {
 			a.UpgradeConfigs = nil
 		}
 	}
 }
 
-// destinations lists what a MeshHTTPRoute or MeshTCPRoute leads to, mirrors too.
+// destinations lists the destinations of a MeshHTTPRoute or MeshTCPRoute, including mirrors.
 func destinations(p *resource.Resource) []policy.BackendRef {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {

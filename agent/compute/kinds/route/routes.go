@@ -17,20 +17,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Everything takes every request.
+// Everything returns a match for every request.
 func Everything() *Match { return &Match{Path: &PathMatch{Value: "/", Type: pathPrefix}} }
 
-// plan is a rule whose destinations are known.
+// plan is a rule with its resolved destinations.
 type plan struct {
 	name    string
 	matches []Match
 	filters []filter
 	refs    []BackendRef
-	refers  bool // has destinations of its own, even if none
+	refers  bool // whether the rule sets destinations, even an empty list
 	shares  []Share
-	origins []resource.Key     // the policies that made it, the strongest last
-	from    *resource.Resource // the one with the destinations
-	changes *resource.Resource // the one with the filters
+	origins []resource.Key     // policies that define it, the strongest last
+	from    *resource.Resource // policy that sets the destinations
+	changes *resource.Resource // policy that sets the filters
 }
 
 // entry is a match of a rule.
@@ -39,13 +39,13 @@ type entry struct {
 	plan  *plan
 }
 
-// filter is a filter and where a mirror leads.
+// filter is a filter with the cluster of its mirror.
 type filter struct {
 	*Filter
 	mirror string // cluster
 }
 
-// http makes the chain for requests.
+// http creates the chain for requests.
 func (r *Router) http(rule *policy.Rule) {
 	conf, ok := rule.Conf.(*HTTPConf)
 	if !ok {
@@ -66,7 +66,7 @@ func (r *Router) http(rule *policy.Rule) {
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return a.match.Compare(b.match) })
 	if last := slices.IndexFunc(entries, func(e entry) bool { return e.match.all() }); last >= 0 {
-		r.warnHidden(rule, entries[last+1:])
+		r.warnUnreachable(rule, entries[last+1:])
 	} else {
 		all := Everything()
 		p := &plan{name: RouteName([]Match{*all}), matches: []Match{*all}}
@@ -85,8 +85,8 @@ func (r *Router) http(rule *policy.Rule) {
 	r.Chain(&draft.Chain{HTTP: m})
 }
 
-// plans lists the rules of a conf with the policies that made them. Of rules with the same matches
-// the first has the say, and the others what it leaves open.
+// plans returns the rules of a conf with the policies that define them. Of rules with the same
+// matches the first takes precedence, and the others set its unset fields.
 func (r *Router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
 	names := conf.RouteNames()
 	out := make([]plan, 0, len(names))
@@ -115,11 +115,11 @@ func (r *Router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
 		if of == nil {
 			continue
 		}
-		own := names
+		originNames := names
 		if len(rule.Origins) > 1 {
-			own = of.RouteNames()
+			originNames = of.RouteNames()
 		}
-		for i, name := range own {
+		for i, name := range originNames {
 			at, ok := index[name]
 			if !ok {
 				continue
@@ -139,7 +139,7 @@ func (r *Router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
 	return out
 }
 
-// originConf is what an item of a policy says.
+// originConf returns the conf of a policy's item, or nil.
 func originConf(o policy.Origin) *HTTPConf {
 	spec, ok := o.Policy.Spec.(*resource.Policy)
 	if !ok || o.Item >= len(spec.To) {
@@ -149,7 +149,7 @@ func originConf(o policy.Origin) *HTTPConf {
 	return c
 }
 
-// resolve finds the destinations of a rule. False when there is none that can be used.
+// resolve resolves the destinations of a rule. It returns false if none is usable.
 func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	from := p.from
 	if from == nil {
@@ -173,23 +173,23 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	return len(p.shares) > 0 || redirects
 }
 
-// warnHidden says that no request reaches some matches. A rule about / takes precedence over
-// patterns and over matches without a path, as it does in Kuma.
-func (r *Router) warnHidden(rule *policy.Rule, behind []entry) {
-	hidden := slices.DeleteFunc(slices.Clone(behind), func(e entry) bool { return e.match.all() })
+// warnUnreachable warns about matches that no request reaches. As in Kuma, a rule for / takes
+// precedence over patterns and over matches without a path.
+func (r *Router) warnUnreachable(rule *policy.Rule, entries []entry) {
+	hidden := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return e.match.all() })
 	if len(hidden) == 0 {
 		return
 	}
-	about := "no path"
+	first := "no path"
 	if p := hidden[0].match.Path; p != nil {
-		about = fmt.Sprintf("path %q (%s)", p.Value, p.Type)
+		first = fmt.Sprintf("path %q (%s)", p.Value, p.Type)
 	}
-	toolkit.WarnStrongest(r.c, rule, "%s: no request reaches %d matches, the first of them with %s: those of type %s "+
-		"and those without a path come behind the rule about /; give them a path of type %s",
-		r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
+	toolkit.WarnStrongest(r.c, rule, "%s: no request reaches %d of the matches, the first with %s, because matches of "+
+		"type %s and matches without a path have lower precedence than the rule for /; use path type %s",
+		r.o.Service.Name, len(hidden), first, pattern, pathPrefix)
 }
 
-// route makes one route. Every message is its own, as later policies edit them.
+// route returns one route. It shares no message, because later policies edit them.
 func (p *plan) route(m *routev3.RouteMatch, of *Match) *routev3.Route {
 	out := &routev3.Route{Name: p.name, Match: m}
 	action := Forward(p.shares)
@@ -200,7 +200,7 @@ func (p *plan) route(m *routev3.RouteMatch, of *Match) *routev3.Route {
 	return out
 }
 
-// Forward sends requests to destinations.
+// Forward returns an action that forwards requests to weighted destinations.
 func Forward(shares []Share) *routev3.RouteAction {
 	out := &routev3.RouteAction{Timeout: &durationpb.Duration{}}
 	if len(shares) == 1 {
@@ -221,16 +221,16 @@ func Forward(shares []Share) *routev3.RouteAction {
 	return out
 }
 
-// all reports whether a match is the one that takes every request by its path.
+// all reports whether the match is the one for every request by path.
 func (m *Match) all() bool {
 	return m.Path != nil && *m.Path == PathMatch{Value: "/", Type: pathPrefix} && m.Method == "" &&
 		len(m.QueryParams) == 0 && len(m.Headers) == 0
 }
 
 // Compare orders matches by the precedence of the Gateway API
-// (https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule): exact paths, then prefixes,
-// longer ones first, then patterns in the same way; a method before none; more headers before
-// fewer, then more parameters. Matches that are equal in this stay in the order of the rules.
+// (https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule): exact paths, then prefixes, then
+// patterns, longer ones first; matches with a method before others; more headers before fewer, then
+// more parameters. Equal matches remain in the order of the rules.
 func (m *Match) Compare(o *Match) int {
 	some := func(set bool) int {
 		if set {
@@ -265,7 +265,7 @@ func (p *PathMatch) compare(o *PathMatch) int {
 	return cmp.Compare(len(o.Value), len(p.Value))
 }
 
-// envoy returns the matches of Envoy that together take what m takes.
+// envoy returns Envoy's matches that are together equivalent to m.
 func (m *Match) envoy() []*routev3.RouteMatch {
 	out := m.Path.envoy()
 	for _, e := range out {
@@ -287,9 +287,8 @@ func (m *Match) envoy() []*routev3.RouteMatch {
 	return out
 }
 
-// envoy returns a match for each way that a path can be taken. A prefix is two: Envoy's own matcher
-// of whole elements cannot be rewritten without a double slash
-// (https://github.com/envoyproxy/envoy/issues/23130).
+// envoy returns the alternatives for a path. A prefix requires two: a rewrite with Envoy's matcher
+// for path segments results in a double slash (https://github.com/envoyproxy/envoy/issues/23130).
 func (p *PathMatch) envoy() []*routev3.RouteMatch {
 	switch {
 	case p == nil || p.Type == pathPrefix && p.Value == "/":

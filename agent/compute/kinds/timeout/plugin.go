@@ -1,9 +1,8 @@
-// Package timeout is the plugin of MeshTimeout: how long connections and requests may take or stay
-// idle.
+// Package timeout implements MeshTimeout: timeouts of connections and requests.
 //
-// Its policies act on outbounds and their clusters, on single routes, and on inbounds and the
-// clusters that lead to the workload. What a MeshTimeout leaves open gets the defaults of Kuma as
-// soon as a MeshTimeout selects the proxy. A proxy that no policy selects is not changed.
+// MeshTimeout policies affect outbounds and their clusters, individual routes, and inbounds and the
+// clusters of the workload. If a MeshTimeout selects a proxy, unset fields have Kuma's defaults.
+// Other proxies are not changed.
 package timeout
 
 import (
@@ -20,10 +19,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshTimeout"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtimeouts", "mt", resource.PolicyShape{
@@ -32,8 +31,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
 			Rules:     true,
-			NoMatches: "all clients of an inbound share its connections and its cluster, " +
-				"where these limits are: for some clients write to in a policy whose targetRef selects their proxies",
+			NoMatches: "all clients of an inbound share its connections and its cluster, to which these timeouts apply: " +
+				"for some clients, use to in a policy whose targetRef selects their proxies",
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
@@ -47,7 +46,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 func apply(c *policy.Context, d *draft.Draft) {
 	k := c.Rules.Kind(Kind)
 	if k == nil || len(k.To) == 0 && len(k.ToResources) == 0 && len(k.From) == 0 {
-		return // no policy, or what the policies are about does not exist
+		return // no policy, or none whose targets exist
 	}
 	a := &applier{rules: k, memo: map[*Conf]*limits{}}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
@@ -68,15 +67,15 @@ func apply(c *policy.Context, d *draft.Draft) {
 type applier struct {
 	rules *policy.KindRules
 	memo  map[*Conf]*limits
-	open  *limits // of a policy that leaves all open
+	open  *limits // for policies that set nothing
 }
 
 func (a *applier) ofRule(r *policy.Rule) *limits {
 	return toolkit.Once(a.memo, toolkit.Conf[Conf](r), limitsOf)
 }
 
-// defaults is what is in force where the policies that select the proxy say nothing about a whole
-// side of it.
+// defaults returns the limits that apply if the policies that select the proxy have no from or no
+// to at all.
 func (a *applier) defaults() *limits {
 	if a.open == nil {
 		a.open = limitsOf(&Conf{})
@@ -84,8 +83,8 @@ func (a *applier) defaults() *limits {
 	return a.open
 }
 
-// ofService returns the limits for a destination, nil when the rules are about other destinations
-// alone.
+// ofService returns the limits for a destination, or nil if the rules apply only to other
+// destinations.
 func (a *applier) ofService(s draft.Service) *limits {
 	if l := a.ofRule(a.rules.Outbound(s)); l != nil {
 		return l
@@ -96,7 +95,7 @@ func (a *applier) ofService(s draft.Service) *limits {
 	return nil
 }
 
-// ofInbound returns the limits for an inbound by its index.
+// ofInbound returns the limits for an inbound, given by index.
 func (a *applier) ofInbound(i int) *limits {
 	if a.rules.Inbound(i) == nil {
 		return a.defaults()
@@ -146,24 +145,24 @@ func (a *applier) outboundHTTP(s draft.Service, h *draft.HTTP, lim *limits) {
 		}
 	}
 	for r := range toolkit.Routes(h) {
-		switch own := a.ofRule(a.rules.Route(s, r.GetName(), h.Origins[r.GetName()])); {
-		case own == nil && lim == nil:
-		case own == nil || own == lim:
+		switch specific := a.ofRule(a.rules.Route(s, r.GetName(), h.Origins[r.GetName()])); {
+		case specific == nil && lim == nil:
+		case specific == nil || specific == lim:
 			lim.route(r.GetRoute())
 		case lim == nil:
-			own.route(r.GetRoute())
-		default: // what is open for the route is as for the destination
-			(&limits{request: own.request.or(lim.request), streamIdle: own.streamIdle.or(lim.streamIdle)}).route(r.GetRoute())
+			specific.route(r.GetRoute())
+		default: // unset fields of the route's rule fall back to the destination's
+			(&limits{request: specific.request.or(lim.request), streamIdle: specific.streamIdle.or(lim.streamIdle)}).route(
+				r.GetRoute())
 		}
 	}
 }
 
-// noIdle takes the limit off idle connections of clients: MeshTimeout limits them at the cluster,
-// and the other side closes what it finds idle.
+// noIdle disables the idle timeout of client connections: MeshTimeout applies it at the cluster.
 func noIdle(h *draft.HTTP) { toolkit.EditClientConnections(h).IdleTimeout = noLimit }
 
-// route limits a request that is led to a cluster. What another policy has said about its idle time
-// stays when this one is silent.
+// route sets the timeouts of a request. If streamIdleTimeout is unset, it preserves the idle
+// timeout set by another policy.
 func (l *limits) route(r *routev3.RouteAction) {
 	if r == nil {
 		return
@@ -174,7 +173,7 @@ func (l *limits) route(r *routev3.RouteAction) {
 	}
 }
 
-// cluster limits the connections to a cluster; nil leaves it as it is.
+// cluster sets the timeouts of connections to a cluster. It may be called on nil.
 func (l *limits) cluster(c *draft.Cluster) {
 	if l == nil {
 		return
@@ -188,7 +187,7 @@ func (l *limits) cluster(c *draft.Cluster) {
 		o := toolkit.EditConnections(c)
 		o.IdleTimeout, o.MaxStreamDuration, o.MaxConnectionDuration = l.idle.span, l.maxStream.span, l.maxConnection.span
 	case mesh.ProtocolGRPC:
-		// Kuma has no defaults here: the streams of gRPC may be as long as its clients want.
+		// Kuma has no defaults here: gRPC streams may be arbitrarily long.
 		if l.idle.given || l.maxStream.given || l.maxConnection.given {
 			o := toolkit.EditConnections(c)
 			l.idle.put(&o.IdleTimeout)
@@ -198,30 +197,31 @@ func (l *limits) cluster(c *draft.Cluster) {
 	}
 }
 
-// Conf is what a MeshTimeout says about connections and requests. 0s means no limit.
+// Conf is the conf of a MeshTimeout. 0s means no limit.
 type Conf struct {
 	// ConnectionTimeout is the time to establish a connection. Default 5s.
 	ConnectionTimeout *resource.Duration `json:"connectionTimeout,omitempty" check:"positive"`
-	// IdleTimeout is how long a connection may be without traffic. Default 1h.
+	// IdleTimeout is the maximum time without traffic on a connection. Default 1h.
 	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty" check:"timeout"`
 	HTTP        *HTTP              `json:"http,omitempty"`
 }
 
-// HTTP is about requests.
+// HTTP holds the timeouts of requests.
 type HTTP struct {
-	// RequestTimeout is the time for a whole response. Default 15s.
+	// RequestTimeout is the maximum time until the response is complete. Default 15s.
 	RequestTimeout *resource.Duration `json:"requestTimeout,omitempty" check:"timeout"`
-	// StreamIdleTimeout is how long a request may be without traffic. Default 30m.
+	// StreamIdleTimeout is the maximum time without traffic on a request. Default 30m.
 	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty" check:"timeout"`
-	// MaxStreamDuration is the life of a stream. Default none.
+	// MaxStreamDuration is the maximum lifetime of a stream. Default none.
 	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"timeout"`
-	// MaxConnectionDuration is the life of a connection. Default none.
+	// MaxConnectionDuration is the maximum lifetime of a connection. Default none.
 	MaxConnectionDuration *resource.Duration `json:"maxConnectionDuration,omitempty" check:"timeout"`
-	// RequestHeadersTimeout is the time for the headers of a request. Default none.
+	// RequestHeadersTimeout is the maximum time until the request headers are complete. Default
+	// none.
 	RequestHeadersTimeout *resource.Duration `json:"requestHeadersTimeout,omitempty" check:"timeout"`
 }
 
-// Validate checks that something is said.
+// Validate checks that a timeout is set.
 func (c *Conf) Validate(v *resource.Validator) {
 	if *c == (Conf{}) {
 		v.Faultf("no timeout is given: give connectionTimeout, idleTimeout or http")
@@ -232,10 +232,10 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// checkRoute refuses timeouts that belong to a connection, which requests of many routes share.
+// checkRoute rejects timeouts of connections, because a connection carries requests of many routes.
 func (c *Conf) checkRoute(v *resource.Validator) {
-	const reason = "a connection serves the requests of many routes, " +
-		"so this does not go with kind MeshHTTPRoute: remove it, or give it for a service"
+	const reason = "a connection carries the requests of many routes, so this field is not allowed with kind " +
+		"MeshHTTPRoute: remove it, or set it for a service"
 	http, at := toolkit.Or(c.HTTP, HTTP{}), v.Field("http")
 	for _, f := range []struct {
 		at    *resource.Validator
@@ -251,7 +251,7 @@ func (c *Conf) checkRoute(v *resource.Validator) {
 	}
 }
 
-// What a MeshTimeout leaves open, as Kuma has it. Other limits are 0s then, which is none.
+// Kuma's defaults for unset fields. Other timeouts default to 0s, which means no limit.
 const (
 	defaultConnect    = 5 * time.Second
 	defaultIdle       = time.Hour
@@ -259,15 +259,16 @@ const (
 	defaultStreamIdle = 30 * time.Minute
 )
 
-// noLimit is 0s, which many messages share and nobody changes.
+// noLimit is 0s. It is shared and must not be modified.
 var noLimit = &durationpb.Duration{}
 
-// limits is a conf as Envoy's messages, which many listeners and clusters share and nobody changes.
+// limits is a conf converted to Envoy's messages, which listeners and clusters share and must not
+// modify.
 type limits struct {
 	connect, idle, request, streamIdle, maxStream, maxConnection, headers limit
 }
 
-// limit is one span of time, and whether the policy gives it.
+// limit is a timeout and whether the policy sets it.
 type limit struct {
 	span  *durationpb.Duration
 	given bool
@@ -293,7 +294,7 @@ func limitOf(d *resource.Duration, otherwise time.Duration) limit {
 	return limit{span: durationpb.New(d.Duration), given: true}
 }
 
-// or returns the limit, or another one where the policy leaves it open.
+// or returns l if the policy sets it, otherwise other.
 func (l limit) or(other limit) limit {
 	if l.given {
 		return l
@@ -301,7 +302,7 @@ func (l limit) or(other limit) limit {
 	return other
 }
 
-// put sets a field when the policy gives it.
+// put sets a field if the policy sets the limit.
 func (l limit) put(field **durationpb.Duration) {
 	if l.given {
 		*field = l.span

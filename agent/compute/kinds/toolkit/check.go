@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kinds of targetRefs that several kinds of policies take.
+// targetRef kinds that several policy kinds accept.
 const (
 	kindMesh            = "Mesh"
 	kindExternalService = "MeshExternalService"
@@ -15,31 +15,31 @@ const (
 	kindHTTPRoute       = "MeshHTTPRoute"
 )
 
-// Clients are the kinds of targetRefs by which clients are told apart.
+// Clients returns the targetRef kinds that select clients.
 func Clients(more ...string) []string {
 	return append([]string{kindMesh, "MeshSubset", "MeshService", "MeshServiceSubset"}, more...)
 }
 
-// Proxies are the kinds of targetRefs that select proxies.
+// Proxies returns the targetRef kinds that select proxies.
 func Proxies(more ...string) []string { return append(Clients("Dataplane"), more...) }
 
-// Destinations are the kinds of targetRefs of destinations.
+// Destinations returns the targetRef kinds that select destinations.
 func Destinations(more ...string) []string {
 	return append([]string{kindMesh, "MeshService", kindExternalService, "MeshMultiZoneService"}, more...)
 }
 
-// AtMost checks the length of a list; what is its items in the plural. It returns false for one
-// that is too long.
-func AtMost(v *resource.Validator, n, most int, what string) bool {
-	if n > most {
-		v.Faultf("%d %s are given, at most %d are allowed", n, what, most)
+// AtMost checks the length of a list and reports whether it is valid. items names the list's items
+// in the plural.
+func AtMost(v *resource.Validator, n, limit int, items string) bool {
+	if n > limit {
+		v.Faultf("%d %s are given, and at most %d are allowed", n, items, limit)
 	}
-	return n <= most
+	return n <= limit
 }
 
-// RouteItems refuses in to what does not go with a targetRef that names a gateway or a route: a
-// destination but Mesh and MeshExternalService. For each item whose conf is about the requests of a
-// route, requests is called with its conf.
+// RouteItems checks the to items of a policy. If the policy targets a gateway or a route, only Mesh
+// and MeshExternalService are valid destinations. requests is called with each conf that applies to
+// the requests of a route.
 func RouteItems[C any](p *resource.Policy, v *resource.Validator, requests func(*C, *resource.Validator)) {
 	top := kindMesh
 	if p.TargetRef != nil {
@@ -56,32 +56,32 @@ func RouteItems[C any](p *resource.Policy, v *resource.Validator, requests func(
 	}
 }
 
-// ToOfGateways refuses to where the policy selects no gateway, for kinds whose to is about the
-// listeners of built-in gateways. instead is the targetRef to give.
+// ToOfGateways rejects to in a policy that selects no gateway, for kinds whose to applies only to
+// the listeners of built-in gateways. instead names valid targetRefs for the message.
 func ToOfGateways(p *resource.Policy, v *resource.Validator, instead string) {
 	if len(p.To) == 0 || p.TargetRef == nil {
 		return
 	}
 	switch t := p.TargetRef; t.Kind {
 	case "MeshService", "MeshServiceSubset", "Dataplane":
-		v.Field("to").Faultf("a policy on %s has no to, which is about the listeners of gateways: write from instead, "+
-			"or give a targetRef of %s", t.Kind, instead)
+		v.Field("to").Faultf("to applies only to gateway listeners, and %s selects no gateway: use from, "+
+			"or a targetRef of kind %s", t.Kind, instead)
 	default:
 		if len(t.ProxyTypes) > 0 && !slices.Contains(t.ProxyTypes, "Gateway") {
-			v.Field("to").Faultf("a policy without gateways has no to, which is about their listeners: write from instead, " +
+			v.Field("to").Faultf("to applies only to gateway listeners, and the policy selects no gateway: use from, " +
 				"or add Gateway to targetRef.proxyTypes")
 		}
 	}
 }
 
-// FromOfSidecars refuses from, for a kind whose from is about inbounds alone, in a policy that
-// selects gateways as well: these have no inbounds (the rule of Kuma's validation). The tags of a
-// MeshSubset may select sidecars alone: it is refused where it names gateways.
+// FromOfSidecars rejects from in a policy that also selects gateways, for kinds whose from applies
+// only to inbounds, which gateways do not have. Like Kuma's validation, it rejects a MeshSubset
+// only if proxyTypes includes Gateway, because its tags may select only sidecars.
 func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 	if len(p.From) == 0 {
 		return
 	}
-	kind := kindMesh // what a policy without targetRef selects
+	kind := kindMesh // default of targetRef
 	if t := p.TargetRef; t != nil {
 		gateways := t.Kind == kindMesh
 		if len(t.ProxyTypes) > 0 {
@@ -92,12 +92,12 @@ func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 		}
 		kind = t.Kind
 	}
-	v.Field("from").Faultf("a policy on %s selects gateways too, and from is about inbounds, "+
-		"which they have not: write targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
+	v.Field("from").Faultf("from applies only to inbounds, and a policy on %s also selects gateways, which have none: "+
+		"use targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
 }
 
-// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars or Kuma's
-// validation looks at.
+// OfSidecars returns the targetRef restricted to sidecars, so that FromOfSidecars and Kuma's
+// validation accept it.
 func OfSidecars(t resource.TargetRef) *resource.TargetRef {
 	if t.Kind == kindMesh || t.Kind == "MeshSubset" {
 		t.ProxyTypes = []string{"Sidecar"}
@@ -105,8 +105,8 @@ func OfSidecars(t resource.TargetRef) *resource.TargetRef {
 	return &t
 }
 
-// WarnToOfGateways notes for such a kind that to has no effect on a proxy that is no built-in
-// gateway. effect is what from does, and where.
+// WarnToOfGateways warns that to has no effect on a proxy that is not a built-in gateway. effect
+// describes the effect of from.
 func WarnToOfGateways(c *policy.Context, rules *policy.KindRules, effect string) {
 	if rules == nil {
 		return
@@ -114,7 +114,7 @@ func WarnToOfGateways(c *policy.Context, rules *policy.KindRules, effect string)
 	for _, p := range rules.Policies {
 		if spec, ok := p.Spec.(*resource.Policy); ok && len(spec.To) > 0 {
 			c.Host.Warn(p.Key,
-				"to has no effect on this proxy: it is about the listeners of built-in gateways; write from to %s", effect)
+				"to has no effect on this proxy, because it applies only to listeners of built-in gateways; use from to %s", effect)
 		}
 	}
 }

@@ -18,20 +18,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// otlpPort is that of OTLP over gRPC (https://opentelemetry.io/docs/specs/otlp, section 2.2).
+// otlpPort is the default port of OTLP over gRPC (https://opentelemetry.io/docs/specs/otlp, section
+// 2.2).
 const otlpPort = 4317
 
-// Collector is where an OpenTelemetry collector listens.
+// Collector is the address of an OpenTelemetry collector.
 type Collector struct {
 	Host string // name or IP address, without brackets
 	Port uint32
 }
 
-// ParseCollector reads host or host:port, with brackets around an IPv6 address that a port follows.
+// ParseCollector parses host or host:port. An IPv6 address with a port must be in brackets.
 func ParseCollector(s string) (Collector, error) {
 	if strings.Contains(s, "://") {
-		return Collector{},
-			errors.New("that is a URL: write host:port without a scheme, collectors are reached by gRPC without TLS")
+		return Collector{}, errors.New("a URL is not allowed: give host:port without a scheme; " +
+			"Envoy connects to collectors by gRPC without TLS")
 	}
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		return Collector{s, otlpPort}, nil // an IPv6 address without brackets has no port
@@ -47,19 +48,19 @@ func ParseCollector(s string) (Collector, error) {
 	if inner, ok := strings.CutPrefix(out.Host, "["); ok {
 		out.Host, ok = strings.CutSuffix(inner, "]")
 		if a, err := netip.ParseAddr(out.Host); !ok || err != nil || !a.Is6() || a.Zone() != "" {
-			return Collector{}, errors.New("brackets stand around an IPv6 address without a zone")
+			return Collector{}, errors.New("brackets must enclose an IPv6 address without a zone")
 		}
 	} else if strings.ContainsAny(out.Host, ":[]") {
-		return Collector{}, errors.New("write host:port, an IPv6 address in brackets")
+		return Collector{}, errors.New("the format is host:port, with an IPv6 address in brackets")
 	}
 	return out, nil
 }
 
-// ParsePort reads the number of a port.
+// ParsePort parses a port number.
 func ParsePort(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is not a port: 1 to 65535 is allowed", Clip(s))
+		return 0, fmt.Errorf("%q is not a port: give 1 to 65535", Clip(s))
 	}
 	return uint32(n), nil
 }
@@ -67,8 +68,7 @@ func ParsePort(s string) (uint32, error) {
 // CheckCollector checks the endpoint of a collector.
 func CheckCollector(v *resource.Validator, s string) {
 	if s == "" {
-		v.Faultf("the address of the collector is missing: give host:port, or a host, for which the port %d is meant",
-			otlpPort)
+		v.Faultf("the address of the collector is missing: give host:port, or host for port %d", otlpPort)
 	} else if c, err := ParseCollector(s); err != nil {
 		v.Faultf("%q: %v", Clip(s), err)
 	} else {
@@ -76,30 +76,30 @@ func CheckCollector(v *resource.Validator, s string) {
 	}
 }
 
-// connectTimeout is how long a cluster that a plugin adds waits for a connection.
+// connectTimeout is the connect timeout of clusters that plugins add.
 const connectTimeout = 5 * time.Second
 
-// Address is a host, or an IP address, and a port.
+// Address returns a socket address for a host name or IP address.
 func Address(host string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
 	}}}
 }
 
-// ClusterNobody is a cluster without endpoints: Envoy closes at once what is sent there.
-const ClusterNobody = "nearside:nobody"
+// ClusterEmpty is a cluster without endpoints. Envoy closes connections to it at once.
+const ClusterEmpty = "nearside:nobody"
 
-// AddNobody adds [ClusterNobody] where it is not there yet.
-func AddNobody(d *draft.Draft, origin string) {
-	if slices.ContainsFunc(d.Clusters, func(c *draft.Cluster) bool { return c.Message.GetName() == ClusterNobody }) {
+// AddEmptyCluster adds [ClusterEmpty] unless the draft contains it.
+func AddEmptyCluster(d *draft.Draft, origin string) {
+	if slices.ContainsFunc(d.Clusters, func(c *draft.Cluster) bool { return c.Message.GetName() == ClusterEmpty }) {
 		return
 	}
-	c := StaticCluster(ClusterNobody, origin, nil)
+	c := StaticCluster(ClusterEmpty, origin, nil)
 	c.Message.LoadAssignment.Endpoints = nil
 	d.Clusters = append(d.Clusters, c)
 }
 
-// StaticCluster is a cluster of one endpoint that a plugin adds. origin is how patches match it.
+// StaticCluster returns a cluster with one endpoint. Patches match it by origin.
 func StaticCluster(name, origin string, at *corev3.Address) *draft.Cluster {
 	return &draft.Cluster{Kind: draft.OtherCluster, Origin: origin, Message: &clusterv3.Cluster{
 		Name:                 name,
@@ -115,8 +115,8 @@ func StaticCluster(name, origin string, at *corev3.Address) *draft.Cluster {
 	}}
 }
 
-// HostCluster is a [StaticCluster] that leads to a collector by name or address. Envoy resolves
-// names. A proxy without an IPv6 address asks for IPv4 addresses alone.
+// HostCluster is like [StaticCluster] for a host name or address. Envoy resolves names, and only to
+// IPv4 addresses unless proxyAddress is an IPv6 address.
 func HostCluster(name, origin string, at Collector, proxyAddress string) *draft.Cluster {
 	c := StaticCluster(name, origin, Address(at.Host, at.Port))
 	if _, err := netip.ParseAddr(at.Host); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LegacyOutbound returns a source-destination kind about connections to services. Its policies have
-// a conf, those of the kind current replace it on each dataplane, and so does a route
-// ([SupersedingRoute]) for what it leads to.
+// LegacyOutbound returns a kind of outbound source-destination policies with a conf. Policies of
+// the kind current supersede it on each dataplane, and a route supersedes it for its destination
+// ([SupersedingRoute]).
 func LegacyOutbound[C any, P interface {
 	*C
 	resource.Conf
@@ -26,15 +26,15 @@ func LegacyOutbound[C any, P interface {
 	}
 }
 
-// MigrateOutbound makes a policy of the kind current of each that is in a plan, the weakest first.
-// convert says with a conf of the new kind what one of the old kind says, and notes what cannot be
-// said. over gives what a weaker policy speaks of and a stronger one does not, so that nothing of
-// it takes effect: source-destination policies are not merged, targetRef policies are.
+// MigrateOutbound converts each policy of a plan to a policy of the kind current, the weakest
+// first. convert returns the equivalent conf and notes what has no equivalent. override sets the
+// fields that a weaker policy sets and a stronger one does not, because targetRef policies are
+// merged and source-destination policies are not.
 func MigrateOutbound[Old, New any, P interface {
 	*New
 	resource.Conf
 }](in *policy.MigrateInput, plan *policy.Plan, current string, convert func(old *Old, notes *[]string) P,
-	over func(c, weak P, notes *[]string)) []policy.Migrated {
+	override func(c, weak P, notes *[]string)) []policy.Migrated {
 	var out []policy.Migrated
 	confs := map[*policy.Unit]P{}
 	for _, u := range plan.Units {
@@ -45,7 +45,7 @@ func MigrateOutbound[Old, New any, P interface {
 		conf := convert(old, &u.Notes)
 		for _, w := range u.Weaker {
 			if weak := confs[w]; weak != nil {
-				over(conf, weak, &u.Notes)
+				override(conf, weak, &u.Notes)
 			}
 		}
 		confs[u] = conf
@@ -59,8 +59,8 @@ func MigrateOutbound[Old, New any, P interface {
 	return out
 }
 
-// Give sets a field that is open and of which a weaker policy speaks.
-func Give[T any](field **T, weak *T, v T) {
+// Override sets an unset field to v if a weaker policy sets it.
+func Override[T any](field **T, weak *T, v T) {
 	if *field == nil && weak != nil {
 		*field = &v
 	}

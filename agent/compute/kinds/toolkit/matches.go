@@ -12,17 +12,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// CertificateHeader holds the URIs in the certificate of a client, for the requests that an inbound
-// takes: its connection manager makes the header anew, whatever the client sends, and leaves it out
-// where there is no certificate. Each URI stands behind a semicolon, since a hash comes first.
+// CertificateHeader holds the URIs of the client certificate in requests that an inbound receives.
+// The inbound's connection manager overwrites the header sent by the client and omits it if there
+// is no certificate. Each URI follows a semicolon, because the header begins with a hash.
 const CertificateHeader = "x-forwarded-client-cert"
 
-// OfMatch matches the requests of clients for whom a match holds, or with not those for whom it
-// does not, among them whoever shows no certificate.
+// OfMatch returns a matcher for requests of clients that match m. If not is true, it matches all
+// other clients, including those without a certificate.
 func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 	var value *matcherv3.StringMatcher
 	switch id := m.SpiffeID; {
-	case id == nil: // refused when it was read
+	case id == nil: // rejected on input
 		value = Exactly("")
 	case id.Type == resource.MatchPrefix:
 		value = &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ";URI=" + id.Value}}
@@ -34,11 +34,11 @@ func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 	return out
 }
 
-// WarnUntold notes for the policies of a kind with matches that an inbound takes no mutual TLS, so
-// that they hold for nobody.
-func WarnUntold(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
+// WarnNoMTLS warns that the matches of a kind's policies select no client, because the inbound does
+// not accept mTLS.
+func WarnNoMTLS(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 	if !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }) {
-		WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches "+
-			"hold for none of them; enable mtls of the Mesh", l.Port)
+		WarnPolicies(c, rules.Policies, "inbound %d does not accept mTLS, so clients have no SPIFFE ID and the "+
+			"matches select none of them; enable mtls of the Mesh", l.Port)
 	}
 }

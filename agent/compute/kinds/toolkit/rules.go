@@ -6,7 +6,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Conf returns the conf of a rule; nil without a rule, and for a conf of another kind.
+// Conf returns the conf of a rule. It returns nil if there is no rule or the conf is of another
+// kind.
 func Conf[C any](r *policy.Rule) *C {
 	if r == nil {
 		return nil
@@ -15,8 +16,8 @@ func Conf[C any](r *policy.Rule) *C {
 	return conf
 }
 
-// LegacyConf returns the conf of a source-destination policy; nil without a policy, and for a conf
-// of another kind.
+// LegacyConf returns the conf of a source-destination policy. It returns nil if there is no policy
+// or the conf is of another kind.
 func LegacyConf[C any](p *resource.Resource) *C {
 	if p == nil {
 		return nil
@@ -29,8 +30,8 @@ func LegacyConf[C any](p *resource.Resource) *C {
 	return conf
 }
 
-// Once converts a conf the first time and returns the same result afterwards, so that many
-// resources share it; nil for nil. All that one rule is about has the same conf, by its pointer.
+// Once converts a conf and caches the result by the conf's pointer, so that all resources of a rule
+// share it. It returns nil for nil.
 func Once[C, V any](memo map[*C]*V, conf *C, convert func(*C) *V) *V {
 	if conf == nil {
 		return nil
@@ -43,7 +44,7 @@ func Once[C, V any](memo map[*C]*V, conf *C, convert func(*C) *V) *V {
 	return v
 }
 
-// Strongest returns the strongest of the policies that made a rule; nil without a rule.
+// Strongest returns the strongest policy of a rule, or nil without a rule.
 func Strongest(r *policy.Rule) *resource.Resource {
 	if r == nil || len(r.Origins) == 0 {
 		return nil
@@ -51,30 +52,30 @@ func Strongest(r *policy.Rule) *resource.Resource {
 	return r.Origins[len(r.Origins)-1].Policy
 }
 
-// WarnStrongest notes something that the owner of the strongest policy of a rule should know.
+// WarnStrongest reports a problem to the owner of the strongest policy of a rule.
 func WarnStrongest(c *policy.Context, r *policy.Rule, format string, args ...any) {
 	if p := Strongest(r); p != nil {
 		c.Host.Warn(p.Key, format, args...)
 	}
 }
 
-// WarnOrigins notes something that the owners of all policies of a rule should know.
+// WarnOrigins reports a problem to the owners of all policies of a rule.
 func WarnOrigins(c *policy.Context, r *policy.Rule, format string, args ...any) {
 	for _, o := range r.Origins {
 		c.Host.Warn(o.Policy.Key, format, args...)
 	}
 }
 
-// WarnPolicies notes something that the owners of policies should know.
+// WarnPolicies reports a problem to the owners of policies.
 func WarnPolicies(c *policy.Context, policies []*resource.Resource, format string, args ...any) {
 	for _, p := range policies {
 		c.Host.Warn(p.Key, format, args...)
 	}
 }
 
-// SupersedingRoute returns the MeshHTTPRoute or MeshTCPRoute that leads the connections to a
-// destination, nil for none: source-destination policies about requests and connections have no
-// effect there.
+// SupersedingRoute returns the MeshHTTPRoute or MeshTCPRoute that routes the connections to a
+// destination, or nil. Source-destination policies have no effect on routed connections and
+// requests.
 func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	for _, kind := range [...]string{"MeshHTTPRoute", "MeshTCPRoute"} {
 		if p := Strongest(r.Kind(kind).Outbound(s)); p != nil {
@@ -84,8 +85,8 @@ func SupersedingRoute(r *policy.Rules, s draft.Service) *resource.Resource {
 	return nil
 }
 
-// SupersededByAny returns what [policy.PlanOptions] has as SupersededBy where any policy of a kind
-// supersedes the legacy kind on the dataplanes that it selects.
+// SupersededByAny returns a value for [policy.PlanOptions].SupersededBy for kinds that any policy
+// of another kind supersedes on the dataplanes that it selects.
 func SupersededByAny(in *policy.MigrateInput, kind string) func(*resource.Resource) *resource.Resource {
 	return func(dataplane *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(dataplane, kind) {

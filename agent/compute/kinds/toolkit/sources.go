@@ -11,13 +11,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// TagsHeader carries the tags of a client's proxy: &key=value,value&&key=value&, sorted by key.
+// TagsHeader carries the tags of the client's proxy in the form &key=value,value&&key=value&,
+// sorted by key.
 const TagsHeader = "x-kuma-tags"
 
-// TagsRegex is a regular expression for headers with all of the tags; "*" stands for any value. A
-// key is found with its ampersand before it; a value ends at the next comma or ampersand. Where it
-// begins is left open, as in Kuma, whose tests and proxies know this form: a value also holds for
-// one that ends in it.
+// TagsRegex returns a regular expression for TagsHeader values that contain all of the tags; "*"
+// matches any value. The start of a value is not anchored, so a value also matches values that end
+// with it. Kuma behaves the same.
 func TagsRegex(tags map[string]string) string {
 	var b strings.Builder
 	b.WriteString(".*")
@@ -31,7 +31,8 @@ func TagsRegex(tags map[string]string) string {
 	return b.String()
 }
 
-// OfSources matches the requests of clients that one of the selectors of a legacy policy is about.
+// OfSources returns matchers for requests of clients that one of a legacy policy's selectors
+// matches.
 func OfSources(sources []resource.LegacySelector) []*routev3.HeaderMatcher {
 	list := make([]string, len(sources))
 	for i := range sources {
@@ -44,22 +45,30 @@ func OfSources(sources []resource.LegacySelector) []*routev3.HeaderMatcher {
 	return []*routev3.HeaderMatcher{Header(TagsHeader, Regex(regex))}
 }
 
-// BySources orders legacy policies whose sources name more tags first, then by name.
+// SelectsAll reports whether one of the selectors matches every service of the mesh.
+func SelectsAll(list []resource.LegacySelector) bool {
+	return slices.ContainsFunc(list, func(s resource.LegacySelector) bool {
+		return len(s.Match) == 1 && s.Match[resource.TagService] == "*"
+	})
+}
+
+// BySources orders legacy policies by decreasing number of source tags, then by name.
 func BySources(a, b *resource.Resource) int {
 	return cmp.Or(CompareSources(a, b), strings.Compare(a.Name, b.Name))
 }
 
-// CompareSources is [BySources] without the names.
+// CompareSources orders legacy policies like [BySources], without the names.
 func CompareSources(a, b *resource.Resource) int {
 	x, y := sources(a), sources(b)
 	return slices.Compare(y[:], x[:])
 }
 
-// sources counts the tags of the selector that names most: those with a value, and those with any.
-func sources(p *resource.Resource) (most [2]int) {
+// sources returns the tag counts of the source selector with the most tags: tags with a value, and
+// tags with "*".
+func sources(p *resource.Resource) (best [2]int) {
 	spec, ok := p.Spec.(*resource.LegacyPolicy)
 	if !ok {
-		return most
+		return best
 	}
 	for i := range spec.Sources {
 		var n [2]int
@@ -70,9 +79,9 @@ func sources(p *resource.Resource) (most [2]int) {
 				n[0]++
 			}
 		}
-		if slices.Compare(n[:], most[:]) > 0 {
-			most = n
+		if slices.Compare(n[:], best[:]) > 0 {
+			best = n
 		}
 	}
-	return most
+	return best
 }

@@ -1,14 +1,14 @@
-// Package toolkit is what the plugins of several policy kinds share: reading confs out of rules,
-// walking a draft, converting values to Envoy's messages, and checks of documents. What has one
-// user stands in its plugin.
+// Package toolkit contains code shared by the plugins of several policy kinds: access to the confs
+// of rules, iteration over drafts, conversion to Envoy's messages, and validation. Code with a
+// single user belongs to its plugin.
 //
 // A plugin is one folder below agent/compute/kinds and one line in the list of package kinds. Its
-// package is the targetRef kind: conf, checks and effect. A source-destination kind (legacy) that
-// it replaces stands in the folder's subfolder legacy, with its conf, effect and migration. That
-// package imports the plugin's and never the other way round: its function Kind declares the kind,
-// and the line in the list hands it over, as in timeout.Plugin(timeoutlegacy.Kind()).
+// package implements the targetRef kind: conf, validation, and effect. The subfolder legacy
+// implements the source-destination kind that it replaces, with conf, effect, and migration. It
+// imports the plugin's package, never the reverse: its function Kind declares the kind, and the
+// line in the list passes it on, as in timeout.Plugin(timeoutlegacy.Kind()).
 //
-// Everything here is pure and safe for concurrent use, except that a memo belongs to one caller.
+// All functions are pure and safe for concurrent use, except that a memo belongs to one caller.
 package toolkit
 
 import (
@@ -25,15 +25,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// maxShown bounds what a message repeats of a value, in bytes.
+// maxShown limits how many bytes of a value a message repeats.
 const maxShown = 80
 
-// Clip shortens a text of a document to what a message can show.
+// Clip truncates text from a document for use in a message.
 func Clip(s string) string { return clip.Text(s, maxShown) }
 
-// StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at
-// dots, and collectors take letters, digits, underscores and hyphens alone. Names of clusters and
-// listeners keep more: see [draft.StatName].
+// StatName replaces characters so that the name is valid as one segment of a statistic's name.
+// Envoy splits statistic names at dots, and collectors accept only letters, digits, underscores,
+// and hyphens. Names of clusters and listeners preserve more: see [draft.StatName].
 func StatName(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -44,7 +44,7 @@ func StatName(s string) string {
 	return string(b)
 }
 
-// Or returns an optional value, or another one where it is not given.
+// Or returns *p, or otherwise if p is nil.
 func Or[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -52,7 +52,7 @@ func Or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// Duration converts an optional span of time; nil stays nil.
+// Duration converts an optional duration; nil stays nil.
 func Duration(d *resource.Duration) *durationpb.Duration {
 	if d == nil {
 		return nil
@@ -76,7 +76,8 @@ func Percent(d *resource.Decimal) *typev3.Percent {
 	return &typev3.Percent{Value: d.Float()}
 }
 
-// Fraction is a percentage with the smallest denominator that holds it; 0 for nil.
+// Fraction converts a percentage to a fraction with the smallest sufficient denominator. It returns
+// 0 for nil.
 func Fraction(d *resource.Decimal) *typev3.FractionalPercent {
 	out := &typev3.FractionalPercent{}
 	for scale := 1.0; d != nil; scale *= 100 {
@@ -85,47 +86,48 @@ func Fraction(d *resource.Decimal) *typev3.FractionalPercent {
 		if math.Abs(n-math.Round(n)) < 1e-6 || out.Denominator == typev3.FractionalPercent_MILLION {
 			break
 		}
-		out.Denominator++ // each is 100 times the one before
+		out.Denominator++ // each denominator is 100 times the previous one
 	}
 	return out
 }
 
-// Exactly matches one text.
+// Exactly returns a matcher for one string.
 func Exactly(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 
-// Prefix matches texts that begin with one.
+// Prefix returns a matcher for strings with a prefix.
 func Prefix(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
 }
 
-// Regex matches texts that a regular expression in the syntax of RE2 holds for as a whole.
+// Regex returns a matcher for strings that an RE2 regular expression matches entirely.
 func Regex(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{
 		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}},
 	}
 }
 
-// Header matches requests by the value of a header.
+// Header returns a matcher for requests by the value of a header.
 func Header(name string, value *matcherv3.StringMatcher) *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: value}}
 }
 
-// HeaderPresent matches requests that have a header, or with false those that lack it.
+// HeaderPresent returns a matcher for requests that have the header or, if present is false, do not
+// have it.
 func HeaderPresent(name string, present bool) *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{Name: name,
 		HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
 }
 
-// HeaderMatch is how a conf matches a header.
+// HeaderMatch is a header condition in a conf.
 type HeaderMatch struct {
 	Type  string `json:"type,omitempty"` // Exact (the default), Prefix, RegularExpression, Present or Absent
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
 }
 
-// The types of matches.
+// Types of HeaderMatch.
 const (
 	MatchExact   = "Exact"
 	MatchPrefix  = "Prefix"
@@ -134,7 +136,7 @@ const (
 	MatchAbsent  = "Absent"
 )
 
-// Matchers converts the matches of headers.
+// Matchers converts header conditions.
 func Matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
 	var out []*routev3.HeaderMatcher
 	for _, h := range list {
@@ -152,21 +154,21 @@ func Matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
 	return out
 }
 
-// HeaderValues are headers that a conf sets or adds.
+// HeaderValues are the headers that a conf sets or adds.
 type HeaderValues struct {
 	Set []HeaderValue `json:"set,omitempty"`
 	Add []HeaderValue `json:"add,omitempty"`
 }
 
-// HeaderValue is the name of a header and its value; several values are separated by commas.
+// HeaderValue is a header name and its value. Multiple values are separated by commas.
 type HeaderValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Check checks names and values; noHost says why the header host is not among them, and value
-// checks a value further.
-func (h *HeaderValues) Check(v *resource.Validator, noHost string, value func(*resource.Validator, string)) {
+// Check validates names and values. noHost explains why the header host is not allowed, and check
+// validates each value further.
+func (h *HeaderValues) Check(v *resource.Validator, noHost string, check func(*resource.Validator, string)) {
 	for _, l := range []struct {
 		field string
 		list  []HeaderValue
@@ -174,22 +176,38 @@ func (h *HeaderValues) Check(v *resource.Validator, noHost string, value func(*r
 		seen := make(map[string]bool, len(l.list))
 		for i, h := range l.list {
 			at := v.Field(l.field).Index(i)
-			at.Field("name").HeaderName(h.Name)
-			switch {
-			case h.Name == "host":
-				at.Field("name").Faultf("%s: remove it", noHost)
-			case seen[h.Name]:
-				at.Field("name").Faultf("the header %s is given twice: give its values in one, separated by commas", h.Name)
-			}
-			seen[h.Name] = true
-			at.Field("value").HeaderValue(h.Value)
-			value(at.Field("value"), h.Value)
+			CheckHeader(at.Field("name"), at.Field("value"), h, seen, noHost, check)
 		}
 	}
 }
 
-// Options converts the headers; split gives the values of one. The first replaces what is there
-// where the header is set, the others are added.
+// CheckHeader validates one header of a list with its names seen so far, and adds its name. The
+// validators are those of its name and value; noHost and check are as for [HeaderValues.Check].
+func CheckHeader(name, value *resource.Validator, h HeaderValue, seen map[string]bool, noHost string,
+	check func(*resource.Validator, string)) {
+	name.HeaderName(h.Name)
+	switch {
+	case h.Name == "host":
+		name.Faultf("%s: remove it", noHost)
+	case seen[h.Name]:
+		name.Faultf("the header %s is given twice: give its values in one entry, separated by commas", Clip(h.Name))
+	}
+	seen[h.Name] = true
+	value.HeaderValue(h.Value)
+	check(value, h.Value)
+}
+
+// Put appends a header to Add or, if add is false, to Set.
+func (h *HeaderValues) Put(v HeaderValue, add bool) {
+	list := &h.Set
+	if add {
+		list = &h.Add
+	}
+	*list = append(*list, v)
+}
+
+// Options converts the headers. split returns the values of one header. With Set, the first value
+// replaces the header and the others are added.
 func (h *HeaderValues) Options(split func(string) []string) []*corev3.HeaderValueOption {
 	var out []*corev3.HeaderValueOption
 	add := func(list []HeaderValue, how corev3.HeaderValueOption_HeaderAppendAction) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-// Listeners returns the listeners of a draft that are of a kind.
+// Listeners returns the draft's listeners of a kind.
 func Listeners(d *draft.Draft, kind draft.ListenerKind) iter.Seq[*draft.Listener] {
 	return func(yield func(*draft.Listener) bool) {
 		for _, l := range d.Listeners {
@@ -23,7 +23,7 @@ func Listeners(d *draft.Draft, kind draft.ListenerKind) iter.Seq[*draft.Listener
 	}
 }
 
-// Clusters returns the clusters of a draft that are of a kind.
+// Clusters returns the draft's clusters of a kind.
 func Clusters(d *draft.Draft, kind draft.ClusterKind) iter.Seq[*draft.Cluster] {
 	return func(yield func(*draft.Cluster) bool) {
 		for _, c := range d.Clusters {
@@ -34,7 +34,7 @@ func Clusters(d *draft.Draft, kind draft.ClusterKind) iter.Seq[*draft.Cluster] {
 	}
 }
 
-// Routes returns the inline routes of a connection manager.
+// Routes returns the inline routes of an HTTP connection manager.
 func Routes(h *draft.HTTP) iter.Seq[*routev3.Route] {
 	return func(yield func(*routev3.Route) bool) {
 		for _, host := range h.Routes.GetVirtualHosts() {
@@ -47,20 +47,20 @@ func Routes(h *draft.HTTP) iter.Seq[*routev3.Route] {
 	}
 }
 
-// BeforeRouter puts filters in front of the router, which comes last.
+// BeforeRouter inserts filters before the router, which is the last filter.
 func BeforeRouter(h *draft.HTTP, filters ...draft.Extension) {
 	at := max(0, len(h.Filters)-1)
 	h.Filters = slices.Concat(h.Filters[:at], filters, h.Filters[at:])
 }
 
-// EditLoadBalancing returns what is common to all algorithms of a cluster, for changing. What
-// stands in the cluster may be shared, so it is replaced by a copy.
+// EditLoadBalancing returns the cluster's common load balancing config for editing. It replaces the
+// message by a copy, because the message may be shared.
 func EditLoadBalancing(c *clusterv3.Cluster) *clusterv3.Cluster_CommonLbConfig {
 	c.CommonLbConfig = copyOf(c.CommonLbConfig)
 	return c.CommonLbConfig
 }
 
-// EditConnections returns the options of a cluster's connections, for changing.
+// EditConnections returns the cluster's connection options for editing.
 func EditConnections(c *draft.Cluster) *corev3.HttpProtocolOptions {
 	http := c.EditHTTP()
 	if http.CommonHttpProtocolOptions == nil {
@@ -69,14 +69,14 @@ func EditConnections(c *draft.Cluster) *corev3.HttpProtocolOptions {
 	return http.CommonHttpProtocolOptions
 }
 
-// EditClientConnections is [EditConnections] for the connections of clients. What stands there may
-// be shared, so it is replaced by a copy.
+// EditClientConnections is like [EditConnections] for connections from clients. It replaces the
+// message by a copy, because the message may be shared.
 func EditClientConnections(h *draft.HTTP) *corev3.HttpProtocolOptions {
 	h.Message.CommonHttpProtocolOptions = copyOf(h.Message.CommonHttpProtocolOptions)
 	return h.Message.CommonHttpProtocolOptions
 }
 
-// copyOf copies a message; an absent one becomes an empty one.
+// copyOf returns a copy of a message, or an empty message for nil.
 func copyOf[T any, M interface {
 	*T
 	proto.Message

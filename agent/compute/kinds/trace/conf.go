@@ -16,12 +16,12 @@ const (
 
 // Conf is the conf of a MeshTrace.
 type Conf struct {
-	Backends *[]Backend `json:"backends,omitempty"` // one, or none: then nothing is traced
+	Backends *[]Backend `json:"backends,omitempty"` // one backend, or none to disable tracing
 	Sampling *Sampling  `json:"sampling,omitempty"`
 	Tags     *[]Tag     `json:"tags,omitempty"`
 }
 
-// Backend is a collector of spans. The part that belongs to Type says where it is.
+// Backend is a collector of spans. The field for Type configures it.
 type Backend struct {
 	Type          string         `json:"type"`
 	Zipkin        *Zipkin        `json:"zipkin,omitempty"`
@@ -29,64 +29,64 @@ type Backend struct {
 	OpenTelemetry *OpenTelemetry `json:"openTelemetry,omitempty"`
 }
 
-// Zipkin is a collector that speaks Zipkin's API version 2.
+// Zipkin is a collector with Zipkin's API version 2.
 type Zipkin struct {
 	URL           string `json:"url"` // of the API: http://zipkin:9411/api/v2/spans
 	TraceID128Bit *bool  `json:"traceId128bit,omitempty"`
-	// httpJson, which is the default, or httpProto
+	// httpJson (default) or httpProto
 	APIVersion        *string `json:"apiVersion,omitempty" check:"httpJson|httpProto"`
-	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"` // true when there is none
+	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"` // Default true
 }
 
 // Datadog is a Datadog agent.
 type Datadog struct {
-	URL string `json:"url"` // host and port alone: http://datadog:8126
-	// SplitService gives spans a service name by direction and destination: web_INBOUND,
+	URL string `json:"url"` // only host and port: http://datadog:8126
+	// SplitService adds direction and destination to the service name of spans: web_INBOUND,
 	// web_OUTBOUND_db.
 	SplitService *bool `json:"splitService,omitempty"`
 }
 
-// OpenTelemetry is a collector that takes OTLP over gRPC, without TLS.
+// OpenTelemetry is a collector for OTLP over gRPC, without TLS.
 type OpenTelemetry struct {
-	Endpoint string `json:"endpoint"` // host, or host:port; the port is 4317 when there is none
+	Endpoint string `json:"endpoint"` // host or host:port. Default port 4317
 }
 
-// Sampling is in percent of requests; 100 where there is none.
+// Sampling holds percentages of requests. Default 100.
 type Sampling struct {
-	Overall *resource.Decimal `json:"overall,omitempty" check:"percentage"` // limit over the others
-	Client  *resource.Decimal `json:"client,omitempty" check:"percentage"`  // of those that ask with x-client-trace-id
-	Random  *resource.Decimal `json:"random,omitempty" check:"percentage"`  // of the others
+	Overall *resource.Decimal `json:"overall,omitempty" check:"percentage"` // limits the others
+	Client  *resource.Decimal `json:"client,omitempty" check:"percentage"`  // of requests with x-client-trace-id
+	Random  *resource.Decimal `json:"random,omitempty" check:"percentage"`  // of other requests
 }
 
-// Tag is added to spans: a text, or the value of a request header.
+// Tag is added to spans: a literal, or the value of a request header.
 type Tag struct {
 	Name    string     `json:"name"`
 	Literal *string    `json:"literal,omitempty"`
 	Header  *HeaderTag `json:"header,omitempty"`
 }
 
-// HeaderTag takes the value of a request header. Without the header and a default the span has no
-// tag.
+// HeaderTag uses the value of a request header. The span has no tag if there is neither the header
+// nor a default.
 type HeaderTag struct {
 	Name    string  `json:"name"`
 	Default *string `json:"default,omitempty"`
 }
 
-// checkPolicy refuses a policy without conf, which says nothing.
+// checkPolicy rejects a policy without conf.
 func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	if p.Default == nil {
 		(&Conf{}).Validate(v.Field("default"))
 	}
 }
 
-// Validate checks the conf.
+// Validate validates the conf.
 func (c *Conf) Validate(v *resource.Validator) {
 	list := v.Field("backends")
 	switch {
 	case c.Backends == nil:
 		list.Faultf("the list is missing: give a backend, or [] to trace nothing")
 	case len(*c.Backends) > 1:
-		list.Faultf("%d backends: Envoy sends spans to one; remove the others", len(*c.Backends))
+		list.Faultf("%d backends are given, and Envoy supports one: remove the others", len(*c.Backends))
 	case len(*c.Backends) == 1:
 		(*c.Backends)[0].validate(list.Index(0))
 	}
@@ -97,7 +97,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 
 func (b *Backend) validate(v *resource.Validator) {
 	missing := func(field string) {
-		v.Field(field).Faultf("%s is missing: a backend of type %s needs it", field, b.Type)
+		v.Field(field).Faultf("%s is required for a backend of type %s", field, b.Type)
 	}
 	if !v.Field("type").OneOf(b.Type, typeZipkin, typeDatadog, typeOpenTelemetry) {
 		return
@@ -127,7 +127,7 @@ func (z *Zipkin) validate(v *resource.Validator) {
 	} else {
 		at.Host(e.Host)
 		if e.path == "" || e.path[0] != '/' {
-			at.Faultf("the URL has no path, and Envoy asks for one: write that of the API, such as /api/v2/spans")
+			at.Faultf("the URL has no path: add the path of the API, such as /api/v2/spans")
 		}
 	}
 }
@@ -144,13 +144,13 @@ func (d *Datadog) validate(at *resource.Validator) {
 	}
 	at.Host(e.Host)
 	if e.tls {
-		at.Faultf("the scheme is \"https\": a Datadog agent takes http alone")
+		at.Faultf("the scheme is \"https\", and Envoy supports only http for a Datadog agent")
 	}
 	if !e.explicitPort {
-		at.Faultf("the port is missing: write it behind the host, such as http://datadog:8126")
+		at.Faultf("the port is missing: add it, as in http://datadog:8126")
 	}
 	if e.path != "" {
-		at.Faultf("the URL has the path %q: Envoy chooses the path itself, give host and port alone", e.path)
+		at.Faultf("the URL has the path %q, and Envoy sets the path: give only host and port", e.path)
 	}
 }
 
@@ -162,16 +162,16 @@ func validateTags(v *resource.Validator, tags []Tag) {
 		case t.Name == "":
 			at.Field("name").Faultf("the name of the tag is missing")
 		case seen[t.Name]:
-			at.Field("name").Faultf("the tag %q is given before: a span has one of a name", t.Name)
+			at.Field("name").Faultf("the tag %q is given twice: remove one", t.Name)
 		}
 		seen[t.Name] = true
 		switch {
 		case (t.Literal == nil) == (t.Header == nil):
 			at.Faultf("give either literal or header")
 		case t.Header != nil:
-			at.Field("header").Field("name").HeaderName(strings.ToLower(t.Header.Name)) // as Envoy compares it
+			at.Field("header").Field("name").HeaderName(strings.ToLower(t.Header.Name)) // as Envoy compares
 		case *t.Literal == "":
-			at.Field("literal").Faultf("the text is empty, and Envoy takes none such: give one or remove the tag")
+			at.Field("literal").Faultf("the literal is empty, which Envoy rejects: give a value or remove the tag")
 		}
 	}
 }

@@ -1,10 +1,9 @@
-// Package trace is the plugin of MeshTrace: which requests are traced, and where the spans are
-// sent.
+// Package trace implements MeshTrace: which requests are traced, and the collector of the spans.
 //
-// The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy one cluster
-// that leads to the collector. Envoy has one tracer for a connection manager, so a policy has one
-// backend, or none: an empty list switches tracing off for what it selects. The certificate of a
-// collector reached by https is not verified, as the policy has no place to name an authority.
+// The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy gets one
+// cluster for the collector. Envoy supports one tracer for each connection manager, so a policy has
+// one backend, or none to disable tracing. The certificate of a collector with https is not
+// verified, because MeshTrace has no field for a certificate authority.
 package trace
 
 import (
@@ -27,10 +26,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies.
+// Kind is the policy kind of the plugin.
 const Kind = "MeshTrace"
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtraces", "mtr", resource.PolicyShape{
@@ -50,18 +49,18 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if rules == nil || rules.Proxy == nil {
 		return
 	}
-	// The origin is how patches match the cluster.
+	// Patches match the cluster by its origin.
 	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{Origin: "mesh-trace"}, func(format string, args ...any) {
 		toolkit.WarnOrigins(c, rules.Proxy, format, args...)
 	})
 }
 
-// Names are those of the cluster that leads to the collector: its name, "" for that of MeshTrace,
-// and its origin.
+// Names holds the name and origin of the collector's cluster. If Cluster is empty, the cluster has
+// the name that MeshTrace uses.
 type Names struct{ Cluster, Origin string }
 
-// Trace traces the requests of a proxy by a conf that is valid; nil for none. warn is told of what
-// cannot be done.
+// Trace enables tracing for a proxy according to a valid conf. It does nothing for nil. warn
+// reports errors.
 func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func(format string, args ...any)) {
 	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
 		return
@@ -69,20 +68,20 @@ func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func
 	t := newTracer(conf, serviceName(c))
 	t.cluster = cmp.Or(names.Cluster, t.cluster)
 	if err := t.applyAll(d); err != nil {
-		warn("the tracer cannot be encoded: %v: nothing is traced", err)
+		warn("tracing is disabled: the tracer cannot be encoded: %v", err)
 		return
 	}
 	if name := t.cluster; c.Last && c.Host.Claim(draft.TypeCluster, name) {
 		cluster, err := t.collector(c.Dataplane().Networking.Address, names.Origin)
 		if err != nil {
-			warn("the cluster %s cannot be encoded: %v: spans are dropped", name, err)
+			warn("spans are dropped: cluster %s cannot be encoded: %v", name, err)
 			return
 		}
 		d.Clusters = append(d.Clusters, cluster)
 	}
 }
 
-// applyAll gives a tracer to every connection manager in front of a service.
+// applyAll sets the tracer of every connection manager of inbounds and outbounds.
 func (t *tracer) applyAll(d *draft.Draft) error {
 	for _, l := range d.Listeners {
 		if l.Kind != draft.Inbound && l.Kind != draft.Outbound {
@@ -105,8 +104,7 @@ func (t *tracer) applyAll(d *draft.Draft) error {
 	return nil
 }
 
-// serviceName is how spans name the proxy: by the first of its services in the order of their
-// names.
+// serviceName returns the name of the proxy in spans: the alphabetically first of its services.
 func serviceName(c *policy.Context) string {
 	if names := c.View.ProxyTags(c.Dataplane())[resource.TagService]; len(names) > 0 && names[0] != "" {
 		return names[0]
@@ -114,7 +112,7 @@ func serviceName(c *policy.Context) string {
 	return "unknown"
 }
 
-// collector is the cluster that leads to the backend.
+// collector returns the cluster of the backend.
 func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) {
 	c := toolkit.HostCluster(t.cluster, origin, t.at.Collector, proxyAddress)
 	if t.backend.Type == typeOpenTelemetry {
@@ -135,17 +133,17 @@ func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) 
 	return c, nil
 }
 
-// tracer makes the tracing of connection managers.
+// tracer creates the tracing config of connection managers.
 type tracer struct {
 	service string // of the proxy
 	backend *Backend
 	at      endpoint
-	cluster string // name of that of the collector
+	cluster string // name of the collector's cluster
 	conf    *Conf
-	shared  *hcmv3.HttpConnectionManager_Tracing // once made, where all listeners have the same
+	shared  *hcmv3.HttpConnectionManager_Tracing // cached if it is equal for all listeners
 }
 
-// newTracer takes a conf that has a backend and was validated.
+// newTracer returns a tracer for a valid conf with a backend.
 func newTracer(conf *Conf, service string) *tracer {
 	t := &tracer{service: service, backend: &(*conf.Backends)[0], conf: conf}
 	switch t.backend.Type {
@@ -162,13 +160,13 @@ func newTracer(conf *Conf, service string) *tracer {
 	return t
 }
 
-// splits reports whether spans have a service name by direction and destination.
+// splits reports whether service names of spans include direction and destination.
 func (t *tracer) splits() bool {
 	return t.backend.Type == typeDatadog && toolkit.Or(t.backend.Datadog.SplitService, false)
 }
 
-// tracing is that of a listener. A sidecar and its workload are one hop of a trace, so the proxy
-// makes no span of its own for what it sends on.
+// tracing returns the tracing config of a listener. A sidecar and its workload are one hop of a
+// trace, so the proxy creates no upstream span.
 func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracing, error) {
 	if t.shared != nil {
 		return t.shared, nil
@@ -243,7 +241,7 @@ func (t *tracer) zipkin() *tracev3.ZipkinConfig {
 	return out
 }
 
-// serviceOf is the service name of the spans of a listener.
+// serviceOf returns the service name in the spans of a listener.
 func (t *tracer) serviceOf(l *draft.Listener) string {
 	switch {
 	case !t.splits():
@@ -254,33 +252,33 @@ func (t *tracer) serviceOf(l *draft.Listener) string {
 	return t.service + "_OUTBOUND_" + l.Service.Name
 }
 
-// endpoint is where a collector listens.
+// endpoint is the parsed URL of a collector.
 type endpoint struct {
 	toolkit.Collector
-	explicitPort bool // the port is not a default
+	explicitPort bool // the URL includes a port
 	tls          bool
-	authority    string // host and port as the URL has them
-	path         string // with the query, as requests have it
+	authority    string // host and port as in the URL
+	path         string // including the query
 }
 
-// parseURL reads the URL of a collector.
+// parseURL parses the URL of a collector.
 func parseURL(s string) (endpoint, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
 		var reason *url.Error
 		if errors.As(err, &reason) {
-			err = reason.Err // without the URL, which may hold credentials
+			err = reason.Err // omits the URL, which may contain credentials
 		}
 		return endpoint{}, fmt.Errorf("not a URL: %w", err)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return endpoint{}, fmt.Errorf("the scheme is %q: give a URL of http or https", u.Scheme)
+		return endpoint{}, fmt.Errorf("the scheme is %q: use http or https", u.Scheme)
 	case u.Opaque != "" || u.Hostname() == "":
-		return endpoint{}, errors.New("the URL names no host")
+		return endpoint{}, errors.New("the URL has no host")
 	case u.User != nil:
-		return endpoint{}, errors.New("the URL holds credentials, which Envoy cannot send: remove them")
+		return endpoint{}, errors.New("the URL contains credentials, which Envoy cannot send: remove them")
 	case u.Fragment != "":
-		return endpoint{}, errors.New("the URL has a fragment, which is never sent: remove it")
+		return endpoint{}, errors.New("the URL contains a fragment, which is never sent: remove it")
 	}
 	e := endpoint{Collector: toolkit.Collector{Host: u.Hostname(), Port: 80}, tls: u.Scheme == "https", authority: u.Host,
 		path: u.EscapedPath()}

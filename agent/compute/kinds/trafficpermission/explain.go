@@ -10,8 +10,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// suggest returns permissions that admit the client of a denial: at a service that it does not
-// reach, or at an inbound, about the service, the dataplane or the inbound alone.
+// suggest returns permissions that admit the client of a denial at a service that it does not
+// reach, or at an inbound. They select only the service, the dataplane, or the inbound.
 func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resource {
 	return func(d *policy.Denial) []*resource.Resource {
 		switch d.Reason {
@@ -44,7 +44,7 @@ func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resour
 	}
 }
 
-// admit is a permission for the client.
+// admit returns a permission for the client.
 func admit(d *policy.Denial, service string, top *resource.TargetRef) *resource.Resource {
 	return d.NewPolicy(Kind, "allow-"+d.Client[0]+"-to-"+service,
 		&resource.Policy{TargetRef: top, From: []resource.PolicyItem{
@@ -52,8 +52,8 @@ func admit(d *policy.Denial, service string, top *resource.TargetRef) *resource.
 		}})
 }
 
-// widest is the legacy permission that decides at an inbound, with the client as one more source;
-// nil where none decides.
+// widest returns the deciding legacy permission of an inbound with the client as an additional
+// source, or nil if none decides.
 func widest(legacy []policy.LegacyKind, d *policy.Denial) []*resource.Resource {
 	for _, l := range legacy {
 		if p := d.Rules.LegacyInbound(l.Kind, d.Inbound); len(p) > 0 && d.Rules.Kind(Kind).Inbound(d.Inbound) == nil {
@@ -63,8 +63,8 @@ func widest(legacy []policy.LegacyKind, d *policy.Denial) []*resource.Resource {
 	return nil
 }
 
-// widen is a legacy permission with one more source: of those about an inbound the strongest alone
-// counts, so that another one would take precedence over it.
+// widen returns a legacy permission with an additional source. A new permission could override the
+// existing one, because only the strongest applies to an inbound.
 func widen(p *resource.Resource, client string) []*resource.Resource {
 	spec, ok := p.Spec.(*resource.LegacyPolicy)
 	if !ok {

@@ -1,9 +1,8 @@
-// Package trafficpermission is the plugin of MeshTrafficPermission: which clients may reach an
-// inbound.
+// Package trafficpermission implements MeshTrafficPermission: which clients may reach an inbound.
 //
-// It guards the filter chains whose peers have shown a certificate of the mesh, and no others:
-// without one a client cannot be told. Such a chain admits nobody but those whom a policy admits,
-// so a mesh with mTLS and without permissions is closed.
+// It guards only filter chains that verify client certificates of the mesh, because other clients
+// cannot be identified. Such a chain admits only clients that a policy admits, so a mesh with mTLS
+// and without permissions denies all requests.
 package trafficpermission
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Kind is the kind of the plugin's policies. The policy in their RBAC filters has that name, too.
+// Kind is the policy kind of the plugin. The policies in the RBAC filters also have this name.
 const Kind = "MeshTrafficPermission"
 
 // Names of Envoy's filters.
@@ -31,14 +30,14 @@ const (
 	FilterNetwork = "envoy.filters.network.rbac"
 )
 
-// Plugin declares the kind and its effect, beside the kinds that it replaces.
+// Plugin declares the kind with the legacy kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtrafficpermissions", "mtp", resource.PolicyShape{
 			Top:       toolkit.Proxies(),
 			From:      toolkit.Clients(),
 			NewConf:   func() resource.Conf { return new(Conf) },
-			NoMatches: "the clients are in default: allow, allowWithShadowDeny and deny have matches of their own",
+			NoMatches: "the clients are selected in default, by the matches of allow, allowWithShadowDeny, and deny",
 			Rules:     true, NewRuleConf: func() resource.Conf { return new(RuleConf) },
 		})},
 		Legacy: legacy,
@@ -64,7 +63,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// apply puts a guard in front of every chain whose peers are known and that no legacy kind guards.
+// apply guards every chain that verifies client certificates and that no legacy kind guards.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(Kind)
 	if c.Last && rules != nil && len(rules.From) > 0 && c.View.Spec.MTLSEnabled() == nil {
@@ -84,26 +83,26 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// warnOpen tells that an inbound takes plain text beside mutual TLS, so that rules do not hold for
-// all of its clients.
+// warnOpen warns that an inbound also accepts plain text, for which rules are not enforced.
 func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 	plain := func(ch *draft.Chain) bool { return !ch.TLS }
 	if c.View.Spec.MTLSEnabled() == nil || rules.Inbound(l.Inbound) == nil || !slices.ContainsFunc(l.Chains, plain) {
 		return
 	}
-	toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes plain text too (mode PERMISSIVE): this permission holds "+
-		"for clients with a certificate of the mesh alone; to keep others out, set mode STRICT in the Mesh or a MeshTLS",
+	toolkit.WarnPolicies(c, rules.Policies,
+		"inbound %d also accepts plain text (mode PERMISSIVE), so this permission applies "+
+			"only to clients with a certificate of the mesh; to deny others, set mode STRICT in the Mesh or a MeshTLS",
 		l.Port)
 }
 
-// guard admits to a chain whom rules, which may be nil, admit. It reports whether they admit
-// anybody.
+// guard restricts a chain to the clients that rules, which may be nil, admit. It reports whether
+// any client can be admitted.
 func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) bool {
 	var enforced, shadow *rbacv3.RBAC
 	switch {
 	case rules == nil:
 		enforced, shadow = fromRules(mesh, nil)
-	case len(rules.Apart) > 0:
+	case len(rules.Entries) > 0:
 		enforced, shadow = withRules(mesh, rules)
 	default:
 		enforced, shadow = fromRules(mesh, principalRules(rules))
@@ -117,22 +116,21 @@ func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft
 	return len(enforced.Policies) > 0
 }
 
-// closeAtOnce makes a chain that admits nobody dial no server. Envoy's filter decides when the
-// client's first byte comes, and the server is dialled before: one that speaks first would be heard
-// until then.
+// closeAtOnce makes a chain that admits no client connect to no server. Envoy's filter decides on
+// the client's first byte, and Envoy connects to the server before, so the client could otherwise
+// receive data from a server that speaks first.
 func closeAtOnce(d *draft.Draft, ch *draft.Chain) {
 	tcp, ok := proto.Clone(ch.TCP).(*tcpv3.TcpProxy)
 	if !ok || ch.TCP == nil {
 		return
 	}
-	tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: toolkit.ClusterNobody}
+	tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: toolkit.ClusterEmpty}
 	ch.TCP = tcp
-	toolkit.AddNobody(d, Kind)
+	toolkit.AddEmptyCluster(d, Kind)
 }
 
-// guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide
-// that are about its tags; of a MeshExternalService the Mesh does alone, since no policy can be
-// about one.
+// guardOutside guards destinations outside the mesh. The policies that select an ExternalService's
+// tags apply to it. Policies cannot select a MeshExternalService; only the Mesh can forbid these.
 func guardOutside(legacy []policy.LegacyKind) func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
 	return func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
 		if o.Kind == mesh.KindMeshExternalService {
@@ -150,7 +148,7 @@ func guardOutside(legacy []policy.LegacyKind) func(o *policy.Outside, l *draft.L
 	}
 }
 
-// GuardConnections makes an RBAC filter for connections the first filter of a chain.
+// GuardConnections inserts an RBAC filter for connections as the first filter of a chain.
 func GuardConnections(l *draft.Listener, ch *draft.Chain, enforced, shadow *rbacv3.RBAC) {
 	f := draft.Extension{Name: FilterNetwork, Message: &netrbacv3.RBAC{
 		Rules: enforced, ShadowRules: shadow, StatPrefix: toolkit.StatName(l.Message.GetName()) + ".", // Envoy adds no dot
@@ -158,24 +156,24 @@ func GuardConnections(l *draft.Listener, ch *draft.Chain, enforced, shadow *rbac
 	ch.Network = slices.Concat([]draft.Extension{f}, ch.Network)
 }
 
-// Conf says what happens to the connections and requests of a group of clients.
+// Conf is the action for a group of clients.
 type Conf struct {
 	Action Action `json:"action,omitempty"`
 }
 
-// Action is the decision about a group of clients, in the spelling of today or that of Kuma 2.0.
+// Action is the action for a group of clients, in the current spelling or that of Kuma 2.0.
 type Action string
 
-// decision is what an action means.
+// decision is the meaning of an action.
 type decision int
 
 const (
 	deny decision = iota
 	allow
-	allowShadowDeny // allow, and count as if denied
+	allowShadowDeny // allow, and count as denied
 )
 
-// decision reads the action; false when there is no such action.
+// decision parses the action. It returns false if the action is unknown.
 func (a Action) decision() (decision, bool) {
 	switch a {
 	case "Allow", "ALLOW", "allow":
@@ -188,20 +186,20 @@ func (a Action) decision() (decision, bool) {
 	return deny, false
 }
 
-// Validate checks that the action is there and known.
+// Validate checks that the action is known.
 func (c *Conf) Validate(v *resource.Validator) {
 	if _, ok := c.Action.decision(); !ok {
 		v.Field("action").OneOf(string(c.Action), "Allow", "Deny", "AllowWithShadowDeny")
 	}
 }
 
-// fromRules makes what the filters enforce, and what they only count as denied: nil when nothing
-// is. Clients of whom no rule speaks are denied, as are all when there are no rules.
+// fromRules returns the enforced rules, and the shadow rules that only count, or nil if there are
+// none. Clients without a rule are denied.
 func fromRules(mesh string, rules []*policy.Rule) (enforced, shadow *rbacv3.RBAC) {
 	return filters(split(mesh, rules))
 }
 
-// split returns the principals whom rules allow, and those whom they allow and count as denied.
+// split returns the principals that rules allow, and those that they allow but count as denied.
 func split(mesh string, rules []*policy.Rule) (allowed, counted []*rbacv3.Principal) {
 	for _, r := range rules {
 		switch decisionOf(r) {
@@ -214,7 +212,7 @@ func split(mesh string, rules []*policy.Rule) (allowed, counted []*rbacv3.Princi
 	return allowed, counted
 }
 
-// filters makes what is enforced and what is counted of principals.
+// filters converts principals to enforced and shadow rules.
 func filters(allowed, counted []*rbacv3.Principal) (enforced, shadow *rbacv3.RBAC) {
 	enforced = RBAC(rbacv3.RBAC_ALLOW, Kind, slices.Concat(allowed, counted))
 	if len(counted) > 0 {
@@ -223,8 +221,8 @@ func filters(allowed, counted []*rbacv3.Principal) (enforced, shadow *rbacv3.RBA
 	return enforced, shadow
 }
 
-// RBAC applies an action to principals, whatever they ask for. A policy without principals is one
-// that Envoy rejects, so there is none.
+// RBAC returns rules that apply an action to all requests of some principals. Envoy rejects a
+// policy without principals, so the result then has no policy.
 func RBAC(action rbacv3.RBAC_Action, name string, list []*rbacv3.Principal) *rbacv3.RBAC {
 	out := &rbacv3.RBAC{Action: action}
 	if len(list) > 0 {
@@ -236,7 +234,7 @@ func RBAC(action rbacv3.RBAC_Action, name string, list []*rbacv3.Principal) *rba
 	return out
 }
 
-// ofSubset is the principal of clients with all the tags of a subset.
+// ofSubset returns the principal of clients with all tags of a subset.
 func ofSubset(mesh string, s policy.Subset) *rbacv3.Principal {
 	ids := make([]*rbacv3.Principal, len(s))
 	for i, t := range s {
@@ -248,7 +246,7 @@ func ofSubset(mesh string, s policy.Subset) *rbacv3.Principal {
 	return All(ids)
 }
 
-// All is the principal of clients that are all of some principals; of all clients where there are
+// All returns the principal of clients that match all given principals; all clients if there are
 // none.
 func All(ids []*rbacv3.Principal) *rbacv3.Principal {
 	switch len(ids) {
@@ -260,8 +258,8 @@ func All(ids []*rbacv3.Principal) *rbacv3.Principal {
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: ids}}}
 }
 
-// OfTag is the principal of clients whose certificate has the name of a tag: the service is a
-// SPIFFE id, and every other tag a URI of its own.
+// OfTag returns the principal of clients whose certificate has a tag: the service is a SPIFFE ID,
+// and every other tag is a separate URI.
 func OfTag(mesh, key, value string) *rbacv3.Principal {
 	name := "kuma://" + key + "/" + value
 	if key == resource.TagService {
@@ -272,16 +270,16 @@ func OfTag(mesh, key, value string) *rbacv3.Principal {
 	}}}
 }
 
-// maxCompared bounds how many rules of each form are held against those of the other.
+// maxCompared limits the number of rules of each form that are compared with those of the other.
 const maxCompared = 256
 
-// principalRules returns the rules of an inbound in the form in which they become principals.
+// principalRules returns the rules of an inbound in the form that is converted to principals.
 //
-// Envoy joins principals by or: a client is admitted when one of them holds it. Kuma's form of the
-// rules lets two of them hold one client, and where one denies what another allows, Envoy would
-// admit whom a policy denies: with an item for everybody and two that each deny a service, nobody
-// is kept out. So its form is taken, and with it the bytes that Kuma sends, where no client comes
-// off better than the rules have it; else the rules that are disjoint.
+// Envoy combines principals with OR: a client is admitted if one of them matches. In Kuma's form of
+// the rules two rules can match one client. If one of them denies what the other allows, Envoy
+// would admit a denied client: for example, an item for all clients and two items that each deny a
+// service would deny none. Therefore principalRules returns Kuma's form, and thus the same bytes as
+// Kuma, only if no client gets more access than the rules grant, and the disjoint form otherwise.
 func principalRules(in *policy.InboundRules) []*policy.Rule {
 	if len(in.Rules) < 2 || len(in.Rules) > maxCompared || in.Overflow {
 		return in.Rules
@@ -309,8 +307,8 @@ func decisionOf(r *policy.Rule) decision {
 	return d
 }
 
-// better reports whether a client of whom a rule decides one thing gets something else by another
-// rule that holds it too: admittance, or a denial in the count.
-func better(other, own decision) bool {
-	return own == deny && other != deny || own == allow && other == allowShadowDeny
+// better reports whether a client with one decision gets more by another rule that also matches it:
+// admission, or being counted as denied.
+func better(other, decided decision) bool {
+	return decided == deny && other != deny || decided == allow && other == allowShadowDeny
 }

@@ -10,32 +10,33 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// RuleConf is an entry of rules: clients by the SPIFFE IDs in their certificates. Of all entries
-// about an inbound none overrides another: who is denied by one stays out, whoever allows it.
+// RuleConf is the conf of an entry of rules. It selects clients by the SPIFFE IDs in their
+// certificates. No entry of an inbound overrides another: a client that one entry denies is denied,
+// even if others allow it.
 type RuleConf struct {
 	Deny []resource.ClientMatch `json:"deny,omitempty"`
-	// AllowWithShadowDeny allows, and counts as if denied.
+	// AllowWithShadowDeny allows clients and counts them as denied.
 	AllowWithShadowDeny []resource.ClientMatch `json:"allowWithShadowDeny,omitempty"`
 	Allow               []resource.ClientMatch `json:"allow,omitempty"`
 }
 
-// Validate checks that somebody is named, and how.
+// Validate checks that the entry is not empty and that its matches are valid.
 func (c *RuleConf) Validate(v *resource.Validator) {
 	if len(c.Deny) == 0 && len(c.AllowWithShadowDeny) == 0 && len(c.Allow) == 0 {
-		v.Faultf("the rule says nothing: give allow, allowWithShadowDeny or deny")
+		v.Faultf("the rule is empty: give allow, allowWithShadowDeny or deny")
 	}
 	v.Field("deny").Matches(c.Deny)
 	v.Field("allowWithShadowDeny").Matches(c.AllowWithShadowDeny)
 	v.Field("allow").Matches(c.Allow)
 }
 
-// ClientMatches are all matches of the entry.
+// ClientMatches returns all matches of the entry.
 func (c *RuleConf) ClientMatches() []resource.ClientMatch {
 	return slices.Concat(c.Deny, c.AllowWithShadowDeny, c.Allow)
 }
 
-// decide says what entries of rules say of a client: the first that denies it, else the first that
-// allows it.
+// decide returns the decision of entries about a client: that of the first entry that denies it,
+// otherwise of the first that allows it.
 func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	holds := func(list []resource.ClientMatch) bool {
 		return slices.ContainsFunc(list, func(m resource.ClientMatch) bool { return m.Holds(ids) })
@@ -54,15 +55,15 @@ func decide(confs []resource.Conf, ids []string) (policy.Decision, int) {
 	if allowed >= 0 {
 		return policy.Admitted, allowed
 	}
-	return policy.Unspoken, -1
+	return policy.Undecided, -1
 }
 
-// withRules makes what the filters enforce and count where entries of rules are about an inbound,
-// beside from. Who is denied by either form stays out, and who is allowed by one of them, and
-// denied by none, comes in.
+// withRules returns the enforced and shadow rules of an inbound with entries of rules, combined
+// with from. A client that either denies is denied, and a client that either allows, and neither
+// denies, is admitted.
 func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.RBAC) {
 	var all RuleConf
-	for _, r := range in.Apart {
+	for _, r := range in.Entries {
 		if c := toolkit.Conf[RuleConf](r); c != nil {
 			all.Deny = append(all.Deny, c.Deny...)
 			all.AllowWithShadowDeny = append(all.AllowWithShadowDeny, c.AllowWithShadowDeny...)
@@ -70,23 +71,23 @@ func withRules(mesh string, in *policy.InboundRules) (enforced, shadow *rbacv3.R
 		}
 	}
 	denied := ofMatches(all.Deny)
-	var out []*rbacv3.Principal // whom from denies
+	var fromDenied []*rbacv3.Principal // clients that from denies
 	for _, r := range in.Rules {
 		if decisionOf(r) == deny {
-			out = append(out, ofSubset(mesh, r.Subset))
+			fromDenied = append(fromDenied, ofSubset(mesh, r.Subset))
 		}
 	}
-	if in.Overflow { // what from denies is not known in full
+	if in.Overflow { // the clients that from denies are not completely known
 		all.Allow, all.AllowWithShadowDeny = nil, nil
 	}
 	allowed, counted := split(mesh, principalRules(in))
-	kept := slices.Concat(denied, out)
-	allowed = append(except(allowed, denied), except(ofMatches(all.Allow), kept)...)
-	counted = append(except(counted, denied), except(ofMatches(all.AllowWithShadowDeny), kept)...)
+	excluded := slices.Concat(denied, fromDenied)
+	allowed = append(except(allowed, denied), except(ofMatches(all.Allow), excluded)...)
+	counted = append(except(counted, denied), except(ofMatches(all.AllowWithShadowDeny), excluded)...)
 	return filters(allowed, counted)
 }
 
-// ofMatches are the principals of clients for whom matches hold, each once.
+// ofMatches returns the principals of clients that match, without duplicates.
 func ofMatches(list []resource.ClientMatch) []*rbacv3.Principal {
 	var out []*rbacv3.Principal
 	known := map[resource.SpiffeIDMatch]bool{}
@@ -107,7 +108,8 @@ func ofMatches(list []resource.ClientMatch) []*rbacv3.Principal {
 	return out
 }
 
-// except takes clients out of principals; where there are such, one principal is left.
+// except excludes clients from principals. If there are any to exclude, the result is one
+// principal.
 func except(list, out []*rbacv3.Principal) []*rbacv3.Principal {
 	if len(list) == 0 || len(out) == 0 {
 		return list

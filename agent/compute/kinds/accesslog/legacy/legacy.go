@@ -1,8 +1,7 @@
-// Package legacy is TrafficLog, which MeshAccessLog replaces: its conf, its effect and its
+// Package legacy implements TrafficLog, which MeshAccessLog replaces: its conf, effect, and
 // migration.
 //
-// Its policies name a backend of Mesh.logging, which writes the connections and requests that leave
-// the proxy.
+// TrafficLog policies refer to a backend of Mesh.logging for outbound connections and requests.
 package legacy
 
 import (
@@ -22,10 +21,10 @@ const kind = "TrafficLog"
 
 // Conf is the conf of a TrafficLog.
 type Conf struct {
-	Backend string `json:"backend,omitempty"` // of Mesh.logging; "" for its default
+	Backend string `json:"backend,omitempty"` // of Mesh.logging. Default its defaultBackend
 }
 
-// Validate accepts any name: which backends there are is for the Mesh to say.
+// Validate accepts any name: only the mesh defines which backends exist.
 func (c *Conf) Validate(*resource.Validator) {}
 
 // Kind declares the kind and its effect.
@@ -53,18 +52,17 @@ func apply(c *policy.Context, d *draft.Draft) {
 		switch {
 		case b != nil:
 		case name == "":
-			c.Host.Warn(p.Key, "the policy names no backend, and logging of mesh %s has no defaultBackend: nothing is logged "+
-				"by this policy", c.View.Name)
+			c.Host.Warn(p.Key, "the policy has no effect: it names no backend, and logging of mesh %s has no defaultBackend",
+				c.View.Name)
 		default:
-			c.Host.Warn(p.Key, "conf.backend: there is no backend %q in logging of mesh %s: nothing is logged by this policy",
-				name, c.View.Name)
+			c.Host.Warn(p.Key, "the policy has no effect: logging of mesh %s has no backend %q (conf.backend)",
+				c.View.Name, name)
 		}
 		return p.Key, b
 	})
 }
 
-// backendOf returns the backend that a policy names, nil when there is none, and its name, "" for
-// none.
+// backendOf returns the backend of a policy, or nil, and the backend's name, or "".
 func backendOf(l *resource.Logging, p *resource.Resource) (*resource.LoggingBackend, string) {
 	name := ""
 	if l != nil {
@@ -76,7 +74,7 @@ func backendOf(l *resource.Logging, p *resource.Resource) (*resource.LoggingBack
 	return l.Backend(name), name
 }
 
-// migrate makes a MeshAccessLog of each TrafficLog, with the backend of Mesh.logging in it.
+// migrate returns a MeshAccessLog for each TrafficLog, with the backend of Mesh.logging.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
@@ -85,8 +83,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	for _, u := range plan.Units {
 		backends, why := backendsOf(in.Index.View.Spec.Logging, u.Policy)
 		for _, w := range u.Weaker {
-			if migrated[w] && why != "" { // it keeps what the weaker one would log from being logged
-				policy.AddNote(&u.Notes, why+": the policy switches the log off where a weaker one would write it")
+			if migrated[w] && why != "" { // overrides a weaker policy that logs
+				policy.AddNote(&u.Notes, why+"; it disables the log where a weaker policy would write it")
 				backends, why = []accesslog.Backend{}, ""
 			}
 		}
@@ -104,19 +102,19 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// backendsOf returns where a TrafficLog writes, or why it writes nothing.
+// backendsOf returns the backends of a TrafficLog, or the reason why it has none.
 func backendsOf(l *resource.Logging, r *resource.Resource) ([]accesslog.Backend, string) {
 	b, name := backendOf(l, r)
 	switch {
 	case name == "":
-		return nil, "it logs nothing: it names no backend, and logging of the mesh has no defaultBackend"
+		return nil, "the policy has no effect: it names no backend, and logging of the mesh has no defaultBackend"
 	case b == nil:
-		return nil, fmt.Sprintf("it logs nothing: there is no backend %q in logging of the mesh", name)
+		return nil, fmt.Sprintf("the policy has no effect: logging of the mesh has no backend %q", name)
 	}
 	var format *accesslog.Format
 	if b.Format != "" {
 		if err := accesslog.CheckText(b.Format); err != nil {
-			return nil, fmt.Sprintf("it logs nothing: the format of the backend %q: %v", name, err)
+			return nil, fmt.Sprintf("the policy has no effect: format of backend %q: %v", name, err)
 		}
 		text, err := json.Marshal(map[string]string{"type": "Plain", "plain": b.Format})
 		if err != nil {
@@ -131,36 +129,37 @@ func backendsOf(l *resource.Logging, r *resource.Resource) ([]accesslog.Backend,
 	}
 	var faults []resource.Fault
 	if out.Check(resource.NewValidator("backends", &faults), true); len(faults) > 0 {
-		return nil, fmt.Sprintf("a MeshAccessLog takes no such backend as %q: %s: %s",
+		return nil, fmt.Sprintf("the backend %q is invalid for a MeshAccessLog: %s: %s",
 			name, faults[0].Field, faults[0].Reason)
 	}
 	return []accesslog.Backend{out}, ""
 }
 
-// changes explains what MeshAccessLog writes otherwise than TrafficLog.
+// changes explains the differences between the config of MeshAccessLog and TrafficLog.
 func changes() []policy.Change {
 	const (
 		at     = "Listener/*/filterChains/*/filters/*/typedConfig/accessLog/envoy.access_loggers.file*/typedConfig"
 		line   = at + "/logFormat/textFormatSource/inlineString"
-		prefix = "lines for a collector go through another FIFO and no longer begin with its address there; " +
-			"the collector gets the same"
-		past = "traffic past the mesh is logged with the direction " + accesslog.DirectionOutbound + ", which was " +
-			accesslog.DirectionNone
+		prefix = "lines for a collector use another FIFO and do not begin with its address there; " +
+			"the collector receives the same lines"
+		external = "traffic to addresses outside the mesh is logged with direction " + accesslog.DirectionOutbound +
+			" instead of " + accesslog.DirectionNone
 	)
 	return []policy.Change{
 		{Path: at, Before: policy.Any, After: policy.Any, Same: true, Why: prefix,
 			If: func(a, b any) bool { return sameLog(a, b, false) }},
-		{Path: at, Before: policy.Any, After: policy.Any, Why: past, If: func(a, b any) bool { return sameLog(a, b, true) }},
-		{Path: line, Before: policy.Any, After: policy.Any, Why: past,
+		{Path: at, Before: policy.Any, After: policy.Any, Why: external,
+			If: func(a, b any) bool { return sameLog(a, b, true) }},
+		{Path: line, Before: policy.Any, After: policy.Any, Why: external,
 			If: func(a, b any) bool { return sameLine(a, b, true) }},
 	}
 }
 
-// sameLog compares two loggers of a collector by what it gets.
-func sameLog(before, after any, past bool) bool {
+// sameLog reports whether two loggers send the same lines to a collector.
+func sameLog(before, after any, external bool) bool {
 	a, _ := before.(map[string]any)
 	b, _ := after.(map[string]any)
-	return isFIFO(a["path"]) && isFIFO(b["path"]) && sameLine(lineOf(a), lineOf(b), past)
+	return isFIFO(a["path"]) && isFIFO(b["path"]) && sameLine(lineOf(a), lineOf(b), external)
 }
 
 func isFIFO(v any) bool {
@@ -174,15 +173,15 @@ func lineOf(log map[string]any) any {
 	return text["inlineString"]
 }
 
-// sameLine compares two lines but for the address before the first one, and with past for the
-// direction.
-func sameLine(before, after any, past bool) bool {
+// sameLine compares two lines, ignoring the address before the first one and, if external is true,
+// the direction.
+func sameLine(before, after any, external bool) bool {
 	a, ok := before.(string)
 	b, is := after.(string)
 	if !ok || !is || b == "" {
 		return false
 	}
-	if past {
+	if external {
 		a = strings.ReplaceAll(a, accesslog.DirectionNone, accesslog.DirectionOutbound)
 	}
 	address, found := strings.CutSuffix(a, b)

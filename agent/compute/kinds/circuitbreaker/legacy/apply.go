@@ -1,9 +1,8 @@
-// Package legacy is CircuitBreaker, which MeshCircuitBreaker replaces: its conf, its effect and its
-// migration.
+// Package legacy implements CircuitBreaker, which MeshCircuitBreaker replaces: its conf, effect,
+// and migration.
 //
-// Its policies act on the clusters of outbounds. The two halves, limits and outlier detection, are
-// independent: what CircuitBreaker says about one of them is superseded by a MeshCircuitBreaker
-// that selects the proxy and speaks of it.
+// CircuitBreaker policies affect the clusters of outbounds. Limits and outlier detection are
+// independent: each is superseded if a MeshCircuitBreaker that selects the proxy sets it.
 package legacy
 
 import (
@@ -38,7 +37,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	var limits, outlier bool
 	if k := c.Rules.Kind(circuitbreaker.Kind); k != nil {
-		limits, outlier = speaks(k.Policies)
+		limits, outlier = halves(k.Policies)
 	}
 	if limits && outlier {
 		return
@@ -62,12 +61,12 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// breakerOf converts a conf. Its outlier detection is there in any case, with the detectors that
-// are not given switched off, and Envoy's own numbers for those that are.
+// breakerOf converts a conf. The result always has outlier detection. Detectors that the conf does
+// not set are disabled, and unset numbers of the others have Envoy's defaults.
 func breakerOf(c *Conf) *circuitbreaker.Breaker {
 	d, with := toolkit.Or(c.Detectors, Detectors{}), *c
 	with.Detectors = &d
-	b := circuitbreaker.BreakerOf(with.current())
+	b := circuitbreaker.BreakerOf(with.converted())
 	b.Outlier.EnforcingConsecutive_5Xx = circuitbreaker.Enforcing(d.TotalErrors != nil)
 	b.Outlier.EnforcingConsecutiveGatewayFailure = circuitbreaker.Enforcing(d.GatewayErrors != nil)
 	b.Outlier.EnforcingConsecutiveLocalOriginFailure = circuitbreaker.Enforcing(d.LocalErrors != nil)
@@ -80,8 +79,9 @@ func breakerOf(c *Conf) *circuitbreaker.Breaker {
 	return b
 }
 
-// speaks says which halves MeshCircuitBreakers speak of, about whatever.
-func speaks(policies []*resource.Resource) (limits, outlier bool) {
+// halves reports which halves, limits and outlier detection, any item of the MeshCircuitBreakers
+// sets.
+func halves(policies []*resource.Resource) (limits, outlier bool) {
 	for _, p := range policies {
 		spec, ok := p.Spec.(*resource.Policy)
 		if !ok {
@@ -97,9 +97,8 @@ func speaks(policies []*resource.Resource) (limits, outlier bool) {
 	return limits, outlier
 }
 
-// supersededBy returns what keeps a field of a CircuitBreaker from acting on the cluster of a
-// destination: a route that leads there, or the strongest MeshCircuitBreaker that speaks of the
-// same half.
+// supersededBy returns the policy that overrides a field of a CircuitBreaker for a destination: a
+// route, or the strongest MeshCircuitBreaker that sets the same half.
 func supersededBy(r *policy.Rules, s draft.Service, path string) *resource.Resource {
 	k := r.Kind(circuitbreaker.Kind)
 	if p := toolkit.SupersedingRoute(r, s); p != nil || k == nil {
@@ -107,14 +106,14 @@ func supersededBy(r *policy.Rules, s draft.Service, path string) *resource.Resou
 	}
 	ofLimits := path == "thresholds" || strings.HasPrefix(path, "thresholds.")
 	for _, p := range slices.Backward(k.Policies) {
-		if limits, outlier := speaks([]*resource.Resource{p}); ofLimits && limits || !ofLimits && outlier {
+		if limits, outlier := halves([]*resource.Resource{p}); ofLimits && limits || !ofLimits && outlier {
 			return p
 		}
 	}
 	return nil
 }
 
-// Conf is what a CircuitBreaker says about a cluster. Nil leaves Envoy's default.
+// Conf is the conf of a CircuitBreaker. Unset fields have Envoy's defaults.
 type Conf struct {
 	Interval                    *resource.Duration `json:"interval,omitempty" check:"positive"`
 	BaseEjectionTime            *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
@@ -124,8 +123,8 @@ type Conf struct {
 	Thresholds                  *Thresholds        `json:"thresholds,omitempty"`
 }
 
-// Detectors say what makes an endpoint an outlier. Nil switches a detector off; an empty one has
-// Envoy's numbers.
+// Detectors define when an endpoint is an outlier. A nil detector is disabled. Unset numbers have
+// Envoy's defaults.
 type Detectors struct {
 	TotalErrors       *circuitbreaker.Consecutive       `json:"totalErrors,omitempty"`
 	GatewayErrors     *circuitbreaker.Consecutive       `json:"gatewayErrors,omitempty"`
@@ -134,14 +133,14 @@ type Detectors struct {
 	Failure           *circuitbreaker.FailurePercentage `json:"failure,omitempty"`
 }
 
-// Deviation detects endpoints whose share of successes lies below the mean of all.
+// Deviation detects endpoints whose success rate is below the mean.
 type Deviation struct {
 	RequestVolume *uint32           `json:"requestVolume,omitempty"`
 	MinimumHosts  *uint32           `json:"minimumHosts,omitempty"`
 	Factor        *resource.Decimal `json:"factor,omitempty"`
 }
 
-// Thresholds bound what a cluster may have at a time.
+// Thresholds limit the concurrent use of a cluster.
 type Thresholds struct {
 	MaxConnections     *uint32 `json:"maxConnections,omitempty"`
 	MaxPendingRequests *uint32 `json:"maxPendingRequests,omitempty"`
@@ -149,10 +148,10 @@ type Thresholds struct {
 	MaxRequests        *uint32 `json:"maxRequests,omitempty"`
 }
 
-// Validate checks that something is said, and the numbers.
+// Validate checks that the conf is not empty and that numbers are valid.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.Detectors == nil && c.Thresholds == nil {
-		v.Faultf("the policy says nothing: give detectors, thresholds or both")
+		v.Faultf("the conf is empty: give detectors, thresholds or both")
 	}
 	if d := c.Detectors; d != nil {
 		at := v.Field("detectors")
@@ -168,9 +167,9 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// current is the conf of a MeshCircuitBreaker with the same values. It shares no part that holds
-// some of them.
-func (c *Conf) current() *circuitbreaker.Conf {
+// converted returns the conf of a MeshCircuitBreaker with the same values. The result shares no
+// struct with several fields.
+func (c *Conf) converted() *circuitbreaker.Conf {
 	out := &circuitbreaker.Conf{}
 	if t := c.Thresholds; t != nil {
 		out.ConnectionLimits = &circuitbreaker.ConnectionLimits{

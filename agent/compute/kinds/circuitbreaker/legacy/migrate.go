@@ -11,11 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// never is a number of failures or endpoints that is not reached: a detector that wants it is as
-// good as off. What a weaker policy gives cannot be taken away by merging.
+// never is a number of failures or endpoints that is never reached. It disables a detector that a
+// weaker policy sets, because merging cannot unset a field.
 const never = math.MaxUint32
 
-// What Envoy takes where a number is not given.
+// Envoy's defaults for unset numbers.
 const (
 	defaultLimit       = 1024
 	defaultRetries     = 3
@@ -30,37 +30,36 @@ const (
 	defaultThreshold   = 85
 )
 
-// migrate makes a MeshCircuitBreaker of each CircuitBreaker.
+// migrate returns a MeshCircuitBreaker for each CircuitBreaker.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{circuitbreaker.Kind},
 		SupersededBy: func(d *resource.Resource) *resource.Resource {
 			list := in.Index.Ruled(d, circuitbreaker.Kind)
-			if limits, outlier := speaks(list); !limits || !outlier {
+			if limits, outlier := halves(list); !limits || !outlier {
 				return nil
 			}
 			return list[len(list)-1]
 		}})
 	out := policy.Migration{Without: plan.Without}
 	m := migration{sameLocal: true}
-	out.Policies = toolkit.MigrateOutbound(in, plan, circuitbreaker.Kind, m.conf, m.over)
+	out.Policies = toolkit.MigrateOutbound(in, plan, circuitbreaker.Kind, m.conf, m.override)
 	out.Changes = changes(m.sameLocal, m.off)
 	return out
 }
 
-// migration makes confs.
+// migration converts confs.
 type migration struct {
-	sameLocal bool // nothing depends on errors that are split and have no detector of deviations
-	off       bool // there are detectors that are off by their numbers
+	sameLocal bool // no conf splits local errors without a deviation detector
+	off       bool // some detectors are disabled by never
 }
 
-// conf says what a CircuitBreaker says. Numbers that a MeshCircuitBreaker does not take are
-// replaced.
+// conf converts a CircuitBreaker. It replaces numbers that a MeshCircuitBreaker does not accept.
 func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
 	if toolkit.Or(old.SplitExternalAndLocalErrors, false) &&
 		(old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
 		m.sameLocal = false
 	}
-	c := old.current()
+	c := old.converted()
 	if l := c.ConnectionLimits; l != nil {
 		atLeastOne(notes, "thresholds.maxConnections", &l.MaxConnections)
 		atLeastOne(notes, "thresholds.maxPendingRequests", &l.MaxPendingRequests)
@@ -85,42 +84,43 @@ func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
 	return c
 }
 
-// atLeastOne replaces a number of 0.
+// atLeastOne replaces 0 by 1.
 func atLeastOne(notes *[]string, field string, n **uint32) {
 	if *n != nil && **n == 0 {
 		policy.AddNote(notes,
-			fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
+			fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not accept, so this policy sets 1", field))
 		*n = new(uint32(1))
 	}
 }
 
-// consecutive gives a detector of failures in a row a number, without which it is off in a
-// MeshCircuitBreaker. 0 failures never come.
+// consecutive sets the number of a detector of consecutive failures, without which a
+// MeshCircuitBreaker disables it. 0 becomes never.
 func (m *migration) consecutive(notes *[]string, field string, c **circuitbreaker.Consecutive) {
 	switch {
 	case *c == nil:
 	case (*c).Consecutive == nil:
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(defaultConsecutive))}
 	case *(*c).Consecutive == 0:
-		policy.AddNote(notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a "+
-			"number that is not reached stands in its place", field))
+		policy.AddNote(notes,
+			fmt.Sprintf("conf.detectors.%s.consecutive is 0, with which Envoy never ejects an endpoint, so "+
+				"this policy sets a number that is never reached", field))
 		m.off = true
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}
 	}
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it takes effect:
-// source-destination policies are not merged.
-func (m *migration) over(c, weak *circuitbreaker.Conf, notes *[]string) {
+// override sets every field that a weaker policy sets and c does not, because targetRef policies
+// are merged.
+func (m *migration) override(c, weak *circuitbreaker.Conf, notes *[]string) {
 	if w := weak.ConnectionLimits; w != nil {
 		if c.ConnectionLimits == nil {
 			c.ConnectionLimits = &circuitbreaker.ConnectionLimits{}
 		}
 		l := c.ConnectionLimits
-		toolkit.Give(&l.MaxConnections, w.MaxConnections, defaultLimit)
-		toolkit.Give(&l.MaxPendingRequests, w.MaxPendingRequests, defaultLimit)
-		toolkit.Give(&l.MaxRequests, w.MaxRequests, defaultLimit)
-		toolkit.Give(&l.MaxRetries, w.MaxRetries, defaultRetries)
+		toolkit.Override(&l.MaxConnections, w.MaxConnections, defaultLimit)
+		toolkit.Override(&l.MaxPendingRequests, w.MaxPendingRequests, defaultLimit)
+		toolkit.Override(&l.MaxRequests, w.MaxRequests, defaultLimit)
+		toolkit.Override(&l.MaxRetries, w.MaxRetries, defaultRetries)
 	}
 	w := weak.OutlierDetection
 	if w == nil {
@@ -134,11 +134,11 @@ func (m *migration) over(c, weak *circuitbreaker.Conf, notes *[]string) {
 	if toolkit.Or(o.Disabled, false) {
 		return
 	}
-	toolkit.Give(&o.Disabled, w.Disabled, false)
-	toolkit.Give(&o.Interval, w.Interval, resource.Duration{Duration: defaultInterval})
-	toolkit.Give(&o.BaseEjectionTime, w.BaseEjectionTime, resource.Duration{Duration: defaultEjection})
-	toolkit.Give(&o.MaxEjectionPercent, w.MaxEjectionPercent, defaultPercent)
-	toolkit.Give(&o.SplitExternalAndLocalErrors, w.SplitExternalAndLocalErrors, false)
+	toolkit.Override(&o.Disabled, w.Disabled, false)
+	toolkit.Override(&o.Interval, w.Interval, resource.Duration{Duration: defaultInterval})
+	toolkit.Override(&o.BaseEjectionTime, w.BaseEjectionTime, resource.Duration{Duration: defaultEjection})
+	toolkit.Override(&o.MaxEjectionPercent, w.MaxEjectionPercent, defaultPercent)
+	toolkit.Override(&o.SplitExternalAndLocalErrors, w.SplitExternalAndLocalErrors, false)
 	if w.Detectors != nil {
 		m.detectors(o.Detectors, w.Detectors, notes)
 	}
@@ -147,50 +147,51 @@ func (m *migration) over(c, weak *circuitbreaker.Conf, notes *[]string) {
 func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string) {
 	off := false
 	for _, f := range []struct {
-		own  **circuitbreaker.Consecutive
-		weak *circuitbreaker.Consecutive
+		field **circuitbreaker.Consecutive
+		weak  *circuitbreaker.Consecutive
 	}{
 		{&d.TotalFailures, weak.TotalFailures}, {&d.GatewayFailures, weak.GatewayFailures},
 		{&d.LocalOriginFailures, weak.LocalOriginFailures},
 	} {
-		if *f.own == nil && f.weak != nil {
-			*f.own, off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
+		if *f.field == nil && f.weak != nil {
+			*f.field, off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
 		}
 	}
 	if w := weak.SuccessRate; w != nil {
 		if d.SuccessRate == nil {
 			d.SuccessRate, off = &circuitbreaker.SuccessRate{MinimumHosts: new(uint32(never))}, true
 		}
-		toolkit.Give(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
-		toolkit.Give(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
-		toolkit.Give(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor, resource.NewDecimal(defaultDeviation))
+		toolkit.Override(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
+		toolkit.Override(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
+		toolkit.Override(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor,
+			resource.NewDecimal(defaultDeviation))
 	}
 	if w := weak.FailurePercentage; w != nil {
 		if d.FailurePercentage == nil {
 			d.FailurePercentage, off = &circuitbreaker.FailurePercentage{MinimumHosts: new(uint32(never))}, true
 		}
-		toolkit.Give(&d.FailurePercentage.MinimumHosts, w.MinimumHosts, defaultHosts)
-		toolkit.Give(&d.FailurePercentage.RequestVolume, w.RequestVolume, defaultFailures)
-		toolkit.Give(&d.FailurePercentage.Threshold, w.Threshold, defaultThreshold)
+		toolkit.Override(&d.FailurePercentage.MinimumHosts, w.MinimumHosts, defaultHosts)
+		toolkit.Override(&d.FailurePercentage.RequestVolume, w.RequestVolume, defaultFailures)
+		toolkit.Override(&d.FailurePercentage.Threshold, w.Threshold, defaultThreshold)
 	}
 	if off {
 		m.off = true
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy has detectors that this one has not, "+
-			"and merging cannot take them away: they are given numbers that are not reached (%d)", uint32(never)))
+		policy.AddNote(notes, fmt.Sprintf("a weaker policy sets detectors that this one does not, and merging cannot unset "+
+			"them, so this policy disables them with a number that is never reached (%d)", uint32(never)))
 	}
 }
 
-// changes explains what is written in another way. sameLocal is true where nothing depends on
-// errors that are split and have no detector of deviations, and off where detectors are off by
-// their numbers.
+// changes explains the differences between the config of MeshCircuitBreaker and CircuitBreaker.
+// sameLocal is true if no conf splits local errors without a deviation detector. off is true if
+// some detectors are disabled by never.
 func changes(sameLocal, off bool) []policy.Change {
-	const at, explicit = "Cluster/*/outlierDetection", "Envoy's default, written out"
+	const at, explicit = "Cluster/*/outlierDetection", "Envoy's default, set explicitly"
 	out := []policy.Change{
 		{Path: at, Before: policy.Any, Same: sameLocal,
-			Why: "CircuitBreaker wrote an outlier detection with every detector off, MeshCircuitBreaker writes none"},
+			Why: "CircuitBreaker sets an outlier detection with all detectors disabled, MeshCircuitBreaker sets none"},
 		{Path: at + "/enforcingLocalOriginSuccessRate", After: "0", Same: sameLocal,
-			Why: "a detector that is off is written so; CircuitBreaker left Envoy's default, " +
-				"which counts with splitExternalAndLocalErrors alone"},
+			Why: "MeshCircuitBreaker disables an unused detector explicitly; CircuitBreaker left Envoy's default, " +
+				"which has an effect only with splitExternalAndLocalErrors"},
 		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: explicit},
 	}
 	for _, f := range []struct {
@@ -226,7 +227,7 @@ func changes(sameLocal, off bool) []policy.Change {
 		{"", "enforcingLocalOriginSuccessRate"}, {"failurePercentageMinimumHosts", "enforcingFailurePercentage"},
 		{"", "enforcingFailurePercentageLocalOrigin"},
 	} {
-		const why = "a detector that is off by its number, which is not reached"
+		const why = "the detector is disabled by a number that is never reached"
 		if f[0] != "" {
 			out = append(out, policy.Change{Path: at + "/" + f[0], After: fmt.Sprint(uint32(never)), Same: true, Why: why},
 				policy.Change{Path: at + "/" + f[0], Before: "0", After: fmt.Sprint(uint32(never)), Same: true, Why: why})

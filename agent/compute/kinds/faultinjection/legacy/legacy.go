@@ -1,5 +1,5 @@
-// Package legacy is FaultInjection, which MeshFaultInjection replaces: its conf, its effect and its
-// migration.
+// Package legacy implements FaultInjection, which MeshFaultInjection replaces: its conf, effect,
+// and migration.
 package legacy
 
 import (
@@ -12,12 +12,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 const kind = "FaultInjection"
 
-// Conf is what one FaultInjection does.
+// Conf is the conf of a FaultInjection.
 type Conf struct {
 	faultinjection.Fault
 }
@@ -39,8 +40,8 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// apply injects the faults of all FaultInjections about an inbound: those whose sources name most
-// tags come first.
+// apply injects the faults of all FaultInjections of an inbound. Those with the most source tags
+// come first.
 func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		var filters []draft.Extension
@@ -53,26 +54,26 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// maxGroups bounds the groups of inbounds, and of clients of one of them, that policies are made
-// for.
+// maxGroups limits the groups of inbounds, and of clients of one inbound, for which policies are
+// created.
 const maxGroups = 64
 
 // old is a FaultInjection with its selectors.
 type old struct {
 	policy   *resource.Resource
 	fault    faultinjection.Fault
-	from, to []map[string]string // without "*"
+	from, to []map[string]string // expanded, without "*"
 }
 
-// migrate makes MeshFaultInjections. All FaultInjections that match a request act on it, while of
-// MeshFaultInjection the strongest list replaces the others: so for each group of inbounds and of
-// clients that several policies are about there is a list with the faults of them all.
+// migrate returns MeshFaultInjections. All FaultInjections that match a request apply to it,
+// whereas the strongest list of faults overrides the others with MeshFaultInjection. Therefore each
+// group of inbounds and clients that several policies select gets one list with all their faults.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	acting := in.Acting(policy.PlanOptions{
 		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
 	})
 	out := policy.Migration{Without: acting.Without, Changes: changes()}
-	slices.SortFunc(acting.Policies, toolkit.BySources) // a list of its own
+	slices.SortFunc(acting.Policies, toolkit.BySources)
 	m := migration{in: in}
 	for _, r := range acting.Policies {
 		m.add(r)
@@ -101,8 +102,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
 		policy.AddNote(&p.Notes, acting.Note)
 		if !whole {
-			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds: some that several policies are "+
-				"about have no policy of their own", maxGroups))
+			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds, so some that several policies "+
+				"select have no policy", maxGroups))
 		}
 		for _, o := range list {
 			p.From = append(p.From, o.policy.Key)
@@ -117,7 +118,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// migration knows the FaultInjections in the order in which they act.
+// migration holds the FaultInjections in order of application.
 type migration struct {
 	in    *policy.MigrateInput
 	old   []*old
@@ -130,10 +131,10 @@ func (m *migration) add(r *resource.Resource) {
 		return
 	}
 	o := &old{policy: r, fault: conf.Fault}
-	if b := conf.ResponseBandwidth; b != nil { // mega and giga may be written small there
-		with := *b
-		with.Limit = strings.NewReplacer("mbps", "Mbps", "gbps", "Gbps").Replace(b.Limit)
-		o.fault.ResponseBandwidth = &with
+	if b := conf.ResponseBandwidth; b != nil { // FaultInjection accepts mbps and gbps
+		bandwidth := *b
+		bandwidth.Limit = strings.NewReplacer("mbps", "Mbps", "gbps", "Gbps").Replace(b.Limit)
+		o.fault.ResponseBandwidth = &bandwidth
 	}
 	if m.notes == nil {
 		m.notes = map[*old][]string{}
@@ -161,41 +162,41 @@ func (m *migration) all(of func(*old) []map[string]string) []map[string]string {
 	return out
 }
 
-// about returns the policies that are about all inbounds of a group.
+// about returns the policies that select all inbounds of a group.
 func (m *migration) about(group map[string]string) []*old {
-	return with(m.old, group, func(o *old) []map[string]string { return o.to })
+	return covering(m.old, group, func(o *old) []map[string]string { return o.to })
 }
 
-// with returns the policies of a list of which some selector covers a group.
-func with(list []*old, group map[string]string, of func(*old) []map[string]string) []*old {
+// covering returns the policies with a selector that covers a group.
+func covering(list []*old, group map[string]string, of func(*old) []map[string]string) []*old {
 	var out []*old
 	for _, o := range list {
-		if slices.ContainsFunc(of(o), func(s map[string]string) bool { return policy.Covers(s, group) }) {
+		if slices.ContainsFunc(of(o), func(s map[string]string) bool { return mesh.Contains(group, s) }) {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// needed drops groups of which the groups around them say the same.
+// needed drops groups whose enclosing groups have the same policies.
 func needed(groups []map[string]string, about func(map[string]string) []*old) []map[string]string {
 	var out []map[string]string
 	for _, g := range groups {
-		around, same := 0, true
+		enclosing, same := 0, true
 		for _, o := range groups {
-			if len(o) < len(g) && policy.Covers(o, g) {
-				around++
+			if len(o) < len(g) && mesh.Contains(g, o) {
+				enclosing++
 				same = same && slices.Equal(about(o), about(g))
 			}
 		}
-		if around == 0 || !same {
+		if enclosing == 0 || !same {
 			out = append(out, g)
 		}
 	}
 	return out
 }
 
-// clients makes an item for each group of clients, the wider ones first.
+// clients returns an item for each group of clients, the largest groups first.
 func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem {
 	from := func(o *old) []map[string]string { return o.from }
 	var all []map[string]string
@@ -204,24 +205,24 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	}
 	groups, whole := policy.Closure(all, maxGroups)
 	if !whole {
-		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients: some that several policies are about "+
-			"get the faults of one alone", maxGroups))
+		policy.AddNote(notes, fmt.Sprintf("there are more than %d groups of clients, so some that several policies select "+
+			"get the faults of only one", maxGroups))
 	}
-	groups = needed(groups, func(g map[string]string) []*old { return with(list, g, from) })
+	groups = needed(groups, func(g map[string]string) []*old { return covering(list, g, from) })
 	var out []resource.PolicyItem
 	policy.AddNote(notes, m.several(groups))
 	for _, g := range groups {
 		if len(g) == 0 {
-			policy.AddNote(notes, "what is said to all clients is said to those outside the mesh too, which send no tags; "+
-				"FaultInjection was about clients with tags alone")
+			policy.AddNote(notes, "the faults for all clients also apply to clients outside the mesh, which send no tags; "+
+				"FaultInjection applied only to clients with tags")
 		}
 		faults := []faultinjection.Fault{}
-		for _, o := range with(list, g, from) {
+		for _, o := range covering(list, g, from) {
 			faults = append(faults, o.fault)
 		}
 		if len(faults) > faultinjection.MaxFaults {
 			policy.AddNote(notes,
-				fmt.Sprintf("some clients have %d faults, and MeshFaultInjection takes %d: the others are left out",
+				fmt.Sprintf("some clients have %d faults, and MeshFaultInjection accepts %d, so the others were dropped",
 					len(faults), faultinjection.MaxFaults))
 			faults = faults[:faultinjection.MaxFaults]
 		}
@@ -230,8 +231,8 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	return out
 }
 
-// several says which dataplanes are in several groups by having several values of a tag; "" for
-// none.
+// several returns a note about a dataplane that is in several groups because a tag has several
+// values; "" if there is none.
 func (m *migration) several(groups []map[string]string) string {
 	for _, d := range m.in.Index.View.Dataplanes() {
 		dp, ok := d.Spec.(*resource.Dataplane)
@@ -240,33 +241,32 @@ func (m *migration) several(groups []map[string]string) string {
 		}
 		tags := m.in.Index.View.ProxyTags(dp)
 		for _, k := range slices.Sorted(maps.Keys(tags)) {
-			told := map[string]bool{}
+			matched := map[string]bool{}
 			for _, g := range groups {
 				if v, ok := g[k]; ok && slices.Contains(tags[k], v) {
-					told[v] = true
+					matched[v] = true
 				}
 			}
-			if len(told) > 1 {
-				return fmt.Sprintf("a client that has several values of %s, such as the dataplane %s, "+
-					"gets the faults of each group that it is in, some of them twice", k, d.Name)
+			if len(matched) > 1 {
+				return fmt.Sprintf("a client with several values of %s, such as the dataplane %s, gets the faults of each of its "+
+					"groups, some of them twice", k, d.Name)
 			}
 		}
 	}
 	return ""
 }
 
-// changes explains what MeshFaultInjection writes otherwise than FaultInjection.
+// changes explains the differences between the config of MeshFaultInjection and FaultInjection.
 func changes() []policy.Change {
 	const (
 		filter = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" +
 			"envoy.filters.http.fault*"
-		all = "faults for all clients look for no tags any more: they hit clients outside the mesh too"
+		all    = "faults for all clients no longer match tags, so they also apply to clients outside the mesh"
+		groups = "each group of clients has separate filters, which do not overlap, with the faults of all its policies"
 	)
 	return []policy.Change{
 		{Path: filter + "/typedConfig/headers", Before: policy.Any, Why: all},
-		{Path: filter, Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, " +
-			"which do not overlap, with the faults of all policies about it"},
-		{Path: filter + "/**", Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, " +
-			"which do not overlap, with the faults of all policies about it"},
+		{Path: filter, Before: policy.Any, After: policy.Any, Why: groups},
+		{Path: filter + "/**", Before: policy.Any, After: policy.Any, Why: groups},
 	}
 }

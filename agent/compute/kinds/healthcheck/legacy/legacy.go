@@ -1,9 +1,10 @@
-// Package legacy is HealthCheck, which MeshHealthCheck replaces: its conf, its effect and its
+// Package legacy implements HealthCheck, which MeshHealthCheck replaces: its conf, effect, and
 // migration.
 //
-// Its policies act on the clusters of outbounds, one on each: they are not merged. A probe of HTTP
-// alone is for services of all protocols; beside one of TCP it is for those of HTTP, as Envoy 1.36
-// takes one probe for a cluster.
+// HealthCheck policies affect the clusters of outbounds. One policy applies to each cluster; they
+// are not merged. Envoy 1.36 accepts one probe for a cluster: a policy with only http probes
+// services of all protocols by HTTP, and a policy with http and tcp probes only HTTP services by
+// HTTP.
 package legacy
 
 import (
@@ -39,36 +40,23 @@ func apply(c *policy.Context, d *draft.Draft) {
 		if old == nil {
 			continue
 		}
-		conf := toolkit.Once(memo, old, (*Conf).current)
+		conf := toolkit.Once(memo, old, (*Conf).converted)
 		probes.Put(cl, conf, old.probed(mesh.Protocol(cl.Service.Protocol)), func(format string, args ...any) {
 			c.Host.Warn(p.Key, format, args...)
 		})
 	}
 }
 
-// Conf says how the endpoints of a service are probed.
+// Conf is the conf of a HealthCheck.
 type Conf struct {
-	// between two probes
-	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
-	Timeout  *resource.Duration `json:"timeout,omitempty" check:"positive"` // of a probe
-	// failures until an endpoint is unhealthy
-	UnhealthyThreshold *uint32 `json:"unhealthyThreshold,omitempty" check:"atLeastOne"`
-	// successes until it is back
-	HealthyThreshold             *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`
-	InitialJitter                *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
-	IntervalJitter               *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
-	IntervalJitterPercent        *uint32            `json:"intervalJitterPercent,omitempty" check:"percent"`
-	HealthyPanicThreshold        *resource.Decimal  `json:"healthyPanicThreshold,omitempty" check:"percentage"`
-	FailTrafficOnPanic           *bool              `json:"failTrafficOnPanic,omitempty"`
-	EventLogPath                 string             `json:"eventLogPath,omitempty"`
-	AlwaysLogHealthCheckFailures *bool              `json:"alwaysLogHealthCheckFailures,omitempty"`
-	NoTrafficInterval            *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"`
-	ReuseConnection              *bool              `json:"reuseConnection,omitempty"`
-	TCP                          *TCP               `json:"tcp,omitempty"`
-	HTTP                         *HTTP              `json:"http,omitempty"`
+	healthcheck.Settings
+	ReuseConnection *bool `json:"reuseConnection,omitempty"`
+	TCP             *TCP  `json:"tcp,omitempty"`
+	HTTP            *HTTP `json:"http,omitempty"`
 }
 
-// TCP probes with bytes, in base64 in the document. Without Send a connection is enough.
+// TCP probes with bytes, in base64 in the document. Without Send, an established connection is
+// sufficient.
 type TCP struct {
 	Send    []byte   `json:"send,omitempty"`
 	Receive [][]byte `json:"receive,omitempty"`
@@ -76,27 +64,24 @@ type TCP struct {
 
 // HTTP probes with a GET request.
 type HTTP struct {
-	Path                string   `json:"path,omitempty"` // default /
+	Path                string   `json:"path,omitempty"` // Default /
 	RequestHeadersToAdd []Header `json:"requestHeadersToAdd,omitempty"`
-	ExpectedStatuses    []uint32 `json:"expectedStatuses,omitempty"` // default 200
+	ExpectedStatuses    []uint32 `json:"expectedStatuses,omitempty"` // Default 200
 }
 
-// Header is one of the request.
+// Header is a header of the probe.
 type Header struct {
 	Header HeaderValue `json:"header"`
-	Append *bool       `json:"append,omitempty"` // false, the default: replaces what is there
+	Append *bool       `json:"append,omitempty"` // add instead of replace. Default false
 }
 
-// HeaderValue is the name of a header and its value.
+// HeaderValue is a header name and its value.
 type HeaderValue struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// maxHeaders bounds the headers of a probe, as MeshHealthCheck does for each of its lists.
-const maxHeaders = 16
-
-// Validate checks that the times and thresholds are there, and the probes.
+// Validate checks that times and thresholds are set and that the probes are valid.
 func (c *Conf) Validate(v *resource.Validator) {
 	for _, f := range []struct {
 		name    string
@@ -115,7 +100,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 		healthcheck.ValidatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
 	}
 	if c.TCP != nil {
-		c.TCP.current().Check(v.Field("tcp"))
+		c.TCP.converted().Check(v.Field("tcp"))
 	}
 	if c.HTTP != nil {
 		c.HTTP.validate(v.Field("http"))
@@ -123,31 +108,26 @@ func (c *Conf) Validate(v *resource.Validator) {
 }
 
 func (h *HTTP) validate(v *resource.Validator) {
-	with := h.current()
-	with.RequestHeadersToAdd = nil // their fields are elsewhere
-	with.Check(v)
+	conf := h.converted()
+	conf.RequestHeadersToAdd = nil // has other field paths; checked below
+	conf.Check(v)
 	list := v.Field("requestHeadersToAdd")
-	if !toolkit.AtMost(list, len(h.RequestHeadersToAdd), maxHeaders, "headers") {
+	if !toolkit.AtMost(list, len(h.RequestHeadersToAdd), healthcheck.MaxHeaders, "headers") {
 		return
 	}
 	seen := map[string]bool{}
 	for i, h := range h.RequestHeadersToAdd {
-		at, name := list.Index(i).Field("header"), strings.ToLower(h.Header.Key)
-		at.Field("key").HeaderName(name)
-		switch {
-		case name == "host":
-			at.Field("key").Faultf("the host of the probe is the name of the cluster: remove it")
-		case seen[name]:
-			at.Field("key").Faultf("the header %s is given twice: give its values in one, separated by commas",
-				toolkit.Clip(name))
-		}
-		seen[name] = true
-		at.Field("value").HeaderValue(h.Header.Value)
-		healthcheck.ValidateText(at.Field("value"), h.Header.Value)
+		at := list.Index(i).Field("header")
+		toolkit.CheckHeader(at.Field("key"), at.Field("value"), h.value(), seen, healthcheck.NoHost, healthcheck.ValidateText)
 	}
 }
 
-// probed is the protocol that a service of another one is probed as.
+// value returns the header with the name in lower case.
+func (h *Header) value() toolkit.HeaderValue {
+	return toolkit.HeaderValue{Name: strings.ToLower(h.Header.Key), Value: h.Header.Value}
+}
+
+// probed returns the protocol by which a service of protocol p is probed.
 func (c *Conf) probed(p mesh.Protocol) mesh.Protocol {
 	switch {
 	case c.HTTP == nil || c.TCP != nil || p == mesh.ProtocolHTTP || p == mesh.ProtocolHTTP2:
@@ -158,29 +138,25 @@ func (c *Conf) probed(p mesh.Protocol) mesh.Protocol {
 	return mesh.ProtocolHTTP
 }
 
-// current is the conf of a MeshHealthCheck with the same values.
-func (c *Conf) current() *healthcheck.Conf {
+// converted returns the conf of a MeshHealthCheck with the same values.
+func (c *Conf) converted() *healthcheck.Conf {
 	out := &healthcheck.Conf{
-		Interval: c.Interval, Timeout: c.Timeout, UnhealthyThreshold: c.UnhealthyThreshold,
-		HealthyThreshold: c.HealthyThreshold, InitialJitter: c.InitialJitter, IntervalJitter: c.IntervalJitter,
-		IntervalJitterPercent: c.IntervalJitterPercent, HealthyPanicThreshold: c.HealthyPanicThreshold,
-		FailTrafficOnPanic: c.FailTrafficOnPanic, EventLogPath: c.EventLogPath,
-		AlwaysLogHealthCheckFailures: c.AlwaysLogHealthCheckFailures, NoTrafficInterval: c.NoTrafficInterval,
+		Settings:        c.Settings,
 		ReuseConnection: c.ReuseConnection, TCP: &healthcheck.TCP{Disabled: new(true)},
 		HTTP: &healthcheck.HTTP{Disabled: new(true)}, GRPC: &healthcheck.GRPC{Disabled: new(true)},
 	}
 	if c.TCP != nil || c.HTTP == nil {
-		out.TCP = toolkit.Or(c.TCP, TCP{}).current()
+		out.TCP = toolkit.Or(c.TCP, TCP{}).converted()
 	}
 	if c.HTTP != nil {
-		out.HTTP = c.HTTP.current()
+		out.HTTP = c.HTTP.converted()
 	}
 	return out
 }
 
-func (t TCP) current() *healthcheck.TCP { return &healthcheck.TCP{Send: t.Send, Receive: t.Receive} }
+func (t TCP) converted() *healthcheck.TCP { return &healthcheck.TCP{Send: t.Send, Receive: t.Receive} }
 
-func (h *HTTP) current() *healthcheck.HTTP {
+func (h *HTTP) converted() *healthcheck.HTTP {
 	out := &healthcheck.HTTP{ExpectedStatuses: h.ExpectedStatuses}
 	if h.Path != "" {
 		out.Path = &h.Path
@@ -189,50 +165,46 @@ func (h *HTTP) current() *healthcheck.HTTP {
 		out.RequestHeadersToAdd = &toolkit.HeaderValues{}
 	}
 	for _, h := range h.RequestHeadersToAdd {
-		into := &out.RequestHeadersToAdd.Set
-		if toolkit.Or(h.Append, false) {
-			into = &out.RequestHeadersToAdd.Add
-		}
-		*into = append(*into, toolkit.HeaderValue{Name: strings.ToLower(h.Header.Key), Value: h.Header.Value})
+		out.RequestHeadersToAdd.Put(h.value(), toolkit.Or(h.Append, false))
 	}
 	return out
 }
 
-// migrate makes a MeshHealthCheck of each HealthCheck.
+// migrate returns a MeshHealthCheck for each HealthCheck.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{healthcheck.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, healthcheck.Kind)})
 	return policy.Migration{Without: plan.Without, Changes: changes(),
-		Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, converted, over)}
+		Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, migrated, override)}
 }
 
-// converted says what a HealthCheck says.
-func converted(old *Conf, notes *[]string) *healthcheck.Conf {
-	conf := old.current()
+// migrated returns the conf of the MeshHealthCheck that replaces a HealthCheck.
+func migrated(old *Conf, notes *[]string) *healthcheck.Conf {
+	conf := old.converted()
 	conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
 	conf.HTTP.Disabled = new(old.HTTP == nil)
 	if old.HTTP != nil && old.TCP == nil {
-		policy.AddNote(notes, "MeshHealthCheck probes services of http and http2 alone with HTTP: those of other protocols "+
-			"are not probed any more; give tcp, or grpc, for them")
+		policy.AddNote(notes, "MeshHealthCheck uses HTTP only for services of protocol http and http2, so services of other "+
+			"protocols are no longer probed; set tcp or grpc for them")
 	}
 	return conf
 }
 
-// over gives what a weaker policy gives and has a value that says nothing, and notes the rest:
-// source-destination policies are not merged.
-func over(c, weak *healthcheck.Conf, notes *[]string) {
-	toolkit.Give(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
-	toolkit.Give(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
-	toolkit.Give(&c.AlwaysLogHealthCheckFailures, weak.AlwaysLogHealthCheckFailures, false)
-	toolkit.Give(&c.ReuseConnection, weak.ReuseConnection, true)
-	toolkit.Give(&c.HTTP.Path, weak.HTTP.Path, "/")
+// override sets the fields that a weaker policy sets to their defaults if possible, and notes the
+// others, because targetRef policies are merged.
+func override(c, weak *healthcheck.Conf, notes *[]string) {
+	toolkit.Override(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
+	toolkit.Override(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
+	toolkit.Override(&c.AlwaysLogHealthCheckFailures, weak.AlwaysLogHealthCheckFailures, false)
+	toolkit.Override(&c.ReuseConnection, weak.ReuseConnection, true)
+	toolkit.Override(&c.HTTP.Path, weak.HTTP.Path, "/")
 	if len(c.HTTP.ExpectedStatuses) == 0 && len(weak.HTTP.ExpectedStatuses) > 0 {
 		c.HTTP.ExpectedStatuses = []uint32{200}
 	}
-	var left []string
+	var inherited []string
 	for _, f := range []struct {
-		field string
-		left  bool
+		field     string
+		inherited bool
 	}{
 		{"initialJitter", c.InitialJitter == nil && weak.InitialJitter != nil},
 		{"intervalJitter", c.IntervalJitter == nil && weak.IntervalJitter != nil},
@@ -243,25 +215,25 @@ func over(c, weak *healthcheck.Conf, notes *[]string) {
 		{"tcp.receive", len(c.TCP.Receive) == 0 && len(weak.TCP.Receive) > 0},
 		{"http.requestHeadersToAdd", weak.HTTP.RequestHeadersToAdd != nil && c.HTTP.RequestHeadersToAdd == nil},
 	} {
-		if f.left {
-			left = append(left, f.field)
+		if f.inherited {
+			inherited = append(inherited, f.field)
 		}
 	}
-	if len(left) > 0 {
-		policy.AddNote(notes, fmt.Sprintf("a weaker policy gives %s, which merging cannot take away: give it here too, "+
-			"or move it to the services that need it", strings.Join(left, ", ")))
+	if len(inherited) > 0 {
+		policy.AddNote(notes, fmt.Sprintf("a weaker policy sets %s, and merging cannot unset it: set it here too, "+
+			"or set it only for the services that need it", strings.Join(inherited, ", ")))
 	}
 }
 
-// changes explains what is written in another way.
+// changes explains the differences between the config of MeshHealthCheck and HealthCheck.
 func changes() []policy.Change {
-	const at, explicit = "Cluster/*/healthChecks/0", "Envoy's default, written out"
-	const weaker = "a weaker policy gives it, and merging cannot take it away"
+	const at, explicit = "Cluster/*/healthChecks/0", "Envoy's default, set explicitly"
+	const weaker = "a weaker policy sets it, and merging cannot unset it"
 	out := []policy.Change{
 		{Path: at + "/httpHealthCheck/requestHeadersToAdd/**", Before: policy.Any, After: policy.Any,
 			Why: "MeshHealthCheck sends the tags of the proxy with the request"},
 		{Path: "Cluster/*/healthChecks", Before: policy.Any,
-			Why: "MeshHealthCheck probes services of http and http2 alone with HTTP"},
+			Why: "MeshHealthCheck uses HTTP only for services of protocol http and http2"},
 		{Path: "Cluster/*/commonLbConfig/healthyPanicThreshold", After: policy.Any, Same: true, Why: explicit},
 		{Path: "Cluster/*/commonLbConfig/**", After: policy.Any, Same: true, Why: explicit},
 		{Path: at + "/reuseConnection", After: "true", Same: true, Why: explicit},

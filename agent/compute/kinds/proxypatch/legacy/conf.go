@@ -1,5 +1,5 @@
-// Package legacy is ProxyTemplate, the source-destination kind that MeshProxyPatch replaces, with
-// its migration.
+// Package legacy implements ProxyTemplate, the source-destination kind that MeshProxyPatch
+// replaces, and its migration.
 package legacy
 
 import (
@@ -16,7 +16,7 @@ import (
 
 const kind = "ProxyTemplate"
 
-// The origins of what templates add.
+// Origins of resources that templates add.
 const (
 	originTemplate = "proxy-template-modifications"
 	originRaw      = "proxy-template-raw"
@@ -35,21 +35,21 @@ func Kind() policy.LegacyKind {
 
 // Conf is the conf of ProxyTemplate.
 type Conf struct {
-	Imports       []string       `json:"imports,omitempty"`   // default-proxy: what the agent generates
-	Resources     []Resource     `json:"resources,omitempty"` // are added
+	Imports       []string       `json:"imports,omitempty"`   // default-proxy for the generated config
+	Resources     []Resource     `json:"resources,omitempty"` // resources to add
 	Modifications []Modification `json:"modifications,omitempty"`
 }
 
 // Resource is a whole resource.
 type Resource struct {
 	Name     string           `json:"name,omitempty"`
-	Version  string           `json:"version,omitempty"` // required, and of no meaning: versions are made of the content
+	Version  string           `json:"version,omitempty"` // required but ignored
 	Resource secret.EnvoyText `json:"resource,omitzero"` // YAML or JSON with @type
 
-	change *proxypatch.Change // made by validation
+	change *proxypatch.Change // set by validation
 }
 
-// Modification is one change. Exactly one of the fields is given.
+// Modification is one change. Exactly one of the fields must be set.
 type Modification struct {
 	Cluster       *proxypatch.BaseMod[proxypatch.ClusterMatch]     `json:"cluster,omitempty"`
 	Listener      *proxypatch.BaseMod[proxypatch.ListenerMatch]    `json:"listener,omitempty"`
@@ -57,18 +57,19 @@ type Modification struct {
 	HTTPFilter    *proxypatch.BaseMod[proxypatch.FilterMatch]      `json:"httpFilter,omitempty"`
 	VirtualHost   *proxypatch.BaseMod[proxypatch.VirtualHostMatch] `json:"virtualHost,omitempty"`
 
-	change *proxypatch.Change // made by validation
+	change *proxypatch.Change // set by validation
 }
 
 // Plan implements [proxypatch.LegacyConf].
 func (c *Conf) Plan(ctx *policy.Context, r *resource.Resource) proxypatch.Plan {
 	bare := !slices.Contains(c.Imports, defaultProfile)
 	if bare {
-		ctx.Host.Warn(r.Key, "conf.imports does not name %s: the proxy has nothing but what this policy adds", defaultProfile)
+		ctx.Host.Warn(r.Key, "conf.imports does not contain %s, so the proxy has only the resources of this policy",
+			defaultProfile)
 	}
 	for _, p := range c.Imports {
 		if slices.Contains(otherProfiles(), p) {
-			ctx.Host.Warn(r.Key, "conf.imports: %s has no effect: this agent serves proxies beside workloads (%s) alone, not %s",
+			ctx.Host.Warn(r.Key, "conf.imports: %s has no effect, because this agent serves only sidecars (%s), not %s",
 				p, defaultProfile, strings.Join(otherProfiles(), ", "))
 		}
 	}
@@ -78,7 +79,7 @@ func (c *Conf) Plan(ctx *policy.Context, r *resource.Resource) proxypatch.Plan {
 	})}
 }
 
-// resources returns the changes that add the resources; nil for what is not valid.
+// resources returns the changes that add the resources; nil for invalid ones.
 func (c *Conf) resources() []*proxypatch.Change {
 	out := make([]*proxypatch.Change, len(c.Resources))
 	for i := range out {
@@ -87,7 +88,7 @@ func (c *Conf) resources() []*proxypatch.Change {
 	return out
 }
 
-// modifications returns the first n modifications as changes; nil for what is not valid.
+// modifications returns the first n modifications as changes; nil for invalid ones.
 func (c *Conf) modifications(n int) []*proxypatch.Change {
 	out := make([]*proxypatch.Change, n)
 	for i := range out {
@@ -96,13 +97,13 @@ func (c *Conf) modifications(n int) []*proxypatch.Change {
 	return out
 }
 
-// defaultProfile stands for what the agent generates for a proxy.
+// defaultProfile is the import of the config that the agent generates.
 const defaultProfile = "default-proxy"
 
-// otherProfiles are for proxies that this agent does not serve.
+// otherProfiles returns the imports for proxies that this agent does not serve.
 func otherProfiles() []string { return []string{"gateway-proxy", "ingress-proxy", "egress-proxy"} }
 
-// Validate reads all resources and values, and reports what is wrong with them.
+// Validate parses and validates all resources and values.
 func (c *Conf) Validate(v *resource.Validator) {
 	for i, p := range c.Imports {
 		v.Field("imports").Index(i).OneOf(p, append([]string{defaultProfile}, otherProfiles()...)...)
@@ -120,10 +121,10 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 }
 
-// read reads a whole resource.
+// read parses a whole resource.
 func (r *Resource) read(v *resource.Validator, at string) {
 	if r.Name == "" {
-		v.Field("name").Faultf("the name is missing: give that of the resource")
+		v.Field("name").Faultf("the name is missing: give the name of the resource")
 	}
 	if r.Version == "" {
 		v.Field("version").Faultf("the version is missing")
@@ -138,7 +139,7 @@ func (r *Resource) read(v *resource.Validator, at string) {
 		return
 	}
 	if name, _, _ := c.Adds(); r.Name != "" && name != r.Name {
-		v.Field("name").Faultf("%q is not the name in the resource, %q: give the same",
+		v.Field("name").Faultf("%q differs from the name in the resource, %q: give the same name",
 			toolkit.Clip(r.Name), toolkit.Clip(name))
 		return
 	}

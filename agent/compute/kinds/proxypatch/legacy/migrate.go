@@ -15,17 +15,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy,
-// while MeshProxyPatches add up: so each proxy must be selected by exactly one policy of the new
-// ones.
+// migrate converts ProxyTemplates to MeshProxyPatches. Only one ProxyTemplate applies to a proxy,
+// whereas MeshProxyPatches are combined. Therefore exactly one of the new policies must select each
+// proxy.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, proxypatch.Kind)})
 	out := policy.Migration{Without: acting.Without}
-	m := migration{in: in, won: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
+	m := migration{in: in, applied: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
 	for _, d := range in.Index.View.Dataplanes() {
 		if r := in.Index.Rules(d).LegacyProxy(kind); r != nil {
-			m.won[r.Key] = append(m.won[r.Key], d)
+			m.applied[r.Key] = append(m.applied[r.Key], d)
 		}
 	}
 	for _, r := range acting.Policies {
@@ -35,8 +35,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		}
 		var notes []string
 		patch := conf.successor(&notes)
-		var targets []aim
-		why := strings.Join(append([]string{"it changes nothing"}, notes...), "; ")
+		var targets []selector
+		why := strings.Join(append([]string{"the template changes nothing"}, notes...), "; ")
 		if len(patch.AppendModifications) > 0 {
 			targets, why = m.targets(r, acting.Policies, &notes)
 		}
@@ -59,28 +59,28 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// migration knows which ProxyTemplate acts on which dataplanes.
+// migration knows the dataplanes to which each ProxyTemplate applies.
 type migration struct {
-	in   *policy.MigrateInput
-	won  map[resource.Key][]*resource.Resource
-	used map[string]bool // names
+	in      *policy.MigrateInput
+	applied map[resource.Key][]*resource.Resource
+	used    map[string]bool // names of new policies
 }
 
-// aim is a group of dataplanes.
-type aim struct {
+// selector selects a group of dataplanes.
+type selector struct {
 	ref  resource.TargetRef
 	slug string
 }
 
-// targets returns targetRefs that select each dataplane on which a template acts once, and no
-// other: those of its selectors where these do, else services, else single dataplanes. Without any
-// it says why.
-func (m *migration) targets(r *resource.Resource, all []*resource.Resource, notes *[]string) ([]aim, string) {
+// targets returns targetRefs that together select each dataplane of a template once, and no other:
+// those of its selectors if possible, otherwise services, otherwise single dataplanes. If there are
+// none it returns the reason.
+func (m *migration) targets(r *resource.Resource, all []*resource.Resource, notes *[]string) ([]selector, string) {
 	spec := r.Spec.(*resource.LegacyPolicy)
-	won := m.won[r.Key]
+	dataplanes := m.applied[r.Key]
 	covered := map[string]bool{}
-	var out []aim
-	take := func(a aim) bool {
+	var out []selector
+	take := func(a selector) bool {
 		var names []string
 		for _, d := range m.in.Index.View.Dataplanes() {
 			p := &resource.Resource{Key: resource.Key{Kind: proxypatch.Kind, Mesh: r.Mesh, Name: r.Name},
@@ -88,7 +88,7 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 			if !m.in.Index.Select(p, d).Proxy {
 				continue
 			}
-			if covered[d.Name] || !slices.Contains(won, d) {
+			if covered[d.Name] || !slices.Contains(dataplanes, d) {
 				return false
 			}
 			names = append(names, d.Name)
@@ -104,37 +104,37 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 		list, note := m.in.Expand(spec.Selectors[i].Match)
 		policy.AddNote(notes, note)
 		for _, tags := range list {
-			whole = take(aim{m.in.Index.Target(tags), policy.Slug(tags)}) && whole
+			whole = take(selector{m.in.Index.Target(tags), policy.Slug(tags)}) && whole
 			m.overlaps(r, tags, all, notes)
 		}
 	}
 	if whole {
-		return out, "it has no effect: no dataplane has the tags that it wants; delete it"
+		return out, "it has no effect because no dataplane has the required tags; delete it"
 	}
 	var services []string
-	for _, d := range won {
+	for _, d := range dataplanes {
 		if dp, ok := d.Spec.(*resource.Dataplane); ok {
 			services = append(services, m.in.Index.View.ProxyTags(dp)[resource.TagService]...)
 		}
 	}
 	slices.Sort(services)
 	for _, s := range slices.Compact(services) {
-		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a aim) bool {
+		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a selector) bool {
 			return a.slug == policy.Slug(tags)
 		}) {
-			take(aim{m.in.Index.Target(tags), policy.Slug(tags)})
+			take(selector{m.in.Index.Target(tags), policy.Slug(tags)})
 		}
 	}
-	for _, d := range won {
+	for _, d := range dataplanes {
 		if !covered[d.Name] {
-			take(aim{resource.TargetRef{Kind: "Dataplane", Name: d.Name}, "on-" + d.Name})
+			take(selector{resource.TargetRef{Kind: "Dataplane", Name: d.Name}, "on-" + d.Name})
 		}
 	}
 	if len(out) > 0 {
-		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes "+
-			"on which the template acts today, and others that come later need their own")
+		policy.AddNote(notes, "patches are combined, so each dataplane is selected once: the policies select the dataplanes "+
+			"to which the template applies today, and new dataplanes need another policy")
 	}
-	return out, "it has no effect: other templates take precedence over it on every dataplane that it selects; delete it"
+	return out, "it has no effect because other templates take precedence on every dataplane that it selects; delete it"
 }
 
 // overlaps notes templates that can select the same dataplane.
@@ -147,13 +147,14 @@ func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all [
 			list, _ := m.in.Expand(s.Match)
 			if slices.ContainsFunc(list, func(t map[string]string) bool { return policy.Meet(tags, t) }) {
 				policy.AddNote(notes,
-					fmt.Sprintf("%s can select the same dataplanes: of templates one acts, patches add up", o.Key))
+					fmt.Sprintf("%s can select the same dataplanes: only one template applies to a dataplane, "+
+						"whereas patches are combined", o.Key))
 			}
 		}
 	}
 }
 
-// successor says what a template says, as modifications. What cannot be said is noted.
+// successor converts a template to modifications. It notes parts without an equivalent.
 func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 	out := &proxypatch.Conf{}
 	add := func(m proxypatch.Modification) { out.AppendModifications = append(out.AppendModifications, m) }
@@ -168,7 +169,7 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 			})
 		}
 	}
-	if !slices.Contains(c.Imports, defaultProfile) { // nothing of what the agent makes
+	if !slices.Contains(c.Imports, defaultProfile) { // without the generated config
 		whole(proxypatch.Listeners, proxypatch.Remove, nil)
 		whole(proxypatch.Clusters, proxypatch.Remove, nil)
 	}
@@ -180,10 +181,10 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 		_, target, _ := r.change.Adds()
 		switch value, err := withoutType(r.Resource.Reveal()); {
 		case err != nil:
-			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] cannot be read: %v: it is left out", i, err))
+			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] was dropped because it cannot be parsed: %v", i, err))
 		case target == proxypatch.Resources:
 			*notes = append(*notes,
-				fmt.Sprintf("conf.resources[%d] (%s): a MeshProxyPatch adds clusters and listeners alone: it is left out",
+				fmt.Sprintf("conf.resources[%d] (%s) was dropped because a MeshProxyPatch can add only clusters and listeners",
 					i, r.Name))
 		default:
 			text := secret.NewEnvoyText(value)
@@ -197,10 +198,10 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 			add(m)
 			continue
 		}
-		// What templates have added has one origin now, so it goes by its name.
+		// Added resources have one origin now, so the match uses the name.
 		if name == nil {
-			*notes = append(*notes, fmt.Sprintf("conf.modifications[%d]: virtual hosts that a template has added cannot be "+
-				"told by their origin: it is left out", i))
+			*notes = append(*notes, fmt.Sprintf("conf.modifications[%d] was dropped because virtual hosts that a template has "+
+				"added cannot be matched by origin", i))
 			continue
 		}
 		before := c.modifications(i)
@@ -215,10 +216,10 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 			if !ok || t != target || *name != nil && **name != added {
 				continue
 			}
-			with := c.Modifications[i].successor()
-			_, origin, name := matched(&with)
+			copied := c.Modifications[i].successor()
+			_, origin, name := matched(&copied)
 			*origin, *name = new(proxypatch.OriginPatch), &added
-			add(with)
+			add(copied)
 		}
 	}
 	return out
@@ -231,8 +232,8 @@ func (m *Modification) successor() proxypatch.Modification {
 	}
 }
 
-// matched returns by which origin and name a modification matches clusters, or listeners for what
-// is in them: nil for what it cannot match by.
+// matched returns the target, origin, and name by which a modification matches clusters or
+// listeners. Pointers are nil for fields that the match does not have.
 func matched(m *proxypatch.Modification) (t proxypatch.Target, origin, name **string) {
 	switch {
 	case m.Cluster != nil && m.Cluster.Match != nil:
@@ -249,7 +250,7 @@ func matched(m *proxypatch.Modification) (t proxypatch.Target, origin, name **st
 	return 0, nil, nil
 }
 
-// withoutType writes a resource without the member that says what it is.
+// withoutType returns a resource without its @type.
 func withoutType(text string) (string, error) {
 	var faults resource.Faults
 	b := resource.NewValidator("", (*[]resource.Fault)(&faults)).Embedded(text)

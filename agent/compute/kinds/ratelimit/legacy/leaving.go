@@ -13,18 +13,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// leaving limits the requests of one proxy that leave the mesh. Its policies are chosen by their
-// sources already, so that routes need no matcher: of several the one that names most tags of
-// sources and destinations counts.
+// leaving limits the requests of one proxy to services outside the mesh. Its policies are already
+// selected by their sources, so routes need no matcher. Only the policy whose sources and
+// destinations have the most tags applies.
 type leaving struct {
 	c      *policy.Context
 	limits map[*resource.Resource]*anypb.Any
 }
 
-// isOutside reports whether connections to a service leave the mesh at the proxy of the client.
+// isOutside reports whether connections to a service leave the mesh at the client's proxy.
 func isOutside(s *mesh.Service) bool { return s.ID.Kind == mesh.KindTag && s.External }
 
-// limit gives the limits of services outside of the mesh to the routes that lead to them.
+// limit adds limits to the routes that lead to services outside the mesh.
 func (x *leaving) limit(h *draft.HTTP) {
 	if h == nil || h.Routes == nil {
 		return
@@ -53,11 +53,12 @@ func (x *leaving) limit(h *draft.HTTP) {
 	}
 }
 
-// of is the limit of the requests to a cluster, nil for none.
+// of returns the limit of requests to a cluster, or nil.
 func (x *leaving) of(cluster string) *anypb.Any {
 	s := x.c.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: cluster})
+	// The cluster's name may end with a hash of tags.
 	if i := strings.LastIndexByte(cluster, '-'); s == nil && i > 0 {
-		s = x.c.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: cluster[:i]}) // a hash of tags follows
+		s = x.c.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: cluster[:i]})
 	}
 	if s == nil || !isOutside(s) {
 		return nil

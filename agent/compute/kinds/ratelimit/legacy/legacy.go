@@ -1,10 +1,9 @@
-// Package legacy is RateLimit, which MeshRateLimit replaces: its conf, its effect and its
+// Package legacy implements RateLimit, which MeshRateLimit replaces: its conf, effect, and
 // migration.
 //
-// Its policies act on the requests that inbounds receive, and tell clients by the tags that their
-// proxies send: of several the one with the narrowest sources counts. Requests to services outside
-// of the mesh, which no inbound receives, are limited where they leave it: by the proxy of the
-// client, or by the egress.
+// RateLimit policies limit the requests that inbounds receive. Clients are identified by the tags
+// that their proxies send; only the policy with the most specific sources applies to a request.
+// Requests to services outside the mesh are limited by the proxy of the client, or by the egress.
 package legacy
 
 import (
@@ -28,10 +27,10 @@ func Kind() policy.LegacyKind {
 		Descriptor: resource.LegacyDescriptor(kind, "rate-limits", "", resource.LegacyShape{
 			NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
 		}),
-		ReplacedBy: []string{ratelimit.Kind},
-		Inbound:    true,
-		AllApply:   true,
-		Leaving:    isOutside,
+		ReplacedBy:  []string{ratelimit.Kind},
+		Inbound:     true,
+		AllApply:    true,
+		OutboundToo: isOutside,
 		SupersededBy: func(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
 			return toolkit.SupersedingRoute(r, s)
 		},
@@ -41,8 +40,7 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// apply limits the requests that inbounds receive, and those that leave for services outside of the
-// mesh.
+// apply limits the requests that inbounds receive, and those to services outside the mesh.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Rules.Legacy(kind) {
 		return
@@ -64,20 +62,20 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// atEgress limits the requests that an egress hands on to destinations outside of the mesh.
+// atEgress limits the requests that an egress forwards to destinations outside the mesh.
 func atEgress(to []*policy.Outside, ch *draft.Chain, warn policy.Warn) {
-	var about []*resource.Resource
+	var policies []*resource.Resource
 	for _, o := range to {
 		for _, p := range o.Rules.LegacyInbound(kind, 0) {
-			if !slices.Contains(about, p) {
-				about = append(about, p)
+			if !slices.Contains(policies, p) {
+				policies = append(policies, p)
 			}
 		}
 	}
-	ratelimit.Divide(ch.HTTP, limitsOf(about, warn))
+	ratelimit.Divide(ch.HTTP, limitsOf(policies, warn))
 }
 
-// limitsOf are the limits of policies, each for its clients, the narrowest sources first.
+// limitsOf returns the limits of policies with their clients, the most specific sources first.
 func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limited {
 	var out []ratelimit.Limited
 	for _, p := range slices.SortedStableFunc(slices.Values(policies), toolkit.CompareSources) {
@@ -89,16 +87,16 @@ func limitsOf(policies []*resource.Resource, warn policy.Warn) []ratelimit.Limit
 	return out
 }
 
-// limitOf is the limit of a policy as Envoy takes it, nil for none.
+// limitOf returns the limit of a policy as an Envoy message, or nil.
 func limitOf(p *resource.Resource, warn policy.Warn) *anypb.Any {
 	conf := toolkit.LegacyConf[Conf](p)
 	if conf == nil || conf.HTTP == nil {
 		return nil
 	}
-	return conf.HTTP.current().Limit(func(format string, args ...any) { warn(p.Key, format, args...) })
+	return conf.HTTP.converted().Limit(func(format string, args ...any) { warn(p.Key, format, args...) })
 }
 
-// Conf is what one RateLimit allows.
+// Conf is the conf of a RateLimit.
 type Conf struct {
 	HTTP *HTTP `json:"http,omitempty"`
 }
@@ -110,20 +108,20 @@ type HTTP struct {
 	OnRateLimit *OnRateLimit       `json:"onRateLimit,omitempty"`
 }
 
-// OnRateLimit is the answer to a request beyond the limit.
+// OnRateLimit is the response to a request above the limit.
 type OnRateLimit struct {
-	Status  *uint32  `json:"status,omitempty"` // 429 when there is none
+	Status  *uint32  `json:"status,omitempty"` // Default 429
 	Headers []Header `json:"headers,omitempty"`
 }
 
-// Header is one of the answer.
+// Header is a header of the response.
 type Header struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
-	Append *bool  `json:"append,omitempty"` // false, the default: replaces what is there
+	Append *bool  `json:"append,omitempty"` // add instead of replace. Default false
 }
 
-// Validate checks the limit.
+// Validate validates the limit.
 func (c *Conf) Validate(v *resource.Validator) {
 	v = v.Field("http")
 	if c.HTTP == nil {
@@ -146,22 +144,18 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 	seen := map[string]bool{}
 	for i, h := range o.Headers {
-		at, name := list.Index(i), strings.ToLower(h.Key)
-		at.Field("key").HeaderName(name)
-		switch {
-		case name == "host":
-			at.Field("key").Faultf("an answer has no header host: remove it")
-		case seen[name]:
-			at.Field("key").Faultf("the header %s is given twice: give it once", toolkit.Clip(name))
-		}
-		seen[name] = true
-		at.Field("value").HeaderValue(h.Value)
-		ratelimit.CheckHeader(at.Field("value"), h.Value)
+		at := list.Index(i)
+		toolkit.CheckHeader(at.Field("key"), at.Field("value"), h.value(), seen, ratelimit.NoHost, ratelimit.CheckHeader)
 	}
 }
 
-// current is the limit of a MeshRateLimit with the same values.
-func (h *HTTP) current() *ratelimit.HTTP {
+// value returns the header with the name in lower case.
+func (h *Header) value() toolkit.HeaderValue {
+	return toolkit.HeaderValue{Name: strings.ToLower(h.Key), Value: h.Value}
+}
+
+// converted returns the limit of a MeshRateLimit with the same values.
+func (h *HTTP) converted() *ratelimit.HTTP {
 	out := &ratelimit.HTTP{RequestRate: &ratelimit.Rate{Num: h.Requests, Interval: h.Interval}}
 	o := h.OnRateLimit
 	if o == nil {
@@ -172,11 +166,7 @@ func (h *HTTP) current() *ratelimit.HTTP {
 		out.OnRateLimit.Headers = &toolkit.HeaderValues{}
 	}
 	for _, h := range o.Headers {
-		into := &out.OnRateLimit.Headers.Set
-		if toolkit.Or(h.Append, false) {
-			into = &out.OnRateLimit.Headers.Add
-		}
-		*into = append(*into, toolkit.HeaderValue{Name: strings.ToLower(h.Key), Value: h.Value})
+		out.OnRateLimit.Headers.Put(h.value(), toolkit.Or(h.Append, false))
 	}
 	return out
 }

@@ -1,6 +1,6 @@
-// Package legacy is Retry, which MeshRetry replaces: its conf, its effect and its migration.
+// Package legacy implements Retry, which MeshRetry replaces: its conf, effect, and migration.
 //
-// Its policies act on outbounds alone, one on each: they are not merged.
+// Retry policies affect only outbounds. One policy applies to each outbound; they are not merged.
 package legacy
 
 import (
@@ -34,7 +34,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 		}
 		p := c.Rules.LegacyOutbound(kind, l.Service.Name)
 		of := toolkit.Once(memo, toolkit.LegacyConf[Conf](p), func(conf *Conf) *retry.Retries {
-			return retry.Of(conf.current(), func(format string, args ...any) { c.Host.Warn(p.Key, format, args...) })
+			return retry.Of(conf.converted(), func(format string, args ...any) { c.Host.Warn(p.Key, format, args...) })
 		})
 		for _, ch := range l.Chains {
 			of.Put(ch, mesh.Protocol(l.Service.Protocol), nil)
@@ -42,46 +42,46 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// Conf says what is tried again, by the protocol of the service.
+// Conf is the conf of a Retry, by the protocol of the service.
 type Conf struct {
 	HTTP *HTTP `json:"http,omitempty"` // HTTP and HTTP/2
 	TCP  *TCP  `json:"tcp,omitempty"`
 	GRPC *GRPC `json:"grpc,omitempty"`
 }
 
-// TCP is about connections.
+// TCP configures connections.
 type TCP struct {
 	MaxConnectAttempts *uint32 `json:"maxConnectAttempts,omitempty" check:"atLeastOne"`
 }
 
-// Requests is what HTTP and gRPC have in common.
+// Requests holds the fields that HTTP and GRPC have in common.
 type Requests struct {
-	NumRetries    *uint32            `json:"numRetries,omitempty"` // default 1
+	NumRetries    *uint32            `json:"numRetries,omitempty"` // Default 1
 	PerTryTimeout *resource.Duration `json:"perTryTimeout,omitempty" check:"positive"`
 	BackOff       *retry.BackOff     `json:"backOff,omitempty"`
-	RetryOn       []string           `json:"retryOn,omitempty"` // one of them is enough
+	RetryOn       []string           `json:"retryOn,omitempty"` // one is sufficient
 }
 
-// HTTP is about requests.
+// HTTP configures requests.
 type HTTP struct {
 	Requests
-	RetriableStatusCodes []uint32 `json:"retriableStatusCodes,omitempty"` // to try again for, beside RetryOn
-	RetriableMethods     []string `json:"retriableMethods,omitempty"`     // of requests that may be tried again
+	RetriableStatusCodes []uint32 `json:"retriableStatusCodes,omitempty"` // statuses to retry, in addition to RetryOn
+	RetriableMethods     []string `json:"retriableMethods,omitempty"`     // methods that may be retried
 }
 
-// GRPC is about calls.
+// GRPC configures gRPC calls.
 type GRPC struct {
 	Requests
 }
 
-// Bounds of a conf.
+// Limits of a conf.
 const (
 	maxConditions = 16
 	maxStatuses   = 32
 )
 
-// words are those of a conf for those of MeshRetry. What is "" there says nothing by itself: it
-// goes with lists.
+// httpWords maps the keywords of a Retry to those of a MeshRetry; "" if the keyword only enables a
+// list.
 func httpWords() map[string]string {
 	return map[string]string{
 		"all_5xx": "5xx", "gateway_error": "GatewayError", "reset": "Reset", "connect_failure": "ConnectFailure",
@@ -97,7 +97,7 @@ func grpcWords() map[string]string {
 	}
 }
 
-// Words in their order, for messages.
+// Sorted keywords for messages.
 const (
 	httpChoices = "all_5xx connect_failure envoy_ratelimited gateway_error http3_post_connect_failure refused_stream " +
 		"reset retriable_4xx retriable_headers retriable_status_codes"
@@ -105,39 +105,39 @@ const (
 	methods     = "CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE"
 )
 
-// Validate checks that something is said, and what.
+// Validate checks that the conf is not empty and that its keywords are valid.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
-		v.Faultf("the policy says nothing: give at least one of http, grpc, tcp")
+		v.Faultf("the conf is empty: give at least one of http, grpc, tcp")
 	}
 	if c.TCP != nil && c.TCP.MaxConnectAttempts == nil {
-		v.Field("tcp").Faultf("nothing is given: give maxConnectAttempts")
+		v.Field("tcp").Faultf("no field is set: give maxConnectAttempts")
 	}
 	if h := c.HTTP; h != nil {
 		v := v.Field("http")
-		if h.silent() && len(h.RetriableStatusCodes) == 0 && len(h.RetriableMethods) == 0 {
-			v.Faultf("nothing is given: give numRetries, perTryTimeout, backOff, retryOn, " +
+		if h.empty() && len(h.RetriableStatusCodes) == 0 && len(h.RetriableMethods) == 0 {
+			v.Faultf("no field is set: give numRetries, perTryTimeout, backOff, retryOn, " +
 				"retriableStatusCodes or retriableMethods")
 		}
 		h.validate(v, httpChoices)
 		if at := v.Field("retriableStatusCodes"); toolkit.AtMost(at, len(h.RetriableStatusCodes), maxStatuses, "statuses") {
 			for i, s := range h.RetriableStatusCodes {
 				if s < 100 || s > 599 {
-					at.Index(i).Faultf("%d is not an HTTP status: 100 to 599 is allowed", s)
+					at.Index(i).Faultf("%d is not an HTTP status: give 100 to 599", s)
 				}
 			}
 		}
 		words(v.Field("retriableMethods"), h.RetriableMethods, methods)
 	}
 	if g := c.GRPC; g != nil {
-		if g.silent() {
-			v.Field("grpc").Faultf("nothing is given: give numRetries, perTryTimeout, backOff or retryOn")
+		if g.empty() {
+			v.Field("grpc").Faultf("no field is set: give numRetries, perTryTimeout, backOff or retryOn")
 		}
 		g.validate(v.Field("grpc"), grpcChoices)
 	}
 }
 
-func (r *Requests) silent() bool {
+func (r *Requests) empty() bool {
 	return r.NumRetries == nil && r.PerTryTimeout == nil && r.BackOff == nil && len(r.RetryOn) == 0
 }
 
@@ -154,25 +154,25 @@ func words(v *resource.Validator, list []string, choices string) {
 	}
 }
 
-// current is the conf of a MeshRetry with the same values.
-func (c *Conf) current() *retry.Conf {
+// converted returns the conf of a MeshRetry with the same values.
+func (c *Conf) converted() *retry.Conf {
 	out := &retry.Conf{}
 	if c.TCP != nil {
 		out.TCP = &retry.TCP{MaxConnectAttempt: c.TCP.MaxConnectAttempts}
 	}
 	if c.HTTP != nil {
-		out.HTTP = &retry.HTTP{Requests: c.HTTP.current(c.HTTP.conditions())}
+		out.HTTP = &retry.HTTP{Requests: c.HTTP.converted(c.HTTP.conditions())}
 		if len(c.HTTP.RetryOn) > 0 && c.HTTP.never() {
 			out.HTTP.NumRetries = new(uint32(0))
 		}
 	}
 	if c.GRPC != nil {
-		out.GRPC = &retry.GRPC{Requests: c.GRPC.current(translated(c.GRPC.RetryOn, grpcWords()))}
+		out.GRPC = &retry.GRPC{Requests: c.GRPC.converted(translated(c.GRPC.RetryOn, grpcWords()))}
 	}
 	return out
 }
 
-func (r *Requests) current(conditions []string) retry.Requests {
+func (r *Requests) converted(conditions []string) retry.Requests {
 	out := retry.Requests{NumRetries: r.NumRetries, PerTryTimeout: r.PerTryTimeout, BackOff: r.BackOff}
 	if len(conditions) > 0 {
 		out.RetryOn = retry.Conditions(conditions...)
@@ -180,14 +180,14 @@ func (r *Requests) current(conditions []string) retry.Requests {
 	return out
 }
 
-// defaults are the conditions of HTTP where none are given.
+// defaults returns the conditions of HTTP that apply if none are set.
 func defaults() []string { return []string{"GatewayError", "ConnectFailure", "RefusedStream"} }
 
-// conditions are the words of MeshRetry, which has statuses and methods among them.
+// conditions returns the keywords of MeshRetry, which include statuses and methods.
 func (h *HTTP) conditions() []string {
 	out := translated(h.RetryOn, httpWords())
 	if len(h.RetryOn) == 0 && len(h.RetriableStatusCodes) > 0 {
-		out = defaults() // which MeshRetry has only where there are no statuses
+		out = defaults() // MeshRetry has defaults only without statuses
 	}
 	for _, s := range h.RetriableStatusCodes {
 		out = append(out, strconv.FormatUint(uint64(s), 10))
@@ -198,7 +198,7 @@ func (h *HTTP) conditions() []string {
 	return out
 }
 
-// never reports whether the conditions are about lists that are empty.
+// never reports whether all conditions refer to empty lists.
 func (h *HTTP) never() bool {
 	return len(h.RetriableStatusCodes) == 0 &&
 		!slices.ContainsFunc(h.RetryOn, func(s string) bool { return httpWords()[s] != "" })

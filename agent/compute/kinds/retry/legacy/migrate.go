@@ -9,24 +9,24 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// What is in force where a field is not given.
+// Effective values of unset fields.
 const (
 	defaultRetries = 1
 	defaultBase    = 25 * time.Millisecond
 	longest        = 10 // times the base
 )
 
-// migrate makes a MeshRetry of each Retry.
+// migrate returns a MeshRetry for each Retry.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
-	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.current() }
+	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.converted() }
 	return policy.Migration{Without: plan.Without, Changes: changes(),
-		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, over)}
+		Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, override)}
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it takes effect:
-// source-destination policies are not merged.
-func over(c, weak *retry.Conf, notes *[]string) {
+// override sets every field that a weaker policy sets and c does not, because targetRef policies
+// are merged.
+func override(c, weak *retry.Conf, notes *[]string) {
 	if weak.TCP != nil && c.TCP == nil {
 		c.TCP = &retry.TCP{MaxConnectAttempt: new(uint32(1))}
 	}
@@ -47,28 +47,28 @@ func over(c, weak *retry.Conf, notes *[]string) {
 		if len(c.GRPC.RetryOn) == 0 && len(weak.GRPC.RetryOn) > 0 && toolkit.Or(c.GRPC.NumRetries, 1) > 0 {
 			c.GRPC.RetryOn = retry.Conditions("Canceled", "ResourceExhausted", "Unavailable")
 			policy.AddNote(notes,
-				"a weaker policy has conditions for calls, and this one the default ones, of which MeshRetry has words for "+
-					"Canceled, ResourceExhausted and Unavailable alone: connections that fail are not tried again any more")
+				"a weaker policy sets conditions for gRPC and this one uses the defaults, of which MeshRetry supports only "+
+					"Canceled, ResourceExhausted, and Unavailable, so failed connections are no longer retried")
 		}
 	}
 }
 
 func requests(r, weak *retry.Requests) {
-	toolkit.Give(&r.NumRetries, weak.NumRetries, defaultRetries)
-	toolkit.Give(&r.PerTryTimeout, weak.PerTryTimeout, resource.Duration{})
+	toolkit.Override(&r.NumRetries, weak.NumRetries, defaultRetries)
+	toolkit.Override(&r.PerTryTimeout, weak.PerTryTimeout, resource.Duration{})
 	w := weak.BackOff
 	if w == nil {
 		return
 	}
 	b := toolkit.Or(r.BackOff, retry.BackOff{})
-	toolkit.Give(&b.BaseInterval, &resource.Duration{}, resource.Duration{Duration: defaultBase})
-	toolkit.Give(&b.MaxInterval, &resource.Duration{}, resource.Duration{Duration: longest * b.BaseInterval.Duration})
+	toolkit.Override(&b.BaseInterval, &resource.Duration{}, resource.Duration{Duration: defaultBase})
+	toolkit.Override(&b.MaxInterval, &resource.Duration{}, resource.Duration{Duration: longest * b.BaseInterval.Duration})
 	r.BackOff = &b
 }
 
-// changes explains what is written in another way.
+// changes explains the differences between the config of MeshRetry and Retry.
 func changes() []policy.Change {
-	const explicit = "what was in force without it, written out"
+	const explicit = "the previous default, set explicitly"
 	var out []policy.Change
 	for _, at := range []string{
 		"RouteConfiguration/*/virtualHosts/*/routes/*/route/retryPolicy/",
@@ -81,7 +81,7 @@ func changes() []policy.Change {
 			policy.Change{Path: at + "retryBackOff", After: policy.Any, Same: true, Why: explicit},
 			policy.Change{Path: at + "retryBackOff/maxInterval", After: policy.Any, Same: true, Why: explicit},
 			policy.Change{Path: at + "retryOn", Before: policy.Any, After: policy.Any,
-				Why: "MeshRetry has no words for some of the default conditions of calls"},
+				Why: "MeshRetry does not support some default conditions of gRPC"},
 		)
 	}
 	return append(out, policy.Change{

@@ -9,11 +9,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// kindBalancing says what a TrafficRoute says in loadBalancer. It belongs to another plugin: its
-// documents are made in the form that everybody can write.
+// kindBalancing is the successor of loadBalancer in a TrafficRoute. The kind belongs to another
+// plugin, so its policies are created as documents.
 const kindBalancing = "MeshLoadBalancingStrategy"
 
-// balancing knows which units say something about load balancing.
+// balancing is the set of units with a load balancing policy.
 type balancing map[*policy.Unit]bool
 
 // balancer is the loadBalancer of a MeshLoadBalancingStrategy.
@@ -33,7 +33,7 @@ type balancerRing struct {
 	MaxRingSize  uint64 `json:"maxRingSize,omitempty"`
 }
 
-// balancerOf translates a loadBalancer; nil for the default.
+// balancerOf converts a loadBalancer; nil for the default.
 func balancerOf(l *LoadBalancer) *balancer {
 	switch {
 	case l == nil:
@@ -60,22 +60,22 @@ func balancerOf(l *LoadBalancer) *balancer {
 	return nil
 }
 
-// balancing makes the MeshLoadBalancingStrategy of a unit; nil where the default is meant and no
-// weaker unit has another one.
+// balancing returns the MeshLoadBalancingStrategy of a unit. It returns nil if the unit has the
+// default and no weaker unit has a policy.
 func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *policy.Migrated {
 	b := balancerOf(conf.LoadBalancer)
-	under := slices.ContainsFunc(u.Weaker, func(w *policy.Unit) bool { return m.bal[w] })
-	if b == nil && !under {
+	overrides := slices.ContainsFunc(u.Weaker, func(w *policy.Unit) bool { return m.balanced[w] })
+	if b == nil && !overrides {
 		return nil
 	}
 	if b == nil {
 		b = &balancer{Type: "RoundRobin"}
 	}
-	if m.bal == nil {
-		m.bal = balancing{}
+	if m.balanced == nil {
+		m.balanced = balancing{}
 	}
-	m.bal[u] = true
-	// Endpoints of other zones come second by default, which they do not with a TrafficRoute.
+	m.balanced[u] = true
+	// By default other zones are only a fallback, which is not the case with a TrafficRoute.
 	doc, err := json.Marshal(map[string]any{"loadBalancer": b, "localityAwareness": map[string]bool{"disabled": true}})
 	if err != nil {
 		return nil
@@ -83,8 +83,8 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	out := &policy.Migrated{Kind: kindBalancing, Name: u.Name, From: []resource.Key{u.Policy.Key},
 		Notes: slices.Clone(u.Notes),
 		Spec:  &resource.Policy{TargetRef: &u.Target}}
-	policy.AddNote(&out.Notes, "conf.loadBalancer is a policy of its own; it is about destinations, "+
-		"so it also holds where another route leads to them")
+	policy.AddNote(&out.Notes, "conf.loadBalancer becomes a separate policy; it applies to destinations, "+
+		"so it also has an effect where another route leads to them")
 	var to []string
 	for _, s := range services {
 		t := &translation{in: m.in, service: s, conf: conf}
@@ -102,7 +102,7 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	slices.Sort(to)
 	if u.All {
 		policy.AddNote(&out.Notes,
-			"there is an item for each service that exists today, and a service that comes later needs one")
+			"the policy has an item for each existing service, and a new service needs another item")
 	}
 	for _, s := range slices.Compact(to) {
 		out.Spec.To = append(out.Spec.To, resource.PolicyItem{
@@ -115,17 +115,15 @@ func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *po
 	return out
 }
 
-// changes explains what targetRef routes write otherwise than TrafficRoute.
+// changes explains the differences between the config of targetRef routes and TrafficRoute.
 func changes() []policy.Change {
 	const (
 		chain   = "Listener/outbound:*/filterChains/*/filters/"
 		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/"
 		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/" +
 			"commonHttpProtocolOptions"
-		limit = "TrafficRoute takes the limits off what is idle; without it those of Envoy are in force, " +
-			"unless a MeshTimeout gives others"
-		made = "the route is made by a MeshHTTPRoute, or by none: it has a name, " +
-			"and its matches are written in other fields"
+		limit   = "TrafficRoute disables idle timeouts; without it Envoy's defaults apply, unless a MeshTimeout sets others"
+		renamed = "the route comes from a MeshHTTPRoute, or from none: it has a name, and its matches use other fields"
 	)
 	out := []policy.Change{
 		{Path: manager + "commonHttpProtocolOptions", Before: `{"idleTimeout":"0s"}`, Why: limit},
@@ -134,15 +132,16 @@ func changes() []policy.Change {
 		{Path: chain + "envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", Before: `"0s"`, Why: limit},
 		{Path: options, Before: `{"idleTimeout":"0s"}`, Why: limit},
 		{Path: options + "/idleTimeout", Before: `"0s"`, Why: limit},
-		{Path: "Cluster/*/connectTimeout", Before: `"5s"`, Same: true, Why: "Envoy's default, which TrafficRoute writes out"},
+		{Path: "Cluster/*/connectTimeout", Before: `"5s"`, Same: true,
+			Why: "Envoy's default, which TrafficRoute sets explicitly"},
 		{Path: manager + "normalizePath", After: "true",
-			Why: "paths are normalised (RFC 3986) before they are matched, as everywhere without TrafficRoute"},
-		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*", Before: policy.Any, After: policy.Any, Why: made},
+			Why: "paths are normalized (RFC 3986) before they are matched, as in any config without TrafficRoute"},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes", Before: policy.Any, After: policy.Any, Why: renamed},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*", Before: policy.Any, After: policy.Any, Why: renamed},
 		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/name", Before: policy.Any,
-			After: policy.Any, Why: made},
+			After: policy.Any, Why: renamed},
 		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/match/**", Before: policy.Any,
-			After: policy.Any, Why: made},
+			After: policy.Any, Why: renamed},
 	}
 	for _, f := range []string{
 		"requestHeadersToAdd/**", "requestHeadersToRemove/**", "responseHeadersToAdd/**", "responseHeadersToRemove/**",
@@ -151,8 +150,8 @@ func changes() []policy.Change {
 	} {
 		out = append(out, policy.Change{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/" + f,
 			Before: policy.Any, After: policy.Any,
-			Why: "the routes are in the order of their matches, each with what its rule says; " +
-				"the notes of the policy name what cannot be said"})
+			Why: "the routes are sorted by the precedence of their matches, each with the action of its rule; " +
+				"the notes of the policy name what has no equivalent"})
 	}
 	return out
 }

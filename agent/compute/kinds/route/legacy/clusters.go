@@ -17,11 +17,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// connectTimeout is in force for the clusters of a TrafficRoute until a Timeout says otherwise.
+// connectTimeout applies to clusters of a TrafficRoute unless a Timeout sets it.
 const connectTimeout = 5 * time.Second
 
-// apply gives the clusters to which a TrafficRoute leads their time limits and its load balancing.
-// A cluster to which several lead is the first one's.
+// apply sets timeouts and load balancing of the clusters of TrafficRoutes. If several lead to a
+// cluster, the first one applies.
 func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Rules.Legacy(kind) {
 		return
@@ -32,9 +32,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 			continue
 		}
 		if isClosed(l) {
-			toolkit.AddNobody(d, kind)
+			toolkit.AddEmptyCluster(d, kind)
 		}
-		if !isOwn(l) {
+		if !isRouted(l) {
 			continue
 		}
 		conf := toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, l.Service.Name))
@@ -46,7 +46,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 		}
 		for _, ch := range l.Chains {
 			eachCluster(ch, func(name string) {
-				if _, taken := balancing[name]; !taken {
+				if _, set := balancing[name]; !set {
 					balancing[name] = conf.LoadBalancer
 				}
 			})
@@ -59,16 +59,16 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// isClosed reports whether a listener leads nowhere.
+// isClosed reports whether a listener leads to no endpoint.
 func isClosed(l *draft.Listener) bool {
 	return slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool {
-		return ch.TCP.GetCluster() == toolkit.ClusterNobody
+		return ch.TCP.GetCluster() == toolkit.ClusterEmpty
 	})
 }
 
-// isOwn reports whether the chains of a listener have the shape that this plugin gives those of a
-// TrafficRoute.
-func isOwn(l *draft.Listener) bool {
+// isRouted reports whether the chains of a listener have the form that this plugin gives to those
+// of a TrafficRoute.
+func isRouted(l *draft.Listener) bool {
 	for _, ch := range l.Chains {
 		if ch.HTTP != nil && ch.HTTP.Message.NormalizePath == nil || ch.TCP != nil && ch.TCP.IdleTimeout != nil {
 			return true
@@ -77,7 +77,7 @@ func isOwn(l *draft.Listener) bool {
 	return false
 }
 
-// eachCluster calls fn for the clusters that a chain leads to.
+// eachCluster calls fn for each cluster of a chain.
 func eachCluster(ch *draft.Chain, fn func(name string)) {
 	if ch.TCP != nil {
 		switch s := ch.TCP.ClusterSpecifier.(type) {
@@ -109,7 +109,7 @@ func setCluster(cl *draft.Cluster, lb *LoadBalancer) {
 	if mesh.Protocol(cl.Service.Protocol).HTTP() {
 		toolkit.EditConnections(cl).IdleTimeout = &durationpb.Duration{}
 	}
-	if lb == nil || cl.Service.External { // endpoints outside the mesh are taken in turn
+	if lb == nil || cl.Service.External { // external services always use round robin
 		return
 	}
 	switch m := cl.Message; {
@@ -144,7 +144,7 @@ func (r *RingHash) envoy() *clusterv3.Cluster_RingHashLbConfig {
 	return out
 }
 
-// destinations lists what a TrafficRoute leads an outbound with some tags to.
+// destinations lists the destinations of a TrafficRoute for an outbound with some tags.
 func destinations(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
 	conf := toolkit.LegacyConf[Conf](p)
 	if conf == nil {

@@ -1,5 +1,5 @@
-// Package legacy is TrafficRoute, the source-destination kind that MeshHTTPRoute and MeshTCPRoute
-// replace, with its migration.
+// Package legacy implements TrafficRoute, the source-destination kind that MeshHTTPRoute and
+// MeshTCPRoute replace, and its migration.
 package legacy
 
 import (
@@ -33,8 +33,8 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// supersededBy returns the policy that keeps a TrafficRoute from making the chain of a destination,
-// as outbound has it.
+// supersededBy returns the policy that overrides TrafficRoute for a destination, consistent with
+// outbound.
 func supersededBy(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
 	by := r.Kind(route.KindTCP)
 	if tcp := by.Outbound(s); tcp != nil {
@@ -49,23 +49,23 @@ func supersededBy(r *policy.Rules, s draft.Service, _ string) *resource.Resource
 	return by.Policies[len(by.Policies)-1]
 }
 
-// Conf is what a TrafficRoute says about the connections to a service.
+// Conf is the conf of a TrafficRoute.
 type Conf struct {
 	Split        []Split           `json:"split,omitempty"`
 	LoadBalancer *LoadBalancer     `json:"loadBalancer,omitempty"`
 	Destination  map[string]string `json:"destination,omitempty"` // instead of split
-	// HTTP is for services of HTTP: the first that takes a request decides.
+	// HTTP is for HTTP services. The first match applies.
 	HTTP []HTTP `json:"http,omitempty"`
 }
 
-// Split is a share of the traffic, and the tags of the endpoints that get it. The value "*" stands
-// for what the outbound has.
+// Split is a share of the traffic with the tags of its endpoints. "*" means the value of the
+// outbound.
 type Split struct {
 	Weight      *uint32           `json:"weight,omitempty"`
 	Destination map[string]string `json:"destination,omitempty"`
 }
 
-// HTTP says what happens to the requests that its match takes.
+// HTTP is the action for requests that its match selects.
 type HTTP struct {
 	Match       *Match            `json:"match,omitempty"`
 	Modify      *Modify           `json:"modify,omitempty"`
@@ -73,21 +73,21 @@ type HTTP struct {
 	Destination map[string]string `json:"destination,omitempty"`
 }
 
-// Match takes the requests for which all that it says is true.
+// Match selects requests that satisfy all its conditions.
 type Match struct {
 	Method  *String           `json:"method,omitempty"`
 	Path    *String           `json:"path,omitempty"`
 	Headers map[string]String `json:"headers,omitempty"`
 }
 
-// String is about a text: exactly one of its fields.
+// String is a condition on a string. Exactly one of its fields must be set.
 type String struct {
 	Prefix *string `json:"prefix,omitempty"`
 	Exact  *string `json:"exact,omitempty"`
 	Regex  *string `json:"regex,omitempty"`
 }
 
-// Modify changes requests and responses.
+// Modify modifies requests and responses.
 type Modify struct {
 	Path            *Path    `json:"path,omitempty"`
 	Host            *Host    `json:"host,omitempty"`
@@ -95,19 +95,19 @@ type Modify struct {
 	ResponseHeaders *Headers `json:"responseHeaders,omitempty"`
 }
 
-// Path changes the path: the prefix that was matched, or what a pattern matches.
+// Path replaces the matched prefix of the path, or the matches of a pattern.
 type Path struct {
 	RewritePrefix *string `json:"rewritePrefix,omitempty"`
 	Regex         *Regex  `json:"regex,omitempty"`
 }
 
-// Host changes the host: to a value, or to something out of the path.
+// Host sets the host to a value, or to a value extracted from the path.
 type Host struct {
 	Value    *string `json:"value,omitempty"`
 	FromPath *Regex  `json:"fromPath,omitempty"`
 }
 
-// Regex puts a substitution in the place of what a pattern matches, both in the syntax of RE2.
+// Regex replaces the matches of an RE2 pattern.
 type Regex struct {
 	Pattern      string `json:"pattern"`
 	Substitution string `json:"substitution"`
@@ -119,7 +119,7 @@ type Headers struct {
 	Remove []Remove `json:"remove,omitempty"`
 }
 
-// Add sets a header, or with Append adds to it.
+// Add sets a header or, if Append is set, adds to it.
 type Add struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
@@ -131,8 +131,8 @@ type Remove struct {
 	Name string `json:"name"`
 }
 
-// LoadBalancer says how requests are distributed over endpoints: at most one of its fields. Default
-// round robin.
+// LoadBalancer is the load balancing algorithm. At most one of its fields may be set. Default round
+// robin.
 type LoadBalancer struct {
 	RoundRobin   *struct{}     `json:"roundRobin,omitempty"`
 	LeastRequest *LeastRequest `json:"leastRequest,omitempty"`
@@ -141,25 +141,25 @@ type LoadBalancer struct {
 	Maglev       *struct{}     `json:"maglev,omitempty"`
 }
 
-// LeastRequest takes the endpoint with the fewest requests of some that it looks at.
+// LeastRequest selects the endpoint with the fewest requests among some random ones.
 type LeastRequest struct {
-	ChoiceCount uint32 `json:"choiceCount,omitempty"` // how many it looks at; default 2
+	ChoiceCount uint32 `json:"choiceCount,omitempty"` // number of random endpoints. Default 2
 }
 
-// RingHash sends what has one hash to one endpoint.
+// RingHash sends requests with equal hashes to the same endpoint.
 type RingHash struct {
 	HashFunction string `json:"hashFunction,omitempty"` // XX_HASH or MURMUR_HASH_2
-	MinRingSize  uint64 `json:"minRingSize,omitempty"`  // default 1024
-	MaxRingSize  uint64 `json:"maxRingSize,omitempty"`  // default 8388608
+	MinRingSize  uint64 `json:"minRingSize,omitempty"`  // Default 1024
+	MaxRingSize  uint64 `json:"maxRingSize,omitempty"`  // Default 8388608
 }
 
-// Bounds of the hash ring, as Envoy has them.
+// Envoy's limits for the hash ring.
 const (
 	maxRing     = 8 << 20
-	defaultRing = 1024 // the smallest, where none is given
+	defaultRing = 1024 // default minimum
 )
 
-// Validate checks destinations, matches and what is changed.
+// Validate validates destinations, matches, and modifications.
 func (c *Conf) Validate(v *resource.Validator) {
 	checkSplit(v, c.Split, c.Destination)
 	for i := range c.HTTP {
@@ -168,20 +168,20 @@ func (c *Conf) Validate(v *resource.Validator) {
 	c.LoadBalancer.validate(v.Field("loadBalancer"))
 }
 
-// checkSplit checks that destinations are given, in one of two ways.
+// checkSplit checks that exactly one of split and destination is set.
 func checkSplit(v *resource.Validator, split []Split, destination map[string]string) {
 	switch {
 	case len(split) == 0 && len(destination) == 0:
-		v.Faultf("there is no destination: give destination or split")
+		v.Faultf("no destination is given: give destination or split")
 	case len(split) > 0 && len(destination) > 0:
-		v.Field("split").Faultf("destination is given already: remove one of them")
+		v.Field("split").Faultf("destination is also given: remove one of them")
 	}
 	checkDestination(v.Field("destination"), destination)
 	var total uint64
 	for i := range split {
 		at := v.Field("split").Index(i)
 		if split[i].Weight == nil {
-			at.Field("weight").Faultf("the weight is missing: give the share of this destination, 0 for none")
+			at.Field("weight").Faultf("the weight is missing: give the weight of this destination, or 0 to disable it")
 		} else {
 			total += uint64(*split[i].Weight)
 		}
@@ -199,7 +199,7 @@ func checkDestination(v *resource.Validator, tags map[string]string) {
 	}
 	v.Tags(tags, true)
 	if _, ok := tags[resource.TagService]; !ok {
-		v.Key(resource.TagService).Faultf("the tag is missing: it names the service, * is that of the outbound")
+		v.Key(resource.TagService).Faultf("the tag is missing: give the service, or * for the service of the outbound")
 	}
 }
 
@@ -219,7 +219,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 
 func (m *Match) validate(v *resource.Validator) {
 	if m == nil || m.Method == nil && m.Path == nil && len(m.Headers) == 0 {
-		v.Faultf("nothing is matched: give method, path or headers")
+		v.Faultf("no condition is given: give method, path, or headers")
 		return
 	}
 	m.Method.validate(v.Field("method"))
@@ -237,7 +237,7 @@ func (s *String) validate(v *resource.Validator) {
 	}
 	switch n := count(s.Prefix != nil, s.Exact != nil, s.Regex != nil); {
 	case n != 1:
-		v.Faultf("%d ways to match are given: give exactly one of prefix, exact, regex", n)
+		v.Faultf("%d conditions are given: give exactly one of prefix, exact, regex", n)
 	case s.Prefix != nil && *s.Prefix == "":
 		v.Field("prefix").Faultf("the prefix is empty")
 	case s.Regex != nil:
@@ -255,7 +255,7 @@ func (p *Path) validate(v *resource.Validator, m *Match) {
 	if p.RewritePrefix != nil {
 		at := v.Field("rewritePrefix")
 		if m == nil || m.Path == nil || m.Path.Prefix == nil {
-			at.Faultf("there is no prefix to rewrite: give match.path.prefix")
+			at.Faultf("no prefix to rewrite: give match.path.prefix")
 		}
 		route.CheckPath(at, p.RewritePrefix)
 	}
@@ -295,7 +295,7 @@ func (h *Headers) validate(v *resource.Validator) {
 	}
 	for i, a := range h.Add {
 		at := v.Field("add").Index(i)
-		route.CheckMutable(at.Field("name"), strings.ToLower(a.Name)) // which may have capitals here
+		route.CheckMutable(at.Field("name"), strings.ToLower(a.Name)) // upper case is allowed here
 		if a.Value == "" {
 			at.Field("value").Faultf("the value is missing")
 		}
@@ -311,10 +311,10 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 		return
 	}
 	if n := count(l.RoundRobin != nil, l.LeastRequest != nil, l.RingHash != nil, l.Random != nil, l.Maglev != nil); n > 1 {
-		v.Faultf("%d ways to balance are given: give one of roundRobin, leastRequest, ringHash, random, maglev", n)
+		v.Faultf("%d algorithms are given: give one of roundRobin, leastRequest, ringHash, random, maglev", n)
 	}
 	if l.LeastRequest != nil && l.LeastRequest.ChoiceCount == 1 {
-		v.Field("leastRequest").Field("choiceCount").Faultf("1 leaves no choice: give 2 or more")
+		v.Field("leastRequest").Field("choiceCount").Faultf("1 is too small: give at least 2")
 	}
 	r := l.RingHash
 	if r == nil {
@@ -324,23 +324,23 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 	at.Field("hashFunction").OneOf(r.HashFunction, "XX_HASH", "MURMUR_HASH_2")
 	checkRing(at.Field("minRingSize"), r.MinRingSize)
 	checkRing(at.Field("maxRingSize"), r.MaxRingSize)
-	smallest := r.MinRingSize
-	if smallest == 0 {
-		smallest = defaultRing
+	minimum := r.MinRingSize
+	if minimum == 0 {
+		minimum = defaultRing
 	}
-	if r.MaxRingSize > 0 && r.MaxRingSize < smallest {
-		at.Field("maxRingSize").Faultf("%d is less than the smallest size, %d: give minRingSize too, or more",
-			r.MaxRingSize, smallest)
+	if r.MaxRingSize > 0 && r.MaxRingSize < minimum {
+		at.Field("maxRingSize").Faultf("%d is less than the minimum size, %d: increase it, or give minRingSize",
+			r.MaxRingSize, minimum)
 	}
 }
 
 func checkRing(v *resource.Validator, n uint64) {
 	if n > maxRing {
-		v.Faultf("%d is too large: at most %d is allowed", n, maxRing)
+		v.Faultf("%d is too large: the maximum is %d", n, maxRing)
 	}
 }
 
-// count counts what is true.
+// count returns the number of true values.
 func count(set ...bool) int {
 	n := 0
 	for _, s := range set {

@@ -11,12 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// migrate makes MeshHTTPRoutes and MeshTCPRoutes of TrafficRoutes, one item for each service, as
-// targetRef policies want a destination; and what they say about load balancing becomes a
-// MeshLoadBalancingStrategy. A TrafficRoute that sends everything to the service itself says what
-// happens without it, and becomes a route only where it stands above another one.
+// migrate converts TrafficRoutes to MeshHTTPRoutes and MeshTCPRoutes with one item for each
+// service, because targetRef policies require a destination. Their load balancing becomes a
+// MeshLoadBalancingStrategy. A TrafficRoute that sends everything to the service itself is the
+// default, so it becomes a route only if it overrides another one.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{},
+	m := &migration{in: in, overridden: map[resource.Key]bool{}, migrated: map[*policy.Unit]map[string]*migrated{},
 		plan: in.Plan(policy.PlanOptions{
 			Kinds: []string{route.KindHTTP, route.KindTCP, kindBalancing},
 			SupersededBy: func(d *resource.Resource) *resource.Resource {
@@ -28,19 +28,19 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			},
 		})}
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
-	said := map[resource.Key]bool{}
+	migrated := map[resource.Key]bool{}
 	for _, u := range m.plan.Units {
 		for _, p := range m.unit(u) {
-			said[u.Policy.Key] = true
+			migrated[u.Policy.Key] = true
 			out.Policies = append(out.Policies, p)
 		}
 	}
 	for _, u := range m.plan.Units {
-		if key := u.Policy.Key; !said[key] {
-			said[key] = true
-			why := "it says what happens without it: requests and connections go to the service that they are for"
-			if m.hidden[key] {
-				why = "others take precedence over it for every service that there is today"
+		if key := u.Policy.Key; !migrated[key] {
+			migrated[key] = true
+			why := "it is equivalent to the default: requests and connections go to their service"
+			if m.overridden[key] {
+				why = "others take precedence over it for every existing service"
 			}
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: key, Why: why})
 		}
@@ -48,24 +48,24 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// migration makes routes.
+// migration holds the state of a migration.
 type migration struct {
-	in   *policy.MigrateInput
-	plan *policy.Plan
-	made map[*policy.Unit]map[string]*migrated // by service
-	bal  balancing
-	// hidden are the policies that say something, but over which others take precedence for all
-	// services.
-	hidden map[resource.Key]bool
+	in       *policy.MigrateInput
+	plan     *policy.Plan
+	migrated map[*policy.Unit]map[string]*migrated // routes by unit and service
+	balanced balancing
+	// overridden are the policies that differ from the default, but over which others take
+	// precedence for all services.
+	overridden map[resource.Key]bool
 }
 
-// migrated is what a unit says about one service.
+// migrated is the route of a unit for one service.
 type migrated struct {
 	http *route.HTTPConf
 	tcp  *route.TCPConf
 }
 
-// unit makes the policies of a unit. The weaker ones have been made.
+// unit returns the policies of a unit. Weaker units must have been converted.
 func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 	conf := toolkit.LegacyConf[Conf](u.Policy)
 	if conf == nil {
@@ -80,10 +80,10 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			}
 		}
 	}
-	made := map[string]*migrated{}
-	m.made[u] = made
+	byService := map[string]*migrated{}
+	m.migrated[u] = byService
 	if len(services) == 0 && (len(conf.HTTP) > 0 || balancerOf(conf.LoadBalancer) != nil) {
-		m.hidden[u.Policy.Key] = true
+		m.overridden[u.Policy.Key] = true
 	}
 	http, tcp := policy.Migrated{Kind: route.KindHTTP}, policy.Migrated{Kind: route.KindTCP}
 	to := func(p *policy.Migrated, service string, c resource.Conf) {
@@ -95,24 +95,24 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c})
 	}
 	for _, s := range services {
-		var below []*route.HTTPConf
-		under := false
+		var weaker []*route.HTTPConf
+		overrides := false
 		for _, w := range u.Weaker {
-			if x := m.made[w][s]; x != nil {
-				under = true
+			if x := m.migrated[w][s]; x != nil {
+				overrides = true
 				if x.http != nil {
-					below = append(below, x.http)
+					weaker = append(weaker, x.http)
 				}
 			}
 		}
 		t := &translation{in: m.in, service: s, conf: conf}
-		if t.plain() && !under {
+		if t.plain() && !overrides {
 			continue
 		}
 		x := &migrated{}
-		made[s] = x
+		byService[s] = x
 		if t.requests() {
-			x.http = t.http(below)
+			x.http = t.http(weaker)
 			to(&http, s, x.http)
 			addNotes(&http, t.notes)
 		} else {
@@ -127,8 +127,8 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			continue
 		}
 		if u.All {
-			policy.AddNote(&p.Notes, "a targetRef route is about one service: there is an item for each that exists today, "+
-				"and a service that comes later needs one")
+			policy.AddNote(&p.Notes, "a targetRef route applies to one service, so the policy has an item for each existing "+
+				"service, and a new service needs another item")
 		}
 		out = append(out, p)
 	}
@@ -138,7 +138,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 	return out
 }
 
-// inline is how the kinds of this plugin are written: the conf stands beside the targetRef.
+// inline is the document form of this plugin's kinds, with the conf next to the targetRef.
 var inline = &resource.PolicyShape{Inline: true}
 
 func addNotes(p *policy.Migrated, notes []string) {
@@ -147,7 +147,7 @@ func addNotes(p *policy.Migrated, notes []string) {
 	}
 }
 
-// translation is what a TrafficRoute says about one service.
+// translation converts a TrafficRoute for one service.
 type translation struct {
 	in      *policy.MigrateInput
 	service string
@@ -159,13 +159,13 @@ func (t *translation) notef(format string, args ...any) {
 	policy.AddNote(&t.notes, fmt.Sprintf(format, args...))
 }
 
-// plain reports whether everything goes to the service itself.
+// plain reports whether all traffic goes to the service itself.
 func (t *translation) plain() bool {
 	refs, self := t.refs(t.conf.Split, t.conf.Destination)
 	return len(t.conf.HTTP) == 0 && (self || len(refs) == 0)
 }
 
-// refs returns the destinations of a split, and whether they are the service itself.
+// refs returns the destinations of a split. self reports whether they are the service itself.
 func (t *translation) refs(split []Split, tags map[string]string) (refs []route.BackendRef, self bool) {
 	if len(split) == 0 && len(tags) > 0 {
 		split = []Split{{Destination: tags}}
@@ -194,13 +194,13 @@ func (t *translation) refs(split []Split, tags map[string]string) (refs []route.
 		self = refs[0].Kind == mesh.KindMeshService && refs[0].Name == t.service
 	}
 	if !self && t.narrowed() {
-		t.notef("outbounds to %s have tags of their own, by which a TrafficRoute narrows its destinations: targetRef "+
-			"routes do not", t.service)
+		t.notef("outbounds to %s have additional tags, by which a TrafficRoute restricts its destinations; targetRef routes "+
+			"do not restrict them", t.service)
 	}
 	return refs, self
 }
 
-// narrowed reports whether some outbound to the service wants more tags than the service.
+// narrowed reports whether some outbound to the service has additional tags.
 func (t *translation) narrowed() bool {
 	for _, d := range t.in.Index.View.Dataplanes() {
 		dp, ok := d.Spec.(*resource.Dataplane)
@@ -216,7 +216,7 @@ func (t *translation) narrowed() bool {
 	return false
 }
 
-// speaks returns the protocol of a service, and whether something offers it.
+// speaks returns the protocol of a service. It returns false if no workload offers the service.
 func (t *translation) speaks(service string) (mesh.Protocol, bool) {
 	s := t.in.Index.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service})
 	if s == nil {
@@ -226,7 +226,7 @@ func (t *translation) speaks(service string) (mesh.Protocol, bool) {
 }
 
 // requests reports whether the service becomes part of a MeshHTTPRoute. A TrafficRoute routes
-// requests where all destinations speak HTTP, a MeshHTTPRoute where the service does.
+// requests if all destinations use HTTP, a MeshHTTPRoute if the service does.
 func (t *translation) requests() bool {
 	all := [][]route.BackendRef{}
 	rest, _ := t.refs(t.conf.Split, t.conf.Destination)
@@ -246,16 +246,16 @@ func (t *translation) requests() bool {
 	p, offered := t.speaks(t.service)
 	switch legacy = legacy && known; {
 	case legacy && !p.HTTP() && offered:
-		t.notef("%s speaks %s: its requests were routed because all destinations speak HTTP; now its connections are",
+		t.notef("%s uses %s: its requests were routed because all destinations use HTTP; now its connections are routed",
 			t.service, p)
 	case legacy && !p.HTTP():
-		t.notef("nothing offers %s, so a MeshHTTPRoute does not know that it is HTTP: its connections are routed, "+
-			"no longer its requests; give some Dataplane the tag, or route the destinations by themselves", t.service)
+		t.notef("no workload offers %s, so a MeshHTTPRoute does not know that it uses HTTP, and its connections are routed "+
+			"instead of its requests; add the tag to a Dataplane, or route the destinations directly", t.service)
 	}
 	return legacy && p.HTTP()
 }
 
-// tcp is the route for connections.
+// tcp returns the route for connections.
 func (t *translation) tcp() *route.TCPConf {
 	refs, _ := t.refs(t.conf.Split, t.conf.Destination)
 	if len(t.conf.HTTP) > 0 {

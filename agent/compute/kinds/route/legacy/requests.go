@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Types of matches and filters, as a MeshHTTPRoute has them.
+// Types of matches and filters of a MeshHTTPRoute.
 const (
 	pathPrefix         = "PathPrefix"
 	requestHeaders     = "RequestHeaderModifier"
@@ -22,18 +22,18 @@ const (
 	replacePrefixMatch = "ReplacePrefixMatch"
 )
 
-// http is the route for requests. below are the routes over which this one takes precedence:
-// requests that this one has no rule for would fall back to theirs, so it has a rule for each.
-func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
+// http returns the route for requests. weaker are the routes that it overrides. Requests without a
+// rule would fall back to their rules, so it contains a rule for each of them.
+func (t *translation) http(weaker []*route.HTTPConf) *route.HTTPConf {
 	refs, self := t.refs(t.conf.Split, t.conf.Destination)
 	rest := route.Action{BackendRefs: &refs}
 	if self {
-		rest.BackendRefs = nil // the service itself, narrowed by the tags of the outbound
-		if len(below) > 0 {
+		rest.BackendRefs = nil // the service itself, restricted to the tags of the outbound
+		if len(weaker) > 0 {
 			rest.BackendRefs = &[]route.BackendRef{}
 		}
 	}
-	if len(below) > 0 {
+	if len(weaker) > 0 {
 		rest.Filters = &[]route.Filter{}
 	}
 	out := &route.HTTPConf{}
@@ -44,10 +44,10 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 			out.Rules = append(out.Rules, r)
 		}
 	}
-	open := false // some rule stands behind those about a prefix
+	open := false // some rule has lower precedence than path prefixes
 	for i := range t.conf.HTTP {
 		h := &t.conf.HTTP[i]
-		if r, ok := t.rule(fmt.Sprintf("conf.http[%d]", i), h, open, len(below) > 0); ok {
+		if r, ok := t.rule(fmt.Sprintf("conf.http[%d]", i), h, open, len(weaker) > 0); ok {
 			add(r)
 			for _, m := range r.Matches {
 				open = open || m.Path == nil || m.Path.Type == toolkit.MatchRegex
@@ -57,14 +57,14 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 	t.order(out.Rules)
 	last := route.HTTPRule{Matches: []route.Match{*route.Everything()}, Default: rest}
 	if open {
-		last.Matches = []route.Match{{}} // behind them too
+		last.Matches = []route.Match{{}} // lowest precedence
 	}
 	add(last)
-	for _, b := range below {
+	for _, b := range weaker {
 		for _, r := range b.Rules {
 			if !known[route.RouteName(r.Matches)] && len(t.conf.HTTP) > 0 {
-				t.notef("a weaker route has rules that this TrafficRoute has not: their requests go where it sends what it has " +
-					"no rule for")
+				t.notef("a weaker route has rules that this TrafficRoute does not have: their requests go to the " +
+					"destinations for requests without a rule")
 			}
 			add(route.HTTPRule{Matches: r.Matches, Default: rest})
 		}
@@ -72,45 +72,45 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 	return out
 }
 
-// rule translates one rule; false when no request can be matched by it here.
-func (t *translation) rule(at string, h *HTTP, open, over bool) (route.HTTPRule, bool) {
+// rule converts one rule. It returns false if the match has no equivalent.
+func (t *translation) rule(at string, h *HTTP, open, override bool) (route.HTTPRule, bool) {
 	refs, self := t.refs(h.Split, h.Destination)
 	r := route.HTTPRule{Default: route.Action{BackendRefs: &refs}}
 	if self {
 		r.Default.BackendRefs = nil
-		if over {
+		if override {
 			r.Default.BackendRefs = &[]route.BackendRef{}
 		}
 	}
 	m, reason := t.match(h.Match, open)
 	if reason == "" {
 		r.Matches = m
-		reason = refused(&r)
+		reason = invalid(&r)
 	}
 	if reason != "" {
-		t.notef("%s.match cannot be said: %s: the rule is left out", at, reason)
+		t.notef("the rule of %s.match was dropped because it has no equivalent: %s", at, reason)
 		return r, false
 	}
 	var filters []route.Filter
 	for _, f := range t.filters(at, h) {
-		with := r
+		copied := r
 		one := []route.Filter{f}
-		with.Default.Filters = &one
-		if reason := refused(&with); reason != "" {
-			t.notef("%s.modify cannot be said: %s: it is left out", at, reason)
+		copied.Default.Filters = &one
+		if reason := invalid(&copied); reason != "" {
+			t.notef("%s.modify was dropped because it has no equivalent: %s", at, reason)
 			continue
 		}
 		filters = append(filters, f)
 	}
-	if len(filters) > 0 || over {
+	if len(filters) > 0 || override {
 		filters = append([]route.Filter{}, filters...)
 		r.Default.Filters = &filters
 	}
 	return r, true
 }
 
-// refused says why a rule is not valid, "" when it is.
-func refused(r *route.HTTPRule) string {
+// invalid returns the reason why a rule is invalid, or "".
+func invalid(r *route.HTTPRule) string {
 	var faults []resource.Fault
 	r.Validate(resource.NewValidator("", &faults))
 	if len(faults) == 0 {
@@ -119,10 +119,10 @@ func refused(r *route.HTTPRule) string {
 	return faults[0].Field + ": " + faults[0].Reason
 }
 
-// methods are those that a match can name.
+// methods are the methods that a match can name.
 var methods = [...]string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 
-// match translates a match. A pattern of methods becomes a match for each method that it takes.
+// match converts a match. A pattern of methods becomes one match for each matching method.
 func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	m := route.Match{}
 	if !open {
@@ -141,7 +141,7 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 			m.Path = &route.PathMatch{Value: *p.Prefix, Type: pathPrefix}
 			if *p.Prefix != "/" {
 				m.Path.Value = strings.TrimRight(*p.Prefix, "/")
-				t.notef("the prefix %q takes whole elements of the path now, such as %s and %s/x and not %sx",
+				t.notef("the prefix %q now matches only whole path segments, such as %s and %s/x but not %sx",
 					*p.Prefix, m.Path.Value, m.Path.Value, m.Path.Value)
 			}
 		}
@@ -165,18 +165,18 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	var out []route.Match
 	for _, name := range methods {
 		if l.Method.takes(name) {
-			with := m
-			with.Method = name
-			out = append(out, with)
+			copied := m
+			copied.Method = name
+			out = append(out, copied)
 		}
 	}
 	if len(out) == 0 {
-		return nil, "method takes none of " + strings.Join(methods[:], ", ")
+		return nil, "method matches none of " + strings.Join(methods[:], ", ")
 	}
 	return out, ""
 }
 
-// takes reports whether a text is what is matched.
+// takes reports whether the condition matches a string.
 func (s *String) takes(text string) bool {
 	switch {
 	case s.Exact != nil:
@@ -190,7 +190,7 @@ func (s *String) takes(text string) bool {
 	return false
 }
 
-// order says where rules change places: a TrafficRoute tries them in their order, a MeshHTTPRoute
+// order notes a change of the rules' order: a TrafficRoute evaluates them in order, a MeshHTTPRoute
 // by the precedence of their matches.
 func (t *translation) order(rules []route.HTTPRule) {
 	for j := range rules {
@@ -198,7 +198,7 @@ func (t *translation) order(rules []route.HTTPRule) {
 			for a := range rules[i].Matches {
 				for b := range rules[j].Matches {
 					if rules[i].Matches[a].Compare(&rules[j].Matches[b]) > 0 {
-						t.notef("the rules are tried by the precedence of their matches now, no longer in their order: %s takes "+
+						t.notef("rules are now evaluated by the precedence of their matches instead of in order: %s takes "+
 							"precedence over %s", shown(&rules[j].Matches[b]), shown(&rules[i].Matches[a]))
 						return
 					}
@@ -208,16 +208,16 @@ func (t *translation) order(rules []route.HTTPRule) {
 	}
 }
 
-// shown is a match in a message.
+// shown formats a match for a message.
 func shown(m *route.Match) string {
-	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
+	b, _ := json.Marshal(m) // encoding strings and lists of strings never fails
 	if len(b) > 120 {
 		b = append(b[:120], "…"...)
 	}
 	return strings.ToValidUTF8(string(b), "")
 }
 
-// filters translates what a rule changes.
+// filters converts the modifications of a rule.
 func (t *translation) filters(at string, h *HTTP) []route.Filter {
 	m := h.Modify
 	if m == nil {
@@ -230,33 +230,33 @@ func (t *translation) filters(at string, h *HTTP) []route.Filter {
 		if m.Host.Value != nil {
 			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Hostname: m.Host.Value}})
 		} else {
-			t.notef("%s.modify.host.fromPath cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
+			t.notef("%s.modify.host.fromPath was dropped because MeshHTTPRoute has no equivalent; use a MeshProxyPatch", at)
 		}
 	}
 	if p := m.Path; p != nil {
 		if p.RewritePrefix != nil {
 			to := *p.RewritePrefix
 			if prefix := *h.Match.Path.Prefix; strings.HasSuffix(prefix, "/") && !strings.HasSuffix(to, "/") {
-				t.notef("what follows the prefix is kept apart: of the path %sx, %sx becomes %s/x", prefix, to, to)
+				t.notef("the part after the prefix is now a separate segment: of the path %sx, %sx becomes %s/x", prefix, to, to)
 			}
 			out = append(out, route.Filter{Type: rewrite,
 				URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
 		} else {
-			t.notef("%s.modify.path.regex cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
+			t.notef("%s.modify.path.regex was dropped because MeshHTTPRoute has no equivalent; use a MeshProxyPatch", at)
 		}
 	}
 	return out
 }
 
-// headerFilters translates changes of headers. A filter takes each header once and a limited number
-// of them.
+// headerFilters converts changes of headers. A filter may contain each header once and a limited
+// number of headers.
 func headerFilters(kind string, h *Headers) []route.Filter {
 	if h == nil {
 		return nil
 	}
 	var out []route.Filter
 	var seen []string
-	current := func(name string) *route.HeaderModifier {
+	modifier := func(name string) *route.HeaderModifier {
 		if len(out) == 0 || len(seen) == route.MaxHeaders || slices.Contains(seen, name) {
 			f := route.Filter{Type: kind}
 			if kind == requestHeaders {
@@ -274,7 +274,7 @@ func headerFilters(kind string, h *Headers) []route.Filter {
 	}
 	for _, a := range h.Add {
 		name := strings.ToLower(a.Name)
-		m := current(name)
+		m := modifier(name)
 		if a.Append {
 			m.Add = append(m.Add, route.Header{Name: name, Value: a.Value})
 		} else {
@@ -283,7 +283,7 @@ func headerFilters(kind string, h *Headers) []route.Filter {
 	}
 	for _, r := range h.Remove {
 		name := strings.ToLower(r.Name)
-		m := current(name)
+		m := modifier(name)
 		m.Remove = append(m.Remove, name)
 	}
 	return out

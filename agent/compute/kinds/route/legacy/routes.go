@@ -17,7 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// router makes the chain of one outbound.
+// router creates the chain of one outbound.
 type router struct {
 	*route.Router
 	c *policy.Context
@@ -26,14 +26,14 @@ type router struct {
 
 // rule is one route of a TrafficRoute.
 type rule struct {
-	match  *Match // nil: every request
+	match  *Match // nil for every request
 	modify *Modify
 	shares []route.Share
 }
 
-// outbound makes the chain that the TrafficRoute of an outbound asks for; false when no destination
-// of it can be used. The chain speaks HTTP when all destinations do. Where the mesh has
-// TrafficRoutes and none is about the outbound, it is closed.
+// outbound creates the chain for the TrafficRoute of an outbound. It returns false if no
+// destination is usable. The chain uses HTTP if all destinations do. If the mesh has TrafficRoutes
+// and none applies to the outbound, the chain is closed.
 func outbound(c *policy.Context, o *policy.Outbound) bool {
 	superseding := c.Rules.Kind(route.KindTCP)
 	if mesh.Protocol(o.Service.Protocol).HTTP() {
@@ -44,11 +44,11 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	}
 	p := c.Rules.LegacyOutbound(kind, o.Service.Name)
 	if p == nil && c.Rules.Legacy(kind) {
-		c.Host.Warn(c.Proxy().Key, "connections to %s are closed: the mesh has %ss, and none of them is about this proxy "+
-			"and that service; add one, or a %s or %s that selects the proxy", o.Service.Name, kind, route.KindHTTP,
+		c.Host.Warn(c.Proxy().Key, "connections to %s are closed, because the mesh has %ss and none of them applies to this "+
+			"proxy and that service; add one, or a %s or %s that selects the proxy", o.Service.Name, kind, route.KindHTTP,
 			route.KindTCP)
 		route.NewRouter(c, o).Chain(&draft.Chain{TCP: route.TCPProxy(o.Service.Name,
-			[]route.Share{{Destination: policy.Destination{Cluster: toolkit.ClusterNobody}}})})
+			[]route.Share{{Destination: policy.Destination{Cluster: toolkit.ClusterEmpty}}})})
 		return true
 	}
 	conf := toolkit.LegacyConf[Conf](p)
@@ -87,8 +87,8 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	return true
 }
 
-// commonProtocol is what all destinations speak, and whether that carries requests. Those that
-// nothing offers have no say, unless there are no others.
+// commonProtocol returns the protocol of all destinations, and whether it carries requests. It
+// ignores destinations that no workload offers unless there are no others.
 func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
 	requests = true
 	for _, rule := range rules {
@@ -108,7 +108,7 @@ func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
 	return protocol, requests && protocol != ""
 }
 
-// shares returns the destinations that can be used.
+// shares returns the usable destinations.
 func (r *router) shares(p *resource.Resource, split []Split, tags map[string]string) []route.Share {
 	split = splitOf(split, tags)
 	out := make([]route.Share, 0, len(split))
@@ -127,7 +127,7 @@ func (r *router) shares(p *resource.Resource, split []Split, tags map[string]str
 	return out
 }
 
-// splitOf is a split, or the one destination that stands instead of it.
+// splitOf returns the split, or a split with the single destination.
 func splitOf(split []Split, tags map[string]string) []Split {
 	if len(split) == 0 && len(tags) > 0 {
 		return []Split{{Destination: tags}}
@@ -135,7 +135,8 @@ func splitOf(split []Split, tags map[string]string) []Split {
 	return split
 }
 
-// refOf names the endpoints with some tags. What a tag leaves open is as the outbound has it.
+// refOf returns a reference to the endpoints with some tags. Missing tags and "*" have the
+// outbound's values.
 func refOf(tags, outbound map[string]string) policy.BackendRef {
 	all := make(map[string]string, len(tags)+len(outbound))
 	maps.Copy(all, tags)

@@ -1,7 +1,7 @@
-// Package legacy is Timeout, which MeshTimeout replaces: its conf, its effect and its migration.
+// Package legacy implements Timeout, which MeshTimeout replaces: its conf, effect, and migration.
 //
-// Its policies act on outbounds and their clusters alone. What a Timeout leaves open stays as it
-// is.
+// Timeout policies affect only outbounds and their clusters. Unset fields leave the config
+// unchanged.
 package legacy
 
 import (
@@ -49,11 +49,11 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// limits is a conf as Envoy's messages, which many listeners and clusters share and nobody changes.
-// Nil is what the policy leaves open.
+// limits is a conf converted to Envoy's messages, which listeners and clusters share and must not
+// modify. Unset timeouts are nil.
 type limits struct {
 	connect, tcpIdle, request, idle *durationpb.Duration
-	// streamIdle and maxStream are for HTTP, and at true for gRPC.
+	// streamIdle and maxStream are keyed by whether the protocol is gRPC.
 	streamIdle, maxStream map[bool]*durationpb.Duration
 }
 
@@ -69,10 +69,10 @@ func limitsOf(c *Conf) *limits {
 	}
 }
 
-// set puts a span where there is one.
+// set sets a field unless d is nil.
 func set(field **durationpb.Duration, d *durationpb.Duration) { *field = cmp.Or(d, *field) }
 
-// chain limits the connections and requests of clients.
+// chain sets the timeouts of client connections and requests.
 func (l *limits) chain(ch *draft.Chain, p mesh.Protocol) {
 	switch {
 	case ch.HTTP != nil:
@@ -90,7 +90,7 @@ func (l *limits) chain(ch *draft.Chain, p mesh.Protocol) {
 	}
 }
 
-// cluster limits the connections to a cluster.
+// cluster sets the timeouts of connections to a cluster.
 func (l *limits) cluster(c *draft.Cluster) {
 	set(&c.Message.ConnectTimeout, l.connect)
 	p := mesh.Protocol(c.Service.Protocol)
@@ -100,12 +100,12 @@ func (l *limits) cluster(c *draft.Cluster) {
 	}
 	o := toolkit.EditConnections(c)
 	set(&o.IdleTimeout, l.idle)
-	if maxStream.AsDuration() > 0 { // 0s is how a Timeout leaves it open
+	if maxStream.AsDuration() > 0 { // a Timeout does not set 0s
 		o.MaxStreamDuration = maxStream
 	}
 }
 
-// Conf is what a Timeout says about connections and requests. What it leaves open stays as it is.
+// Conf is the conf of a Timeout. Unset fields leave the config unchanged.
 type Conf struct {
 	ConnectTimeout *resource.Duration `json:"connectTimeout,omitempty" check:"positive"`
 	TCP            *TCP               `json:"tcp,omitempty"`
@@ -113,12 +113,12 @@ type Conf struct {
 	GRPC           *GRPC              `json:"grpc,omitempty"`
 }
 
-// TCP is about connections whose protocol is not understood.
+// TCP holds the timeouts of connections with an unknown protocol.
 type TCP struct {
 	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty" check:"positive"`
 }
 
-// HTTP is about connections that carry requests, and about the requests.
+// HTTP holds the timeouts of HTTP connections and requests.
 type HTTP struct {
 	RequestTimeout    *resource.Duration `json:"requestTimeout,omitempty" check:"positive"`
 	IdleTimeout       *resource.Duration `json:"idleTimeout,omitempty" check:"positive"`
@@ -126,13 +126,13 @@ type HTTP struct {
 	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"timeout"`
 }
 
-// GRPC is about streams of gRPC where HTTP does not say it.
+// GRPC holds the timeouts of gRPC streams. Fields of HTTP take precedence.
 type GRPC struct {
 	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty" check:"positive"`
 	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"positive"`
 }
 
-// Validate checks that every part says something.
+// Validate checks that every section sets a timeout.
 func (c *Conf) Validate(v *resource.Validator) {
 	if t := c.TCP; t != nil && *t == (TCP{}) {
 		v.Field("tcp").Faultf("no timeout is given: give idleTimeout")

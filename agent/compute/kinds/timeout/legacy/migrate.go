@@ -15,9 +15,9 @@ import (
 
 const kindTrafficRoute = "TrafficRoute"
 
-// What is in force where a Timeout is silent: Envoy's defaults, but that a TrafficRoute takes the
-// limits off what is idle; and on inbounds what the agent gives them, where a MeshTimeout has other
-// defaults.
+// Effective timeouts of fields that a Timeout does not set. On outbounds these are Envoy's
+// defaults, except that a TrafficRoute disables idle timeouts. On inbounds these are the agent's
+// defaults, which differ from those of a MeshTimeout.
 const (
 	openConnect    = 5 * time.Second
 	openIdle       = time.Hour
@@ -28,7 +28,7 @@ const (
 	inboundStreamIdle = time.Hour
 )
 
-// class is a group of protocols for which a Timeout means different fields.
+// class groups the protocols for which a Timeout has the same fields.
 type class int
 
 const (
@@ -49,25 +49,26 @@ func classOf(p mesh.Protocol) class {
 
 func (c class) String() string { return [...]string{"tcp", "http", "grpc"}[c] }
 
-// migration makes MeshTimeouts.
+// migration converts Timeouts to MeshTimeouts.
 type migration struct {
 	in   *policy.MigrateInput
 	plan *policy.Plan
-	// services are the values of kuma.io/service with what they speak, and most is what the most of
-	// them do.
+	// services are the kuma.io/service values of the mesh. most is the class of most of them.
 	services []*mesh.Service
 	most     class
-	// unlimited is true where TrafficRoutes lead everywhere, odd where they lead somewhere.
-	unlimited, odd bool
+	// unlimited is true if TrafficRoutes apply everywhere, partlyUnlimited if only to some
+	// connections.
+	unlimited, partlyUnlimited bool
 }
 
-// migrate makes a MeshTimeout of each Timeout.
+// migrate returns a MeshTimeout for each Timeout.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{timeout.Kind},
 		SupersededBy: toolkit.SupersededByAny(in, timeout.Kind)})}
 	m.facts()
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
-	// One policy about the whole mesh says for all what arrives at inbounds; without it each has to.
+	// If one policy selects the whole mesh, it sets the timeouts of all inbounds. Otherwise each
+	// policy does.
 	whole := slices.IndexFunc(m.plan.Units, func(u *policy.Unit) bool { return len(u.Match) == 0 })
 	for i, u := range m.plan.Units {
 		old := toolkit.LegacyConf[Conf](u.Policy)
@@ -89,7 +90,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// facts looks at the mesh.
+// facts collects facts about the mesh.
 func (m *migration) facts() {
 	var n [3]int
 	for _, s := range m.in.Index.View.Services() {
@@ -104,23 +105,19 @@ func (m *migration) facts() {
 	} else if n[grpc] > n[http] {
 		m.most = grpc
 	}
-	any := func(list []resource.LegacySelector) bool {
-		return slices.ContainsFunc(list, func(s resource.LegacySelector) bool {
-			return len(s.Match) == 1 && s.Match[resource.TagService] == "*"
-		})
-	}
 	for _, r := range m.in.Index.Policies(kindTrafficRoute) {
-		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok && any(spec.Sources) && any(spec.Destinations) {
+		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok && toolkit.SelectsAll(spec.Sources) &&
+			toolkit.SelectsAll(spec.Destinations) {
 			m.unlimited = true
 		} else {
-			m.odd = true
+			m.partlyUnlimited = true
 		}
 	}
-	m.odd = m.odd && !m.unlimited
+	m.partlyUnlimited = m.partlyUnlimited && !m.unlimited
 }
 
-// to makes the items of a unit. What is said to all destinations is for the protocol that most
-// services speak; others have items with what is different for them.
+// to returns the to items of a unit. The item for all destinations fits the protocol of most
+// services. Services of other protocols get items with their differences.
 func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 	if !u.All {
 		var out []resource.PolicyItem
@@ -145,8 +142,8 @@ func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 		}
 	}
 	if len(others) > 0 {
-		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several: what "+
-			"is said to all destinations is for %s; a service of %s needs an item of its own, as those that exist have it",
+		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several, so the "+
+			"item for all destinations is for %s; existing services of %s have separate items, and a new one needs one too",
 			m.most, strings.Join(others, " or ")))
 	}
 	return out
@@ -156,7 +153,8 @@ func item(service string, c *timeout.Conf) resource.PolicyItem {
 	return resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c}
 }
 
-// classOf returns what a service speaks; of one that nothing offers, what the policy speaks of.
+// classOf returns the class of a service. For an unknown service it derives the class from the
+// policy.
 func (m *migration) classOf(service string, old *Conf) class {
 	if s := m.in.Index.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}); s != nil {
 		return classOf(s.Protocol)
@@ -167,8 +165,8 @@ func (m *migration) classOf(service string, old *Conf) class {
 	return http
 }
 
-// conf says all that is in force by a Timeout for services of a class, so that neither the defaults
-// of MeshTimeout nor a weaker policy take effect.
+// conf returns all effective timeouts of a Timeout for services of a class, so that neither the
+// defaults of MeshTimeout nor a weaker policy applies.
 func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {
@@ -190,14 +188,14 @@ func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	if c == tcp {
 		out.IdleTimeout = first(idle, t.IdleTimeout)
 	}
-	if m.odd && (h.IdleTimeout == nil || h.StreamIdleTimeout == nil || t.IdleTimeout == nil) {
-		policy.AddNote(&u.Notes, fmt.Sprintf("%s leaves limits of what is idle open: Envoy's own are written down, "+
-			"but where a TrafficRoute leads there was none; give 0s there", u.Policy.Key))
+	if m.partlyUnlimited && (h.IdleTimeout == nil || h.StreamIdleTimeout == nil || t.IdleTimeout == nil) {
+		policy.AddNote(&u.Notes, fmt.Sprintf("%s does not set all idle timeouts, so this policy sets Envoy's defaults; "+
+			"connections routed by a TrafficRoute had none, so set 0s for these", u.Policy.Key))
 	}
 	return out
 }
 
-// first returns the first that is given, or what is in force without.
+// first returns the first duration that is not nil, or otherwise.
 func first(otherwise time.Duration, list ...*resource.Duration) *resource.Duration {
 	for _, d := range list {
 		if d != nil {
@@ -207,8 +205,8 @@ func first(otherwise time.Duration, list ...*resource.Duration) *resource.Durati
 	return &resource.Duration{Duration: otherwise}
 }
 
-// difference returns what one conf says otherwise than another, of what counts for a class; nil for
-// nothing.
+// difference returns the fields of other that differ from main and matter for a class, or nil if
+// there are none.
 func difference(main, other *timeout.Conf, c class) *timeout.Conf {
 	out, http := &timeout.Conf{}, &timeout.HTTP{}
 	pick := func(field **resource.Duration, a, b *resource.Duration) {
@@ -230,8 +228,8 @@ func difference(main, other *timeout.Conf, c class) *timeout.Conf {
 	return out
 }
 
-// inbounds says about all inbounds what they have without a MeshTimeout, whose own defaults are
-// others.
+// inbounds returns the from items that preserve the timeouts of inbounds without a MeshTimeout,
+// because MeshTimeout has other defaults.
 func inbounds() []resource.PolicyItem {
 	return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &timeout.Conf{
 		ConnectionTimeout: first(inboundConnect),
@@ -241,8 +239,8 @@ func inbounds() []resource.PolicyItem {
 	}}}
 }
 
-// otherInbounds makes policies for dataplanes of which some inbounds are selected and others not:
-// these would get the defaults of MeshTimeout.
+// otherInbounds returns policies for dataplanes of which only some inbounds are selected. The other
+// inbounds would otherwise get the defaults of MeshTimeout.
 func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated {
 	var out []policy.Migrated
 	used := map[string]bool{}
@@ -278,35 +276,36 @@ func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated 
 		slices.SortFunc(from, resource.Key.Compare)
 		out = append(out, policy.Migrated{
 			Kind: timeout.Kind, Name: m.in.FreeName(timeout.Kind, "inbounds-of-"+d.Name, used), From: slices.Compact(from),
-			Notes: []string{"MeshTimeout has defaults for all inbounds of a dataplane that a policy selects by one of " +
-				"them: this keeps the others as they are; dataplanes with several inbounds that come later need the same"},
+			Notes: []string{"a MeshTimeout that selects one inbound of a dataplane applies its defaults to all of them; this " +
+				"policy preserves the timeouts of the others, and new dataplanes with several inbounds need the same"},
 			Spec: &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},
 		})
 	}
 	return out
 }
 
-// changes explains what MeshTimeout writes otherwise than Timeout.
+// changes explains the differences between the config of MeshTimeout and Timeout.
 func changes() []policy.Change {
 	const (
 		manager = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
 		options = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/" +
 			"commonHttpProtocolOptions/"
 		explicit = "Envoy's default, written out"
-		noLimits = "MeshTimeout writes it; 0s is no limit, which Timeout could not set either"
+		noLimits = "MeshTimeout sets it to 0s, which means no limit, as with Timeout"
 	)
 	return []policy.Change{
 		{Path: manager + "commonHttpProtocolOptions/idleTimeout", Before: policy.Any, After: `"0s"`,
-			Why: "idleTimeout moves: idle connections are limited at the cluster, no longer at the listener"},
+			Why: "idleTimeout applies at the cluster instead of the listener"},
 		{Path: manager + "requestHeadersTimeout", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: "RouteConfiguration/*/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true,
-			Why: "streamIdleTimeout is given for each route, too"},
+			Why: "streamIdleTimeout is also set on each route"},
 		{Path: manager + "streamIdleTimeout", Before: policy.Any,
-			Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
+			Why: "streamIdleTimeout is set on each route instead of the listener"},
 		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`,
 			Same: true, Why: explicit},
 		{Path: options + "maxConnectionDuration", After: `"0s"`, Same: true, Why: noLimits},
-		{Path: options + "maxStreamDuration", After: `"0s"`, Same: true, Why: "MeshTimeout writes it; 0s is no limit"},
+		{Path: options + "maxStreamDuration", After: `"0s"`, Same: true,
+			Why: "MeshTimeout sets it to 0s, which means no limit"},
 		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
 		{Path: "Cluster/*/connectTimeout", After: `"5s"`, Same: true, Why: explicit},
 	}

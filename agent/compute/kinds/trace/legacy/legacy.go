@@ -1,6 +1,7 @@
-// Package legacy is TrafficTrace, which MeshTrace replaces: its conf, its effect and its migration.
+// Package legacy implements TrafficTrace, which MeshTrace replaces: its conf, effect, and
+// migration.
 //
-// Its policies select proxies, and name a backend of Mesh.tracing.
+// TrafficTrace policies select proxies and refer to a backend of Mesh.tracing.
 package legacy
 
 import (
@@ -30,12 +31,12 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// Conf names the backend; without a name it is the mesh's default.
+// Conf names the backend.
 type Conf struct {
-	Backend string `json:"backend,omitempty"`
+	Backend string `json:"backend,omitempty"` // of Mesh.tracing. Default its defaultBackend
 }
 
-// Validate has nothing to check: which backends there are the mesh says.
+// Validate does nothing: only the mesh defines which backends exist.
 func (c *Conf) Validate(*resource.Validator) {}
 
 func apply(c *policy.Context, d *draft.Draft) {
@@ -52,7 +53,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	trace.Trace(c, d, conf, trace.Names{Cluster: "tracing:" + name, Origin: "tracing"}, warn)
 }
 
-// confOf is the conf of a MeshTrace with the values of the backend that a policy names, or why
+// confOf returns the equivalent conf of a MeshTrace for the backend of a policy, or the reason why
 // there is none.
 func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, why string) {
 	if t != nil {
@@ -64,41 +65,41 @@ func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, 
 	b := t.Backend(name)
 	switch {
 	case name == "":
-		return nil, name, "it traces nothing: it names no backend, and tracing of the mesh has no defaultBackend"
+		return nil, name, "the policy has no effect: it names no backend, and tracing of the mesh has no defaultBackend"
 	case b == nil:
-		return nil, name, fmt.Sprintf("it traces nothing: there is no backend %q in tracing of the mesh", toolkit.Clip(name))
+		return nil, name, fmt.Sprintf("the policy has no effect: tracing of the mesh has no backend %q", toolkit.Clip(name))
 	}
-	with, c := trace.Backend{Type: "Zipkin"}, toolkit.Or(b.Conf, resource.TracingConf{})
+	backend, c := trace.Backend{Type: "Zipkin"}, toolkit.Or(b.Conf, resource.TracingConf{})
 	if b.Type == resource.TracingDatadog {
-		with.Type = "Datadog"
-		with.Datadog = &trace.Datadog{URL: "http://" + net.JoinHostPort(c.Address, strconv.FormatUint(uint64(c.Port), 10)),
+		backend.Type = "Datadog"
+		backend.Datadog = &trace.Datadog{URL: "http://" + net.JoinHostPort(c.Address, strconv.FormatUint(uint64(c.Port), 10)),
 			SplitService: c.SplitService}
 	} else {
-		with.Zipkin = &trace.Zipkin{URL: c.URL, TraceID128Bit: c.TraceID128Bit, SharedSpanContext: c.SharedSpanContext}
+		backend.Zipkin = &trace.Zipkin{URL: c.URL, TraceID128Bit: c.TraceID128Bit, SharedSpanContext: c.SharedSpanContext}
 		if c.APIVersion != "" {
-			with.Zipkin.APIVersion = &c.APIVersion
+			backend.Zipkin.APIVersion = &c.APIVersion
 		}
 	}
-	conf = &trace.Conf{Backends: &[]trace.Backend{with}}
+	conf = &trace.Conf{Backends: &[]trace.Backend{backend}}
 	if b.Sampling != nil {
 		conf.Sampling = &trace.Sampling{Overall: b.Sampling}
 	}
 	var faults []resource.Fault
 	if conf.Validate(resource.NewValidator("conf", &faults)); len(faults) > 0 {
-		return nil, name, fmt.Sprintf("it traces nothing: the backend %q in tracing of the mesh: %s",
+		return nil, name, fmt.Sprintf("the policy has no effect: backend %q in tracing of the mesh: %s",
 			toolkit.Clip(name), faults[0].Reason)
 	}
 	return conf, name, ""
 }
 
-// migrate makes a MeshTrace of each TrafficTrace, with the backend of Mesh.tracing in it.
+// migrate returns a MeshTrace for each TrafficTrace, with the backend of Mesh.tracing.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	some := *in
 	some.Policies = nil
 	for _, r := range in.Policies {
-		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok { // what selects proxies competes as what selects inbounds
-			with, copied := *spec, *r
-			with.Destinations, copied.Spec = spec.Selectors, &with
+		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok { // selectors of proxies compete like selectors of inbounds
+			changed, copied := *spec, *r
+			changed.Destinations, copied.Spec = spec.Selectors, &changed
 			some.Policies = append(some.Policies, &copied)
 		}
 	}
@@ -106,15 +107,15 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		SupersededBy: toolkit.SupersededByAny(in, trace.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
 	migrated := map[*policy.Unit]*trace.Conf{}
-	for _, u := range plan.Units { // the weakest first
+	for _, u := range plan.Units { // weakest first
 		conf, _, why := confOf(in.Index.View.Spec.Tracing, u.Policy)
 		for _, w := range u.Weaker {
 			weak := migrated[w]
 			if weak == nil {
 				continue
 			}
-			if why != "" { // it keeps what the weaker one would trace from being traced
-				policy.AddNote(&u.Notes, why+": the policy switches tracing off where a weaker one would trace")
+			if why != "" { // overrides a weaker policy that traces
+				policy.AddNote(&u.Notes, why+"; it disables tracing where a weaker policy would trace")
 				conf, why = &trace.Conf{Backends: &[]trace.Backend{}}, ""
 			}
 			if weak.Sampling != nil && conf.Sampling == nil && len(*conf.Backends) > 0 {
@@ -134,9 +135,9 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// changes explains what MeshTrace writes otherwise than TrafficTrace.
+// changes explains the differences between the config of MeshTrace and TrafficTrace.
 func changes() []policy.Change {
-	const name = "the cluster of the collector has the name of its type, no longer that of the backend"
+	const name = "the collector's cluster is named after its type instead of the backend"
 	const tracing = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/tracing/"
 	var out []policy.Change
 	for _, path := range []string{
@@ -146,5 +147,6 @@ func changes() []policy.Change {
 		out = append(out, policy.Change{Path: path, Before: policy.Any, After: policy.Any, Same: true, Why: name})
 	}
 	return append(out,
-		policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true, Why: "Envoy's default, written out"})
+		policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true,
+			Why: "Envoy's default, set explicitly"})
 }

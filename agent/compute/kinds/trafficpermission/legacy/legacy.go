@@ -1,8 +1,8 @@
-// Package legacy is TrafficPermission, which MeshTrafficPermission replaces: its effect and its
+// Package legacy implements TrafficPermission, which MeshTrafficPermission replaces: its effect and
 // migration.
 //
-// The strongest TrafficPermission about an inbound says alone who may reach it. HTTP is guarded by
-// its connections, not by its requests.
+// Only the strongest TrafficPermission of an inbound applies. For HTTP it guards connections, not
+// requests.
 package legacy
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/compute/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
@@ -34,7 +35,7 @@ func Kind() policy.LegacyKind {
 	}
 }
 
-// apply guards the chains of inbounds that some policy is about. The others are the plugin's.
+// apply guards the chains of inbounds that a policy selects. The plugin guards the others.
 func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		policies := c.Rules.LegacyInbound(kind, l.Inbound)
@@ -50,7 +51,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// guardOutside guards a destination outside of the mesh that some policy is about.
+// guardOutside guards a destination outside the mesh if a policy selects it.
 func guardOutside(o *policy.Outside, l *draft.Listener, ch *draft.Chain) bool {
 	policies := o.Rules.LegacyInbound(kind, 0)
 	if len(policies) > 0 {
@@ -59,7 +60,7 @@ func guardOutside(o *policy.Outside, l *draft.Listener, ch *draft.Chain) bool {
 	return len(policies) > 0
 }
 
-// rbac makes what the filters enforce. The policy in them has the name of the resource.
+// rbac returns the enforced rules of a policy. Their policy name is the name of the resource.
 func rbac(p *resource.Resource) *rbacv3.RBAC {
 	var list []*rbacv3.Principal
 	if spec, ok := p.Spec.(*resource.LegacyPolicy); ok {
@@ -70,7 +71,7 @@ func rbac(p *resource.Resource) *rbacv3.RBAC {
 	return trafficpermission.RBAC(rbacv3.RBAC_ALLOW, p.Name, list)
 }
 
-// ofSelector is the principal of clients with all the tags of a selector; "*" stands for any value.
+// ofSelector returns the principal of clients with all tags of a selector; "*" matches any value.
 func ofSelector(mesh string, match map[string]string) *rbacv3.Principal {
 	var ids []*rbacv3.Principal
 	for _, k := range slices.Sorted(maps.Keys(match)) {
@@ -81,9 +82,9 @@ func ofSelector(mesh string, match map[string]string) *rbacv3.Principal {
 	return trafficpermission.All(ids)
 }
 
-// migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the
-// strongest alone says who may reach an inbound, while MeshTrafficPermissions are merged: one that
-// takes precedence over others denies everybody first.
+// migrate returns a MeshTrafficPermission for each TrafficPermission. Only the strongest
+// TrafficPermission of an inbound applies, whereas MeshTrafficPermissions are merged. Therefore a
+// policy that takes precedence over others first denies all clients.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{
 		Kinds: []string{trafficpermission.Kind}, Inbound: true,
@@ -96,8 +97,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		if len(u.Weaker) > 0 && len(clients[0]) > 0 {
 			spec.From = append(spec.From,
 				resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
-			policy.AddNote(&u.Notes, "it denies everybody before it allows some, so that what weaker policies allow does not "+
-				"count: a permission that is added later must be stronger, or it has no effect here")
+			policy.AddNote(&u.Notes, "it denies all clients before it allows some, which overrides weaker policies: "+
+				"a permission that is added later must be stronger to have an effect here")
 		}
 		for _, c := range clients {
 			spec.From = append(spec.From,
@@ -112,8 +113,8 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	return out
 }
 
-// admitted returns the tags of the clients that sources are about, the fewest first, without those
-// that others cover. A tag with any value asks for nothing, as in the filters of TrafficPermission.
+// admitted returns the tags of the clients that sources select, those with the fewest tags first,
+// without redundant ones. "*" is no condition, as in the filters of TrafficPermission.
 func admitted(sources []resource.LegacySelector) []map[string]string {
 	var list []map[string]string
 	for i := range sources {
@@ -128,7 +129,7 @@ func admitted(sources []resource.LegacySelector) []map[string]string {
 	var out []map[string]string
 	for i, tags := range list {
 		covered := func(j int, o map[string]string) bool {
-			return j != i && policy.Covers(o, tags) && (len(o) < len(tags) || j < i)
+			return j != i && mesh.Contains(tags, o) && (len(o) < len(tags) || j < i)
 		}
 		found := false
 		for j, o := range list {
@@ -142,16 +143,16 @@ func admitted(sources []resource.LegacySelector) []map[string]string {
 	return out
 }
 
-// changes explains what MeshTrafficPermission writes otherwise than TrafficPermission.
+// changes explains the differences between the config of MeshTrafficPermission and
+// TrafficPermission.
 func changes() []policy.Change {
 	const (
 		chain   = "Listener/*/filterChains/*/filters/"
 		network = chain + trafficpermission.FilterNetwork
 		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" +
 			trafficpermission.FilterHTTP
-		named = "the permission goes by the name " + trafficpermission.Kind +
-			" in the filter, no longer by that of the TrafficPermission"
-		moved = "requests of HTTP are guarded one by one: who is refused gets 403 where the connection was closed"
+		named = "the permission in the filter is named " + trafficpermission.Kind + " instead of after the TrafficPermission"
+		moved = "each HTTP request is checked: a denied client gets status 403 instead of a closed connection"
 	)
 	return []policy.Change{
 		{Path: network, Before: policy.Any, Why: moved},
@@ -161,10 +162,10 @@ func changes() []policy.Change {
 	}
 }
 
-// maxNames bounds the names of clients in rules that are held against each other.
+// maxNames limits the client names for which rules are compared exhaustively.
 const maxNames = 12
 
-// admitSame reports whether the policies of two RBAC filters admit the same clients: for each set
+// admitSame reports whether the policies of two RBAC filters admit the same clients, for each set
 // of names that a certificate can have.
 func admitSame(before, after any) bool {
 	a, known := principals(before)
@@ -186,7 +187,8 @@ func admitSame(before, after any) bool {
 	return true
 }
 
-// principals returns those of all policies of a filter; false when they cannot be read.
+// principals returns the principals of all policies of a filter, or false if they cannot be
+// decoded.
 func principals(policies any) ([]*rbacv3.Principal, bool) {
 	var out []*rbacv3.Principal
 	var m rbacv3.RBAC
@@ -200,8 +202,8 @@ func principals(policies any) ([]*rbacv3.Principal, bool) {
 	return out, true
 }
 
-// namesIn collects the names that a principal wants; false when it is of a form that the filters do
-// not have.
+// namesIn collects the names that a principal requires. It returns false if the principal has a
+// form that the filters do not use.
 func namesIn(p *rbacv3.Principal, names *[]string) bool {
 	switch id := p.Identifier.(type) {
 	case *rbacv3.Principal_Any:
@@ -220,7 +222,7 @@ func namesIn(p *rbacv3.Principal, names *[]string) bool {
 	return false
 }
 
-// met reports whether a client with some names is a principal.
+// met reports whether a client with some names matches a principal.
 func met(p *rbacv3.Principal, has func(string) bool) bool {
 	switch id := p.Identifier.(type) {
 	case *rbacv3.Principal_Authenticated_:
