@@ -19,7 +19,7 @@ import (
 )
 
 // evidencePage has what shows that each rule of the check is needed.
-const evidencePage = "../../../docs/rules-evidence.md"
+const evidencePage = "testdata/rules-evidence.md"
 
 // fuzzCounts is written by TestEnvoyFuzz.
 const fuzzCounts = "../../answer/envoybin/testdata/fuzz-rules.tsv"
@@ -41,7 +41,7 @@ func TestRulesEvidence(t *testing.T) {
 	for _, r := range finding.Rules() {
 		row := fmt.Sprintf("\n| %d | %s | %s |", r.Number, r.Severity, r.Title)
 		if r.Unchecked == "" && !strings.Contains(string(page), row) {
-			t.Errorf("docs/rules-evidence.md lacks rule %d, %s; RULES_EVIDENCE=1 writes the page", r.Number, r.Title)
+			t.Errorf("testdata/rules-evidence.md lacks rule %d, %s; RULES_EVIDENCE=1 writes the page", r.Number, r.Title)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func evidence(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Evidence for the rules of the check
 
-For each [rule](rules.md): in how many inputs it fires, and whether an Envoy 1.36.2 names the fault when it loads the
+For each rule of docs/rules.md: in how many inputs it fires, and whether an Envoy 1.36.2 names the fault when it loads the
 config, which the bisection of a rejected update finds without the rule. `+"`RULES_EVIDENCE=1`"+` makes two tests write
 this page: `+"`ENVOY_FUZZ_N=%d go test ./agent/answer/envoybin -run TestEnvoyFuzz`"+`, and then
 `+"`go test ./agent/compute/envoy -run TestRulesEvidence`"+`.
