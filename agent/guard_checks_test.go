@@ -199,7 +199,7 @@ func TestCheckPanics(t *testing.T) {
 		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Withheld["default.web-0"])
 	}
 	want := draft.Withheld{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5,
-		Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+		Reason: "not sent: Envoy would reject it: no (rule 5: A wildcard in server_names is the whole first label)"}
 	list := p.Withheld["default.web-1"]
 	if len(list) == 1 && list[0].Resource != nil {
 		want.Resource = list[0].Resource

@@ -265,7 +265,7 @@ func (p *planted) everyCommand(input string) {
 		p.t.Errorf("what get prints is not compared: %d %s %s", code, stdout, stderr)
 	}
 	if code, stdout, stderr := p.nearside(shown, "validate", "-f", "-"); code != 65 ||
-		!strings.Contains(stdout+stderr, "write the secret itself") {
+		!strings.Contains(stdout+stderr, "set the secret itself") {
 		p.t.Errorf("a file with a mark is taken: %d %s %s", code, stdout, stderr)
 	}
 }

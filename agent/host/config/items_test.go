@@ -146,7 +146,7 @@ func TestConfigItemFaults(t *testing.T) {
     -
 `, want: []string{
 			`agent.yaml:3: api.roles[0].name: "UPPER" is not a valid name`,
-			`:3: api.roles[0].subjects[0].uid: "5-1" ends before it begins`,
+			`:3: api.roles[0].subjects[0].uid: "5-1" is empty`,
 			`:3: api.roles[0].subjects[0].usr: is not a key of the config; did you mean api.roles[0].subjects[0].user?`,
 			`:3: api.roles[0].allow[0].kinds: is empty; give at least one item`,
 			`:3: api.roles[0].allow[0].verbs: is not a list; write [a, b]`,
@@ -169,13 +169,13 @@ func TestConfigItemFaults(t *testing.T) {
 		{name: "not YAML", env: []string{"NEARSIDE_XDS_ACCESS=[{"},
 			want: []string{"env NEARSIDE_XDS_ACCESS: xds.access: not valid YAML"}},
 		{name: "rules that name no peer", file: "xds:\n  access: [{nodes: [a]}, {user: root}, {nodes: [b]}]\n",
-			want: []string{"agent.yaml:2: xds.access[0]: it names no peer; set user, group, uid, cgroup or token",
-				"xds.access[2]: it names no peer"}},
+			want: []string{"agent.yaml:2: xds.access[0]: it matches no peer; set user, group, uid, cgroup, or token",
+				"xds.access[2]: it matches no peer"}},
 		{name: "roles", file: "api:\n  roles: [{name: a}, {name: a, template: viewer, subjects: [{}]}, {name: viewer, " +
 			"allow: [{kinds: ['*'], verbs: [write]}]}]\n", want: []string{
 			"agent.yaml:2: api.roles[0]: the role allows nothing; set template or allow",
-			"api.roles[1].name: \"a\" is the name of an earlier role", "api.roles[1].subjects[0]: it names no peer",
-			"api.roles[2].name: \"viewer\" is a built-in role", "api.roles[2].allow[0].verbs: \"write\" is no verb"}},
+			"api.roles[1].name: \"a\" is already the name of another role", "api.roles[1].subjects[0]: it matches no peer",
+			"api.roles[2].name: \"viewer\" is a built-in role", "api.roles[2].allow[0].verbs: \"write\" is not a verb"}},
 		{name: "directories", set: []string{"resources.dir=[{path: /a}, {path: /a/, role: viewr}, {path: /a/b}, " +
 			"{path: /ab, role: viewer}]"}, want: []string{
 			"--set: resources.dir[1].path: /a is that of item [0] too",

@@ -26,7 +26,7 @@ func holder(mesh, name string, services ...string) access.Peer {
 
 func with(p access.Peer, edit func(*access.Peer)) access.Peer { edit(&p); return p }
 
-// TestDecide is the table of who may take which node id, and what of it in the node metadata.
+// TestDecide checks which peer may use which node id, and which parts of the node metadata.
 func TestDecide(t *testing.T) {
 	rules := []access.ProxyRule{
 		{Matcher: access.Matcher{UID: "1005"}}, // nothing
@@ -51,14 +51,14 @@ func TestDecide(t *testing.T) {
 		insecure bool
 		peer     access.Peer
 		target   access.Target
-		want     string // beginning of the rule, or "-" and part of the reason
+		want     string // prefix of the rule, or "-" and a substring of the reason
 	}{
 		{"root", nil, false, local(0), access.Target{ID: "default.web", Brought: true}, "default of root"},
 		{"agent", nil, false, local(agentUID), access.Target{ID: ".egress.a"}, "default of root"},
 		{"member", nil, false, local(1, group), access.Target{ID: "default.web"}, "default of the group"},
 		{"primary group", nil, false, local(group), access.Target{ID: "default.web"}, "default of the group"},
 		{"member takes what another brought", nil, false, local(1, group), access.Target{ID: "default.web", Brought: true},
-			"-came with the Envoy of another user"},
+			"-was sent by the Envoy of another user"},
 		{"stranger", nil, false, local(1001), access.Target{ID: "default.payments"},
 			"-add an item to xds.access with uid: 1001"},
 		{"root of another namespace", nil, false, with(local(0), func(p *access.Peer) { p.Foreign = true }),
@@ -95,7 +95,7 @@ func TestDecide(t *testing.T) {
 		{"no rule for root", rules, false, local(0), access.Target{ID: "default.web"}, "-no item of xds.access matches"},
 		{"empty list", []access.ProxyRule{}, false, local(0), access.Target{ID: "default.web"}, "-no item"},
 		{"first match refuses", rules, false, local(1005), access.Target{ID: "default.web-1"},
-			"-xds.access[0] matches the peer and does not list"},
+			"-xds.access[0] matches the peer but does not list"},
 		{"range", rules, false, local(1009), access.Target{ID: "default.web-1"}, "xds.access[1]"},
 		{"range, other node", rules, false, local(1009), access.Target{ID: "default.webber"}, "-xds.access[1] matches"},
 		{"range over tcp", rules, false, access.Peer{UID: 1009, Addr: "a:1"}, access.Target{ID: "default.web-1"}, "-no item"},
@@ -139,7 +139,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestClaim is about what a Dataplane in the node metadata may say.
+// TestClaim checks which claims a Dataplane in the node metadata may make.
 func TestClaim(t *testing.T) {
 	decide := func(t *testing.T, rules []access.ProxyRule, p access.Peer) access.Grant {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestClaim(t *testing.T) {
 		rules          []access.ProxyRule
 		peer           access.Peer
 		services, tags []string
-		want           string // "": may
+		want           string // "" means allowed
 	}{
 		{"root", nil, local(0), []string{"payments"}, []string{"app=payments"}, ""},
 		{"member", nil, local(1, group), []string{"web"}, nil, "without a Dataplane in the node metadata"},
@@ -196,7 +196,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestRoles is the table of who may do what with resources.
+// TestRoles checks which actions on resources each role allows.
 func TestRoles(t *testing.T) {
 	roles := []access.Role{
 		{Name: "ops", Template: "mesh-operator", Subjects: []access.Matcher{{UID: "10"}}},
@@ -218,7 +218,7 @@ func TestRoles(t *testing.T) {
 		roles []access.Role
 		peer  access.Peer
 		act   access.Action
-		want  string // "": may
+		want  string // "" means allowed
 	}{
 		{"root", roles, local(0), do("delete", "Mesh", "default", "default"), ""},
 		{"agent", roles, local(agentUID), do("create", "MeshPassthrough", "default", "a"), ""},
@@ -242,10 +242,11 @@ func TestRoles(t *testing.T) {
 		{"no roles, group", nil, local(1, group), do("delete", "Mesh", "default", "default"), ""},
 		{"no roles, other", nil, local(1), do("get", "Mesh", "default", "default"), ""},
 		{"no roles, other writes", nil, local(1), do("create", "Mesh", "default", "default"),
-			"uid=1 (daemon) may not create Mesh default/default: writing takes root, uid 900 or a member of the group admins"},
-		{"no roles, tcp", nil, access.Peer{Addr: "127.0.0.1:9"}, do("get", "Mesh", "default", "default"), "takes a token"},
+			"uid=1 (daemon) may not create Mesh default/default: writing requires root, " +
+				"uid 900 or a member of the group admins"},
+		{"no roles, tcp", nil, access.Peer{Addr: "127.0.0.1:9"}, do("get", "Mesh", "default", "default"), "a token is required"},
 		{"no roles, token reads", nil, grafana, do("list", "Mesh", "", ""), ""},
-		{"no roles, token writes", nil, grafana, do("create", "Mesh", "m", "m"), "the token may read only"},
+		{"no roles, token writes", nil, grafana, do("create", "Mesh", "m", "m"), "the token allows only reading"},
 		{"no roles, static token", nil, static, do("create", "Mesh", "m", "m"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,10 +289,10 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestFaults names where a rule or a role says nothing or nonsense.
+// TestFaults checks the errors about invalid or empty rules and roles.
 func TestFaults(t *testing.T) {
 	_, err := access.NewProxies(access.ProxyOptions{Rules: []access.ProxyRule{{Nodes: []string{"*"}}}})
-	if err == nil || !strings.Contains(err.Error(), "xds.access[0]: it names no peer") {
+	if err == nil || !strings.Contains(err.Error(), "xds.access[0]: it matches no peer") {
 		t.Error(err)
 	}
 	_, err = access.NewRoles(access.RoleOptions{Roles: []access.Role{
@@ -300,8 +301,8 @@ func TestFaults(t *testing.T) {
 		{Name: "c", Template: "viewer", Subjects: []access.Matcher{{UID: "9-1"}}},
 	}})
 	for _, want := range []string{
-		"api.roles[0].subjects[0]: it names no peer", `"write" is no verb; one of get, list`, "api.roles[1].name",
-		"api.roles[2].name", "api.roles[3]: the role allows nothing", "api.roles[4].subjects[0]: uid: \"9-1\" ends before",
+		"api.roles[0].subjects[0]: it matches no peer", `"write" is not a verb; use one of get, list`, "api.roles[1].name",
+		"api.roles[2].name", "api.roles[3]: the role allows nothing", "api.roles[4].subjects[0]: uid: \"9-1\" is empty",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %v", want, err)

@@ -1,8 +1,8 @@
-// Package access decides who may do what: which peer may be which proxy, and who may read and write
-// which resources.
+// Package access makes access decisions: which peer may act as which proxy, and who may read and
+// write which resources.
 //
-// A [Peer] is what the kernel says of a connection, with what the peer has proved beside that: a
-// token or a client certificate. [Proxies] decides for xDS streams, [Roles] for requests to the API
-// and for directories of resource files. Both allow only what a rule gives. Decisions need no file
-// and no lock.
+// A [Peer] holds the credentials that the kernel reports for a connection, and a token or client
+// certificate if the peer sent one. [Proxies] decides for xDS streams, and [Roles] for API requests
+// and directories of resource files. Both allow only what a rule grants. Decisions need neither
+// files nor locks.
 package access

@@ -6,25 +6,24 @@ import (
 	"time"
 )
 
-// Bounds of a [Limiter].
+// Limits of a [Limiter].
 const (
-	limitBurst  = 10              // failed attempts of an owner that are looked at all at once
-	limitRefill = time.Second     // after which one more is
-	maxOwners   = 1024            // owners that are remembered
-	maxKnown    = 4096            // tokens that are remembered
-	sweepEvery  = 1 * time.Second // how often owners that have waited long enough are forgotten
+	limitBurst  = 10              // failed attempts of an owner before it is limited
+	limitRefill = time.Second     // time to regain one attempt
+	maxOwners   = 1024            // tracked owners
+	maxKnown    = 4096            // tracked valid tokens
+	sweepEvery  = 1 * time.Second // interval at which idle owners are removed
 )
 
-// RetryAfter is how long who was refused by a [Limiter] has to wait.
+// RetryAfter is the time after which a peer that a [Limiter] rejected may retry.
 const RetryAfter = limitRefill
 
-// Limiter bounds how many wrong tokens are verified: verifying one takes as long for a wrong token
-// as for a right one. An owner ([Peer.Owner]) that has failed ten times at once gets one attempt a
-// second. A token that was right before is not held up by wrong ones, also where all come from one
-// address.
+// Limiter limits the verification of invalid tokens, which costs as much as that of valid ones. An
+// owner ([Peer.Owner]) with ten failed attempts gets one attempt per second. Invalid tokens do not
+// delay a token that was valid before, even from the same address.
 //
 //	if !l.Allow(owner, text) {
-//		// refuse without looking at the token
+//		// reject without verifying the token
 //	}
 //	if _, err := verify(text); err != nil {
 //		l.Failed(owner, text)
@@ -32,29 +31,29 @@ const RetryAfter = limitRefill
 //		l.Verified(text)
 //	}
 //
-// The zero value is ready. It is safe for concurrent use, starts no goroutine, and its size is
-// bounded: owners beyond 1024 share one allowance.
+// The zero value is ready to use. A Limiter is safe for concurrent use, starts no goroutine, and
+// has a bounded size: owners beyond 1024 share one allowance.
 type Limiter struct {
 	mu     sync.Mutex
 	owners map[string]bucket
-	rest   bucket // of the owners for whom there is no place
+	rest   bucket // shared by owners beyond maxOwners
 	swept  time.Time
 	known  map[[sha256.Size]byte]struct{}
 }
 
-// bucket counts failed attempts; one is forgotten after limitRefill.
+// bucket counts failed attempts. The count decreases by one per limitRefill.
 type bucket struct {
 	failed float64
 	at     time.Time
 }
 
-// now is how many failures count at a time.
+// now returns the number of failures that still count.
 func (b bucket) now(t time.Time) float64 {
 	return max(0, b.failed-t.Sub(b.at).Seconds()/limitRefill.Seconds())
 }
 
-// Allow says whether a token of an owner is verified now. One that was right before always is: it
-// may have ended since.
+// Allow reports whether a token of an owner may be verified now. A token that was valid before
+// always may, because it may have expired since.
 func (l *Limiter) Allow(owner, text string) bool {
 	h := sha256.Sum256([]byte(text))
 	l.mu.Lock()
@@ -69,12 +68,12 @@ func (l *Limiter) Allow(owner, text string) bool {
 	return b.now(time.Now()) <= limitBurst-1
 }
 
-// Failed counts a wrong token of an owner.
+// Failed records an invalid token of an owner.
 func (l *Limiter) Failed(owner, text string) {
 	h := sha256.Sum256([]byte(text))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.known, h) // one that was right and is no longer
+	delete(l.known, h) // a token that was valid before
 	t := time.Now()
 	b, ok := l.owners[owner]
 	if !ok && len(l.owners) >= maxOwners {
@@ -90,7 +89,7 @@ func (l *Limiter) Failed(owner, text string) {
 	l.owners[owner] = bucket{min(b.now(t)+1, limitBurst), t}
 }
 
-// sweep forgets the owners whose failures no longer count.
+// sweep removes owners whose failures no longer count.
 func (l *Limiter) sweep(t time.Time) {
 	if t.Sub(l.swept) < sweepEvery {
 		return
@@ -103,7 +102,7 @@ func (l *Limiter) sweep(t time.Time) {
 	}
 }
 
-// Verified remembers a token that is right, by its hash.
+// Verified records the hash of a valid token.
 func (l *Limiter) Verified(text string) {
 	h := sha256.Sum256([]byte(text))
 	l.mu.Lock()
@@ -112,7 +111,7 @@ func (l *Limiter) Verified(text string) {
 		return
 	}
 	if l.known == nil || len(l.known) >= maxKnown {
-		l.known = map[[sha256.Size]byte]struct{}{} // only right tokens get in, so that nobody can do this on purpose
+		l.known = map[[sha256.Size]byte]struct{}{} // only valid tokens are added, so an attacker cannot force this
 	}
 	l.known[h] = struct{}{}
 }

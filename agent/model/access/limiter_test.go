@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// attempts counts how many of n wrong tokens of an owner would be verified.
+// attempts returns how many of n invalid tokens of an owner would be verified.
 func attempts(l *access.Limiter, owner string, n int) (verified int) {
 	for i := range n {
 		if text := fmt.Sprint("wrong", i); l.Allow(owner, text) {
@@ -30,7 +30,7 @@ func TestLimiter(t *testing.T) {
 			t.Error("another owner is held up")
 		}
 		verified := 0
-		for range 100 { // 10,000 a second for 10 s
+		for range 100 { // 10,000 per second for 10 s
 			time.Sleep(100 * time.Millisecond)
 			verified += attempts(&l, "uid 7", 1000)
 		}
@@ -52,7 +52,7 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// TestLimiterIsBounded has more owners than are remembered: those beyond share what one may.
+// TestLimiterIsBounded checks that owners beyond the limit share one allowance.
 func TestLimiterIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l access.Limiter
@@ -82,7 +82,7 @@ func TestLimiterIsBounded(t *testing.T) {
 	})
 }
 
-// BenchmarkLimiter is the cost of a wrong token that is not looked at.
+// BenchmarkLimiter measures the rejection of an invalid token without verification.
 func BenchmarkLimiter(b *testing.B) {
 	var l access.Limiter
 	attempts(&l, "address 127.0.0.1", 20)

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// glob says whether a text has the form of a pattern, in which * stands for any characters, or
-// none.
+// glob reports whether a text matches a pattern, in which * matches any number of characters.
 func glob(pattern, text string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -39,9 +38,9 @@ func anyGlob(patterns []string, text string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return glob(p, text) })
 }
 
-// globPath says whether a cgroup path, or one above it, has the form of a pattern. A * stands for
-// characters of one element, so that nobody gets in by the name of a cgroup of his own further
-// down.
+// globPath reports whether a cgroup path, or one of its parents, matches a pattern. A * matches
+// only within one path element, so that a process cannot gain access by creating a sub-cgroup with
+// a matching name.
 func globPath(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	if len(have) < len(want) {
@@ -55,10 +54,10 @@ func globPath(pattern, path string) bool {
 	return true
 }
 
-// idRange is a range of user ids, both ends included.
+// idRange is an inclusive range of user ids.
 type idRange struct{ from, to uint32 }
 
-// parseRange reads "1000" or "1000-1999".
+// parseRange parses "1000" or "1000-1999".
 func parseRange(s string) (idRange, error) {
 	from, to, both := strings.Cut(s, "-")
 	if !both {
@@ -68,25 +67,24 @@ func parseRange(s string) (idRange, error) {
 	b, err2 := strconv.ParseUint(to, 10, 32)
 	switch {
 	case err1 != nil || err2 != nil:
-		return idRange{}, fmt.Errorf("%.64q is not a user id or a range of them; write it like 1000 or 1000-1999", s)
+		return idRange{}, fmt.Errorf("%.64q is not a user id or a range; write it like 1000 or 1000-1999", s)
 	case a > b:
-		return idRange{}, fmt.Errorf("%.64q ends before it begins; write the smaller id first", s)
+		return idRange{}, fmt.Errorf("%.64q is empty; write the smaller id first", s)
 	}
 	return idRange{uint32(a), uint32(b)}, nil
 }
 
-// Matcher says which peers a rule or a role is about. A peer must match all keys that are set. One
-// without any key matches nobody.
+// Matcher selects the peers of a rule or role. A peer must match all keys that are set. A matcher
+// without keys matches no peer.
 type Matcher struct {
 	User   string `json:"user,omitempty" max:"64" check:"account" doc:"User of the process, by name or number."`
 	Group  string `json:"group,omitempty" max:"64" check:"account" doc:"Group that the process is in, by name or number."`
 	UID    string `json:"uid,omitempty" max:"32" check:"uidRange" doc:"User id or range of them, like 1000 or 1000-1999."`
-	Token  string `json:"token,omitempty" max:"512" doc:"Subject of the token that the peer sends; * stands for any characters."`
-	Cgroup string `json:"cgroup,omitempty" max:"1024" check:"cgroup" doc:"Path of the process's cgroup, or of one above it; * stands for characters of one element."`
+	Token  string `json:"token,omitempty" max:"512" doc:"Subject of the token that the peer sends; * matches any characters."`
+	Cgroup string `json:"cgroup,omitempty" max:"1024" check:"cgroup" doc:"Path of the process's cgroup, or of one above it; * matches characters of one element."`
 }
 
-// Check returns what is wrong with the key of a matcher ("account", "uidRange" or "cgroup"), ""
-// when nothing is.
+// Check returns the fault in a key of a matcher ("account", "uidRange", or "cgroup"), or "".
 func Check(kind, s string) string {
 	switch kind {
 	case "account":
@@ -105,21 +103,21 @@ func Check(kind, s string) string {
 	return ""
 }
 
-// matcher is a Matcher with its users and groups looked up.
+// matcher is a Matcher with resolved users and groups.
 type matcher struct {
 	keys    Matcher
 	uids    *idRange
 	user    uint32
 	group   int
-	missing string // why it matches nobody
+	missing string // why it matches no peer
 }
 
-// resolve looks up the user and the group. One that does not exist, or no key at all, makes a
-// matcher that matches nobody.
+// resolve looks up the user and the group. If one does not exist, or no key is set, the result
+// matches no peer.
 func (m Matcher) resolve() (matcher, error) {
 	out := matcher{keys: m, group: -1}
 	if m == (Matcher{}) {
-		return out, errors.New("it names no peer; set user, group, uid, cgroup or token")
+		return out, errors.New("it matches no peer; set user, group, uid, cgroup, or token")
 	}
 	if m.UID != "" {
 		r, err := parseRange(m.UID)
@@ -156,7 +154,7 @@ func lookupID(name string, lookup func(string) (string, error)) (uint32, error) 
 	return uint32(n), err
 }
 
-// matches says whether the peer has all that the matcher asks for.
+// matches reports whether the peer has all required properties.
 func (m *matcher) matches(p *Peer) bool {
 	switch {
 	case m.missing != "",
@@ -170,7 +168,7 @@ func (m *matcher) matches(p *Peer) bool {
 	return true
 }
 
-// String shows the keys that are set.
+// String formats the keys that are set.
 func (m Matcher) String() string {
 	var out []string
 	for _, k := range [...]struct{ key, value string }{
@@ -183,8 +181,8 @@ func (m Matcher) String() string {
 	return strings.Join(out, ", ")
 }
 
-// users remembers ids of user names for a short time: the user database is a file, and decisions do
-// not wait for one each time.
+// users caches the ids of user names for a short time, so that not every decision reads the user
+// database.
 type users struct {
 	mu    sync.Mutex
 	known map[string]knownUser
@@ -196,13 +194,13 @@ type knownUser struct {
 	until time.Time
 }
 
-// Bounds of what users remembers.
+// Limits of the users cache.
 const (
 	userAge  = 10 * time.Second
 	maxUsers = 1024
 )
 
-// is says whether the peer is a user given by name or number.
+// is reports whether the peer is a user, given by name or number.
 func (u *users) is(p *Peer, account string) bool {
 	if !p.Local || p.Foreign {
 		return false

@@ -14,33 +14,34 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
-// Peer is who is at the other end of a connection.
+// Peer is the other end of a connection.
 type Peer struct {
-	// Local is set for a unix socket. The ids are then those that the process had when it connected,
-	// as the kernel says.
+	// Local is set for Unix sockets. The ids are then those of the process at the time of
+	// connect(2), as reported by the kernel.
 	Local  bool     `json:"local"`
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"-"`   // supplementary
-	PID    int32    `json:"pid"` // 0 for a process of another pid namespace
-	// Foreign is set when the user has no id in the agent's user namespace. The kernel then gives the
-	// same id for all of them, so that no rule matches it.
+	PID    int32    `json:"pid"` // 0 for a process in another PID namespace
+	// Foreign is set if the user has no id in the agent's user namespace. The kernel reports the
+	// same id for all such users, so no rule matches them.
 	Foreign bool `json:"foreign,omitempty"`
-	// Cgroup is the path of the process's cgroup, "" where it was not asked for or is not certain.
+	// Cgroup is the path of the process's cgroup. It is "" if it was not requested or is not
+	// certain.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Addr is the remote address of any other connection.
+	// Addr is the remote address of connections other than Unix sockets.
 	Addr string `json:"addr,omitempty"`
-	// Encrypted is set for a connection with TLS.
+	// Encrypted is set for TLS connections.
 	Encrypted bool `json:"encrypted,omitempty"`
-	// Token is the verified token that the peer has sent; nil for none.
+	// Token is the verified token that the peer sent; nil if there is none.
 	Token *token.Claims `json:"-"`
 	// Names are the DNS and URI names of a verified client certificate.
 	Names []string `json:"-"`
 
-	owner string // of a TCP connection over loopback, where it is known
+	owner string // known owner of a TCP connection over loopback
 }
 
-// String names the peer for a message, without asking the user database: "uid 1000 (pid 77)".
+// String formats the peer for a message without a lookup in the user database: "uid 1000 (pid 77)".
 func (p Peer) String() string {
 	who := "an unknown peer"
 	switch {
@@ -54,7 +55,8 @@ func (p Peer) String() string {
 	return who + p.proved()
 }
 
-// Account names the peer as the author of a change: "uid=1000 (envoy)". It asks the user database.
+// Account formats the peer as the author of a change: "uid=1000 (envoy)". It reads the user
+// database.
 func (p Peer) Account() string {
 	if !p.Local || p.Foreign {
 		return p.String()
@@ -66,7 +68,7 @@ func (p Peer) Account() string {
 	return out + p.proved()
 }
 
-// proved is what the peer has shown beside what the kernel says.
+// proved formats the peer's token and certificate.
 func (p Peer) proved() (out string) {
 	if p.Token != nil {
 		out = fmt.Sprintf(" with the token %q", clip.Value(p.Token.Subject))
@@ -77,9 +79,9 @@ func (p Peer) proved() (out string) {
 	return out
 }
 
-// Owner is what two connections share that count as one: the user, over loopback TCP too where the
-// kernel says who it is, or the address without its port. Peers with tokens of their own are told
-// apart by these.
+// Owner returns the key under which connections are counted together: the user (for loopback TCP
+// too, if the kernel reports it), or the address without its port. A peer with a token has a
+// separate key.
 func (p Peer) Owner() string {
 	out := p.Addr
 	switch host, _, err := net.SplitHostPort(p.Addr); {
@@ -95,8 +97,8 @@ func (p Peer) Owner() string {
 	return out
 }
 
-// Holder is [Peer.Owner], with what else tells peers apart that share a user or an address: the
-// token or certificate. Only peers with the same holder may use one node id at a time.
+// Holder extends [Peer.Owner] by the token or certificate, which distinguish peers that share a
+// user or an address. Only peers with the same holder may use a node id at the same time.
 func (p Peer) Holder() string {
 	switch {
 	case p.Token != nil:
@@ -107,19 +109,19 @@ func (p Peer) Holder() string {
 	return p.Owner()
 }
 
-// Root says whether the peer is root on this node.
+// Root reports whether the peer is root on this node.
 func (p Peer) Root() bool { return p.Local && !p.Foreign && p.UID == 0 }
 
-// is says whether the peer is one user.
+// is reports whether the peer has the given user id.
 func (p Peer) is(uid uint32) bool { return p.Local && !p.Foreign && p.UID == uid }
 
-// in says whether the peer is in a group.
+// in reports whether the peer is a member of a group.
 func (p Peer) in(gid int) bool {
 	// #nosec G115 -- compared above zero
 	return p.Local && !p.Foreign && gid >= 0 && (int64(p.GID) == int64(gid) || slices.Contains(p.Groups, uint32(gid)))
 }
 
-// userName returns the name of a user, "" for none.
+// userName returns the name of a user, or "".
 func userName(uid uint32) string {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
@@ -128,8 +130,8 @@ func userName(uid uint32) string {
 	return u.Username
 }
 
-// overflowID is the id that the kernel gives for users that have none in the agent's user namespace
-// (user_namespaces(7)).
+// overflowID is the id that the kernel reports for users without an id in the agent's user
+// namespace (user_namespaces(7)).
 var overflowID = sync.OnceValue(func() uint32 {
 	const usual = 65534
 	b, err := os.ReadFile("/proc/sys/kernel/overflowuid")

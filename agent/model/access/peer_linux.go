@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerOf asks the kernel who is at the other end of a connection: of a unix socket the credentials
-// at the time of connect(2) (SO_PEERCRED, SO_PEERGROUPS), of any other one the address. With cgroup
-// it reads the process's cgroup too, unless the process may have ended and its id have been given
-// to another one. It fails when the kernel does not say.
+// PeerOf asks the kernel for the other end of a connection: for a Unix socket the credentials at
+// the time of connect(2) (SO_PEERCRED, SO_PEERGROUPS), otherwise the address. With cgroup it also
+// reads the process's cgroup, unless the process may have ended and its id may be reused. It fails
+// if the kernel does not report the peer.
 func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -55,8 +55,8 @@ func PeerOf(c net.Conn, cgroup bool) (Peer, error) {
 	return p, nil
 }
 
-// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), nil when the
-// kernel does not tell.
+// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), or nil if the
+// kernel does not report them.
 func peerGroups(fd int) []uint32 {
 	buf := make([]uint32, 64)
 	for range 2 {
@@ -66,7 +66,7 @@ func peerGroups(fd int) []uint32 {
 		switch {
 		case errno == 0:
 			return buf[:size/4]
-		case errno == unix.ERANGE && size/4 <= 1<<16: // the kernel wrote the size it needs
+		case errno == unix.ERANGE && size/4 <= 1<<16: // the kernel stored the required size
 			buf = make([]uint32, size/4)
 		default:
 			return nil
@@ -75,10 +75,9 @@ func peerGroups(fd int) []uint32 {
 	return nil
 }
 
-// peerCgroup returns the cgroup of a process that is certain to be the peer, else "". With a
-// descriptor of the process (SO_PEERPIDFD, Linux 6.5) the peer is certain as long as it has not
-// ended when the file has been read. Without one, the process must have the peer's user and be the
-// same one before and after.
+// peerCgroup returns the cgroup of a process that is certain to be the peer, else "". With a pidfd
+// (SO_PEERPIDFD, Linux 6.5), the process is certain if it has not ended after the file was read.
+// Without one, the process must have the peer's user and the same start time before and after.
 func peerCgroup(fd, pid int, uid uint32) string {
 	dir := "/proc/" + strconv.Itoa(pid)
 	if pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
@@ -100,7 +99,8 @@ func peerCgroup(fd, pid int, uid uint32) string {
 	return path
 }
 
-// startOf returns when a process of the user began, in clock ticks (proc_pid_stat(5), field 22).
+// startOf returns the start time of a process of the user, in clock ticks (proc_pid_stat(5), field
+// 22).
 func startOf(dir string, uid uint32) (start string, ok bool) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil || st.Uid != uid {
@@ -110,14 +110,14 @@ func startOf(dir string, uid uint32) (start string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the preceding name may contain any characters
 	if len(fields) < 20 {
 		return "", false
 	}
 	return fields[19], true
 }
 
-// readCgroup returns the path of a process's cgroup: that of version 2, else that of systemd's
+// readCgroup returns the cgroup path of a process: that of version 2, else that of systemd's
 // hierarchy (cgroups(7)).
 func readCgroup(dir string) string {
 	b, err := readSmall(dir + "/cgroup")

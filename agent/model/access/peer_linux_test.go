@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// dialEnv has the test binary connect to a socket, and stay until its standard input ends.
+// dialEnv makes the test binary connect to a socket and wait until its standard input ends.
 const dialEnv = "NEARSIDE_TEST_DIAL"
 
 func TestMain(m *testing.M) {
@@ -30,13 +30,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// caller is a process that has connected.
+// caller is a connected process.
 type caller struct {
 	conn net.Conn
 	end  func() // ends the process and waits for it
 }
 
-// connected starts a process with the attributes, which connects.
+// connected starts a process with the given attributes, which connects.
 func connected(t *testing.T, attr *syscall.SysProcAttr) caller {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "peer")
@@ -49,7 +49,8 @@ func connected(t *testing.T, attr *syscall.SysProcAttr) caller {
 		t.Fatal(err)
 	}
 	binary, path := filepath.Join(dir, "caller"), filepath.Join(dir, "s")
-	syscall.ForkLock.RLock() // a process that starts meanwhile would keep the file open, and it could not be run
+	// a process that starts meanwhile would inherit the open file, which could then not be executed
+	syscall.ForkLock.RLock()
 	err = os.WriteFile(binary, self, 0o755)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
@@ -95,7 +96,7 @@ func peerOf(t *testing.T, c net.Conn) access.Peer {
 	return p
 }
 
-// ownCgroup is that of this process.
+// ownCgroup returns the cgroup of this process.
 func ownCgroup(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/cgroup")
@@ -111,7 +112,7 @@ func ownCgroup(t *testing.T) string {
 	return ""
 }
 
-// TestPeer reads what the kernel says of a process of the same user.
+// TestPeer checks the kernel's report about a process of the same user.
 func TestPeer(t *testing.T) {
 	p := peerOf(t, connected(t, nil).conn)
 	if !p.Local || int(p.UID) != os.Getuid() || int(p.GID) != os.Getgid() || p.PID == 0 || p.Foreign {
@@ -122,7 +123,7 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestPeerOfAnotherUser has a process with supplementary groups connect.
+// TestPeerOfAnotherUser checks a process with supplementary groups.
 func TestPeerOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to act as other users")
@@ -134,8 +135,8 @@ func TestPeerOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestPeerThatEnded: who has ended after connect(2) may have left his process id to another one, so
-// that no cgroup is taken from there.
+// TestPeerThatEnded checks that no cgroup is read for a process that ended after connect(2),
+// because another process may have its id.
 func TestPeerThatEnded(t *testing.T) {
 	c := connected(t, nil)
 	c.end()
@@ -144,7 +145,8 @@ func TestPeerThatEnded(t *testing.T) {
 	}
 }
 
-// TestPeerInUserNamespace: root of a user namespace is the user that he is mapped to.
+// TestPeerInUserNamespace checks that root in a user namespace counts as the user to which it is
+// mapped.
 func TestPeerInUserNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to map users")
@@ -160,7 +162,7 @@ func TestPeerInUserNamespace(t *testing.T) {
 	}
 }
 
-// TestPeerOverTCP has an address alone.
+// TestPeerOverTCP checks that a TCP peer has only an address.
 func TestPeerOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of a request for one TCP socket and of its answer (sock_diag(7), struct inet_diag_req_v2
+// Layout of a query for one TCP socket and of its response (sock_diag(7), struct inet_diag_req_v2
 // and inet_diag_msg).
 const (
 	diagHeader  = unix.SizeofNlMsghdr
@@ -18,9 +18,9 @@ const (
 	established = 1 // TCP_ESTABLISHED
 )
 
-// tcpUser returns which user of this host has the other end of a TCP connection over loopback. The
-// kernel says it as long as that end is open. It tells apart who is limited, and gives nobody
-// anything: a process that got the socket from another one is not told from it.
+// tcpUser returns the user of this host who owns the other end of a loopback TCP connection. The
+// kernel reports it while that end is open. The result is used only to separate limits and grants
+// no access, because a process may have received the socket from another one.
 func tcpUser(c net.Conn) (uid uint32, ok bool) {
 	local, err1 := netip.ParseAddrPort(c.LocalAddr().String())
 	remote, err2 := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -36,7 +36,7 @@ func tcpUser(c net.Conn) (uid uint32, ok bool) {
 		return 0, false
 	}
 	answer := make([]byte, 1024)
-	n, from, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel has answered when it has taken the request
+	n, from, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel responds before the send returns
 	if err != nil || n < diagAnswer {
 		return 0, false
 	}
@@ -47,7 +47,7 @@ func tcpUser(c net.Conn) (uid uint32, ok bool) {
 	return binary.NativeEndian.Uint32(answer[diagUID:]), true
 }
 
-// diagOf asks for the socket that is bound to one address and connected to another.
+// diagOf builds the query for the socket that is bound to one address and connected to another.
 func diagOf(bound, to netip.AddrPort) []byte {
 	b := make([]byte, diagRequest)
 	binary.NativeEndian.PutUint32(b, diagRequest)

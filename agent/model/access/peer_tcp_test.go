@@ -13,11 +13,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// TestOwnerOverLoopback tells users of one loopback address apart.
+// TestOwnerOverLoopback distinguishes users of one loopback address.
 func TestOwnerOverLoopback(t *testing.T) {
 	uids := []int{os.Getuid()}
 	if os.Getuid() == 0 {
-		uids = append(uids, 54321) // root alone can be somebody else
+		uids = append(uids, 54321) // only root can switch to another user
 	}
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0", "127.9.9.9:0", "[::]:0"} {
 		l, err := net.Listen("tcp", addr)
@@ -43,12 +43,12 @@ func TestOwnerOverLoopback(t *testing.T) {
 	}
 }
 
-// connect dials as a user and returns the connection with the peer that the other end sees.
+// connect dials as a user. It returns the connection, and the peer that the other end sees.
 func connect(t *testing.T, l net.Listener, to string, uid int) (net.Conn, access.Peer) {
 	t.Helper()
 	dialed := make(chan net.Conn)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its credentials
+		runtime.LockOSThread() // never unlocked, so that the thread ends with its credentials
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
 			t.Error(errno)
 		}

@@ -10,66 +10,66 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// LabelUser is the label of a Dataplane that names the user, by name or number, whose Envoy alone
-// may be its proxy. Root may be it too.
+// LabelUser is the label of a Dataplane that names the only user, by name or number, whose Envoy
+// may act as its proxy. Root may too.
 const LabelUser = "nearside.io/user"
 
-// ProxyRule is an item of xds.access: which proxies the peers that it matches may be.
+// ProxyRule is an item of xds.access. It lists the proxies that the peers it matches may act as.
 type ProxyRule struct {
 	Matcher
-	Certificate string   `json:"certificate,omitempty" max:"512" doc:"DNS or URI name in the client certificate; * stands for any characters."`
-	Nodes       []string `json:"nodes,omitempty" max:"256" doc:"Node ids that the peer may take, MESH.NAME; * stands for any characters. Empty: none."`
-	Bring       bool     `json:"bring,omitempty" doc:"Lets the peer bring its Dataplane in the node metadata."`
-	Services    []string `json:"services,omitempty" max:"256" doc:"Values of kuma.io/service that a Dataplane in the metadata may claim; * stands for any characters. Empty: none."`
-	Tags        []string `json:"tags,omitempty" max:"256" doc:"Other tags and labels that such a Dataplane may have, KEY=VALUE; * stands for any characters. Empty: kuma.io/protocol alone."`
+	Certificate string   `json:"certificate,omitempty" max:"512" doc:"DNS or URI name in the client certificate; * matches any characters."`
+	Nodes       []string `json:"nodes,omitempty" max:"256" doc:"Node ids that the peer may take, MESH.NAME; * matches any characters. Empty: none."`
+	Bring       bool     `json:"bring,omitempty" doc:"Allows the peer to send its Dataplane in the node metadata."`
+	Services    []string `json:"services,omitempty" max:"256" doc:"Values of kuma.io/service that a Dataplane in the metadata may claim; * matches any characters. Empty: none."`
+	Tags        []string `json:"tags,omitempty" max:"256" doc:"Other tags and labels that such a Dataplane may have, KEY=VALUE; * matches any characters. Empty: only kuma.io/protocol."`
 }
 
-// Grant says what a peer may do as one proxy.
+// Grant holds the permissions of a peer as one proxy.
 type Grant struct {
-	Rule     string   // what gives it, for people: "xds.access[2]"
-	Bring    bool     // it may bring its Dataplane in the node metadata
-	Services []string // patterns of the kuma.io/service values that such a Dataplane may claim
-	Tags     []string // patterns of its other tags and labels, KEY=VALUE
-	StoredBy bool     // it may be only a proxy whose Dataplane came from a file or the API
+	Rule     string   // source of the grant, for people: "xds.access[2]"
+	Bring    bool     // it may send its Dataplane in the node metadata
+	Services []string // patterns of the kuma.io/service values allowed in such a Dataplane
+	Tags     []string // patterns of other tags and labels allowed in it, KEY=VALUE
+	StoredBy bool     // only proxies whose Dataplane came from a file or the API
 }
 
-// tagProtocol says how a service speaks. It gives no identity, and nothing selects by it.
+// tagProtocol sets the protocol of a service. It is not an identity, and no selector uses it.
 const tagProtocol = "kuma.io/protocol"
 
-// Claim says whether a Dataplane with such services, and such other tags and labels as KEY=VALUE,
-// may stand in the node metadata. Tags are part of the certificate of a proxy, and MeshServices and
-// policies select by tags and labels, so that one that is not given would be somebody else's name.
-// The error names the key of the config to set.
+// Claim reports whether the node metadata may contain a Dataplane with these services, and with
+// these other tags and labels in the form KEY=VALUE. A proxy's certificate contains its tags, and
+// MeshServices and policies select by tags and labels, so an unrestricted tag would allow
+// impersonation. The error names the config key to set.
 func (g *Grant) Claim(services, tags []string) error {
 	if !g.Bring {
-		return fmt.Errorf("%s gives the node id without a Dataplane in the node metadata; "+
+		return fmt.Errorf("%s grants the node id without a Dataplane in the node metadata; "+
 			"apply the Dataplane from a file or over the API, or set bring and services in xds.access", g.Rule)
 	}
 	for _, s := range services {
 		if !anyGlob(g.Services, s) {
-			return fmt.Errorf("the Dataplane in the node metadata claims %s=%q, which %s does not give; "+
+			return fmt.Errorf("the Dataplane in the node metadata claims %s=%q, which %s does not grant; "+
 				"add it to services there", resource.TagService, clip.Value(s), g.Rule)
 		}
 	}
 	for _, t := range tags {
 		if key, value, _ := strings.Cut(t, "="); key != tagProtocol && key != LabelUser && !anyGlob(g.Tags, t) {
-			return fmt.Errorf("the Dataplane in the node metadata has the tag or label %s=%q, which %s does not give; "+
+			return fmt.Errorf("the Dataplane in the node metadata has the tag or label %s=%q, which %s does not grant; "+
 				"add %q to tags there", clip.Value(key), clip.Value(value), g.Rule, clip.Value(t))
 		}
 	}
 	return nil
 }
 
-// Target is the proxy that a peer wants to be.
+// Target is the proxy that a peer asks to act as.
 type Target struct {
 	ID string // node id
-	// Brought says that its Dataplane is in the store and came from the metadata of an Envoy.
+	// Brought is set if the store has its Dataplane from the metadata of an Envoy.
 	Brought bool
-	// Pinned is the value of [LabelUser] of its Dataplane, "" for none.
+	// Pinned is the value of [LabelUser] of its Dataplane; may be "".
 	Pinned string
 }
 
-// DeniedError says that a peer may not be a proxy.
+// DeniedError is the error for a peer that may not act as a proxy.
 type DeniedError struct {
 	Peer   Peer
 	ID     string
@@ -78,18 +78,18 @@ type DeniedError struct {
 
 // Error names the peer, the node id, and the key to set.
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("%s may not take the node id %q: %s", e.Peer, e.ID, e.Reason)
+	return fmt.Sprintf("%s may not use the node id %q: %s", e.Peer, e.ID, e.Reason)
 }
 
-// ProxyOptions are what [NewProxies] needs.
+// ProxyOptions configures [NewProxies].
 type ProxyOptions struct {
-	Rules    []ProxyRule // nil: the default, see [Proxies.Decide]
+	Rules    []ProxyRule // nil selects the default, see [Proxies.Decide]
 	AgentUID uint32
-	GID      int  // of the xDS socket; negative: none
+	GID      int  // of the xDS socket; negative if it has none
 	Insecure bool // peers on TCP need neither token nor certificate
 }
 
-// Proxies decides which peer may be which proxy. It is safe for concurrent use.
+// Proxies decides which peer may act as which proxy. It is safe for concurrent use.
 type Proxies struct {
 	o     ProxyOptions
 	rules []proxyRule
@@ -101,7 +101,8 @@ type proxyRule struct {
 	rule ProxyRule
 }
 
-// NewProxies resolves the users and groups of the rules. It fails with all rules that name no peer.
+// NewProxies resolves the users and groups of the rules. It fails if a rule names no peer; the
+// error lists all such rules.
 func NewProxies(o ProxyOptions) (*Proxies, error) {
 	p := &Proxies{o: o}
 	var errs []error
@@ -121,7 +122,7 @@ func NewProxies(o ProxyOptions) (*Proxies, error) {
 	return p, nil
 }
 
-// Missing lists the rules that match nobody since their user or group does not exist.
+// Missing lists the rules that match no peer because their user or group does not exist.
 func (p *Proxies) Missing() (out []string) {
 	for i, r := range p.rules {
 		if r.who.missing != "" {
@@ -131,10 +132,10 @@ func (p *Proxies) Missing() (out []string) {
 	return out
 }
 
-// maxRangeUsers bounds the user ids that [Proxies.Users] takes from ranges.
+// maxRangeUsers limits the user ids that [Proxies.Users] takes from ranges.
 const maxRangeUsers = 256
 
-// Users returns the ids of the users that rules name, by user or by small ranges of ids, sorted.
+// Users returns the sorted ids of the users in rules, given by user or by small ranges of ids.
 func (p *Proxies) Users() []uint32 {
 	var out []uint32
 	left := uint64(maxRangeUsers)
@@ -156,21 +157,21 @@ func (p *Proxies) Users() []uint32 {
 	return slices.Compact(out)
 }
 
-// AsksCgroup says whether a rule looks at the cgroups of peers.
+// AsksCgroup reports whether a rule depends on the cgroups of peers.
 func (p *Proxies) AsksCgroup() bool {
 	return slices.ContainsFunc(p.rules, func(r proxyRule) bool { return r.rule.Cgroup != "" })
 }
 
-// Decide returns what the peer may do as a proxy, or a [DeniedError].
+// Decide returns the permissions of the peer as a proxy, or a [DeniedError].
 //
-// With rules, the first one that matches the peer decides, and none refuses. Without rules, root
-// and the agent's user may be every proxy and bring every Dataplane; who has a token may be what it
-// names and bring what services it names; who shows a certificate may be the node ids that it
-// names; members of the socket's group, and with Insecure everybody on TCP, may be the proxies
-// whose Dataplanes came from files or the API.
+// With rules, the first rule that matches the peer decides; without a match the peer is denied.
+// Without rules, root and the agent's user may act as every proxy and send any Dataplane. A peer
+// with a token may act as the proxies and send the services that the token names. A peer with a
+// certificate may use the node ids that it names. Members of the socket's group, and with Insecure
+// all TCP peers, may act as the proxies whose Dataplanes came from files or the API.
 //
-// In both cases a Dataplane with the label [LabelUser] is for that user and root, and a token gives
-// nothing that it does not name.
+// In both cases, only the named user and root may use a Dataplane with the label [LabelUser], and a
+// token grants only what it names.
 func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 	g, why := p.decide(peer, t)
 	switch {
@@ -179,8 +180,8 @@ func (p *Proxies) Decide(peer *Peer, t Target) (Grant, error) {
 		why = fmt.Sprintf("its Dataplane has the label %s: %s; start its Envoy as that user, or change the label",
 			LabelUser, t.Pinned)
 	case g.StoredBy && t.Brought:
-		why = "its Dataplane came with the Envoy of another user; apply it from a file or over the API, " +
-			"or let an item of xds.access give this peer the node id"
+		why = "its Dataplane was sent by the Envoy of another user; apply it from a file or over the API, " +
+			"or grant this peer the node id in xds.access"
 	}
 	if why != "" {
 		return Grant{}, &DeniedError{Peer: *peer, ID: t.ID, Reason: why}
@@ -199,7 +200,7 @@ func (p *Proxies) decide(peer *Peer, t Target) (g Grant, why string) {
 		}
 		rule := fmt.Sprintf("xds.access[%d]", i)
 		if !anyGlob(r.rule.Nodes, t.ID) {
-			return g, fmt.Sprintf("%s matches the peer and does not list the node id; add it to nodes there, "+
+			return g, fmt.Sprintf("%s matches the peer but does not list the node id; add it to nodes there, "+
 				"or put another item before it", rule)
 		}
 		g = Grant{Rule: rule, Bring: r.rule.Bring, Services: r.rule.Services, Tags: r.rule.Tags}
@@ -218,18 +219,18 @@ func (r *proxyRule) matchesPeer(peer *Peer) bool {
 	return r.who.matches(peer)
 }
 
-// byToken narrows a grant to what the peer's token names.
+// byToken restricts a grant to what the peer's token names.
 func byToken(peer *Peer, t Target, g Grant) (Grant, string) {
 	c := peer.Token
 	if ids := c.NodeIDs(); ids == "" || !glob(ids, t.ID) {
-		return Grant{}, fmt.Sprintf("the token is for %q; make one for this node id (nearside token create)", ids)
+		return Grant{}, fmt.Sprintf("the token is for %q; create one for this node id (nearside token create)", ids)
 	}
 	g.Bring = g.Bring && len(c.Services) > 0
 	if g.Services == nil {
 		g.Services = c.Services
 		return g, ""
 	}
-	var both []string // a service must be in both lists, and a pattern of one is mostly a plain name in the other
+	var both []string // a service must match both lists; a pattern of one list is usually a plain name in the other
 	for _, s := range c.Services {
 		if anyGlob(g.Services, s) {
 			both = append(both, s)
@@ -267,7 +268,7 @@ func (p *Proxies) byDefault(peer *Peer, t Target) (g Grant, why string) {
 		"add the user to the group, or give its Envoy a token (nearside token create)", peer.suggest(), t.ID)
 }
 
-// suggest is the key of a matcher that is for this peer.
+// suggest returns a matcher key that selects this peer.
 func (p *Peer) suggest() string {
 	switch {
 	case p.Token != nil:

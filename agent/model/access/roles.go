@@ -14,41 +14,41 @@ import (
 const (
 	VerbGet     = "get"     // one resource, with its history
 	VerbList    = "list"    // many resources
-	VerbInspect = "inspect" // what the agent makes of them: configs of proxies, explanations, diffs, status, metrics
+	VerbInspect = "inspect" // results of the agent: proxy configs, explanations, diffs, status, metrics
 	VerbCreate  = "create"
 	VerbUpdate  = "update"
 	VerbDelete  = "delete"
 )
 
-// Verbs are all verbs.
+// Verbs lists all verbs.
 var Verbs = [...]string{VerbGet, VerbList, VerbInspect, VerbCreate, VerbUpdate, VerbDelete}
 
-// Role is an item of api.roles: what its subjects may do.
+// Role is an item of api.roles. It grants permissions to its subjects.
 type Role struct {
 	Name     string    `json:"name" required:"" check:"name" max:"63" doc:"Name of the role."`
-	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this one has too."`
-	Subjects []Matcher `json:"subjects,omitempty" max:"256" doc:"Who has the role: items with user, group, uid, cgroup or token."`
-	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"What the role allows: items with kinds, meshes, names and verbs."`
+	Template string    `json:"template,omitempty" oneOf:",mesh-operator,observability,viewer" doc:"Built-in role whose permissions this role includes."`
+	Subjects []Matcher `json:"subjects,omitempty" max:"256" doc:"Subjects of the role: items with user, group, uid, cgroup, or token."`
+	Allow    []Allow   `json:"allow,omitempty" max:"256" doc:"Permissions of the role: items with kinds, meshes, names, and verbs."`
 }
 
-// Allow is a permission of a role. An empty list of meshes or names stands for all of them.
+// Allow is a permission of a role. An empty list of meshes or names means all of them.
 type Allow struct {
-	Kinds  []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources; * stands for all."`
-	Meshes []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * stands for any characters. Empty: all, and kinds of no mesh."`
-	Names  []string `json:"names,omitempty" max:"256" doc:"Names of resources; * stands for any characters. Empty: all."`
-	Verbs  []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * stands for all."`
+	Kinds  []string `json:"kinds" required:"" max:"256" doc:"Kinds of resources; * means all."`
+	Meshes []string `json:"meshes,omitempty" max:"256" doc:"Meshes; * matches any characters. Empty: all, and kinds of no mesh."`
+	Names  []string `json:"names,omitempty" max:"256" doc:"Names of resources; * matches any characters. Empty: all."`
+	Verbs  []string `json:"verbs" required:"" max:"16" doc:"get, list, inspect, create, update, delete; * means all."`
 }
 
-// Templates of roles. They are bound to nobody until a role of the config, or an item of
-// resources.dir, names them.
+// Templates of roles. They have no subjects until a role in the config, or an item of
+// resources.dir, refers to them.
 const (
 	TemplateOperator      = "mesh-operator"
 	TemplateObservability = "observability"
 	TemplateViewer        = "viewer"
 )
 
-// Template returns the permissions of a built-in role, nil for another name. A mesh operator may do
-// everything; an observability role reads everything and writes access-log backends; a viewer reads
+// Template returns the permissions of a built-in role, or nil. A mesh operator may do everything.
+// The observability role reads everything and writes access-log backends. A viewer reads
 // everything.
 func Template(name string) []Allow {
 	read := Allow{Kinds: everything, Verbs: []string{VerbGet, VerbList, VerbInspect}}
@@ -64,12 +64,13 @@ func Template(name string) []Allow {
 	return nil
 }
 
-// Action is what a peer wants to do. Kind is "" for what is about no kind, as the status of the
-// agent; Mesh is "" for kinds of no mesh and for all meshes, Name is "" for all names.
+// Action is the action that a peer requests. Kind is "" for an action that is not about a kind,
+// such as reading the agent's status. Mesh is "" for kinds without a mesh and for all meshes. Name
+// is "" for all names.
 type Action struct{ Verb, Kind, Mesh, Name string }
 
-// ActionOn returns what a verb is on a resource. A Mesh counts as a resource of itself, so that
-// permissions for one mesh hold for it too.
+// ActionOn returns the action of a verb on a resource. A Mesh belongs to the mesh that it defines,
+// so that permissions for one mesh include it.
 func ActionOn(verb string, k resource.Key) Action {
 	a := Action{Verb: verb, Kind: k.Kind, Mesh: k.Mesh, Name: k.Name}
 	if k.Kind == "Mesh" {
@@ -78,7 +79,7 @@ func ActionOn(verb string, k resource.Key) Action {
 	return a
 }
 
-// String is the action as words: "update MeshTimeout default/slow".
+// String formats the action: "update MeshTimeout default/slow".
 func (a Action) String() string {
 	out := a.Verb
 	if a.Kind != "" {
@@ -93,13 +94,13 @@ func (a Action) String() string {
 	return out
 }
 
-// Writes says whether the action changes something.
+// Writes reports whether the action modifies a resource.
 func (a Action) Writes() bool {
 	return a.Verb == VerbCreate || a.Verb == VerbUpdate || a.Verb == VerbDelete
 }
 
-// covers says whether a permission allows an action. With some it is enough that it allows the
-// action for some mesh and name, where the action names none.
+// covers reports whether a permission allows an action. With some, an action without mesh or name
+// is allowed if the permission allows it for any mesh and name.
 func (a *Allow) covers(act Action, some bool) bool {
 	in := func(patterns []string, s string) bool {
 		return len(patterns) == 0 || some && s == "" || anyGlob(patterns, s)
@@ -108,15 +109,15 @@ func (a *Allow) covers(act Action, some bool) bool {
 		in(a.Meshes, act.Mesh) && in(a.Names, act.Name)
 }
 
-// ForbiddenError says that a peer may not do something.
+// ForbiddenError is the error for a peer that lacks a permission.
 type ForbiddenError struct {
 	Who    string
 	Action Action
-	Reason string   // without roles: what writing needs
-	Roles  []string // that would allow it
+	Reason string   // without roles: the requirement for writing
+	Roles  []string // roles that would allow it
 }
 
-// Error names who asked, for what, and the roles that would allow it.
+// Error names the peer, the action, and the roles that would allow it.
 func (e *ForbiddenError) Error() string {
 	out := fmt.Sprintf("%s may not %s", e.Who, e.Action)
 	switch {
@@ -130,15 +131,15 @@ func (e *ForbiddenError) Error() string {
 	return out
 }
 
-// RoleOptions are what [NewRoles] needs.
+// RoleOptions configures [NewRoles].
 type RoleOptions struct {
 	Roles    []Role // nil: see [Roles.Can]
 	AgentUID uint32
-	GID      int    // of the API socket; negative: none
-	Group    string // its name, for messages
+	GID      int    // of the API socket; negative if it has none
+	Group    string // name of the group, for messages
 }
 
-// Roles decides who may do what with resources. It is safe for concurrent use.
+// Roles decides which actions on resources a peer may take. It is safe for concurrent use.
 type Roles struct {
 	o     RoleOptions
 	roles []role
@@ -150,8 +151,8 @@ type role struct {
 	allow    []Allow
 }
 
-// NewRoles resolves the subjects of the roles. It fails at two roles of one name, the name of a
-// template, and a subject or permission that says nothing.
+// NewRoles resolves the subjects of the roles. It fails if two roles have the same name, a role has
+// the name of a template, or a subject or permission is empty.
 func NewRoles(o RoleOptions) (*Roles, error) {
 	out := &Roles{o: o}
 	var errs []error
@@ -160,10 +161,11 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 		at := fmt.Sprintf("api.roles[%d]", i)
 		switch {
 		case seen[r.Name]:
-			errs = append(errs, fmt.Errorf("%s.name: %q is the name of an earlier role; give each its own", at, r.Name))
+			errs = append(errs,
+				fmt.Errorf("%s.name: %q is already the name of another role; role names must be unique", at, r.Name))
 		case Template(r.Name) != nil && r.Template != r.Name:
 			errs = append(errs,
-				fmt.Errorf("%s.name: %q is a built-in role; use it as template, or take another name", at, r.Name))
+				fmt.Errorf("%s.name: %q is a built-in role; use it as template, or choose another name", at, r.Name))
 		case r.Template == "" && len(r.Allow) == 0:
 			errs = append(errs, fmt.Errorf("%s: the role allows nothing; set template or allow", at))
 		}
@@ -180,7 +182,7 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 			for _, v := range a.Verbs {
 				if v != "*" && !slices.Contains(Verbs[:], v) {
 					errs = append(errs,
-						fmt.Errorf("%s.allow[%d].verbs: %.64q is no verb; one of %s, *", at, j, v, strings.Join(Verbs[:], ", ")))
+						fmt.Errorf("%s.allow[%d].verbs: %.64q is not a verb; use one of %s, *", at, j, v, strings.Join(Verbs[:], ", ")))
 				}
 			}
 		}
@@ -189,7 +191,7 @@ func NewRoles(o RoleOptions) (*Roles, error) {
 	return out, errors.Join(errs...)
 }
 
-// Missing lists the subjects that match nobody since their user or group does not exist.
+// Missing lists the subjects that match no peer because their user or group does not exist.
 func (r *Roles) Missing() (out []string) {
 	for i, x := range r.roles {
 		for j, s := range x.subjects {
@@ -201,18 +203,17 @@ func (r *Roles) Missing() (out []string) {
 	return out
 }
 
-// AsksCgroup says whether a role looks at the cgroups of peers.
+// AsksCgroup reports whether a role depends on the cgroups of peers.
 func (r *Roles) AsksCgroup() bool {
 	return slices.ContainsFunc(r.roles, func(x role) bool {
 		return slices.ContainsFunc(x.subjects, func(m matcher) bool { return m.keys.Cgroup != "" })
 	})
 }
 
-// Operator says whether a peer may do everything, whatever the roles say: root and the agent's
-// user.
+// Operator reports whether a peer may do everything regardless of roles: root and the agent's user.
 func (r *Roles) Operator(p *Peer) bool { return p.Root() || p.is(r.o.AgentUID) }
 
-// List returns the roles of the config, each with the permissions of its template; nil without
+// List returns the roles of the config with the permissions of their templates; nil without
 // api.roles.
 func (r *Roles) List() []Role {
 	out := slices.Clone(r.o.Roles)
@@ -222,7 +223,7 @@ func (r *Roles) List() []Role {
 	return out
 }
 
-// Of returns the names of the roles that a peer has, in the order of the config.
+// Of returns the names of a peer's roles, in the order of the config.
 func (r *Roles) Of(p *Peer) (out []string) {
 	for i := range r.roles {
 		if r.roles[i].has(p) {
@@ -240,18 +241,19 @@ func (x *role) covers(a Action, some bool) bool {
 	return slices.ContainsFunc(x.allow, func(l Allow) bool { return l.covers(a, some) })
 }
 
-// Can returns nil when the peer may do something, else a [ForbiddenError].
+// Can returns nil if the peer may take an action, else a [ForbiddenError].
 //
-// Root and the agent's user may do everything. Others may do what one of their roles allows.
-// Without roles, everybody whom the socket lets in, and who has a token, may read, and members of
+// Root and the agent's user may do everything. Other peers may do what one of their roles allows.
+// Without roles, every peer that the socket admits, or that has a token, may read, and members of
 // the socket's group may write.
 func (r *Roles) Can(p *Peer, a Action) error { return r.can(p, a, false) }
 
-// CanSome is [Roles.Can] for an action that names no mesh or no name: it returns nil when the peer
-// may do it for some.
+// CanSome is like [Roles.Can] for an action without mesh or name: it returns nil if the peer may
+// take the action for any mesh or name.
 func (r *Roles) CanSome(p *Peer, a Action) error { return r.can(p, a, true) }
 
-// May is [Roles.Can] as yes or no, for lists: naming who was refused looks up a user.
+// May is like [Roles.Can] but returns a boolean. It is for lists, because the error of Can looks up
+// a user.
 func (r *Roles) May(p *Peer, a Action) bool { return r.may(p, a, false) }
 
 func (r *Roles) may(p *Peer, a Action, some bool) bool {
@@ -274,11 +276,11 @@ func (r *Roles) can(p *Peer, a Action, some bool) error {
 	if r.o.Roles == nil {
 		switch {
 		case !p.Local && p.Token == nil:
-			e.Reason = "over TCP it takes a token: send \"Authorization: Bearer TOKEN\" (nearside token create --api)"
+			e.Reason = "a token is required over TCP: send \"Authorization: Bearer TOKEN\" (nearside token create --api)"
 		case !p.Local:
-			e.Reason = "the token may read only; give its subject a role in api.roles"
+			e.Reason = "the token allows only reading; give its subject a role in api.roles"
 		default:
-			e.Reason = "writing takes root" + r.others()
+			e.Reason = "writing requires root" + r.others()
 		}
 		return e
 	}
@@ -290,11 +292,11 @@ func (r *Roles) can(p *Peer, a Action, some bool) error {
 	return e
 }
 
-// StaticSubject is the subject of who shows the token of api.tokenFile. No signed token can have
-// it: subjects have no spaces.
+// StaticSubject is the subject of a peer with the token of api.tokenFile. No signed token can have
+// it, because subjects contain no spaces.
 const StaticSubject = "token file"
 
-// others names who may write beside root.
+// others describes who may write besides root.
 func (r *Roles) others() (out string) {
 	if r.o.AgentUID != 0 {
 		out += fmt.Sprintf(", uid %d", r.o.AgentUID)
@@ -305,7 +307,7 @@ func (r *Roles) others() (out string) {
 	return out
 }
 
-// CheckRole returns nil when a role, or a built-in one, by its name allows an action, else a
+// CheckRole returns nil if the role of that name, configured or built in, allows an action, else a
 // [ForbiddenError] with the roles that do.
 func (r *Roles) CheckRole(name string, a Action) error {
 	if ok, _ := r.RoleMay(name, a); ok {
@@ -325,8 +327,8 @@ func (r *Roles) CheckRole(name string, a Action) error {
 	return e
 }
 
-// RoleMay says whether a role, or a built-in one, by its name allows an action; known is false for
-// a name that neither has.
+// RoleMay reports whether the role of that name, configured or built in, allows an action. known is
+// false if there is no such role.
 func (r *Roles) RoleMay(name string, a Action) (allowed, known bool) {
 	for i := range r.roles {
 		if r.roles[i].name == name {

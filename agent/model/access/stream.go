@@ -9,11 +9,11 @@ import (
 // Stream describes one xDS stream that a peer opened under a node ID.
 type Stream struct {
 	ID int64 // unique in the process
-	// of the first request, as far as it is used; nil once the stream closes. It must be neither
-	// changed nor kept.
+	// node of the first request, reduced to the used fields; nil after the stream closes. Callers
+	// must not modify or retain it.
 	Node  *core.Node
 	Key   node.Key
 	Peer  Peer
-	Grant Grant // what the peer may do under the node ID
+	Grant Grant // permissions of the peer under the node ID
 	Delta bool
 }

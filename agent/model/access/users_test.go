@@ -7,8 +7,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/access"
 )
 
-// The users of rules are those that are named, with small ranges; a wide one says nothing about who
-// runs Envoys.
+// TestUsers checks that only named users and small ranges are returned, because a wide range does
+// not show who runs Envoys.
 func TestUsers(t *testing.T) {
 	p, err := access.NewProxies(access.ProxyOptions{Rules: []access.ProxyRule{
 		{Matcher: access.Matcher{UID: "1002-1004"}}, {Matcher: access.Matcher{User: "0"}},

@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// Build is what an Envoy says of itself in its Node message. Envoys of one build may share one; it
-// is not changed.
+// Build describes an Envoy build, as reported in its Node message. It is immutable, and Envoys of
+// the same build may share it.
 type Build struct {
 	Version Version
-	// Extensions are the types of configs that it has compiled in, by category, without the prefix of
-	// type URLs; nil where it does not say.
+	// Extensions holds the config types that are compiled in, by category, without the prefix of
+	// type URLs; nil if the Envoy does not report them.
 	Extensions map[string]map[string]bool
 }
 
-// Has reports whether an Envoy has an extension. One that does not list its extensions has all.
+// Has reports whether an Envoy has an extension. An Envoy that does not list its extensions counts
+// as having all.
 func (b *Build) Has(category, typeName string) bool {
 	return b == nil || b.Extensions == nil || b.Extensions[category][typeName]
 }
 
-// From reports whether an Envoy is known to be of a version or of a newer one.
+// From reports whether an Envoy is known to have at least the given version.
 func (b *Build) From(major, minor uint32) bool { return b != nil && b.Version.From(major, minor) }
 
-// Lists reports whether an Envoy names an extension of any category.
+// Lists reports whether an Envoy lists an extension in any category.
 func (b *Build) Lists(typeName string) bool {
 	if b == nil {
 		return false
@@ -36,10 +37,11 @@ func (b *Build) Lists(typeName string) bool {
 	return false
 }
 
-// Version is the version of an Envoy. The zero value is an unknown one.
+// Version is the version of an Envoy. The zero value means unknown.
 type Version struct{ Major, Minor, Patch uint32 }
 
-// ParseVersion reads a version such as 1.36.2 or 1.36.2-dev, the zero value for what is none.
+// ParseVersion parses a version such as 1.36.2 or 1.36.2-dev. It returns the zero value if s is not
+// a version.
 func ParseVersion(s string) Version {
 	s, _, _ = strings.Cut(s, "-")
 	parts := strings.Split(s, ".")
@@ -60,13 +62,13 @@ func ParseVersion(s string) Version {
 // Known reports whether the version is known.
 func (v Version) Known() bool { return v != Version{} }
 
-// Below reports whether a version is known and below another one.
+// Below reports whether a version is known and lower than the given one.
 func (v Version) Below(major, minor uint32) bool {
 	return v.Known() && (v.Major < major || v.Major == major && v.Minor < minor)
 }
 
-// From reports whether a version is known and not below another one.
+// From reports whether a version is known and at least the given one.
 func (v Version) From(major, minor uint32) bool { return v.Known() && !v.Below(major, minor) }
 
-// String writes the version as 1.36.2.
+// String formats the version as 1.36.2.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }

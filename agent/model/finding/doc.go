@@ -1,3 +1,3 @@
-// Package finding holds what a check has to say about a config: [Finding], the list of [Rules], and
-// the places in resources.
+// Package finding defines the results of a config check: [Finding], the list of [Rules], and
+// positions in resources.
 package finding

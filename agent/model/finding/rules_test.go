@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/finding"
 )
 
-// TestRulesAreDocumented compares docs/rules.md with the list of rules, so that the number in a
-// message can be looked up. UPDATE_GOLDEN=1 writes the page anew.
+// TestRulesAreDocumented compares docs/rules.md with the list of rules, so that users can look up
+// the number in a message. UPDATE_GOLDEN=1 updates the page.
 func TestRulesAreDocumented(t *testing.T) {
 	const page = "../../../docs/rules.md"
 	var b strings.Builder

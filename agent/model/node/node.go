@@ -1,5 +1,5 @@
-// Package node names xDS clients: the proxy that a node ID stands for, and the form of config that
-// a client takes.
+// Package node identifies xDS clients: the proxy that a node ID names, and the form of config that
+// a client accepts.
 package node
 
 import (
@@ -13,30 +13,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Flavor says which kind of xDS client a config is made for.
+// Flavor is the kind of xDS client that a config is generated for.
 type Flavor string
 
-// The flavors that are served.
+// Supported flavors.
 const (
 	// FlavorEnvoy is for Envoy proxies.
 	FlavorEnvoy Flavor = "envoy"
-	// FlavorGRPC is for gRPC libraries that speak xDS themselves (gRFC A27): API listeners by name, no
+	// FlavorGRPC is for gRPC libraries with built-in xDS (gRFC A27): API listeners by name, no
 	// tcp_proxy.
 	FlavorGRPC Flavor = "grpc"
 )
 
-// Key names one config: a proxy, in the form that one kind of client takes.
+// Key identifies one config: a proxy, and the flavor of the client.
 type Key struct {
 	ID     string // see [Ref.NodeID]
 	Flavor Flavor
 }
 
-// MaxNodeID bounds a node id in bytes: a mesh name of 63, a dot and a DNS name of 253.
+// MaxNodeID is the maximum length of a node id in bytes: a mesh name of 63, a dot, and a DNS name
+// of 253.
 const MaxNodeID = 63 + 1 + 253
 
 // ParseID splits an xDS node id into the mesh (up to the first dot) and the name of the Dataplane
-// (the rest, which may hold dots). It fails when a half is empty, when the id is longer than 317
-// bytes, or when it holds a slash, a space or a character that does not print.
+// (the rest, which may contain dots). It fails if a half is empty, if the id is longer than 317
+// bytes, or if it contains a slash, a space, or a character that is not printable.
 func ParseID(id string) (mesh, name string, err error) {
 	if len(id) > MaxNodeID {
 		return "", "", fmt.Errorf("node id of %d bytes: at most %d are allowed", len(id), MaxNodeID)
@@ -51,7 +52,7 @@ func ParseID(id string) (mesh, name string, err error) {
 	return mesh, name, nil
 }
 
-// checkNodeID refuses characters that no node id has.
+// checkNodeID rejects characters that node ids must not contain.
 func checkNodeID(id string) error {
 	if !utf8.ValidString(id) {
 		return fmt.Errorf("node id %q: not UTF-8", id)
@@ -65,8 +66,8 @@ func checkNodeID(id string) error {
 	return nil
 }
 
-// FlavorOf tells the kind of client from the user agent that it gives; gRPC libraries say "gRPC
-// Go", "gRPC C-core" …
+// FlavorOf derives the flavor from the user agent of the client. gRPC libraries send "gRPC Go",
+// "gRPC C-core", and similar names.
 func FlavorOf(n *core.Node) Flavor {
 	if strings.HasPrefix(n.GetUserAgentName(), "gRPC") {
 		return FlavorGRPC
@@ -74,17 +75,17 @@ func FlavorOf(n *core.Node) Flavor {
 	return FlavorEnvoy
 }
 
-// Type says what a proxy is there for.
+// Type is the role of a proxy.
 type Type string
 
-// The types. Zone proxies belong to no mesh.
+// Types of proxies. Zone proxies belong to no mesh.
 const (
-	ProxyDataplane Type = ""        // beside a workload
-	ProxyEgress    Type = "egress"  // what leaves the zone goes through it
-	ProxyIngress   Type = "ingress" // what other zones send comes in through it
+	ProxyDataplane Type = ""        // next to a workload
+	ProxyEgress    Type = "egress"  // for traffic that leaves the zone
+	ProxyIngress   Type = "ingress" // for traffic from other zones
 )
 
-// Kind is the kind of the resource that such a proxy is made of.
+// Kind returns the kind of resource that defines such a proxy.
 func (t Type) Kind() string {
 	switch t {
 	case ProxyEgress:
@@ -95,20 +96,20 @@ func (t Type) Kind() string {
 	return "Dataplane"
 }
 
-// Ref names one proxy.
+// Ref identifies one proxy.
 type Ref struct {
 	Type Type
 	Mesh string // "" for zone proxies
-	Name string // of the resource
+	Name string // name of the resource
 }
 
-// Key is that of the resource that the proxy is made of.
+// Key returns the key of the resource that defines the proxy.
 func (r Ref) Key() resource.Key {
 	return resource.Key{Kind: r.Type.Kind(), Mesh: r.Mesh, Name: r.Name}
 }
 
-// NodeID is the xDS node id of the proxy: MESH.NAME of a Dataplane, .egress.NAME and .ingress.NAME
-// of the others. No mesh has an empty name, so that they are never taken for one another.
+// NodeID returns the xDS node id of the proxy: MESH.NAME for a Dataplane, .egress.NAME or
+// .ingress.NAME for a zone proxy. No mesh has an empty name, so the forms cannot collide.
 func (r Ref) NodeID() string {
 	if r.Type == ProxyDataplane {
 		return r.Mesh + "." + r.Name
@@ -116,11 +117,11 @@ func (r Ref) NodeID() string {
 	return "." + string(r.Type) + "." + r.Name
 }
 
-// maxResourceName is the longest name of a resource, in bytes.
+// maxResourceName is the maximum length of a resource name, in bytes.
 const maxResourceName = 253
 
-// ParseRef reads an xDS node id. It fails as [ParseID] does, and when an id without a mesh has none
-// of the forms of NodeID.
+// ParseRef parses an xDS node id. It fails like [ParseID], and if an id without a mesh has none of
+// the forms of NodeID.
 func ParseRef(id string) (Ref, error) {
 	rest, zone := strings.CutPrefix(id, ".")
 	if !zone {
@@ -139,7 +140,7 @@ func ParseRef(id string) (Ref, error) {
 	return r, checkNodeID(id)
 }
 
-// quoteID quotes a node id that may be of any length.
+// quoteID quotes a node id of any length.
 func quoteID(id string) string {
 	if len(id) > MaxNodeID {
 		return fmt.Sprintf("%q…", id[:MaxNodeID])
@@ -147,7 +148,7 @@ func quoteID(id string) string {
 	return fmt.Sprintf("%q", id)
 }
 
-// Remedy says what to do about a proxy whose resource does not exist.
+// Remedy returns the remedy for a proxy whose resource does not exist.
 func (r Ref) Remedy() string {
 	if r.Type == ProxyDataplane {
 		return fmt.Sprintf("apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node "+

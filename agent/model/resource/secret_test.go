@@ -130,7 +130,7 @@ func TestSecretsAreKept(t *testing.T) {
 				"nothing kept": func() resource.Faults { _, f := r.DecodeOver(text, plain(t, r, res)); return f },
 			} {
 				faults := decode()
-				if len(faults) != 1 || !strings.Contains(faults[0].Reason, "write the secret itself") ||
+				if len(faults) != 1 || !strings.Contains(faults[0].Reason, "set the secret itself") ||
 					!strings.Contains(faults[0].Field, "inline") {
 					if !strings.HasSuffix(name, "bytes") || !strings.HasPrefix(name, "key in") || len(faults) == 0 {
 						t.Errorf("%s, %s: got %v", name, how, faults)
@@ -191,7 +191,7 @@ func TestSecretsOfBackends(t *testing.T) {
 		`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "[redacted]"}, "key": {"inlineString": "k"}}}]}}`,
 		`{"type": "Mesh", "name": "m", "mtls": {"backends": [{"name": "a", "type": "provided", "conf": {"cert": {"inlineString": "c"}, "key": {"inline": "[redacted]"}}}]}}`,
 	} {
-		if got, faults := over(given); len(faults) != 1 || !strings.Contains(faults[0].String(), "write the secret itself") ||
+		if got, faults := over(given); len(faults) != 1 || !strings.Contains(faults[0].String(), "set the secret itself") ||
 			!strings.Contains(faults[0].Field, "inline") {
 			t.Errorf("%s: %v, %v", given, got, faults)
 		}

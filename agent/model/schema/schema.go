@@ -1,4 +1,4 @@
-// Package schema describes kinds of resources as JSON Schema, and their fields for people.
+// Package schema describes resource kinds as JSON Schema, and lists their fields for people.
 package schema
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/secret"
 )
 
-// Of describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say,
-// such as which fields exclude each other, the decoder says. About returns the comment on a field
-// of a type of the program, PACKAGE.TYPE.FIELD; "" for none.
+// Of returns the JSON Schema (2020-12) of a kind's universal form. The decoder checks rules that a
+// schema cannot express, such as fields that exclude each other. about returns the comment on a
+// field of a Go type, given as PACKAGE.TYPE.FIELD, or "".
 func Of(d resource.Descriptor, about func(field string) string) map[string]any {
 	s := schemas{about: about}
 	props := map[string]any{
 		"type": map[string]any{"const": d.Kind},
 		"name": map[string]any{"type": "string", "description": "name of the resource"},
 		"labels": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"},
-			"description": "labels; kuma.io/effect: shadow on a policy tries it out"},
+			"description": "labels; kuma.io/effect: shadow makes a policy a shadow policy"},
 	}
 	required := []string{"type", "name"}
 	if d.Scope == resource.ScopeMesh {
@@ -30,7 +30,7 @@ func Of(d resource.Descriptor, about func(field string) string) map[string]any {
 	}
 	for _, k := range []string{"creationTime", "modificationTime"} {
 		props[k] = map[string]any{"type": "string", "format": "date-time",
-			"description": "set by the agent; ignored when it is written"}
+			"description": "set by the agent; ignored on write"}
 	}
 	spec := s.spec(d.New())
 	if d.SpecAtTop {
@@ -38,19 +38,19 @@ func Of(d resource.Descriptor, about func(field string) string) map[string]any {
 			props[k] = v
 		}
 	} else {
-		spec["description"] = "what the resource says"
+		spec["description"] = "content of the resource"
 		props["spec"] = spec
 	}
 	return map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": d.Kind, "type": "object",
-		// status and the like are taken and ignored
+		// status and similar fields are accepted and ignored
 		"properties": props, "required": required, "additionalProperties": !d.SpecAtTop,
 	}
 }
 
 type schemas struct {
 	about func(string) string
-	open  []reflect.Type // that hold the one that is described
+	open  []reflect.Type // types that contain the current one
 }
 
 func object(props map[string]any) map[string]any {
@@ -61,7 +61,7 @@ func list(of map[string]any, about string) map[string]any {
 	return map[string]any{"type": "array", "items": of, "description": about}
 }
 
-// spec describes a spec by its shape, or by its type.
+// spec describes a spec by its PolicyShape or by its type.
 func (s *schemas) spec(spec resource.Spec) map[string]any {
 	switch p := spec.(type) {
 	case *resource.Policy:
@@ -114,12 +114,12 @@ func (s *schemas) policy(shape *resource.PolicyShape) map[string]any {
 	}
 	top := slices.Concat(shape.Top, shape.TopFromOnly, shape.TopToOnly)
 	props := map[string]any{"targetRef": ref(top)}
-	props["targetRef"].(map[string]any)["description"] = "the proxies that the policy selects; without it all of the mesh"
+	props["targetRef"].(map[string]any)["description"] = "proxies that the policy selects; all of the mesh by default"
 	if len(shape.From) > 0 {
-		props["from"] = list(item(shape.From), "connections that arrive, by where they come from")
+		props["from"] = list(item(shape.From), "inbound connections, by source")
 	}
 	if len(shape.To) > 0 {
-		props["to"] = list(item(shape.To), "connections that leave, by where they go to")
+		props["to"] = list(item(shape.To), "outbound connections, by destination")
 	}
 	if shape.Rules {
 		rule := map[string]any{"default": conf}
@@ -127,9 +127,9 @@ func (s *schemas) policy(shape *resource.PolicyShape) map[string]any {
 			rule["default"] = s.of(reflect.TypeOf(shape.NewRuleConf()))
 		}
 		if shape.RuleMatches {
-			rule["matches"] = list(s.of(reflect.TypeFor[resource.ClientMatch]()), "clients; without it all")
+			rule["matches"] = list(s.of(reflect.TypeFor[resource.ClientMatch]()), "clients; all by default")
 		}
-		props["rules"] = list(object(rule), "connections that arrive, by who the client is; in the place of from")
+		props["rules"] = list(object(rule), "inbound connections, by client; replaces from")
 	}
 	if shape.Default {
 		props["default"] = conf
@@ -150,10 +150,10 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 	case t == reflect.TypeFor[resource.RawConf](), slices.Contains(s.open, t):
 		return map[string]any{}
 	case t == reflect.TypeFor[secret.EnvoyText]():
-		return map[string]any{"type": "string", "description": "a message of Envoy, as YAML or JSON in a text"}
+		return map[string]any{"type": "string", "description": "an Envoy message, as a string of YAML or JSON"}
 	case strict.IsText(t):
 		return map[string]any{"type": "string"}
-	case strict.IsValue(t): // it has a form of its own
+	case strict.IsValue(t): // it has a custom form
 		return map[string]any{}
 	}
 	switch t.Kind() {
@@ -187,7 +187,7 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 			}
 			props[f.Name] = p
 		}
-		if len(props) == 0 { // of a form of its own
+		if len(props) == 0 { // a type with a custom form
 			return map[string]any{}
 		}
 		return object(props)
@@ -195,13 +195,13 @@ func (s *schemas) of(t reflect.Type) map[string]any {
 	return map[string]any{}
 }
 
-// commentKey names a field of a type of the agent: "kinds/timeout.Conf.IdleTimeout".
+// commentKey returns the key of a field's comment: "kinds/timeout.Conf.IdleTimeout".
 func commentKey(t reflect.Type, field string) string {
 	_, pkg, _ := strings.Cut(t.PkgPath(), "/agent/")
 	return pkg + "." + t.Name() + "." + field
 }
 
-// limited adds what a check tag says; see the decoder of resources.
+// limited adds the constraints of a check tag; see the decoder of resources.
 func limited(p map[string]any, check string) {
 	switch check {
 	case "", "timeout":
@@ -223,15 +223,14 @@ func limited(p map[string]any, check string) {
 	}
 }
 
-// Field is one field of a kind, for people.
+// Field describes one field of a kind for people.
 type Field struct {
 	Path  string `json:"path"` // "spec.to[].default.requestTimeout"
 	Type  string `json:"type"` // "string", "list of object", "one of A, B"
 	About string `json:"about,omitempty"`
 }
 
-// Fields lists the fields of a schema that [Of] has made, in the order of their paths,
-// with those below them.
+// Fields lists the fields of a schema from [Of], sorted by path, including nested fields.
 func Fields(schema map[string]any) []Field {
 	var out []Field
 	var walk func(at string, s map[string]any)
@@ -264,8 +263,8 @@ func Fields(schema map[string]any) []Field {
 	return out
 }
 
-// rankOfField puts the fields that every document has before the others, and references before what
-// they are about.
+// rankOfField sorts the fields that every document has first, and references before the fields that
+// they apply to.
 func rankOfField(a, b string) int {
 	rank := func(name string) int {
 		if i := slices.Index([]string{"type", "mesh", "name", "labels", "kind", "targetRef"}, name); i >= 0 {

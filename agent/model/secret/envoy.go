@@ -11,15 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// EnvoyText is a message of Envoy, given as the text of YAML or JSON. Fields that hold secrets by
-// their name ([Field]) are shown as [Redacted]; the text is then shown as JSON, without
-// comments, in which secrets could stand. The zero value is an empty text. It is immutable.
+// EnvoyText is an Envoy message in YAML or JSON. Output replaces fields that hold secrets by their
+// name ([Field]) with [Redacted]. The output is then JSON without comments, because comments could
+// contain secrets. The zero value is an empty text. EnvoyText is immutable.
 type EnvoyText struct {
 	text *string
 	open bool
 }
 
-// NewEnvoyText returns a text; "" gives the zero value.
+// NewEnvoyText returns a text; for "" it returns the zero value.
 func NewEnvoyText(text string) EnvoyText {
 	if text == "" {
 		return EnvoyText{}
@@ -27,7 +27,7 @@ func NewEnvoyText(text string) EnvoyText {
 	return EnvoyText{text: &text}
 }
 
-// Reveal returns the text itself.
+// Reveal returns the text with its secrets.
 func (t EnvoyText) Reveal() string {
 	if t.text == nil {
 		return ""
@@ -38,7 +38,7 @@ func (t EnvoyText) Reveal() string {
 // IsZero reports whether the text is empty.
 func (t EnvoyText) IsZero() bool { return t.text == nil }
 
-// Equal reports whether two texts are the same.
+// Equal reports whether two texts are equal.
 func (t EnvoyText) Equal(o EnvoyText) bool { return t.Reveal() == o.Reveal() }
 
 func (t EnvoyText) opened() any { return EnvoyText{t.text, true} }
@@ -53,13 +53,13 @@ func (t EnvoyText) Shown() string {
 	if n == nil {
 		return Redacted
 	}
-	if hidden := hide(n, false); hidden != n || holdsKey(text) { // in a comment
+	if hidden := hide(n, false); hidden != n || holdsKey(text) { // a key may be in a comment
 		return indented(hidden)
 	}
 	return text
 }
 
-// MarshalJSON writes the text as it is shown.
+// MarshalJSON returns the redacted text.
 func (t EnvoyText) MarshalJSON() ([]byte, error) {
 	if t.open {
 		return strict.MarshalJSON(t.Reveal())
@@ -67,16 +67,16 @@ func (t EnvoyText) MarshalJSON() ([]byte, error) {
 	return strict.MarshalJSON(t.Shown())
 }
 
-// Format writes the text as it is shown.
+// Format prints the redacted text.
 func (t EnvoyText) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.Shown()) }
 
-// DecodeNode reads the text.
+// DecodeNode decodes the text.
 func (t *EnvoyText) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if n.Kind == strict.Null {
 		return
 	}
 	if n.Kind != strict.String {
-		d.Faultf(n.Line, "%s is given, a string with YAML or JSON is wanted", n.Kind)
+		d.Faultf(n.Line, "a string with YAML or JSON is required, not %s", n.Kind)
 		return
 	}
 	*t = NewEnvoyText(n.Text)
@@ -87,24 +87,24 @@ func (t *EnvoyText) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	}
 }
 
-// EnvoyValue is a part of a message of Envoy, as a value of any form. Its secrets are those of
-// [EnvoyText]; with Hidden all of it is one.
+// EnvoyValue is a part of an Envoy message, of any JSON type. Its secrets are those of [EnvoyText];
+// with Hidden the whole value is a secret.
 type EnvoyValue struct {
 	JSON   []byte // canonical
 	Hidden bool
 	open   bool
 }
 
-// DecodeNode reads any value.
+// DecodeNode decodes any value.
 func (r *EnvoyValue) DecodeNode(_ *strict.Decoder, n *strict.Node) { r.JSON = n.Canonical() }
 
-// DecodesNull says that null is a value.
+// DecodesNull marks null as a valid value.
 func (r *EnvoyValue) DecodesNull() {}
 
 // IsZero reports whether there is no value.
 func (r EnvoyValue) IsZero() bool { return len(r.JSON) == 0 }
 
-// Equal reports whether two values are the same.
+// Equal reports whether two values are equal.
 func (r EnvoyValue) Equal(o EnvoyValue) bool { return bytes.Equal(r.JSON, o.JSON) }
 
 func (r EnvoyValue) opened() any { return EnvoyValue{JSON: r.JSON, open: true} }
@@ -124,22 +124,21 @@ func (r EnvoyValue) Shown() []byte {
 	return hide(n, r.Hidden).Canonical()
 }
 
-// MarshalJSON writes the value as it is shown.
+// MarshalJSON returns the redacted value.
 func (r EnvoyValue) MarshalJSON() ([]byte, error) { return r.Shown(), nil }
 
-// Format writes the value as it is shown.
+// Format prints the redacted value.
 func (r EnvoyValue) Format(f fmt.State, _ rune) { _, _ = f.Write(r.Shown()) }
 
-// Marked reports a mark in the place of a secret, which is one that nothing is stored for; see
-// [Missing].
+// Marked reports whether a mark replaces a secret for which nothing is stored; see [Missing].
 func (r EnvoyValue) Marked() bool {
 	n := parse(string(r.JSON))
 	return n != nil && bytes.Contains(r.JSON, []byte("[redacted")) && marked(n, r.Hidden)
 }
 
-// secretNames are the names of the fields of Envoy's API that hold secrets, without underscores
-// and in lower case: all that the API marks as sensitive, and those that it does not mark and that
-// hold a credential. A test holds the list to the marks.
+// secretNames are the names of Envoy API fields that hold secrets, without underscores and in lower
+// case: all fields that the API marks as sensitive, and unmarked fields that hold credentials. A
+// test compares the list with the API.
 var secretNames = [...]string{
 	"accesstoken", "authorizationtoken", "authpassword", "authusername", "backendtoken", "clientsecret",
 	"contextextensions", "credentials", "credentialsdatasource", "downstreamauthpassword", "downstreamauthpasswords",
@@ -148,11 +147,10 @@ var secretNames = [...]string{
 	"secretaccesskey", "secretdata", "secrets", "sessiontoken", "users", "webidentitytokendatasource",
 }
 
-// shownFields are the fields below a secret one that say where it comes from, and of what type it
-// is.
+// shownFields are fields below a secret field that name its source and type. They are not redacted.
 var shownFields = [...]string{"@type", "environmentvariable", "filename", "sdsconfig", "watcheddirectory"}
 
-// keyFields are the fields of resources that hold secrets.
+// keyFields are the resource fields that hold secrets.
 var keyFields = [...]string{"key", "clientkey"}
 
 // ResourceField reports whether a field of a resource or of Envoy's API with that name holds a
@@ -166,17 +164,17 @@ func Field(name string) bool { return slices.Contains(secretNames[:], foldName(n
 
 func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
-// suspect reports whether a text may hold a secret, for less than it takes to read it.
+// suspect reports cheaply, without parsing, whether a text may contain a secret.
 func suspect(text string) bool {
 	if holdsKey(text) {
 		return true
 	}
 	folded := foldName(text)
-	return strings.Contains(folded, `\u`) || strings.Contains(folded, `\x`) || // names in escapes
+	return strings.Contains(folded, `\u`) || strings.Contains(folded, `\x`) || // escaped names
 		slices.ContainsFunc(secretNames[:], func(f string) bool { return strings.Contains(folded, f) })
 }
 
-// hide returns a tree with its secrets replaced; the same tree where there is none.
+// hide returns a tree with redacted secrets. It returns the same tree if there are none.
 func hide(n *strict.Node, hidden bool) *strict.Node {
 	switch n.Kind {
 	case strict.Null:
@@ -195,7 +193,7 @@ func hide(n *strict.Node, hidden bool) *strict.Node {
 	return n
 }
 
-// marked reports whether a mark stands in the place of a secret.
+// marked reports whether a mark replaces a secret.
 func marked(n *strict.Node, hidden bool) bool {
 	switch n.Kind {
 	case strict.Mapping:
@@ -206,19 +204,18 @@ func marked(n *strict.Node, hidden bool) bool {
 	return hidden && n.Kind == strict.String && IsRedacted(n.Text)
 }
 
-// indented returns a tree as JSON for people.
+// indented returns a tree as indented JSON.
 func indented(n *strict.Node) string {
 	var b bytes.Buffer
-	_ = json.Indent(&b, n.Canonical(), "", "  ") // what canonical writes is JSON
+	_ = json.Indent(&b, n.Canonical(), "", "  ") // Canonical returns valid JSON
 	return b.String()
 }
 
-// keyWords are what every private key in PEM holds (RFC 7468), and what base64 makes of it behind
-// 0, 1 or 2 bytes.
+// keyWords are strings that every private key in PEM contains (RFC 7468), and their base64 forms at
+// the offsets 0, 1, and 2.
 var keyWords = [...]string{"PRIVATE KEY-----", "UFJJVkFURSBLRVkt", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW"}
 
-// holdsKey reports whether a text holds a private key in PEM, in base64 or not, whatever field it
-// stands in.
+// holdsKey reports whether a text contains a private key in PEM, also in base64, in any field.
 func holdsKey(text string) bool {
 	return slices.ContainsFunc(keyWords[:], func(w string) bool { return strings.Contains(text, w) })
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Restore puts secrets in the places of their marks. The tree n is what came back of a document of
-// which both the shown and the real form are given. A mark keeps a secret where it stands at the
-// same place as in the shown form: the same field, of items of lists the same name. Marks for which
-// that holds nothing stay, and are faults where a secret is wanted.
+// Restore replaces marks by secrets. The tree n is an edited document whose redacted and real forms
+// are given. A mark is replaced if it has the same position as in the redacted form: the same
+// field, and in lists an item of the same name. Other marks remain, and are faults where a secret
+// is required.
 func Restore(n *strict.Node, shown, real []byte) *strict.Node {
 	if s, r := parse(string(shown)), parse(string(real)); s != nil && r != nil {
 		return restored(n, r, hideKeys(s))
@@ -18,14 +18,14 @@ func Restore(n *strict.Node, shown, real []byte) *strict.Node {
 	return n
 }
 
-// CarriesMark reports whether a tree holds a mark, alone or inside of a text.
+// CarriesMark reports whether a tree contains a mark, as a value or within a text.
 func CarriesMark(n *strict.Node) bool {
 	return n.Kind == strict.String && strings.Contains(n.Text, Redacted) ||
 		slices.ContainsFunc(n.Items, CarriesMark) ||
 		slices.ContainsFunc(n.Pairs, func(p strict.Pair) bool { return CarriesMark(p.Value) })
 }
 
-// restored returns a tree with the real values where it has marks that the shown tree has too.
+// restored returns a tree with real values for the marks that the redacted tree has too.
 func restored(n, real, shown *strict.Node) *strict.Node {
 	switch {
 	case real == nil || shown == nil || !CarriesMark(n):
@@ -55,8 +55,8 @@ func restored(n, real, shown *strict.Node) *strict.Node {
 	return n
 }
 
-// restoredText restores inside of a text that was changed beside its secrets. A text about
-// something of another name is another text.
+// restoredText restores secrets within a text that was edited elsewhere. A text for an item of
+// another name counts as another text.
 func restoredText(n, real, shown *strict.Node) *strict.Node {
 	given, was, seen := parse(n.Text), parse(real.Text), parse(shown.Text)
 	if given == nil || was == nil || seen == nil || identity(given) != identity(seen) {
@@ -69,9 +69,9 @@ func restoredText(n, real, shown *strict.Node) *strict.Node {
 	return &strict.Node{Kind: strict.String, Line: n.Line, Size: n.Size, Text: indented(after)}
 }
 
-// counterparts returns for each item of a list the place of the item of another list that it is the
-// new form of, -1 for none: the one of its name, or without one the one that is equal, or else the
-// one in the same place of a list that is as long.
+// counterparts returns, for each item of a list, the index of the item in another list that it
+// replaces, or -1. Items correspond by name. Without names, equal items correspond, and then items
+// at the same index if the lists have equal length.
 func counterparts(items, among []*strict.Node) []int {
 	known := func(n *strict.Node) (word string, named bool) {
 		if name := identity(n); name != "" {
@@ -79,7 +79,7 @@ func counterparts(items, among []*strict.Node) []int {
 		}
 		return string(n.Canonical()), false
 	}
-	places := map[string][]int{} // of the items with that word, in order
+	places := map[string][]int{} // indices of the items with that identity, in order
 	nameless := make([]bool, len(among))
 	for j, it := range among {
 		word, named := known(it)
@@ -101,8 +101,7 @@ func counterparts(items, among []*strict.Node) []int {
 	return out
 }
 
-// identity is what an item of a list is known by: its name, or the path of a JSON Patch; "" for
-// none.
+// identity returns the key of a list item: its name, or the path of a JSON Patch; may be "".
 func identity(n *strict.Node) string {
 	for _, key := range [...]string{"name", "path"} {
 		if v := n.Get(key); v != nil && v.Kind == strict.String && !IsRedacted(v.Text) {

@@ -2,21 +2,21 @@ package secret
 
 import "reflect"
 
-// Reveal returns a copy of a value that writes its secrets themselves as JSON. It shares what holds
-// none with the value, and is for the disk and for digests.
+// Reveal returns a copy of a value that marshals with its secrets. Parts without secrets are shared
+// with the value. The copy is for the disk and for digests.
 func Reveal(v any) any { return reveal(reflect.ValueOf(v)).Interface() }
 
-// value is a type that is shown redacted.
+// value is a type that marshals redacted.
 type value interface {
-	opened() any // the same, shown as it is
+	opened() any // the same value, which marshals in clear text
 }
 
-// reveal returns a copy of a value in which all secrets are shown as they are. What holds none is
-// shared.
+// reveal returns a copy of a value in which all secrets are in clear text. Parts without secrets
+// are shared.
 func reveal(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Struct {
 		if s, ok := v.Interface().(value); ok {
-			if o := reflect.ValueOf(s.opened()); o.Type() == v.Type() { // else it is that of an embedded one
+			if o := reflect.ValueOf(s.opened()); o.Type() == v.Type() { // else the method belongs to an embedded type
 				return o
 			}
 		}
@@ -66,8 +66,7 @@ func reveal(v reflect.Value) reflect.Value {
 	return v
 }
 
-// HeldBy reports whether the type of a value has a field for a secret, whether the value makes use
-// of it or not.
+// HeldBy reports whether the type of a value has a field for a secret, even if it is unset.
 func HeldBy(v any) bool { return heldBy(reflect.TypeOf(v), map[reflect.Type]bool{}) }
 
 func heldBy(t reflect.Type, seen map[reflect.Type]bool) bool {

@@ -1,9 +1,7 @@
-// Package secret has the values of resources that are shown to nobody, and takes secrets out of
-// documents.
+// Package secret defines values that are never printed, and redacts secrets in documents.
 //
-// A secret writes itself as [Redacted]; [Reveal] makes a copy of a value that writes its secrets
-// themselves. Where a shown document comes back, [Restore] puts the secrets in the places of their
-// marks.
+// A secret marshals as [Redacted]. [Reveal] copies a value so that it marshals with its secrets.
+// When a redacted document is submitted, [Restore] replaces the marks by the secrets.
 package secret
 
 import (
@@ -16,28 +14,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// Redacted stands for a secret wherever a resource is shown. It is also what Envoy writes in the
-// place of one.
+// Redacted replaces secrets wherever a resource is printed. Envoy uses the same text.
 const Redacted = "[redacted]"
 
-// redactedBefore begins the marks of a comparison, in which secrets have numbers.
+// redactedBefore is the prefix of marks in a comparison, where secrets are numbered.
 const redactedBefore = "[redacted "
 
-// IsRedacted reports whether a text is a mark that stands for a secret.
+// IsRedacted reports whether a text is a mark that replaces a secret.
 func IsRedacted(s string) bool {
 	s = strings.TrimSpace(s)
 	return s == Redacted || strings.HasPrefix(s, redactedBefore) && strings.HasSuffix(s, "]")
 }
 
-// Text is a text that is shown to nobody: its JSON form and what fmt writes of it are [Redacted],
-// and so is what slog makes of these. [Marshal] alone writes the text itself. The zero value is no
-// secret. It is immutable.
+// Text is a string that is never printed: JSON, fmt, and slog show [Redacted]. Only [Reveal] makes
+// it marshal in clear text. The zero value is no secret. Text is immutable.
 type Text struct {
-	text *string // behind a pointer: fmt writes an address where it cannot call methods
-	open bool    // of the copies that Marshal makes
+	text *string // a pointer, because fmt prints addresses where it cannot call methods
+	open bool    // set in the copies of Reveal
 }
 
-// NewText returns a secret; "" gives the zero value.
+// NewText returns a secret; for "" it returns the zero value.
 func NewText(text string) Text {
 	if text == "" {
 		return Text{}
@@ -45,7 +41,7 @@ func NewText(text string) Text {
 	return Text{text: &text}
 }
 
-// Reveal returns the text itself.
+// Reveal returns the secret in clear text.
 func (s Text) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -56,12 +52,12 @@ func (s Text) Reveal() string {
 // IsZero reports whether there is no secret.
 func (s Text) IsZero() bool { return s.text == nil }
 
-// Equal reports whether two secrets are the same text.
+// Equal reports whether two secrets are equal.
 func (s Text) Equal(o Text) bool { return s.Reveal() == o.Reveal() }
 
 func (s Text) opened() any { return Text{s.text, true} }
 
-// MarshalJSON writes [Redacted].
+// MarshalJSON returns [Redacted].
 func (s Text) MarshalJSON() ([]byte, error) {
 	if s.open || s.IsZero() {
 		return strict.MarshalJSON(s.Reveal())
@@ -69,24 +65,24 @@ func (s Text) MarshalJSON() ([]byte, error) {
 	return strict.MarshalJSON(Redacted)
 }
 
-// Format writes [Redacted] for every verb.
+// Format prints [Redacted] for every verb.
 func (s Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redactedUnless(s.IsZero())) }
 
-// DecodeNode reads the secret.
+// DecodeNode decodes the secret.
 func (s *Text) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	if text, ok := secretOf(d, n, "a string"); ok {
 		*s = NewText(text)
 	}
 }
 
-// Bytes is [Text] for bytes, which are base64 in documents.
+// Bytes is like [Text] for bytes, which are base64 in documents.
 type Bytes struct {
 	bytes *[]byte
 	open  bool
 }
 
-// NewBytes returns a secret; without bytes it is the zero value. The bytes must not be
-// changed afterwards.
+// NewBytes returns a secret; for no bytes it returns the zero value. The caller must not modify the
+// bytes afterwards.
 func NewBytes(b []byte) Bytes {
 	if len(b) == 0 {
 		return Bytes{}
@@ -94,7 +90,7 @@ func NewBytes(b []byte) Bytes {
 	return Bytes{bytes: &b}
 }
 
-// Reveal returns the bytes themselves, which must not be changed.
+// Reveal returns the bytes in clear text. Callers must not modify them.
 func (s Bytes) Reveal() []byte {
 	if s.bytes == nil {
 		return nil
@@ -105,12 +101,12 @@ func (s Bytes) Reveal() []byte {
 // IsZero reports whether there is no secret.
 func (s Bytes) IsZero() bool { return s.bytes == nil }
 
-// Equal reports whether two secrets are the same bytes.
+// Equal reports whether two secrets are equal.
 func (s Bytes) Equal(o Bytes) bool { return bytes.Equal(s.Reveal(), o.Reveal()) }
 
 func (s Bytes) opened() any { return Bytes{s.bytes, true} }
 
-// MarshalJSON writes [Redacted].
+// MarshalJSON returns [Redacted].
 func (s Bytes) MarshalJSON() ([]byte, error) {
 	if b := s.Reveal(); s.IsZero() || s.open && !IsRedacted(string(b)) {
 		return strict.MarshalJSON(b)
@@ -118,19 +114,19 @@ func (s Bytes) MarshalJSON() ([]byte, error) {
 	return strict.MarshalJSON(Redacted)
 }
 
-// Format writes [Redacted] for every verb.
+// Format prints [Redacted] for every verb.
 func (s Bytes) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, redactedUnless(s.IsZero()))
 }
 
-// DecodeNode reads the secret.
+// DecodeNode decodes the secret.
 func (s *Bytes) DecodeNode(d *strict.Decoder, n *strict.Node) {
 	text, ok := secretOf(d, n, "a string in base64")
 	if !ok {
 		return
 	}
 	if IsRedacted(text) {
-		*s = NewBytes([]byte(text)) // the fault is known, and the field is given
+		*s = NewBytes([]byte(text)) // the fault is already reported, and the field is set
 		return
 	}
 	raw, err := base64.StdEncoding.DecodeString(text)
@@ -148,8 +144,8 @@ func redactedUnless(empty bool) string {
 	return Redacted
 }
 
-// secretOf returns the text of a node that is a secret, false with a fault where it is none. Faults
-// do not quote it.
+// secretOf returns the text of a node that holds a secret. If the node has another type, it returns
+// false and reports a fault that does not quote the value.
 func secretOf(d *strict.Decoder, n *strict.Node, want string) (string, bool) {
 	switch {
 	case n.Kind == strict.Null:
@@ -163,14 +159,15 @@ func secretOf(d *strict.Decoder, n *strict.Node, want string) (string, bool) {
 	return n.Text, true
 }
 
-// mark reports a mark for which nothing is stored, unless marks are for another agent to see to.
+// mark reports a mark for which nothing is stored, unless another agent will replace it.
 func mark(d *strict.Decoder, n *strict.Node) {
 	if !d.Placeholders {
 		d.Faultf(n.Line, "%s", Missing)
 	}
 }
 
-// Missing is the fault of a mark for which nothing is stored.
+// Missing is the fault for a mark without a stored secret.
 const Missing = Redacted +
-	" stands for a secret that the agent does not show, and none is stored for this field: write the secret itself, " +
-	"or file; a mark keeps a secret only where a document goes back over the API to the resource that it was read from"
+	" replaces a secret that the agent does not show, and no secret is stored for this field: set the secret itself, " +
+	"or file; a mark retains a secret only in a document that is written back over the API to the resource that it " +
+	"was read from"

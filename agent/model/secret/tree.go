@@ -9,26 +9,26 @@ import (
 	"github.com/nearside-mesh/nearside/agent/base/strict"
 )
 
-// parse reads the one document of a text, nil where there is none.
+// parse parses a text with one document. It returns nil if there is none.
 func parse(text string) *strict.Node {
 	n, _ := strict.One([]byte(text), strict.Limits{}.WithDefaults())
 	return n
 }
 
-// WithoutKeys returns a JSON document with [Redacted] for each text that holds a private key,
-// whatever field it stands in. The fields keep their order.
+// WithoutKeys returns a JSON document with [Redacted] for each string that contains a private key,
+// in any field. The order of fields does not change.
 func WithoutKeys(doc []byte) ([]byte, error) {
 	if !slices.ContainsFunc(keyWords[:], func(w string) bool { return bytes.Contains(doc, []byte(w)) }) {
 		return doc, nil
 	}
 	n := strict.JSON(doc)
 	if n == nil {
-		return nil, fmt.Errorf("a document of %d bytes holds a private key, and cannot be read to take it out", len(doc))
+		return nil, fmt.Errorf("a document of %d bytes contains a private key, but cannot be parsed to redact it", len(doc))
 	}
 	return hideKeys(n).JSON(), nil
 }
 
-// hideKeys replaces the texts of a tree that hold private keys.
+// hideKeys redacts the strings of a tree that contain private keys.
 func hideKeys(n *strict.Node) *strict.Node {
 	if n.Kind == strict.String && holdsKey(n.Text) {
 		return &strict.Node{Kind: strict.String, Line: n.Line, Size: 1, Text: Redacted}
@@ -36,9 +36,9 @@ func hideKeys(n *strict.Node) *strict.Node {
 	return n.Mapped(func(_ string, _ int, v *strict.Node) *strict.Node { return hideKeys(v) })
 }
 
-// Number returns shown documents with numbers in their marks, by the secrets of the real documents:
-// equal secrets have the same number. With less than two secrets, and where a document has no mark,
-// it returns the document itself.
+// Number returns redacted documents with numbered marks: equal secrets in the real documents have
+// equal numbers. With fewer than two secrets, or for a document without marks, it returns the
+// document itself.
 func Number(shown, real [2][]byte) [2][]byte {
 	numbers := map[string]int{}
 	var trees [2]*strict.Node
@@ -58,7 +58,7 @@ func Number(shown, real [2][]byte) [2][]byte {
 	return shown
 }
 
-// numbered returns a shown tree with numbers in its marks, by the secrets of the real tree.
+// numbered returns a redacted tree with numbered marks, by the secrets of the real tree.
 func numbered(n, real *strict.Node, numbers map[string]int) *strict.Node {
 	switch {
 	case n.Kind == strict.Mapping && real.Kind == strict.Mapping:

@@ -69,7 +69,7 @@ func TestPeerCredentials(t *testing.T) {
 		part   string
 	}{
 		{"a stranger reads only", access.RoleOptions{AgentUID: 1, GID: -1}, stranger, nil, 403,
-			"uid=54321 may not create Mesh default/default: writing takes root, uid 1"},
+			"uid=54321 may not create Mesh default/default: writing requires root, uid 1"},
 		{"the agent's user", access.RoleOptions{AgentUID: stranger, GID: -1}, stranger, nil, 201, "created"},
 		{"the group of the socket", access.RoleOptions{AgentUID: 1, GID: group}, group, nil, 201, "created"},
 		{"a supplementary group", access.RoleOptions{AgentUID: 1, GID: group}, stranger, []uint32{7, group}, 201, "created"},

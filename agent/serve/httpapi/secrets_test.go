@@ -89,12 +89,12 @@ func TestSecretsOfTheAPI(t *testing.T) {
 	for _, body := range []string{strings.ReplaceAll(first.body, `"own"`, `"new"`),
 		strings.ReplaceAll(first.body, "[redacted]", "[redacted 1]"),
 		strings.ReplaceAll(first.body, `"inlineString":"[redacted]"`, `"inline":"[redacted]"`)} {
-		a.want(do("PUT", path, body), 400, "mtls.backends[0].conf.key.inline", "write the secret itself, or file")
+		a.want(do("PUT", path, body), 400, "mtls.backends[0].conf.key.inline", "set the secret itself, or file")
 	}
 	a.want(do("PUT", "/meshes/other", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400,
-		"write the secret itself")
+		"set the secret itself")
 	a.want(do("POST", "/v1/apply", strings.ReplaceAll(first.body, `"name":"default"`, `"name":"other"`)), 400,
-		"write the secret itself")
+		"set the secret itself")
 
 	// A key with a fault.
 	broken := strings.Replace(providedMesh(cert, key, ""), `"key":`, `"keyy":`, 1)

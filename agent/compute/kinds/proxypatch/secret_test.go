@@ -147,7 +147,7 @@ func TestSecretsOfPatches(t *testing.T) {
 			t.Errorf("%s: written back: %v", name, faults)
 		}
 		if _, faults := r.Decode("", shown); len(faults) != 1 ||
-			!strings.Contains(faults[0].Reason, "write the secret itself") {
+			!strings.Contains(faults[0].Reason, "set the secret itself") {
 			t.Errorf("%s: without what is stored: %v", name, faults)
 		}
 	}
@@ -184,7 +184,7 @@ func TestChangesBesideSecrets(t *testing.T) {
 		if doc == string(shown) {
 			t.Fatalf("%s: nothing is changed", name)
 		}
-		if _, faults := over(doc); len(faults) == 0 || !strings.Contains(faults.Error(), "write the secret itself") {
+		if _, faults := over(doc); len(faults) == 0 || !strings.Contains(faults.Error(), "set the secret itself") {
 			t.Errorf("%s: %v", name, faults)
 		}
 	}
