@@ -62,7 +62,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 		v.Unaddressed = v.Unaddressed || o.Fixed && len(list) > 0
 		if o.Fixed && len(list) > 0 && family(f) == v4 {
 			v.warnf(v.mesh.Key, "services without a virtual address: %d, the first is %s %q; "+
-				"they get one when the state directory accepts writes", len(list), kindName(list[0].owner.kind), list[0].owner.name)
+				"they get one when the state disk accepts writes", len(list), kindName(list[0].owner.kind), list[0].owner.name)
 		}
 		for len(list) > 0 && !o.Fixed {
 			n := 1
