@@ -244,7 +244,8 @@ func TestRoles(t *testing.T) {
 		{"no roles, other writes", nil, local(1), do("create", "Mesh", "default", "default"),
 			"uid=1 (daemon) may not create Mesh default/default: writing requires root, " +
 				"uid 900 or a member of the group admins"},
-		{"no roles, tcp", nil, access.Peer{Addr: "127.0.0.1:9"}, do("get", "Mesh", "default", "default"), "a token is required"},
+		{"no roles, tcp", nil, access.Peer{Addr: "127.0.0.1:9"}, do("get", "Mesh", "default", "default"),
+			"a token is required"},
 		{"no roles, token reads", nil, grafana, do("list", "Mesh", "", ""), ""},
 		{"no roles, token writes", nil, grafana, do("create", "Mesh", "m", "m"), "the token allows only reading"},
 		{"no roles, static token", nil, static, do("create", "Mesh", "m", "m"), ""},
