@@ -143,8 +143,8 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			agenttest.Do(t, err)
 			next, sealed, rank := *made, *made.Sealed, draft.Rank(draft.TypeEndpoint)
 			list := slices.Clone(sealed.Resources[rank])
-			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource("svc",
-				body)
+			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource(rank,
+				"svc", body)
 			sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
 			next.Sealed = &sealed
 			return &next, nil

@@ -42,7 +42,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 				return // a text that is not UTF-8 cannot be written
 			}
 			noteFields(types[k], m.ProtoReflect(), drawn)
-			r := envoy.Raw(envoy.ResourceName(m), "", body)
+			r := envoy.Raw(k, envoy.ResourceName(m), "", body)
 			if rapid.IntRange(0, 19).Draw(t, "sent as another") == 0 {
 				r.Name = "other"
 			}
@@ -166,7 +166,7 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 		if err != nil {
 			return // a text that is not UTF-8 cannot be written
 		}
-		r := envoy.Raw("l", "", body)
+		r := envoy.Raw(envoy.KindListener, "l", "", body)
 		var without, with cache
 		without.begin()
 		without.repeats.count = maxRepeats

@@ -6,33 +6,55 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
 // What follows makes the forms of resources that an Envoy is sent while connections are on filter
 // chains that it has let go of. Each returns the resource as it is where it has nothing to change.
 
-var (
-	managerURL  = []byte("/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager")
-	tcpProxyURL = []byte("/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy")
-	httpRBACURL = []byte("/envoy.extensions.filters.http.rbac.v3.RBAC")
-)
-
-// Speaks says whether the filter chains of a listener take requests, and whether they take
-// connections as they are.
+// Speaks reports whether filter chains of a listener accept HTTP requests, and whether some accept
+// TCP connections.
 func Speaks(listener *Resource) (http, tcp bool) {
+	for _, filter := range networkFilters(listener) {
+		url := textAt(filter, fieldAnyURL)
+		http, tcp = http || url == hcmURL, tcp || url == tcpURL
+	}
+	return http, tcp
+}
+
+// networkFilters returns the packed configurations of the network filters of a listener.
+func networkFilters(listener *Resource) (out [][]byte) {
 	body := listener.Body()
-	return bytes.Contains(body, managerURL), bytes.Contains(body, tcpProxyURL)
+	for _, chain := range append(valuesAt(body, fieldListenerChains), valuesAt(body, fieldListenerDefault)...) {
+		out = append(out, valuesAt(chain, fieldChainFilters, fieldFilterConfig)...)
+	}
+	return out
 }
 
-// RoutesOf returns the routes of some lists that a listener may name.
+// RoutesOf returns the routes of lists that a listener names.
 func RoutesOf(listener *Resource, lists *Lists) []*Resource {
-	return mentioned(&Lists{RankListener: {listener}}, RankRoute, lists[RankRoute])
+	return named(lists[RankRoute], listener.Refs().Names(envoy.KindRoute))
 }
 
-// LeadsTo returns the clusters of some lists that a listener, or a route of it, may name.
+// LeadsTo returns the clusters of lists that a listener or its routes name.
 func LeadsTo(listener *Resource, lists *Lists) []*Resource {
-	from := Lists{RankListener: {listener}, RankRoute: RoutesOf(listener, lists)}
-	return mentioned(&from, RankCluster, lists[RankCluster])
+	names := slices.Clone(listener.Refs().Names(envoy.KindCluster))
+	for _, r := range RoutesOf(listener, lists) {
+		names = append(names, r.Refs().Names(envoy.KindCluster)...)
+	}
+	slices.Sort(names)
+	return named(lists[RankCluster], slices.Compact(names))
+}
+
+// named returns the resources of a list that have one of the names, in the order of the names.
+func named(list []*Resource, names []string) (out []*Resource) {
+	for _, name := range names {
+		if r := Find(list, name); r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // FollowDownstream returns a cluster that speaks to its endpoints what the client speaks.
@@ -62,7 +84,7 @@ func speaking(cluster *Resource, version []byte) *Resource {
 	body = fieldEdits{fieldHTTPOptions: func(entry []byte) ([]byte, bool) {
 		return entry, textAt(entry, fieldKey) != NameHTTPOptions
 	}}.apply(body)
-	return sealedAs(cluster, appendPacked(slices.Clip(body), fieldHTTPOptions, NameHTTPOptions, httpOptionsURL, next))
+	return edited(cluster, appendPacked(slices.Clip(body), fieldHTTPOptions, NameHTTPOptions, httpOptionsURL, next))
 }
 
 // splitOptions splits HTTP options into the version of HTTP, which is a oneof, and all else.
@@ -77,8 +99,17 @@ func splitOptions(options []byte) (rest, version []byte, ok bool) {
 	return rest, version, ok
 }
 
-// Guards says whether a listener has RBAC filters for requests.
-func Guards(listener *Resource) bool { return bytes.Contains(listener.Body(), httpRBACURL) }
+// Guards reports whether a listener has RBAC filters for requests.
+func Guards(listener *Resource) bool {
+	for _, filter := range networkFilters(listener) {
+		for _, f := range valuesAt(unpackAs(filter, hcmURL), fieldManagerFilters, fieldFilterConfig) {
+			if textAt(f, fieldAnyURL) == rbacURL {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // Guard returns routes with what the listener says now about who may use them, so that it holds on
 // the chains of an older form of the listener too, which have the same routes. Without an older
@@ -101,24 +132,21 @@ func Guard(routes, listener, older *Resource) *Resource {
 		guard := protowire.AppendBytes(protowire.AppendTag(nil, fieldPerRouteRBAC, protowire.BytesType), now[name])
 		body = appendPacked(body, fieldRoutesPerFilter, name, rbacPerRouteURL, guard)
 	}
-	return sealedAs(routes, body)
+	return edited(routes, body)
 }
 
-// guardsOf returns the RBAC filters for requests of the chains of a listener that have certain
+// guardsOf returns the RBAC filters for requests on those chains of a listener that use certain
 // routes, by name.
 func guardsOf(listener *Resource, routes string) map[string][]byte {
 	out := map[string][]byte{}
-	body := listener.Body()
-	for _, chain := range append(valuesAt(body, fieldListenerChains), valuesAt(body, fieldListenerDefault)...) {
-		for _, packed := range valuesAt(chain, fieldChainFilters, fieldFilterConfig) {
-			manager := unpackAs(packed, hcmURL)
-			if manager == nil || textAt(manager, fieldManagerRDS, fieldRDSName) != routes {
-				continue
-			}
-			for _, f := range valuesAt(manager, fieldManagerFilters) {
-				if guard := unpackAs(last(valuesAt(f, fieldFilterConfig)), rbacURL); guard != nil {
-					out[textAt(f, fieldFilterName)] = guard
-				}
+	for _, filter := range networkFilters(listener) {
+		manager := unpackAs(filter, hcmURL)
+		if manager == nil || textAt(manager, fieldManagerRDS, fieldRDSName) != routes {
+			continue
+		}
+		for _, f := range valuesAt(manager, fieldManagerFilters) {
+			if guard := unpackAs(last(valuesAt(f, fieldFilterConfig)), rbacURL); guard != nil {
+				out[textAt(f, fieldFilterName)] = guard
 			}
 		}
 	}

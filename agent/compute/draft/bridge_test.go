@@ -28,7 +28,7 @@ func clusterOf(t *testing.T, o *httpv3.HttpProtocolOptions) *draft.Resource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return draft.NewResource("c", body)
+	return draft.NewResource(draft.RankCluster, "c", body)
 }
 
 func optionsOf(t *testing.T, r *draft.Resource) *httpv3.HttpProtocolOptions {
@@ -66,7 +66,7 @@ func TestClustersOfOldFilterChains(t *testing.T) {
 	if got := draft.SpeakAs(two, plain); got != two {
 		t.Error("another form although nothing was said before")
 	}
-	broken := draft.NewResource("c", []byte{0xff})
+	broken := draft.NewResource(draft.RankCluster, "c", []byte{0xff})
 	for _, got := range []*draft.Resource{draft.FollowDownstream(broken), draft.SpeakAs(broken, two)} {
 		if got != broken {
 			t.Error("what is no cluster is changed")

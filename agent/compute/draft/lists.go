@@ -1,7 +1,6 @@
 package draft
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -12,15 +11,16 @@ import (
 // changed once made, so that all who hold one share it.
 type Lists = envoy.Snapshot
 
-// Find returns the resource of a name, nil when the list has none.
+// Find returns the resource with a name, nil if the list has none. The list is sorted by name.
 func Find(list []*Resource, name string) *Resource {
-	i, ok := slices.BinarySearchFunc(list, name, func(r *Resource, name string) int {
-		return strings.Compare(r.Name, name)
-	})
-	if !ok {
-		return nil
+	if i, ok := search(list, name); ok {
+		return list[i]
 	}
-	return list[i]
+	return nil
+}
+
+func search(list []*Resource, name string) (i int, found bool) {
+	return slices.BinarySearchFunc(list, name, func(r *Resource, name string) int { return strings.Compare(r.Name, name) })
 }
 
 // SameList says whether two lists are the same slice; two empty ones are.
@@ -76,19 +76,28 @@ var Referrers = [NumTypes][]int{
 // referrersFirst is the ranks from those that refer to others to those that are referred to.
 var referrersFirst = [...]int{RankListener, RankRoute, RankCluster, RankEndpoint, RankSecret}
 
-// Substitute returns the lists of a config with older resources in the place of those of the same
-// names, in any order, and with what these refer to and the config has no longer, taken from the
-// lists that had it. All other lists are shared.
+// Substitute returns the lists of a config in which older resources, in any order, replace those of
+// the same names. It adds the resources to which these refer and which the config no longer has,
+// from the lists of had. Lists that do not change are shared.
 func Substitute(current, older, had *Lists) Lists {
 	out, put := *current, *older
 	for _, rank := range referrersFirst {
-		if put[rank] = append(slices.Clip(put[rank]),
-			mentioned(&put, rank, missing(current[rank], had[rank]))...); len(put[rank]) > 0 {
+		put[rank] = append(slices.Clip(put[rank]), referred(&put, rank, missing(current[rank], had[rank]))...)
+		if len(put[rank]) > 0 {
 			put[rank] = slices.SortedFunc(slices.Values(put[rank]), ByName)
 			put[rank] = slices.CompactFunc(put[rank], func(a, b *Resource) bool { return a.Name == b.Name })
 			out[rank] = Merge(current[rank], put[rank], nil)
 		}
 	}
+	return out
+}
+
+// Retain returns the lists of a config with the resources to which drained listeners refer and
+// which the config no longer has, from the lists of had. The draining listeners themselves are not
+// added.
+func Retain(current *Lists, draining []*Resource, had *Lists) Lists {
+	out := Substitute(current, &Lists{RankListener: draining}, had)
+	out[RankListener] = current[RankListener]
 	return out
 }
 
@@ -108,36 +117,36 @@ func missing(list, had []*Resource) (out []*Resource) {
 	return out
 }
 
-// Mentions says whether a resource may refer to a name. A name that stands in other words counts
-// too: to keep something a little longer than needed does no harm.
-func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body(), []byte(name)) }
-
-// mentioned returns those resources of a rank to which a resource of lists, of a type whose
-// resources refer to those of that rank, may refer.
-func mentioned(lists *Lists, rank int, some []*Resource) (out []*Resource) {
-	if len(some) == 0 {
-		return nil
-	}
-	var bodies [][]byte
-	for _, from := range Referrers[rank] {
-		bodies = append(bodies, bodiesOf(lists[from])...)
-	}
-	names := make([]string, len(some))
-	for i, r := range some {
-		names[i] = r.Name
-	}
-	for i, is := range mentions(bodies, names) {
-		if is {
-			out = append(out, some[i])
+// referred returns the resources of some, a list of one rank that is sorted by name, to which the
+// resources of lists refer, directly or through other resources of some.
+func referred(lists *Lists, rank int, some []*Resource) (out []*Resource) {
+	found := make([]bool, len(some))
+	all := false
+	var visit func(r *Resource)
+	visit = func(r *Resource) {
+		refs := r.Refs()
+		all = all || rank == RankCluster && refs.AnyCluster()
+		for _, name := range refs.Names(envoy.Kind(rank)) {
+			if i, ok := search(some, name); ok && !found[i] {
+				found[i] = true
+				visit(some[i])
+			}
 		}
 	}
-	return out
-}
-
-func bodiesOf(list []*Resource) [][]byte {
-	out := make([][]byte, len(list))
-	for i, r := range list {
-		out[i] = r.Body()
+	if len(some) > 0 {
+		for _, list := range lists {
+			for _, r := range list {
+				visit(r)
+			}
+		}
+	}
+	if all {
+		return some
+	}
+	for i, r := range some {
+		if found[i] {
+			out = append(out, r)
+		}
 	}
 	return out
 }

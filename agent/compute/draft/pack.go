@@ -147,7 +147,7 @@ func (c *Cluster) Seal() (*Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewResource(c.Message.GetName(), body), nil
+	return NewResource(RankCluster, c.Message.GetName(), body), nil
 }
 
 // appendCluster appends the wire form of a cluster. What it borrows the message for is put back.

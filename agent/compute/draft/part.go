@@ -71,7 +71,7 @@ func (s *Sealer) withHeaders(p *Part, h *Headers) *Part {
 	for _, x := range p.headed {
 		r := routes[x.at]
 		s.scratch = append(append(s.scratch[:0], r.Body()[:x.length]...), h.field...)
-		routes[x.at] = s.pool.Seal(TypeRoute, r.Name, s.scratch)
+		routes[x.at] = s.pool.Seal(RankRoute, r.Name, s.scratch)
 	}
 	next.resources[RankRoute] = routes
 	return &next

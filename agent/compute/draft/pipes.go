@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -62,21 +63,24 @@ func orderPipes(list []Pipe) []Pipe {
 	return slices.CompactFunc(list, func(a, b Pipe) bool { return a.ID() == b.ID() })
 }
 
-// Pipes returns those of a config and, of another one, those that some listener of the config
-// mentions as well.
+// Pipes returns the pipes of a config, and those of another config to which a logger of the given
+// listeners writes as well.
 func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
-	out := own
-	for i := range other {
-		p := &other[i]
-		known := slices.ContainsFunc(own, func(o Pipe) bool { return o.ID() == p.ID() })
-		if !known && slices.ContainsFunc(listeners, func(l *Resource) bool { return Mentions(l, p.ID()) }) {
-			out = append(out[:len(out):len(out)], *p)
+	var missing []Pipe
+	for _, p := range other {
+		if !slices.ContainsFunc(own, func(o Pipe) bool { return o.ID() == p.ID() }) {
+			missing = append(missing, p)
 		}
 	}
-	if len(out) == len(own) {
+	if len(missing) == 0 {
 		return own
 	}
-	return orderPipes(out)
+	used := envoy.LogTargets(listeners)
+	missing = slices.DeleteFunc(missing, func(p Pipe) bool { return !used[p.ID()] })
+	if len(missing) == 0 {
+		return own
+	}
+	return orderPipes(slices.Concat(own, missing))
 }
 
 // Without returns the config without the loggers that write to some pipes, by their ID: a FIFO is
@@ -112,9 +116,7 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 	if len(fifos) > 0 {
 		list := slices.Clone(s.Resources[RankListener])
 		for i, l := range list {
-			if slices.ContainsFunc(fifos, func(path string) bool { return Mentions(l, path) }) {
-				list[i] = withoutFiles(l, fifos)
-			}
+			list[i] = withoutFiles(l, fifos)
 		}
 		out.Resources[RankListener], out.Versions[RankListener] = Order(list)
 	}
@@ -137,5 +139,5 @@ func withoutFiles(r *Resource, paths []string) *Resource {
 	}
 	chain := fieldEdits{fieldChainFilters: fieldEdits{fieldFilterConfig: config}.inside}.inside
 	edits := fieldEdits{fieldListenerLogs: logger, fieldListenerChains: chain, fieldListenerDefault: chain}
-	return sealedAs(r, edits.apply(r.Body()))
+	return edited(r, edits.apply(r.Body()))
 }

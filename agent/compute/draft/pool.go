@@ -11,30 +11,31 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
-// Pool remembers resources as long as somebody uses them, so that equal ones are one, and those of
-// one name that differ little are kept as what differs (see [envoy.Packed]). It is not safe for use
-// by two goroutines at once. A nil Pool remembers nothing.
+// Pool caches the sealed resources that are in use, so that equal resources are stored once, and
+// resources of one name that differ little are stored as differences (see [envoy.Packed]). It is
+// for use by one goroutine at a time.
 type Pool struct {
-	known map[uint64]weak.Pointer[Resource]     // by the first eight bytes of the hash
-	bases map[ResourceID]weak.Pointer[Resource] // what others of the name are packed against
-	limit int                                   // entries at which dead ones are dropped
+	known map[uint64]weak.Pointer[Resource]       // by the first eight bytes of the hash
+	bases map[ResourceID]weak.Pointer[envoy.Base] // against which resources of the name are packed
+	limit int                                     // number of entries that triggers a sweep
+	refs  envoy.RefFinder
 
-	scratch [NumTypes][]*Resource // room for lists that are not finished
+	scratch [NumTypes][]*Resource // reused memory for unfinished lists
 }
 
-// minSweep is how many entries a pool has before it looks for dead ones.
+// minSweep is the smallest number of entries at which a pool is swept.
 const minSweep = 4096
 
 // NewPool returns an empty pool.
 func NewPool() *Pool {
-	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[Resource]{},
+	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[envoy.Base]{},
 		limit: minSweep}
 }
 
-// Seal seals the wire form of a message of a type, which is not kept.
-func (p *Pool) Seal(typeURL, name string, body []byte) *Resource {
+// Seal seals the wire form of a message of a rank. It copies the body. A nil pool caches nothing.
+func (p *Pool) Seal(rank int, name string, body []byte) *Resource {
 	if p == nil {
-		return NewResource(name, slices.Clone(body))
+		return NewResource(rank, name, slices.Clone(body))
 	}
 	sum := sha256.Sum256(body)
 	var version [2 * versionBytes]byte
@@ -44,49 +45,50 @@ func (p *Pool) Seal(typeURL, name string, body []byte) *Resource {
 		return have
 	}
 	p.sweep()
-	r := p.made(ResourceID{typeURL, name}, string(version[:]), body)
+	r := p.newResource(rank, name, string(version[:]), body)
 	p.known[key] = weak.Make(r)
 	return r
 }
 
-// made makes a resource, packed where that saves enough.
-func (p *Pool) made(id ResourceID, version string, body []byte) *Resource {
-	if id.TypeURL == TypeSecret {
-		return envoy.Raw(id.Name, version, slices.Clone(body))
+// newResource returns a new resource, packed if that saves enough.
+func (p *Pool) newResource(rank int, name, version string, body []byte) *Resource {
+	refs := p.refs.Find(envoy.Kind(rank), name, body)
+	if rank == RankSecret {
+		return envoy.Whole(name, version, slices.Clone(body), refs)
 	}
-	if r := envoy.Packed(id.Name, version, body, p.bases[id].Value()); r != nil {
+	id := ResourceID{Types[rank], name}
+	if r := envoy.Packed(name, version, body, refs, p.bases[id].Value()); r != nil {
 		return r
 	}
-	r := envoy.Raw(id.Name, version, slices.Clone(body))
-	p.bases[id] = weak.Make(r)
+	r := envoy.Whole(name, version, slices.Clone(body), refs)
+	p.bases[id] = weak.Make(r.Base())
 	return r
 }
 
-// Rest lets go of the memory for lists.
+// Rest releases the memory for unfinished lists.
 func (p *Pool) Rest() { p.scratch = [NumTypes][]*Resource{} }
 
-// Len is how many entries the pool has, those included that nobody uses any more.
+// Len returns the number of entries, including those of unused resources.
 func (p *Pool) Len() int { return len(p.known) + len(p.bases) }
 
-// sweep drops entries whose resource nobody uses any more, once there are twice as many as after
-// the last sweep.
+// sweep drops the entries of unused resources if there are twice as many entries as after the last
+// sweep.
 func (p *Pool) sweep() {
-	if p.Len() < p.limit {
-		return
+	if p.Len() >= p.limit {
+		p.Sweep()
 	}
-	p.Sweep()
 }
 
-// Sweep drops the entries whose resource nobody uses any more.
+// Sweep drops the entries of unused resources.
 func (p *Pool) Sweep() {
 	p.Rest()
 	p.known, p.bases = alive(p.known), alive(p.bases)
 	p.limit = max(minSweep, 2*p.Len())
 }
 
-// alive returns the entries that are in use, in a map of their size: one that has been larger keeps
-// its memory.
-func alive[K comparable](m map[K]weak.Pointer[Resource]) map[K]weak.Pointer[Resource] {
-	maps.DeleteFunc(m, func(_ K, w weak.Pointer[Resource]) bool { return w.Value() == nil })
+// alive returns the entries that are in use. They are copied to a new map, because a map never
+// shrinks.
+func alive[K comparable, V any](m map[K]weak.Pointer[V]) map[K]weak.Pointer[V] {
+	maps.DeleteFunc(m, func(_ K, w weak.Pointer[V]) bool { return w.Value() == nil })
 	return maps.Clone(m)
 }

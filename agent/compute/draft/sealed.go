@@ -155,16 +155,17 @@ type Sealer struct {
 	headers *Headers
 }
 
-// NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from
-// none.
+// NewSealer returns a sealer of one config, which shares the resources of a pool. A nil pool is
+// replaced by a new one.
 func NewSealer(pool *Pool) *Sealer {
-	s := &Sealer{pool: pool, out: &Sealed{}, names: []string{}}
-	if pool != nil {
-		for rank := range pool.scratch {
-			s.out.Resources[rank] = pool.scratch[rank][:0]
-		}
-		pool.scratch = [NumTypes][]*Resource{}
+	if pool == nil {
+		pool = NewPool()
 	}
+	s := &Sealer{pool: pool, out: &Sealed{}, names: []string{}}
+	for rank := range pool.scratch {
+		s.out.Resources[rank] = pool.scratch[rank][:0]
+	}
+	pool.scratch = [NumTypes][]*Resource{}
 	return s
 }
 
@@ -235,17 +236,15 @@ func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([
 	if s.scratch = body; err != nil {
 		return
 	}
-	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(Types[rank], name, body))
+	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(rank, name, body))
 }
 
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
 func (s *Sealer) Finish() (*Sealed, []Fault) {
-	for rank, made := range s.out.Resources {
-		s.out.Resources[rank], s.out.Versions[rank] = Order(append([]*Resource(nil), made...))
-		if s.pool != nil {
-			clear(made)
-			s.pool.scratch[rank] = made[:0]
-		}
+	for rank, list := range s.out.Resources {
+		s.out.Resources[rank], s.out.Versions[rank] = Order(append([]*Resource(nil), list...))
+		clear(list)
+		s.pool.scratch[rank] = list[:0]
 	}
 	s.out.Pipes = orderPipes(s.out.Pipes)
 	return s.out, s.faults
@@ -254,12 +253,14 @@ func (s *Sealer) Finish() (*Sealed, []Fault) {
 // versionBytes are those of the hash over a body that make its version.
 const versionBytes = 16
 
-// NewResource seals the wire form of a message. The body must not be changed afterwards.
-func NewResource(name string, body []byte) *Resource {
+// NewResource seals the wire form of a message of a rank. The body must not be changed afterwards.
+func NewResource(rank int, name string, body []byte) *Resource {
+	return envoy.Raw(envoy.Kind(rank), name, versionOfBody(body), body)
+}
+
+func versionOfBody(body []byte) string {
 	sum := sha256.Sum256(body)
-	var version [2 * versionBytes]byte
-	hex.Encode(version[:], sum[:versionBytes])
-	return envoy.Raw(name, string(version[:]), body)
+	return hex.EncodeToString(sum[:versionBytes])
 }
 
 // Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the

@@ -163,10 +163,11 @@ func packedUnder(b []byte, field protowire.Number) map[string][]byte {
 	return out
 }
 
-// sealedAs seals another form of a resource, and returns r where the bytes are the same.
-func sealedAs(r *Resource, body []byte) *Resource {
+// edited returns a resource in another wire form with the same references, or r itself if the bytes
+// are equal.
+func edited(r *Resource, body []byte) *Resource {
 	if bytes.Equal(body, r.Body()) {
 		return r
 	}
-	return NewResource(r.Name, slices.Clip(body))
+	return r.Edited(versionOfBody(body), slices.Clip(body))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
-func anyOf(t *testing.T, m proto.Message) *anypb.Any {
+func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a := &anypb.Any{}
 	if err := anypb.MarshalFrom(a, m, proto.MarshalOptions{Deterministic: true}); err != nil {
@@ -27,13 +27,14 @@ func anyOf(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-func resourceOf(t *testing.T, name string, m proto.Message) *draft.Resource {
+func resourceOf(t testing.TB, name string, m proto.Message) *draft.Resource {
 	t.Helper()
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return draft.NewResource(name, body)
+	return draft.NewResource(draft.Rank("type.googleapis.com/"+string(m.ProtoReflect().Descriptor().FullName())), name,
+		body)
 }
 
 // listenerOf has a chain with requests, one with connections, and loggers that write to files.

@@ -70,7 +70,7 @@ func FuzzWire(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind byte, body []byte) {
 		k := envoy.Kind(kind) % envoy.NumKinds
 		s := &envoy.Snapshot{}
-		s[k] = []*envoy.Resource{envoy.Raw("x", "1", body), envoy.Raw("y", "1", body)}
+		s[k] = []*envoy.Resource{envoy.Raw(k, "x", "1", body), envoy.Raw(k, "y", "1", body)}
 		askAll(t, s, s)
 	})
 }
@@ -192,7 +192,7 @@ func TestHostileMessages(t *testing.T) {
 					l.Address, l.BindToPort = address("10.0.0.1", 80), nil
 				}
 				if body, err := proto.Marshal(m.Interface()); err == nil {
-					s[k] = []*envoy.Resource{envoy.Raw("a", "v", body)}
+					s[k] = []*envoy.Resource{envoy.Raw(envoy.Kind(k), "a", "v", body)}
 				}
 			}
 			askAll(t, nil, s)

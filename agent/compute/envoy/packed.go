@@ -6,48 +6,52 @@ import (
 	"math/bits"
 )
 
-// Resources of one name differ little from proxy to proxy: in the name of the proxy, in its tags,
-// in a path. One of them is kept as it is, and the others as what differs from it: about a tenth of
-// their bytes.
+// The resources of one name differ little between proxies: in the name of the proxy, in its tags,
+// in a path. The first one is stored whole, as a Base. The others are stored as edits of it, which
+// take about a tenth of the bytes.
 //
-// The edits are the length of the body as varint, and then, until the body is whole: how many bytes
-// are copied from the base, how many follow literally, these, and by how much the place in the base
-// moves, all as varints, the last one in zigzag. The place begins at 0 and moves with what is
-// copied and with what stands literally.
+// Edits begin with the length of the body as a varint. Instructions follow until the body is
+// complete: the number of bytes to copy from the base, the number of literal bytes, these bytes,
+// and the distance by which the position in the base moves. Numbers are varints, the distance is in
+// zigzag form. The position begins at 0, and copied bytes as well as literal ones advance it.
 
 const (
-	minPacked = 192 // bytes of a body below which packing saves next to nothing
-	resync    = 8   // bytes that have to be alike for a copy to begin
-	window    = 256 // bytes of the base in which a copy is looked for
+	minPacked = 192 // size of a body in bytes below which packing saves next to nothing
+	resync    = 8   // number of equal bytes with which a copy begins
+	window    = 256 // size in bytes of the part of the base in which a copy is searched
 )
 
-// Packed makes a resource of a name and a version, whose body is kept as what differs from that of
-// base. It returns nil where that would save less than half. The body is not kept.
-func Packed(name, version string, body []byte, base *Resource) *Resource {
-	if base == nil || base.base != nil || len(body) < minPacked {
+// Packed returns a resource that stores its difference to base, or nil if that would save less than
+// half. The resource does not refer to body afterwards.
+func Packed(name, version string, body []byte, refs *Refs, base *Base) *Resource {
+	if base == nil || len(body) < minPacked {
 		return nil
 	}
-	var room [512]byte
-	edits, ok := appendEdits(room[:0], base.body, body)
+	var buffer [512]byte
+	edits, ok := appendEdits(buffer[:0], base.body, body)
 	if !ok {
 		return nil
 	}
-	if name == base.Name {
-		name = base.Name
+	if name == base.name {
+		name = base.name
 	}
-	return &Resource{Name: name, Version: version, body: bytes.Clone(edits), base: base}
+	if !refs.equal(base.refs) {
+		base = &Base{name: base.name, body: base.body, refs: refs}
+	}
+	return &Resource{Name: name, Version: version, edits: bytes.Clone(edits), base: base}
 }
 
-// appendEdits appends what makes body of base, and says whether that is less than half of it.
+// appendEdits appends the edits from base to body. It reports whether they take less than half of
+// the bytes of body.
 func appendEdits(b, base, body []byte) ([]byte, bool) {
 	b = binary.AppendUvarint(b, uint64(len(body)))
 	from := len(b)
 	for i, j := 0, 0; i < len(body); {
-		n := alike(body[i:], base[j:])
+		n := commonPrefix(body[i:], base[j:])
 		i, j = i+n, j+n
 		literal, to := i, j
 		for ; i < len(body); i++ {
-			if at := findAlike(body[i:], base, j, j+i-literal); at >= 0 {
+			if at := findCopy(body[i:], base, j, j+i-literal); at >= 0 {
 				to = at
 				break
 			}
@@ -66,9 +70,9 @@ func appendEdits(b, base, body []byte) ([]byte, bool) {
 	return b, true
 }
 
-// findAlike returns where the base goes on as body begins, -1 for nowhere near: at best at the
-// place that is expected, else about where the difference began.
-func findAlike(body, base []byte, began, expected int) int {
+// findCopy returns the position in base from which body can be copied, -1 if there is none nearby.
+// It prefers the expected position to one near began, where the difference begins.
+func findCopy(body, base []byte, began, expected int) int {
 	if len(body) < resync {
 		return -1
 	}
@@ -87,8 +91,8 @@ func findAlike(body, base []byte, began, expected int) int {
 	return from + at
 }
 
-// alike returns how many bytes two texts have in common from their start on.
-func alike(a, b []byte) int {
+// commonPrefix returns the length of the longest common prefix in bytes.
+func commonPrefix(a, b []byte) int {
 	n, i := min(len(a), len(b)), 0
 	for ; i+8 <= n; i += 8 {
 		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
@@ -101,7 +105,7 @@ func alike(a, b []byte) int {
 	return i
 }
 
-// unpack appends the body that edits make of base.
+// unpack appends the body that results from applying edits to base.
 func unpack(b, base, edits []byte) []byte {
 	size, k := binary.Uvarint(edits)
 	edits = edits[k:]

@@ -22,13 +22,13 @@ func TestPacked(t *testing.T) {
 		}
 		return []byte(b.String())
 	}
-	base := envoy.Raw("svc-7", "v", text("web-1"))
+	base := envoy.Raw(envoy.KindCluster, "svc-7", "v", text("web-1")).Base()
 	for name, body := range map[string][]byte{
 		"the same": text("web-1"), "of the same length": text("web-2"), "longer": text("web-17"),
 		"much longer": text("payments-" + strings.Repeat("x", 30)), "shorter": text("w"), "empty": text(""),
 		"the half of it": text("web-1")[:400], "more than it": append(text("web-1"), text("web-2")[:200]...),
 	} {
-		r := envoy.Packed("svc-7", "w", body, base)
+		r := envoy.Packed("svc-7", "w", body, nil, base)
 		if r == nil {
 			t.Errorf("%s is not packed", name)
 			continue
@@ -40,7 +40,7 @@ func TestPacked(t *testing.T) {
 		if got := r.AppendBody([]byte("x")); !bytes.Equal(got[1:], body) {
 			t.Errorf("%s: appended %q", name, got)
 		}
-		if envoy.Packed("svc-7", "z", body, r) != nil {
+		if r.Base() != nil {
 			t.Errorf("%s is the base of another one, though it is packed", name)
 		}
 	}
@@ -48,7 +48,7 @@ func TestPacked(t *testing.T) {
 		"small":   []byte("svc-7"),
 		"another": bytes.Repeat([]byte("0123456789 abc"), 40),
 	} {
-		if envoy.Packed("svc-7", "w", body, base) != nil {
+		if envoy.Packed("svc-7", "w", body, nil, base) != nil {
 			t.Errorf("%s is packed", name)
 		}
 	}
@@ -63,7 +63,7 @@ func FuzzPacked(f *testing.F) {
 	f.Add([]byte{}, long)
 	f.Add(append(long[:100:100], long[200:]...), long)
 	f.Fuzz(func(t *testing.T, base, body []byte) {
-		r := envoy.Packed("r", "v", body, envoy.Raw("r", "b", base))
+		r := envoy.Packed("r", "v", body, nil, envoy.Whole("r", "b", base, nil).Base())
 		if r != nil && (!bytes.Equal(r.Body(), body) || r.Len() != len(body)) {
 			t.Fatalf("got %q", r.Body())
 		}

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Kind is the type of an xDS resource. The kinds are in make-before-break order: what is referred
-// to comes before what refers to it.
+// Kind is the type of an xDS resource. The kinds are in make-before-break order: a resource
+// precedes those that refer to it.
 type Kind uint8
 
 const (
@@ -59,52 +59,97 @@ type Resource struct {
 	Name    string
 	Version string // a hash over the body: resources of one kind and version are equal
 
-	body []byte    // wire form or, with a base, what makes it of that one's; see packed.go
-	base *Resource // has no base itself
+	edits []byte // from the wire form of base to that of the resource; nil: they are equal. See packed.go
+	base  *Base
 }
 
-// Raw makes a resource of its wire form, which must not be changed afterwards.
-func Raw(name, version string, body []byte) *Resource {
-	return &Resource{Name: name, Version: version, body: body}
+// Base is an immutable wire form with its references. Resources of one name that differ little
+// share one.
+type Base struct {
+	name string
+	body []byte
+	refs *Refs
 }
 
-// Body returns the wire form, which must not be changed. It may be made anew each time: who reads
-// it more than once keeps it.
-func (r *Resource) Body() []byte {
+// Raw returns a resource in its wire form, which must not be changed afterwards.
+func Raw(k Kind, name, version string, body []byte) *Resource {
+	return Whole(name, version, body, new(RefFinder).Find(k, name, body))
+}
+
+// Whole returns a resource in its wire form with its references. The body must not be changed
+// afterwards.
+func Whole(name, version string, body []byte, refs *Refs) *Resource {
+	return &Resource{Name: name, Version: version, base: &Base{name: name, body: body, refs: refs}}
+}
+
+// Edited returns the resource in another wire form, which has the same references.
+func (r *Resource) Edited(version string, body []byte) *Resource {
+	return Whole(r.Name, version, body, r.Refs())
+}
+
+// Refs returns the names of the resources that the resource refers to.
+func (r *Resource) Refs() *Refs {
 	if r.base == nil {
-		return r.body
+		return nil
 	}
-	return unpack(make([]byte, 0, r.Len()), r.base.body, r.body)
+	return r.base.refs
+}
+
+// Base returns the wire form against which other resources of the same name can be packed; nil for
+// a resource that is packed.
+func (r *Resource) Base() *Base {
+	if r.edits != nil {
+		return nil
+	}
+	return r.base
+}
+
+// Body returns the wire form, which must not be changed. A packed resource is unpacked by each
+// call.
+func (r *Resource) Body() []byte {
+	switch {
+	case r.base == nil:
+		return nil
+	case r.edits == nil:
+		return r.base.body
+	}
+	return unpack(make([]byte, 0, r.Len()), r.base.body, r.edits)
 }
 
 // AppendBody appends the wire form.
 func (r *Resource) AppendBody(b []byte) []byte {
-	if r.base == nil {
-		return append(b, r.body...)
+	if r.edits == nil {
+		return append(b, r.Body()...)
 	}
-	return unpack(b, r.base.body, r.body)
+	return unpack(b, r.base.body, r.edits)
 }
 
-// IsPacked says whether the wire form is kept as what differs from that of another resource.
-func (r *Resource) IsPacked() bool { return r.base != nil }
+// IsPacked reports whether the resource stores only its difference to another resource.
+func (r *Resource) IsPacked() bool { return r.edits != nil }
 
-// Kept returns how many bytes the resource keeps of its own for the wire form.
-func (r *Resource) Kept() int { return len(r.body) }
-
-// Len returns how many bytes the wire form has.
-func (r *Resource) Len() int {
-	if r.base == nil {
-		return len(r.body)
+// Kept returns the size in bytes of what the resource stores for its wire form.
+func (r *Resource) Kept() int {
+	if r.edits == nil {
+		return r.Len()
 	}
-	n, _ := binary.Uvarint(r.body)
+	return len(r.edits)
+}
+
+// Len returns the size of the wire form in bytes.
+func (r *Resource) Len() int {
+	if r.edits == nil {
+		return len(r.Body())
+	}
+	n, _ := binary.Uvarint(r.edits)
 	return int(n)
 }
 
-// NewResource makes a resource of a message, for patches and tests. The name is that of the
-// message's own field.
+// NewResource encodes a message as a resource, for patches and tests. The name is the one in the
+// message. It fails for a message of a type that is not served.
 func NewResource(m proto.Message) (*Resource, error) {
 	url := TypePrefix + string(m.ProtoReflect().Descriptor().FullName())
-	if !slices.Contains(KindURLs[:], url) {
+	k := slices.Index(KindURLs[:], url)
+	if k < 0 {
 		return nil, fmt.Errorf("%s is not served as a resource", url)
 	}
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -112,10 +157,10 @@ func NewResource(m proto.Message) (*Resource, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(body)
-	return Raw(ResourceName(m), hex.EncodeToString(sum[:16]), body), nil
+	return Raw(Kind(k), ResourceName(m), hex.EncodeToString(sum[:16]), body), nil
 }
 
-// ResourceName is the name that a resource has in itself.
+// ResourceName returns the name of a resource that its message contains, "" for none.
 func ResourceName(m proto.Message) string {
 	switch m := m.(type) {
 	case interface{ GetName() string }:
@@ -126,11 +171,11 @@ func ResourceName(m proto.Message) string {
 	return ""
 }
 
-// Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not
+// Snapshot is the config of one proxy: its resources by kind, in any order. The lists must not be
 // changed.
 type Snapshot [NumKinds][]*Resource
 
-// Find returns the resource of a name, nil for none.
+// Find returns the resource with the name, nil for none.
 func (s *Snapshot) Find(k Kind, name string) *Resource {
 	if i := slices.IndexFunc(s[k], func(r *Resource) bool { return r.Name == name }); i >= 0 {
 		return s[k][i]

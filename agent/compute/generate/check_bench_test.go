@@ -54,7 +54,7 @@ func withAnother(s *draft.Sealed, limit uint64) *draft.Sealed {
 	// per_connection_buffer_limit_bytes is field 5; of a field that is there twice the later one
 	// counts.
 	value := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), limit)
-	list[at] = draft.NewResource(r.Name,
+	list[at] = draft.NewResource(rank, r.Name,
 		protowire.AppendBytes(protowire.AppendTag(slices.Clone(r.Body()), 5, protowire.BytesType), value))
 	out.Resources[rank] = list
 	return &out

@@ -126,13 +126,13 @@ func (m *Memo) endpointsOf(lists []*refList, v *mesh.View, f node.Flavor, last *
 func (m *Memo) assignment(enc *assignment, ref *endpointRef, set *mesh.EndpointSet, f node.Flavor) *draft.Resource {
 	encode := func() []byte { return enc.encode(ref.cluster, set.Subset(ref.subset), ref.localities, f) }
 	if m == nil {
-		return draft.NewResource(ref.cluster, encode())
+		return draft.NewResource(draft.RankEndpoint, ref.cluster, encode())
 	}
 	k := assignKey{weak.Make(set), ref.cluster, ref.localities.Key(), f}
 	if have := m.assigned.get(k); have != nil {
 		return have
 	}
-	return m.assigned.put(k, m.pool.Seal(draft.TypeEndpoint, ref.cluster, encode()))
+	return m.assigned.put(k, m.pool.Seal(draft.RankEndpoint, ref.cluster, encode()))
 }
 
 // choices returns the choices of tags that proxies of a mesh may make.

@@ -190,7 +190,7 @@ func TestSecretFields(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := r.Render(draft.Rank(draft.TypeSecret), draft.NewResource("s", body))
+			got, err := r.Render(draft.Rank(draft.TypeSecret), draft.NewResource(draft.RankSecret, "s", body))
 			if err != nil || string(got) != c.want {
 				t.Errorf("got  %s, %v\nwant %s", got, err, c.want)
 			}
@@ -208,7 +208,7 @@ func TestRenderNamesTheFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Render(draft.Rank(draft.TypeCluster), draft.NewResource("c", []byte{0x0a, 1, 0xff}))
+	_, err = r.Render(draft.Rank(draft.TypeCluster), draft.NewResource(draft.RankCluster, "c", []byte{0x0a, 1, 0xff}))
 	if err == nil || !strings.Contains(err.Error(),
 		`Cluster "c": the bytes are not a valid message: string field contains invalid UTF-8`) {
 		t.Errorf("got %v", err)

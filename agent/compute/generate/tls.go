@@ -299,7 +299,7 @@ func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Res
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, memo.sealed().Seal(draft.TypeSecret, m.Name, body))
+		out = append(out, memo.sealed().Seal(draft.RankSecret, m.Name, body))
 	}
 	return out, nil
 }

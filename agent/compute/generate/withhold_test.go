@@ -6,6 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/generate"
 	"github.com/nearside-mesh/nearside/agent/model/finding"
@@ -19,7 +25,7 @@ func words(text string) *generate.Proxy {
 		kind, rest, _ := strings.Cut(w, ":")
 		name, body, _ := strings.Cut(rest, "=")
 		rank := map[string]int{"C": draft.RankCluster, "L": draft.RankListener}[kind]
-		p.Sealed.Resources[rank] = append(p.Sealed.Resources[rank], draft.NewResource(name, []byte(body)))
+		p.Sealed.Resources[rank] = append(p.Sealed.Resources[rank], resourceOf(rank, name, body))
 	}
 	for rank, list := range p.Sealed.Resources {
 		p.Sealed.Resources[rank], p.Sealed.Versions[rank] = draft.Order(list)
@@ -27,11 +33,36 @@ func words(text string) *generate.Proxy {
 	return p
 }
 
+// resourceOf returns a cluster, or a listener for the cluster after the dot in the body.
+func resourceOf(rank int, name, body string) *draft.Resource {
+	var m proto.Message = &clusterv3.Cluster{Name: name, AltStatName: body}
+	if rank == draft.RankListener {
+		_, cluster, _ := strings.Cut(body, ".")
+		filter, _ := anypb.New(&tcpv3.TcpProxy{ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}})
+		m = &listenerv3.Listener{Name: name, StatPrefix: body, FilterChains: []*listenerv3.FilterChain{{
+			Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: filter}}}}}}
+	}
+	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return draft.NewResource(rank, name, raw)
+}
+
+// bodyOf returns the body of a resource of resourceOf.
+func bodyOf(rank int, r *draft.Resource) string {
+	if rank == draft.RankListener {
+		m := &listenerv3.Listener{}
+		_ = proto.Unmarshal(r.Body(), m)
+		return m.StatPrefix
+	}
+	m := &clusterv3.Cluster{}
+	_ = proto.Unmarshal(r.Body(), m)
+	return m.AltStatName
+}
+
 func line(p *generate.Proxy) string {
 	var out []string
 	for rank, kind := range map[int]string{draft.RankCluster: "C", draft.RankListener: "L"} {
 		for _, r := range p.Sealed.Resources[rank] {
-			out = append(out, fmt.Sprintf("%s:%s=%s", kind, r.Name, r.Body()))
+			out = append(out, fmt.Sprintf("%s:%s=%s", kind, r.Name, bodyOf(rank, r)))
 		}
 	}
 	slices.Sort(out)
@@ -50,12 +81,12 @@ func TestWithhold(t *testing.T) {
 		}
 		clusters, taken := map[string]bool{}, map[string]bool{}
 		for _, c := range p.Sealed.Resources[draft.RankCluster] {
-			if clusters[c.Name] = true; strings.HasPrefix(string(c.Body()), "bad") {
+			if clusters[c.Name] = true; strings.HasPrefix(bodyOf(draft.RankCluster, c), "bad") {
 				block(draft.RankCluster, c)
 			}
 		}
 		for _, l := range p.Sealed.Resources[draft.RankListener] {
-			address, cluster, _ := strings.Cut(string(l.Body()), ".")
+			address, cluster, _ := strings.Cut(bodyOf(draft.RankListener, l), ".")
 			if strings.HasPrefix(address, "bad") || cluster != "" && !clusters[cluster] || taken[address] {
 				block(draft.RankListener, l)
 			}

@@ -291,7 +291,7 @@ func sealedOf(tb testing.TB, list ...proto.Message) *draft.Sealed {
 			name = m.GetClusterName()
 		}
 		rank := draft.Rank(url)
-		s.Resources[rank] = append(s.Resources[rank], draft.NewResource(name, body))
+		s.Resources[rank] = append(s.Resources[rank], draft.NewResource(rank, name, body))
 	}
 	return seal(s)
 }

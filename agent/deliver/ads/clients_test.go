@@ -5,14 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // deltaClient is a raw delta client.
@@ -102,18 +100,6 @@ func deltaLine(resp *discoveryv3.DeltaDiscoveryResponse) string {
 		words = append(words, "-"+name)
 	}
 	return strings.Join(words, " ")
-}
-
-// bodyOf is the body word of a resource.
-func bodyOf(typeURL string, raw []byte) string {
-	if typeURL == cds {
-		c := &clusterv3.Cluster{}
-		if err := proto.Unmarshal(raw, c); err != nil {
-			return err.Error()
-		}
-		return c.GetAltStatName()
-	}
-	return string(raw)
 }
 
 // sotwClient is a raw state-of-the-world client.

@@ -32,7 +32,7 @@ func TestSharedCodec(t *testing.T) {
 		rest := map[bool]proto.Message{true: proto.Clone(delta), false: proto.Clone(sotw)}
 		var list []*draft.Resource
 		for range rapid.IntRange(0, 5).Draw(t, "resources") {
-			r := envoy.Raw(text.Draw(t, "name"), text.Draw(t, "resource version"),
+			r := envoy.Raw(envoy.Kind(rank), text.Draw(t, "name"), text.Draw(t, "resource version"),
 				rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body"))
 			a := &anypb.Any{TypeUrl: draft.Types[rank], Value: r.Body()}
 			list = append(list, r)
@@ -75,7 +75,7 @@ func TestEncodedOnce(t *testing.T) {
 	var shared encodings
 	var list []*draft.Resource
 	for i := range 3 {
-		list = append(list, envoy.Raw(fmt.Sprint("r", i), "1", []byte("the body of a resource")))
+		list = append(list, envoy.Raw(envoy.KindCluster, fmt.Sprint("r", i), "1", []byte("the body of a resource")))
 	}
 	body := &list[0].Body()[0]
 	first, kept := shared.of(true, draft.RankCluster, list)

@@ -14,15 +14,14 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
 // What tells listeners for requests from those for connections.
 const (
-	forHTTP = "/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-	forTCP  = "/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
+	forHTTP = "for HTTP"
+	forTCP  = "for TCP"
 )
 
 // draining serves a config with a clock that the test moves.
@@ -111,31 +110,24 @@ func guarded(t *testing.T, open bool) *draft.Sealed {
 			Principals:  []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}},
 		}}
 	}
-	pack := func(m proto.Message) *anypb.Any {
-		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	seal1 := func(name string, m proto.Message) *draft.Resource {
+	seal1 := func(rank int, name string, m proto.Message) *draft.Resource {
 		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return draft.NewResource(name, body)
+		return draft.NewResource(rank, name, body)
 	}
 	manager := &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "in"}},
 		HttpFilters: []*hcmv3.HttpFilter{{Name: "rbac",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&httprbacv3.RBAC{Rules: rules})}}},
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(&httprbacv3.RBAC{Rules: rules})}}},
 	}
 	s := &draft.Sealed{}
-	s.Resources[draft.RankListener] = []*draft.Resource{seal1("in",
+	s.Resources[draft.RankListener] = []*draft.Resource{seal1(draft.RankListener, "in",
 		&listenerv3.Listener{Name: "in", FilterChains: []*listenerv3.FilterChain{{
-			Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)}}},
+			Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(manager)}}},
 		}}})}
-	s.Resources[draft.RankRoute] = []*draft.Resource{seal1("in", &routev3.RouteConfiguration{Name: "in"})}
+	s.Resources[draft.RankRoute] = []*draft.Resource{seal1(draft.RankRoute, "in", &routev3.RouteConfiguration{Name: "in"})}
 	return seal(s)
 }
 

@@ -17,13 +17,11 @@ import (
 	"testing"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 	"github.com/nearside-mesh/nearside/agent/compute/envoy"
@@ -71,18 +69,6 @@ func seal(s *draft.Sealed) *draft.Sealed {
 		s.Versions[rank] = hex.EncodeToString(h.Sum(nil)[:8])
 	}
 	return s
-}
-
-// resourceOf makes a resource. Clusters are real messages, since the server reads the name of their
-// endpoints.
-func resourceOf(rank int, name, body string) *draft.Resource {
-	raw := []byte(body)
-	if draft.Types[rank] == cds {
-		raw, _ = proto.MarshalOptions{Deterministic: true}.Marshal(&clusterv3.Cluster{
-			Name: name, AltStatName: body, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{},
-		})
-	}
-	return draft.NewResource(name, raw)
 }
 
 // versionsOf is what a client says that it has of a type.

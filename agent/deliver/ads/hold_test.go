@@ -132,6 +132,7 @@ func TestMissingClusterComes(t *testing.T) {
 	c.wantAck("CDS c=2")
 	a.push(config("CDS:c=2", "CDS:zz=1", "CDS:wanted=1", "LDS:l=l.wanted"))
 	c.wantAck("CDS wanted=1")
+	c.wantAck("LDS l=l.1") // the name again, since its response was rejected
 	c.wantAck("LDS l=l.wanted")
 	if p := a.reached("default.web", 4); len(p.Rejected) != 0 {
 		t.Errorf("rejected: %+v", p.Rejected)
@@ -175,7 +176,7 @@ func TestProgress(t *testing.T) {
 	c.nack(c.want("LDS l=3"), "no")
 	until("rejected", func(p rollout.Progress) bool { return p.Answered == 3 && len(p.Rejected) == 1 })
 	if r := a.progress("default.web").Rejected[0]; r.Since != 2 || r.MadeAt != 3 || r.Accepted == nil ||
-		string(r.Accepted.Body()) != "2" || string(r.Resource.Body()) != "3" {
+		bodyOf(lds, r.Accepted.Body()) != "2" || bodyOf(lds, r.Resource.Body()) != "3" {
 		t.Errorf("rejection: %+v", r)
 	}
 	// A proxy that comes anew has answered nothing yet.

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
@@ -308,17 +306,4 @@ func modelSotw(a *agent, m *modelClient) func() error {
 			}
 		}
 	}
-}
-
-// nameAndBody returns the name of a resource, which all bodies of these tests hold, and its body.
-func nameAndBody(typeURL string, raw []byte) (name, body string) {
-	if typeURL == cds {
-		c := &clusterv3.Cluster{}
-		if err := proto.Unmarshal(raw, c); err != nil {
-			return "", err.Error()
-		}
-		return c.GetName(), c.GetAltStatName()
-	}
-	name, _, _ = strings.Cut(string(raw), ".")
-	return name, string(raw)
 }

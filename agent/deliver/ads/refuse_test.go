@@ -70,7 +70,8 @@ func TestHeldByCheck(t *testing.T) {
 				t.Fatalf("rejected: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
 			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != api.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" ||
-				string(l.Resource.Body()) != "2" || l.Accepted == nil || string(l.Accepted.Body()) != "1" || l.MadeAt != 1 {
+				bodyOf(lds, l.Resource.Body()) != "2" || l.Accepted == nil || bodyOf(lds, l.Accepted.Body()) != "1" ||
+				l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
 			}
 			if n := p.Rejected[2]; n.ID.Name != "new" || n.Accepted != nil {
@@ -198,7 +199,7 @@ func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	bodies := func() string {
 		var b strings.Builder
 		for _, l := range a.Listeners(web) {
-			b.WriteString(l.Name + "=" + string(l.Body()) + " ")
+			b.WriteString(l.Name + "=" + bodyOf(lds, l.Body()) + " ")
 		}
 		return b.String()
 	}
@@ -282,7 +283,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		a.push(config("CDS:c=1", "LDS:a=1", "LDS:l=l.worse"), "LDS:l")
 		probe(c)
 		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil ||
-			string(r[0].Accepted.Body()) != "l.bad" {
+			bodyOf(lds, r[0].Accepted.Body()) != "l.bad" {
 			t.Errorf("rejected: %+v", r)
 		}
 	})

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ const twoLogs = "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetR
 func mentions(s *draft.Sealed) (out []string) {
 	for _, text := range []string{"accesslog", "otlp.sock", "/access/"} {
 		for _, list := range s.Resources {
-			if slices.ContainsFunc(list, func(r *draft.Resource) bool { return draft.Mentions(r, text) }) {
+			if slices.ContainsFunc(list, func(r *draft.Resource) bool { return bytes.Contains(r.Body(), []byte(text)) }) {
 				out = append(out, text)
 				break
 			}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
@@ -75,6 +76,7 @@ func (st *Stream) advance() {
 		}
 	}
 	st.awaitRemoval(waiting)
+	st.watchWarming()
 }
 
 // mustWait says whether additions to a type wait for those of a type that they may need. Envoy
@@ -88,11 +90,18 @@ func (st *Stream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
 	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
 }
 
-// awaitsClusters says whether a type waits until the client has acknowledged clusters that are new
-// to it. Envoy does so once they are warm, and answers 503 to what leads to one before.
+// awaitsClusters reports whether listeners or routes wait until an Envoy has acknowledged clusters
+// that are new to it. Envoy acknowledges a cluster when it is warm. Until then it answers requests
+// for the cluster with 503.
 func (st *Stream) awaitsClusters(w *typeWatch) bool {
+	return (w.rank == draft.RankListener || w.rank == draft.RankRoute) && st.watchWarming() && !st.warmForced
+}
+
+// watchWarming reports whether an Envoy is warming clusters that are new to it. It starts the timer
+// that bounds how long others wait for them, and stops it when all are warm.
+func (st *Stream) watchWarming() bool {
 	clusters := st.watches[draft.RankCluster]
-	if !st.client.Envoy || clusters == nil || w.rank != draft.RankListener && w.rank != draft.RankRoute {
+	if !st.client.Envoy || clusters == nil {
 		return false
 	}
 	warms := func(t *Response) bool { return t.warms }
@@ -106,14 +115,16 @@ func (st *Stream) awaitsClusters(w *typeWatch) bool {
 	}
 	if st.warmTimer == nil && !st.warmForced {
 		st.warmTimer = time.AfterFunc(st.proxy.all.opts.WarmWait, func() {
-			st.proxy.mu.Lock()
-			defer st.proxy.mu.Unlock()
+			n := st.proxy
+			n.mu.Lock()
+			defer n.unlock()
 			st.warmTimer, st.warmForced = nil, true
-			st.advance()
-			st.proxy.noteAnswered()
+			n.hold()
+			n.refresh()
+			n.noteAnswered()
 		})
 	}
-	return !st.warmForced
+	return true
 }
 
 // quiet says that the client rejected the list as it stands (ENVOY rule P1).
@@ -195,7 +206,7 @@ func (st *Stream) mayRemove(rank int) bool {
 			}
 			continue
 		}
-		if w.fresh || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.proxy.cfg) {
+		if w.fresh || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.proxy.cfg) || st.proxy.delayed[r] {
 			return false
 		}
 		if c := st.pending(w); !c.empty() || c.waiting {
@@ -284,16 +295,16 @@ func (st *Stream) rewarm(clusters []*draft.Resource) {
 		w.over = make(map[string]holding, len(clusters))
 	}
 	for _, r := range clusters {
-		name := endpointName(r)
-		switch {
-		case name == "":
-		case early:
-			if st.warming == nil {
-				st.warming = map[string]struct{}{}
+		for _, name := range r.Refs().Names(envoy.KindEndpoint) {
+			switch {
+			case early:
+				if st.warming == nil {
+					st.warming = map[string]struct{}{}
+				}
+				st.warming[name] = struct{}{}
+			case w.wants(name):
+				w.setHolding(name, holding{kind: holdsDue})
 			}
-			st.warming[name] = struct{}{}
-		case w.wants(name):
-			w.setHolding(name, holding{kind: holdsDue})
 		}
 	}
 	if len(st.warming) <= 2*len(st.proxy.cfg.Resources[draft.RankCluster]) {
@@ -302,7 +313,7 @@ func (st *Stream) rewarm(clusters []*draft.Resource) {
 	// A client that never asks for endpoints: only those of the present clusters matter.
 	clear(st.warming)
 	for _, r := range st.proxy.cfg.Resources[draft.RankCluster] {
-		if name := endpointName(r); name != "" {
+		for _, name := range r.Refs().Names(envoy.KindEndpoint) {
 			st.warming[name] = struct{}{}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 )
 
 // maxDraining bounds the forms of listeners that a node remembers while they drain, in bytes.
@@ -101,8 +102,10 @@ func (n *proxy) resumeDrains(w *typeWatch, want []*draft.Resource) {
 			routes = append(routes, name)
 		}
 	}
-	for _, l := range draft.Mentioning(n.cfg.Resources[draft.RankListener], routes) {
-		n.drain(drainingListener{name: l.Name})
+	for _, l := range n.cfg.Resources[draft.RankListener] {
+		if slices.ContainsFunc(routes, func(name string) bool { return l.Refs().Has(envoy.KindRoute, name) }) {
+			n.drain(drainingListener{name: l.Name})
+		}
 	}
 }
 
@@ -118,16 +121,14 @@ func (n *proxy) leavesStrays(rank int) bool {
 func (n *proxy) retainDrained() {
 	now := n.all.opts.Now()
 	n.draining = slices.DeleteFunc(n.draining, func(d drainingListener) bool { return !d.until.After(now) })
-	if len(n.draining) == 0 {
-		n.retained = draft.Retained{}
-	} else {
-		var forms []*draft.Resource
-		for _, d := range n.draining {
-			if d.form != nil {
-				forms = append(forms, d.form)
-			}
+	var forms []*draft.Resource
+	for _, d := range n.draining {
+		if d.form != nil {
+			forms = append(forms, d.form)
 		}
-		n.lists = n.retained.Retain(&n.lists, forms, &n.accepted)
+	}
+	if len(forms) > 0 {
+		n.lists = draft.Retain(&n.lists, forms, &n.accepted)
 	}
 	n.bridge()
 	n.armDrainTimer(now)

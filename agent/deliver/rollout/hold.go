@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
@@ -168,12 +169,15 @@ func (n *proxy) reconsider(old, cfg *draft.Sealed) {
 // needMet says whether a change of the config brings something that a resource refers to: a cluster
 // that was missing, or another secret. The bytes of a cluster do not matter to what refers to it.
 func needMet(rank int, r *draft.Resource, old, cfg *draft.Sealed) (met bool) {
+	refs := r.Refs()
 	for _, need := range needs[rank] {
 		if need == draft.RankEndpoint || old.Versions[need] == cfg.Versions[need] {
 			continue
 		}
 		draft.Compare(old.Resources[need], cfg.Resources[need], func(was, next *draft.Resource) {
-			met = met || next != nil && (was == nil || need == draft.RankSecret) && draft.Mentions(r, next.Name)
+			if next != nil && (was == nil || need == draft.RankSecret) {
+				met = met || refs.Has(envoy.Kind(need), next.Name) || need == draft.RankCluster && refs.AnyCluster()
+			}
 		})
 	}
 	return met

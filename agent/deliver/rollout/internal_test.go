@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
@@ -51,32 +49,6 @@ func FuzzNamesIn(f *testing.F) {
 			if !strings.Contains(message, name) {
 				t.Errorf("%q is not in %q", name, message)
 			}
-		}
-	})
-}
-
-func TestEndpointName(t *testing.T) {
-	for want, c := range map[string]*clusterv3.Cluster{
-		"":    {Name: "static"},
-		"web": {Name: "web", EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{}},
-		"svc": {Name: "web", EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: "svc"}},
-	} {
-		body, err := proto.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := endpointName(draft.NewResource(c.GetName(), body)); got != want {
-			t.Errorf("%v: %q, want %q", c, got, want)
-		}
-	}
-}
-
-func FuzzProtoField(f *testing.F) {
-	f.Add([]byte{0x1a, 0x02, 0x12, 0x00})
-	f.Add([]byte{0x1b, 0xff})
-	f.Fuzz(func(t *testing.T, body []byte) {
-		if v, ok := protoField(body, fieldEDSClusterConfig); ok && len(v) > len(body) {
-			t.Errorf("%d bytes out of %d", len(v), len(body))
 		}
 	})
 }

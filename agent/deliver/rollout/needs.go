@@ -1,12 +1,17 @@
 package rollout
 
-import "github.com/nearside-mesh/nearside/agent/compute/draft"
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+)
 
 // holdBack puts together what of the config waits: the accepted forms that go in place of suspects
 // and of what needs them, by rank, and the names that are left out where there is no such form.
 func (n *proxy) holdBack(old *draft.Lists) {
 	n.spared, n.delayed = [draft.NumTypes]map[string]struct{}{}, [draft.NumTypes]bool{}
-	clusters := draft.NameSet{} // that the client has in no form
+	clusters := map[string]struct{}{} // that the client has in no form
 	for rank, names := range n.rejected {
 		for name, rej := range names {
 			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
@@ -17,11 +22,11 @@ func (n *proxy) holdBack(old *draft.Lists) {
 				n.spare(rank, name)
 			}
 			if rank == draft.RankCluster && (rej.alone || rej.suspect) {
-				clusters.Add(name)
+				clusters[name] = struct{}{}
 			}
 		}
 	}
-	n.awaitClusters(old, &clusters)
+	n.awaitClusters(old, clusters)
 	n.awaitOthers(old)
 }
 
@@ -38,19 +43,19 @@ func (n *proxy) spare(rank int, name string) {
 // in that, also until a new cluster is acknowledged. One that is new waits for those that are
 // suspected alone: a cluster that is on its way comes first anyway, and where one is rejected for
 // good the rest of the listener still serves.
-func (n *proxy) awaitClusters(old *draft.Lists, clusters *draft.NameSet) {
+func (n *proxy) awaitClusters(old *draft.Lists, clusters map[string]struct{}) {
 	before := n.waiting
 	n.waiting = [draft.NumTypes]map[string]*rejection{}
-	if n.hasAllClusters() {
+	if n.hasAllClusters() && !slices.ContainsFunc(n.streams, func(st *Stream) bool { return st.warmForced }) {
 		if !draft.SameList(n.cfg.Resources[draft.RankCluster], n.accepted[draft.RankCluster]) {
 			draft.Compare(n.accepted[draft.RankCluster], n.cfg.Resources[draft.RankCluster], func(was, next *draft.Resource) {
 				if was == nil && n.rejected[draft.RankCluster][next.Name] == nil {
-					clusters.Add(next.Name)
+					clusters[next.Name] = struct{}{}
 				}
 			})
 		}
 	}
-	if clusters.Len() == 0 {
+	if len(clusters) == 0 {
 		return
 	}
 	for _, rank := range []int{draft.RankListener, draft.RankRoute} {
@@ -59,14 +64,14 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters *draft.NameSet) {
 			if a != nil && a.Version == r.Version || n.rejected[rank][r.Name] != nil || n.withheld[rank][r.Name] != nil {
 				continue
 			}
-			name, ok := clusters.FirstIn(r)
+			name, ok := firstCluster(r, clusters)
 			if !ok {
 				continue
 			}
 			trouble := n.rejected[draft.RankCluster][name]
 			switch {
 			case a != nil:
-				if _, ok := clusters.FirstIn(a); ok {
+				if _, ok := firstCluster(a, clusters); ok {
 					continue // it is no better
 				}
 				old[rank] = append(old[rank], a)
@@ -81,6 +86,18 @@ func (n *proxy) awaitClusters(old *draft.Lists, clusters *draft.NameSet) {
 			}
 		}
 	}
+}
+
+// firstCluster returns the first of some clusters that a resource names. A cluster that Envoy
+// selects at run time is none of them: waiting for every cluster would delay the resource as long
+// as any cluster is rejected.
+func firstCluster(r *draft.Resource, clusters map[string]struct{}) (name string, ok bool) {
+	for _, name := range r.Refs().Names(envoy.KindCluster) {
+		if _, ok := clusters[name]; ok {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // hasAllClusters says whether the client is sent all clusters, as Envoy, and not those alone that

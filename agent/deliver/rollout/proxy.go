@@ -52,7 +52,6 @@ type proxy struct {
 	foreign [draft.NumTypes]bool
 
 	draining   []drainingListener // the oldest first
-	retained   draft.Retained     // what they need
 	bridged    map[bridging]*draft.Resource
 	leaveUntil time.Time            // see leavesStrays
 	handovers  map[string]*handover // by listener

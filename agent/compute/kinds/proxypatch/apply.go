@@ -280,8 +280,7 @@ func (e *editor) addOne(ch *Change, next step) error {
 		if err != nil {
 			return err
 		}
-		rank := draft.Rank(draft.TypeSecret)
-		e.d.Ready[rank] = append(e.d.Ready[rank], draft.NewResource(m.Name, body))
+		e.d.Ready[draft.RankSecret] = append(e.d.Ready[draft.RankSecret], draft.NewResource(draft.RankSecret, m.Name, body))
 	}
 	return nil
 }
