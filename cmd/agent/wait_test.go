@@ -99,7 +99,7 @@ func TestWait(t *testing.T) {
 		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
 	}
 	agenttest.Contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late",
-		"default/web: it has not answered what it was sent at", "(listener)")
+		"default/web: it has not acknowledged the response sent at", "(listener)")
 	agenttest.Contains(t, d.must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
 	answer("")
 	agenttest.Contains(t, d.must("", "wait", "meshtimeout", "slow"),

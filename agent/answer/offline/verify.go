@@ -129,7 +129,7 @@ func (o *Offline) verifyZones(zone string, found *change.Verified) error {
 		found.Proxies++
 		if is.Failed != nil {
 			found.Notes = append(found.Notes, api.Problem{Resource: r.Key.String(), Severity: api.SeverityWarning,
-				Reason: "no config can be made: " + is.Failed.Error()})
+				Reason: "no config can be computed: " + is.Failed.Error()})
 		}
 		for _, w := range is.Warnings {
 			if !slices.Contains(found.Warnings, w) {

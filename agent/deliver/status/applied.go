@@ -16,31 +16,30 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// MaxLate bounds each list of an [api.Applied], and of the late proxies of an [api.Wait].
+// MaxLate limits each list of an [api.Applied], and the late proxies of an [api.Wait].
 const MaxLate = 1000
 
-const maxListed = 20 // instead of MaxLate where there are many [api.Applied]
+const maxListed = 20 // replaces MaxLate in lists of [api.Applied]
 
-// situation is what an [api.Applied] is worked out from.
+// situation is the input for computing an [api.Applied].
 type situation struct {
 	reg     *resource.Registry
 	snap    *store.Snapshot
 	last    *Result
 	proxies []rollout.Progress
 	history func(resource.Key) []store.Revision
-	most    int // of each list
+	limit   int // of each list
 }
 
-func (t *Tracker) situation(most int) *situation {
-	out := &situation{reg: t.Registry, snap: t.Store.Snapshot(), last: t.Last(), history: t.Store.History, most: most}
+func (t *Tracker) situation(limit int) *situation {
+	out := &situation{reg: t.Registry, snap: t.Store.Snapshot(), last: t.Last(), history: t.Store.History, limit: limit}
 	if t.Progress != nil {
 		out.proxies = t.Progress()
 	}
 	return out
 }
 
-// List returns how far the resources of a kind are in force that are wanted, sorted by mesh and
-// name.
+// List returns the state of the wanted resources of a kind, sorted by mesh and name.
 func (t *Tracker) List(kind string, wanted func(resource.Key) bool) api.AppliedList {
 	x := t.situation(maxListed)
 	out := api.AppliedList{Items: []api.Applied{}}
@@ -56,27 +55,27 @@ func (t *Tracker) List(kind string, wanted func(resource.Key) bool) api.AppliedL
 	return out
 }
 
-// subject is a resource whose effect on proxies is asked for.
+// subject is a resource whose effect on proxies is evaluated.
 type subject struct {
 	key      resource.Key
 	desc     resource.Descriptor
 	revision uint64
-	is       *resource.Resource // nil: it is gone
-	was      []*resource.Resource
-	read     bool // was is
+	current  *resource.Resource // nil: deleted
+	earlier  []*resource.Resource
+	read     bool // earlier is loaded
 }
 
-// applied says how far a resource that exists is in force.
+// applied returns the state of an existing resource.
 func (x *situation) applied(rec store.Record) api.Applied {
 	d, _ := x.reg.Lookup(rec.Kind)
-	sub := &subject{key: rec.Key, desc: d, revision: rec.Revision, is: rec.Resource}
+	sub := &subject{key: rec.Key, desc: d, revision: rec.Revision, current: rec.Resource}
 	out := x.onProxies(sub)
 	switch {
 	case d.Policy && rec.Shadow():
 		out.State, out.Reason = api.StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+
-			", so no proxy gets anything of it; without the label it acts"
+			", so it does not affect proxies; remove the label to activate it"
 	case d.Inert:
-		out.State, out.Reason = api.StateInert, "this version stores "+d.Kind+" and does not act on it"
+		out.State, out.Reason = api.StateInert, "this version stores "+d.Kind+" but does not act on it"
 	case out.State == api.StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
 		out.State, out.Reason = api.StatePending, x.last.Switching[rec.Name]
 	case out.State != api.StateApplied || !d.Policy:
@@ -86,10 +85,10 @@ func (x *situation) applied(rec store.Record) api.Applied {
 	return out
 }
 
-// gone says how far the deletion of a resource is in force.
+// gone returns the state of a deletion.
 func (x *situation) gone(key resource.Key) api.Applied {
 	d, _ := x.reg.Lookup(key.Kind)
-	sub := &subject{key: key, desc: d, revision: x.snap.Revision()} // of its deletion at the latest
+	sub := &subject{key: key, desc: d, revision: x.snap.Revision()} // upper bound for the revision of the deletion
 	for _, rev := range x.history(key) {
 		if rev.Deleted {
 			sub.revision = rev.Revision
@@ -102,7 +101,7 @@ func (x *situation) gone(key resource.Key) api.Applied {
 	return out
 }
 
-// onProxies says what has become of a subject on the proxies that it touches.
+// onProxies returns the state of a subject on the affected proxies.
 func (x *situation) onProxies(sub *subject) api.Applied {
 	out := api.Applied{Type: sub.key.Kind, Mesh: sub.key.Mesh, Name: sub.key.Name, Revision: sub.revision,
 		State: api.StateApplied,
@@ -114,7 +113,7 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 		}
 		done := p.Answered >= sub.revision
 		if sub.key.Kind == kindMesh && len(p.Unanswered) > 0 {
-			done = false // the steps in which mutual TLS is switched are of one revision
+			done = false // the steps of switching mutual TLS share one revision
 		}
 		if !x.touches(sub, p, done) {
 			continue
@@ -130,9 +129,9 @@ func (x *situation) onProxies(sub *subject) api.Applied {
 			x.late(&out, p.Mesh, p.Name, x.whyLate(sub, p))
 		case slices.ContainsFunc(p.Rejected, func(r draft.Rejection) bool { return r.Suspect }):
 			x.late(&out, p.Mesh, p.Name,
-				"it rejected a response without naming a resource, and which one it is is being looked for")
+				"it rejected a response without naming a resource; the agent is determining which one")
 		case unclear:
-			x.late(&out, p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for")
+			x.late(&out, p.Mesh, p.Name, "it rejected a resource; the agent is determining the responsible policies")
 		default:
 			out.Acknowledged++
 			if until := p.OldUntil(sub.revision, time.Now()); until.After(out.OldUntil) {
@@ -154,23 +153,23 @@ func conclude(a *api.Applied) {
 }
 
 func (x *situation) late(a *api.Applied, mesh, name, why string) {
-	if a.LateTotal++; len(a.Late) < x.most {
+	if a.LateTotal++; len(a.Late) < x.limit {
 		a.Late = append(a.Late, api.LateProxy{Mesh: mesh, Name: name, Reason: why})
 	}
 }
 
 func (x *situation) reject(a *api.Applied, r *draft.Rejection) {
-	if a.RejectedTotal++; len(a.Rejected) < x.most {
+	if a.RejectedTotal++; len(a.Rejected) < x.limit {
 		a.Rejected = append(a.Rejected, api.RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL,
 			Resource: r.ID.Name,
 			By:       r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]api.Blame{}, r.Blame...)})
 	}
 }
 
-// reaches says whether a proxy is in a mesh that the subject is about.
+// reaches reports whether a proxy is in the mesh of the subject.
 func (sub *subject) reaches(p *rollout.Progress) bool {
 	switch {
-	case p.Mesh == "": // a proxy at the border of the zone is made from all meshes
+	case p.Mesh == "": // a zone proxy depends on all meshes
 		return true
 	case sub.key.Kind == kindMesh:
 		return p.Mesh == sub.key.Name
@@ -180,10 +179,9 @@ func (sub *subject) reaches(p *rollout.Progress) bool {
 	return true
 }
 
-// touches says whether the config of a proxy depends on the subject, in doubt that it does. Of a
-// policy those proxies are touched that it selects, and, unless they have answered its last change,
-// those that an earlier revision of it selected. All other resources can concern every proxy of
-// their mesh.
+// touches reports whether the config of a proxy may depend on the subject. A policy affects the
+// proxies that it selects and, until they have acknowledged its last change, those that earlier
+// revisions selected. Other resources may affect every proxy of their mesh.
 func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 	if !sub.desc.Policy {
 		return true
@@ -199,7 +197,7 @@ func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 	if dp == nil {
 		return false
 	}
-	if sub.is != nil && !sub.is.Shadow() && Selects(m, sub.is, dp) {
+	if sub.current != nil && !sub.current.Shadow() && Selects(m, sub.current, dp) {
 		return true
 	}
 	if done {
@@ -209,45 +207,45 @@ func (x *situation) touches(sub *subject, p *rollout.Progress, done bool) bool {
 		sub.read = true
 		for _, rev := range x.history(sub.key) {
 			if rev.Resource != nil && !rev.Resource.Shadow() {
-				sub.was = append(sub.was, rev.Resource)
+				sub.earlier = append(sub.earlier, rev.Resource)
 			}
 		}
 	}
-	return slices.ContainsFunc(sub.was, func(r *resource.Resource) bool { return Selects(m, r, dp) })
+	return slices.ContainsFunc(sub.earlier, func(r *resource.Resource) bool { return Selects(m, r, dp) })
 }
 
-// Selects says whether a policy selects a dataplane and is not superseded there by targetRef
+// Selects reports whether a policy selects a dataplane and is not superseded there by targetRef
 // policies.
 func Selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	if _, ok := r.Spec.(*resource.Policy); ok {
 		return m.Policies.Select(r, dp).Proxy
 	}
-	selected, ended := selectsLegacy(m, r, dp)
-	return selected && !ended
+	selected, superseded := selectsLegacy(m, r, dp)
+	return selected && !superseded
 }
 
-// selectsLegacy says whether a legacy policy selects a dataplane, and whether targetRef policies
+// selectsLegacy reports whether a legacy policy selects a dataplane, and whether targetRef policies
 // supersede it there.
-func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended bool) {
+func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, superseded bool) {
 	for _, plugin := range m.Policies.Plugins {
 		for _, l := range plugin.Legacy {
 			if l.Kind != r.Kind {
 				continue
 			}
 			selected = m.Policies.SelectLegacy(r, dp, l.Inbound).Selected
-			ended = slices.ContainsFunc(l.ReplacedBy, func(kind string) bool {
+			superseded = slices.ContainsFunc(l.ReplacedBy, func(kind string) bool {
 				return slices.ContainsFunc(m.Policies.Policies(kind), func(o *resource.Resource) bool {
 					return m.Policies.Select(o, dp).Proxy
 				})
 			})
-			return selected, ended
+			return selected, superseded
 		}
 	}
 	return false, false
 }
 
-// refusedBy returns what a proxy refuses of what the subject makes. unclear says that it refuses
-// something whose policies are not known yet.
+// refusedBy returns the rejections that the subject has caused. unclear means that the causes of
+// other rejections are not known yet.
 func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, unclear bool) {
 	for i := range p.Rejected {
 		r := &p.Rejected[i]
@@ -261,11 +259,11 @@ func (sub *subject) refusedBy(p *rollout.Progress) (refused []*draft.Rejection, 
 	return refused, unclear
 }
 
-// blamed says whether a rejection keeps a policy from being in force. Where it is not known since
-// when there is trouble, the likely causes alone count.
+// blamed reports whether a rejection prevents a policy from being in force. If the start of the
+// problem is unknown, only the likely causes count.
 func (sub *subject) blamed(r *draft.Rejection) bool {
 	list := r.Blame
-	if r.Since == 0 && !r.Overtakes && !api.OfHost(list) { // what the host keeps from being in force is not in force
+	if r.Since == 0 && !r.Overtakes && !api.OfHost(list) { // if the cause is the host, all listed policies are affected
 		list = api.Causes(list)
 	}
 	return sub.revision > r.Since && slices.ContainsFunc(list, func(b api.Blame) bool {
@@ -273,12 +271,12 @@ func (sub *subject) blamed(r *draft.Rejection) bool {
 	})
 }
 
-// behind says whether a change of another resource than a policy may be what was rejected.
+// behind reports whether a change of a resource other than a policy may have caused a rejection.
 func (sub *subject) behind(r *draft.Rejection) bool {
 	return sub.revision > r.Since && sub.revision <= r.MadeAt && (r.Since > 0 || r.Overtakes || len(r.Blame) == 0)
 }
 
-// whyLate says what an answer waits for.
+// whyLate returns what a proxy waits for.
 func (x *situation) whyLate(sub *subject, p *rollout.Progress) string {
 	switch {
 	case p.State == api.StateWaiting:
@@ -296,19 +294,19 @@ func (x *situation) whyLate(sub *subject, p *rollout.Progress) string {
 				}
 			}
 		}
-		return "its config is being made"
+		return "its config is being computed"
 	case len(p.Unanswered) > 0:
-		return fmt.Sprintf("it has not answered what it was sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339),
+		return fmt.Sprintf("it has not acknowledged the response sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339),
 			strings.Join(p.Unanswered, ", "))
 	}
 	if until := p.HandoverUntil; until.After(time.Now()) {
 		return "the protocol of a port changes, and it keeps the old one until " + until.UTC().Format(time.RFC3339) +
 			", so that the other side changes first"
 	}
-	return "its config is on its way, or it has not asked for all of it yet"
+	return "its config is being sent, or it has not requested all of it yet"
 }
 
-// selected adds which dataplanes a policy selects that is in force as far as it can be.
+// selected counts the dataplanes that a policy selects.
 func (x *situation) selected(sub *subject, out *api.Applied) {
 	if x.last == nil {
 		return
@@ -317,28 +315,28 @@ func (x *situation) selected(sub *subject, out *api.Applied) {
 	if m == nil || m.Policies == nil {
 		return
 	}
-	ended := 0
+	superseded := 0
 	for _, dp := range x.snap.Set().InMesh(kindDataplane, sub.key.Mesh) {
 		if m.View.Dataplane(dp.Name) == nil {
 			continue
 		}
-		if _, ok := sub.is.Spec.(*resource.Policy); ok {
-			if m.Policies.Select(sub.is, dp).Proxy {
+		if _, ok := sub.current.Spec.(*resource.Policy); ok {
+			if m.Policies.Select(sub.current, dp).Proxy {
 				out.Selected++
 			}
 			continue
 		}
-		switch selected, over := selectsLegacy(m, sub.is, dp); {
+		switch selected, over := selectsLegacy(m, sub.current, dp); {
 		case selected && over:
-			ended++
+			superseded++
 		case selected:
 			out.Selected++
 		}
 	}
 	switch {
 	case out.Selected > 0:
-	case ended > 0:
-		out.State, out.Reason = api.StateReplaced, "targetRef policies have taken its place on all dataplanes that it selects"
+	case superseded > 0:
+		out.State, out.Reason = api.StateReplaced, "targetRef policies supersede it on all dataplanes that it selects"
 	default:
 		out.State, out.Reason = api.StateUnselected, "it selects no dataplane of the mesh"
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/api"
 )
 
-// AddCounts adds to proxies what their Envoys have counted, by node id.
+// AddCounts adds the counters of Envoys, by node ID, to proxies.
 func AddCounts(all []api.Proxy, counts map[string]api.ProxyCounts) {
 	for i := range all {
 		p := &all[i]
@@ -23,8 +23,8 @@ func AddCounts(all []api.Proxy, counts map[string]api.ProxyCounts) {
 	}
 }
 
-// LostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which
-// Envoy itself says nothing.
+// LostLines returns problems for proxies whose Envoys have lost access-log lines, which Envoy does
+// not log itself.
 func LostLines(all []api.Proxy) (out []api.Problem) {
 	for i := range all {
 		p := &all[i]
@@ -33,14 +33,14 @@ func LostLines(all []api.Proxy) (out []api.Problem) {
 			continue
 		}
 		out = append(out, api.Problem{Resource: Key(p).String(), Severity: api.SeverityWarning,
-			Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, "+
-				"and %d attempts to open them anew. Look for a full disk, missing permissions or files that were removed; "+
-				"nearside status says which FIFOs nobody holds", *writes, *reopens)})
+			Reason: fmt.Sprintf("its Envoy has lost access-log lines: since it started, %d writes "+
+				"and %d attempts to reopen logs have failed. Check for a full disk, missing permissions, or removed files; "+
+				"nearside status lists FIFOs without a holder", *writes, *reopens)})
 	}
 	return out
 }
 
-// Refusals are those of the proxies that have refused some.
+// Refusals returns the proxies that have refused connections, with the counts in descending order.
 func Refusals(all []api.Proxy) []api.ProxyRefusals {
 	out := []api.ProxyRefusals{}
 	for _, p := range all {

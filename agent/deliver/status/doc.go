@@ -1,6 +1,6 @@
-// Package status returns how resources and proxies stand: the result of the last reconciliation,
-// how far each resource is in force on the proxies of this node and of the other nodes, the state
-// of each proxy, and the problems of proxies.
+// Package status reports the state of resources and proxies: the result of the last reconciliation,
+// the state of each resource on the proxies of this node and of other nodes, the state of each
+// proxy, and its problems.
 //
-// The documents are those of package api. Access is checked by the caller.
+// It returns the documents of package api. Callers check access.
 package status

@@ -9,7 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// MeshInsights counts what each visible mesh has that is visible, sorted by name.
+// MeshInsights returns the visible meshes, sorted by name, with the counts of their visible
+// resources.
 func (t *Tracker) MeshInsights(snap *store.Snapshot, visible func(resource.Key) bool) []api.MeshInsight {
 	at := map[string]*api.MeshInsight{}
 	for _, res := range snap.Set().Kind(kindMesh) {
@@ -46,9 +47,9 @@ func (t *Tracker) MeshInsights(snap *store.Snapshot, visible func(resource.Key) 
 	return out
 }
 
-// ServiceInsight says how a service of a mesh stands, with the times of the mesh.
+// ServiceInsight returns the state of a service, with the times of its mesh.
 func ServiceInsight(mesh store.Record, x *api.Service) api.ServiceInsight {
-	item := api.ServiceInsight{Head: HeadOf("ServiceInsight", mesh)} // with the times of its mesh
+	item := api.ServiceInsight{Head: HeadOf("ServiceInsight", mesh)}
 	item.Mesh, item.Name, item.Labels = mesh.Name, x.Name, nil
 	zones := map[string]bool{}
 	for _, p := range x.Ports {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// askEvery is how often other nodes are asked again, and askTime how long one may take.
+	// askEvery is the interval of questions to other nodes. askTime limits one question.
 	askEvery = 300 * time.Millisecond
 	askTime  = 2 * time.Second
-	// asksAtOnce bounds the nodes that are asked at a time.
+	// asksAtOnce limits concurrent questions.
 	asksAtOnce = 32
-	// maxAnswered bounds the proxies of one node in its answer.
+	// maxAnswered limits the number of proxies in the answer of one node.
 	maxAnswered = 1 << 20
 )
 
-// nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource
-// on the proxies of the other one.
+// nodeQuestion is a question between agents of a pool: the state of a resource version on the
+// proxies of the other node.
 type nodeQuestion struct {
 	api.Wait
-	Digest string `json:"digest,omitempty"` // of the content; "" where it is to be gone
+	Digest string `json:"digest,omitempty"` // content of the resource; "" for a deletion
 }
 
-// everyNode tells when it is time to ask other nodes again.
+// everyNode returns a ticker for repeated questions to other nodes.
 func everyNode(scope string) (<-chan time.Time, func()) {
 	if scope != api.ScopeMesh {
 		return nil, func() {}
@@ -38,18 +38,17 @@ func everyNode(scope string) (<-chan time.Time, func()) {
 	return tick.C, tick.Stop
 }
 
-// meshWait is what one question knows of other nodes: whoever has the version by now is not asked
-// again.
+// meshWait caches answers to one question. Nodes that have the version are not asked again.
 type meshWait struct {
 	question string
-	done     map[string]*api.Applied // by id
+	done     map[string]*api.Applied // by node ID
 }
 
-// everywhere adds to how it stands on this node how it stands on the others that are alive.
-func (t *Tracker) everywhere(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, known *meshWait) {
+// addNodes adds the state on all other live nodes to that of this node.
+func (t *Tracker) addNodes(ctx context.Context, key resource.Key, q *api.Wait, out *api.Applied, cache *meshWait) {
 	out.Nodes = 1
 	if out.State != api.StateApplied && out.State != api.StateGone {
-		return // it is to be in force here first
+		return // ask others only when it is in force here
 	}
 	question := nodeQuestion{Wait: api.Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
 	if rec, ok := t.Store.Snapshot().Get(key); ok && q.For != api.ForGone {
@@ -57,10 +56,10 @@ func (t *Tracker) everywhere(ctx context.Context, key resource.Key, q *api.Wait,
 	}
 	text, err := json.Marshal(question)
 	if err != nil {
-		return // it holds names
+		return // cannot happen
 	}
-	if known.question != string(text) {
-		known.question, known.done = string(text), map[string]*api.Applied{}
+	if cache.question != string(text) {
+		cache.question, cache.done = string(text), map[string]*api.Applied{}
 	}
 	type answer struct {
 		got *api.Applied
@@ -74,7 +73,7 @@ func (t *Tracker) everywhere(ctx context.Context, key resource.Key, q *api.Wait,
 		if m.Self || m.State != api.MemberAlive {
 			continue
 		}
-		if answers[i].got = known.done[m.ID]; answers[i].got != nil {
+		if answers[i].got = cache.done[m.ID]; answers[i].got != nil {
 			continue
 		}
 		slots <- struct{}{}
@@ -91,7 +90,7 @@ func (t *Tracker) everywhere(ctx context.Context, key resource.Key, q *api.Wait,
 			out.Nodes++
 			addNode(out, m.Name, x.got, x.err)
 			if x.err == nil && x.got.State != api.StatePending {
-				known.done[m.ID] = x.got
+				cache.done[m.ID] = x.got
 			}
 		case m.State == api.MemberDead:
 			out.Unasked = append(out.Unasked, m.Name)
@@ -109,22 +108,22 @@ func (t *Tracker) askNode(ctx context.Context, id string, text []byte) (*api.App
 	}
 	var out api.Applied
 	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, fmt.Errorf("its answer is not understood: %w", err)
+		return nil, fmt.Errorf("its response is invalid: %w", err)
 	}
 	for _, n := range []int{out.Proxies, out.Acknowledged, out.LateTotal, out.RejectedTotal} {
 		if n < 0 || n > maxAnswered {
-			return nil, fmt.Errorf("its answer is not understood: %d proxies; 0 to %d are allowed", n, maxAnswered)
+			return nil, fmt.Errorf("its response is invalid: %d proxies; 0 to %d are allowed", n, maxAnswered)
 		}
 	}
 	return &out, nil
 }
 
-// addNode adds the progress of another node.
+// addNode adds the state on another node.
 func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 	late := func(reason string) { a.LateNodes = append(a.LateNodes, api.LateNode{Name: node, Reason: reason}) }
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		late("it has not answered")
+		late("it has not responded")
 	case err != nil:
 		late(err.Error())
 	default:
@@ -140,7 +139,7 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 		case api.StatePending:
 			reason := got.Reason
 			if reason == "" {
-				reason = "its proxies have not answered yet"
+				reason = "its proxies have not acknowledged it yet"
 			}
 			late(reason)
 		}
@@ -150,7 +149,7 @@ func addNode(a *api.Applied, node string, got *api.Applied, err error) {
 	}
 }
 
-// Answer answers what the agent of another node asks. What is not understood has no answer.
+// Answer answers a question of another node's agent. It returns nil if the question is invalid.
 func (t *Tracker) Answer(question []byte) []byte {
 	var q nodeQuestion
 	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != api.ForApplied && q.For != api.ForGone {
@@ -165,16 +164,16 @@ func (t *Tracker) Answer(question []byte) []byte {
 		return nil
 	}
 	out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, State: api.StatePending}
-	rec, there := t.Store.Snapshot().Get(key)
+	rec, exists := t.Store.Snapshot().Get(key)
 	switch {
 	case q.Digest == "" && q.For != api.ForGone:
 		return nil
-	case q.For != api.ForGone && !there:
-		out.Reason = "it has not come there yet"
+	case q.For != api.ForGone && !exists:
+		out.Reason = "it has not arrived there yet"
 	case q.For != api.ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
 		out.Reason = "another version is in force there, from " + rec.Source.String()
 	default:
-		if out, there = t.standing(key, &q.Wait); !there {
+		if out, exists = t.current(key, &q.Wait); !exists {
 			return nil
 		}
 	}

@@ -14,21 +14,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// HeadOf returns the fields with which the documents begin that kumactl lists.
+// HeadOf returns the common first fields of documents listed by kumactl.
 func HeadOf(typ string, rec store.Record) api.Head {
 	return api.Head{Type: typ, Mesh: rec.Mesh, Name: rec.Name, Created: rec.Created.UTC().Truncate(time.Second),
 		Modified: rec.Modified.UTC().Truncate(time.Second), Labels: rec.Labels}
 }
 
-// overviews are the lists of proxies with what is known of each, by the kind of the proxies.
+// overviews maps kinds of proxies to their overview documents.
 var overviews = map[string]struct{ name, field string }{
 	kindDataplane:            {"DataplaneOverview", "dataplane"},
 	node.ProxyEgress.Kind():  {"ZoneEgressOverview", "zoneEgress"},
 	node.ProxyIngress.Kind(): {"ZoneIngressOverview", "zoneIngress"},
 }
 
-// Overviews returns the proxies of a kind, in a mesh or with "" in all, that are wanted, and a
-// function that returns the overview of one of them.
+// Overviews returns the wanted proxies of a kind, in one mesh or in all for "", and a function that
+// returns the overview of one of them.
 func (t *Tracker) Overviews(snap *store.Snapshot, kind, mesh string, wanted func(*resource.Resource) bool) (
 	[]*resource.Resource, func(*resource.Resource) (json.RawMessage, error)) {
 	clients := map[resource.Key][]api.ProxyStatus{}
@@ -54,8 +54,9 @@ func (t *Tracker) Overviews(snap *store.Snapshot, kind, mesh string, wanted func
 	}
 }
 
-// HasTags reports whether a proxy has all tags, each as KEY:VALUE, in one inbound or as a gateway,
-// and is a gateway or not as asked with "true" or "false". Its name contains name.
+// HasTags reports whether the name of a proxy contains name, whether it has all tags (KEY:VALUE) in
+// one inbound or as a gateway, and whether it is a gateway if gateway is "true", or none if
+// "false".
 func HasTags(res *resource.Resource, tags []string, gateway, name string) bool {
 	if !strings.Contains(res.Name, name) {
 		return false
@@ -80,7 +81,7 @@ func HasTags(res *resource.Resource, tags []string, gateway, name string) bool {
 		slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool { return has(in.Tags) })
 }
 
-// insight is nil for a proxy that no client has asked for.
+// insight returns nil for a proxy without clients.
 func (t *Tracker) insight(clients []api.ProxyStatus) *api.Insight {
 	if len(clients) == 0 {
 		return nil
@@ -125,7 +126,7 @@ func (t *Tracker) insight(clients []api.ProxyStatus) *api.Insight {
 	return out
 }
 
-// insightMTLS is nil for a proxy without a certificate of this agent.
+// insightMTLS returns nil for a proxy without a certificate from this agent.
 func (t *Tracker) insightMTLS(snap *store.Snapshot, dp resource.Key) *api.InsightMTLS {
 	if t.Certificate == nil || dp.Kind != kindDataplane {
 		return nil
@@ -146,8 +147,8 @@ func (t *Tracker) insightMTLS(snap *store.Snapshot, dp resource.Key) *api.Insigh
 	return out
 }
 
-// overview makes one item: the fields that every document has, the rest below a field of its own,
-// and the insight.
+// overview returns one item: the common fields, the specification in a separate field, and the
+// insight.
 func overview(rec store.Record, x *api.Insight) (json.RawMessage, error) {
 	o := overviews[rec.Kind]
 	body, err := resource.ShownSpec(rec.Resource)

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// All returns the proxies: the Dataplanes of a snapshot, and the clients that ask for a config.
+// All returns all proxies: the Dataplanes of a snapshot, and the clients that request a config.
 func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 	byKey := map[resource.Key]*api.Proxy{}
 	at := func(ref node.Ref) *api.Proxy {
@@ -25,7 +25,7 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 		return p
 	}
 	for _, res := range snap.Set().Kind(kindDataplane) {
-		belongs(at(node.Ref{Mesh: res.Mesh, Name: res.Name}), snap)
+		setOwner(at(node.Ref{Mesh: res.Mesh, Name: res.Name}), snap)
 	}
 	if t.Proxies != nil {
 		for _, c := range t.Proxies() {
@@ -50,11 +50,11 @@ func (t *Tracker) All(snap *store.Snapshot, last *Result) []api.Proxy {
 	return out
 }
 
-// One returns one proxy, nil where there is neither its resource nor a client.
+// One returns one proxy, or nil if neither its resource nor a client exists.
 func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Proxy {
 	p := newProxy(ref)
 	if ref.Key().Kind == kindDataplane {
-		belongs(p, snap)
+		setOwner(p, snap)
 	}
 	switch {
 	case t.ProxiesOf != nil:
@@ -81,7 +81,7 @@ func (t *Tracker) One(snap *store.Snapshot, last *Result, ref node.Ref) *api.Pro
 	return p
 }
 
-// Key names the resource that a proxy is made of.
+// Key returns the key of the resource of a proxy.
 func Key(p *api.Proxy) resource.Key {
 	return node.Ref{Type: p.Type, Mesh: p.Mesh, Name: p.Name}.Key()
 }
@@ -91,27 +91,27 @@ func newProxy(ref node.Ref) *api.Proxy {
 		Problems: []api.Problem{}}
 }
 
-// belongs notes whether there is a Dataplane, and whose it is.
-func belongs(p *api.Proxy, snap *store.Snapshot) {
+// setOwner records whether the Dataplane exists, and which node owns it.
+func setOwner(p *api.Proxy, snap *store.Snapshot) {
 	rec, ok := snap.Get(resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name})
 	if p.Dataplane = ok; ok && rec.Source.Kind == store.SourcePeer {
 		p.Node, p.Liveness = rec.Source.Detail, rec.Resource.Labels[resource.LabelLiveness]
 	}
 }
 
-// concludeProxy sets the state of a proxy, once its clients are known.
+// concludeProxy sets the state of a proxy from its clients.
 func concludeProxy(p *api.Proxy, problems []api.Problem) {
 	p.Problems = append(p.Problems, problems...)
 	slices.SortFunc(p.Clients, func(a, b api.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
 	p.State, p.Reason = api.StateDisconnected,
-		"no Envoy on this node takes its config; start one with the output of nearside bootstrap"
+		"no Envoy on this node requests its config; start one with the output of nearside bootstrap"
 	if p.Node != "" {
-		p.State, p.Reason = api.StateElsewhere, "it belongs to the node "+p.Node
+		p.State, p.Reason = api.StateElsewhere, "it belongs to node "+p.Node
 		switch p.Liveness {
 		case resource.LivenessDead:
-			p.Reason += ", which does not answer"
+			p.Reason += ", which does not respond"
 		case resource.LivenessNoAgent:
-			p.Reason += ", whose agent does not answer; the dataplane does"
+			p.Reason += ", whose agent does not respond, but the dataplane does"
 		}
 	}
 	for i := range p.Clients {
@@ -126,14 +126,14 @@ func concludeProxy(p *api.Proxy, problems []api.Problem) {
 	}
 }
 
-// whyWithout says why a client whose Dataplane exists has no config.
+// whyWithout returns why a client has no config although its Dataplane exists.
 func whyWithout(p *api.Proxy) string {
 	for _, x := range p.Problems {
 		if x.Severity == api.SeverityError {
-			return "there is no config for it: " + x.Reason
+			return "it has no config: " + x.Reason
 		}
 	}
-	return "its config is being made"
+	return "its config is being computed"
 }
 
 func severity(state string) int {
@@ -141,7 +141,7 @@ func severity(state string) int {
 		api.StateRejected, api.StateUnknown}, state)
 }
 
-// clientState says how far a client is, and why not further.
+// clientState returns the state of a client and the reason.
 func clientState(c *api.ProxyStatus) (state, reason string) {
 	switch c.State {
 	case api.StateDisconnected:
@@ -167,10 +167,10 @@ func clientState(c *api.ProxyStatus) (state, reason string) {
 	if c.InSync {
 		return api.StateSynced, ""
 	}
-	return api.StatePending, "an acknowledgement is outstanding since " + lastSent(c).UTC().Format(time.RFC3339)
+	return api.StatePending, "an acknowledgment is pending since " + lastSent(c).UTC().Format(time.RFC3339)
 }
 
-// lastSent is the time of the latest response, or of the connection when there was none.
+// lastSent returns the time of the latest response, or of the connection.
 func lastSent(c *api.ProxyStatus) time.Time {
 	at := c.ConnectedAt
 	for _, t := range c.Types {

@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// because says in words who most likely made a client reject something; "" when nobody is known.
+// because lists the likely causes of a rejection as text, or returns "".
 func because(blame []api.Blame) string {
 	var who []string
 	for _, b := range api.Causes(blame) {
@@ -32,11 +32,11 @@ func because(blame []api.Blame) string {
 	return "; because of " + strings.Join(who, ", ")
 }
 
-// maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
+// maxProblemReason limits the client message in a problem, in bytes.
 const maxProblemReason = 300
 
-// Rejections tells what connected clients reject, and what the check withholds from them, as
-// problems: of the policies that are the likely cause, else of the dataplanes.
+// Rejections returns problems for resources that connected clients reject or that the check
+// withholds. A problem belongs to the policy that is the likely cause, else to the dataplane.
 func (t *Tracker) Rejections() []api.Problem {
 	if t.Progress == nil {
 		return nil
@@ -45,9 +45,9 @@ func (t *Tracker) Rejections() []api.Problem {
 		first   *draft.Rejection
 		field   string
 		proxies map[node.Key]bool
-		others  map[draft.ResourceID]bool // beside the first
+		others  map[draft.ResourceID]bool // except the first
 	}
-	of := map[[2]string]*refusal{} // by whom, and by who refuses
+	of := map[[2]string]*refusal{} // by resource, and by origin of the rejection
 	add := func(who, field string, r *draft.Rejection) {
 		p := of[[2]string{who, r.By}]
 		if p == nil {
@@ -99,22 +99,22 @@ func (t *Tracker) Rejections() []api.Problem {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
 		case !r.Attributed:
-			b.WriteString("; the policies behind it are being looked for")
+			b.WriteString("; the agent is determining the responsible policies")
 		case api.OfHost(r.Blame):
-			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause" + freePort(r.Reason))
+			b.WriteString("; the cause is on the host of the Envoy, not in a policy" + freePort(r.Reason))
 		case len(r.Blame) == 0:
-			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
+			b.WriteString("; no policy affects it, so the cause is this resource, its Mesh, or a service that it refers to")
 		}
 		if n := len(p.others); n > 0 {
 			b.WriteString("; and " + plural.Count(n, "more resource") + " there")
 		}
 		switch {
 		case r.Accepted != nil:
-			b.WriteString("; it stays as it was accepted last, all else goes on")
+			b.WriteString("; Envoy keeps the last accepted version of it")
 		case r.Older != "":
-			b.WriteString("; the older version that the client came with stays in force, all else goes on")
+			b.WriteString("; Envoy keeps the older version that it had when it connected")
 		default:
-			b.WriteString("; it is not in force, all else goes on")
+			b.WriteString("; it is not in force")
 		}
 		out = append(out, api.Problem{Resource: key[0], Severity: api.SeverityError, Reason: b.String()})
 	}
@@ -124,20 +124,20 @@ func (t *Tracker) Rejections() []api.Problem {
 	return out
 }
 
-// boundPort is the port that an Envoy could not bind, in its words.
+// boundPort matches Envoy's message about a port that is in use.
 var boundPort = regexp.MustCompile(`cannot bind '[^']*:(\d{1,5})': Address already in use`)
 
-// freePort says how to find who has a port that an Envoy wants; "" for other reasons.
+// freePort returns the remedy for a port in use, or "" for other reasons.
 func freePort(reason string) string {
 	m := boundPort.FindStringSubmatch(reason)
 	if m == nil {
 		return ""
 	}
 	return fmt.Sprintf(
-		`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
+		`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or use another port`, m[1])
 }
 
-// oneLine shortens the message of a client to a line.
+// oneLine shortens the message of a client to one line.
 func oneLine(s string) string {
 	return clip.Text(strings.Join(strings.Fields(s), " "), maxProblemReason)
 }

@@ -12,43 +12,42 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// Result is the result of one reconciliation. It is immutable.
+// Result is the result of a reconciliation. It is immutable.
 type Result struct {
-	Revision uint64                               // of the store when it began: Meshes are of that
+	Revision uint64                               // store revision of Meshes, at the start of the reconciliation
 	Meshes   map[string]*generate.Mesh            // by name
-	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
-	// Published is what was published for the clients that are connected: Proxies without what the
-	// check withholds.
+	Proxies  map[generate.ProxyID]*generate.Proxy // computed for clients
+	// Published holds the published configs of connected clients: Proxies without the resources that
+	// the check withholds.
 	Published map[node.Key]*generate.Proxy
-	Behind    int       // connected proxies that it has yet to come to: what is said of them is of earlier passes
-	At        time.Time // when it ended, or published this
+	Behind    int       // connected proxies not processed yet; their results are from earlier passes
+	At        time.Time // when it ended or published this
 	Took      time.Duration
 	Zone      string // of the node
 	SystemCA  string // see [generate.ZoneInput]
-	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
+	// Problems lists faults of proxies and policies, sorted.
 	Problems []api.Problem
-	// Found are those of them that the check has found on proxies.
+	// Found holds the findings of the check on proxies.
 	Found *change.Found
-	// Switching says of each mesh whose mutual TLS is being switched which step it is at.
+	// Switching maps each mesh that is switching mutual TLS to its current step.
 	Switching map[string]string
 }
 
-// PublishedOf returns what was published for the Envoy of a proxy, nil when it is not connected.
+// PublishedOf returns the published config of a proxy's Envoy, or nil if it is not connected.
 func (r *Result) PublishedOf(ref node.Ref) *generate.Proxy {
 	return r.Published[node.Key{ID: ref.NodeID(), Flavor: node.FlavorEnvoy}]
 }
 
-// Fit reports whether the check has found nothing to withhold in what was made for a client: then
-// all of it was published.
+// Fit reports whether the config of a client was published completely, without withheld resources.
 func (r *Result) Fit(key node.Key, id generate.ProxyID) bool {
 	if r == nil {
 		return false
 	}
-	made, published := r.Proxies[id], r.Published[key]
-	return made != nil && published != nil && made.Sealed == published.Sealed
+	computed, published := r.Proxies[id], r.Published[key]
+	return computed != nil && published != nil && computed.Sealed == published.Sealed
 }
 
-// ZoneInput is what the config of a zone proxy is made from, without secrets.
+// ZoneInput returns the input for the config of a zone proxy, without secrets.
 func (r *Result) ZoneInput(proxy *resource.Resource) generate.ZoneInput {
 	in := generate.ZoneInput{Resource: proxy, Zone: r.Zone, Flavor: node.FlavorEnvoy, SystemCA: r.SystemCA}
 	for _, name := range slices.Sorted(maps.Keys(r.Meshes)) {

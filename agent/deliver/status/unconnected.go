@@ -18,33 +18,33 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// unconnected looks at the proxies of this node that no client asks for. No config is made for them
-// otherwise, and what is to be said of them is a problem all the same. They are looked at when
-// somebody asks, for a bounded time; what was found stays while their mesh does.
+// unconnected checks the proxies of this node that have no client, for which no config is computed
+// otherwise. It runs on request, for a limited time. Results are cached while the mesh is
+// unchanged.
 type unconnected struct {
-	mu     sync.Mutex // held while somebody looks
+	mu     sync.Mutex // held during a check
 	meshes map[string]*generate.Mesh
 	seen   map[resource.Key]*seen
-	kept   int // findings and warnings that are held
+	cached int // number of cached findings and warnings
 }
 
-// seen is what was found out about a proxy.
+// seen is the result for one proxy.
 type seen struct {
 	change.Standing
 	of   *resource.Resource // the proxy
-	more int                // beyond what is kept
+	more int                // findings and warnings above the limit
 }
 
-// Bounds of what is held: of one proxy, and of all of them.
+// Limits of cached results, per proxy and in total.
 const (
 	maxSeen     = 10
 	maxAllSeen  = 5000
-	maxReported = 100 // problems of the check that are told of them
+	maxReported = 100 // limit of reported problems from the check
 )
 
-// Problems returns the problems of the last reconciliation, what clients reject, and the problems
-// of the proxies of this node that are not connected. It looks at the latter for a bounded time,
-// and returns how many it did not come to.
+// Problems returns the problems of the last reconciliation, rejections by clients, and problems of
+// this node's unconnected proxies. It checks the latter for at most atMost and returns how many
+// remained unchecked.
 func (t *Tracker) Problems(ctx context.Context, snap *store.Snapshot, last *Result, all []api.Proxy,
 	atMost time.Duration) (out []api.Problem, unchecked int) {
 	out = []api.Problem{}
@@ -54,13 +54,13 @@ func (t *Tracker) Problems(ctx context.Context, snap *store.Snapshot, last *Resu
 	out = append(out, t.Rejections()...)
 	if last != nil {
 		var more []api.Problem
-		more, unchecked = t.unconnected.look(ctx, last, unconnectedOf(snap, last, all), atMost)
+		more, unchecked = t.unconnected.check(ctx, last, unconnectedOf(snap, last, all), atMost)
 		out = append(out, more...)
 	}
 	return out, unchecked
 }
 
-// unconnectedOf lists the proxies of this node that are not connected, sorted.
+// unconnectedOf returns the unconnected proxies of this node, sorted.
 func unconnectedOf(snap *store.Snapshot, last *Result, all []api.Proxy) (out []*resource.Resource) {
 	connected := map[resource.Key]bool{}
 	for i := range all {
@@ -84,13 +84,13 @@ func unconnectedOf(snap *store.Snapshot, last *Result, all []api.Proxy) (out []*
 	return out
 }
 
-// look returns the problems of proxies, and how many of them there was no time for.
-func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resource.Resource,
+// check returns the problems of proxies, and the number of proxies not checked in time.
+func (u *unconnected) check(ctx context.Context, last *Result, proxies []*resource.Resource,
 	atMost time.Duration) (out []api.Problem, left int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.forget(last)
-	var looker *change.Looker // what it remembers is not worth to be held for long
+	u.dropChanged(last)
+	var looker *change.Looker // its cache is too large to keep
 	until := time.Now().Add(atMost)
 	for _, r := range proxies {
 		switch s := u.seen[r.Key]; {
@@ -102,7 +102,7 @@ func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resourc
 				looker = change.NewLooker()
 			}
 			u.drop(r.Key)
-			u.keep(r, standingOf(looker, last, r))
+			u.store(r, standingOf(looker, last, r))
 		}
 	}
 	found := &change.Found{}
@@ -114,7 +114,7 @@ func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resourc
 		if s.Failed != nil {
 			out = append(out,
 				api.Problem{Resource: k.String(), Severity: api.SeverityError,
-					Reason: "no config can be made: " + s.Failed.Error()})
+					Reason: "no config can be computed: " + s.Failed.Error()})
 		}
 		for _, w := range s.Warnings {
 			out = append(out, api.Problem{Resource: w.Resource.String(), Severity: api.SeverityWarning, Reason: w.Reason})
@@ -139,7 +139,7 @@ func (u *unconnected) look(ctx context.Context, last *Result, proxies []*resourc
 	}), left
 }
 
-// standingOf looks at one proxy.
+// standingOf checks one proxy.
 func standingOf(looker *change.Looker, last *Result, r *resource.Resource) change.Standing {
 	if r.Kind == kindDataplane {
 		return looker.Dataplane(last.Meshes[r.Mesh], r.Name)
@@ -147,8 +147,8 @@ func standingOf(looker *change.Looker, last *Result, r *resource.Resource) chang
 	return looker.Zone(last.ZoneInput(r))
 }
 
-// forget drops what is about meshes that have changed.
-func (u *unconnected) forget(last *Result) {
+// dropChanged drops results of meshes that have changed.
+func (u *unconnected) dropChanged(last *Result) {
 	if maps.Equal(u.meshes, last.Meshes) {
 		return
 	}
@@ -162,21 +162,21 @@ func (u *unconnected) forget(last *Result) {
 
 func (u *unconnected) drop(k resource.Key) {
 	if s := u.seen[k]; s != nil {
-		u.kept -= len(s.Warnings) + len(s.Findings)
+		u.cached -= len(s.Warnings) + len(s.Findings)
 		delete(u.seen, k)
 	}
 }
 
-// keep holds what was found out about a proxy.
-func (u *unconnected) keep(r *resource.Resource, is change.Standing) {
+// store replaces the result of a proxy.
+func (u *unconnected) store(r *resource.Resource, is change.Standing) {
 	if u.seen == nil {
 		u.seen = map[resource.Key]*seen{}
 	}
-	most := min(maxSeen, max(0, maxAllSeen-u.kept))
-	s := &seen{Standing: is, of: r, more: max(0, len(is.Warnings)-most) + max(0, len(is.Findings)-most)}
+	limit := min(maxSeen, max(0, maxAllSeen-u.cached))
+	s := &seen{Standing: is, of: r, more: max(0, len(is.Warnings)-limit) + max(0, len(is.Findings)-limit)}
 	slices.SortStableFunc(s.Findings, func(a, b finding.Finding) int { return cmp.Compare(a.Severity, b.Severity) })
-	s.Warnings, s.Findings = slices.Clip(s.Warnings[:min(len(s.Warnings), most)]),
-		slices.Clip(s.Findings[:min(len(s.Findings), most)])
-	u.kept += len(s.Warnings) + len(s.Findings)
+	s.Warnings, s.Findings = slices.Clip(s.Warnings[:min(len(s.Warnings), limit)]),
+		slices.Clip(s.Findings[:min(len(s.Findings), limit)])
+	u.cached += len(s.Warnings) + len(s.Findings)
 	u.seen[r.Key] = s
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
-// waitQuiet is how long after a change the state is computed: changes come in bursts.
+// waitQuiet is the delay between a change and the next evaluation, because changes come in bursts.
 const waitQuiet = 10 * time.Millisecond
 
-// ErrStopped is the error of a wait that the stop of the agent has ended.
+// ErrStopped is returned if the agent stops during a wait.
 var ErrStopped = errors.New("the agent is shutting down")
 
-// Wait returns when a resource is in force on all proxies that it touches, when one rejects it, or
-// when the timeout has passed; the state says which. It is false when the resource does not exist.
-// The error is [ErrStopped], or that of the context.
+// Wait returns when a resource is in force on all affected proxies, when a proxy rejects it, or
+// after the timeout; the state tells which. exists is false if the resource does not exist. The
+// error is [ErrStopped] or that of ctx.
 func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.Key, q *api.Wait,
-	timeout time.Duration) (out api.Applied, there bool, err error) {
+	timeout time.Duration) (out api.Applied, exists bool, err error) {
 	var proxies <-chan struct{}
 	if t.Watch != nil {
 		var stopProxies func()
@@ -35,14 +35,14 @@ func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.K
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	var others meshWait
-	again, stopAgain := everyNode(q.Scope)
-	defer stopAgain()
+	askTick, stopAsking := everyNode(q.Scope)
+	defer stopAsking()
 	for over := timeout == 0; ; {
-		if out, there = t.standing(key, q); !there {
+		if out, exists = t.current(key, q); !exists {
 			return out, false, nil
 		}
 		if q.Scope == api.ScopeMesh {
-			t.everywhere(ctx, key, q, &out, &others)
+			t.addNodes(ctx, key, q, &out, &others)
 		}
 		if over || out.State != api.StatePending {
 			return out, true, nil
@@ -50,7 +50,7 @@ func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.K
 		select {
 		case <-proxies:
 		case <-stored:
-		case <-again:
+		case <-askTick:
 		case <-late.C:
 			over = true
 		case <-ctx.Done():
@@ -68,12 +68,12 @@ func (t *Tracker) Wait(ctx context.Context, stop <-chan struct{}, key resource.K
 	}
 }
 
-// standing returns how far it is with what is waited for; false when the resource does not exist.
-func (t *Tracker) standing(key resource.Key, q *api.Wait) (out api.Applied, there bool) {
+// current returns the state of a wait. exists is false if the resource does not exist.
+func (t *Tracker) current(key resource.Key, q *api.Wait) (out api.Applied, exists bool) {
 	x := t.situation(MaxLate)
-	rec, there := x.snap.Get(key)
+	rec, exists := x.snap.Get(key)
 	switch {
-	case q.For == api.ForGone && there:
+	case q.For == api.ForGone && exists:
 		out := api.Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, Revision: rec.Revision, State: api.StatePending,
 			Late: []api.LateProxy{}, Rejected: []api.RejectedResource{}}
 		out.Reason = fmt.Sprintf("it still exists, at revision %d from %s", rec.Revision, rec.Source)
@@ -82,7 +82,7 @@ func (t *Tracker) standing(key resource.Key, q *api.Wait) (out api.Applied, ther
 		out := x.gone(key)
 		x.missed(&out, q.Late)
 		return out, true
-	case !there:
+	case !exists:
 		return out, false
 	}
 	out = x.applied(rec)
@@ -91,13 +91,13 @@ func (t *Tracker) standing(key resource.Key, q *api.Wait) (out api.Applied, ther
 	}
 	if x.last == nil || x.last.Revision < out.Revision && out.State != api.StateRejected && out.State != api.StateShadow &&
 		out.State != api.StateInert {
-		out.State, out.Reason = api.StatePending, "the configs with it are being made"
+		out.State, out.Reason = api.StatePending, "its configs are being computed"
 	}
 	return out, true
 }
 
-// missed adds proxies that were late and are not connected any more, or have no config yet after
-// they have come back, as long as their Dataplanes exist.
+// missed adds proxies that were late before and are now disconnected or without a config, if their
+// Dataplanes exist.
 func (x *situation) missed(out *api.Applied, late []string) {
 	for _, id := range late {
 		mesh, name, _ := strings.Cut(id, "/")
@@ -107,7 +107,7 @@ func (x *situation) missed(out *api.Applied, late []string) {
 		if !slices.ContainsFunc(x.proxies, func(p rollout.Progress) bool {
 			return p.Mesh == mesh && p.Name == name && p.State != api.StateDisconnected && p.State != api.StateUnknown
 		}) {
-			x.late(out, mesh, name, "it was connected before and has not come back yet")
+			x.late(out, mesh, name, "it was connected before and has not reconnected yet")
 		}
 	}
 	if out.LateTotal > 0 && out.State != api.StateRejected {

@@ -17,10 +17,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// configs are those that a check has made.
+// configs are the configs computed by a check.
 type configs = map[generate.ProxyID]*change.Checked
 
-// complete adds the content of a snapshot to a question, for the proxies of this agent.
+// complete adds the content of a snapshot to a question, and the proxies of this agent.
 func (w *Writer) complete(q *change.Question, snap *store.Snapshot) {
 	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), w.NewMesh, w.Registry.DecodeOne, w.Rendered
 	q.Each, q.Workers = workers.Each, workers.Spare()
@@ -38,7 +38,7 @@ func (w *Writer) complete(q *change.Question, snap *store.Snapshot) {
 	q.Fit = func(id generate.ProxyID) bool { return fit[id] }
 	if w.Connected != nil && !q.All {
 		for _, k := range w.Connected() {
-			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // of a mesh
+			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // a dataplane
 				id := generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor}
 				q.Connected = append(q.Connected, id)
 				fit[id] = last.Fit(k, id)
@@ -47,13 +47,13 @@ func (w *Writer) complete(q *change.Question, snap *store.Snapshot) {
 	}
 }
 
-// Preview compares the present resources with others, and checks the change. One preview is made at
-// a time, on all processors but one: it may take a while, and the agent's other work comes first.
+// Preview compares the current resources with a change and checks it. Only one preview runs at a
+// time, on all processors but one, because it may take long and other work has priority.
 func (w *Writer) Preview(ctx context.Context, q change.Question,
 	wait Waiting) (*api.Diff, *change.Verified, *api.Error) {
 	if !wait.Turn(ctx, w.Comparing) {
 		return nil, nil, api.NewError(api.StatusUnavailable, api.ProblemNotReady,
-			"Busy", "another comparison is under way; repeat the request in a moment")
+			"Busy", "another comparison is running; repeat the request in a moment")
 	}
 	defer func() { <-w.Comparing }()
 	if w.Last() == nil {
@@ -79,7 +79,7 @@ func (w *Writer) Preview(ctx context.Context, q change.Question,
 	return d, v, nil
 }
 
-// LeaveOut empties parts of a diff that the caller does not want: "items", "patch".
+// LeaveOut removes the parts of a diff that the caller does not want: "items", "patch".
 func LeaveOut(d *api.Diff, omit []string) {
 	for i := range d.Proxies {
 		for _, part := range [...]*api.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
@@ -93,8 +93,8 @@ func LeaveOut(d *api.Diff, omit []string) {
 	}
 }
 
-// verify checks a write against the proxies concerned. It returns what it has found, and the
-// configs that it has made.
+// verify checks a write against the affected proxies. It returns the result and the computed
+// configs.
 func (w *Writer) verify(ctx context.Context, r *Request, d *decision) (*change.Verified, configs) {
 	q := change.Question{Put: r.Put, Delete: r.Delete, Progress: r.Progress, Crew: &w.crew}
 	w.complete(&q, d.on)
@@ -102,7 +102,7 @@ func (w *Writer) verify(ctx context.Context, r *Request, d *decision) (*change.V
 	switch {
 	case w.Spare != nil && !w.Spare():
 		w.crew = change.Crew{}
-		q.Crew, q.Frugal = nil, true // what proxies get is made once more when it is stored
+		q.Crew, q.Frugal = nil, true // the reconciliation computes the configs again
 	case len(r.Put) > 0 && !r.DryRun:
 		next = configs{}
 		q.Next = func(id generate.ProxyID, p *change.Checked) { next[id] = p }
@@ -118,15 +118,15 @@ func unknown(reason string) *change.Verified {
 	return &change.Verified{Notes: []api.Problem{{Resource: "the change", Severity: api.SeverityWarning, Reason: reason}}}
 }
 
-// refusal is the answer to a write that would break proxies, nil for another one. A deletion is
-// never refused for what it breaks: it may be the way out of something worse.
+// refusal returns an error if a write would break proxies. Deletions are never refused, because
+// they may fix a worse problem.
 func refusal(q *Request, v *change.Verified) *api.Error {
 	list := v.Blocking()
 	if len(list) == 0 || len(q.Delete) > 0 {
 		return nil
 	}
 	e := api.NewError(api.StatusWouldBreak, api.ProblemWouldBreak, "Rejected, nothing stored",
-		"Envoy could not use the resulting config. Fix what is named")
+		"Envoy could not use the resulting config. Fix the listed problems")
 	for i := range list {
 		who, field, reason := list[i].Parts()
 		e.InvalidParameters = append(e.InvalidParameters, api.InvalidParameter{Document: who, Field: field, Reason: reason})
@@ -134,7 +134,7 @@ func refusal(q *Request, v *change.Verified) *api.Error {
 	return e
 }
 
-// written is the answer to a write.
+// written returns the response to a write.
 func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Verified) *api.Written {
 	out := &api.Written{Changes: d.changes, Warnings: []string{}, DryRun: q.DryRun, Diff: diff}
 	warn := func(text string) { out.Warnings = append(out.Warnings, text) }
@@ -149,7 +149,7 @@ func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Veri
 		warn(f.Line())
 	}
 	for _, f := range v.Known {
-		warn(f.Intro("already on other proxies: "))
+		warn(f.Intro("already present on other proxies: "))
 	}
 	for _, x := range v.Warnings {
 		warn(x.Resource.String() + ": " + x.Reason)
@@ -159,7 +159,7 @@ func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Veri
 	}
 	if v.Of > v.Proxies {
 		warn(fmt.Sprintf("not checked: %d of %d proxies: the check took longer than %v; "+
-			"they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
+			"they are checked when their config is computed", v.Of-v.Proxies, v.Of, checkTime))
 	}
 	if v.More > 0 {
 		warn(plural.Count(v.More, "more finding"))
@@ -170,7 +170,7 @@ func (w *Writer) written(q *Request, d *decision, diff *api.Diff, v *change.Veri
 	return out
 }
 
-// inert warns, once for each kind, of resources that were written and that nothing acts on.
+// inert adds one warning per kind of written resources that have no effect in this version.
 func (w *Writer) inert(out *api.Written) {
 	for _, c := range out.Changes {
 		if d, ok := w.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == api.ActionUnchanged {

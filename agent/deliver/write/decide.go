@@ -12,14 +12,15 @@ import (
 
 const kindMesh = "Mesh"
 
-// decision is what a write comes to on one snapshot.
+// decision is the effect of a write on one snapshot.
 type decision struct {
 	on      *store.Snapshot
 	batch   store.Batch
-	changes []api.Change // one for each operation of the batch
+	changes []api.Change // one per operation of the batch
 }
 
-// decide works out what a write does to the present content of the store, or why it is refused.
+// decide determines the effect of a write on the current content of the store, or why it is
+// refused.
 func (w *Writer) decide(q *Request) (*decision, *api.Error) {
 	d := &decision{on: w.Store.Snapshot(), batch: store.Batch{Source: store.Source{Kind: store.SourceAPI},
 		Author: q.Author, Durable: true}}
@@ -60,7 +61,7 @@ func (d *decision) remove(q *Request, k resource.Key) *api.Error {
 	return nil
 }
 
-// put adds what the request puts.
+// put adds the resources of the request.
 func (d *decision) put(q *Request) *api.Error {
 	if e := q.MayPut(d.on, q.Put); e != nil {
 		return e
@@ -75,7 +76,7 @@ func (d *decision) put(q *Request) *api.Error {
 	for _, res := range q.Put {
 		if !meshes[res.Mesh] {
 			if e := MeshExists(d.on, res.Mesh); e != nil {
-				e.Detail += "; create it first, or in the same apply: it was named by " + res.Key.String()
+				e.Detail += "; create it first, or in the same apply; it is referenced by " + res.Key.String()
 				return e
 			}
 			meshes[res.Mesh] = true
@@ -87,8 +88,9 @@ func (d *decision) put(q *Request) *api.Error {
 			}
 		}
 		if from, ok := q.Kept[res.Key]; ok && (!have || from != rec.Revision) {
-			return api.NewError(api.StatusConflict, api.ProblemStale, "Changed meanwhile",
-				"%s was changed while its secrets were kept; read it again and repeat the change", res.Key)
+			return api.NewError(api.StatusConflict, api.ProblemStale, "Changed in the meantime",
+				"%s was changed in the meantime, so its stored secrets cannot be reused; read it again and repeat the change",
+				res.Key)
 		}
 		if have && !rec.Source.Operators() {
 			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: d.batch.Source})
@@ -102,7 +104,7 @@ func (d *decision) put(q *Request) *api.Error {
 				c.Fields = change.Fields(rec.Resource, res)
 			}
 		}
-		d.batch.Ops = append(d.batch.Ops, store.Op{Put: res, IfRevision: &rec.Revision}) // 0: it is not there
+		d.batch.Ops = append(d.batch.Ops, store.Op{Put: res, IfRevision: &rec.Revision}) // revision 0: it must not exist
 		d.changes = append(d.changes, c)
 	}
 	if len(conflicts) > 0 {
@@ -111,7 +113,7 @@ func (d *decision) put(q *Request) *api.Error {
 	return nil
 }
 
-// meshEmpty refuses to delete a mesh from below its resources.
+// meshEmpty returns an error if a mesh still has resources.
 func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
 	var left []string
 	more := 0
@@ -136,7 +138,7 @@ func meshEmpty(snap *store.Snapshot, mesh string) *api.Error {
 	return e
 }
 
-// Missing is the answer for a resource that is not in a snapshot.
+// Missing returns the error for a resource that is not in a snapshot.
 func Missing(snap *store.Snapshot, k resource.Key) *api.Error {
 	if e := MeshExists(snap, k.Mesh); e != nil {
 		return e
@@ -148,11 +150,10 @@ func Missing(snap *store.Snapshot, k resource.Key) *api.Error {
 	return api.NewNotFound("%s does not exist", k)
 }
 
-// DamagedRemedy is what to do about a resource that cannot be read.
+// DamagedRemedy describes how to handle an unreadable resource.
 const DamagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
 
-// MeshExists is the answer for a mesh that is not in a snapshot; nil for one that is, and for no
-// mesh.
+// MeshExists returns an error if a mesh is not in a snapshot. It returns nil for "".
 func MeshExists(snap *store.Snapshot, mesh string) *api.Error {
 	if mesh == "" {
 		return nil
@@ -163,7 +164,7 @@ func MeshExists(snap *store.Snapshot, mesh string) *api.Error {
 	return nil
 }
 
-// conflict is the answer to a write of what comes from a file, an Envoy, or another node.
+// conflict returns the error for a write of resources that a file, an Envoy, or another node owns.
 func conflict(cs []store.Conflict) *api.Error {
 	e := api.NewError(api.StatusConflict, api.ProblemOwned, "Owned by another source", "%s", cs[0].String())
 	for _, c := range cs {
@@ -172,30 +173,30 @@ func conflict(cs []store.Conflict) *api.Error {
 	return e
 }
 
-// refused turns an error of the store into an answer of the API. It reports stale where the store
-// has other content than that of the decision.
+// refused converts an error of the store to an API error. It reports stale if the content of the
+// store has changed since the decision.
 func (w *Writer) refused(err error) (stale bool, e *api.Error) {
 	var (
 		unstable *store.DurabilityError
-		alone    *store.ShareError
+		unshared *store.ShareError
 		moved    *store.RevisionError
 		owned    *store.ConflictError
 		gone     *store.NotFoundError
 	)
 	switch {
 	case errors.As(err, &unstable):
-		w.Log.Error("api: a write could not be made durable", "err", err)
+		w.Log.Error("api: cannot make a write durable", "err", err)
 		return false, api.NewError(api.StatusStorage, api.ProblemStorage, "Not durable", "%s", err.Error())
-	case errors.As(err, &alone):
-		w.Log.Error("api: a write is not in the pool", "err", err)
+	case errors.As(err, &unshared):
+		w.Log.Error("api: cannot share a write with the pool", "err", err)
 		return false, api.NewError(api.StatusUnavailable, api.ProblemStorage, "Not shared",
 			"%s; nothing was stored", err.Error())
 	case errors.Is(err, store.ErrClosed):
 		return false, api.NewError(api.StatusUnavailable, api.ProblemNotReady, "Shutting down",
-			"the agent is shutting down; repeat the write once it is up again")
+			"the agent is shutting down; repeat the write after it has restarted")
 	case errors.Is(err, store.ErrMoved), errors.As(err, &moved), errors.As(err, &owned), errors.As(err, &gone):
-		return true, api.NewError(api.StatusConflict, api.ProblemStale, "Changed meanwhile", "%s", err.Error())
+		return true, api.NewError(api.StatusConflict, api.ProblemStale, "Changed in the meantime", "%s", err.Error())
 	}
-	w.Log.Error("api: a write failed", "err", err)
+	w.Log.Error("api: write failed", "err", err)
 	return false, api.NewError(api.StatusInternal, api.ProblemInternal, "Internal error", "%s", err.Error())
 }

@@ -16,40 +16,39 @@ import (
 	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
-// Options is what a [Writer] is built of. Functions are called from many goroutines at once.
+// Options configures a [Writer]. Its functions must be safe for concurrent use.
 type Options struct {
 	Registry *resource.Registry
 	Store    *store.Store
-	Last     func() *status.Result // the result of the last reconciliation, nil before the first
-	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
+	Last     func() *status.Result // result of the last reconciliation, or nil
+	// NewMesh derives meshes, like the reconciliation, for sets of resources that are not stored.
 	NewMesh   change.NewMesh
-	Connected func() []node.Key // the clients of xDS; nil: none is connected
-	// Offer is called with the configs that the check of a write has made, before the write is stored.
-	// It keeps the map. Nil: it is not called.
+	Connected func() []node.Key // connected xDS clients; nil: none
+	// Offer receives the configs computed by the check of a write, before the write is stored. It
+	// takes ownership of the map. Nil: not called.
 	Offer func(map[generate.ProxyID]*change.Checked)
-	// NewTry returns what asks an Envoy of this host about the configs of one write. Nil: none is
-	// asked.
+	// NewTry returns a function that tests the configs of one write with an Envoy on this host. Nil:
+	// no test.
 	NewTry func() change.Try
-	Spare  func() bool // reports whether there is memory to remember checks; nil: there is
-	// Auditable returns why the event of a change cannot be logged: the change is refused. Nil:
-	// nothing is logged.
+	Spare  func() bool // reports whether there is memory to cache checks; nil: yes
+	// Auditable returns why a change cannot be logged; then the change is refused. Nil: no audit log.
 	Auditable func() error
 	Rendered  generate.RenderCache
-	Comparing chan struct{} // one slot: who fills it may compare
+	Comparing chan struct{} // one slot: held during a comparison
 	Log       *slog.Logger
 }
 
 // Writer decides writes. It is safe for concurrent use.
 type Writer struct {
 	Options
-	deciding chan struct{} // one slot: who fills it may check a write and store it
-	crew     change.Crew   // of who may
+	deciding chan struct{} // one slot: held while a write is checked and stored
+	crew     change.Crew   // used by the holder of deciding
 }
 
 // New returns a writer.
 func New(o Options) *Writer { return &Writer{Options: o, deciding: make(chan struct{}, 1)} }
 
-// Shed gives up what the writer remembers to save work, unless a check needs it now.
+// Shed drops cached data, unless a check is using it.
 func (w *Writer) Shed() {
 	select {
 	case w.deciding <- struct{}{}:
@@ -59,37 +58,36 @@ func (w *Writer) Shed() {
 	}
 }
 
-// Waiting is called while a request takes long.
+// Waiting is notified while a request takes long.
 type Waiting interface {
-	// Turn fills a slot, and reports false when the context ends before that.
+	// Turn acquires a slot. It returns false if the context ends first.
 	Turn(ctx context.Context, slot chan<- struct{}) bool
-	Progress(done, all int) // so many of the proxies were looked at
+	Progress(done, all int) // number of checked proxies
 }
 
-// Request is a write, with what its caller may do.
+// Request is a write and the rights of its caller.
 type Request struct {
 	Put    []*resource.Resource
-	Delete []resource.Key                      // one, and nothing to put; or none
-	Kept   map[resource.Key]uint64             // revisions of the resources whose stored secrets Put holds
-	Author string                              // the caller
-	If     func(store.Record, bool) *api.Error // returns why a precondition of a write of one resource does not hold
-	// MayPut returns why the caller may not store resources in a snapshot.
+	Delete []resource.Key                      // at most one key, and only without Put
+	Kept   map[resource.Key]uint64             // revisions of the resources whose stored secrets are reused in Put
+	Author string                              // name of the caller
+	If     func(store.Record, bool) *api.Error // returns why the precondition of a write of one resource fails
+	// MayPut returns why the caller may not store the resources.
 	MayPut func(*store.Snapshot, []*resource.Resource) *api.Error
 	MayGet func(resource.Key) bool // reports whether the caller may see a resource
-	Hidden string                  // why the caller may not see what the write does to proxies; "": they may
+	Hidden string                  // why the caller may not see the effect on proxies; "": it may
 	DryRun bool
-	Omit   []string // "items", "patch": parts of the diff of a dry run
+	Omit   []string // parts to omit from the diff of a dry run: "items", "patch"
 	Waiting
 }
 
-// checkTime is how long a deletion waits for the check, which never refuses it. A put is stored
-// when it was checked as a whole.
+// checkTime limits the check of a deletion, which is never refused. A put is stored only after a
+// complete check.
 const checkTime = 10 * time.Second
 
-// rounds is how often a write is decided at most. The first round is exact: nothing has changed
-// since. After it, only the resources of the write have to be as they were, so that a store that
-// changes all the time does not keep the write out. What else has changed is checked when configs
-// are made.
+// rounds is the maximum number of decisions per write. The first decision requires that the store
+// is unchanged. Later ones only require that the resources of the write are unchanged, so that a
+// constantly changing store cannot block a write. The reconciliation checks the other changes.
 const rounds = 4
 
 // Write decides a write and stores it. A dry run stores nothing.
@@ -104,7 +102,7 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 		if e == nil {
 			return w.previewed(ctx, q, d, diff, v)
 		}
-		w.Log.Debug("api: a dry run has no diff", "reason", e.Error())
+		w.Log.Debug("api: no diff for a dry run", "reason", e.Error())
 	}
 	limited := ctx
 	if len(q.Delete) > 0 {
@@ -112,17 +110,17 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 		limited, cancel = context.WithTimeout(ctx, checkTime)
 		defer cancel()
 	}
-	turn := q.Turn(limited, w.deciding) // the check may take all processors but one for a while
+	turn := q.Turn(limited, w.deciding) // the check may use all processors but one for a while
 	if turn {
 		defer func() { <-w.deciding }()
 	}
 	for round := 0; ; round++ {
-		if d.on != w.Store.Snapshot() { // the request has waited, or this is not the first round
+		if d.on != w.Store.Snapshot() { // the request has waited, or this is a later round
 			if d, e = w.decide(q); e != nil {
 				return nil, e
 			}
 		}
-		v, next := unknown("others were being checked all the time"), configs(nil)
+		v, next := unknown("other writes were being checked the whole time"), configs(nil)
 		if turn {
 			v, next = w.verify(limited, q, d)
 		}
@@ -145,7 +143,7 @@ func (w *Writer) Write(ctx context.Context, q *Request) (*api.Written, *api.Erro
 	}
 }
 
-// previewed answers a dry run that has a diff.
+// previewed returns the result of a dry run with a diff.
 func (w *Writer) previewed(ctx context.Context, q *Request, d *decision, diff *api.Diff,
 	v *change.Verified) (*api.Written, *api.Error) {
 	if e := Gone(ctx); e != nil {
@@ -154,20 +152,21 @@ func (w *Writer) previewed(ctx context.Context, q *Request, d *decision, diff *a
 	if e := refusal(q, v); e != nil {
 		return nil, e
 	}
+	// Only a put lists warnings in the diff.
 	if len(q.Delete) == 0 {
 		LeaveOut(diff, q.Omit)
-		v.Warnings = nil // the diff has them
+		v.Warnings = nil
 	}
 	return w.written(q, d, diff, v), nil
 }
 
-// commit stores what was decided, or nothing. It reports stale where the store has other content
-// than that of the decision.
+// commit stores a decision completely or not at all. It reports stale if the content of the store
+// has changed since the decision.
 func (w *Writer) commit(q *Request, d *decision, next configs) (stale bool, e *api.Error) {
 	if w.Auditable != nil {
 		if err := w.Auditable(); err != nil {
 			return false, api.NewError(api.StatusUnavailable, api.ProblemAudit, "Audit log not writable",
-				"nothing was stored: no change is made that the audit log cannot hold: %v", err)
+				"nothing was stored: the audit log cannot be written: %v", err)
 		}
 	}
 	if w.Offer != nil && len(next) > 0 {
@@ -186,12 +185,12 @@ func (w *Writer) commit(q *Request, d *decision, next configs) (stale bool, e *a
 	return false, nil
 }
 
-// Gone is the answer to a client that went away, which nobody reads; nil while it is there. Nothing
-// is done for it.
+// Gone returns an error if the client has disconnected, else nil. The client does not see it; it
+// prevents further work.
 func Gone(ctx context.Context) *api.Error {
 	if ctx.Err() == nil {
 		return nil
 	}
 	return api.NewError(api.StatusUnavailable, api.ProblemNotReady, "Cancelled",
-		"the client went away; nothing was stored")
+		"the client disconnected; nothing was stored")
 }

@@ -109,10 +109,10 @@ func TestApplied(t *testing.T) {
 		proxy rollout.Progress
 		want  string
 	}{
-		{proxy("web", 4, made(last)), "it has not answered what it was sent at 1970-01-01T00:00:00Z (cluster, listener)"},
-		{proxy("web", 4), "its config is being made"},
+		{proxy("web", 4, made(last)), "it has not acknowledged the response sent at 1970-01-01T00:00:00Z (cluster, listener)"},
+		{proxy("web", 4), "its config is being computed"},
 		{proxy("web", 4, func(p *rollout.Progress) { p.Revision = last }),
-			"its config is on its way, or it has not asked for all of it yet"},
+			"its config is being sent, or it has not requested all of it yet"},
 	} {
 		set.set(reason.proxy)
 		if got := a.do("POST", "/v1/wait",
@@ -192,7 +192,7 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 	}
 	set.set(proxy("web", 10))
 	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending "+
-		"1/1 late back" || !strings.Contains(got.body, "has not come back yet") {
+		"1/1 late back" || !strings.Contains(got.body, "has not reconnected yet") {
 		t.Errorf("when the time is up: %s", got.body)
 	}
 	set.set(proxy("web", 10), proxy("back", 0, in(api.StateUnknown))) // it is, and its first config is being made

@@ -132,9 +132,9 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/held/status", ""), 200, `"reason":"l1: refused"`)
 	a.want(a.do("GET", "/v1/dataplanes/default/late/status", ""), 200, "since 1970-01-01T00:16:41Z")
 	a.want(a.do("GET", "/v1/dataplanes/default/forged/status", ""), 200, "does not exist; apply it")
-	a.want(a.do("GET", "/v1/dataplanes/default/alone/status", ""), 200, "its config is being made")
+	a.want(a.do("GET", "/v1/dataplanes/default/alone/status", ""), 200, "its config is being computed")
 	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200,
-		"there is no config for it: no name for its certificate")
+		"it has no config: no name for its certificate")
 	a.want(a.do("GET", "/v1/status", ""), 200,
 		`"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
 }
@@ -158,8 +158,8 @@ func TestLostLines(t *testing.T) {
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
 	a.reconcile()
-	const lost = "its Envoy has lost lines of access logs: 3 writes to them have failed since it started, " +
-		"and 2 attempts to open them anew"
+	const lost = "its Envoy has lost access-log lines: since it started, 3 writes " +
+		"and 2 attempts to reopen logs have failed"
 	a.want(a.do("GET", "/v1/status", ""), 200, lost, `"resource":"Dataplane/default/web"`,
 		`"refusedConnections":[{"mesh":"default","name":"web","count":4}]`)
 	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, lost, `"logWritesFailed":3`, `"logReopensFailed":2`)
